@@ -1,0 +1,56 @@
+// Element types and the conversions between half-precision formats and float.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace crest {
+
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8 };
+
+constexpr size_t size_of(DType t) {
+  switch (t) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+constexpr bool is_float(DType t) { return t <= DType::f16; }
+constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
+
+// "f32", "bf16", ...
+std::string_view name(DType t);
+std::optional<DType> parse_dtype(std::string_view text);
+
+// Storage of a half-precision number; arithmetic is done in float.
+struct bfloat16 {
+  uint16_t bits;
+};
+struct float16 {
+  uint16_t bits;
+};
+
+inline float to_float(bfloat16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
+// Round to nearest even; NaN stays NaN.
+inline bfloat16 to_bfloat16(float x) {
+  uint32_t u = std::bit_cast<uint32_t>(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return {uint16_t((u >> 16) | 0x40)};
+  return {uint16_t((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
+}
+float to_float(float16 x);
+// Round to nearest even; above the largest finite value becomes infinity.
+float16 to_float16(float x);
+
+// Reads or writes element i of an array of type t as double (rounds to nearest on the way in).
+double load_element(const void* data, DType t, int64_t i);
+void store_element(void* data, DType t, int64_t i, double value);
+
+}  // namespace crest

@@ -1,0 +1,32 @@
+// Typed errors. Every error a user can meet says what was wrong, where, and what to do.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace crest {
+
+// Exit codes of the contract.
+enum class Exit { ok = 0, failed = 1, usage = 2, does_not_fit = 3, no_device = 4, interrupted = 130 };
+
+// what: what was wrong; where: file, flag, instruction (may be empty); todo: what to do about it (may be empty).
+class Error : public std::runtime_error {
+ public:
+  Error(Exit code, std::string what, std::string where = {}, std::string todo = {});
+  Exit code() const { return code_; }
+  const std::string& problem() const { return what_; }
+  const std::string& where() const { return where_; }
+  const std::string& todo() const { return todo_; }
+
+ private:
+  Exit code_;
+  std::string what_, where_, todo_;
+};
+
+// A failure while doing what was asked (bad file, I/O, mismatch): exit code 1.
+[[noreturn]] void fail(std::string what, std::string where = {}, std::string todo = {});
+// Wrong flags, keys or values: exit code 2.
+[[noreturn]] void fail_usage(std::string what, std::string where = {}, std::string todo = {});
+// An invariant of Crest itself is broken (a bug): exit code 1, says so.
+[[noreturn]] void fail_internal(std::string what, std::string where = {});
+
+}  // namespace crest

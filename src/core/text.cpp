@@ -1,0 +1,121 @@
+#include "core/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace crest {
+
+std::string format_bytes(double bytes) {
+  static const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int u = 0;
+  double x = bytes;
+  while (std::abs(x) >= 1024 && u < 5) x /= 1024, ++u;
+  return u == 0 ? fmt::format("{:.0f} B", x) : fmt::format("{:.2f} {}", x, units[u]);
+}
+
+static std::string scaled(double x, const char* const* prefixes) {
+  int p = 0;
+  while (std::abs(x) >= 1000 && p < 5) x /= 1000, ++p;
+  double a = std::abs(x);
+  const char* f = p == 0 && x == std::floor(x) ? "{:.0f}{}" : a >= 100 ? "{:.1f}{}" : "{:.2f}{}";
+  return fmt::format(fmt::runtime(f), x, prefixes[p]);
+}
+
+std::string format_count(double n) {
+  static const char* const prefixes[] = {"", "k", "M", "B", "T", "P"};
+  return scaled(n, prefixes);
+}
+
+std::string format_si(double x, const char* unit) {
+  static const char* const prefixes[] = {" ", " k", " M", " G", " T", " P"};
+  return scaled(x, prefixes) + unit;
+}
+
+std::string format_duration(double s) {
+  if (!(s >= 0) || s > 1e9) return "?";
+  if (s < 1e-3) return fmt::format("{:.1f} us", s * 1e6);
+  if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
+  if (s < 60) return fmt::format("{:.1f} s", s);
+  auto t = int64_t(s + 0.5);
+  if (t < 3600) return fmt::format("{}m {:02}s", t / 60, t % 60);
+  return fmt::format("{}h {:02}m", t / 3600, t / 60 % 60);
+}
+
+int64_t parse_bytes(std::string_view text, std::string_view where) {
+  double number = 0;
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(std::remove(unit.begin(), unit.end(), ' '), unit.end());
+  std::transform(unit.begin(), unit.end(), unit.begin(), ::tolower);
+  static const std::pair<const char*, double> units[] = {
+      {"", 1},       {"b", 1},      {"k", 1e3},    {"kb", 1e3},       {"kib", 1024.},   {"m", 1e6},    {"mb", 1e6},
+      {"mib", 0x1p20}, {"g", 1e9},  {"gb", 1e9},   {"gib", 0x1p30},   {"t", 1e12},      {"tb", 1e12},  {"tib", 0x1p40}};
+  if (ec == std::errc() && number >= 0 && std::isfinite(number))
+    for (auto& [n, factor] : units)
+      if (unit == n && number * factor < 9e18) return int64_t(number * factor);
+  fail_usage(fmt::format("'{}' is not a size", printable(text)), std::string(where),
+             "Write a number with a unit, for example 40GiB, 512MB or 1048576.");
+}
+
+std::string printable(std::string_view text, size_t limit) {
+  std::string out;
+  for (unsigned char c : text) {
+    if (out.size() >= limit) return out + "...";
+    if (c < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", c);
+    else
+      out += char(c);
+  }
+  return out;
+}
+
+static size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t up = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = up;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 2) + 1;
+  if (word.size() > 100) return best;
+  for (auto& c : candidates) {
+    size_t d = distance(word, c);
+    if (!word.empty() && c.size() > word.size() && c.compare(0, word.size(), word) == 0) d = std::min<size_t>(d, 1);
+    if (d < best_distance) best = c, best_distance = d;
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string n = nearest(word, candidates);
+  return n.empty() ? "" : fmt::format("Did you mean '{}'?", n);
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  for (size_t i = 0; i <= text.size(); ++i)
+    if (i == text.size() || text[i] == separator) parts.emplace_back(text.substr(start, i - start)), start = i + 1;
+  return parts;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+}  // namespace crest
