@@ -1,0 +1,68 @@
+// What a backend offers: for every operation a list of kernels, best first, the reference last. Choosing (reject,
+// workspace) is host code that is compiled on every machine; launching needs the device.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace crest {
+
+class Communicator;
+
+// The device a Program is planned for.
+struct Device {
+  std::string kind = "cpu";  // "cpu" or "cuda"
+  int index = 0;
+  std::string name;          // "AMD EPYC 9655 (2 threads)"
+  int threads = 1;           // CPU: OpenMP threads of a step
+  std::string isa;           // CPU: "generic", "avx2", "avx512"; what the fast kernels run
+  bool native_bf16 = false;  // matrix units or dot products for bf16
+  int64_t memory = 0;        // bytes usable
+};
+
+struct KernelQuery {
+  const Program& program;
+  const Instr& instr;
+  const Device& device;
+  const Value& in(size_t i) const { return program.at(instr.in[i]); }
+  const Value& out(size_t i) const { return program.at(instr.out[i]); }
+  bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }
+};
+
+// One bound instruction: pointers already include a view's offset; absent optional inputs are null.
+struct KernelCall {
+  const Program& program;
+  const Instr& instr;
+  void* const* in;
+  void* const* out;
+  void* workspace;              // as many bytes as workspace() said, 64-byte aligned
+  void* prepared;               // what prepare() returned
+  int threads;                  // OpenMP threads to use
+  Communicator* communicator;   // for operations of class communication
+  const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
+  const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
+  bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }
+  template <class T>
+  const T* input(size_t i) const { return static_cast<const T*>(in[i]); }
+  template <class T>
+  T* output(size_t i) const { return static_cast<T*>(out[i]); }
+};
+
+struct Kernel {
+  const char* op;
+  const char* name;  // "cpu.norm.simd"; patterns of --kernel match it
+  // Why the kernel cannot run this instruction; empty when it can.
+  std::string (*reject)(const KernelQuery&);
+  // Scratch bytes during the launch; null means none.
+  size_t (*workspace)(const KernelQuery&) = nullptr;
+  // Makes what is needed once per instruction (library primitives, packed tables); null means nothing.
+  std::shared_ptr<void> (*prepare)(const KernelQuery&) = nullptr;
+  void (*launch)(const KernelCall&) = nullptr;
+};
+
+// The kernels of a backend ("cpu"), in order of preference within an operation.
+const std::vector<Kernel>& kernels_of(const std::string& backend);
+
+}  // namespace crest

@@ -1,0 +1,74 @@
+#include "program/origin.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+struct Table {
+  std::mutex mutex;
+  std::deque<std::vector<std::string>> sets{{}};
+  std::map<std::vector<std::string>, uint32_t> index{{{}, 0}};
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> unions;
+
+  uint32_t intern(std::vector<std::string> scopes) {
+    auto [it, added] = index.emplace(scopes, uint32_t(sets.size()));
+    if (added) sets.push_back(std::move(scopes));
+    return it->second;
+  }
+};
+Table& table() {
+  static Table t;
+  return t;
+}
+}  // namespace
+
+Origin::Origin(std::string_view scope) {
+  if (scope.empty()) return;
+  std::lock_guard lock(table().mutex);
+  id_ = table().intern({std::string(scope)});
+}
+
+Origin Origin::operator|(Origin other) const {
+  if (id_ == other.id_ || other.id_ == 0) return *this;
+  if (id_ == 0) return other;
+  Table& t = table();
+  std::lock_guard lock(t.mutex);
+  auto [it, added] = t.unions.emplace(std::pair{id_, other.id_}, 0);
+  if (added) {
+    std::vector<std::string> all = t.sets[id_];
+    for (auto& s : t.sets[other.id_])
+      if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
+    it->second = t.intern(std::move(all));
+  }
+  Origin o;
+  o.id_ = it->second;
+  return o;
+}
+
+const std::vector<std::string>& Origin::scopes() const {
+  std::lock_guard lock(table().mutex);
+  return table().sets[id_];  // a deque: references stay valid
+}
+
+std::string Origin::text() const { return join(scopes(), "+"); }
+
+Origin Origin::parse(std::string_view text) {
+  Origin o;
+  if (!text.empty())
+    for (auto& s : split(text, '+')) o = o | Origin(s);
+  return o;
+}
+
+int Origin::layer() const {
+  for (auto& s : scopes())
+    if (s.rfind("h.", 0) == 0) return std::atoi(s.c_str() + 2);
+  return -1;
+}
+
+}  // namespace crest

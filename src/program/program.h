@@ -1,0 +1,95 @@
+// A training step (or a part of it) as plain data: a list of tensor instructions in SSA form.
+// Everything reads this one structure: passes rewrite it, the planner gives its values addresses, backends offer kernels
+// for its instructions, plan / profile / compare / report print its rows.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "program/attrs.h"
+#include "program/origin.h"
+
+namespace crest {
+
+struct OpDef;
+
+using ValueId = int32_t;
+inline constexpr ValueId no_value = -1;
+
+// input: written by the host; weight: what kernels of the model read; gradient: of a parameter; state: optimizer
+// moments, master weights, scalars; cache: keys and values of decoding; output: read by the host after a run.
+enum class Role : uint8_t { input, weight, gradient, state, cache, activation, output };
+// micro: one micro step; step: from the first micro step to the update; persistent: the whole run.
+enum class Lifetime : uint8_t { micro, step, persistent };
+enum class Phase : uint8_t { forward, recompute, backward, update };
+enum class Lane : uint8_t { compute, comm, copy };
+
+std::string_view name(Role);
+std::string_view name(Lifetime);
+std::string_view name(Phase);
+std::string_view name(Lane);
+
+// storage: the value whose memory this one lives in (itself when it owns memory). Views and later versions of a value
+// updated in place share the storage of the first. offset and strides count elements of the value's dtype.
+struct Layout {
+  ValueId storage = no_value;
+  int64_t offset = 0;
+  Shape strides;
+};
+
+struct Value {
+  std::string name;  // unique within the Program
+  DType dtype = DType::f32;
+  Shape shape;  // logical
+  Layout layout;
+  Role role = Role::activation;
+  Lifetime lifetime = Lifetime::micro;
+
+  int64_t numel() const { return shape.numel(); }
+  int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }
+  bool contiguous() const { return layout.strides == shape.contiguous_strides(); }
+};
+
+struct Program;
+
+struct Instr {
+  const OpDef* op = nullptr;
+  std::vector<ValueId> in;  // no_value where an optional input is absent
+  std::vector<ValueId> out;
+  Attrs attrs;
+  Phase phase = Phase::forward;
+  Lane lane = Lane::compute;
+  Origin origin;
+  std::shared_ptr<const Program> body;  // of a fused instruction: its inputs and outputs are the body's, in order
+};
+
+// How a parameter starts and is decayed. The canonical (logical) shape is what checkpoints hold.
+struct Parameter {
+  std::string name;  // also the name of its weight value
+  Shape shape;       // logical; the value may be padded
+  ValueId value = no_value;
+  double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
+  bool decay = false;                  // weight decay: matrices only
+  bool operator==(const Parameter& o) const = default;
+};
+
+struct Program {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<Instr> code;
+  std::vector<ValueId> inputs, outputs;  // order matters for bodies; outputs stay alive to the end
+  std::vector<Parameter> params;
+
+  const Value& at(ValueId id) const { return values[size_t(id)]; }
+  Value& at(ValueId id) { return values[size_t(id)]; }
+  // The value's id by name, or no_value. Linear; for passes that look up one or two.
+  ValueId find(std::string_view value_name) const;
+  // Index of the producing instruction per value, -1 for values the host or another Program provides.
+  std::vector<int> producers() const;
+  // Indices of the instructions that read each value.
+  std::vector<std::vector<int>> consumers() const;
+};
+
+}  // namespace crest
