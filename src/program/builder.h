@@ -1,6 +1,7 @@
 // Emits instructions into a Program: infers output types, names values, keeps the current origin and phase.
 #pragma once
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ops/op.h"
@@ -10,7 +11,7 @@ namespace crest {
 
 class Builder {
  public:
-  explicit Builder(Program& program) : program_(&program) {}
+  explicit Builder(Program& program);
 
   Program& program() { return *program_; }
   const Value& at(ValueId id) const { return program_->at(id); }
@@ -21,23 +22,24 @@ class Builder {
   std::vector<ValueId> emit(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
   // The same for the usual single output.
   ValueId emit1(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
-  // Appends an instruction with a body; types come from the body's outputs.
-  std::vector<ValueId> emit_fused(std::vector<ValueId> in, std::shared_ptr<const Program> body, Attrs attrs = {});
+  // Appends a ready instruction whose outputs do not exist yet (clones, fused instructions); infers and names them.
+  std::vector<ValueId> append(Instr instr);
 
-  // Settings of the instructions that follow.
+  // Settings of the instructions that emit() appends.
   Origin origin;
   Phase phase = Phase::forward;
   Lane lane = Lane::compute;
 
  private:
-  std::vector<ValueId> append(Instr instr);
-  std::string unique(const std::string& base);
+  std::string unique(std::string base);
   Program* program_;
-  std::vector<std::pair<std::string, int>> unused_;
+  std::unordered_map<std::string, int> names_;  // name -> next suffix to try
 };
 
 // Re-runs type inference over the whole Program after a pass changed input types or attributes: dtype, shape and layout
 // of every produced value follow. Throws when an instruction rejects its inputs.
 void reinfer(Program& program);
+// The layout that an inferred output has in this Program (views and in-place outputs share their input's storage).
+Layout layout_of(const Program& program, const Instr& instr, const Infer::Out& out, ValueId self);
 
 }  // namespace crest

@@ -1,0 +1,42 @@
+// What a user asked for: model, sizes and levers. Parsed once from flags and TOML; a lever is read by its own pass only.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/config.h"
+
+namespace crest {
+
+struct Recipe {
+  ModelConfig model;
+  int64_t batch = 8;              // micro batch: sequences
+  int64_t seq = 0;                // sequence length; 0: the model's context
+  int64_t grad_accumulation = 1;  // micro steps of a step
+  int data_parallel = 1;          // ranks
+
+  std::string precision = "auto";   // fp32, tf32, bf16, fp16
+  std::string policy = "pure";      // pure, autocast
+  std::string grad_dtype = "fp32";  // fp32, bf16 (policy pure)
+  std::string attention = "flash";  // flash, naive
+  std::string fusion = "on";
+  int64_t pad_vocab = 128;
+  std::string recompute = "none";  // none, selective, full
+
+  std::string optimizer = "adamw";
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double clip = 1.0;  // 0: off
+  double loss_scale = 65536;  // fp16: initial dynamic loss scale
+
+  std::vector<std::pair<std::string, std::string>> kernels;  // OP=PATTERN
+  std::vector<std::string> disabled_passes;
+  bool deterministic = false;
+
+  int64_t seq_length() const { return seq > 0 ? seq : model.context; }
+  int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_parallel; }
+};
+
+// Throws usage errors (sequence beyond the context, unknown lever values with the nearest right one).
+void validate(const Recipe& recipe);
+
+}  // namespace crest

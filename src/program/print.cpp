@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/op.h"
+#include "program/text.h"
+
+namespace crest {
+
+namespace {
+
+std::string type_text(const Program& p, ValueId id) {
+  const Value& v = p.at(id);
+  std::string t = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
+  if (v.role != Role::activation) t += fmt::format(" {}", name(v.role));
+  if (v.lifetime != Lifetime::micro) t += fmt::format(" {}", name(v.lifetime));
+  if (v.layout.storage != id) t += fmt::format(" in %{}+{}", p.at(v.layout.storage).name, v.layout.offset);
+  if (!v.contiguous()) t += fmt::format(" strides({})", v.layout.strides.text());
+  return t;
+}
+
+std::string number_text(double x) {
+  if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
+  std::string t = fmt::format("{}", x);
+  return t.find_first_of(".en") == std::string::npos ? t + ".0" : t;
+}
+
+std::string attr_text(const AttrValue& v) {
+  if (auto* i = std::get_if<int64_t>(&v)) return std::to_string(*i);
+  if (auto* d = std::get_if<double>(&v)) return number_text(*d);
+  return fmt::format("\"{}\"", std::get<std::string>(v));
+}
+
+std::string name_list(const Program& p, const std::vector<ValueId>& ids) {
+  std::string t;
+  for (ValueId id : ids) t += (t.empty() ? "" : ", ") + (id == no_value ? std::string("_") : "%" + p.at(id).name);
+  return t;
+}
+
+void print_into(std::string& out, const Program& p, const PrintOptions& options, const std::string& indent) {
+  for (auto& q : p.params)
+    out += fmt::format("{}param %{} [{}] init({}, {}){}\n", indent, p.at(q.value).name, q.shape.text(),
+                       number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "");
+  std::vector<int> producer = p.producers();
+  for (bool owner : {true, false})  // storages before the values that live in them
+    for (size_t v = 0; v < p.values.size(); ++v)
+      if (producer[v] < 0 && (p.values[v].layout.storage == ValueId(v)) == owner)
+        out += fmt::format("{}value %{} {}\n", indent, p.values[v].name, type_text(p, ValueId(v)));
+  if (!p.inputs.empty()) out += fmt::format("{}inputs {}\n", indent, name_list(p, p.inputs));
+  for (size_t i = 0; i < p.code.size(); ++i) {
+    const Instr& instr = p.code[i];
+    out += indent;
+    for (size_t o = 0; o < instr.out.size(); ++o)
+      out += fmt::format("{}%{} {}", o ? ", " : "", p.at(instr.out[o]).name, type_text(p, instr.out[o]));
+    out += fmt::format(" = {}({})", instr.op->name, name_list(p, instr.in));
+    if (!instr.attrs.entries().empty()) {
+      out += " {";
+      bool first = true;
+      for (auto& e : instr.attrs.entries()) {
+        out += fmt::format("{}{}={}", first ? "" : ", ", e.key, attr_text(e.value));
+        first = false;
+      }
+      out += "}";
+    }
+    out += fmt::format(" {} {} @{}", name(instr.phase), name(instr.lane), instr.origin.text());
+    if (instr.body) out += " body {";
+    if (options.comment) out += "  # " + options.comment(p, int(i));
+    out += "\n";
+    if (instr.body) {
+      print_into(out, *instr.body, {}, indent + "  ");
+      out += indent + "}\n";
+    }
+  }
+  if (!p.outputs.empty()) out += fmt::format("{}outputs {}\n", indent, name_list(p, p.outputs));
+}
+
+}  // namespace
+
+std::string print(const Program& program, const PrintOptions& options) {
+  std::string out = fmt::format("program {}\n", program.name);
+  print_into(out, program, options, "");
+  return out;
+}
+
+bool same_program(const Program& a, const Program& b) { return print(a) == print(b); }
+
+}  // namespace crest

@@ -1,0 +1,143 @@
+#include "program/verify.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "core/error.h"
+#include "program/builder.h"
+
+namespace crest {
+
+namespace {
+
+struct Range {
+  int64_t first, last;  // elements, inclusive
+};
+
+Range range_of(const Value& v) {
+  int64_t last = v.layout.offset;
+  for (int d = 0; d < v.shape.rank(); ++d) last += std::max<int64_t>(v.shape[d] - 1, 0) * v.layout.strides[d];
+  return {v.layout.offset, last};
+}
+
+class Verifier {
+ public:
+  Verifier(const Program& p, std::string_view after) : p_(p), after_(after) {}
+
+  void run() {
+    defined_.assign(p_.values.size(), false);
+    dead_.assign(p_.values.size(), false);
+    in_storage_.resize(p_.values.size());
+    check_values();
+    for (size_t i = 0; i < p_.code.size(); ++i) check_instr(int(i));
+    for (ValueId v : p_.outputs) {
+      check_id(v, "output list");
+      if (!defined_[size_t(v)] || dead_[size_t(v)])
+        broken(fmt::format("output %{} is {}", p_.at(v).name, dead_[size_t(v)] ? "consumed" : "never written"));
+    }
+  }
+
+ private:
+  [[noreturn]] void broken(const std::string& what, int instr = -1) {
+    std::string where = fmt::format("program {} after pass {}", p_.name, after_);
+    if (instr >= 0)
+      where += fmt::format(", instruction {} ({} at {})", instr, p_.code[size_t(instr)].op->name,
+                           p_.code[size_t(instr)].origin.text());
+    fail_internal(what, where);
+  }
+
+  void check_id(ValueId v, const char* what, int instr = -1) {
+    if (v < 0 || size_t(v) >= p_.values.size())
+      broken(fmt::format("{} names value {}, which is not there", what, v), instr);
+  }
+
+  void define(ValueId v) {
+    defined_[size_t(v)] = true;
+    in_storage_[size_t(p_.at(v).layout.storage)].push_back(v);
+  }
+
+  void check_values() {
+    std::unordered_set<std::string_view> names;
+    std::vector<bool> produced(p_.values.size(), false);
+    for (size_t i = 0; i < p_.code.size(); ++i)
+      for (ValueId v : p_.code[i].out) {
+        check_id(v, "output", int(i));
+        if (produced[size_t(v)]) broken(fmt::format("%{} is written twice", p_.at(v).name), int(i));
+        produced[size_t(v)] = true;
+      }
+    for (size_t v = 0; v < p_.values.size(); ++v) {
+      const Value& value = p_.values[v];
+      if (!names.insert(value.name).second) broken(fmt::format("two values are called %{}", value.name));
+      check_id(value.layout.storage, "layout");
+      const Value& root = p_.at(value.layout.storage);
+      if (root.layout.storage != value.layout.storage)
+        broken(fmt::format("%{} lives in %{}, which is no storage", value.name, root.name));
+      Range r = range_of(value);
+      int64_t unit = int64_t(size_of(value.dtype)), room = root.bytes();
+      if (value.numel() > 0 && (r.first < 0 || (r.last + 1) * unit > room))
+        broken(fmt::format("%{} reaches beyond its storage %{}", value.name, root.name));
+      if (!produced[v]) define(ValueId(v));
+    }
+  }
+
+  void check_instr(int i) {
+    const Instr& instr = p_.code[size_t(i)];
+    if (instr.origin.empty()) broken("no origin", i);
+    for (ValueId v : instr.in) {
+      if (v == no_value) continue;
+      check_id(v, "input", i);
+      if (!defined_[size_t(v)]) broken(fmt::format("reads %{} before it is written", p_.at(v).name), i);
+      if (dead_[size_t(v)]) broken(fmt::format("reads %{}, which an instruction before it consumed", p_.at(v).name), i);
+    }
+    Infer infer(p_, instr);
+    instr.op->infer(infer);
+    if (infer.outs.size() != instr.out.size())
+      broken(fmt::format("has {} outputs, inference says {}", instr.out.size(), infer.outs.size()), i);
+    for (size_t o = 0; o < instr.out.size(); ++o) {
+      const Value& v = p_.at(instr.out[o]);
+      auto& expected = infer.outs[o];
+      if (v.dtype != expected.dtype || !(v.shape == expected.shape))
+        broken(fmt::format("%{} is {}[{}], inference says {}[{}]", v.name, name(v.dtype), v.shape.text(),
+                           name(expected.dtype), expected.shape.text()),
+               i);
+      if (expected.alias >= 0) {
+        Layout l = layout_of(p_, instr, expected, instr.out[o]);
+        if (l.storage != v.layout.storage || l.offset != v.layout.offset || !(l.strides == v.layout.strides))
+          broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
+        if (expected.consumes) consume(instr.in[size_t(expected.alias)]);
+      } else if (v.layout.storage != instr.out[o]) {
+        consume_range(instr.out[o]);  // placed into a group: what lay there before is gone
+      }
+    }
+    for (ValueId v : instr.out) define(v);
+  }
+
+  void consume(ValueId v) { consume_range(v); }
+
+  void consume_range(ValueId by) {
+    Range r = range_of(p_.at(by));
+    auto& live = in_storage_[size_t(p_.at(by).layout.storage)];
+    std::erase_if(live, [&](ValueId other) {
+      Range o = range_of(p_.at(other));
+      bool whole_storage = p_.at(other).layout.storage == other;  // a group's root stays readable as a container
+      bool overlap = o.first <= r.last && r.first <= o.last;
+      if (overlap && (!whole_storage || other == by || p_.at(by).shape == p_.at(other).shape)) {
+        dead_[size_t(other)] = true;
+        return true;
+      }
+      return false;
+    });
+  }
+
+  const Program& p_;
+  std::string_view after_;
+  std::vector<bool> defined_, dead_;
+  std::vector<std::vector<ValueId>> in_storage_;
+};
+
+}  // namespace
+
+void verify(const Program& program, std::string_view after) { Verifier(program, after).run(); }
+
+}  // namespace crest
