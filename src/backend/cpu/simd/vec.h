@@ -29,6 +29,7 @@ typedef uint64_t Vq __attribute__((vector_size(CREST_LANES * 4)));
 typedef uint16_t Vh __attribute__((vector_size(CREST_LANES * 2)));
 typedef float VfMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4), may_alias));
 typedef uint32_t VuMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4), may_alias));
+typedef uint64_t VqMemory __attribute__((vector_size(CREST_LANES * 4), aligned(8), may_alias));
 typedef uint16_t VhMemory __attribute__((vector_size(CREST_LANES * 2), aligned(2), may_alias));
 
 CREST_INLINE Vf splat(float x) { return Vf{} + x; }
