@@ -22,6 +22,27 @@ bool is_white_space(uint32_t c) {
          c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+// Letters and numbers that Unicode 15.1 and 16.0 added: Debian 12's utf8proc (15.0) calls them unassigned, other
+// tokenizers know them. Consulted for unassigned code points only.
+struct Range {
+  uint32_t first, last;
+};
+constexpr Range newer_letters[] = {{0x1c89, 0x1c8a},   {0xa7cb, 0xa7cd},   {0xa7da, 0xa7dc},   {0x105c0, 0x105f3},
+                                   {0x10d4a, 0x10d65}, {0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x11380, 0x11389},
+                                   {0x1138b, 0x1138b}, {0x1138e, 0x1138e}, {0x11390, 0x113b5}, {0x113b7, 0x113b7},
+                                   {0x113d1, 0x113d1}, {0x113d3, 0x113d3}, {0x11bc0, 0x11be0}, {0x13460, 0x143fa},
+                                   {0x16100, 0x1611d}, {0x16d40, 0x16d6c}, {0x18cff, 0x18cff}, {0x1e5d0, 0x1e5ed},
+                                   {0x1e5f0, 0x1e5f0}, {0x2ebf0, 0x2ee5d}};
+constexpr Range newer_numbers[] = {{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9}, {0x16130, 0x16139},
+                                   {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1e5f1, 0x1e5fa}};
+
+template <size_t n>
+bool holds(const Range (&ranges)[n], uint32_t c) {
+  for (const Range& r : ranges)
+    if (c >= r.first && c <= r.last) return true;
+  return false;
+}
+
 Class classify(uint32_t c) {
   if (is_white_space(c)) return Class::space;
   switch (utf8proc_category(utf8proc_int32_t(c))) {
@@ -33,6 +54,8 @@ Class classify(uint32_t c) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO: return Class::number;
+    case UTF8PROC_CATEGORY_CN:
+      return holds(newer_letters, c) ? Class::letter : holds(newer_numbers, c) ? Class::number : Class::symbol;
     default: return Class::symbol;
   }
 }
