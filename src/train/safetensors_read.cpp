@@ -15,10 +15,10 @@ namespace crest {
 static constexpr uint64_t max_header = uint64_t(100) << 20;
 
 void refuse_pickle(const std::string& path, std::string_view first_bytes) {
+  // Nothing that torch.save writes has '{' as its ninth byte, every safetensors file has: the content decides.
+  if (first_bytes.size() > 8 && first_bytes[8] == '{') return;
   bool zip = first_bytes.substr(0, 4) == std::string_view("PK\x03\x04", 4);
   bool pickle = first_bytes.size() >= 2 && first_bytes[0] == '\x80' && first_bytes[1] >= 2 && first_bytes[1] <= 5;
-  // A safetensors length of 0x..0280 also begins so; its header then starts with '{'.
-  if (first_bytes.size() > 8 && first_bytes[8] == '{') pickle = false;
   bool named = false;
   for (std::string_view end : {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle"})
     named = named || (path.size() > end.size() && std::string_view(path).substr(path.size() - end.size()) == end);

@@ -26,7 +26,7 @@ static std::string_view stored_name(DType t) {
   fail_internal("a dtype without a safetensors name");
 }
 
-static std::string quoted(const std::string& text) {
+static std::string json_string(const std::string& text) {
   try {
     return Json(text).dump();
   } catch (const Json::exception&) {
@@ -48,7 +48,7 @@ std::string safetensors_preamble(const std::vector<TensorSource>& tensors, Tenso
   std::string json = "{\"__metadata__\":{";
   for (auto& [key, value] : all_metadata) {
     if (json.back() != '{') json += ',';
-    json += quoted(key) + ":" + quoted(value);
+    json += json_string(key) + ":" + json_string(value);
   }
   json += '}';
   uint64_t offset = 0;
@@ -58,7 +58,7 @@ std::string safetensors_preamble(const std::vector<TensorSource>& tensors, Tenso
     if (spec.name.empty() || spec.name == "__metadata__" || !names.insert(spec.name).second)
       fail_internal(fmt::format("two tensors named '{}', or a name that cannot be saved", printable(spec.name)));
     uint64_t bytes = byte_count(spec);
-    json += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(spec.name),
+    json += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json_string(spec.name),
                         stored_name(spec.dtype), fmt::join(spec.shape, ","), offset, offset + bytes);
     offset += bytes;
   }
