@@ -16,7 +16,7 @@ struct JsonLimits {
   uint64_t bytes = uint64_t(64) << 20;
   int depth = 32;
   uint64_t values = 400'000;                  // scalars, arrays, objects and keys
-  uint64_t string_bytes = uint64_t(8) << 20;  // of one string or number, as written
+  uint64_t string_bytes = uint64_t(8) << 20;  // of one string, number or run of white space, as written
 };
 
 // Throws when the text is beyond the limits. Does not check the grammar: parse afterwards.
