@@ -1,4 +1,5 @@
-# Two commands are enough: `make demo` trains a GPT on real text, `make test` runs every test. `make help` lists the rest.
+# Two commands are enough: `make demo` trains a GPT on real text, `make test` runs every test.
+# `make help` lists the rest.
 JOBS ?= $(shell sh scripts/jobs.sh)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10

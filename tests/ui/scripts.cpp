@@ -143,10 +143,10 @@ i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1
   ASSERT_EQ(r.exit_code, 0) << r.err;
   std::stringstream text;
   text << std::ifstream(out).rdbuf();
-  EXPECT_EQ(
-      text.str().substr(0, 157),
+  std::string start =
       "GENESIS\n\nChapter 1\n\nIn the beginning God created.\nAnd the earth was void; and dark.\n\nChapter 2\n\nThus.\n"
-      "\n\n1 SAMUEL\n\nChapter 1\n\nNow there was\nAnd he had. xxxxxxxxxxxxxx");
+      "\n\n1 SAMUEL\n\nChapter 1\n\nNow there was\nAnd he had. xxx";
+  EXPECT_EQ(text.str().substr(0, start.size()), start);
   m.script("bible", "echo nothing");
   r = run_command(command);
   EXPECT_EQ(r.exit_code, 1);
