@@ -14,7 +14,7 @@ class Rewriter {
 
   const std::vector<Instr> old;  // the code as it was
   // What stands for an old value now.
-  ValueId now(ValueId v) const { return v == no_value ? v : map_[size_t(v)]; }
+  ValueId now(ValueId v) const { return v == no_value || size_t(v) >= map_.size() ? v : map_[size_t(v)]; }
   std::vector<ValueId> now(const std::vector<ValueId>& v) const;
   void replace(ValueId old_value, ValueId by);
   // The builder with origin, phase and lane of an instruction.
