@@ -196,16 +196,33 @@ const Kernel& reference_kernel(const std::string& op) {
   fail_internal("no reference kernel for '" + op + "'");
 }
 
-void launch(const Kernel& kernel, const Program& program, const Instr& instr, const Memory& memory) {
+// Scratch is poisoned and guarded on its far side; its start is aligned as the executor aligns it.
+BoundKernel::BoundKernel(const Kernel& kernel, const Program& program, const Instr& instr, const Memory& memory)
+    : kernel_(kernel), program_(program), instr_(instr) {
   KernelQuery query{program, instr, device()};
-  std::vector<uint8_t> scratch((kernel.workspace ? kernel.workspace(query) : 0) + 64, 0xff);
-  auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
-  std::shared_ptr<void> prepared = kernel.prepare ? kernel.prepare(query) : nullptr;
-  std::vector<void*> in, out;
-  for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : memory.at(v));
-  for (ValueId v : instr.out) out.push_back(memory.at(v));
-  kernel.launch({program, instr, in.data(), out.data(), reinterpret_cast<void*>(aligned), prepared.get(),
-                 device().threads, nullptr});
+  scratch_size_ = kernel.workspace ? kernel.workspace(query) : 0;
+  scratch_.assign(scratch_size_ + 2 * guard, 0xff);
+  std::memset(scratch() + scratch_size_, guard_byte,
+              size_t(scratch_.data() + scratch_.size() - scratch()) - scratch_size_);
+  prepared_ = kernel.prepare ? kernel.prepare(query) : nullptr;
+  for (ValueId v : instr.in) in_.push_back(v == no_value ? nullptr : memory.at(v));
+  for (ValueId v : instr.out) out_.push_back(memory.at(v));
+}
+
+uint8_t* BoundKernel::scratch() {
+  return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(scratch_.data()) + 63) / 64 * 64);
+}
+
+void BoundKernel::launch() {
+  kernel_.launch({program_, instr_, in_.data(), out_.data(), scratch_size_ ? scratch() : nullptr, prepared_.get(),
+                  device().threads, nullptr});
+  const uint8_t* end = scratch_.data() + scratch_.size();
+  if (!std::all_of<const uint8_t*>(scratch() + scratch_size_, end, [](uint8_t b) { return b == guard_byte; }))
+    fail_internal(std::string(kernel_.name) + " wrote beyond its workspace");
+}
+
+void launch(const Kernel& kernel, const Program& program, const Instr& instr, const Memory& memory) {
+  BoundKernel(kernel, program, instr, memory).launch();
 }
 
 void run_reference(const Program& program, const Memory& memory) {

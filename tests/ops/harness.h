@@ -47,6 +47,22 @@ Values make_values(const Case& c);
 const Device& device();
 std::vector<const Kernel*> kernels_for(const std::string& op);
 const Kernel& reference_kernel(const std::string& op);
+// A kernel with its prepared state, workspace and pointers: may be launched again and again.
+class BoundKernel {
+ public:
+  BoundKernel(const Kernel& kernel, const Program& program, const Instr& instr, const Memory& memory);
+  void launch();  // throws when the kernel wrote beyond its workspace
+
+ private:
+  uint8_t* scratch();
+  const Kernel& kernel_;
+  const Program& program_;
+  const Instr& instr_;
+  size_t scratch_size_ = 0;
+  std::vector<uint8_t> scratch_;
+  std::shared_ptr<void> prepared_;
+  std::vector<void*> in_, out_;
+};
 void launch(const Kernel& kernel, const Program& program, const Instr& instr, const Memory& memory);
 // Runs a whole Program on the reference kernels.
 void run_reference(const Program& program, const Memory& memory);
