@@ -81,6 +81,8 @@ struct Program {
   std::vector<Instr> code;
   std::vector<ValueId> inputs, outputs;  // order matters for bodies; outputs stay alive to the end
   std::vector<Parameter> params;
+  // What passes tell later readers: grad_dtype, loss_scale (initial, fp16), first / last micro step.
+  Attrs properties;
 
   const Value& at(ValueId id) const { return values[size_t(id)]; }
   Value& at(ValueId id) { return values[size_t(id)]; }

@@ -1,0 +1,45 @@
+#include "backend/cpu/fast_common.h"
+
+#include <fmt/format.h>
+
+namespace crest::cpu {
+
+std::string check_float(const Value& v) {
+  if (v.dtype != DType::f32 && !is_half(v.dtype))
+    return fmt::format("{}: takes f32, bf16 and f16, not {}", v.name, name(v.dtype));
+  if (!v.contiguous()) return fmt::format("{}: takes contiguous values, this one is a strided view", v.name);
+  return {};
+}
+
+std::string check_same(const Value& v, const Value& like) {
+  if (std::string why = check_float(v); !why.empty()) return why;
+  if (v.dtype != like.dtype)
+    return fmt::format("{}: takes the dtype of {} ({}), not {}", v.name, like.name, name(like.dtype), name(v.dtype));
+  return {};
+}
+
+std::string check_all_float(const KernelQuery& q) {
+  for (const std::vector<ValueId>* side : {&q.instr.in, &q.instr.out})
+    for (ValueId id : *side)
+      if (id != no_value)
+        if (std::string why = check_float(q.program.at(id)); !why.empty()) return why;
+  return {};
+}
+
+const float* floats_of(const void* p, DType t, int64_t n, float* scratch) {
+  if (t == DType::f32) return static_cast<const float*>(p);
+  for (int64_t i = 0; i < n; ++i)
+    scratch[i] = t == DType::bf16 ? to_float(static_cast<const bfloat16*>(p)[i])
+                                  : to_float(static_cast<const float16*>(p)[i]);
+  return scratch;
+}
+
+void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc) {
+  for (int64_t i = begin; i < end; ++i) {
+    double x = from[i];
+    if (acc) x += load_element(acc, t, i);
+    store_element(p, t, i, x);
+  }
+}
+
+}  // namespace crest::cpu

@@ -1,0 +1,34 @@
+// What the host entries of the fast CPU kernels share: reasons to reject, thread counts, splitting of ranges.
+#pragma once
+#include <algorithm>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cpu/simd/pick.h"
+
+namespace crest::cpu {
+
+// Why the vector kernels cannot take these values: an absent value is fine. Empty when they can.
+// `check_float`: contiguous f32, bf16 or f16. `check_same`: of the dtype of `like` too.
+std::string check_float(const Value& v);
+std::string check_same(const Value& v, const Value& like);
+// Every present input and output is a contiguous f32, bf16 or f16 value.
+std::string check_all_float(const KernelQuery& q);
+
+// At most `threads`, and one per `grain` units of work: small work does not pay for waking threads.
+inline int threads_for(int threads, int64_t work, int64_t grain) {
+  return int(std::clamp<int64_t>(work / grain, 1, std::max(threads, 1)));
+}
+// Bounds of part i of n of [0, size).
+inline int64_t part_begin(int64_t size, int64_t i, int64_t n) { return size / n * i + std::min(i, size % n); }
+
+// Sizes of workspace regions are multiples of a cache line.
+inline size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }
+
+// Converts n elements of dtype t at p to floats (the pointer itself for f32, else `scratch` is filled).
+const float* floats_of(const void* p, DType t, int64_t n, float* scratch);
+// Stores n floats as dtype t, plus what `acc` (same dtype, may be null or p itself) holds.
+void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc);
+
+}  // namespace crest::cpu
