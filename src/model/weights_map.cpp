@@ -11,8 +11,8 @@
 
 namespace crest {
 
-std::vector<Parameter> parameters_of(const ModelConfig& c) {
-  std::vector<Parameter> out;
+std::vector<ParameterShape> parameters_of(const ModelConfig& c) {
+  std::vector<ParameterShape> out;
   auto norm = [&](const std::string& name) {
     out.push_back({name + ".weight", {c.width}});
     if (c.norm == NormKind::layer && c.bias) out.push_back({name + ".bias", {c.width}});
@@ -63,7 +63,7 @@ const std::vector<Rename> llama_names = {{"ln_1", "input_layernorm"},       {"ln
                                          {"attn.proj", "self_attn.o_proj"}, {"mlp.gate", "mlp.gate_proj"},
                                          {"mlp.up", "mlp.up_proj"},         {"mlp.proj", "mlp.down_proj"}};
 
-CanonicalTensor whole(const Parameter& p, std::string name, bool transposed) {
+CanonicalTensor whole(const ParameterShape& p, std::string name, bool transposed) {
   CanonicalTensor t;
   t.name = std::move(name), t.parameter = p.name, t.transposed = transposed;
   t.rows = p.shape[0], t.columns = p.shape.size() > 1 ? p.shape[1] : 1;
@@ -88,14 +88,14 @@ const char* renamed(const std::vector<Rename>& table, const std::string& member)
   fail_internal("no name for parameter member " + member, "weights_map");
 }
 
-CanonicalTensor gpt2_tensor(const Parameter& p) {
+CanonicalTensor gpt2_tensor(const ParameterShape& p) {
   if (p.name.compare(0, 2, "h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
   LayerName n = split_layer_name(p.name);
   return whole(p, fmt::format("transformer.h.{}.{}.{}", n.layer, renamed(gpt2_names, n.member), n.kind),
                p.shape.size() == 2);
 }
 
-void llama_tensors(const ModelConfig& c, const Parameter& p, std::vector<CanonicalTensor>& out) {
+void llama_tensors(const ModelConfig& c, const ParameterShape& p, std::vector<CanonicalTensor>& out) {
   if (p.name == "wte.weight") return out.push_back(whole(p, "model.embed_tokens.weight", false));
   if (p.name == "ln_f.weight") return out.push_back(whole(p, "model.norm.weight", false));
   if (p.name == "lm_head.weight") return out.push_back(whole(p, p.name, false));

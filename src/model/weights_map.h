@@ -19,13 +19,13 @@ namespace crest {
 //   h.N.mlp.fc.weight [ff,C] (GELU) or h.N.mlp.gate.weight, h.N.mlp.up.weight [ff,C] (SwiGLU); h.N.mlp.proj.weight
 //   [C,ff]
 // Linear layers have a .bias when config.bias, norms when config.bias and the norm is LayerNorm.
-struct Parameter {
+struct ParameterShape {
   std::string name;
   std::vector<int64_t> shape;
-  bool operator==(const Parameter&) const = default;
+  bool operator==(const ParameterShape&) const = default;
 };
 // All parameters of a model in the order of the forward pass (lm_head last). The vocabulary is the user's, unpadded.
-std::vector<Parameter> parameters_of(const ModelConfig& config);
+std::vector<ParameterShape> parameters_of(const ModelConfig& config);
 
 // Whose names and layouts a model's checkpoints have: those of transformers where it has the architecture.
 enum class WeightFormat { gpt2, llama, crest };

@@ -13,7 +13,7 @@ void optimizer(Program& program, const PassContext& context) {
   ValueId scalars = latest(program, program.find("scalars"));
   std::vector<ValueId> gradients = parameter_gradients(program);
   for (size_t q = 0; q < program.params.size(); ++q) {
-    const Parameter& p = program.params[q];
+    const Param& p = program.params[q];
     Shape shape = program.at(p.value).shape;
     auto state = [&](const char* suffix) {
       return b.declare(p.name + suffix, DType::f32, shape, Role::state, Lifetime::persistent);

@@ -239,7 +239,7 @@ class Parser {
         expect("{");
         attrs(p.properties);
       } else if (accept_word("param")) {
-        Parameter q;
+        Param q;
         q.name = value_name();
         expect("[");
         q.shape = dims(']');

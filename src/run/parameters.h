@@ -13,7 +13,7 @@ struct ParameterRef {
   TensorRef weight;  // what the model reads; padding rows come last
   TensorRef master;  // fp32 truth; the weight itself when that is fp32; no data in sessions without an update Program
   TensorRef m, v;    // AdamW moments; no data without an update Program
-  const Parameter* info;
+  const Param* info;
 
   int64_t numel() const { return shape.numel(); }
   // Copies numel() fp32 numbers out of or into the parameter (weight and master; padding is zeroed).

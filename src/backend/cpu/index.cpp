@@ -9,7 +9,7 @@ namespace crest {
 
 std::vector<Kernel> cpu_kernels() {
   std::vector<Kernel> all;
-  for (auto list : {cpu_gemm_kernels(), cpu_attention_kernels(), cpu_communication_kernels(), cpu_reference_kernels()})
+  for (auto list : {cpu::cpu_gemm_kernels(), cpu_attention_kernels(), cpu_communication_kernels(), cpu_reference_kernels()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }
