@@ -1,7 +1,7 @@
 // Rates of the fast CPU kernels at the shapes of gpt2-124M, batch 4 x 256 tokens, beside the machine's ceilings.
 //
 //   g++ -std=c++20 -O2 -fopenmp -Isrc studies/cpu_gemm/kernels.cpp build/release/libcrest_lib.a -ldnnl -lfmt -o
-//   /tmp/kernels /tmp/kernels [THREADS]
+//   /tmp/kernels /tmp/kernels [THREADS [all|gemms|others|ceilings [f32|bf16|f16]]]
 //
 // Each figure is the best of several runs: thread CPU time with one thread (other processes disturb it
 // less), else wall clock. Bytes count each input read once and each output written once.
@@ -196,6 +196,7 @@ int main(int argc, char** argv) {
       cpu_name().c_str(), threads, std::string(name(active_isa())).c_str());
   if (what == "all" || what == "ceilings") ceilings();
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
+    if (argc > 3 && name(t) != argv[3]) continue;
     if (what == "all" || what == "gemms") gemms(t);
     if (what == "all" || what == "others") others(t);
   }

@@ -82,24 +82,15 @@ class Sgemm : public Gemm {
   GemmShape s_;
 };
 
-// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias; the gradient of the
-// input where the reduction is very long; the gradient of the weight where it is not added to another.
+// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias, and the gradient of the
+// input where the reduction is very long.
 class InnerProduct : public Gemm {
  public:
   explicit InnerProduct(const GemmShape& s) : threads_(s.threads), has_bias_(s.has_bias) {
     OpenMpThreads guard(s.threads);
     dnnl::primitive_attr attr = product_attr(false);
     auto training = dnnl::prop_kind::forward_training;
-    if (s.a_transposed) {  // a is dy[k,m], b x[k,n], c dw[m,n]
-      a_ = matrix(s.k, s.m, s.ab, false, s.m), b_ = matrix(s.k, s.n, s.ab, false, s.n);
-      c_ = matrix(s.m, s.n, s.c, false, s.n);
-      MemoryDesc w = matrix(s.m, s.n, s.ab, false, s.n);
-      dnnl::inner_product_forward::primitive_desc hint({training, b_, w, a_}, engine());
-      dnnl::inner_product_backward_weights::primitive_desc pd({b_, c_, a_}, attr, engine(), hint);
-      scratch_ = pd.scratchpad_desc();
-      primitive_ = dnnl::inner_product_backward_weights(pd);
-      a_arg_ = DNNL_ARG_DIFF_DST, b_arg_ = DNNL_ARG_SRC, c_arg_ = DNNL_ARG_DIFF_WEIGHTS;
-    } else if (s.b_transposed) {  // x[m,k], w[n,k], y[m,n]
+    if (s.b_transposed) {  // x[m,k], w[n,k], y[m,n]
       a_ = matrix(s.m, s.k, s.ab, false, s.k), b_ = matrix(s.n, s.k, s.ab, false, s.k);
       c_ = matrix(s.m, s.n, s.c, false, s.n);
       bias_ = {Dims{s.n}, type_of(s.bias), Dims{1}};
@@ -283,11 +274,9 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   bool long_reduction = s.k > 8192;
   if (plain && !s.b_transposed && !s.accumulate && !s.has_bias && s.c == s.ab && long_reduction)
     return std::make_shared<InnerProduct>(s);
-  bool small = s.m * s.n * s.k < int64_t(1) << 22;  // the copies would cost more than they gain
+  bool small = s.m * s.n * s.k < int64_t(1) << 23;  // the copies would cost more than they gain
   if (small) return std::make_shared<Matmul>(s, false);
   if (!s.a_transposed) return std::make_shared<Matmul>(s, !s.b_transposed);
-  bool fits_inner = s.lda == s.m && s.ldb == s.n && s.ldc == s.n && !s.b_transposed && !s.has_bias;
-  if (fits_inner && !s.accumulate && s.m * s.n <= int64_t(1) << 23) return std::make_shared<InnerProduct>(s);
   return std::make_shared<Panels>(s);
 }
 
