@@ -32,7 +32,8 @@ typedef uint32_t VuMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4
 typedef uint64_t VqMemory __attribute__((vector_size(CREST_LANES * 4), aligned(8), may_alias));
 typedef uint16_t VhMemory __attribute__((vector_size(CREST_LANES * 2), aligned(2), may_alias));
 
-CREST_INLINE Vf splat(float x) { return Vf{} + x; }
+// x - 0 is x also for -0, so the compiler drops the subtraction.
+CREST_INLINE Vf splat(float x) { return x - Vf{}; }
 CREST_INLINE Vu splat_u(uint32_t x) { return Vu{} + x; }
 CREST_INLINE Vf as_float(Vu x) { return (Vf)x; }
 CREST_INLINE Vu as_bits(Vf x) { return (Vu)x; }
