@@ -43,7 +43,8 @@ class TomlShape {
   TomlShape(std::string_view text, std::string_view where, int limit) : text_(text), where_(where), limit_(limit) {}
 
   void check() {
-    for (i_ = text_.substr(0, 3) == "\xef\xbb\xbf" ? 3 : 0; i_ < text_.size(); ++i_) {
+    i_ = line_start_ = text_.substr(0, 3) == "\xef\xbb\xbf" ? 3 : 0;  // a byte order mark
+    for (; i_ < text_.size(); ++i_) {
       character();
       if (base_ + chain_ > limit_)
         refuse(fmt::format("nested deeper than {} levels", limit_),
@@ -123,7 +124,7 @@ class TomlShape {
 
   char previous() const { return i_ > 0 ? text_[i_ - 1] : '\n'; }
   bool follows_separator() const {
-    return i_ == line_start_ || std::string_view(" \t\r\n=,[{\xbf").find(previous()) != std::string_view::npos;
+    return i_ == line_start_ || std::string_view(" \t\r\n=,[{").find(previous()) != std::string_view::npos;
   }
   void new_line() { ++line_, line_start_ = i_ + 1; }
   [[noreturn]] void refuse(const std::string& what, const char* todo = "See https://toml.io for the syntax.") const {
