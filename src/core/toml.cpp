@@ -75,6 +75,8 @@ class TomlShape {
         quoted();
         break;
       case '.': ++chain_; break;
+      case ':':  // outside quotes only times have it, and toml++ 3.3 asserts digits there instead of checking
+        refuse("times of day are not supported", "Put the value in quotes.");
       case '=': in_value_ = true; break;
       case ',':
         chain_ = 0;
