@@ -113,7 +113,13 @@ class TomlShape {
     bool is_long = three == "\"\"\"" || three == "\'\'\'";
     std::string_view end = is_long ? three : text_.substr(i_, 1);
     for (i_ += end.size(); i_ < text_.size() && text_.substr(i_, end.size()) != end; ++i_) {
-      if (text_[i_] == '\\' && c == '"') ++i_;
+      if (text_[i_] == '\\' && c == '"') {
+        // toml++ 3.3 asks whether the next character is a space with a function that is undefined for accents.
+        size_t next = text_.find_first_not_of(" \t\r\n", i_ + 1);
+        if (is_long && next != std::string_view::npos && static_cast<unsigned char>(text_[next]) >= 0x80)
+          refuse("a backslash before a character beyond ASCII", "Join the lines of this text.");
+        ++i_;
+      }
       if (i_ < text_.size() && text_[i_] == '\n') {
         new_line();
         if (!is_long) return;  // the parser reports it

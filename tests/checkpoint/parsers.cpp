@@ -164,6 +164,8 @@ TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
   // Inputs on which toml++ 3.3 itself asserts or is undefined, found by fuzzing.
   EXPECT_TRUE(contains(error("a = 1979-05-27T:06:32e00Z"), "times of day"));
   EXPECT_TRUE(contains(error("a = 1[\"\"\"[\xca\xa2\" = 2"), "inside a word"));
+  EXPECT_TRUE(contains(error("a = \"\"\"x\\\n \xc3\xa9\"\"\""), "a backslash before"));
+  EXPECT_EQ(error("a = \"\"\"x\\\n y\xc3\xa9\"\"\""), "");
   EXPECT_EQ(error("a = 1979-05-27 # 07:32\nb = '07:32'"), "");
   for (std::string bomb : {repeat("a.", 1'000'000) + "a = 1", "[" + repeat("a.", 1'000'000) + "a]",
                            "a = " + std::string(1'000'000, '['), "a = " + repeat("{a=", 1'000'000),
