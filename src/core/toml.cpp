@@ -54,6 +54,7 @@ class TomlShape {
 
  private:
   struct Bracket {
+    char kind;
     int base;
     bool in_list;
   };
@@ -86,7 +87,9 @@ class TomlShape {
       case '{': open_bracket(c); break;
       case ']':
       case '}':
-        if (!open_.empty()) base_ = open_.back().base, in_list_ = open_.back().in_list, open_.pop_back();
+        if (open_.empty() || open_.back().kind != (c == ']' ? '[' : '{')) refuse("a bracket that closes nothing");
+        base_ = open_.back().base, in_list_ = open_.back().in_list;
+        open_.pop_back();
         chain_ = 0;
         break;
       default:
@@ -100,7 +103,7 @@ class TomlShape {
     bool header = c == '[' && open_.empty() && text_.find_first_not_of(" \t\r", line_start_) == i_;
     if (header && !begins_key(text_, i_ + 1)) refuse("a name must follow '['");
     if (!follows_separator()) refuse("a bracket inside a word");
-    open_.push_back({base_, in_list_});
+    open_.push_back({c, base_, in_list_});
     in_list_ = c == '[' && (in_value_ || in_list_);
     base_ += chain_ + 1;
     chain_ = 0;

@@ -166,6 +166,7 @@ TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
   EXPECT_TRUE(contains(error("a = 1[\"\"\"[\xca\xa2\" = 2"), "inside a word"));
   EXPECT_TRUE(contains(error("a = \"\"\"x\\\n \xc3\xa9\"\"\""), "a backslash before"));
   EXPECT_EQ(error("a = \"\"\"x\\\n y\xc3\xa9\"\"\""), "");
+  EXPECT_TRUE(contains(error("a = [}.9, 0.9"), "closes nothing"));
   EXPECT_EQ(error("a = 1979-05-27 # 07:32\nb = '07:32'"), "");
   for (std::string bomb : {repeat("a.", 1'000'000) + "a = 1", "[" + repeat("a.", 1'000'000) + "a]",
                            "a = " + std::string(1'000'000, '['), "a = " + repeat("{a=", 1'000'000),
