@@ -78,7 +78,10 @@ class TomlShape {
       case '.': ++chain_; break;
       case ':':  // outside quotes only times have it, and toml++ 3.3 asserts digits there instead of checking
         refuse("times of day are not supported", "Put the value in quotes.");
-      case '=': in_value_ = true; break;
+      case '=':
+        if (in_value_ || in_list_) refuse("a second '='");
+        in_value_ = true;
+        break;
       case ',':
         chain_ = 0;
         in_value_ = false;
