@@ -48,7 +48,8 @@ struct Mocks {
 };
 
 const char* const required =
-    "g++\ncmake\nninja-build\nlibdnnl-dev\nlibfmt-dev\nlibcli11-dev\nlibtomlplusplus-dev\nnlohmann-json3-dev\n"
+    "g++\nmake\ncmake\nninja-build\nlibdnnl-dev\nocl-icd-opencl-dev\nlibfmt-dev\nlibcli11-dev\nlibtomlplusplus-"
+    "dev\nnlohmann-json3-dev\n"
     "libsqlite3-dev\nlibgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
 
 }  // namespace
