@@ -69,16 +69,17 @@ echo "Installing: $missing$missing_extra" >&2
 if ! apt update -q >&2; then
   echo "install-deps: apt-get update failed; trying with the package lists that are here." >&2
 fi
-if [ -n "$missing" ]; then
-  # shellcheck disable=SC2086
-  if ! apt install -y -q --no-install-recommends $missing >&2; then
+install() {
+  apt install -y -q --no-install-recommends "$@" >&2
+}
+# All at once is fastest; when that fails, what is required alone.
+# shellcheck disable=SC2086
+if ! install $missing $missing_extra; then
+  [ -z "$missing_extra" ] || echo "install-deps: going on without the optional packages: $missing_extra" >&2
+  if [ -n "$missing" ] && { [ -z "$missing_extra" ] || ! install $missing; }; then
     echo "install-deps: apt-get could not install: $missing" >&2
     echo "Is there a network? Crest needs Debian 12 or Ubuntu 24.04 (or newer) for these packages." >&2
     exit 1
   fi
 fi
-for package in $missing_extra; do
-  apt install -y -q --no-install-recommends "$package" >&2 ||
-    echo "install-deps: went on without the optional package $package" >&2
-done
 mkdir -p "$(dirname "$stamp")" && touch "$stamp"
