@@ -51,24 +51,29 @@ void combine(void* to, DType dtype, bool accumulate, const float* parts, int64_t
     combine_into((float16*)to, accumulate, parts, count, stride, n);
 }
 
-typedef double Vd __attribute__((vector_size(CREST_LANES * 8)));
+typedef double Vd __attribute__((vector_size(CREST_LANES * 4)));  // one register of doubles: half as many lanes
+#if CREST_LANES >= 8
+CREST_INLINE Vd low_half(Vf x) { return __builtin_convertvector(low(x), Vd); }
+CREST_INLINE Vd high_half(Vf x) { return __builtin_convertvector(high(x), Vd); }
+#else
+CREST_INLINE Vd low_half(Vf x) { return Vd{x[0], x[1]}; }
+CREST_INLINE Vd high_half(Vf x) { return Vd{x[2], x[3]}; }
+#endif
 
 // Squares in double: a float gradient above 1.8e19 is finite, its square in float is not. Memory is the limit anyway.
 template <class T>
 double squares_of(const T* x, int64_t n) {
-  Vd s0{}, s1{};
+  Vd s0{}, s1{}, s2{}, s3{};
+  auto add = [&](Vf p, Vf q) {
+    Vd a = low_half(p), b = high_half(p), c = low_half(q), d = high_half(q);
+    s0 += a * a, s1 += b * b, s2 += c * c, s3 += d * d;
+  };
   int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    Vd a = __builtin_convertvector(load(x + i), Vd), b = __builtin_convertvector(load(x + i + lanes), Vd);
-    s0 += a * a, s1 += b * b;
-  }
-  for (; i < n; i += lanes) {
-    Vd a = __builtin_convertvector(load_some(x + i, n - i < lanes ? n - i : lanes), Vd);
-    s0 += a * a;
-  }
-  s0 += s1;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) add(load(x + i), load(x + i + lanes));
+  for (; i < n; i += lanes) add(load_some(x + i, n - i < lanes ? n - i : lanes), Vf{});
+  s0 = (s0 + s1) + (s2 + s3);
   double sum = 0;
-  for (int lane = 0; lane < lanes; ++lane) sum += s0[lane];
+  for (int lane = 0; lane < lanes / 2; ++lane) sum += s0[lane];
   return sum;
 }
 
