@@ -60,17 +60,24 @@ CREST_INLINE Vd low_half(Vf x) { return Vd{x[0], x[1]}; }
 CREST_INLINE Vd high_half(Vf x) { return Vd{x[2], x[3]}; }
 #endif
 
-// Squares in double: a float gradient above 1.8e19 is finite, its square in float is not. Memory is the limit anyway.
+// Squares in double: a float gradient above 1.8e19 is finite, its square in float is not. Four quarters are read side
+// by side: one stream alone leaves most of the memory bandwidth unused.
 template <class T>
 double squares_of(const T* x, int64_t n) {
   Vd s0{}, s1{}, s2{}, s3{};
-  auto add = [&](Vf p, Vf q) {
-    Vd a = low_half(p), b = high_half(p), c = low_half(q), d = high_half(q);
-    s0 += a * a, s1 += b * b, s2 += c * c, s3 += d * d;
+  auto add = [](Vd& s, Vf p) {
+    Vd a = low_half(p), b = high_half(p);
+    s += a * a;
+    s += b * b;
   };
-  int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) add(load(x + i), load(x + i + lanes));
-  for (; i < n; i += lanes) add(load_some(x + i, n - i < lanes ? n - i : lanes), Vf{});
+  int64_t quarter = n / (4 * lanes) * lanes;
+  for (int64_t i = 0; i < quarter; i += lanes) {
+    add(s0, load(x + i));
+    add(s1, load(x + i + quarter));
+    add(s2, load(x + i + 2 * quarter));
+    add(s3, load(x + i + 3 * quarter));
+  }
+  for (int64_t i = 4 * quarter; i < n; i += lanes) add(s0, load_some(x + i, n - i < lanes ? n - i : lanes));
   s0 = (s0 + s1) + (s2 + s3);
   double sum = 0;
   for (int lane = 0; lane < lanes / 2; ++lane) sum += s0[lane];
