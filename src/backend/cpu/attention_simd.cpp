@@ -1,0 +1,185 @@
+// attention and attention_grad: parallel over (batch, key/value head), and over query blocks or key segments where
+// there are too few of those.
+#include <omp.h>
+
+#include "backend/cpu/fast_common.h"
+#include "backend/cpu/simd/attention.h"
+#include "core/random.h"
+#include "core/scalars.h"
+
+namespace crest::cpu {
+namespace {
+
+const AttentionFunctions& functions() { return CREST_SIMD_PICK(attention_functions); }
+
+struct Sizes {
+  int64_t batch, tokens, width;
+  int heads, kv_heads, head_dim, group;
+};
+
+Sizes sizes_of(const Value& qkv, const Attrs& attrs) {
+  Sizes s{};
+  s.batch = qkv.shape[0], s.tokens = qkv.shape[1], s.width = qkv.shape[2];
+  s.heads = int(attrs.integer("heads")), s.kv_heads = int(attrs.integer("kv_heads"));
+  s.head_dim = int(s.width / (s.heads + 2 * s.kv_heads));
+  s.group = s.heads / s.kv_heads;
+  return s;
+}
+
+// Element i of an array of dtype t.
+void* at(const void* p, DType t, int64_t i) {
+  return static_cast<char*>(const_cast<void*>(p)) + i * int64_t(size_of(t));
+}
+
+// What does not depend on batch and head.
+AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalars) {
+  Sizes s = sizes_of(qkv, attrs);
+  AttentionArgs a{};
+  a.q_stride = a.k_stride = a.v_stride = s.width;
+  a.o_stride = int64_t(s.heads) * s.head_dim;
+  a.queries = a.keys = s.tokens;
+  a.heads = s.group, a.head_dim = s.head_dim;
+  a.dtype = qkv.dtype;
+  a.scale = float(attrs.number("scale"));
+  a.causal = attrs.integer("causal", 1) != 0;
+  a.p = attrs.number("p", 0);
+  a.seed = scalars ? scalars->seed : 0;
+  return a;
+}
+
+// Of batch b and key/value head g.
+void place(AttentionArgs& a, const Sizes& s, const void* qkv, void* o, float* lse, int64_t b, int64_t g,
+           const Scalars* scalars, uint32_t rng_id) {
+  int64_t row = b * s.tokens * s.width;
+  a.q = at(qkv, a.dtype, row + g * s.group * s.head_dim);
+  a.k = at(qkv, a.dtype, row + (s.heads + g) * s.head_dim);
+  a.v = at(qkv, a.dtype, row + (s.heads + s.kv_heads + g) * s.head_dim);
+  a.o = at(o, a.dtype, b * s.tokens * a.o_stride + g * s.group * s.head_dim);
+  a.lse = lse + (b * s.heads + g * s.group) * s.tokens;
+  a.first_head = g * s.group;
+  if (a.p > 0) a.stream = dropout_stream(uint64_t(scalars->sample_base + b), rng_id);
+}
+
+std::string reject_common(const KernelQuery& q, const Value& qkv) {
+  if (std::string why = check_float(qkv); !why.empty()) return why;
+  for (size_t i = 0; i < q.instr.out.size(); ++i)
+    if (q.out(i).dtype != qkv.dtype && q.out(i).dtype != DType::f32) return q.out(i).name + ": takes one dtype";
+  Sizes s = sizes_of(qkv, q.instr.attrs);
+  if (s.head_dim > 256) return "head_dim above 256";
+  return {};
+}
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = reject_common(q, q.in(0)); !why.empty()) return why;
+  return check_same(q.out(0), q.in(0));
+}
+std::string reject_grad(const KernelQuery& q) {
+  if (std::string why = reject_common(q, q.in(1)); !why.empty()) return why;
+  for (const Value* v : {&q.in(0), &q.in(2), &q.out(0)})
+    if (std::string why = check_same(*v, q.in(1)); !why.empty()) return why;
+  return {};
+}
+
+size_t workspace(const KernelQuery& q) {
+  AttentionArgs a = common(q.in(0), q.instr.attrs, nullptr);
+  return size_t(functions().forward_scratch(a)) * 4 * size_t(q.device.threads);
+}
+
+void launch(const KernelCall& c) {
+  const AttentionFunctions& f = functions();
+  const Value& qkv = c.in_value(0);
+  Sizes s = sizes_of(qkv, c.instr.attrs);
+  const Scalars* scalars = c.has(1) ? c.input<Scalars>(1) : nullptr;
+  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
+  int64_t scratch_floats = f.forward_scratch(all), heads = s.batch * s.kv_heads;
+  int64_t blocks = (s.tokens + f.block - 1) / f.block * s.group;
+  // Each part of a head packs its keys again, so no more parts than balance needs.
+  int64_t parts = std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
+#pragma omp parallel num_threads(c.threads)
+  {
+    float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * scratch_floats;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t item = 0; item < heads * parts; ++item) {
+      int64_t head = item / parts, part = item % parts;
+      AttentionArgs a = all;
+      place(a, s, c.in[0], c.out[0], c.output<float>(1), head / s.kv_heads, head % s.kv_heads, scalars, rng_id);
+      f.pack(a, scratch);
+      // Causal: late blocks see more keys, so the parts take them in turns.
+      for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
+    }
+  }
+}
+
+// Segments of key blocks whose dq are summed in order: a function of the length only, so that results do not depend
+// on the number of threads.
+int64_t segments_of(int64_t tokens, int64_t block) { return std::clamp<int64_t>(tokens / block / 4, 1, 4); }
+
+struct GradSplit {
+  int64_t segments, parts, scratch, partial;  // scratch, partial: floats per thread and per (batch, kv head)
+};
+GradSplit split_of(const AttentionArgs& a, const Sizes& s, int threads) {
+  const AttentionFunctions& f = functions();
+  GradSplit r{};
+  r.segments = segments_of(s.tokens, f.block);
+  r.parts = s.batch * s.kv_heads < 2 * threads && threads > 1 ? r.segments : 1;
+  r.scratch = f.backward_scratch(a);
+  int64_t rows = (s.tokens + f.block - 1) / f.block * f.block;
+  int64_t padded = (s.head_dim + f.padded - 1) / f.padded * f.padded;
+  if (r.parts > 1) r.partial = r.segments * s.group * rows * padded;
+  return r;
+}
+
+size_t grad_workspace(const KernelQuery& q) {
+  Sizes s = sizes_of(q.in(1), q.instr.attrs);
+  GradSplit r = split_of(common(q.in(1), q.instr.attrs, nullptr), s, q.device.threads);
+  return (size_t(r.scratch) * size_t(q.device.threads) + size_t(r.partial * s.batch * s.kv_heads)) * 4;
+}
+
+void launch_grad(const KernelCall& c) {
+  const AttentionFunctions& f = functions();
+  const Value& qkv = c.in_value(1);
+  Sizes s = sizes_of(qkv, c.instr.attrs);
+  const Scalars* scalars = c.has(4) ? c.input<Scalars>(4) : nullptr;
+  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
+  GradSplit r = split_of(all, s, c.threads);
+  float* partial = static_cast<float*>(c.workspace) + r.scratch * c.threads;
+  int64_t heads = s.batch * s.kv_heads;
+  auto of = [&](int64_t head) {
+    int64_t b = head / s.kv_heads, g = head % s.kv_heads;
+    AttentionGradArgs a{};
+    a.forward = all;
+    place(a.forward, s, c.in[1], c.in[2], static_cast<float*>(c.in[3]), b, g, scalars, rng_id);
+    a.d_o = at(c.in[0], all.dtype, b * s.tokens * all.o_stride + g * s.group * s.head_dim);
+    int64_t row = b * s.tokens * s.width;
+    a.dq = at(c.out[0], all.dtype, row + g * s.group * s.head_dim);
+    a.dk = at(c.out[0], all.dtype, row + (s.heads + g) * s.head_dim);
+    a.dv = at(c.out[0], all.dtype, row + (s.heads + s.kv_heads + g) * s.head_dim);
+    a.segments = r.segments;
+    a.partial = r.parts > 1 ? partial + head * r.partial : nullptr;
+    return a;
+  };
+#pragma omp parallel num_threads(c.threads)
+  {
+    float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * r.scratch;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t item = 0; item < heads * r.parts; ++item) f.backward(of(item / r.parts), item % r.parts, r.parts, scratch);
+    if (r.parts > 1) {
+#pragma omp for schedule(static)
+      for (int64_t item = 0; item < heads * s.group; ++item)
+        f.reduce(of(item / s.group), item % s.group * s.tokens, (item % s.group + 1) * s.tokens, scratch);
+    }
+  }
+}
+
+}  // namespace
+
+Kernel attention_kernel() {
+  return {"attention", "cpu.attention.flash", reject, workspace, nullptr, launch};
+}
+Kernel attention_grad_kernel() {
+  return {"attention_grad", "cpu.attention_grad.flash", reject_grad, grad_workspace, nullptr, launch_grad};
+}
+
+}  // namespace crest::cpu
