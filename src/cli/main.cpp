@@ -1,5 +1,84 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <cstdio>
-int main() {
-  std::puts("crest");
-  return 0;
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/version.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "plan/device.h"
+
+using namespace crest;
+
+static void print_help() {
+  fmt::print(
+      "Usage: crest COMMAND [OPTIONS]\n\nTrains GPT-style transformers and explains every millisecond and "
+      "byte.\n\nCommands:\n");
+  for (auto& c : commands()) fmt::print("  {:<10} {}\n", c.name, c.help);
+  fmt::print("\ncrest COMMAND --help lists the options; crest --version prints versions of everything opened.\n");
+}
+
+// Bare `crest`: the device found and what to try first.
+static void print_welcome() {
+  Device d = find_device("auto", 0);
+  fmt::print(
+      "Crest {} trains GPT-style transformers.\n\nDevice: {} {}, {} free\n\nTry first:\n"
+      "  crest train input.txt            train a small GPT on a text file, then sample from it\n"
+      "  crest plan --model gpt2-124M     parameters, memory and FLOPs before anything runs\n"
+      "  crest bench --model nano         measure a training step on this machine\n\ncrest --help lists all "
+      "commands.\n",
+      CREST_VERSION, d.kind, d.name, format_bytes(double(d.memory)));
+}
+
+static int run(int argc, char** argv) {
+  if (argc < 2) {
+    print_welcome();
+    return 0;
+  }
+  std::string word = argv[1];
+  if (word == "--help" || word == "-h" || word == "help") {
+    print_help();
+    return 0;
+  }
+  if (word == "--version" || word == "version") {
+    print_versions();
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (auto& c : commands()) names.push_back(c.name);
+  for (auto& c : commands()) {
+    if (word != c.name) continue;
+    CLI::App app{c.help, c.name};
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    auto action = c.setup(app);
+    try {
+      parse_command_line(app, argc - 2, argv + 2);
+    } catch (const CLI::CallForHelp&) {
+      fmt::print("{}", app.help());
+      return 0;
+    } catch (const CLI::ParseError& e) {
+      fail_usage(e.what(), std::string("crest ") + c.name, fmt::format("See crest {} --help.", c.name));
+    }
+    return action();
+  }
+  fail_usage(fmt::format("unknown command '{}'", printable(word)), "crest",
+             did_you_mean(word, names) + " See crest --help.");
+}
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& e) {
+    fmt::print(stderr, "crest: error: {}\n", e.what());
+    return int(e.code());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "crest: error: out of memory\n  Use a smaller --batch or model; crest plan shows what is needed.\n");
+    return int(Exit::does_not_fit);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "crest: error: {}\n", e.what());
+    return int(Exit::failed);
+  }
 }

@@ -42,7 +42,8 @@ struct ModelConfig {
   // Number of parameters (tied ones once), and those of matrix products (PaLM's N: head counted, embeddings not).
   int64_t parameters() const;
   int64_t matmul_parameters() const;
-  // 6N + 12 L d T (PaLM, appendix B): model FLOPs of one trained token, no causal discount; the vocabulary is the user's.
+  // 6N + 12 L d T (PaLM, appendix B): model FLOPs of one trained token, no causal discount; the vocabulary is the
+  // user's.
   double flops_per_token(int64_t seq) const;
 };
 

@@ -16,7 +16,8 @@ static void one_of(const char* flag, const std::string& value, const std::vector
 }
 
 static void at_least(const char* flag, double value, double low) {
-  if (!(value >= low)) fail_usage(fmt::format("{} = {}", flag, value), flag, fmt::format("It must be at least {}.", low));
+  if (!(value >= low))
+    fail_usage(fmt::format("{} = {}", flag, value), flag, fmt::format("It must be at least {}.", low));
 }
 
 void validate(const Recipe& r) {

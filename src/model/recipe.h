@@ -1,4 +1,5 @@
-// What a user asked for: model, sizes and levers. Parsed once from flags and TOML; a lever is read by its own pass only.
+// What a user asked for: model, sizes and levers. Parsed once from flags and TOML; a lever is read by its own pass
+// only.
 #pragma once
 #include <string>
 #include <utility>
@@ -25,7 +26,7 @@ struct Recipe {
 
   std::string optimizer = "adamw";
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  double clip = 1.0;  // 0: off
+  double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale
 
   std::vector<std::pair<std::string, std::string>> kernels;  // OP=PATTERN

@@ -186,6 +186,12 @@ class Parser {
       attrs.set(key, number());
   }
 
+  void attrs(Attrs& attrs) {
+    do attr(attrs);
+    while (accept(","));
+    expect("}");
+  }
+
   void instruction(Program& p, Names& names) {
     Instr instr;
     do instr.out.push_back(value(p, names));
@@ -203,11 +209,7 @@ class Parser {
       instr.in = name_list(names);
       expect(")");
     }
-    if (accept("{")) {
-      do attr(instr.attrs);
-      while (accept(","));
-      expect("}");
-    }
+    if (accept("{")) attrs(instr.attrs);
     bool phase = false, lane = false;
     for (int i = 0; i <= int(Phase::update); ++i)
       if (!phase && accept_word(name(Phase(i)))) instr.phase = Phase(i), phase = true;
@@ -233,8 +235,11 @@ class Parser {
         --depth_;
         return;
       }
-      if (accept_word("param")) {
-        Parameter q;
+      if (accept_word("properties")) {
+        expect("{");
+        attrs(p.properties);
+      } else if (accept_word("param")) {
+        Param q;
         q.name = value_name();
         expect("[");
         q.shape = dims(']');

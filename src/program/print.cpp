@@ -31,6 +31,12 @@ std::string attr_text(const AttrValue& v) {
   return fmt::format("\"{}\"", std::get<std::string>(v));
 }
 
+std::string attrs_text(const Attrs& attrs) {
+  std::string t;
+  for (auto& e : attrs.entries()) t += fmt::format("{}{}={}", t.empty() ? "" : ", ", e.key, attr_text(e.value));
+  return "{" + t + "}";
+}
+
 std::string name_list(const Program& p, const std::vector<ValueId>& ids) {
   std::string t;
   for (ValueId id : ids) t += (t.empty() ? "" : ", ") + (id == no_value ? std::string("_") : "%" + p.at(id).name);
@@ -38,6 +44,7 @@ std::string name_list(const Program& p, const std::vector<ValueId>& ids) {
 }
 
 void print_into(std::string& out, const Program& p, const PrintOptions& options, const std::string& indent) {
+  if (!p.properties.entries().empty()) out += fmt::format("{}properties {}\n", indent, attrs_text(p.properties));
   for (auto& q : p.params)
     out += fmt::format("{}param %{} [{}] init({}, {}){}\n", indent, p.at(q.value).name, q.shape.text(),
                        number_text(q.init_mean), number_text(q.init_std), q.decay ? " decay" : "");
@@ -53,15 +60,7 @@ void print_into(std::string& out, const Program& p, const PrintOptions& options,
     for (size_t o = 0; o < instr.out.size(); ++o)
       out += fmt::format("{}%{} {}", o ? ", " : "", p.at(instr.out[o]).name, type_text(p, instr.out[o]));
     out += fmt::format(" = {}({})", instr.op->name, name_list(p, instr.in));
-    if (!instr.attrs.entries().empty()) {
-      out += " {";
-      bool first = true;
-      for (auto& e : instr.attrs.entries()) {
-        out += fmt::format("{}{}={}", first ? "" : ", ", e.key, attr_text(e.value));
-        first = false;
-      }
-      out += "}";
-    }
+    if (!instr.attrs.entries().empty()) out += " " + attrs_text(instr.attrs);
     out += fmt::format(" {} {} @{}", name(instr.phase), name(instr.lane), instr.origin.text());
     if (instr.body) out += " body {";
     if (options.comment) out += "  # " + options.comment(p, int(i));

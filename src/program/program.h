@@ -66,13 +66,13 @@ struct Instr {
 };
 
 // How a parameter starts and is decayed. The canonical (logical) shape is what checkpoints hold.
-struct Parameter {
+struct Param {
   std::string name;  // also the name of its weight value
   Shape shape;       // logical; the value may be padded
   ValueId value = no_value;
   double init_mean = 0, init_std = 0;  // normal(mean, std); std 0: constant
   bool decay = false;                  // weight decay: matrices only
-  bool operator==(const Parameter& o) const = default;
+  bool operator==(const Param& o) const = default;
 };
 
 struct Program {
@@ -80,7 +80,9 @@ struct Program {
   std::vector<Value> values;
   std::vector<Instr> code;
   std::vector<ValueId> inputs, outputs;  // order matters for bodies; outputs stay alive to the end
-  std::vector<Parameter> params;
+  std::vector<Param> params;
+  // What passes tell later readers: grad_dtype, loss_scale (initial, fp16), first / last micro step.
+  Attrs properties;
 
   const Value& at(ValueId id) const { return values[size_t(id)]; }
   Value& at(ValueId id) { return values[size_t(id)]; }

@@ -1,0 +1,59 @@
+# Two commands are enough: `make demo` trains a GPT on real text, `make test` runs every test.
+# `make help` lists the rest.
+JOBS ?= $(shell sh scripts/jobs.sh)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 10
+# Test programs of the sanitizer build: the unit tests that run in minutes under it (those that exist).
+ASAN_TESTS ?= core program ops passes plan data checkpoint
+asan_tests = $(foreach t,$(ASAN_TESTS),$(if $(wildcard tests/$(t)/*.cpp),$(t)))
+fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
+space := $(subst ,, )
+
+.PHONY: help deps build all-targets test demo install format check-format asan fuzz clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps:
+	@sh scripts/install-deps.sh build
+
+# ninja runs cmake again by itself when a CMake file or the list of sources changed.
+build/%/build.ninja: | deps
+	cmake --preset $*
+
+build: deps build/release/build.ninja ## installs what is missing and builds build/release/crest
+	ninja -C build/release -j $(JOBS) crest
+
+all-targets: deps build/release/build.ninja
+	ninja -C build/release -j $(JOBS)
+
+test: all-targets ## builds everything and runs every test
+	ctest --test-dir build/release --output-on-failure
+
+demo: build ## trains a small GPT on real text for two minutes, shows its loss curve and what it writes
+	@sh scripts/demo.sh
+
+install: build ## installs crest (PREFIX=/usr/local)
+	cmake --install build/release --prefix "$(DESTDIR)$(PREFIX)"
+
+format: ## formats the sources with clang-format 14
+	@sh scripts/install-deps.sh format
+	@sh scripts/format.sh
+
+check-format: ## fails when a source is not formatted
+	@sh scripts/install-deps.sh format
+	@sh scripts/format.sh --check
+
+asan: deps build/asan/build.ninja ## builds the unit tests with address and undefined-behaviour sanitizers and runs them
+	ninja -C build/asan -j $(JOBS) $(addprefix test_,$(asan_tests))
+	ctest --test-dir build/asan --output-on-failure -R '^($(subst $(space),|,$(strip $(asan_tests))))$$'
+
+fuzz: deps ## runs each libFuzzer target for FUZZ_SECONDS=10
+	@sh scripts/install-deps.sh fuzz
+	@[ -e build/fuzz/build.ninja ] || cmake --preset fuzz
+	$(if $(fuzz_targets),ninja -C build/fuzz -j $(JOBS) $(fuzz_targets))
+	sh tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+clean: ## removes build/ (runs and caches stay)
+	rm -rf build

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|format|fuzz]...
+# Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
+set -eu
+cd "$(dirname "$0")/.."
+
+# ocl-icd-opencl-dev: Debian's libdnnl-dev only recommends it, but its CMake file requires it.
+build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsqlite3-dev
+  libgtest-dev librapidcheck-dev libutf8proc-dev ocl-icd-opencl-dev"
+optional="ccache bible-kjv" # faster rebuilds; the corpus of `make demo`
+format="clang-format-14"
+# libFuzzer's runtime must be of clang's version: 14 on Debian 12 and Ubuntu 22.04, the meta package elsewhere.
+# shellcheck disable=SC1091
+case "$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}")" in
+  bookworm | jammy) fuzz="clang libclang-rt-14-dev libomp-dev" ;;
+  *) fuzz="clang libclang-rt-dev libomp-dev" ;;
+esac
+
+installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
+}
+
+missing_of() {
+  for package in "$@"; do installed "$package" || printf '%s ' "$package"; done
+}
+
+wanted="" extra=""
+for group in "${@:-build}"; do
+  case "$group" in
+    build) wanted="$wanted $build" extra="$extra $optional" ;;
+    format) wanted="$wanted $format" ;;
+    fuzz) wanted="$wanted $fuzz" ;;
+    *) echo "install-deps: unknown group '$group' (known: build, format, fuzz)" >&2; exit 2 ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  echo "install-deps: this is no Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
+  echo "$wanted" >&2
+  exit 0
+fi
+# shellcheck disable=SC2086 # lists of words
+missing=$(missing_of $wanted)
+# shellcheck disable=SC2086
+missing_extra=$(missing_of $extra)
+# Optional packages alone are tried once: without a network every later build would wait for it again.
+stamp=${CREST_CACHE:-.cache}/optional-packages-tried
+[ -n "$missing" ] || [ ! -e "$stamp" ] || missing_extra=""
+[ -n "$missing$missing_extra" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+  as_root=""
+elif command -v sudo >/dev/null 2>&1; then
+  as_root="sudo"
+elif [ -z "$missing" ]; then
+  exit 0
+else
+  echo "install-deps: these packages are missing, and this user is not root and has no sudo:" >&2
+  echo "  $missing" >&2
+  echo "Ask an administrator to run:  apt-get install $missing" >&2
+  exit 1
+fi
+
+apt() {
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
+}
+
+echo "Installing: $missing$missing_extra" >&2
+if ! apt update -q >&2; then
+  echo "install-deps: apt-get update failed; trying with the package lists that are here." >&2
+fi
+install() {
+  apt install -y -q --no-install-recommends "$@" >&2
+}
+# All at once is fastest; when that fails, what is required alone.
+# shellcheck disable=SC2086
+if ! install $missing $missing_extra; then
+  [ -z "$missing_extra" ] || echo "install-deps: going on without the optional packages: $missing_extra" >&2
+  if [ -n "$missing" ] && { [ -z "$missing_extra" ] || ! install $missing; }; then
+    echo "install-deps: apt-get could not install: $missing" >&2
+    echo "Is there a network? Crest needs Debian 12 or Ubuntu 24.04 (or newer) for these packages." >&2
+    exit 1
+  fi
+fi
+mkdir -p "$(dirname "$stamp")" && touch "$stamp"

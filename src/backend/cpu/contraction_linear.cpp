@@ -1,0 +1,153 @@
+// linear, linear_gelu, linear_dx, linear_dw: oneDNN on the operands as they are (f32; bf16 where the machine multiplies
+// it), else contraction_convert.h.
+#include "backend/cpu/contraction.h"
+
+#include <cstring>
+
+#include "backend/cpu/contraction_convert.h"
+#include "backend/cpu/contraction_gemm.h"
+#include "backend/cpu/fast_common.h"
+#include "ops/op.h"
+
+namespace crest::cpu {
+namespace {
+
+// What prepare() keeps: one of the two ways to run.
+struct Linear {
+  std::shared_ptr<const Gemm> gemm;
+  std::shared_ptr<const ConvertedLinear> converted;
+  size_t workspace() const { return gemm ? gemm->workspace() : converted->workspace(); }
+};
+
+bool multiplied_directly(const KernelQuery& q, DType t) {
+  return t == DType::f32 || (t == DType::bf16 && q.device.native_bf16 && bf16_gemm_available());
+}
+
+// dw may be f32 or the dtype of its operands; so may the bias.
+std::string check_like_or_f32(const Value& v, const Value& like) {
+  if (std::string why = check_float(v); !why.empty()) return why;
+  if (v.dtype != DType::f32 && v.dtype != like.dtype)
+    return v.name + ": takes f32 or the dtype of " + like.name + ", not " + std::string(name(v.dtype));
+  return {};
+}
+
+std::string reject(const KernelQuery& q) {
+  for (size_t i = 0; i < 2; ++i)
+    if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
+  bool dw = std::string_view(q.instr.op->name) == "linear_dw";
+  for (size_t i = 0; i < q.instr.out.size(); ++i)
+    if (std::string why = dw ? check_like_or_f32(q.out(i), q.in(0)) : check_same(q.out(i), q.in(0)); !why.empty())
+      return why;
+  if (q.has(2))
+    if (std::string why = dw ? check_same(q.in(2), q.out(0)) : check_like_or_f32(q.in(2), q.in(0)); !why.empty())
+      return why;
+  if (q.in(0).numel() == 0 || q.in(1).numel() == 0) return "empty operands";
+  return {};
+}
+
+// The product of one instruction: x[rows,K], w[N,K], dy[rows,N].
+LinearShape shape_of(const KernelQuery& q) {
+  std::string_view op = q.instr.op->name;
+  LinearShape s;
+  s.rows = q.in(0).shape.rows();
+  s.dtype = q.in(0).dtype;
+  s.threads = q.device.threads;
+  if (op == "linear" || op == "linear_gelu") {
+    s.kind = op == "linear" ? LinearKind::forward : LinearKind::forward_gelu;
+    s.k = q.in(0).shape.back(), s.n = q.in(1).shape[0];
+    s.has_bias = q.has(2);
+    if (s.has_bias) s.bias = q.in(2).dtype;
+    s.keep = q.instr.out.size() > 1;
+  } else if (op == "linear_dx") {
+    s.kind = LinearKind::dx;
+    s.n = q.in(1).shape[0], s.k = q.in(1).shape[1];
+  } else {
+    s.kind = LinearKind::dw;
+    s.n = q.in(0).shape.back(), s.k = q.in(1).shape.back();
+    s.dw = q.out(0).dtype;
+    s.accumulate = q.has(2);
+  }
+  return s;
+}
+
+GemmShape gemm_of(const LinearShape& s) {
+  GemmShape g;
+  g.ab = g.c = s.dtype, g.threads = s.threads;
+  switch (s.kind) {
+    case LinearKind::forward:
+    case LinearKind::forward_gelu:
+      g.m = s.rows, g.n = s.n, g.k = s.k;
+      g.b_transposed = true;
+      g.lda = g.ldb = s.k, g.ldc = s.n;
+      g.has_bias = s.has_bias, g.bias = s.bias;
+      break;
+    case LinearKind::dx:
+      g.m = s.rows, g.n = s.k, g.k = s.n;
+      g.lda = s.n, g.ldb = g.ldc = s.k;
+      break;
+    case LinearKind::dw:
+      g.m = s.n, g.n = s.k, g.k = s.rows;
+      g.a_transposed = true;
+      g.lda = s.n, g.ldb = g.ldc = s.k;
+      g.c = s.dw, g.accumulate = s.accumulate;
+      break;
+  }
+  return g;
+}
+
+Linear make(const KernelQuery& q) {
+  LinearShape s = shape_of(q);
+  if (multiplied_directly(q, s.dtype)) return {find_gemm(gemm_of(s)), nullptr};
+  return {nullptr, find_converted_linear(s)};
+}
+
+size_t workspace(const KernelQuery& q) { return make(q).workspace(); }
+std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Linear>(make(q)); }
+
+void launch_forward(const KernelCall& c) {
+  auto& l = *static_cast<const Linear*>(c.prepared);
+  const void* bias = c.has(2) ? c.in[2] : nullptr;
+  if (l.gemm)
+    l.gemm->run(c.in[0], c.in[1], bias, c.out[0], c.workspace);
+  else
+    l.converted->run(c.in[0], c.in[1], bias, c.out[0], nullptr, c.workspace);
+}
+
+void launch_gelu(const KernelCall& c) {
+  auto& l = *static_cast<const Linear*>(c.prepared);
+  const void* bias = c.has(2) ? c.in[2] : nullptr;
+  void* h = c.instr.out.size() > 1 ? c.out[1] : nullptr;
+  if (!l.gemm) return l.converted->run(c.in[0], c.in[1], bias, c.out[0], h, c.workspace);
+  void* product = h ? h : c.out[0];
+  l.gemm->run(c.in[0], c.in[1], bias, product, c.workspace);
+  gelu(c.out[0], product, c.out_value(0).dtype, c.out_value(0).numel(), c.threads);
+}
+
+void launch_dx(const KernelCall& c) {
+  auto& l = *static_cast<const Linear*>(c.prepared);
+  if (l.gemm)
+    l.gemm->run(c.in[0], c.in[1], nullptr, c.out[0], c.workspace);
+  else
+    l.converted->run(c.in[0], c.in[1], nullptr, c.out[0], nullptr, c.workspace);
+}
+
+// dy^T[N,rows] x[rows,K]; the accumulator is the output's memory.
+void launch_dw(const KernelCall& c) {
+  auto& l = *static_cast<const Linear*>(c.prepared);
+  if (c.has(2) && c.in[2] != c.out[0]) std::memcpy(c.out[0], c.in[2], size_t(c.out_value(0).bytes()));
+  if (l.gemm)
+    l.gemm->run(c.in[0], c.in[1], nullptr, c.out[0], c.workspace);
+  else
+    l.converted->run(c.in[0], c.in[1], nullptr, c.out[0], nullptr, c.workspace);
+}
+
+}  // namespace
+
+Kernel linear_kernel() { return {"linear", "cpu.linear.onednn", reject, workspace, prepare, launch_forward}; }
+Kernel linear_gelu_kernel() {
+  return {"linear_gelu", "cpu.linear_gelu.onednn", reject, workspace, prepare, launch_gelu};
+}
+Kernel linear_dx_kernel() { return {"linear_dx", "cpu.linear_dx.onednn", reject, workspace, prepare, launch_dx}; }
+Kernel linear_dw_kernel() { return {"linear_dw", "cpu.linear_dw.onednn", reject, workspace, prepare, launch_dw}; }
+
+}  // namespace crest::cpu

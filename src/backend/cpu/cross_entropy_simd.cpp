@@ -1,0 +1,72 @@
+// cross_entropy, cross_entropy_grad, cross_entropy_fused: a row of logits comes from memory once.
+#include "backend/cpu/cross_entropy.h"
+#include "backend/cpu/fast_common.h"
+#include "backend/cpu/simd/cross_entropy.h"
+#include "core/scalars.h"
+
+namespace crest::cpu {
+namespace {
+
+using RowsFunction = void (*)(const CrossEntropyArgs&, int64_t, int64_t);
+
+std::string reject(const KernelQuery& q) { return check_float(q.in(0)); }
+
+std::string reject_grad(const KernelQuery& q) {
+  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
+  return check_same(q.out(q.instr.out.size() - 1), q.in(0));
+}
+
+CrossEntropyArgs arguments(const KernelCall& c) {
+  const Value& logits = c.in_value(0);
+  CrossEntropyArgs a{};
+  a.logits = c.in[0];
+  a.targets = c.input<int32_t>(1);
+  a.cols = logits.shape.back();
+  a.vocab = c.instr.attrs.integer("vocab");
+  a.dtype = logits.dtype;
+  return a;
+}
+
+float factor(const KernelCall& c, size_t scalars) {
+  return float(c.instr.attrs.number("scale") * double(c.input<Scalars>(scalars)->loss_scale));
+}
+
+void run(const KernelCall& c, const CrossEntropyArgs& a, RowsFunction f) {
+  int64_t rows = c.in_value(0).shape.rows();
+  int threads = threads_for(c.threads, rows * a.cols, 1 << 14);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int t = 0; t < threads; ++t) f(a, part_begin(rows, t, threads), part_begin(rows, t + 1, threads));
+}
+
+void launch(const KernelCall& c) {
+  CrossEntropyArgs a = arguments(c);
+  a.loss = c.output<float>(0), a.lse = c.output<float>(1);
+  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).forward);
+}
+
+void launch_grad(const KernelCall& c) {
+  CrossEntropyArgs a = arguments(c);
+  a.lse = static_cast<float*>(c.in[2]);
+  a.dlogits = c.out[0];
+  a.factor = factor(c, 3);
+  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).backward);
+}
+
+void launch_fused(const KernelCall& c) {
+  CrossEntropyArgs a = arguments(c);
+  a.loss = c.output<float>(0), a.dlogits = c.out[1];
+  a.factor = factor(c, 2);
+  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).fused);
+}
+
+}  // namespace
+
+Kernel cross_entropy_kernel() { return {"cross_entropy", "cpu.cross_entropy.simd", reject, nullptr, nullptr, launch}; }
+Kernel cross_entropy_grad_kernel() {
+  return {"cross_entropy_grad", "cpu.cross_entropy_grad.simd", reject_grad, nullptr, nullptr, launch_grad};
+}
+Kernel cross_entropy_fused_kernel() {
+  return {"cross_entropy_fused", "cpu.cross_entropy_fused.simd", reject_grad, nullptr, nullptr, launch_fused};
+}
+
+}  // namespace crest::cpu

@@ -1,0 +1,103 @@
+// Attention and its gradient, one query row at a time.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/heads.h"
+#include "backend/cpu/reference/kernels.h"
+#include "core/random.h"
+
+namespace crest::reference {
+
+namespace {
+
+struct Row {
+  const KernelCall& c;
+  Heads h;
+  std::vector<double> qkv;
+  double scale, p;
+  bool causal;
+  const Scalars* s;
+
+  Row(const KernelCall& call, size_t qkv_input, size_t scalars_input)
+      : c(call),
+        h(call, input(call, qkv_input)),
+        qkv(input(call, qkv_input).values()),
+        scale(call.instr.attrs.number("scale")),
+        p(call.instr.attrs.number("p", 0.0)),
+        causal(call.instr.attrs.integer("causal", 0)),
+        s(call.has(scalars_input) ? &scalars(call, scalars_input) : nullptr) {}
+
+  int64_t visible(int64_t row) const { return causal ? row + 1 : h.seq; }
+
+  double score(int64_t b, int64_t head, int64_t row, int64_t column) const {
+    const double *q = &qkv[size_t(h.q(b, row, head))], *k = &qkv[size_t(h.k(b, column, h.kv_of(head)))];
+    double sum = 0;
+    for (int64_t d = 0; d < h.dim; ++d) sum += q[d] * k[d];
+    return scale * sum;
+  }
+
+  // What dropout multiplies the probability with: 0 or 1 / (1 - p).
+  double kept(int64_t b, int64_t head, int64_t row, int64_t column) const {
+    if (p == 0) return 1;
+    uint64_t stream = dropout_stream(uint64_t(s->sample_base + b), uint32_t(c.instr.attrs.integer("rng_id")));
+    auto e = uint64_t((head * h.seq + row) * h.seq + column);
+    return uniform(random_bits(s->seed, stream, e)) >= p ? 1 / (1 - p) : 0;
+  }
+};
+
+}  // namespace
+
+void attention(const KernelCall& c) {
+  Row r(c, 0, 1);
+  const Heads& h = r.h;
+  Tensor out = output(c, 0), lse = output(c, 1);
+  for (int64_t b = 0; b < h.batch; ++b)
+    for (int64_t head = 0; head < h.heads; ++head)
+      for (int64_t row = 0; row < h.seq; ++row) {
+        int64_t n = r.visible(row);
+        std::vector<double> s(static_cast<size_t>(n)), o(static_cast<size_t>(h.dim));
+        for (int64_t j = 0; j < n; ++j) s[size_t(j)] = r.score(b, head, row, j);
+        double largest = *std::max_element(s.begin(), s.end()), sum = 0;
+        for (double x : s) sum += std::exp(x - largest);
+        double row_lse = largest + std::log(sum);
+        for (int64_t j = 0; j < n; ++j) {
+          double probability = std::exp(s[size_t(j)] - row_lse) * r.kept(b, head, row, j);
+          const double* v = &r.qkv[size_t(h.v(b, j, h.kv_of(head)))];
+          for (int64_t d = 0; d < h.dim; ++d) o[size_t(d)] += probability * v[d];
+        }
+        for (int64_t d = 0; d < h.dim; ++d) out.set(h.o(b, row, head) + d, o[size_t(d)]);
+        lse.set((b * h.heads + head) * h.seq + row, row_lse);
+      }
+}
+
+// FlashAttention-2 (Dao 2023), section 3.1: ds = p (dp - do . o), with p from the saved lse.
+void attention_grad(const KernelCall& c) {
+  Row r(c, 1, 4);
+  const Heads& h = r.h;
+  auto dout = input(c, 0).values(), out = input(c, 2).values();
+  Tensor lse = input(c, 3), dqkv = output(c, 0);
+  std::vector<double> grad(r.qkv.size());
+  for (int64_t b = 0; b < h.batch; ++b)
+    for (int64_t head = 0; head < h.heads; ++head)
+      for (int64_t row = 0; row < h.seq; ++row) {
+        const double *dy = &dout[size_t(h.o(b, row, head))], *o = &out[size_t(h.o(b, row, head))];
+        double delta = 0;
+        for (int64_t d = 0; d < h.dim; ++d) delta += dy[d] * o[d];
+        auto q = size_t(h.q(b, row, head));
+        for (int64_t j = 0; j < r.visible(row); ++j) {
+          auto k = size_t(h.k(b, j, h.kv_of(head))), v = size_t(h.v(b, j, h.kv_of(head)));
+          double probability = std::exp(r.score(b, head, row, j) - lse[(b * h.heads + head) * h.seq + row]);
+          double kept = r.kept(b, head, row, j), dp = 0;
+          for (int64_t d = 0; d < h.dim; ++d) dp += dy[d] * r.qkv[v + size_t(d)];
+          double ds = probability * (dp * kept - delta) * r.scale;
+          for (size_t d = 0; d < size_t(h.dim); ++d) {
+            grad[v + d] += probability * kept * dy[d];
+            grad[q + d] += ds * r.qkv[k + d];
+            grad[k + d] += ds * r.qkv[q + d];
+          }
+        }
+      }
+  for (size_t e = 0; e < grad.size(); ++e) dqkv.set(int64_t(e), grad[e]);
+}
+
+}  // namespace crest::reference

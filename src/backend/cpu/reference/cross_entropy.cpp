@@ -1,0 +1,70 @@
+// Cross-entropy over the first `vocab` columns of each row of logits.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/kernels.h"
+#include "backend/cpu/reference/tensor.h"
+
+namespace crest::reference {
+
+static double row_lse(const Tensor& logits, int64_t row, int64_t vocab) {
+  int64_t first = row * logits.shape().back();
+  double largest = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < vocab; ++j) largest = std::max(largest, logits[first + j]);
+  for (int64_t j = 0; j < vocab; ++j) sum += std::exp(logits[first + j] - largest);
+  return largest + std::log(sum);
+}
+
+static double row_loss(const Tensor& logits, int64_t row, int32_t target, double lse) {
+  return target < 0 ? 0 : lse - logits[row * logits.shape().back() + target];
+}
+
+static void row_grad(const Tensor& logits, const Tensor& dlogits, int64_t row, int64_t vocab, int32_t target,
+                     double lse, double scale) {
+  int64_t width = logits.shape().back();
+  for (int64_t j = 0; j < width; ++j) {
+    int64_t e = row * width + j;
+    bool counts = target >= 0 && j < vocab;
+    dlogits.set(e, counts ? (std::exp(logits[e] - lse) - (j == target ? 1 : 0)) * scale : 0);
+  }
+}
+
+void cross_entropy(const KernelCall& c) {
+  Tensor logits = input(c, 0);
+  const auto* targets = c.input<int32_t>(1);
+  int64_t vocab = c.instr.attrs.integer("vocab");
+  for (int64_t r = 0; r < logits.shape().rows(); ++r) {
+    double lse = row_lse(logits, r, vocab);
+    output(c, 0).set(r, row_loss(logits, r, targets[r], lse));
+    output(c, 1).set(r, lse);
+  }
+}
+
+void cross_entropy_grad(const KernelCall& c) {
+  Tensor logits = input(c, 0), lse = input(c, 2);
+  const auto* targets = c.input<int32_t>(1);
+  double scale = c.instr.attrs.number("scale") * scalars(c, 3).loss_scale;
+  for (int64_t r = 0; r < logits.shape().rows(); ++r)
+    row_grad(logits, output(c, 0), r, c.instr.attrs.integer("vocab"), targets[r], lse[r], scale);
+}
+
+void cross_entropy_fused(const KernelCall& c) {
+  Tensor logits = input(c, 0);
+  const auto* targets = c.input<int32_t>(1);
+  int64_t vocab = c.instr.attrs.integer("vocab");
+  double scale = c.instr.attrs.number("scale") * scalars(c, 2).loss_scale;
+  for (int64_t r = 0; r < logits.shape().rows(); ++r) {
+    double lse = row_lse(logits, r, vocab);
+    output(c, 0).set(r, row_loss(logits, r, targets[r], lse));  // before the gradient, which may overwrite the logits
+    row_grad(logits, output(c, 1), r, vocab, targets[r], lse, scale);
+  }
+}
+
+void sum_loss(const KernelCall& c) {
+  Tensor loss = input(c, 0), acc = input(c, 1);
+  double sum = 0;
+  for (int64_t r = 0; r < loss.numel(); ++r) sum += loss[r];
+  output(c, 0).set(0, sum * c.instr.attrs.number("scale") + so_far(acc, 0));
+}
+
+}  // namespace crest::reference

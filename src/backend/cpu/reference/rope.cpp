@@ -1,0 +1,42 @@
+// Rotary embedding, half-split pairs; Llama 3's rescaled frequencies.
+#include <cmath>
+#include <numbers>
+
+#include "backend/cpu/reference/heads.h"
+#include "backend/cpu/reference/kernels.h"
+
+namespace crest::reference {
+
+// Frequency of pair i. Llama 3 (Grattafiori et al. 2024; rope_type "llama3" of Hugging Face): wavelengths above
+// original_context / low_freq_factor are slowed down by `factor`, those between the two bounds blend.
+static double frequency(const Attrs& a, int64_t i, int64_t dim) {
+  double f = std::pow(a.number("theta"), -2.0 * double(i) / double(dim));
+  if (!a.has("factor")) return f;
+  double factor = a.number("factor"), low = a.number("low_freq_factor"), high = a.number("high_freq_factor");
+  double turns = a.number("original_context") * f / (2 * std::numbers::pi);  // original context / wavelength
+  if (turns > high) return f;
+  if (turns < low) return f / factor;
+  double smooth = (turns - low) / (high - low);
+  return (1 - smooth) * f / factor + smooth * f;
+}
+
+void rope(const KernelCall& c) {
+  Tensor x = input(c, 0), y = output(c, 0);
+  Heads h(c, x);
+  int64_t half = h.dim / 2, first = c.has(1) ? scalars(c, 1).position : 0;
+  double direction = c.instr.attrs.integer("inverse", 0) ? -1 : 1;
+  for (int64_t b = 0; b < h.batch; ++b)
+    for (int64_t t = 0; t < h.seq; ++t)
+      for (int64_t head = 0; head < h.heads + 2 * h.kv_heads; ++head) {
+        int64_t e = h.q(b, t, head);
+        bool rotates = head < h.heads + h.kv_heads;
+        for (int64_t i = 0; i < half; ++i) {
+          double angle = rotates ? direction * double(first + t) * frequency(c.instr.attrs, i, h.dim) : 0;
+          double u = x[e + i], v = x[e + half + i];
+          y.set(e + i, u * std::cos(angle) - v * std::sin(angle));
+          y.set(e + half + i, v * std::cos(angle) + u * std::sin(angle));
+        }
+      }
+}
+
+}  // namespace crest::reference

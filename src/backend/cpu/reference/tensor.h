@@ -1,0 +1,51 @@
+// Element access of the reference kernels: any storage dtype read and written as double. Clarity before speed.
+#pragma once
+#include <vector>
+
+#include "backend/backend.h"
+#include "core/scalars.h"
+
+namespace crest::reference {
+
+// An argument of an instruction; false when an optional input is absent.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(void* data, const Value& value) : data_(data), value_(&value) {}
+  explicit operator bool() const { return value_ != nullptr; }
+  const Shape& shape() const { return value_->shape; }
+  int64_t size(int d) const { return value_->shape[d]; }
+  int64_t numel() const { return value_->numel(); }
+  // Element `i` of a contiguous tensor in row-major order.
+  double operator[](int64_t i) const { return load_element(data_, value_->dtype, i); }
+  void set(int64_t i, double x) const { store_element(data_, value_->dtype, i, x); }
+  // Element of a four-dimensional view.
+  double at(int64_t a, int64_t b, int64_t c, int64_t d) const { return (*this)[place(a, b, c, d)]; }
+  // All elements of a contiguous tensor.
+  std::vector<double> values() const {
+    std::vector<double> v(static_cast<size_t>(numel()));
+    for (size_t i = 0; i < v.size(); ++i) v[i] = (*this)[int64_t(i)];
+    return v;
+  }
+
+ private:
+  int64_t place(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    const Shape& s = value_->layout.strides;
+    return a * s[0] + b * s[1] + c * s[2] + d * s[3];
+  }
+  void* data_ = nullptr;
+  const Value* value_ = nullptr;
+};
+
+inline Tensor input(const KernelCall& c, size_t i) { return c.has(i) ? Tensor(c.in[i], c.in_value(i)) : Tensor(); }
+inline Tensor output(const KernelCall& c, size_t o) { return Tensor(c.out[o], c.out_value(o)); }
+// Element i of an accumulator, 0 when it is absent.
+inline double so_far(const Tensor& acc, int64_t i) { return acc ? acc[i] : 0; }
+
+inline const Scalars& scalars(const KernelCall& c, size_t i) { return *c.input<Scalars>(i); }
+
+// Value of one element of a pointwise operation; `value` is its attribute of that name.
+using Pointwise = double (*)(const double* x, double value);
+Pointwise pointwise_function(const char* op);
+
+}  // namespace crest::reference

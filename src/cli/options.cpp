@@ -1,0 +1,162 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "plan/device.h"
+
+namespace crest {
+
+Device DeviceOptions::find() const { return find_device(device, threads); }
+
+int64_t DeviceOptions::limit(const Device& d) const {
+  return memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");
+}
+
+void add_device_options(CLI::App& app, DeviceOptions& o) {
+  app.add_option("--device", o.device, "auto, cpu or cuda[:N]")->capture_default_str()->group("Device");
+  app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
+  app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
+}
+
+void add_recipe_options(CLI::App& app, RecipeOptions& o) {
+  const char* group = "Recipe";
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group(group);
+  };
+  Recipe& r = o.recipe;
+  app.add_option("--model", o.model, "preset, TOML file, or folder with a Hugging Face config.json")->group(group);
+  option("--batch", r.batch, "micro batch: sequences");
+  app.add_option("--seq", r.seq, "sequence length (default: the model's context)")->group(group);
+  option("--grad-accumulation", r.grad_accumulation, "micro steps of an optimizer step");
+  option("--data-parallel", r.data_parallel, "ranks; they run as threads of this process")->check(CLI::Range(1, 64));
+  option("--precision", r.precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
+  option("--policy", r.policy, "pure (half-precision weights, fp32 masters) or autocast (fp32 weights)");
+  option("--grad-dtype", r.grad_dtype, "gradients of policy pure: fp32 or bf16");
+  option("--attention", r.attention, "flash or naive");
+  option("--fusion", r.fusion, "on or off");
+  option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
+  option("--recompute", r.recompute, "none, selective or full");
+  option("--optimizer", r.optimizer, "adamw");
+  option("--weight-decay", r.weight_decay, "decay of matrices");
+  option("--beta1", r.beta1, "AdamW's first moment");
+  option("--beta2", r.beta2, "AdamW's second moment");
+  option("--eps", r.eps, "AdamW's epsilon");
+  option("--clip", r.clip, "largest global gradient norm (0: off)");
+  option("--loss-scale", r.loss_scale, "fp16: first dynamic loss scale");
+  app.add_option("--vocab", o.vocab, "overrides the model's vocabulary")->group(group);
+  app.add_option("--dropout", o.dropout, "overrides the model's dropout")->group(group);
+  app.add_option("--kernel", o.kernels, "pins a kernel: OP=PATTERN, for example attention=cpu.*.reference")
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--disable-pass", r.disabled_passes, "switches a pass off by name")
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--deterministic", r.deterministic, "choose nothing by timing (CPU kernels always give the same bits)")
+      ->group(group);
+}
+
+Recipe RecipeOptions::finish(const std::string& default_model) const {
+  Recipe r = recipe;
+  r.model = load_model_config(model.empty() ? default_model : model);
+  if (vocab > 0) r.model.vocab = vocab;
+  if (dropout >= 0) r.model.dropout = dropout;
+  for (auto& k : kernels) {
+    size_t equals = k.find('=');
+    if (equals == std::string::npos) fail_usage("'" + printable(k) + "' is not OP=PATTERN", "--kernel");
+    r.kernels.emplace_back(k.substr(0, equals), k.substr(equals + 1));
+  }
+  return r;
+}
+
+void add_json_option(CLI::App& app, bool& json) {
+  app.add_flag("--json", json, "one JSON document on standard output");
+}
+
+void add_config_option(CLI::App& app) {
+  app.add_option("--config", "TOML file with any of these flags as keys; flags win");
+}
+
+namespace {
+
+std::vector<std::string> long_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* o : app.get_options())
+    for (auto& n : o->get_lnames()) names.push_back("--" + n);
+  return names;
+}
+
+std::string scalar_text(const toml::node& node, const std::string& where) {
+  if (auto* s = node.as_string()) return s->get();
+  if (auto* i = node.as_integer()) return std::to_string(i->get());
+  if (auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
+  if (auto* b = node.as_boolean()) return b->get() ? "true" : "false";
+  fail_usage("must be a string, a number, true, false or a list of those", where);
+}
+
+// The keys of a TOML file as arguments.
+std::vector<std::string> config_arguments(const CLI::App& app, const std::string& path) {
+  std::vector<std::string> args, names = long_names(app);
+  toml::table table = parse_toml(read_file(path, 4 << 20), path);
+  for (auto&& [key, node] : table) {
+    std::string flag = "--" + std::string(key.str());
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    std::string where = fmt::format("{}, key {}", path, printable(key.str()));
+    if (std::find(names.begin(), names.end(), flag) == names.end() || flag == "--config" || flag == "--help") {
+      std::vector<std::string> keys;
+      for (auto& n : names) {
+        keys.push_back(n.substr(2));
+        std::replace(keys.back().begin(), keys.back().end(), '-', '_');
+      }
+      fail_usage(fmt::format("unknown key '{}'", printable(key.str())), path, did_you_mean(key.str(), keys));
+    }
+    if (auto* array = node.as_array()) {
+      for (auto& element : *array) args.push_back(flag + "=" + scalar_text(element, where));
+    } else {
+      args.push_back(flag + "=" + scalar_text(node, where));
+    }
+  }
+  return args;
+}
+
+}  // namespace
+
+void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> args, from_file;
+  bool resumes = app.get_option_no_throw("--resume") != nullptr;  // the run's own config.toml comes first
+  for (int i = 0; i < argc; ++i) {
+    std::string a = argv[i];
+    if (a == "--config" && i + 1 < argc)
+      from_file = config_arguments(app, argv[++i]);
+    else if (a.rfind("--config=", 0) == 0)
+      from_file = config_arguments(app, a.substr(9));
+    else if (resumes && a == "--resume" && i + 1 < argc)
+      from_file = config_arguments(app, fmt::format("{}/config.toml", argv[i + 1])), args.push_back(a);
+    else if (resumes && a.rfind("--resume=", 0) == 0)
+      from_file = config_arguments(app, a.substr(9) + "/config.toml"), args.push_back(a);
+    else
+      args.push_back(a);
+  }
+  // Flags win: a key of the file that is also a flag on the command line is dropped.
+  auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
+  for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
+  args.insert(args.begin(), from_file.begin(), from_file.end());
+  std::reverse(args.begin(), args.end());
+  app.allow_extras();
+  app.parse(args);
+  for (auto& extra : app.remaining()) {
+    if (extra.rfind("-", 0) == 0 && extra != "-")
+      fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), "crest " + app.get_name(),
+                 did_you_mean(flag_of(extra), long_names(app)) + fmt::format(" See crest {} --help.", app.get_name()));
+    fail_usage(fmt::format("unexpected argument '{}'", printable(extra)), "crest " + app.get_name(),
+               fmt::format("See crest {} --help.", app.get_name()));
+  }
+}
+
+}  // namespace crest

@@ -1,0 +1,102 @@
+// crest program: the Program of a training step as text.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "ops/op.h"
+#include "plan/compile.h"
+#include "program/text.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  RecipeOptions recipe;
+  DeviceOptions device;
+  std::string after, segment = "train";
+  bool passes = false, memory = false, plain = false;
+};
+
+ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
+  SessionUse use;
+  use.train = use.update = use.validation = use.sampling = true;
+  std::vector<std::string> names;
+  for (auto& spec : session_programs(r, use)) {
+    if (spec.name == segment) return spec;
+    names.push_back(spec.name);
+  }
+  // `train` stands for the first micro step when there are several.
+  if (segment == "train") return session_programs(r, use)[0];
+  fail_usage(fmt::format("'{}' is no program of this recipe", printable(segment)), "--segment",
+             fmt::format("{} Programs: {}.", did_you_mean(segment, names), join(names, ", ")));
+}
+
+void print_pass_list() {
+  for (auto& p : pipeline()) fmt::print("{:<20} {}\n", p.name, p.help);
+}
+
+int run(const Options& o) {
+  if (o.passes) {
+    print_pass_list();
+    return 0;
+  }
+  Device device = o.device.find();
+  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  ProgramSpec spec = wanted_spec(recipe, o.segment);
+  if (!o.after.empty()) {
+    Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
+    p.name = spec.name;
+    run_passes(p, {recipe, spec.kind, spec.first, spec.last}, {o.after == "model" ? "" : o.after, true});
+    fmt::print("{}", print(p));
+    return 0;
+  }
+  CompiledSession session = compile(recipe, device, {spec});
+  const CompiledProgram& c = session.programs[0];
+  PrintOptions options;
+  if (!o.plain)
+    options.comment = [&](const Program& p, int i) {
+      const Instr& instr = p.code[size_t(i)];
+      Cost cost = instr.op->cost(p, instr);
+      std::string text = fmt::format("{}, {}, {}", format_si(cost.flops, "FLOP"), format_bytes(cost.bytes()),
+                                     c.kernels[size_t(i)]->name);
+      for (ValueId v : instr.out) {
+        int block = c.memory.block_of_value[size_t(p.at(v).layout.storage)];
+        if (block >= 0) text += fmt::format(", at {}", c.memory.blocks[size_t(block)].offset);
+      }
+      return text;
+    };
+  fmt::print("{}", print(c.program, options));
+  if (o.memory) fmt::print("\n{}", print(c.memory, c.program));
+  double seconds = 0;
+  std::string timings;
+  for (auto& t : c.timings) {
+    seconds += t.seconds;
+    timings += fmt::format("# {:<20} {}\n", t.name, format_duration(t.seconds));
+  }
+  fmt::print("\n# {} instructions, {} values; passes, kernels and memory plan took {}\n{}", c.program.code.size(),
+             c.program.values.size(), format_duration(seconds), timings);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_program(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_recipe_options(app, o->recipe);
+  add_device_options(app, o->device);
+  add_config_option(app);
+  app.add_option("--segment", o->segment, "train, train.first, train.next, update, validation, prefill or decode")
+      ->capture_default_str();
+  app.add_option("--after", o->after, "print the Program right after this pass");
+  app.add_flag("--passes", o->passes, "list the passes with their help");
+  app.add_flag("--memory", o->memory, "add the memory plan");
+  app.add_flag("--plain", o->plain, "no FLOPs, bytes, kernels and offsets behind the instructions");
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

@@ -1,0 +1,6 @@
+#pragma once
+
+namespace crest {
+// Crest and every library that is opened, with versions.
+void print_versions();
+}  // namespace crest

@@ -1,0 +1,69 @@
+#include "comm/local.h"
+
+#include <barrier>
+
+#include "core/error.h"
+
+namespace crest {
+
+namespace {
+
+struct Meeting {
+  explicit Meeting(int n) : ranks(n), barrier(n), data(size_t(n)) {}
+  int ranks;
+  std::barrier<> barrier;
+  std::vector<void*> data;
+};
+
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Meeting> meeting, int rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_->ranks; }
+  void barrier() override { meeting_->barrier.arrive_and_wait(); }
+
+  // Each rank sums its slice over all ranks in rank order (so every rank sees the same bits) and writes it everywhere.
+  void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
+    meeting_->data[size_t(rank_)] = data;
+    barrier();
+    int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
+    if (dtype == DType::f32)
+      reduce<float>(begin, end, mean);
+    else
+      reduce_any(dtype, begin, end, mean);
+    barrier();
+  }
+
+ private:
+  template <class T>
+  void reduce(int64_t begin, int64_t end, bool mean) {
+    for (int64_t i = begin; i < end; ++i) {
+      double sum = 0;
+      for (void* d : meeting_->data) sum += static_cast<T*>(d)[i];
+      if (mean) sum /= size();
+      for (void* d : meeting_->data) static_cast<T*>(d)[i] = T(sum);
+    }
+  }
+  void reduce_any(DType dtype, int64_t begin, int64_t end, bool mean) {
+    for (int64_t i = begin; i < end; ++i) {
+      double sum = 0;
+      for (void* d : meeting_->data) sum += load_element(d, dtype, i);
+      for (void* d : meeting_->data) store_element(d, dtype, i, mean ? sum / size() : sum);
+    }
+  }
+
+  std::shared_ptr<Meeting> meeting_;
+  int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks) {
+  if (ranks < 1 || ranks > 1024) fail_usage("number of ranks must lie between 1 and 1024");
+  auto meeting = std::make_shared<Meeting>(ranks);
+  std::vector<std::unique_ptr<Communicator>> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<LocalCommunicator>(meeting, r));
+  return all;
+}
+
+}  // namespace crest

@@ -1,0 +1,272 @@
+#include "core/io.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+const Syscalls real_syscalls = {
+    [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
+    ::write,
+    ::fsync,
+    ::fdatasync,
+    ::close,
+    ::rename,
+    ::mkdir,
+    ::unlink,
+    ::rmdir,
+    ::statvfs,
+};
+const Syscalls* syscalls = &real_syscalls;
+
+[[noreturn]] static void fail_errno(int code, const char* doing, const std::string& path) {
+  const char* todo = "";
+  switch (code) {
+    case ENOSPC:
+    case EDQUOT: todo = "Free some space, or write to another disk."; break;
+    case EIO: todo = "The disk reports a failure; check it (dmesg) and write elsewhere."; break;
+    case EACCES:
+    case EPERM:
+    case EROFS: todo = "Check owner and permissions, or choose another folder."; break;
+    case ENOENT: todo = "Check the path."; break;
+    case EMFILE: todo = "Raise the limit of open files (ulimit -n)."; break;
+    default: break;
+  }
+  fail(fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), todo);
+}
+
+template <class Call>
+static auto retry(Call call) {
+  for (;;) {
+    auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
+File::~File() {
+  if (fd_ >= 0) syscalls->close(fd_);
+}
+
+File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) syscalls->close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+File File::open_read(const std::string& path) {
+  // Without O_NONBLOCK opening a pipe without a writer would hang.
+  int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  if (fd < 0) fail_errno(errno, "open", path);
+  File file;
+  file.fd_ = fd;
+  file.path_ = path;
+  struct stat info;
+  if (::fstat(fd, &info) != 0) fail_errno(errno, "read the size", path);
+  if (S_ISDIR(info.st_mode)) fail("is a folder, not a file", printable(path));
+  if (!S_ISREG(info.st_mode)) fail("is not a regular file", printable(path));
+  return file;
+}
+
+File File::create(const std::string& path) {
+  File file;
+  file.fd_ = retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
+  if (file.fd_ < 0) fail_errno(errno, "create", path);
+  file.path_ = path;
+  return file;
+}
+
+uint64_t File::size() const {
+  struct stat info;
+  if (::fstat(fd_, &info) != 0) fail_errno(errno, "read the size", path_);
+  return uint64_t(info.st_size);
+}
+
+void File::read_at(void* data, size_t bytes, uint64_t offset) const {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    ssize_t got = retry([&] { return ::pread(fd_, to, std::min(bytes, size_t(1) << 30), off_t(offset)); });
+    if (got < 0) fail_errno(errno, "read", path_);
+    if (got == 0)
+      fail(fmt::format("ends at byte {}, {} bytes before what was expected", offset, bytes), printable(path_),
+           "The file is cut short; copy or download it again.");
+    to += got, bytes -= size_t(got), offset += uint64_t(got);
+  }
+}
+
+void File::write(const void* data, size_t bytes) {
+  auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t done = retry([&] { return syscalls->write(fd_, from, std::min(bytes, size_t(1) << 30)); });
+    if (done < 0) fail_errno(errno, "write", path_);
+    if (done == 0) fail_errno(ENOSPC, "write", path_);
+    from += done, bytes -= size_t(done);
+  }
+}
+
+void File::sync() {
+  if (retry([&] { return syscalls->fsync(fd_); }) != 0) fail_errno(errno, "sync to disk", path_);
+}
+
+void File::close() {
+  // close(2) releases the descriptor even when it fails, so it is never retried.
+  int fd = std::exchange(fd_, -1);
+  if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
+}
+
+std::string read_file(const std::string& path, uint64_t limit) {
+  int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (fd < 0) fail_errno(errno, "open", path);
+  struct Closer {
+    int fd;
+    ~Closer() { ::close(fd); }
+  } closer{fd};
+  struct stat info;
+  if (::fstat(fd, &info) != 0) fail_errno(errno, "read the size", path);
+  if (S_ISDIR(info.st_mode)) fail("is a folder, not a file", printable(path));
+  auto too_large = [&] {
+    fail(fmt::format("is larger than the {} allowed here", format_bytes(double(limit))), printable(path),
+         "Check that this is the right file.");
+  };
+  if (S_ISREG(info.st_mode) && uint64_t(info.st_size) > limit) too_large();
+  std::string text(S_ISREG(info.st_mode) ? size_t(info.st_size) : 0, '\0');
+  size_t filled = 0;
+  for (;;) {
+    // One spare byte beyond the size shows the end of the file without growing the buffer.
+    char spare[4096];
+    bool inside = filled < text.size();
+    ssize_t got = retry([&] {
+      return inside ? ::read(fd, text.data() + filled, text.size() - filled) : ::read(fd, spare, sizeof spare);
+    });
+    if (got < 0) fail_errno(errno, "read", path);
+    if (got == 0) break;
+    if (!inside) text.append(spare, size_t(got));
+    filled += size_t(got);
+    if (filled > limit) too_large();
+  }
+  text.resize(filled);
+  return text;
+}
+
+void write_file_synced(const std::string& path, std::string_view bytes) {
+  File file = File::create(path);
+  file.write(bytes);
+  file.sync();
+  file.close();
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  std::string temporary = path + ".tmp";
+  try {
+    write_file_synced(temporary, bytes);
+    rename_path(temporary, path);
+  } catch (...) {
+    syscalls->unlink(temporary.c_str());
+    throw;
+  }
+  sync_directory(parent_path(path));
+}
+
+void sync_directory(const std::string& path) {
+  int fd = retry([&] { return syscalls->open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
+  if (fd < 0) fail_errno(errno, "open the folder", path);
+  int result = retry([&] { return syscalls->fsync(fd); });
+  int code = errno;
+  syscalls->close(fd);
+  // Some network and FUSE file systems cannot sync folders and say EINVAL; there is nothing better to do there.
+  if (result != 0 && code != EINVAL) fail_errno(code, "sync the folder", path);
+}
+
+void create_directory(const std::string& path) {
+  if (syscalls->mkdir(path.c_str(), 0755) != 0) fail_errno(errno, "create the folder", path);
+}
+
+void create_directories(const std::string& path) {
+  if (is_directory(path)) return;
+  std::string parent = parent_path(path);
+  if (parent != path) create_directories(parent);
+  if (syscalls->mkdir(path.c_str(), 0755) != 0) {
+    int code = errno;
+    if (code == EEXIST && is_directory(path)) return;
+    fail_errno(code, "create the folder", path);
+  }
+  sync_directory(parent);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (syscalls->rename(from.c_str(), to.c_str()) != 0) fail_errno(errno, "rename to its final name", from);
+}
+
+void remove_tree(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return;
+    fail_errno(errno, "look at", path);
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    if (syscalls->unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(errno, "remove", path);
+    return;
+  }
+  DIR* folder = ::opendir(path.c_str());
+  if (!folder) fail_errno(errno, "open the folder", path);
+  std::vector<std::string> names;
+  while (dirent* entry = ::readdir(folder))
+    if (std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  ::closedir(folder);
+  std::sort(names.begin(), names.end());  // a fixed order, so that fault tests are reproducible
+  for (auto& name : names) remove_tree(join_path(path, name));
+  if (syscalls->rmdir(path.c_str()) != 0 && errno != ENOENT) fail_errno(errno, "remove the folder", path);
+}
+
+bool path_exists(const std::string& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string join_path(const std::string& folder, const std::string& name) {
+  if (folder.empty()) return name;
+  return folder.back() == '/' ? folder + name : folder + "/" + name;
+}
+
+std::string parent_path(const std::string& path) {
+  size_t end = path.size();
+  while (end > 1 && path[end - 1] == '/') --end;
+  size_t slash = path.rfind('/', end - 1);
+  if (end == 0 || slash == std::string::npos) return ".";
+  while (slash > 0 && path[slash - 1] == '/') --slash;
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
+  struct statvfs info;
+  if (syscalls->statvfs(folder.c_str(), &info) != 0) fail_errno(errno, "ask for free space", folder);
+  uint64_t free_bytes = uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
+  if (free_bytes < bytes)
+    fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,
+                     format_bytes(double(bytes)), free_bytes, format_bytes(double(free_bytes))),
+         printable(folder), "Free some space, keep fewer checkpoints (--keep), or write to another disk (--out).");
+}
+
+}  // namespace crest

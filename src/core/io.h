@@ -1,0 +1,105 @@
+// Files that survive: every system call that changes the file system goes through one table, so that tests can count,
+// fail, shorten, kill at, or record any of them (tests/checkpoint/faults.h). Reading does not change anything and is
+// direct.
+#pragma once
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace crest {
+
+// Same meaning, results and errno as the POSIX functions of the same names.
+struct Syscalls {
+  int (*open)(const char* path, int flags, mode_t mode);
+  ssize_t (*write)(int fd, const void* data, size_t bytes);
+  int (*fsync)(int fd);
+  int (*fdatasync)(int fd);
+  int (*close)(int fd);
+  int (*rename)(const char* from, const char* to);
+  int (*mkdir)(const char* path, mode_t mode);
+  int (*unlink)(const char* path);
+  int (*rmdir)(const char* path);
+  int (*statvfs)(const char* path, struct statvfs* out);
+};
+
+extern const Syscalls real_syscalls;
+// The table in use. Tests point it elsewhere (ScopedSyscalls); nothing else may.
+extern const Syscalls* syscalls;
+
+class ScopedSyscalls {
+ public:
+  explicit ScopedSyscalls(const Syscalls* table) : before_(syscalls) { syscalls = table; }
+  ~ScopedSyscalls() { syscalls = before_; }
+  ScopedSyscalls(const ScopedSyscalls&) = delete;
+  ScopedSyscalls& operator=(const ScopedSyscalls&) = delete;
+
+ private:
+  const Syscalls* before_;
+};
+
+// An open file; closes itself. All functions throw Error with the path, the reason and what to do.
+class File {
+ public:
+  File() = default;
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  // For reading. Only regular files: a directory, pipe or device is an error, never a hang.
+  static File open_read(const std::string& path);
+  // A new or emptied file for writing.
+  static File create(const std::string& path);
+
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  const std::string& path() const { return path_; }
+  // Bytes of the file now.
+  uint64_t size() const;
+  // Reads exactly `bytes` at `offset`; a file that is shorter is an error. Safe from several threads.
+  void read_at(void* data, size_t bytes, uint64_t offset) const;
+  // Writes all of it, however often the system accepts only a part.
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void sync();
+  // Closes and reports what close(2) reports (network file systems report lost writes here).
+  void close();
+
+ private:
+  int fd_ = -1;
+  std::string path_;
+};
+
+// The whole file; more than `limit` bytes is an error before anything is allocated. Pipes are read to their end.
+std::string read_file(const std::string& path, uint64_t limit);
+// After return the file holds `bytes` and survives power loss; at every moment before it holds the old content or the
+// new (temporary file beside it, sync, rename, sync of the folder).
+void write_file_atomic(const std::string& path, std::string_view bytes);
+// Creates a file that must not be read before it is complete (inside a folder that is published later): write, sync,
+// close.
+void write_file_synced(const std::string& path, std::string_view bytes);
+
+// Makes creations, renames and removals inside the folder survive power loss.
+void sync_directory(const std::string& path);
+// mkdir -p; folders that were created are synced into their parents.
+void create_directories(const std::string& path);
+void create_directory(const std::string& path);
+void rename_path(const std::string& from, const std::string& to);
+// Removes a file, a symbolic link (not its target) or a folder with all it holds. Missing is fine.
+void remove_tree(const std::string& path);
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+// "a/b" + "c" -> "a/b/c".
+std::string join_path(const std::string& folder, const std::string& name);
+// The folder that holds the path: "a/b/c" -> "a/b", "c" -> ".".
+std::string parent_path(const std::string& path);
+
+// Throws when the file system of `folder` (which must exist) has less than `bytes` free for this user; the message
+// says what is needed and what is free. `what` names the thing to be written.
+void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what);
+
+}  // namespace crest

@@ -1,0 +1,10 @@
+// The TOML guard without the weight of toml++: for code that only asks whether a file is well formed.
+#pragma once
+#include <string_view>
+
+namespace crest {
+
+// Throws exactly what parse_toml (core/toml.h) throws.
+void check_toml(std::string_view text, std::string_view where);
+
+}  // namespace crest

@@ -1,0 +1,40 @@
+// Byte-level BPE trained on a corpus (Sennrich et al. 2016), with the tie rule of Hugging Face `tokenizers`: the most
+// frequent pair first, of equals the one with the smallest ids. Same text, same vocabulary, at any thread count.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "data/word_table.h"
+
+namespace crest {
+
+class BpeTrainer {
+ public:
+  static constexpr uint32_t smallest_vocab = 257;  // the bytes and <|endoftext|>
+  static constexpr uint32_t largest_vocab = 1'000'000;
+
+  // vocab_size includes the special token; a usage error outside the limits.
+  explicit BpeTrainer(uint32_t vocab_size);
+  // Counts the words of a piece of the corpus (a document, or a part of one cut at safe cuts). Large pieces are counted
+  // by all OpenMP threads.
+  void add(std::string_view text);
+  uint64_t distinct_words() const { return words_.size(); }
+  // Merges until the vocabulary is full. Small corpora can run out of pairs: then the vocabulary is smaller than asked
+  // for. progress(done merges, all merges) may be empty.
+  Tokenizer train(const std::function<void(size_t, size_t)>& progress = {}) const;
+
+ private:
+  struct Counts {
+    WordTable words;
+    std::vector<int64_t> counts;
+    void add(std::string_view word, int64_t count);
+  };
+  uint32_t vocab_size_;
+  WordTable words_;
+  std::vector<int64_t> counts_;
+};
+
+}  // namespace crest

@@ -1,0 +1,243 @@
+#include "data/corpus.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/file_io.h"
+#include "data/words.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t sniff_bytes = 8192;
+// A held-out boundary looks this far for a safe cut before it divides a word.
+constexpr size_t boundary_search = 64 << 10;
+
+std::string first_bytes(const fs::path& path) {
+  std::string start(sniff_bytes, '\0');
+  start.resize(File::open_for_reading(path).read_at(0, start.data(), start.size()));
+  return start;
+}
+
+void refuse_compressed(const std::string& start, const std::string& name) {
+  using namespace std::string_view_literals;
+  static constexpr std::pair<std::string_view, const char*> kinds[] = {{"\x1f\x8b"sv, "zcat"},
+                                                                       {"\x28\xb5\x2f\xfd"sv, "zstdcat"},
+                                                                       {"\xfd\x37zXZ"sv, "xzcat"},
+                                                                       {"BZh"sv, "bzcat"},
+                                                                       {"PK\x03\x04"sv, "unzip -p"}};
+  for (auto& [magic, tool] : kinds)
+    if (start.starts_with(magic))
+      fail("the input is compressed", printable(name),
+           fmt::format("Decompress it on the way: {} {} | crest data prepare - --out FOLDER", tool, printable(name)));
+}
+
+SourceFile describe(const fs::path& path) {
+  SourceFile s;
+  s.path = path;
+  s.name = path.string();
+  std::error_code error;
+  s.bytes = fs::file_size(path, error);
+  if (error) fail(fmt::format("cannot read the size: {}", error.message()), printable(s.name));
+  s.modified = fs::last_write_time(path).time_since_epoch().count();
+  return s;
+}
+
+SourceFile spool(File& input, const std::string& name, const fs::path& folder, size_t number) {
+  if (folder.empty())
+    fail_usage("standard input and pipes can be read only once", name,
+               "Write the text to a file, or use crest data prepare.");
+  SourceFile s;
+  s.path = folder / fmt::format("spool-{}", number);
+  s.name = name;
+  File copy = File::create(s.path);
+  std::string block(1 << 20, '\0');
+  while (size_t n = input.read(block.data(), block.size())) {
+    if (s.bytes == 0) refuse_compressed(block.substr(0, std::min(n, sniff_bytes)), name);
+    copy.write(block.data(), n);
+    s.bytes += n;
+  }
+  return s;
+}
+
+void list_folder(const fs::path& folder, std::vector<SourceFile>& sources, const Message& message) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  auto options = fs::directory_options::none;
+  for (fs::recursive_directory_iterator it(folder, options, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    bool hidden = path.filename().string().starts_with(".");
+    std::error_code ignored;
+    if (it->is_directory(ignored)) {
+      bool prepared = fs::exists(path / "meta.json", ignored) && fs::exists(path / "tokenizer.json", ignored);
+      if (prepared && message) message(fmt::format("skipped {}: prepared data", printable(path.string())));
+      if (hidden || prepared) it.disable_recursion_pending();
+    } else if (!hidden && it->is_regular_file(ignored)) {
+      files.push_back(path);
+    }
+  }
+  if (error) fail(fmt::format("cannot list the folder: {}", error.message()), printable(folder.string()));
+  std::sort(files.begin(), files.end());
+  for (auto& path : files) {
+    std::string start = first_bytes(path);
+    if (start.find('\0') != std::string::npos) {
+      if (message) message(fmt::format("skipped {}: not text (it has NUL bytes)", printable(path.string())));
+    } else if (!start.empty()) {
+      sources.push_back(describe(path));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const fs::path& spool_folder,
+                                     int standard_input, const Message& message) {
+  if (inputs.empty())
+    fail_usage("no input was given", "data prepare", "Name text files or folders, or - for standard input.");
+  std::vector<SourceFile> sources;
+  for (auto& input : inputs) {
+    fs::path path = input;
+    std::error_code error;
+    auto status = fs::status(path, error);
+    if (input == "-") {
+      File stdin_file = File::borrow(standard_input, "standard input");
+      sources.push_back(spool(stdin_file, "-", spool_folder, sources.size()));
+    } else if (status.type() == fs::file_type::not_found) {
+      fail("there is no such file or folder", printable(input), "Check the path.");
+    } else if (error) {
+      fail(fmt::format("cannot read: {}", error.message()), printable(input));
+    } else if (fs::is_directory(status)) {
+      list_folder(path, sources, message);
+    } else if (fs::is_regular_file(status)) {
+      std::string start = first_bytes(path);
+      refuse_compressed(start, input);
+      if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
+      if (!start.empty()) sources.push_back(describe(path));
+    } else {
+      File pipe = File::open_for_reading(path);
+      sources.push_back(spool(pipe, input, spool_folder, sources.size()));
+    }
+  }
+  uint64_t total = 0;
+  for (auto& s : sources) total += s.bytes;
+  if (total == 0)
+    fail("there is no text in the input", printable(join(inputs, ", ")), "Give at least one file with text.");
+  return sources;
+}
+
+namespace {
+
+// Turns a file's bytes into pieces.
+class PieceMaker {
+ public:
+  PieceMaker(const CorpusOptions& options, uint64_t total, const std::function<void(const CorpusPiece&)>& use)
+      : options_(options), use_(use), total_(total) {}
+
+  void begin_file() { new_document_ = true, drop_newline_ = false; }
+
+  void add(std::string_view block, bool last) {
+    buffer_.append(block);
+    const std::string& sep = options_.separator;
+    size_t done = 0;
+    while (true) {
+      std::string_view rest = std::string_view(buffer_).substr(done);
+      size_t line_break = rest.starts_with("\r\n") ? 2 : rest.starts_with("\n") ? 1 : 0;
+      if (drop_newline_ && (rest.size() >= 2 || last)) {
+        drop_newline_ = false;
+        position_ += line_break, done += line_break;
+        continue;
+      }
+      size_t p = sep.empty() || drop_newline_ ? std::string_view::npos : rest.find(sep);
+      if (p != std::string_view::npos) {
+        emit(rest.substr(0, p), true);
+        position_ += sep.size(), done += p + sep.size();
+        new_document_ = drop_newline_ = true;
+        continue;
+      }
+      if (last) {
+        emit(rest, true);
+        done = buffer_.size();
+      } else if (!drop_newline_) {
+        // The end may be the beginning of a separator: it waits for the next block.
+        size_t waiting = sep.empty() ? 0 : std::min(rest.size(), sep.size() - 1);
+        std::string_view usable = rest.substr(0, rest.size() - waiting);
+        size_t cut = last_safe_cut(usable);
+        // A text without a space must not fill the memory: the cut then falls inside a word.
+        bool clean = cut > 0;
+        if (!clean && usable.size() >= 16 * options_.block_bytes) cut = last_character_cut(usable);
+        emit(usable.substr(0, cut), clean);
+        done += cut;
+      }
+      buffer_.erase(0, done);
+      return;
+    }
+  }
+
+ private:
+  // clean_end: the text ends where words end anyway (a safe cut, the end of a document).
+  void emit(std::string_view text, bool clean_end) {
+    if (!held_out_ && position_ + text.size() > options_.boundary) {
+      size_t target = options_.boundary > position_ ? size_t(options_.boundary - position_) : 0;
+      size_t cut = target ? safe_cut_after(text, target) : 0;
+      // Of the last document something must be left to hold out.
+      bool corpus_ends = total_ - position_ - text.size() <= options_.separator.size() + 2;
+      bool at_end = cut == text.size() && (corpus_ends || !clean_end);
+      if (target && (at_end || cut - target > boundary_search)) {
+        cut = target;
+        while (cut < text.size() && (uint8_t(text[cut]) & 0xc0) == 0x80) ++cut;  // not inside a character
+      }
+      give(text.substr(0, cut));
+      held_out_ = true;
+      text.remove_prefix(cut);
+    }
+    give(text);
+  }
+
+  void give(std::string_view text) {
+    if (text.empty()) return;
+    position_ += text.size();
+    use_({text, new_document_, held_out_, position_});
+    new_document_ = false;
+  }
+
+  const CorpusOptions& options_;
+  const std::function<void(const CorpusPiece&)>& use_;
+  std::string buffer_;
+  uint64_t total_, position_ = 0;
+  bool new_document_ = true, drop_newline_ = false, held_out_ = false;
+};
+
+}  // namespace
+
+void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
+                 const std::function<void(const CorpusPiece&)>& use) {
+  uint64_t total = 0;
+  for (auto& source : sources) total += source.bytes;
+  PieceMaker pieces(options, total, use);
+  std::string block(options.block_bytes, '\0');
+  for (auto& source : sources) {
+    File file = File::open_for_reading(source.path);
+    Fnv64 hash;
+    uint64_t done = 0;
+    pieces.begin_file();
+    do {
+      size_t n = file.read_at(done, block.data(), block.size());
+      done += n;
+      if (done > source.bytes || (n < block.size() && done != source.bytes))
+        fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
+      hash.update({block.data(), n});
+      pieces.add({block.data(), n}, done == source.bytes);
+    } while (done < source.bytes);
+    if (!source.hash.empty() && source.hash != hash.hex())
+      fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
+    source.hash = hash.hex();
+  }
+}
+
+}  // namespace crest

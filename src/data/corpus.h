@@ -1,0 +1,47 @@
+// A corpus as a stream of pieces: files one after another, documents told apart, never more than a few blocks in
+// memory.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace crest {
+
+struct SourceFile {
+  std::filesystem::path path;
+  std::string name;  // for messages and meta.json: the path, or "-" for standard input
+  uint64_t bytes = 0;
+  int64_t modified = 0;  // ns, 0 for standard input
+  std::string hash;      // of the content, filled by a reading
+};
+
+using Message = std::function<void(const std::string&)>;
+
+// The files that inputs name: files as given; folders with all text files below in sorted order (hidden ones, prepared
+// data and files with NUL bytes are skipped, each with a message). "-" and pipes are copied to files in `spool_folder`
+// since they can be read only once (an error when it is empty). `standard_input` is a file descriptor. Errors: missing,
+// unreadable, compressed inputs; no text at all.
+std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
+                                     int standard_input, const Message& message);
+
+struct CorpusPiece {
+  std::string_view text;         // not empty; ends at a safe cut, at the end of a document, or at the held-out boundary
+  bool starts_document = false;  // first piece of a document: a file, or what a separator divides
+  bool held_out = false;
+  uint64_t position = 0;  // bytes of the corpus read so far, for progress
+};
+
+struct CorpusOptions {
+  std::string separator;           // splits documents where it occurs (with one line break after it); empty = none
+  size_t block_bytes = 4 << 20;    // read at once
+  uint64_t boundary = UINT64_MAX;  // corpus byte from which pieces are held out (moved to the next safe cut)
+};
+
+// Reads the corpus once. Fills sources[i].hash. An error when a file changed since it was listed.
+void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
+                 const std::function<void(const CorpusPiece&)>& use);
+
+}  // namespace crest

@@ -1,0 +1,140 @@
+#include "data/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/bounded_json.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+static constexpr const char* prepare_hint = "Prepare it: crest data prepare TEXT --out FOLDER.";
+
+TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards)
+    : name_(std::move(name)), shards_(std::move(shards)) {
+  for (auto& shard : shards_) {
+    starts_.push_back(total_);
+    total_ += shard.tokens();
+  }
+}
+
+void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
+  if (position > total_ || n > total_ - position)
+    fail(fmt::format("tokens {}..{} of the split '{}' asked for, it has {}", position, position + n, name_, total_));
+  if (n == 0) return;
+  size_t i = size_t(std::upper_bound(starts_.begin(), starts_.end(), position) - starts_.begin()) - 1;
+  for (; n > 0; ++i) {
+    uint64_t inside = position - starts_[i];
+    size_t count = size_t(std::min<uint64_t>(n, shards_[i].tokens() - inside));
+    shards_[i].read(inside, count, out);
+    out += count, position += count, n -= count;
+  }
+}
+
+DatasetInfo read_meta(const fs::path& path) {
+  auto meta = read_bounded_json(path, 8 << 20, 8);
+  DatasetInfo info;
+  try {
+    if (meta.at("format").get<std::string>() != "crest-data")
+      fail("this meta.json was not written by Crest", path.string());
+    if (meta.at("format_version").get<int>() != 1)
+      fail(fmt::format("format version {} is not known", meta.at("format_version").get<int>()), path.string(),
+           "It was written by another version of Crest; prepare the data again.");
+    info.tokenizer = meta.at("tokenizer").get<std::string>();
+    info.vocab_size = meta.at("vocab_size").get<uint32_t>();
+    info.token_dtype = meta.at("token_dtype").get<std::string>();
+    info.train_tokens = meta.at("train_tokens").get<uint64_t>();
+    info.val_tokens = meta.at("val_tokens").get<uint64_t>();
+    info.documents = meta.at("documents").get<uint64_t>();
+    info.text_bytes = meta.at("text_bytes").get<uint64_t>();
+    info.source_files = meta.at("source_files").get<uint64_t>();
+    info.created_by = meta.at("created_by").get<std::string>();
+    info.content_hash = meta.at("content_hash").get<std::string>();
+    for (auto& s : meta.at("sources"))
+      info.sources.push_back(
+          {s.at("path").get<std::string>(), s.at("hash").get<std::string>(), s.at("bytes").get<uint64_t>()});
+  } catch (const nlohmann::json::exception&) {
+    fail("a field of meta.json is missing or has the wrong type", path.string(), "Prepare the data again.");
+  }
+  if (info.vocab_size == 0) fail("vocab_size is 0", path.string(), "Prepare the data again.");
+  return info;
+}
+
+std::string read_cache_key(const fs::path& path) {
+  auto meta = read_bounded_json(path, 8 << 20, 8);
+  return meta.is_object() && meta.contains("cache_key") && meta["cache_key"].is_string()
+             ? meta["cache_key"].get<std::string>()
+             : "";
+}
+
+static TokenStream open_split(const fs::path& folder, const std::string& split, uint32_t vocab_size) {
+  std::vector<fs::path> paths;
+  for (auto& entry : fs::directory_iterator(folder)) {
+    std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && entry.path().extension() == ".bin" && name.find(split) != std::string::npos)
+      paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<ShardReader> shards;
+  for (auto& path : paths) shards.emplace_back(path, vocab_size);
+  return {split, std::move(shards)};
+}
+
+Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
+  std::error_code error;
+  std::string name = folder.string();
+  if (!fs::exists(folder, error)) fail("there is no such data folder", name, prepare_hint);
+  if (!fs::is_directory(folder, error)) fail("this is not a folder of prepared data", name, prepare_hint);
+  Dataset d;
+  bool has_meta = fs::exists(folder / "meta.json");
+  if (has_meta) d.info_ = read_meta(folder / "meta.json");
+  DatasetInfo stated = d.info_;
+  d.info_.folder = name;
+  if (fs::exists(folder / "tokenizer.json")) {
+    d.tokenizer_ = std::make_shared<Tokenizer>(Tokenizer::load(folder / "tokenizer.json"));
+    d.info_.tokenizer = d.tokenizer_->kind_name();
+    if (has_meta && d.tokenizer_->vocab_size() != stated.vocab_size)
+      fail(
+          fmt::format("tokenizer.json has {} tokens, meta.json says {}", d.tokenizer_->vocab_size(), stated.vocab_size),
+          name, "The files do not belong together; prepare the data again.");
+    d.info_.vocab_size = d.tokenizer_->vocab_size();
+  } else if (has_meta) {
+    fail("tokenizer.json is missing", name, "Prepare the data again.");
+  }
+  if (d.info_.vocab_size && vocab_size && vocab_size != d.info_.vocab_size)
+    fail(fmt::format("the data has a vocabulary of {} tokens, {} was asked for", d.info_.vocab_size, vocab_size), name,
+         "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
+  if (!d.info_.vocab_size) d.info_.vocab_size = vocab_size;
+
+  auto train = std::make_shared<TokenStream>(open_split(folder, "train", d.info_.vocab_size));
+  auto val = std::make_shared<TokenStream>(open_split(folder, "val", d.info_.vocab_size));
+  if (train->shards().empty() && val->shards().empty())
+    fail("there are no shards (*train*.bin, *val*.bin) in this folder", name, prepare_hint);
+  if (has_meta && (train->total_tokens() != stated.train_tokens || val->total_tokens() != stated.val_tokens))
+    fail(fmt::format("the shards hold {} + {} tokens (train + val), meta.json says {} + {}", train->total_tokens(),
+                     val->total_tokens(), stated.train_tokens, stated.val_tokens),
+         name, "A shard is missing or was added; prepare the data again.");
+  if (train->empty() && val->empty()) fail("the shards hold no tokens", name, prepare_hint);
+
+  d.info_.train_tokens = train->total_tokens();
+  d.info_.val_tokens = val->total_tokens();
+  d.info_.train_shards = train->shards().size();
+  d.info_.val_shards = val->shards().size();
+  for (auto* split : {train.get(), val.get()})
+    for (auto& shard : split->shards()) {
+      d.info_.shard_bytes += shard.file_bytes();
+      ShardFormat f = shard.header().format;
+      d.info_.format = f == ShardFormat::nanogpt ? "nanoGPT" : f == ShardFormat::llmc_u32 ? "llm.c (uint32)" : "llm.c";
+      d.info_.token_dtype = f == ShardFormat::llmc_u32 ? "u32" : "u16";
+    }
+  uint64_t tokens = d.info_.train_tokens + d.info_.val_tokens;
+  d.info_.bytes_per_token = double(d.info_.text_bytes) / double(tokens);
+  d.train_ = std::move(train);
+  d.val_ = std::move(val);
+  return d;
+}
+
+}  // namespace crest

@@ -1,0 +1,79 @@
+// A prepared data folder: shards of the splits, tokenizer, facts.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/shards.h"
+#include "data/tokenizer.h"
+
+namespace crest {
+
+// The shards of a split read as one sequence of tokens. Thread-safe.
+class TokenStream {
+ public:
+  TokenStream() = default;
+  TokenStream(std::string name, std::vector<ShardReader> shards);
+  // "train" or "val", for messages
+  const std::string& name() const { return name_; }
+  uint64_t total_tokens() const { return total_; }
+  bool empty() const { return total_ == 0; }
+  const std::vector<ShardReader>& shards() const { return shards_; }
+  // Reads n tokens from `position`; past the end is an error.
+  void read(uint64_t position, size_t n, int32_t* out) const;
+
+ private:
+  std::string name_;
+  std::vector<ShardReader> shards_;
+  std::vector<uint64_t> starts_;  // of shard i
+  uint64_t total_ = 0;
+};
+
+// What `crest data info` shows.
+struct DatasetInfo {
+  std::string folder, format;  // format: "llm.c", "llm.c (uint32)", "nanoGPT"
+  std::string tokenizer;       // "bytes", "bpe", or "" when the folder has none
+  uint32_t vocab_size = 0;     // 0 = unknown
+  std::string token_dtype;     // "u16" or "u32"
+  uint64_t train_tokens = 0, val_tokens = 0, train_shards = 0, val_shards = 0, shard_bytes = 0;
+  // From meta.json; 0 or empty without it.
+  uint64_t documents = 0, text_bytes = 0, source_files = 0;
+  double bytes_per_token = 0;
+  std::string created_by, content_hash;
+  struct Source {
+    std::string path, hash;
+    uint64_t bytes = 0;
+  };
+  std::vector<Source> sources;  // the first ones, at most 1000
+};
+
+class Dataset {
+ public:
+  // A folder that `crest data prepare` wrote, or any folder with *train*.bin and *val*.bin shards of llm.c or nanoGPT
+  // (sorted by name). `vocab_size` is for folders that do not say it (0 = unknown, tokens are not checked); where the
+  // folder says it, a different one is an error.
+  static Dataset open(const std::filesystem::path& folder, uint32_t vocab_size = 0);
+
+  const TokenStream& train() const { return *train_; }
+  const TokenStream& val() const { return *val_; }
+  // 0 = unknown
+  uint32_t vocab_size() const { return info_.vocab_size; }
+  // Null when the folder has no tokenizer.json.
+  std::shared_ptr<const Tokenizer> tokenizer() const { return tokenizer_; }
+  const DatasetInfo& info() const { return info_; }
+
+ private:
+  std::shared_ptr<const TokenStream> train_, val_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  DatasetInfo info_;
+};
+
+// The facts of meta.json, also used by prepare. An error when the file is not one of ours.
+DatasetInfo read_meta(const std::filesystem::path& path);
+// "requested" tokenizer spec and source key of meta.json that decide whether a cached folder may be reused ("" when
+// absent).
+std::string read_cache_key(const std::filesystem::path& path);
+
+}  // namespace crest

@@ -1,0 +1,95 @@
+// Batches as a pure function of (seed, epoch, position): no state, independent of batch split, rank and world size.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace crest {
+
+// A permutation of [0, n) without a table: a balanced Feistel network (Luby and Rackoff 1988) over the next even number
+// of bits, applied again until the result is below n (cycle walking: Black and Rogaway 2002).
+class Permutation {
+ public:
+  Permutation(uint64_t n, uint64_t key);
+  // i in [0, n)
+  uint64_t operator()(uint64_t i) const;
+
+ private:
+  uint64_t n_, mask_;
+  int half_;
+  uint64_t keys_[6];
+};
+
+enum class SampleOrder : uint8_t { shuffled, sequential };
+
+class Loader {
+ public:
+  // Samples of `seq` tokens (>= 1). shuffled (training): every epoch visits every window once, in an order that depends
+  // on seed and epoch; sequential (validation): windows in order. The stream must outlive the loader and have at least
+  // seq + 1 tokens.
+  Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrder order = SampleOrder::shuffled);
+
+  int64_t seq() const { return seq_; }
+  uint64_t samples_per_epoch() const { return windows_; }
+  uint64_t epoch_of(uint64_t global_sample) const { return global_sample / windows_; }
+  // The window that a sample reads; it starts at token window * seq.
+  uint64_t window_of(uint64_t global_sample) const;
+  // tokens, targets: [seq] each; targets[i] is the token after tokens[i]. Thread-safe.
+  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets) const;
+  // tokens, targets: [samples.size(), seq]
+  void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets) const;
+
+ private:
+  const TokenStream& stream_;
+  int64_t seq_;
+  uint64_t seed_, windows_;
+  SampleOrder order_;
+};
+
+// The global samples of one micro batch: the step's samples are numbered step * (micros * world * batch) + (micro *
+// world + rank) * batch + i, so one rank with the whole batch, several ranks, and accumulated micro steps see the same
+// samples in a step.
+std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro, uint64_t micros, uint64_t rank, uint64_t world,
+                                          uint64_t batch);
+
+struct Batch {
+  uint64_t index = 0;                    // as asked by the prefetcher
+  std::vector<uint64_t> samples;         // global sample numbers
+  std::vector<int32_t> tokens, targets;  // [samples.size(), seq]
+};
+
+// Reads the next batch on a background thread while one is used.
+class Prefetcher {
+ public:
+  // Gives the global samples of batch `index` (called on the background thread).
+  using Samples = std::function<std::vector<uint64_t>(uint64_t index)>;
+  // Batches first, first + 1, ... up to but not `end`. The loader must outlive the prefetcher.
+  Prefetcher(const Loader& loader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  // The next batch, valid until the next call. Errors of the background thread are thrown here at the batch that met
+  // them, and again by later calls. Asking beyond `end` is an internal error.
+  const Batch& next();
+
+ private:
+  void work();
+  const Loader& loader_;
+  Samples samples_;
+  uint64_t first_, end_;
+  Batch ring_[2];
+  uint64_t produced_, taken_;  // batches ready; batches given out
+  bool stop_ = false;
+  std::exception_ptr error_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+}  // namespace crest

@@ -1,0 +1,264 @@
+#include "data/prepare.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/bpe_train.h"
+#include "data/corpus.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t largest_auto_val = 32 << 20;  // bytes
+constexpr size_t listed_sources = 1000;
+
+struct Spec {
+  enum Kind { bytes, bpe, file } kind = bytes;
+  uint32_t vocab = 0;
+};
+
+Spec parse_spec(const std::string& text) {
+  if (text == "bytes") return {};
+  if (text.starts_with("bpe:")) {
+    uint32_t vocab = 0;
+    auto [end, error] = std::from_chars(text.data() + 4, text.data() + text.size(), vocab);
+    if (error == std::errc() && end == text.data() + text.size()) return {Spec::bpe, vocab};
+    fail_usage(fmt::format("'{}' is not a vocabulary size", printable(text.substr(4))), "--tokenizer",
+               "Write for example bpe:4096.");
+  }
+  if (fs::exists(text)) return {Spec::file, 0};
+  fail_usage(fmt::format("'{}' is neither bytes nor bpe:VOCAB nor a file", printable(text)), "--tokenizer",
+             text == "bpe" ? "Write for example bpe:4096." : did_you_mean(text, {"bytes", "bpe:4096"}));
+}
+
+// A folder beside the result that is removed unless it is published.
+class StagingFolder {
+ public:
+  explicit StagingFolder(const fs::path& out) : out_(fs::absolute(out).lexically_normal()) {
+    if (!out_.has_filename()) out_ = out_.parent_path();
+    std::string prefix = fmt::format(".{}.preparing-", out_.filename().string());
+    std::error_code error;
+    fs::create_directories(out_.parent_path(), error);
+    if (error) fail(fmt::format("cannot create the folder: {}", error.message()), out_.parent_path().string());
+    remove_abandoned(prefix);
+    path_ = out_.parent_path() / fmt::format("{}{}", prefix, ::getpid());
+    fs::remove_all(path_, error);
+    if (!fs::create_directory(path_, error) || error)
+      fail(fmt::format("cannot create a folder here: {}", error.message()), out_.parent_path().string(),
+           "Choose another --out.");
+  }
+  ~StagingFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+  const fs::path& out() const { return out_; }
+
+  void publish(bool overwrite) {
+    sync_directory(path_);
+    fs::path old;
+    if (overwrite && fs::exists(out_)) {
+      old = path_.string() + "-old";
+      rename_path(out_, old);
+    }
+    rename_path(path_, out_);
+    sync_directory(out_.parent_path());
+    std::error_code ignored;
+    if (!old.empty()) fs::remove_all(old, ignored);
+  }
+
+ private:
+  // Of processes that were killed.
+  void remove_abandoned(const std::string& prefix) {
+    std::error_code ignored;
+    for (auto& entry : fs::directory_iterator(out_.parent_path(), ignored)) {
+      std::string name = entry.path().filename().string();
+      if (!name.starts_with(prefix)) continue;
+      int pid = std::atoi(name.c_str() + prefix.size());
+      if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH && !name.ends_with("-old"))
+        fs::remove_all(entry.path(), ignored);
+    }
+  }
+  fs::path out_, path_;
+};
+
+void check_out(const PrepareOptions& o) {
+  if (o.out.empty()) fail_usage("no output folder was given", "--out", "Name a folder: --out DIR.");
+  if (o.val_fraction >= 1 || o.val_fraction != o.val_fraction)
+    fail_usage(fmt::format("a validation fraction of {} leaves nothing to train on", o.val_fraction), "--val-fraction",
+               "Choose a number from 0 to below 1, for example 0.1.");
+  if (o.block_bytes == 0) fail_usage("a block of 0 bytes is not possible", "block size");
+  std::error_code error;
+  if (!fs::exists(o.out, error)) return;
+  if (!o.overwrite)
+    fail("the output folder exists", o.out.string(), "Choose another --out, or give --overwrite to replace it.");
+  if (!fs::is_directory(o.out) || (!fs::exists(o.out / "meta.json") && !fs::is_empty(o.out)))
+    fail("--overwrite replaces prepared data only, this is something else", o.out.string(), "Choose another --out.");
+}
+
+void check_space(const fs::path& folder, const Spec& spec, uint64_t total) {
+  std::error_code error;
+  auto space = fs::space(folder, error);
+  // Two bytes a token; hardly a text compresses to fewer than one token in 16 bytes.
+  uint64_t least = spec.kind == Spec::bytes ? 2 * total : total / 8;
+  if (!error && space.available < least)
+    fail(fmt::format("the disk has {} free, the tokens need at least {}", format_bytes(double(space.available)),
+                     format_bytes(double(least))),
+         folder.string(), "Free some space or choose an --out on another disk.");
+}
+
+uint64_t held_out_bytes(const PrepareOptions& o, const Spec& spec, uint64_t total) {
+  if (o.val_fraction == 0) return 0;
+  double wanted =
+      o.val_fraction > 0 ? o.val_fraction * double(total) : std::min(0.1 * double(total), double(largest_auto_val));
+  double window = double(o.window + 1) * (spec.kind == Spec::bytes ? 1 : 6);
+  return uint64_t(std::max(wanted, std::min(window, double(total) / 4)) + 0.5);
+}
+
+Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<SourceFile>& sources,
+                         const CorpusOptions& corpus, uint64_t total) {
+  if (spec.kind == Spec::bytes) return Tokenizer::bytes();
+  if (spec.kind == Spec::file) return Tokenizer::load(o.tokenizer);
+  BpeTrainer trainer(spec.vocab);
+  read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
+    if (!piece.held_out) trainer.add(piece.text);
+    if (o.progress) o.progress({"counting words", piece.position, total});
+  });
+  Tokenizer t = trainer.train([&](size_t done, size_t all) {
+    if (o.progress) o.progress({"training the tokenizer", done, all});
+  });
+  if (t.vocab_size() < spec.vocab && o.message)
+    o.message(fmt::format("the text has pairs for a vocabulary of {} only, not {}", t.vocab_size(), spec.vocab));
+  return t;
+}
+
+void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
+                const std::vector<SourceFile>& sources, const ShardWriter& train, const ShardWriter& val,
+                uint64_t documents, uint64_t total, const std::string& cache_key) {
+  nlohmann::ordered_json meta, list = nlohmann::ordered_json::array();
+  Fnv64 all;
+  for (auto& s : sources) {
+    all.update(s.hash);
+    if (list.size() < listed_sources) list.push_back({{"path", s.name}, {"bytes", s.bytes}, {"hash", s.hash}});
+  }
+  meta["format"] = "crest-data";
+  meta["format_version"] = 1;
+  meta["created_by"] = "crest " CREST_VERSION;
+  meta["tokenizer"] = tokenizer.kind_name();
+  meta["tokenizer_requested"] = o.tokenizer;
+  meta["vocab_size"] = tokenizer.vocab_size();
+  meta["token_dtype"] = ShardWriter::token_dtype(tokenizer.vocab_size()) == DType::u16 ? "u16" : "u32";
+  meta["train_tokens"] = train.total_tokens();
+  meta["val_tokens"] = val.total_tokens();
+  meta["train_shards"] = train.file_names();
+  meta["val_shards"] = val.file_names();
+  meta["documents"] = documents;
+  meta["text_bytes"] = total;
+  meta["source_files"] = sources.size();
+  meta["content_hash"] = all.hex();
+  meta["cache_key"] = cache_key;
+  meta["sources"] = std::move(list);
+  // File names need not be UTF-8.
+  write_file_synced(path, meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key) {
+  auto started = std::chrono::steady_clock::now();
+  Spec spec = parse_spec(o.tokenizer);
+  if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
+  check_out(o);
+  StagingFolder staging(o.out);
+  auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message);
+  uint64_t total = 0;
+  for (auto& s : sources) total += s.bytes;
+  check_space(staging.path(), spec, total);
+  uint64_t held_out = held_out_bytes(o, spec, total);
+  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX};
+
+  Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
+  Encoder encoder(tokenizer);
+  ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens);
+  ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens);
+  uint64_t documents = 0;
+  std::vector<uint32_t> tokens;
+  read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
+    tokens.clear();
+    if (piece.starts_document && documents++ > 0 && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
+    encoder.append(piece.text, tokens);
+    (piece.held_out ? val : train).append(tokens);
+    if (o.progress) o.progress({"encoding", piece.position, total});
+  });
+  train.finish();
+  val.finish();
+  if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
+    fail(fmt::format("the text is too short: {} bytes give {} tokens to train on and {} to validate with", total,
+                     train.total_tokens(), val.total_tokens()),
+         printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
+  for (auto& s : sources)
+    if (s.path.parent_path() == staging.path()) fs::remove(s.path);
+  tokenizer.save(staging.path() / "tokenizer.json");
+  write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, cache_key);
+  staging.publish(o.overwrite);
+  PrepareResult result;
+  result.folder = staging.out();
+  result.info = Dataset::open(result.folder).info();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return result;
+}
+
+}  // namespace
+
+PrepareResult prepare(const PrepareOptions& options) { return prepare_into(options, ""); }
+
+PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
+  Spec spec = parse_spec(o.tokenizer);
+  std::vector<std::string> named = o.inputs;
+  if (spec.kind == Spec::file) named.push_back(o.tokenizer);
+  std::string what = fmt::format("1|{}|{}|{}|{}", o.tokenizer, o.separator, o.val_fraction, o.window);
+  for (auto& s : list_sources(named, {}, o.standard_input, {}))
+    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.bytes, s.modified);
+  Fnv64 hash;
+  hash.update(what);
+  o.out = cache_root / hash.hex();
+  auto reuse = [&](PrepareResult& result) {
+    if (!fs::exists(o.out / "meta.json") || read_cache_key(o.out / "meta.json") != hash.hex()) return false;
+    result.folder = fs::absolute(o.out).lexically_normal();
+    result.info = Dataset::open(o.out).info();
+    result.reused = true;
+    return true;
+  };
+  PrepareResult result;
+  try {
+    if (reuse(result)) return result;
+  } catch (const Error& e) {
+    if (o.message) o.message(fmt::format("the cached data is damaged and is prepared again ({})", e.problem()));
+  }
+  std::error_code ignored;
+  if (!fs::exists(o.out / "meta.json", ignored)) fs::remove_all(o.out, ignored);  // the cache's own folder, damaged
+  o.overwrite = fs::exists(o.out, ignored);
+  try {
+    return prepare_into(o, hash.hex());
+  } catch (const Error&) {
+    // Another process may have published the same data in the meantime.
+    bool there = false;
+    try {
+      there = reuse(result);
+    } catch (const Error&) {
+    }
+    if (!there) throw;
+    return result;
+  }
+}
+
+}  // namespace crest

@@ -1,0 +1,204 @@
+#include "data/shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int32_t magic_u16 = 20240520, version_u16 = 1, magic_u32 = 20240801, version_u32 = 7;
+constexpr const char* expected =
+    "Token shards are llm.c's .bin files or nanoGPT's uint16 .bin files; make them with "
+    "`crest data prepare`.";
+constexpr const char* copy_again = "The file was cut short or overwritten; copy or prepare it again.";
+
+struct Foreign {
+  std::string_view start;
+  const char* what;
+};
+// Files that people do put into a data folder. Without a header nothing else tells them from nanoGPT's tokens.
+constexpr Foreign foreign[] = {{"\x1f\x8b", "a gzip file"},
+                               {"PK\x03\x04", "a zip file (or a PyTorch checkpoint)"},
+                               {"\x28\xb5\x2f\xfd", "a zstd file"},
+                               {"\xfd"
+                                "7zXZ",
+                                "an xz file"},
+                               {"BZh", "a bzip2 file"},
+                               {"\x93NUMPY", "a NumPy file"},
+                               {"\x7f"
+                                "ELF",
+                                "a program"},
+                               {"PAR1", "a Parquet file"},
+                               {"GGUF", "a GGUF model"},
+                               {"%PDF", "a PDF file"}};
+
+int32_t read_int32(std::span<const uint8_t> bytes, size_t index) {
+  uint32_t v = 0;
+  for (int b = 3; b >= 0; --b) v = v << 8 | bytes[index * 4 + b];
+  return int32_t(v);
+}
+
+void put_int32(uint8_t* header, size_t index, int32_t value) {
+  for (int b = 0; b < 4; ++b) header[index * 4 + b] = uint8_t(uint32_t(value) >> (8 * b));
+}
+
+void refuse_foreign(std::span<const uint8_t> start, const std::string& where) {
+  std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  for (auto& f : foreign)
+    if (text.substr(0, f.start.size()) == f.start)
+      fail(fmt::format("this is {}, not a token shard", f.what), where, expected);
+  bool printable_text = text.size() >= 8 && std::all_of(text.begin(), text.end(), [](char c) {
+                          return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
+                        });
+  if (printable_text) fail("this is a text file, not a token shard", where, expected);
+  if (start.size() < 4) return;
+  int32_t magic = read_int32(start, 0);
+  if (magic == 20240326 || magic == 20240327 || magic == 20240522 || magic == 20240803)
+    fail("this is an llm.c model, state or evaluation file, not a token shard", where, expected);
+  auto swapped = int32_t(__builtin_bswap32(uint32_t(magic)));
+  if (swapped == magic_u16 || swapped == magic_u32)
+    fail("the shard was written with the other byte order", where, "Write it on a little-endian machine.");
+}
+
+}  // namespace
+
+ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where) {
+  if (file_bytes == 0) fail("the shard is empty", where, copy_again);
+  int32_t magic = start.size() >= 4 ? read_int32(start, 0) : 0;
+  if (magic == magic_u16 || magic == magic_u32) {
+    ShardHeader h;
+    h.format = magic == magic_u16 ? ShardFormat::llmc_u16 : ShardFormat::llmc_u32;
+    h.data_offset = ShardHeader::bytes;
+    if (file_bytes < ShardHeader::bytes || start.size() < 12)
+      fail(fmt::format("the shard is cut short: {} bytes, its header alone has {}", file_bytes, ShardHeader::bytes),
+           where, copy_again);
+    int32_t version = read_int32(start, 1), tokens = read_int32(start, 2);
+    int32_t known = magic == magic_u16 ? version_u16 : version_u32;
+    if (version != known)
+      fail(fmt::format("shard version {} is not known, only {} is (magic {})", version, known, magic), where, expected);
+    if (tokens < 0) fail(fmt::format("the header says {} tokens", tokens), where, copy_again);
+    h.tokens = uint64_t(tokens);
+    uint64_t wanted = h.data_offset + h.tokens * h.token_bytes();
+    if (file_bytes < wanted)
+      fail(fmt::format("the shard is cut short: {} bytes, but its header says {} tokens, which need {} bytes",
+                       file_bytes, tokens, wanted),
+           where, copy_again);
+    if (file_bytes > wanted)
+      fail(fmt::format("the shard has {} bytes more than the {} tokens of its header", file_bytes - wanted, tokens),
+           where, copy_again);
+    return h;
+  }
+  refuse_foreign(start, where);
+  if (file_bytes % 2)
+    fail(fmt::format("no llm.c header, and {} bytes are not a whole number of uint16 tokens", file_bytes), where,
+         expected);
+  return {ShardFormat::nanogpt, file_bytes / 2, 0};
+}
+
+ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
+    : file_(File::open_for_reading(path)), vocab_size_(vocab_size) {
+  uint8_t start[ShardHeader::bytes];
+  size_t n = file_.read_at(0, start, sizeof start);
+  header_ = parse_shard_header({start, n}, file_.size(), file_.name());
+}
+
+void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
+  if (position > header_.tokens || n > header_.tokens - position)
+    fail(fmt::format("tokens {}..{} asked for, the shard has {}", position, position + n, header_.tokens),
+         file_.name());
+  uint8_t buffer[16384];
+  size_t width = header_.token_bytes(), at_once = sizeof buffer / width;
+  for (size_t done = 0; done < n;) {
+    size_t count = std::min(at_once, n - done);
+    uint64_t offset = header_.data_offset + (position + done) * width;
+    size_t got = file_.read_at(offset, buffer, count * width);
+    if (got != count * width)
+      fail(fmt::format("the shard is cut short: it ends at byte {}, while token {} was to be read", offset + got,
+                       position + done + got / width),
+           file_.name(), copy_again);
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t token = buffer[i * width] | uint32_t(buffer[i * width + 1]) << 8;
+      if (width == 4) token |= uint32_t(buffer[i * 4 + 2]) << 16 | uint32_t(buffer[i * 4 + 3]) << 24;
+      if (token > INT32_MAX || (vocab_size_ && token >= vocab_size_))
+        fail(fmt::format("token {} at position {} is outside the vocabulary of {} tokens", token, position + done + i,
+                         vocab_size_),
+             file_.name(),
+             "The data was made with another tokenizer; prepare it again or choose a model with its vocabulary.");
+      out[done + i] = int32_t(token);
+    }
+    done += count;
+  }
+}
+
+ShardWriter::ShardWriter(std::filesystem::path folder, std::string prefix, uint32_t vocab_size, uint64_t shard_tokens)
+    : folder_(std::move(folder)), prefix_(std::move(prefix)), vocab_size_(vocab_size), shard_tokens_(shard_tokens) {
+  if (shard_tokens_ == 0 || shard_tokens_ > INT32_MAX)
+    fail_usage(fmt::format("a shard of {} tokens is not possible", shard_tokens_), "shard size",
+               "Choose 1 to 2147483647 tokens.");
+}
+
+ShardWriter::~ShardWriter() {
+  std::error_code ignored;
+  if (open_) std::filesystem::remove(temporary_, ignored);
+}
+
+void ShardWriter::append(std::span<const uint32_t> tokens) {
+  bool wide = vocab_size_ > 65536;
+  for (uint32_t token : tokens) {
+    if (token >= vocab_size_)
+      fail_internal(fmt::format("token {} does not belong to a vocabulary of {}", token, vocab_size_), prefix_);
+    if (!open_) open_shard();
+    buffer_.push_back(uint8_t(token));
+    buffer_.push_back(uint8_t(token >> 8));
+    if (wide) {
+      buffer_.push_back(uint8_t(token >> 16));
+      buffer_.push_back(uint8_t(token >> 24));
+    }
+    ++total_;
+    if (++in_shard_ == shard_tokens_)
+      close_shard();
+    else if (buffer_.size() >= (1 << 20))
+      flush();
+  }
+}
+
+void ShardWriter::finish() {
+  if (open_) close_shard();
+  sync_directory(folder_);
+}
+
+void ShardWriter::open_shard() {
+  std::string name = fmt::format("{}-{:06}.bin", prefix_, names_.size());
+  temporary_ = folder_ / (name + ".tmp");
+  file_ = File::create(temporary_);
+  open_ = true;
+  names_.push_back(name);
+  in_shard_ = 0;
+  buffer_.assign(ShardHeader::bytes, 0);  // filled in when the count is known
+}
+
+void ShardWriter::flush() {
+  file_.write(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void ShardWriter::close_shard() {
+  flush();
+  uint8_t header[12];
+  bool wide = vocab_size_ > 65536;
+  put_int32(header, 0, wide ? magic_u32 : magic_u16);
+  put_int32(header, 1, wide ? version_u32 : version_u16);
+  put_int32(header, 2, int32_t(in_shard_));
+  file_.write_at(0, header, sizeof header);
+  file_.sync_and_close();
+  rename_path(temporary_, folder_ / names_.back());
+  open_ = false;
+}
+
+}  // namespace crest

@@ -1,0 +1,79 @@
+// Token shards on disk.
+//   llm.c:    256 little-endian int32 of header (magic 20240520, version 1, number of tokens), then uint16 tokens
+//   llm.c's Llama 3 variant: magic 20240801, version 7, uint32 tokens; written for vocabularies above 65536
+//   nanoGPT:  uint16 tokens without a header (read only)
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "data/file_io.h"
+
+namespace crest {
+
+enum class ShardFormat : uint8_t { llmc_u16, llmc_u32, nanogpt };
+
+struct ShardHeader {
+  static constexpr size_t bytes = 1024;
+  ShardFormat format = ShardFormat::llmc_u16;
+  uint64_t tokens = 0;
+  uint64_t data_offset = 0;  // bytes
+  size_t token_bytes() const { return format == ShardFormat::llmc_u32 ? 4 : 2; }
+};
+
+// Understands the first bytes (at most 1024) of a file of `file_bytes`; errors name `where`: foreign file, version,
+// negative count, size that does not match the header.
+ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where);
+
+class ShardReader {
+ public:
+  // vocab_size: tokens must be below it (0 = unknown, not checked).
+  explicit ShardReader(const std::filesystem::path& path, uint32_t vocab_size = 0);
+  uint64_t tokens() const { return header_.tokens; }
+  const ShardHeader& header() const { return header_; }
+  const std::string& path() const { return file_.name(); }
+  uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
+  // Reads n tokens from `position`; thread-safe. Errors name file and position: past the end, cut short, too large a
+  // token.
+  void read(uint64_t position, size_t n, int32_t* out) const;
+
+ private:
+  File file_;
+  ShardHeader header_;
+  uint32_t vocab_size_;
+};
+
+// Writes PREFIX-000000.bin, PREFIX-000001.bin, ... into a folder. A shard appears under its name complete and synced.
+class ShardWriter {
+ public:
+  static constexpr uint64_t default_shard_tokens = 100'000'000;
+  ShardWriter(std::filesystem::path folder, std::string prefix, uint32_t vocab_size,
+              uint64_t shard_tokens = default_shard_tokens);
+  // Removes an unfinished shard.
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  void append(std::span<const uint32_t> tokens);
+  void finish();
+  uint64_t total_tokens() const { return total_; }
+  const std::vector<std::string>& file_names() const { return names_; }
+  static DType token_dtype(uint32_t vocab_size) { return vocab_size > 65536 ? DType::i32 : DType::u16; }
+
+ private:
+  void open_shard();
+  void close_shard();
+  void flush();
+  std::filesystem::path folder_, temporary_;
+  std::string prefix_;
+  uint32_t vocab_size_;
+  uint64_t shard_tokens_, total_ = 0, in_shard_ = 0;
+  bool open_ = false;
+  File file_;
+  std::vector<uint8_t> buffer_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace crest

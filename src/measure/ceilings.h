@@ -1,0 +1,64 @@
+// Measured limits of this CPU: memory bandwidth, and the matrix-multiply rate that its library reaches. A kernel's
+// share of the roofline is taken against these, not against a data sheet.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "measure/samples.h"
+
+namespace crest {
+
+struct Bandwidth {
+  std::string kind;  // "read" or "copy"
+  // "DRAM": the buffers are at least four times the last-level cache; "cache or DRAM": that cache's size is unknown or
+  // the memory did not allow such buffers.
+  std::string level;
+  int64_t buffer_bytes = 0;  // of one buffer (copy uses two)
+  int threads = 0;
+  Samples seconds;              // of one pass
+  double bytes_per_second = 0;  // median; a copy counts what it reads and what it writes (STREAM's convention)
+};
+
+struct BandwidthOptions {
+  int threads = 0;           // 0 = usable_threads()
+  int64_t buffer_bytes = 0;  // 0 = max(256 MiB, 4 x cache), at most an eighth of the available memory
+  StoppingRule rule = {.warmup = 1, .min_samples = 7, .max_samples = 50, .max_seconds = 1, .target_relative_ci = 0.02};
+};
+
+Bandwidth measure_read_bandwidth(const BandwidthOptions& options = {});
+Bandwidth measure_copy_bandwidth(const BandwidthOptions& options = {});
+
+// c[m, n] = a[m, k] b[k, n], all row-major and of one type (f32, bf16 or f16), accumulated in float.
+struct GemmProblem {
+  DType type = DType::f32;
+  int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+};
+// Prepares one problem (primitive, scratch memory) and returns what runs it; an empty function = type not supported.
+using GemmFactory = std::function<std::function<void()>(const GemmProblem&)>;
+
+struct GemmRate {
+  DType type = DType::f32;
+  int64_t m = 0, n = 0, k = 0;  // of the fastest problem
+  Samples seconds;              // of one multiplication
+  double flops_per_second = 0;  // 2 m n k / median
+};
+
+struct GemmSize {
+  int64_t m, n, k;
+};
+
+// The best rate over `sizes` (default: GPT-2-like and square ones), random normal data. Each result is checked at
+// sampled places against float64, so that a broken library is not reported as a fast one: fails with the place.
+// Returns flops_per_second = 0 when the factory supports none.
+GemmRate measure_gemm_rate(
+    DType type, const GemmFactory& factory, const std::vector<GemmSize>& sizes = {},
+    const StoppingRule& rule = {
+        .warmup = 2, .min_samples = 7, .max_samples = 50, .max_seconds = 1.5, .target_relative_ci = 0.02});
+
+}  // namespace crest

@@ -1,0 +1,21 @@
+// Limits of the control groups (v2, or v1's memory and cpu controllers) that this process is in.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace crest {
+
+struct CgroupLimits {
+  int64_t memory_bytes = -1;       // smallest limit on the way to the root; -1 = none
+  int64_t memory_used_bytes = -1;  // of the group with that limit, without page cache that can be dropped
+  double cpus = -1;                // smallest quota / period; -1 = none
+};
+
+CgroupLimits read_cgroup_limits(const std::string& root = "");
+
+// The whole file, empty when it cannot be read (files of /proc and /sys have no size).
+std::string read_system_file(const std::string& path);
+// The number after `key` in text of lines "key: 123 kB" or "key 123"; -1 when absent.
+int64_t number_after(const std::string& text, const std::string& key);
+
+}  // namespace crest

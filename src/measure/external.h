@@ -1,0 +1,41 @@
+// An external command as a peer: whatever prints its step time as JSON can be measured next to Crest.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace crest {
+
+struct ExternalOptions {
+  double timeout_seconds = 600;
+  // Polled ten times a second; true ends the command (pass the stop signal's flag). May be empty.
+  std::function<bool()> cancelled = {};
+};
+
+struct CommandOutput {
+  int exit_code = 0;  // 128 + signal when a signal ended it, as shells report it
+  bool timed_out = false, cancelled = false;
+  std::string out, err;  // the last 4 MiB of standard output, the last 64 KiB of standard error
+  double seconds = 0;
+};
+
+// Runs `/bin/sh -c command` in a process group of its own with standard input from /dev/null, and waits. At the timeout
+// or when cancelled the whole group is killed. Throws only when the command cannot be started.
+CommandOutput run_command(const std::string& command, const ExternalOptions& options = {});
+
+struct ExternalResult {
+  double step_ms = 0;  // the value found
+  std::string key;     // "step_ms_median" or "ms"
+  std::string json;    // the object it stood in, as compact JSON
+  double seconds = 0;  // of the whole command
+};
+
+// Runs a peer and reads its step time: the last line of standard output that is a JSON object (or a list of them, or
+// the whole output as one document) with `step_ms_median` (crest bench --json) or `ms`. Of several rows the one with
+// phase "step" counts. Fails with the tail of the command's messages when it fails, times out or prints no time.
+ExternalResult run_external(const std::string& command, const ExternalOptions& options = {});
+
+// The parser alone; `where` names the source in errors.
+ExternalResult parse_step_time(const std::string& output, const std::string& where);
+
+}  // namespace crest

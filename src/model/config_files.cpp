@@ -1,0 +1,299 @@
+#include "model/config_files.h"
+
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <variant>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+// A model's description is a few hundred bytes; more is another file.
+constexpr size_t max_file_bytes = 1 << 20;
+
+// Names of enumerators, in the order of the enumeration.
+template <class E>
+const std::vector<std::string>& words();
+template <>
+const std::vector<std::string>& words<NormKind>() {
+  static const std::vector<std::string> w = {"layer", "rms"};
+  return w;
+}
+template <>
+const std::vector<std::string>& words<PositionKind>() {
+  static const std::vector<std::string> w = {"learned", "rope"};
+  return w;
+}
+template <>
+const std::vector<std::string>& words<ActivationKind>() {
+  static const std::vector<std::string> w = {"gelu", "swiglu"};
+  return w;
+}
+
+// One table for reading and writing: a key and the member it stands for.
+template <class T>
+struct Key {
+  const char* name;
+  std::variant<int64_t T::*, double T::*, bool T::*, std::string T::*, NormKind T::*, PositionKind T::*,
+               ActivationKind T::*>
+      field;
+};
+using M = ModelConfig;
+const std::vector<Key<M>> model_keys = {{"name", &M::name},
+                                        {"vocab", &M::vocab},
+                                        {"context", &M::context},
+                                        {"layers", &M::layers},
+                                        {"heads", &M::heads},
+                                        {"kv_heads", &M::kv_heads},
+                                        {"width", &M::width},
+                                        {"head_dim", &M::head_dim},
+                                        {"ff", &M::ff},
+                                        {"norm", &M::norm},
+                                        {"position", &M::position},
+                                        {"activation", &M::activation},
+                                        {"bias", &M::bias},
+                                        {"tied", &M::tied},
+                                        {"dropout", &M::dropout},
+                                        {"norm_eps", &M::norm_eps},
+                                        {"rope_theta", &M::rope_theta}};
+const std::vector<Key<RopeScaling>> rope_keys = {{"factor", &RopeScaling::factor},
+                                                 {"low_freq_factor", &RopeScaling::low_freq_factor},
+                                                 {"high_freq_factor", &RopeScaling::high_freq_factor},
+                                                 {"original_context", &RopeScaling::original_context}};
+
+class TomlReader {
+ public:
+  explicit TomlReader(const std::string& path) : path_(path) {}
+
+  std::string place(const toml::source_region& s) const {
+    return fmt::format("{}:{}:{}", path_, s.begin.line, s.begin.column);
+  }
+
+  template <class T>
+  void read(const toml::table& table, const std::vector<Key<T>>& keys, std::vector<std::string> others, T& out) const {
+    for (auto&& [k, node] : table) {
+      std::string key(k.str());
+      if (std::find(others.begin(), others.end(), key) != others.end()) continue;
+      auto it = std::find_if(keys.begin(), keys.end(), [&](auto& x) { return key == x.name; });
+      if (it == keys.end()) {
+        std::vector<std::string> known = others;
+        for (auto& x : keys) known.push_back(x.name);
+        std::string hint = did_you_mean(key, known);
+        fail_usage(fmt::format("unknown key '{}'", printable(key)), place(k.source()),
+                   (hint.empty() ? "" : hint + " ") + "Keys: " + join(known, ", ") + ".");
+      }
+      const toml::node& value = node;
+      std::visit([&](auto member) { set(key, value, out.*member); }, it->field);
+    }
+  }
+
+  void set(const std::string& key, const toml::node& node, int64_t& out) const {
+    if (!node.is_integer()) wrong(key, node, "a whole number");
+    out = node.as_integer()->get();
+  }
+  void set(const std::string& key, const toml::node& node, double& out) const {
+    if (!node.is_number()) wrong(key, node, "a number");
+    out = node.is_integer() ? double(node.as_integer()->get()) : node.as_floating_point()->get();
+  }
+  void set(const std::string& key, const toml::node& node, bool& out) const {
+    if (!node.is_boolean()) wrong(key, node, "true or false");
+    out = node.as_boolean()->get();
+  }
+  void set(const std::string& key, const toml::node& node, std::string& out) const {
+    if (!node.is_string()) wrong(key, node, "a string");
+    if (node.as_string()->get().size() > 200) wrong(key, node, "a string of at most 200 bytes");
+    out = node.as_string()->get();
+  }
+  template <class E>
+  requires std::is_enum_v<E>
+  void set(const std::string& key, const toml::node& node, E& out) const {
+    std::string word;
+    set(key, node, word);
+    auto& w = words<E>();
+    auto it = std::find(w.begin(), w.end(), word);
+    if (it == w.end())
+      fail_usage(fmt::format("{} = \"{}\" is unknown", key, printable(word)), place(node.source()),
+                 did_you_mean(word, w) + " Values: " + join(w, ", ") + ".");
+    out = E(it - w.begin());
+  }
+
+ private:
+  [[noreturn]] void wrong(const std::string& key, const toml::node& node, const char* expected) const {
+    fail_usage(fmt::format("{} must be {}", key, expected), place(node.source()), "See docs/guides/huggingface.md.");
+  }
+  const std::string& path_;
+};
+
+// toml++ limits nested values but not dotted keys (a.a.a.a = 1), whose tables it destroys recursively.
+void refuse_deep_keys(std::string_view text, const std::string& where) {
+  if (std::count(text.begin(), text.end(), '.') > 1000)
+    fail_usage("holds more than 1000 dots, too many for a model's description", where,
+               "A model has lines like width = 768; see docs/guides/huggingface.md.");
+}
+
+// What validate() does not cover: the fields that only files can set freely.
+void validate_rope(const ModelConfig& c, const std::string& where) {
+  auto positive = [&](const char* key, double x, double low) {
+    if (!(x >= low && x <= 1e15))
+      fail_usage(fmt::format("{} = {} is out of range", key, x), where, fmt::format("It must be at least {}.", low));
+  };
+  const RopeScaling& s = c.rope_scaling;
+  positive("rope_theta", c.rope_theta, 1);
+  positive("rope_scaling.factor", s.factor, 1);
+  positive("rope_scaling.low_freq_factor", s.low_freq_factor, 1e-6);
+  positive("rope_scaling.high_freq_factor", s.high_freq_factor, 1e-6);
+  positive("rope_scaling.original_context", double(s.original_context), 1);
+  if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
+    fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
+                           s.high_freq_factor),
+               where, "Llama 3 uses 1 and 4.");
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec))
+    fail("is not a regular file", printable(path.string()), "Give a TOML file or a Hugging Face config.json.");
+  auto size = std::filesystem::file_size(path, ec);
+  if (ec) fail("cannot be read: " + ec.message(), printable(path.string()), "Check the path and its permissions.");
+  if (size > max_file_bytes)
+    fail(fmt::format("holds {}, too much for a model's description", format_bytes(double(size))),
+         printable(path.string()), "Give a TOML file or a Hugging Face config.json (weights are loaded with --init).");
+  std::ifstream in(path, std::ios::binary);
+  std::string text(size, '\0');
+  in.read(text.data(), std::streamsize(size));
+  if (!in) fail("cannot be read", printable(path.string()), "Check the path and its permissions.");
+  return text;
+}
+
+std::string toml_string(std::string_view s) {
+  std::string out = "\"";
+  for (unsigned char c : s) {
+    if (c == '"' || c == '\\')
+      out += '\\', out += char(c);
+    else if (c < 0x20 || c == 0x7f)
+      out += fmt::format("\\u{:04x}", c);
+    else
+      out += char(c);
+  }
+  return out + '"';
+}
+
+std::string toml_number(double x) {
+  std::string s = fmt::format("{}", x);
+  return s.find_first_of(".ein") == std::string::npos ? s + ".0" : s;
+}
+
+template <class T>
+std::string write_keys(const std::vector<Key<T>>& keys, const T& from) {
+  std::string out;
+  for (auto& k : keys) {
+    std::string value = std::visit(
+        [&](auto member) -> std::string {
+          auto& x = from.*member;
+          using V = std::decay_t<decltype(x)>;
+          if constexpr (std::is_same_v<V, std::string>)
+            return toml_string(x);
+          else if constexpr (std::is_same_v<V, double>)
+            return toml_number(x);
+          else if constexpr (std::is_enum_v<V>)
+            return '"' + words<V>()[size_t(x)] + '"';
+          else
+            return fmt::format("{}", x);
+        },
+        k.field);
+    out += fmt::format("{} = {}\n", k.name, value);
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
+  refuse_deep_keys(text, where);
+  TomlReader reader(where);
+  toml::table table;
+  try {
+    table = toml::parse(text, where);
+  } catch (const toml::parse_error& e) {
+    fail_usage("not valid TOML: " + printable(e.description()), reader.place(e.source()),
+               "A model has lines like width = 768; see docs/guides/huggingface.md.");
+  }
+  ModelConfig base;
+  if (const toml::node* preset = table.get("preset")) {
+    std::string name;
+    reader.set("preset", *preset, name);
+    auto& names = preset_names();
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      std::string hint = did_you_mean(name, names);
+      fail_usage(fmt::format("unknown preset '{}'", printable(name)), reader.place(preset->source()),
+                 (hint.empty() ? "" : hint + " ") + "Presets: " + join(names, ", ") + ".");
+    }
+    base = load_model_config(name);
+  }
+  ModelConfig c = base;
+  reader.read(table, model_keys, {"preset", "rope_scaling"}, c);
+  if (const toml::node* scaling = table.get("rope_scaling")) {
+    if (!scaling->is_table())
+      fail_usage("rope_scaling must be a table", reader.place(scaling->source()), "Write [rope_scaling] and its keys.");
+    reader.read(*scaling->as_table(), rope_keys, {}, c.rope_scaling);
+  }
+  bool heads = table.contains("heads"), width = table.contains("width");
+  if (heads && !table.contains("kv_heads") && base.kv_heads == base.heads) c.kv_heads = c.heads;
+  if (width && !table.contains("ff") && base.ff == 4 * base.width && c.width < (int64_t(1) << 40)) c.ff = 4 * c.width;
+  if ((heads || width) && !table.contains("head_dim") && c.heads > 0) {
+    if (c.width % c.heads)
+      fail_usage(fmt::format("heads = {} does not divide width = {}", c.heads, c.width), where,
+                 "Choose heads that divide the width, or give head_dim.");
+    c.head_dim = c.width / c.heads;
+  }
+  validate(c, where);
+  validate_rope(c, where);
+  return c;
+}
+
+std::optional<ModelConfig> read_model_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ec;
+  fs::path file = path;
+  if (path.empty() || !fs::exists(file, ec)) return std::nullopt;
+  if (fs::is_directory(file, ec)) {
+    file = fs::path(path) / "model.toml";
+    if (!fs::exists(file, ec)) file = fs::path(path) / "config.json";
+    if (!fs::exists(file, ec))
+      fail("the folder holds neither model.toml nor config.json", printable(path),
+           "Give a folder of a Hugging Face model or of a Crest checkpoint, or a TOML file.");
+  }
+  std::string text = read_text(file), where = printable(file.string());
+  // No TOML document starts with a brace.
+  size_t first = text.find_first_not_of(" \t\r\n");
+  bool json = first != std::string::npos && text[first] == '{';
+  if (!json) {
+    if (file.extension() == ".json")
+      fail_usage("is not a JSON object", where, "Give a Hugging Face config.json (it starts with '{') or a TOML file.");
+    ModelConfig c = parse_model_toml(text, where);
+    if (c.name == ModelConfig().name) c.name = printable(file.stem().string(), 100);
+    return c;
+  }
+  ModelConfig c = parse_huggingface_config(text, where);
+  validate_rope(c, where);
+  // The folder's name is the model's: config.json has none.
+  fs::path folder = fs::absolute(file, ec).lexically_normal().parent_path();
+  if (!ec && !folder.filename().empty()) c.name = printable(folder.filename().string(), 100);
+  return c;
+}
+
+std::string to_toml(const ModelConfig& config) {
+  std::string out = write_keys(model_keys, config);
+  if (config.rope_scaling != RopeScaling()) out += "\n[rope_scaling]\n" + write_keys(rope_keys, config.rope_scaling);
+  return out;
+}
+
+}  // namespace crest

@@ -1,0 +1,207 @@
+#include "model/gpt.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/scalars.h"
+#include "program/builder.h"
+
+namespace crest {
+
+std::string_view name(ProgramKind k) {
+  static constexpr std::string_view n[] = {"train", "update", "validation", "prefill", "decode"};
+  return n[size_t(k)];
+}
+
+namespace {
+
+class GptBuilder {
+ public:
+  GptBuilder(const ModelConfig& config, const ForwardShape& shape) : c_(config), s_(shape), b_(program_) {
+    program_.name = name(shape.kind);
+  }
+
+  Program run() {
+    scalars_ = b_.declare("scalars", DType::u8, {int64_t(sizeof(Scalars))}, Role::state, Lifetime::persistent);
+    declare_parameters();
+    if (s_.kind == ProgramKind::update) return std::move(program_);
+    inference_ = s_.kind == ProgramKind::prefill || s_.kind == ProgramKind::decode;
+    tokens_ = b_.declare("tokens", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro);
+    program_.inputs = {tokens_};
+    ValueId x = embed();
+    for (int64_t l = 0; l < c_.layers; ++l) x = block(l, x);
+    head(x);
+    return std::move(program_);
+  }
+
+ private:
+  // Initialisation as GPT-2: normal(0, 0.02), projections back into the residual stream scaled by 1/sqrt(2 layers).
+  void declare_parameters() {
+    double std = 0.02, residual_std = 0.02 / std::sqrt(2.0 * double(c_.layers));
+    matrix("wte.weight", c_.vocab, c_.width, std);
+    if (c_.position == PositionKind::learned) matrix("wpe.weight", c_.context, c_.width, std);
+    for (int64_t l = 0; l < c_.layers; ++l) {
+      std::string h = fmt::format("h.{}.", l);
+      norm_parameters(h + "ln_1");
+      linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std);
+      linear_parameters(h + "attn.proj", c_.width, c_.heads * c_.head_dim, residual_std);
+      norm_parameters(h + "ln_2");
+      if (c_.activation == ActivationKind::swiglu) {
+        linear_parameters(h + "mlp.gate", c_.ff, c_.width, std);
+        linear_parameters(h + "mlp.up", c_.ff, c_.width, std);
+      } else {
+        linear_parameters(h + "mlp.fc", c_.ff, c_.width, std);
+      }
+      linear_parameters(h + "mlp.proj", c_.width, c_.ff, residual_std);
+    }
+    norm_parameters("ln_f");
+    if (!c_.tied) matrix("lm_head.weight", c_.vocab, c_.width, std);
+  }
+
+  void parameter(const std::string& name, const Shape& shape, double mean, double std, bool decay) {
+    ValueId v = b_.declare(name, DType::f32, shape, Role::weight, Lifetime::persistent);
+    program_.params.push_back({name, shape, v, mean, std, decay});
+    by_name_[name] = v;
+  }
+  void matrix(const std::string& name, int64_t rows, int64_t columns, double std) {
+    parameter(name, {rows, columns}, 0, std, true);
+  }
+  void linear_parameters(const std::string& scope, int64_t out, int64_t in, double std) {
+    matrix(scope + ".weight", out, in, std);
+    if (c_.bias) parameter(scope + ".bias", {out}, 0, 0, false);
+  }
+  void norm_parameters(const std::string& scope) {
+    parameter(scope + ".weight", {c_.width}, 1, 0, false);
+    if (c_.bias && c_.norm == NormKind::layer) parameter(scope + ".bias", {c_.width}, 0, 0, false);
+  }
+
+  ValueId param(const std::string& name) const {
+    auto it = by_name_.find(name);
+    return it == by_name_.end() ? no_value : it->second;
+  }
+
+  ValueId linear(const std::string& scope, ValueId x) {
+    b_.origin = Origin(scope);
+    return b_.emit1("linear", {x, param(scope + ".weight"), param(scope + ".bias")});
+  }
+  ValueId norm(const std::string& scope, ValueId x) {
+    b_.origin = Origin(scope);
+    Attrs a;
+    a.set("kind", c_.norm == NormKind::layer ? "layer" : "rms").set("eps", c_.norm_eps);
+    return b_.emit1("norm", {x, param(scope + ".weight"), param(scope + ".bias")}, a);
+  }
+  // Dropout with the next rng_id of the model; only training drops.
+  ValueId dropout(const std::string& scope, ValueId x) {
+    ++rng_id_;
+    if (c_.dropout == 0 || s_.kind != ProgramKind::train) return x;
+    b_.origin = Origin(scope);
+    return b_.emit1("dropout", {x, scalars_}, Attrs().set("p", c_.dropout).set("rng_id", rng_id_));
+  }
+  ValueId residual(const std::string& scope, ValueId x, ValueId y) {
+    b_.origin = Origin(scope);
+    return b_.emit1("add", {x, y});
+  }
+
+  ValueId embed() {
+    b_.origin = Origin("wte");
+    ValueId x = b_.emit1("embedding", {tokens_, param("wte.weight")});
+    if (c_.position == PositionKind::learned) {
+      b_.origin = Origin("wpe");
+      x = b_.emit1("add_position", {x, param("wpe.weight"), inference_ ? scalars_ : no_value});
+    }
+    return dropout("drop", x);
+  }
+
+  ValueId attention(int64_t layer, const std::string& scope, ValueId qkv) {
+    Attrs heads;
+    heads.set("heads", c_.heads).set("kv_heads", c_.kv_heads);
+    double scale = 1 / std::sqrt(double(c_.head_dim));
+    if (c_.position == PositionKind::rope) {
+      b_.origin = Origin(scope + ".rope");
+      Attrs a = heads;
+      a.set("theta", c_.rope_theta).set("inverse", 0);
+      if (c_.rope_scaling.factor != 1)
+        a.set("factor", c_.rope_scaling.factor)
+            .set("low_freq_factor", c_.rope_scaling.low_freq_factor)
+            .set("high_freq_factor", c_.rope_scaling.high_freq_factor)
+            .set("original_context", c_.rope_scaling.original_context);
+      qkv = b_.emit1("rope", {qkv, inference_ ? scalars_ : no_value}, a);
+    }
+    b_.origin = Origin(scope);
+    ++rng_id_;
+    if (inference_) {
+      ValueId cache =
+          b_.declare(fmt::format("cache.{}", layer), DType::f32,
+                     {s_.batch, 2, c_.kv_heads, s_.cache_length, c_.head_dim}, Role::cache, Lifetime::persistent);
+      cache = b_.emit1("cache_append", {qkv, cache, scalars_}, heads);
+      return b_.emit1("cached_attention", {qkv, cache, scalars_}, Attrs(heads).set("scale", scale));
+    }
+    Attrs a = heads;
+    a.set("scale", scale).set("causal", 1);
+    bool drops = c_.dropout > 0 && s_.kind == ProgramKind::train;
+    if (drops) a.set("p", c_.dropout).set("rng_id", rng_id_);
+    return b_.emit1("attention", {qkv, drops ? scalars_ : no_value}, a);
+  }
+
+  ValueId block(int64_t layer, ValueId x) {
+    std::string h = fmt::format("h.{}.", layer);
+    ValueId qkv = linear(h + "attn.qkv", norm(h + "ln_1", x));
+    ValueId y = linear(h + "attn.proj", attention(layer, h + "attn", qkv));
+    x = residual(h + "attn.residual", x, dropout(h + "attn.drop", y));
+    ValueId n = norm(h + "ln_2", x);
+    ValueId a;
+    if (c_.activation == ActivationKind::swiglu) {
+      ValueId gate = linear(h + "mlp.gate", n), up = linear(h + "mlp.up", n);
+      b_.origin = Origin(h + "mlp.act");
+      a = b_.emit1("mul", {b_.emit1("silu", {gate}), up});
+    } else {
+      ValueId f = linear(h + "mlp.fc", n);
+      b_.origin = Origin(h + "mlp.act");
+      a = b_.emit1("gelu", {f});
+    }
+    y = linear(h + "mlp.proj", a);
+    return residual(h + "mlp.residual", x, dropout(h + "mlp.drop", y));
+  }
+
+  void head(ValueId x) {
+    if (inference_) {
+      b_.origin = Origin("ln_f");
+      x = b_.emit1("take_row", {x, scalars_});
+    }
+    x = norm("ln_f", x);
+    b_.origin = Origin("lm_head");
+    ValueId logits = b_.emit1("linear", {x, param(c_.tied ? "wte.weight" : "lm_head.weight"), no_value});
+    if (inference_) {
+      program_.at(logits).name = "logits";
+      program_.at(logits).role = Role::output;
+      program_.outputs = {logits};
+      return;
+    }
+    ValueId targets = b_.declare("targets", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro);
+    program_.inputs.push_back(targets);
+    double scale = 1.0 / double(s_.batch * s_.seq);
+    b_.origin = Origin("loss");
+    ValueId rows =
+        b_.emit1("cross_entropy", {logits, targets, scalars_}, Attrs().set("vocab", c_.vocab).set("scale", scale));
+    ValueId loss = b_.emit1("sum_loss", {rows, no_value}, Attrs().set("scale", scale));
+    program_.at(loss).name = "loss";
+    program_.at(loss).role = Role::output;
+    program_.outputs = {loss};
+  }
+
+  const ModelConfig& c_;
+  const ForwardShape& s_;
+  Program program_;
+  Builder b_;
+  std::unordered_map<std::string, ValueId> by_name_;
+  ValueId scalars_ = no_value, tokens_ = no_value;
+  bool inference_ = false;
+  int rng_id_ = 0;
+};
+
+}  // namespace
+
+Program build_model(const ModelConfig& config, const ForwardShape& shape) { return GptBuilder(config, shape).run(); }
+
+}  // namespace crest

@@ -1,0 +1,256 @@
+// config.json of transformers: GPT2Config and LlamaConfig to ModelConfig and back.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/config_files.h"
+
+namespace crest {
+
+namespace {
+
+using nlohmann::json;
+
+// The DOM parser of nlohmann is handed only text whose depth is known (it destroys values recursively).
+void refuse_deep_json(std::string_view text, const std::string& where) {
+  int depth = 0;
+  bool string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (string) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        string = false;
+    } else if (c == '"') {
+      string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > 32) fail_usage("JSON nested deeper than 32 levels", where, "This is no config.json of a model.");
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+}
+
+// Keys of one JSON object by type; null counts as absent, as in transformers.
+class Keys {
+ public:
+  Keys(const json& object, std::string where, std::string prefix = "")
+      : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {}
+
+  const json* find(const char* key) const {
+    auto it = object_.find(key);
+    return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+  int64_t size(const char* key) const {
+    auto* v = find(key);
+    if (!v) fail_usage(fmt::format("'{}{}' is missing", prefix_, key), where_, "A model needs it.");
+    return size(key, 0);
+  }
+  int64_t size(const char* key, int64_t otherwise) const {
+    auto* v = find(key);
+    if (!v) return otherwise;
+    if (!v->is_number_integer()) wrong(key, *v, "a whole number");
+    if (v->is_number_unsigned() ? v->get<uint64_t>() > uint64_t(1) << 40 : true) wrong(key, *v, "between 1 and 2^40");
+    if (v->get<int64_t>() < 1) wrong(key, *v, "at least 1");
+    return v->get<int64_t>();
+  }
+  double number(const char* key, double otherwise) const {
+    auto* v = find(key);
+    if (!v) return otherwise;
+    if (!v->is_number()) wrong(key, *v, "a number");
+    return v->get<double>();
+  }
+  bool flag(const char* key, bool otherwise) const {
+    auto* v = find(key);
+    if (!v) return otherwise;
+    if (!v->is_boolean()) wrong(key, *v, "true or false");
+    return v->get<bool>();
+  }
+  std::string word(const char* key, const char* otherwise) const {
+    auto* v = find(key);
+    if (!v) return otherwise;
+    if (!v->is_string()) wrong(key, *v, "a string");
+    return v->get<std::string>();
+  }
+  // Refuses a flag whose other value computes something that Crest does not.
+  void must_be(const char* key, bool expected, const char* reason) const {
+    if (flag(key, expected) != expected) fail_usage(fmt::format("'{}' is {}", key, !expected), where_, reason);
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void wrong(const char* key, const json& v, const char* expected) const {
+    std::string shown = v.dump(-1, ' ', true, json::error_handler_t::replace);
+    fail_usage(fmt::format("'{}{}' must be {}, not {}", prefix_, key, expected, printable(shown, 60)), where_,
+               "Correct the file, or give a preset or a TOML file.");
+  }
+  const json& object_;
+  std::string where_, prefix_;
+};
+
+ModelConfig read_gpt2(const Keys& k) {
+  ModelConfig c;
+  c.width = k.size("n_embd");
+  c.layers = k.size("n_layer");
+  c.heads = c.kv_heads = k.size("n_head");
+  c.vocab = k.size("vocab_size");
+  c.context = k.find("n_positions") ? k.size("n_positions") : k.size("n_ctx");
+  c.ff = k.size("n_inner", 4 * c.width);
+  if (c.width % c.heads)
+    fail_usage(fmt::format("n_head = {} does not divide n_embd = {}", c.heads, c.width), k.where(),
+               "GPT-2's heads share the width equally.");
+  c.head_dim = c.width / c.heads;
+  std::string activation = k.word("activation_function", "gelu_new");
+  if (activation == "gelu")
+    fail_usage(
+        "'activation_function' is \"gelu\", the exact (erf) form", k.where(),
+        "Crest computes the tanh approximation of GPT-2; weights trained with the other form would give slightly "
+        "different results. If that is acceptable write \"gelu_new\".");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+    fail_usage(fmt::format("'activation_function' is \"{}\"", printable(activation)), k.where(),
+               "Supported: gelu_new, gelu_pytorch_tanh.");
+  c.norm_eps = k.number("layer_norm_epsilon", 1e-5);
+  c.tied = k.flag("tie_word_embeddings", true);
+  c.dropout = k.number("resid_pdrop", 0.1);
+  for (const char* other : {"embd_pdrop", "attn_pdrop"})
+    if (k.number(other, 0.1) != c.dropout)
+      fail_usage(fmt::format("'{}' = {} differs from 'resid_pdrop' = {}", other, k.number(other, 0.1), c.dropout),
+                 k.where(), "Crest has one dropout probability: make resid_pdrop, embd_pdrop and attn_pdrop equal.");
+  k.must_be("scale_attn_weights", true, "Crest scales attention scores by 1 / sqrt(head_dim).");
+  k.must_be("scale_attn_by_inverse_layer_idx", false, "Crest does not scale attention by the layer's number.");
+  k.must_be("add_cross_attention", false, "Crest trains decoders without cross-attention.");
+  return c;
+}
+
+// transformers 4: rope_theta and rope_scaling; transformers 5: rope_parameters with both.
+void read_rope(const Keys& k, ModelConfig& c) {
+  const json* parameters = k.find("rope_parameters");
+  const char* name = parameters ? "rope_parameters" : "rope_scaling";
+  const json* scaling = parameters ? parameters : k.find("rope_scaling");
+  c.rope_theta = k.number("rope_theta", 10000);
+  if (!scaling) return;
+  if (!scaling->is_object()) fail_usage(fmt::format("'{}' must be an object", name), k.where(), "See transformers.");
+  Keys s(*scaling, k.where(), std::string(name) + ".");
+  c.rope_theta = s.number("rope_theta", c.rope_theta);
+  if (s.number("partial_rotary_factor", 1) != 1)
+    fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest rotates whole heads.");
+  std::string type = s.word("rope_type", s.word("type", "default").c_str());
+  if (type == "default") return;
+  if (type != "llama3")
+    fail_usage(fmt::format("'{}.rope_type' is \"{}\"", name, printable(type)), k.where(),
+               "Supported: default, llama3.");
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    if (!s.find(key)) fail_usage(fmt::format("'{}.{}' is missing", name, key), k.where(), "rope_type llama3 needs it.");
+  c.rope_scaling = {s.number("factor", 1), s.number("low_freq_factor", 1), s.number("high_freq_factor", 4),
+                    s.size("original_max_position_embeddings")};
+}
+
+ModelConfig read_llama(const Keys& k) {
+  ModelConfig c;
+  c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::swiglu, c.bias = false;
+  c.width = k.size("hidden_size");
+  c.ff = k.size("intermediate_size");
+  c.layers = k.size("num_hidden_layers");
+  c.heads = k.size("num_attention_heads");
+  c.kv_heads = k.size("num_key_value_heads", c.heads);
+  c.vocab = k.size("vocab_size");
+  c.context = k.size("max_position_embeddings");
+  if (!k.find("head_dim") && c.width % c.heads)
+    fail_usage(fmt::format("num_attention_heads = {} does not divide hidden_size = {}", c.heads, c.width), k.where(),
+               "Give head_dim where heads do not share the width equally.");
+  c.head_dim = k.size("head_dim", c.width / c.heads);
+  c.norm_eps = k.number("rms_norm_eps", 1e-6);
+  c.tied = k.flag("tie_word_embeddings", false);
+  std::string activation = k.word("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish")
+    fail_usage(fmt::format("'hidden_act' is \"{}\"", printable(activation)), k.where(), "Supported: silu.");
+  k.must_be("attention_bias", false, "Llama-shaped models of Crest have no biases.");
+  k.must_be("mlp_bias", false, "Llama-shaped models of Crest have no biases.");
+  if (k.number("attention_dropout", 0) != 0)
+    fail_usage("'attention_dropout' is not 0", k.where(),
+               "Crest's dropout acts on embedding and residual branches too; set it to 0 here.");
+  read_rope(k, c);
+  return c;
+}
+
+}  // namespace
+
+ModelConfig parse_huggingface_config(std::string_view text, const std::string& where) {
+  refuse_deep_json(text, where);
+  json object;
+  try {
+    object = json::parse(text);
+  } catch (const json::exception& e) {
+    fail_usage("not valid JSON: " + printable(e.what()), where, "Give a Hugging Face config.json.");
+  }
+  if (!object.is_object()) fail_usage("is not a JSON object", where, "Give a Hugging Face config.json.");
+  Keys keys(object, where);
+  if (!keys.find("model_type"))
+    fail_usage("'model_type' is missing", where, "Supported: gpt2, llama. Give a Hugging Face config.json.");
+  std::string type = keys.word("model_type", "");
+  if (type != "gpt2" && type != "llama")
+    fail_usage(fmt::format("model_type \"{}\" is not supported", printable(type)), where, "Supported: gpt2, llama.");
+  ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys);
+  c.name = type;
+  validate(c, where);
+  return c;
+}
+
+std::string to_huggingface_config(const ModelConfig& c) {
+  nlohmann::ordered_json j;
+  bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
+  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation == ActivationKind::gelu &&
+      c.bias && equal_heads) {
+    j = {{"architectures", {"GPT2LMHeadModel"}},
+         {"model_type", "gpt2"},
+         {"vocab_size", c.vocab},
+         {"n_positions", c.context},
+         {"n_embd", c.width},
+         {"n_layer", c.layers},
+         {"n_head", c.heads},
+         {"n_inner", c.ff},
+         {"activation_function", "gelu_new"},
+         {"layer_norm_epsilon", c.norm_eps},
+         {"resid_pdrop", c.dropout},
+         {"embd_pdrop", c.dropout},
+         {"attn_pdrop", c.dropout}};
+  } else if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
+             !c.bias) {
+    // Dropout is left out: transformers' Llama has none on its residuals, and it does not change the trained function.
+    j = {{"architectures", {"LlamaForCausalLM"}},
+         {"model_type", "llama"},
+         {"vocab_size", c.vocab},
+         {"max_position_embeddings", c.context},
+         {"hidden_size", c.width},
+         {"num_hidden_layers", c.layers},
+         {"num_attention_heads", c.heads},
+         {"num_key_value_heads", c.kv_heads},
+         {"head_dim", c.head_dim},
+         {"intermediate_size", c.ff},
+         {"hidden_act", "silu"},
+         {"rms_norm_eps", c.norm_eps},
+         {"attention_bias", false},
+         {"mlp_bias", false},
+         {"rope_theta", c.rope_theta}};
+    const RopeScaling& s = c.rope_scaling;
+    if (s.factor != 1)
+      j["rope_scaling"] = {{"rope_type", "llama3"},
+                           {"factor", s.factor},
+                           {"low_freq_factor", s.low_freq_factor},
+                           {"high_freq_factor", s.high_freq_factor},
+                           {"original_max_position_embeddings", s.original_context}};
+  } else {
+    return "";
+  }
+  j["tie_word_embeddings"] = c.tied;
+  j["torch_dtype"] = "float32";
+  j["bos_token_id"] = nullptr;
+  j["eos_token_id"] = nullptr;
+  return j.dump(2) + "\n";
+}
+
+}  // namespace crest

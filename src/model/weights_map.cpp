@@ -1,0 +1,179 @@
+#include "model/weights_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/config_files.h"
+
+namespace crest {
+
+std::vector<ParameterShape> parameters_of(const ModelConfig& c) {
+  std::vector<ParameterShape> out;
+  auto norm = [&](const std::string& name) {
+    out.push_back({name + ".weight", {c.width}});
+    if (c.norm == NormKind::layer && c.bias) out.push_back({name + ".bias", {c.width}});
+  };
+  auto linear = [&](const std::string& name, int64_t rows, int64_t columns) {
+    out.push_back({name + ".weight", {rows, columns}});
+    if (c.bias) out.push_back({name + ".bias", {rows}});
+  };
+  out.push_back({"wte.weight", {c.vocab, c.width}});
+  if (c.position == PositionKind::learned) out.push_back({"wpe.weight", {c.context, c.width}});
+  for (int64_t i = 0; i < c.layers; ++i) {
+    std::string h = fmt::format("h.{}.", i);
+    norm(h + "ln_1");
+    linear(h + "attn.qkv", c.qkv_width(), c.width);
+    linear(h + "attn.proj", c.width, c.heads * c.head_dim);
+    norm(h + "ln_2");
+    if (c.activation == ActivationKind::swiglu) {
+      linear(h + "mlp.gate", c.ff, c.width);
+      linear(h + "mlp.up", c.ff, c.width);
+    } else {
+      linear(h + "mlp.fc", c.ff, c.width);
+    }
+    linear(h + "mlp.proj", c.width, c.ff);
+  }
+  norm("ln_f");
+  if (!c.tied) out.push_back({"lm_head.weight", {c.vocab, c.width}});
+  return out;
+}
+
+WeightFormat weight_format(const ModelConfig& config) {
+  if (to_huggingface_config(config).empty()) return WeightFormat::crest;
+  return config.norm == NormKind::layer ? WeightFormat::gpt2 : WeightFormat::llama;
+}
+
+namespace {
+
+// Crest's name of a layer's member and the file's.
+struct Rename {
+  const char *crest, *file;
+};
+const std::vector<Rename> gpt2_names = {{"attn.qkv", "attn.c_attn"},
+                                        {"attn.proj", "attn.c_proj"},
+                                        {"mlp.fc", "mlp.c_fc"},
+                                        {"mlp.proj", "mlp.c_proj"},
+                                        {"ln_1", "ln_1"},
+                                        {"ln_2", "ln_2"}};
+const std::vector<Rename> llama_names = {{"ln_1", "input_layernorm"},       {"ln_2", "post_attention_layernorm"},
+                                         {"attn.proj", "self_attn.o_proj"}, {"mlp.gate", "mlp.gate_proj"},
+                                         {"mlp.up", "mlp.up_proj"},         {"mlp.proj", "mlp.down_proj"}};
+
+CanonicalTensor whole(const ParameterShape& p, std::string name, bool transposed) {
+  CanonicalTensor t;
+  t.name = std::move(name), t.parameter = p.name, t.transposed = transposed;
+  t.rows = p.shape[0], t.columns = p.shape.size() > 1 ? p.shape[1] : 1;
+  t.shape = p.shape;
+  if (transposed) std::swap(t.shape[0], t.shape[1]);
+  return t;
+}
+
+// "h.3.attn.qkv.weight" -> "3", "attn.qkv", "weight".
+struct LayerName {
+  std::string layer, member, kind;
+};
+LayerName split_layer_name(const std::string& name) {
+  size_t first = name.find('.'), second = name.find('.', first + 1), last = name.rfind('.');
+  return {name.substr(first + 1, second - first - 1), name.substr(second + 1, last - second - 1),
+          name.substr(last + 1)};
+}
+
+const char* renamed(const std::vector<Rename>& table, const std::string& member) {
+  for (auto& r : table)
+    if (member == r.crest) return r.file;
+  fail_internal("no name for parameter member " + member, "weights_map");
+}
+
+CanonicalTensor gpt2_tensor(const ParameterShape& p) {
+  if (p.name.compare(0, 2, "h.")) return whole(p, p.name == "lm_head.weight" ? p.name : "transformer." + p.name, false);
+  LayerName n = split_layer_name(p.name);
+  return whole(p, fmt::format("transformer.h.{}.{}.{}", n.layer, renamed(gpt2_names, n.member), n.kind),
+               p.shape.size() == 2);
+}
+
+void llama_tensors(const ModelConfig& c, const ParameterShape& p, std::vector<CanonicalTensor>& out) {
+  if (p.name == "wte.weight") return out.push_back(whole(p, "model.embed_tokens.weight", false));
+  if (p.name == "ln_f.weight") return out.push_back(whole(p, "model.norm.weight", false));
+  if (p.name == "lm_head.weight") return out.push_back(whole(p, p.name, false));
+  LayerName n = split_layer_name(p.name);
+  std::string prefix = fmt::format("model.layers.{}.", n.layer);
+  if (n.member != "attn.qkv")
+    return out.push_back(whole(p, prefix + renamed(llama_names, n.member) + ".weight", false));
+  int64_t row = 0;
+  for (auto [name, heads] : {std::pair{"q_proj", c.heads}, {"k_proj", c.kv_heads}, {"v_proj", c.kv_heads}}) {
+    CanonicalTensor t = whole(p, prefix + "self_attn." + name + ".weight", false);
+    t.row = row, t.rows = t.shape[0] = heads * c.head_dim;
+    row += t.rows;
+    out.push_back(std::move(t));
+  }
+}
+
+}  // namespace
+
+std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config) {
+  WeightFormat format = weight_format(config);
+  std::vector<CanonicalTensor> out;
+  for (auto& p : parameters_of(config)) {
+    if (format == WeightFormat::llama)
+      llama_tensors(config, p, out);
+    else
+      out.push_back(format == WeightFormat::gpt2 ? gpt2_tensor(p) : whole(p, p.name, false));
+  }
+  return out;
+}
+
+namespace {
+
+inline float widen(float x) { return x; }
+inline float widen(double x) { return float(x); }
+inline float widen(bfloat16 x) { return to_float(x); }
+inline float widen(float16 x) { return to_float(x); }
+
+// to[j][i] = from[i][j] for from [rows, columns]: tiles of 32 x 32 keep both sides in the L1 cache.
+template <class T>
+void transpose(const T* from, float* to, int64_t rows, int64_t columns) {
+  constexpr int64_t tile = 32;
+#pragma omp parallel for schedule(static) if (rows * columns > (1 << 20))
+  for (int64_t i0 = 0; i0 < rows; i0 += tile)
+    for (int64_t j0 = 0; j0 < columns; j0 += tile)
+      for (int64_t j = j0; j < std::min(j0 + tile, columns); ++j)
+        for (int64_t i = i0; i < std::min(i0 + tile, rows); ++i) to[j * rows + i] = widen(from[i * columns + j]);
+}
+
+template <class T>
+void scatter_as(const CanonicalTensor& t, const void* from, float* rows) {
+  auto* x = static_cast<const T*>(from);
+  if (t.transposed) return transpose(x, rows, t.columns, t.rows);
+  int64_t n = t.elements();
+#pragma omp parallel for schedule(static) if (n > (1 << 20))
+  for (int64_t i = 0; i < n; ++i) rows[i] = widen(x[i]);
+}
+
+}  // namespace
+
+void gather(const CanonicalTensor& t, const float* parameter, float* out) {
+  const float* rows = parameter + t.row * t.columns;
+  if (t.transposed)
+    transpose(rows, out, t.rows, t.columns);
+  else
+    std::memcpy(out, rows, size_t(t.elements()) * sizeof(float));
+}
+
+void scatter(const CanonicalTensor& t, const void* from, DType dtype, float* parameter) {
+  float* rows = parameter + t.row * t.columns;
+  switch (dtype) {
+    case DType::f64: return scatter_as<double>(t, from, rows);
+    case DType::f32: return scatter_as<float>(t, from, rows);
+    case DType::bf16: return scatter_as<bfloat16>(t, from, rows);
+    case DType::f16: return scatter_as<float16>(t, from, rows);
+    default:
+      fail(fmt::format("tensor {} holds {}, not floating-point numbers", printable(t.name), name(dtype)), "",
+           "Weights must be f64, f32, bf16 or f16.");
+  }
+}
+
+}  // namespace crest

@@ -1,0 +1,73 @@
+// Between Crest's parameters and the tensors of checkpoint files: names, slices, transposes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "model/config.h"
+
+namespace crest {
+
+// A trainable parameter: matrices are [out, in] as in torch.nn.Linear, embeddings [rows, width].
+//   wte.weight [V,C], wpe.weight [context,C] (learned positions), lm_head.weight [V,C] (untied), ln_f.weight/.bias [C]
+//   h.N.ln_1, h.N.ln_2 .weight/.bias [C]
+//   h.N.attn.qkv.weight [(heads + 2 kv_heads) head_dim, C]: all query heads, then key heads, then value heads
+//   h.N.attn.proj.weight [C, heads head_dim]
+//   h.N.mlp.fc.weight [ff,C] (GELU) or h.N.mlp.gate.weight, h.N.mlp.up.weight [ff,C] (SwiGLU); h.N.mlp.proj.weight
+//   [C,ff]
+// Linear layers have a .bias when config.bias, norms when config.bias and the norm is LayerNorm.
+struct ParameterShape {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool operator==(const ParameterShape&) const = default;
+};
+// All parameters of a model in the order of the forward pass (lm_head last). The vocabulary is the user's, unpadded.
+std::vector<ParameterShape> parameters_of(const ModelConfig& config);
+
+// Whose names and layouts a model's checkpoints have: those of transformers where it has the architecture.
+enum class WeightFormat { gpt2, llama, crest };
+WeightFormat weight_format(const ModelConfig& config);
+
+// One tensor of a checkpoint file, and which part of which parameter it is. A vector counts as rows of one column.
+struct CanonicalTensor {
+  std::string name;            // in the file, e.g. "transformer.h.0.attn.c_attn.weight"
+  std::vector<int64_t> shape;  // in the file
+  std::string parameter;       // Crest's name
+  int64_t row = 0;             // first row of the parameter
+  int64_t rows = 0, columns = 1;
+  bool transposed = false;  // the file holds [columns, rows] (GPT-2's Conv1D)
+  int64_t elements() const { return rows * columns; }
+};
+// Every tensor of a checkpoint, in the order of parameters_of; together they cover every element of every parameter
+// once.
+std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config);
+
+// Parameter -> file: writes tensor.elements() floats to `out`. `parameter` is the whole parameter, row-major; rows
+// beyond its own (a padded vocabulary) are not read.
+void gather(const CanonicalTensor& tensor, const float* parameter, float* out);
+// File -> parameter: `from` holds the tensor's elements in a float dtype (others are a usage error of the file), in the
+// file's orientation. Writes only the tensor's rows of `parameter`.
+void scatter(const CanonicalTensor& tensor, const void* from, DType dtype, float* parameter);
+
+// A tensor that some file offers.
+struct OfferedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+struct NameMatch {
+  std::vector<size_t> source;            // canonical tensor i is offered[source[i]]
+  std::optional<size_t> redundant_head;  // lm_head.weight of a tied model: must equal the embedding
+  std::vector<std::string> ignored;      // buffers, not parameters
+};
+// Finds every canonical tensor of the model in a file: names with or without `transformer.` or `model.`; buffers
+// (attention masks, rotary frequencies) are ignored; a tied head may stand under either or both of its names. A learned
+// position table longer than the model's context fits: its first rows are used (the source is then larger than the
+// canonical tensor, of the same width). Throws with the first missing, unexpected and differently shaped tensors, and
+// with the keys of the model that the file's shapes contradict.
+NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTensor>& canonical,
+                      const std::vector<OfferedTensor>& offered, const std::string& where);
+
+}  // namespace crest

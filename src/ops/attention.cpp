@@ -1,0 +1,81 @@
+// Attention without a T x T matrix in memory: FlashAttention (Dao et al. 2022), forward and backward.
+#include "ops/index.h"
+#include "ops/rules.h"
+#include "program/builder.h"
+
+namespace crest {
+
+// Attributes and the scalars at input `scalars`; returns the heads of qkv at input `qkv`.
+static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) {
+  rules::Heads h = rules::heads(c, qkv);
+  rules::number(c, "scale");
+  rules::flag(c, "causal");
+  double p = c.attrs().number("p", 0.0);
+  c.check(p >= 0 && p < 1, "attribute 'p' must lie in [0, 1)");
+  if (c.has(scalars)) rules::scalars(c, scalars);
+  if (p > 0) {
+    c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");
+    rules::integer(c, "rng_id", 0);
+  }
+  return h;
+}
+
+static void infer_attention(Infer& c) {
+  rules::inputs(c, 1, 2);
+  rules::contiguous(c);
+  auto h = check_attention(c, 0, 1);
+  DType t = c.in(0).dtype;
+  c.out(t, {h.batch, h.seq, h.heads * h.head_dim});
+  c.out(rules::stat(t), {h.batch, h.heads, h.seq});
+}
+
+static void infer_attention_grad(Infer& c) {
+  rules::inputs(c, 4, 5);
+  rules::contiguous(c);
+  auto h = check_attention(c, 1, 4);
+  for (size_t i : {0, 2}) {
+    rules::shape(c, i, {h.batch, h.seq, h.heads * h.head_dim});
+    c.same_dtype(i, 1);
+  }
+  rules::shape(c, 3, {h.batch, h.heads, h.seq});
+  rules::dtype(c, 3, rules::stat(c.in(1).dtype));
+  c.out_like(1);
+}
+
+// Two products of T x T x D per head; causal: only the lower triangle is computed.
+static double forward_flops(const Instr& i, const Value& o) {
+  double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
+  double pairs = i.attrs.integer("causal", 0) ? t * (t + 1) / 2 : t * t;
+  return 4 * b * pairs * width;
+}
+
+static Cost cost_attention(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, forward_flops(i, p.at(i.out[0])));
+}
+
+// Five products instead of two: scores again, dv, dp, dq, dk.
+static Cost cost_attention_grad(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, 2.5 * forward_flops(i, p.at(i.in[0])));
+}
+
+static void grad(Grad& g) {
+  if (!g.needs(0)) return;
+  g.add(0, g.builder().emit1("attention_grad", {g.dout(0), g.in(0), g.out(0), g.out(1), g.in(1)}, g.attrs()));
+}
+
+const OpDef op_attention = {.name = "attention",
+                            .help = "qkv[B,T,W], [scalars] -> o[B,T,heads*head_dim], lse[B,heads,T]",
+                            .op_class = OpClass::attention,
+                            .infer = infer_attention,
+                            .cost = cost_attention,
+                            .grad = grad,
+                            .cheap = true,
+                            .half_compute = true};
+
+const OpDef op_attention_grad = {.name = "attention_grad",
+                                 .help = "do, qkv, o, lse, [scalars] -> dqkv",
+                                 .op_class = OpClass::attention,
+                                 .infer = infer_attention_grad,
+                                 .cost = cost_attention_grad};
+
+}  // namespace crest

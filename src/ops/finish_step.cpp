@@ -1,0 +1,24 @@
+// End of a step: the step counters and the dynamic loss scale of fp16 (Micikevicius et al. 2018, section 3.2).
+#include "ops/index.h"
+#include "ops/rules.h"
+
+namespace crest {
+
+static void infer(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::scalars(c, 0);
+  if (rules::flag(c, "dynamic")) {
+    rules::integer(c, "growth_interval", 1);
+    double low = rules::number(c, "min_scale"), high = rules::number(c, "max_scale");
+    c.check(low > 0 && high >= low, "'min_scale' must be positive and at most 'max_scale'");
+  }
+  c.out_in_place(0);
+}
+
+const OpDef op_finish_step = {.name = "finish_step",
+                              .help = "scalars -> scalars: step counters and loss scale after a success or a skip",
+                              .op_class = OpClass::optimizer,
+                              .infer = infer,
+                              .cost = traffic};
+
+}  // namespace crest

@@ -1,0 +1,56 @@
+// A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape; it may end in column
+// sums (bias_grad) of something the body computes.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/index.h"
+#include "ops/rules.h"
+
+namespace crest {
+
+static void infer(Infer& c) {
+  c.check(c.body() != nullptr, "a fused instruction needs a body");
+  const Program& body = *c.body();
+  c.check(!body.code.empty(), "the body is empty");
+  rules::inputs(c, body.inputs.size(), body.inputs.size());
+  rules::contiguous(c);
+  for (size_t i = 0; i < body.inputs.size(); ++i) {
+    const Value& v = body.at(body.inputs[i]);
+    rules::dtype(c, i, v.dtype);
+    rules::shape(c, i, v.shape);
+  }
+  const Shape& shape = body.at(body.code[0].in[0]).shape;
+  for (const Instr& instr : body.code) {
+    bool sum = std::string_view(instr.op->name) == "bias_grad";
+    if (!instr.op->pointwise && !sum)
+      c.reject(fmt::format("the body holds '{}', which is not pointwise", instr.op->name));
+    const Value& v = body.at(sum ? instr.in[0] : instr.out[0]);
+    if (!(v.shape == shape))
+      c.reject(fmt::format("the body computes both [{}] and [{}]", shape.text(), v.shape.text()));
+  }
+  for (ValueId o : body.outputs) {
+    const Value& v = body.at(o);
+    // A column sum that accumulates lives in the memory of its accumulator, an input of the body.
+    auto it = std::find(body.inputs.begin(), body.inputs.end(), v.layout.storage);
+    if (v.layout.storage != o && it != body.inputs.end())
+      c.out_in_place(size_t(it - body.inputs.begin()));
+    else
+      c.out(v.dtype, v.shape);
+  }
+}
+
+static Cost cost(const Program& p, const Instr& i) {
+  double flops = 0;
+  for (const Instr& b : i.body->code) flops += b.op->cost(*i.body, b).flops;
+  return traffic_with_flops(p, i, flops);
+}
+
+const OpDef op_fused = {.name = "fused",
+                        .help = "inputs of the body -> outputs of the body, element by element in one pass",
+                        .op_class = OpClass::elementwise,
+                        .infer = infer,
+                        .cost = cost,
+                        .cheap = true};
+
+}  // namespace crest

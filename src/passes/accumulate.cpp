@@ -1,0 +1,60 @@
+// Lever --grad-accumulation: the loss is divided by the number of micro steps; later micro steps add to the gradients
+// and the loss of earlier ones through the accumulator inputs that the operations have.
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "core/error.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+// The first contribution to what ends as value v gets `before` as its accumulator.
+static void thread_through(Program& program, const std::vector<int>& producers, ValueId v, ValueId before) {
+  for (;;) {
+    Instr& instr = program.code[size_t(producers[size_t(v)])];
+    int acc = -1;
+    for (auto& a : instr.op->accumulators)
+      if (instr.out[size_t(a.out)] == v) acc = a.in;
+    if (acc < 0) fail_internal(fmt::format("{} cannot accumulate", instr.op->name), program.at(v).name);
+    if (instr.in.size() <= size_t(acc)) instr.in.resize(size_t(acc) + 1, no_value);
+    if (instr.in[size_t(acc)] == no_value) {
+      instr.in[size_t(acc)] = before;
+      return;
+    }
+    v = instr.in[size_t(acc)];
+  }
+}
+
+void accumulate(Program& program, const PassContext& context) {
+  if (context.kind != ProgramKind::train) return;
+  program.properties.set("first", context.first).set("last", context.last);
+  if (context.recipe.grad_accumulation == 1) return;
+  scale_loss(program, 1.0 / double(context.recipe.grad_accumulation));
+  std::vector<ValueId> sums = program.outputs;  // loss and gradients
+  for (ValueId v : sums) {
+    Value& value = program.at(v);
+    value.lifetime = Lifetime::step;
+  }
+  if (context.first) return;
+  std::vector<int> producers = program.producers();
+  Builder b(program);
+  for (ValueId v : sums) {
+    std::string sum = program.at(v).name;
+    program.at(v).name = sum + ".sum";
+    ValueId before =
+        b.declare("before." + sum, program.at(v).dtype, program.at(v).shape, program.at(v).role, Lifetime::step);
+    program.at(before).name = sum;
+    thread_through(program, producers, v, before);
+  }
+  reinfer(program);
+  for (size_t v = 0; v < program.values.size(); ++v) {  // versions live as long as their storage
+    Value& value = program.values[v];
+    const Value& root = program.at(value.layout.storage);
+    if (value.layout.storage != ValueId(v) && root.lifetime == Lifetime::step)
+      value.lifetime = root.lifetime, value.role = root.role;
+  }
+}
+
+}  // namespace crest

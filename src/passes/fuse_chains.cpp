@@ -1,0 +1,167 @@
+#include "passes/fuse.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t longest = 24;  // instructions of a body; keeps scratch tiles in L1
+
+// Greedy clustering in program order: an instruction joins the clusters of its producers when the merged cluster can
+// run at the position of its last member, that is, when nobody outside reads a member's result before that.
+class ChainFuser {
+ public:
+  explicit ChainFuser(Program& program)
+      : p_(program),
+        producer_(program.producers()),
+        consumers_(program.consumers()),
+        cluster_(program.code.size(), -1) {
+    is_output_.assign(p_.values.size(), false);
+    for (ValueId v : p_.outputs) is_output_[size_t(v)] = true;
+  }
+
+  void run() {
+    for (size_t i = 0; i < p_.code.size(); ++i)
+      if (fusible(p_.code[i])) join(i);
+    rebuild();
+  }
+
+ private:
+  bool fusible(const Instr& instr) const {
+    bool sum = is(instr, "bias_grad");
+    if (!instr.op->pointwise && !sum) return false;
+    for (size_t k = 0; k < instr.in.size(); ++k)
+      if (instr.in[k] != no_value && !p_.at(instr.in[k]).contiguous()) return false;
+    for (ValueId v : instr.out)
+      if (!sum && p_.at(v).lifetime != Lifetime::micro) return false;  // a weight's cast for the whole step
+    return true;
+  }
+  const Shape& shape_of(const Instr& instr) const {
+    return p_.at(is(instr, "bias_grad") ? instr.in[0] : instr.out[0]).shape;
+  }
+
+  void join(size_t i) {
+    const Instr& instr = p_.code[i];
+    std::vector<int> merged = {int(i)};
+    std::vector<int> sources;
+    for (ValueId v : instr.in) {
+      if (v == no_value || producer_[size_t(v)] < 0) continue;
+      int c = cluster_[size_t(producer_[size_t(v)])];
+      if (c < 0 || std::find(sources.begin(), sources.end(), c) != sources.end()) continue;
+      const Instr& head = p_.code[size_t(members_[size_t(c)][0])];
+      if (head.phase != instr.phase || head.lane != instr.lane || !(shape_of(head) == shape_of(instr))) continue;
+      if (is(p_.code[size_t(producer_[size_t(v)])], "bias_grad")) continue;
+      std::vector<int> trial = merged;
+      trial.insert(trial.end(), members_[size_t(c)].begin(), members_[size_t(c)].end());
+      std::sort(trial.begin(), trial.end());
+      if (trial.size() <= longest && movable(trial)) merged = trial, sources.push_back(c);
+    }
+    if (sources.empty()) {
+      cluster_[i] = int(members_.size());
+      members_.push_back({int(i)});
+      return;
+    }
+    int target = sources[0];
+    for (int c : sources)
+      if (c != target) members_[size_t(c)].clear();
+    members_[size_t(target)] = merged;
+    for (int m : merged) cluster_[size_t(m)] = target;
+  }
+
+  // Members may all run where the last one stands.
+  bool movable(const std::vector<int>& members) const {
+    int last = members.back();
+    for (int m : members) {
+      for (ValueId v : p_.code[size_t(m)].out)
+        for (int c : consumers_[size_t(v)])
+          if (c < last && !std::binary_search(members.begin(), members.end(), c)) return false;
+      // An accumulator is consumed: nobody else may touch its memory in between.
+      if (is(p_.code[size_t(m)], "bias_grad") && m != last)
+        for (int k = m + 1; k < last; ++k)
+          for (ValueId v : p_.code[size_t(k)].in)
+            if (v == p_.code[size_t(m)].out[0]) return false;
+    }
+    return true;
+  }
+
+  void rebuild() {
+    std::vector<Instr> old = std::move(p_.code), code;
+    for (size_t i = 0; i < old.size(); ++i) {
+      int c = cluster_[i];
+      if (c < 0 || members_[size_t(c)].size() < 2) {
+        code.push_back(old[i]);
+      } else if (members_[size_t(c)].back() == int(i)) {
+        code.push_back(fused(old, members_[size_t(c)]));
+      }
+    }
+    p_.code = std::move(code);
+    drop_unused_values(p_);
+  }
+
+  Instr fused(const std::vector<Instr>& old, const std::vector<int>& members) {
+    Instr result;
+    result.op = &op("fused");
+    result.phase = old[size_t(members[0])].phase, result.lane = old[size_t(members[0])].lane;
+    auto body = std::make_shared<Program>();
+    body->name = "body";
+    std::unordered_map<ValueId, ValueId> inside;  // value of the Program -> value of the body
+    auto import = [&](ValueId v) {
+      if (v == no_value) return v;
+      auto it = inside.find(v);
+      if (it != inside.end()) return it->second;
+      auto id = ValueId(body->values.size());
+      Value copy = p_.at(v);
+      copy.layout = {id, 0, copy.shape.contiguous_strides()};
+      copy.role = Role::input, copy.lifetime = Lifetime::micro;
+      body->values.push_back(copy);
+      body->inputs.push_back(id);
+      result.in.push_back(v);
+      inside.emplace(v, id);
+      return id;
+    };
+    for (int m : members) {
+      const Instr& instr = old[size_t(m)];
+      result.origin = result.origin | instr.origin;
+      Instr copy = instr;
+      for (ValueId& v : copy.in) v = import(v);
+      Infer infer(*body, copy);
+      copy.op->infer(infer);
+      for (size_t o = 0; o < copy.out.size(); ++o) {
+        auto id = ValueId(body->values.size());
+        Value value = p_.at(instr.out[o]);
+        value.layout = layout_of(*body, copy, infer.outs[o], id);
+        value.role = Role::activation, value.lifetime = Lifetime::micro;
+        body->values.push_back(value);
+        inside.emplace(instr.out[o], id);
+        copy.out[o] = id;
+        bool outside = is_output_[size_t(instr.out[o])];
+        for (int c : consumers_[size_t(instr.out[o])])
+          outside |= !std::binary_search(members.begin(), members.end(), c);
+        if (outside || p_.at(instr.out[o]).lifetime != Lifetime::micro) {
+          body->outputs.push_back(id);
+          result.out.push_back(instr.out[o]);
+        }
+      }
+      body->code.push_back(std::move(copy));
+    }
+    result.body = body;
+    return result;
+  }
+
+  Program& p_;
+  std::vector<int> producer_;
+  std::vector<std::vector<int>> consumers_;
+  std::vector<int> cluster_;               // per instruction: its cluster or -1
+  std::vector<std::vector<int>> members_;  // per cluster: sorted instruction indices
+  std::vector<bool> is_output_;
+};
+
+}  // namespace
+
+void fuse_chains(Program& program) { ChainFuser(program).run(); }
+
+}  // namespace crest

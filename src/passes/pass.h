@@ -1,0 +1,43 @@
+// A pass rewrites a Program. Each lever of the recipe is read by one pass and nowhere else; what later passes need to
+// know they see in the Program itself.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "model/gpt.h"
+#include "model/recipe.h"
+#include "program/program.h"
+
+namespace crest {
+
+struct PassContext {
+  const Recipe& recipe;
+  ProgramKind kind;
+  // Micro steps of a training step: the first writes gradients, later ones add to them, the last one may reduce.
+  bool first = true, last = true;
+};
+
+struct Pass {
+  const char* name;
+  const char* help;
+  void (*run)(Program&, const PassContext&);
+};
+
+// All passes in order (passes/pipeline.cpp).
+const std::vector<Pass>& pipeline();
+
+struct PassTiming {
+  std::string name;
+  double seconds;  // run and verification
+};
+
+struct PipelineOptions {
+  std::string stop_after;  // run up to and including this pass; empty: all
+  bool verify = true;
+};
+
+// Runs the pipeline over a forward Program; verifies after every pass. Passes named in recipe.disabled_passes are
+// skipped (an unknown name is a usage error with the nearest right one). Returns the time of each.
+std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
+
+}  // namespace crest

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "passes/pass.h"
+#include "passes/passes.h"
+#include "program/verify.h"
+
+namespace crest {
+
+const std::vector<Pass>& pipeline() {
+  static const std::vector<Pass> passes = {
+      {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
+       pad_vocabulary},
+      {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention},
+      {"decompose", "--fusion off: GELU and its gradient as pointwise instructions", decompose_pointwise},
+      {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision},
+      {"autograd", "adds the backward instructions and the parameters' gradients", autograd},
+      {"accumulate", "--grad-accumulation: first micro step writes gradients, later ones add to them", accumulate},
+      {"clip", "--clip: global norm of the gradients, factor for the optimizer, detection of NaN", clip_gradients},
+      {"optimizer", "--optimizer: one instruction a parameter, moments and fp32 master weights as state", optimizer},
+      {"groups", "parameters, gradients and states of a group get contiguous memory", group_parameters},
+      {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping values",
+       recompute},
+      {"data_parallel", "ranks > 1: gradients and loss are summed over the ranks after the last micro step",
+       data_parallel},
+      {"fusion", "--fusion on: residual + norm, GEMM + GELU, loss + gradient, pointwise chains, flat optimizer", fuse},
+      {"lanes", "assigns communication to its own lane", assign_lanes},
+      {"prune", "removes instructions whose results nobody reads", prune},
+  };
+  return passes;
+}
+
+std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {
+  std::vector<std::string> names;
+  for (auto& p : pipeline()) names.push_back(p.name);
+  auto known = [&](const std::string& n, const char* flag) {
+    if (!n.empty() && std::find(names.begin(), names.end(), n) == names.end())
+      fail_usage(fmt::format("unknown pass '{}'", printable(n)), flag,
+                 fmt::format("{} Passes: {}.", did_you_mean(n, names), join(names, ", ")));
+  };
+  for (auto& n : context.recipe.disabled_passes) known(n, "--disable-pass");
+  known(options.stop_after, "--after");
+
+  if (options.verify) verify(program, "model");
+  std::vector<PassTiming> timings;
+  for (auto& pass : pipeline()) {
+    auto start = std::chrono::steady_clock::now();
+    auto& off = context.recipe.disabled_passes;
+    if (std::find(off.begin(), off.end(), pass.name) == off.end()) {
+      pass.run(program, context);
+      if (options.verify) verify(program, pass.name);
+    }
+    timings.push_back({pass.name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+    if (pass.name == options.stop_after) break;
+  }
+  return timings;
+}
+
+}  // namespace crest

@@ -1,0 +1,122 @@
+// Levers --precision, --policy, --grad-dtype. pure: weights and activations in half precision, fp32 masters with the
+// optimizer. autocast: fp32 weights, contractions and attention on half-precision casts, norms, softmax and loss in
+// fp32 (PyTorch's autocast lists).
+#include <fmt/format.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+void pure(Program& program, DType half) {
+  for (auto& q : program.params) program.at(q.value).dtype = half;
+  for (auto& v : program.values)
+    if (v.role == Role::cache) v.dtype = half;
+  reinfer(program);
+}
+
+class Autocast {
+ public:
+  Autocast(Program& program, DType half, bool first) : program_(program), w_(program), half_(half), first_(first) {}
+
+  void run() {
+    for (auto& v : program_.values)
+      if (v.role == Role::cache) v.dtype = half_;
+    for (auto& old : w_.old) {
+      Instr instr = old;
+      std::optional<DType> wanted;
+      if (instr.op->half_compute || cached(instr))
+        wanted = half_;
+      else if (instr.op->full_precision || mixed(instr))
+        wanted = DType::f32;
+      if (wanted)
+        for (ValueId& v : instr.in) v = converted(instr, v, *wanted);
+      w_.keep(instr);
+      infer_again(program_.code.back());
+    }
+    w_.finish();
+  }
+
+ private:
+  // Operations on a key/value cache run in the dtype of the cache.
+  bool cached(const Instr& instr) const {
+    for (ValueId v : instr.in)
+      if (v != no_value && program_.at(v).role == Role::cache) return true;
+    return false;
+  }
+  bool mixed(const Instr& instr) const {
+    bool f32 = false, half = false;
+    for (ValueId v : instr.in) {
+      if (v == no_value || program_.at(v).role == Role::cache) continue;
+      f32 |= program_.at(w_.now(v)).dtype == DType::f32, half |= program_.at(w_.now(v)).dtype == half_;
+    }
+    return f32 && half;
+  }
+
+  ValueId converted(const Instr& user, ValueId v, DType to) {
+    if (v == no_value || !is_float(program_.at(w_.now(v)).dtype) || program_.at(w_.now(v)).dtype == to) return v;
+    v = w_.now(v);
+    auto [it, added] = casts_.emplace(std::pair{v, to}, no_value);
+    if (!added) return it->second;
+    Builder& b = w_.build(user);
+    if (program_.at(v).role == Role::weight) {
+      // A weight is cast once a step: the first micro step writes the copy, later ones read it.
+      std::string copy = fmt::format("{}.{}", program_.at(v).name, name(to));
+      if (first_) {
+        it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
+        Value& c = program_.at(it->second);
+        c.name = copy, c.role = Role::weight, c.lifetime = Lifetime::step;
+      } else {
+        it->second = b.declare(copy, to, program_.at(v).shape, Role::weight, Lifetime::step);
+        casts_of_weights_.emplace_back(v, it->second);
+      }
+    } else {
+      it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
+    }
+    return it->second;
+  }
+
+  void infer_again(Instr& instr) {
+    Infer infer(program_, instr);
+    instr.op->infer(infer);
+    for (size_t o = 0; o < instr.out.size(); ++o) {
+      Value& v = program_.at(instr.out[o]);
+      v.dtype = infer.outs[o].dtype, v.shape = infer.outs[o].shape;
+      v.layout = layout_of(program_, instr, infer.outs[o], instr.out[o]);
+    }
+  }
+
+  Program& program_;
+  Rewriter w_;
+  DType half_;
+  bool first_;
+  std::map<std::pair<ValueId, DType>, ValueId> casts_;
+  std::vector<std::pair<ValueId, ValueId>> casts_of_weights_;
+};
+
+}  // namespace
+
+void set_precision(Program& program, const PassContext& context) {
+  const Recipe& r = context.recipe;
+  if (r.precision == "fp32") return;
+  if (r.precision == "tf32") {
+    for (auto& instr : program.code)
+      if (instr.op->half_compute) instr.attrs.set("tf32", 1);
+    return;
+  }
+  if (r.precision == "auto") fail_internal("precision auto was not resolved for a device");
+  DType half = r.precision == "bf16" ? DType::bf16 : DType::f16;
+  if (half == DType::f16) program.properties.set("loss_scale", r.loss_scale);
+  if (r.grad_dtype == "bf16") program.properties.set("grad_dtype", "bf16");
+  if (r.policy == "pure")
+    pure(program, half);
+  else
+    Autocast(program, half, context.first || context.kind != ProgramKind::train).run();
+}
+
+}  // namespace crest

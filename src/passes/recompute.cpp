@@ -1,0 +1,120 @@
+// Lever --recompute: forward instructions are cloned into the backward half, right before the first use, instead of
+// keeping their results. selective repeats norms, pointwise operations and attention where that needs no value that is
+// not kept anyway (Korthikanti et al. 2022); full keeps only what crosses layers (Chen et al. 2016).
+#include <unordered_map>
+
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+class Recompute {
+ public:
+  Recompute(Program& program, bool full) : program_(program), full_(full) {}
+
+  void run() {
+    find_candidates();
+    find_saved();
+    decide();
+    rebuild();
+  }
+
+ private:
+  void find_candidates() {
+    producer_ = program_.producers();
+    crosses_.assign(program_.values.size(), false);
+    for (auto& instr : program_.code) {
+      if (instr.phase != Phase::forward) continue;
+      for (ValueId v : instr.in)
+        if (v != no_value && producer_[size_t(v)] >= 0 &&
+            program_.code[size_t(producer_[size_t(v)])].origin.layer() != instr.origin.layer())
+          crosses_[size_t(v)] = true;
+    }
+  }
+
+  bool candidate(const Instr& instr) const {
+    if (instr.phase != Phase::forward || instr.origin.layer() < 0) return false;
+    for (ValueId v : instr.out) {
+      const Value& value = program_.at(v);
+      if (value.role != Role::activation || crosses_[size_t(v)]) return false;
+    }
+    if (full_) return true;
+    return instr.op->cheap || instr.op->pointwise || instr.op->op_class == OpClass::attention ||
+           instr.op->op_class == OpClass::movement || is(instr, "matmul");
+  }
+
+  // Forward values that the backward half reads.
+  void find_saved() {
+    saved_.assign(program_.values.size(), false);
+    for (auto& instr : program_.code) {
+      if (instr.phase != Phase::backward) continue;
+      for (ValueId v : instr.in)
+        if (v != no_value && producer_[size_t(v)] >= 0 &&
+            program_.code[size_t(producer_[size_t(v)])].phase == Phase::forward)
+          saved_[size_t(v)] = true;
+    }
+  }
+
+  // Whether a value can be had in the backward half without keeping anything new; code order makes one sweep enough.
+  void decide() {
+    available_.assign(program_.values.size(), false);
+    repeat_.assign(program_.code.size(), false);
+    for (size_t v = 0; v < program_.values.size(); ++v) available_[v] = producer_[v] < 0;
+    for (size_t i = 0; i < program_.code.size(); ++i) {
+      const Instr& instr = program_.code[i];
+      if (instr.phase != Phase::forward) continue;
+      bool inputs = true;
+      for (ValueId v : instr.in) inputs &= v == no_value || available_[size_t(v)];
+      repeat_[i] = candidate(instr) && (inputs || full_);
+      for (ValueId v : instr.out)
+        available_[size_t(v)] = repeat_[i] || saved_[size_t(v)] || (full_ && crosses_[size_t(v)]);
+    }
+  }
+
+  void rebuild() {
+    Rewriter w(program_);
+    for (auto& instr : w.old) {
+      if (instr.phase != Phase::backward) {
+        w.keep(instr);
+        continue;
+      }
+      Instr changed = instr;
+      for (ValueId& v : changed.in) v = again(w, v);
+      w.keep(changed);
+    }
+    w.finish();
+  }
+
+  // The value itself, or its clone (made on first use).
+  ValueId again(Rewriter& w, ValueId v) {
+    if (v == no_value || size_t(v) >= producer_.size() || producer_[size_t(v)] < 0) return v;
+    size_t i = size_t(producer_[size_t(v)]);
+    if (!repeat_[i]) return v;
+    auto it = clones_.find(v);
+    if (it != clones_.end()) return it->second;
+    Instr clone = w.old[i];
+    clone.phase = Phase::recompute;
+    for (ValueId& in : clone.in) in = again(w, in);
+    std::vector<ValueId> originals = clone.out;
+    std::vector<ValueId> out = w.build(clone).append(clone);
+    for (size_t o = 0; o < out.size(); ++o) clones_[originals[o]] = out[o];
+    return clones_.at(v);
+  }
+
+  Program& program_;
+  bool full_;
+  std::vector<int> producer_;
+  std::vector<bool> crosses_, saved_, available_, repeat_;
+  std::unordered_map<ValueId, ValueId> clones_;
+};
+
+}  // namespace
+
+void recompute(Program& program, const PassContext& context) {
+  if (context.kind != ProgramKind::train || context.recipe.recompute == "none") return;
+  Recompute(program, context.recipe.recompute == "full").run();
+}
+
+}  // namespace crest

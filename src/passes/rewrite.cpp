@@ -1,0 +1,105 @@
+#include "passes/rewrite.h"
+
+#include <unordered_map>
+
+namespace crest {
+
+Rewriter::Rewriter(Program& program) : old(std::move(program.code)), program_(program), builder_(program) {
+  program_.code.clear();
+  program_.code.reserve(old.size() + old.size() / 2);
+  map_.resize(program.values.size());
+  for (size_t v = 0; v < map_.size(); ++v) map_[v] = ValueId(v);
+}
+
+std::vector<ValueId> Rewriter::now(const std::vector<ValueId>& v) const {
+  std::vector<ValueId> r;
+  r.reserve(v.size());
+  for (ValueId x : v) r.push_back(now(x));
+  return r;
+}
+
+void Rewriter::replace(ValueId old_value, ValueId by) { map_[size_t(old_value)] = by; }
+
+Builder& Rewriter::build(const Instr& like) {
+  builder_.origin = like.origin, builder_.phase = like.phase, builder_.lane = like.lane;
+  return builder_;
+}
+
+void Rewriter::keep(const Instr& instr) {
+  program_.code.push_back(instr);
+  for (ValueId& v : program_.code.back().in) v = now(v);
+}
+
+void Rewriter::finish() {
+  for (ValueId& v : program_.outputs) v = now(v);
+  drop_unused_values(program_);
+}
+
+void drop_unused_values(Program& p) {
+  std::vector<bool> used(p.values.size(), false);
+  auto use = [&](ValueId v) {
+    if (v == no_value) return;
+    used[size_t(v)] = true;
+    used[size_t(p.at(v).layout.storage)] = true;
+  };
+  for (auto& instr : p.code) {
+    for (ValueId v : instr.in) use(v);
+    for (ValueId v : instr.out) use(v);
+  }
+  for (auto& q : p.params) use(q.value);
+  for (ValueId v : p.inputs) use(v);
+  for (ValueId v : p.outputs) use(v);
+  for (size_t v = 0; v < p.values.size(); ++v)
+    if (p.values[v].lifetime != Lifetime::micro) use(ValueId(v));
+
+  std::vector<ValueId> renumbered(p.values.size(), no_value);
+  std::vector<Value> kept;
+  kept.reserve(p.values.size());
+  for (size_t v = 0; v < p.values.size(); ++v)
+    if (used[v]) {
+      renumbered[v] = ValueId(kept.size());
+      kept.push_back(std::move(p.values[v]));
+    }
+  p.values = std::move(kept);
+  auto renumber = [&](ValueId& v) {
+    if (v != no_value) v = renumbered[size_t(v)];
+  };
+  for (auto& value : p.values) renumber(value.layout.storage);
+  for (auto& instr : p.code) {
+    for (ValueId& v : instr.in) renumber(v);
+    for (ValueId& v : instr.out) renumber(v);
+  }
+  for (auto& q : p.params) renumber(q.value);
+  for (ValueId& v : p.inputs) renumber(v);
+  for (ValueId& v : p.outputs) renumber(v);
+}
+
+ValueId latest(const Program& p, ValueId v) {
+  ValueId newest = v;
+  for (auto& instr : p.code)
+    for (ValueId o : instr.out)
+      if (p.at(o).layout.storage == p.at(v).layout.storage) newest = o;
+  return newest;
+}
+
+void scale_loss(Program& p, double factor) {
+  for (auto& instr : p.code)
+    if (instr.op->op_class == OpClass::loss && instr.attrs.has("scale"))
+      instr.attrs.set("scale", instr.attrs.number("scale") * factor);
+}
+
+bool is(const Instr& instr, std::string_view op_name) { return op_name == instr.op->name; }
+
+std::vector<ValueId> parameter_gradients(const Program& p) {
+  std::unordered_map<std::string_view, ValueId> gradients;
+  for (size_t v = 0; v < p.values.size(); ++v)
+    if (p.values[v].role == Role::gradient) gradients.emplace(p.values[v].name, ValueId(v));
+  std::vector<ValueId> result;
+  for (auto& q : p.params) {
+    auto it = gradients.find("grad." + q.name);
+    result.push_back(it == gradients.end() ? no_value : it->second);
+  }
+  return result;
+}
+
+}  // namespace crest

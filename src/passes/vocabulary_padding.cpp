@@ -1,0 +1,21 @@
+// Lever --pad-vocab: matrix units want multiples of 128 columns in the head GEMM.
+#include "passes/passes.h"
+#include "program/builder.h"
+
+namespace crest {
+
+// Rows of the token embedding and of the head are padded; `vocab` of the loss and the logical shape of the parameter
+// keep the user's size, so padding is never sampled from and never exported.
+void pad_vocabulary(Program& program, const PassContext& context) {
+  int64_t multiple = context.recipe.pad_vocab;
+  if (multiple <= 1) return;
+  for (auto& q : program.params) {
+    if (q.name != "wte.weight" && q.name != "lm_head.weight") continue;
+    Value& v = program.at(q.value);
+    v.shape[0] = (v.shape[0] + multiple - 1) / multiple * multiple;
+    v.layout.strides = v.shape.contiguous_strides();
+  }
+  reinfer(program);
+}
+
+}  // namespace crest

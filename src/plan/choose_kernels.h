@@ -1,0 +1,11 @@
+// For every instruction the first kernel of the backend's ordered list that takes it.
+#pragma once
+#include "plan/compile.h"
+
+namespace crest {
+
+// Honours recipe.kernels (--kernel OP=PATTERN). Throws an error with every kernel's reason when none takes an
+// instruction.
+void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
+
+}  // namespace crest

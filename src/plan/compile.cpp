@@ -1,0 +1,208 @@
+#include "plan/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "ops/op.h"
+#include "plan/choose_kernels.h"
+#include "program/verify.h"
+
+namespace crest {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Category persistent_category(const Value& v) {
+  switch (v.role) {
+    case Role::weight: return Category::weights;
+    case Role::gradient: return Category::gradients;
+    case Role::cache: return Category::kv_cache;
+    case Role::state: return Category::optimizer_state;
+    default: return Category::temporary;
+  }
+}
+
+void place_persistent(CompiledSession& s) {
+  std::unordered_map<std::string_view, size_t> index;
+  std::vector<PersistentBlock> blocks;
+  for (auto& c : s.programs)
+    for (size_t v = 0; v < c.program.values.size(); ++v) {
+      const Value& value = c.program.values[v];
+      if (value.lifetime == Lifetime::micro || value.layout.storage != ValueId(v)) continue;
+      auto [it, added] = index.emplace(value.name, blocks.size());
+      if (added)
+        blocks.push_back({value.name, 0, value.bytes(), persistent_category(value)});
+      else if (blocks[it->second].bytes != value.bytes())
+        fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name,
+                                  blocks[it->second].bytes, value.bytes()));
+    }
+  for (auto& b : blocks) {
+    b.offset = s.persistent_bytes;
+    s.persistent_bytes += (b.bytes + 255) / 256 * 256;
+  }
+  s.persistent = std::move(blocks);
+}
+
+std::string breakdown(const CompiledSession& s) {
+  std::string text;
+  CategoryBytes c = s.by_category();
+  for (int i = 0; i < category_count; ++i)
+    if (c[size_t(i)]) text += fmt::format("\n    {:<16} {:>12}", name(Category(i)), format_bytes(double(c[size_t(i)])));
+  return text;
+}
+
+}  // namespace
+
+int CompiledSession::find(const std::string& wanted) const {
+  for (size_t i = 0; i < programs.size(); ++i)
+    if (programs[i].spec.name == wanted) return int(i);
+  return -1;
+}
+
+const CompiledProgram& CompiledSession::largest() const {
+  return *std::max_element(programs.begin(), programs.end(),
+                           [](auto& a, auto& b) { return a.memory.bytes < b.memory.bytes; });
+}
+
+CategoryBytes CompiledSession::by_category() const {
+  CategoryBytes c{};
+  for (auto& b : persistent) c[size_t(b.category)] += (b.bytes + 255) / 256 * 256;
+  if (programs.empty()) return c;
+  const MemoryPlan& m = largest().memory;
+  for (int i = 0; i < category_count; ++i) c[size_t(i)] += m.at_peak[size_t(i)];
+  c[size_t(Category::temporary)] += transient_bytes - total(m.at_peak);
+  return c;
+}
+
+std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use) {
+  std::vector<ProgramSpec> specs;
+  int64_t seq = r.seq_length();
+  if (use.train) {
+    if (r.grad_accumulation == 1) {
+      specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
+    } else {
+      bool reduces = r.data_parallel > 1;  // only then the last micro step differs from the ones before
+      specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
+      if (!reduces || r.grad_accumulation > 2)
+        specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
+      if (reduces) specs.push_back({"train.last", ProgramKind::train, r.batch, seq, 0, false, true});
+    }
+  }
+  if (use.update) specs.push_back({"update", ProgramKind::update});
+  if (use.validation)
+    specs.push_back(
+        {"validation", ProgramKind::validation, use.validation_batch ? use.validation_batch : r.batch, seq});
+  if (use.sampling) {
+    int64_t cache = use.cache_length ? use.cache_length : r.model.context;
+    specs.push_back({"prefill", ProgramKind::prefill, 1, std::min(use.prefill, cache), cache});
+    specs.push_back({"decode", ProgramKind::decode, 1, 1, cache});
+  }
+  return specs;
+}
+
+std::vector<SegmentCall> training_step(const CompiledSession& s) {
+  std::vector<SegmentCall> calls;
+  int64_t n = s.recipe.grad_accumulation;
+  auto segment = [&](const char* wanted, const char* otherwise) {
+    int i = s.find(wanted);
+    return i >= 0 ? i : s.find(otherwise);
+  };
+  for (int64_t m = 0; m < n; ++m) {
+    int i = n == 1       ? s.find("train")
+            : m == 0     ? s.find("train.first")
+            : m == n - 1 ? segment("train.last", "train.next")
+                         : s.find("train.next");
+    calls.push_back({i, m});
+  }
+  if (int u = s.find("update"); u >= 0) calls.push_back({u, -1});
+  return calls;
+}
+
+Recipe resolve(Recipe r, const Device& device) {
+  if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
+  if (device.kind == "cpu" && r.precision == "tf32")
+    fail_usage("the CPU has no tf32", "--precision", "tf32 is a mode of NVIDIA matrix units; use fp32 or bf16 here.");
+  validate(r);
+  return r;
+}
+
+CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
+                        const CompileOptions& options) {
+  auto start = Clock::now();
+  CompiledSession s;
+  s.recipe = resolve(recipe, device);
+  s.device = device;
+  for (auto& spec : programs) {
+    CompiledProgram c;
+    c.spec = spec;
+    c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
+    c.program.name = spec.name;
+    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last}, {"", options.verify});
+    auto t = Clock::now();
+    choose_kernels(c, s.recipe, device);
+    c.timings.push_back({"kernels", since(t)});
+    t = Clock::now();
+    c.memory = plan_memory(c.program, c.workspace);
+    if (options.verify) prove(c.memory);
+    c.timings.push_back({"memory", since(t)});
+    s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
+    s.programs.push_back(std::move(c));
+  }
+  place_persistent(s);
+  s.compile_seconds = since(start);
+  return s;
+}
+
+void check_fits(const CompiledSession& s, int64_t limit) {
+  if (s.planned_bytes() <= limit) return;
+  SessionUse use;
+  for (auto& c : s.programs) {
+    use.train |= c.spec.kind == ProgramKind::train;
+    use.update |= c.spec.kind == ProgramKind::update;
+    use.validation |= c.spec.kind == ProgramKind::validation;
+    use.sampling |= c.spec.kind == ProgramKind::decode;
+  }
+  std::string fits;
+  for (const char* recompute : {"none", "selective", "full"}) {
+    Recipe r = s.recipe;
+    r.recompute = recompute;
+    int64_t batch = largest_batch(r, s.device, use, limit);
+    if (batch) fits += fmt::format("\n    --recompute {} --batch {}", recompute, std::min(batch, s.recipe.batch));
+  }
+  throw Error(
+      Exit::does_not_fit,
+      fmt::format("the plan needs {} but only {} are available", format_bytes(double(s.planned_bytes())),
+                  format_bytes(double(limit))),
+      "memory",
+      "Planned bytes by category:" + breakdown(s) +
+          (fits.empty()
+               ? "\n  Not even --recompute full --batch 1 fits: use a smaller model, or a device with more memory."
+               : "\n  What would fit:" + fits));
+}
+
+int64_t largest_batch(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
+  auto fits = [&](int64_t batch) {
+    Recipe r = recipe;
+    r.batch = batch;
+    CompileOptions quick;
+    quick.verify = false;
+    return compile(r, device, session_programs(r, use), quick).planned_bytes() <= limit;
+  };
+  if (!fits(1)) return 0;
+  int64_t low = 1, high = 2;
+  while (high < (1 << 20) && fits(high)) low = high, high *= 2;
+  while (high - low > 1) {
+    int64_t middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace crest

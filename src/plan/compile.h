@@ -1,0 +1,89 @@
+// From a recipe to Programs with kernels and addresses: everything about a run that can be known before it runs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/gpt.h"
+#include "model/recipe.h"
+#include "passes/pass.h"
+#include "plan/memory_plan.h"
+
+namespace crest {
+
+// One Program of a session.
+struct ProgramSpec {
+  std::string name;  // "train", "train.first", "update", "validation", "prefill", "decode"
+  ProgramKind kind = ProgramKind::train;
+  int64_t batch = 1, seq = 1;
+  int64_t cache_length = 0;
+  bool first = true, last = true;
+};
+
+struct CompiledProgram {
+  ProgramSpec spec;
+  Program program;
+  std::vector<const Kernel*> kernels;  // per instruction
+  std::vector<int64_t> workspace;      // per instruction, bytes
+  MemoryPlan memory;
+  std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
+};
+
+// A storage that outlives a Program run; Programs of a session meet in it by name.
+struct PersistentBlock {
+  std::string name;
+  int64_t offset, bytes;
+  Category category;
+};
+
+struct CompiledSession {
+  Recipe recipe;
+  Device device;
+  std::vector<CompiledProgram> programs;
+  std::vector<PersistentBlock> persistent;
+  int64_t persistent_bytes = 0;
+  int64_t transient_bytes = 0;  // the largest of the Programs' arenas: they share one
+  double compile_seconds = 0;
+
+  int find(const std::string& program_name) const;  // -1 when absent
+  int64_t planned_bytes() const { return persistent_bytes + transient_bytes; }
+  // Bytes by category; sums to planned_bytes (what fragmentation adds counts as temporary).
+  CategoryBytes by_category() const;
+  // The Program that needs the largest transient arena.
+  const CompiledProgram& largest() const;
+};
+
+// What a session is for.
+struct SessionUse {
+  bool train = false, update = false, validation = false;
+  bool sampling = false;         // prefill and decode
+  int64_t validation_batch = 0;  // 0: the micro batch
+  int64_t prefill = 64;          // tokens of one prefill call
+  int64_t cache_length = 0;      // 0: the model's context
+};
+
+// Programs for a use: with gradient accumulation train.first and train.next (and train.last where ranks reduce).
+std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse& use);
+// One call of a step: which Program, and the number of the micro batch it reads (-1: none).
+struct SegmentCall {
+  int segment;
+  int64_t micro;
+};
+// A training step as a list of calls.
+std::vector<SegmentCall> training_step(const CompiledSession& session);
+
+struct CompileOptions {
+  bool verify = true;
+  bool plan_only = false;  // accept what this machine could not run
+};
+
+// recipe.precision "auto" is resolved for the device. Throws usage errors for what the device lacks.
+Recipe resolve(Recipe recipe, const Device& device);
+CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
+                        const CompileOptions& options = {});
+// Throws does_not_fit with the breakdown by category and what would fit (largest micro batch, recompute).
+void check_fits(const CompiledSession& session, int64_t limit_bytes);
+// Largest micro batch whose plan stays within limit_bytes; 0 when not even 1 does.
+int64_t largest_batch(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit_bytes);
+
+}  // namespace crest

@@ -1,0 +1,267 @@
+#include "plan/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "ops/op.h"
+
+namespace crest {
+
+std::string_view name(Category c) {
+  static constexpr std::string_view n[] = {"weights",      "gradients", "optimizer_state",
+                                           "activations",  "temporary", "workspace",
+                                           "comm_buffers", "kv_cache",  "library_context"};
+  return n[size_t(c)];
+}
+
+int64_t total(const CategoryBytes& c) { return std::accumulate(c.begin(), c.end(), int64_t(0)); }
+
+namespace {
+
+constexpr int64_t alignment = 256;  // bytes: what a GPU allocator guarantees
+
+int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
+
+class Planner {
+ public:
+  Planner(const Program& p, const std::vector<int64_t>& workspace) : p_(p), workspace_(workspace) {}
+
+  MemoryPlan run() {
+    find_lifetimes();
+    overlay();
+    make_blocks();
+    place();
+    find_peak();
+    return std::move(plan_);
+  }
+
+ private:
+  ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
+  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro; }
+
+  void touch(ValueId v, int i) {
+    if (v == no_value) return;
+    size_t s = size_t(storage(v));
+    first_[s] = first_[s] < 0 ? i : std::min(first_[s], i);
+    last_[s] = std::max(last_[s], i);
+  }
+
+  void find_lifetimes() {
+    int n = int(p_.code.size());
+    first_.assign(p_.values.size(), -1);
+    last_.assign(p_.values.size(), -1);
+    for (int i = 0; i < n; ++i) {
+      for (ValueId v : p_.code[size_t(i)].in) touch(v, i);
+      for (ValueId v : p_.code[size_t(i)].out) touch(v, i);
+    }
+    for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
+    for (ValueId v : p_.outputs) touch(v, std::max(n - 1, 0));
+    // Another lane may still be at work until somebody waits for its results.
+    for (int i = 0; i < n; ++i) {
+      const Instr& instr = p_.code[size_t(i)];
+      if (instr.lane == Lane::compute) continue;
+      int wait = wait_point(i);
+      for (ValueId v : instr.in) touch(v, wait);
+      for (ValueId v : instr.out) touch(v, wait);
+    }
+  }
+
+  int wait_point(int i) const {
+    const Instr& instr = p_.code[size_t(i)];
+    std::set<ValueId> roots;
+    for (ValueId v : instr.out) roots.insert(storage(v));
+    for (int j = i + 1; j < int(p_.code.size()); ++j) {
+      if (p_.code[size_t(j)].lane == instr.lane) continue;
+      for (auto* list : {&p_.code[size_t(j)].in, &p_.code[size_t(j)].out})
+        for (ValueId v : *list)
+          if (v != no_value && roots.count(storage(v))) return j;
+    }
+    return std::max(int(p_.code.size()) - 1, i);
+  }
+
+  // An output may take over the memory of an input that dies at its instruction.
+  void overlay() {
+    same_as_.resize(p_.values.size());
+    std::iota(same_as_.begin(), same_as_.end(), 0);
+    for (int i = 0; i < int(p_.code.size()); ++i) {
+      const Instr& instr = p_.code[size_t(i)];
+      if (instr.lane != Lane::compute) continue;
+      for (auto& may : instr.op->may_overlay) {
+        if (size_t(may.out) >= instr.out.size() || size_t(may.in) >= instr.in.size()) continue;
+        ValueId o = instr.out[size_t(may.out)], v = instr.in[size_t(may.in)];
+        if (v == no_value || storage(o) != o || storage(v) != v || !transient(o) || !transient(v)) continue;
+        size_t root = size_t(same_as_[size_t(v)]);
+        if (same_as_[size_t(o)] != o || last_[root] != i || p_.at(o).bytes() != p_.at(v).bytes() ||
+            first_[size_t(o)] != i)
+          continue;
+        if (p_.at(ValueId(root)).bytes() != p_.at(o).bytes()) continue;
+        same_as_[size_t(o)] = ValueId(root);
+        last_[root] = std::max(last_[root], last_[size_t(o)]);
+      }
+    }
+  }
+
+  Category category(ValueId root) const {
+    const Value& v = p_.at(root);
+    if (v.role == Role::gradient) return Category::gradients;
+    if (v.role == Role::cache) return Category::kv_cache;
+    Phase made = p_.code.empty() ? Phase::forward : p_.code[size_t(first_[size_t(root)])].phase;
+    Phase used = p_.code.empty() ? Phase::forward : p_.code[size_t(last_[size_t(root)])].phase;
+    return made == Phase::forward && used != Phase::forward ? Category::activations : Category::temporary;
+  }
+
+  void make_blocks() {
+    plan_.block_of_value.assign(p_.values.size(), -1);
+    plan_.block_of_instr.assign(p_.code.size(), -1);
+    for (size_t v = 0; v < p_.values.size(); ++v) {
+      auto root = ValueId(v);
+      if (storage(root) != root || !transient(root) || first_[v] < 0 || same_as_[v] != root) continue;
+      plan_.block_of_value[v] = int(plan_.blocks.size());
+      plan_.blocks.push_back(
+          {p_.at(root).name, root, 0, aligned(p_.at(root).bytes()), first_[v], last_[v], category(root)});
+    }
+    for (size_t v = 0; v < p_.values.size(); ++v)
+      if (same_as_[v] != ValueId(v)) plan_.block_of_value[v] = plan_.block_of_value[size_t(same_as_[v])];
+    for (size_t v = 0; v < p_.values.size(); ++v)
+      if (storage(ValueId(v)) != ValueId(v))
+        plan_.block_of_value[v] = plan_.block_of_value[size_t(storage(ValueId(v)))];
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      if (workspace_[i] <= 0) continue;
+      plan_.block_of_instr[i] = int(plan_.blocks.size());
+      int last = p_.code[i].lane == Lane::compute ? int(i) : wait_point(int(i));
+      plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
+                              int(i), last, Category::workspace});
+    }
+  }
+
+  // Blocks in order of decreasing lifetime (then size), each at the lowest gap that fits best among the blocks that are
+  // alive with it. Those are found through buckets of 64 instructions: alive at the bucket's start, or starting in it.
+  void place() {
+    size_t buckets = p_.code.size() / bucket + 1;
+    alive_.resize(buckets);
+    starting_.resize(buckets);
+    std::vector<int> order(plan_.blocks.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const Block &x = plan_.blocks[size_t(a)], &y = plan_.blocks[size_t(b)];
+      int lx = x.last - x.first, ly = y.last - y.first;
+      return lx != ly ? lx > ly : x.bytes != y.bytes ? x.bytes > y.bytes : a < b;
+    });
+    std::vector<std::pair<int64_t, int64_t>> taken;
+    for (int b : order) {
+      Block& block = plan_.blocks[size_t(b)];
+      taken.clear();
+      auto consider = [&](int other) {
+        const Block& o = plan_.blocks[size_t(other)];
+        if (o.first <= block.last && block.first <= o.last) taken.emplace_back(o.offset, o.offset + o.bytes);
+      };
+      size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
+      for (int o : alive_[from]) consider(o);
+      for (size_t k = from; k <= to; ++k)
+        for (int o : starting_[k]) consider(o);
+      std::sort(taken.begin(), taken.end());
+      int64_t end = 0, best = -1, best_gap = 0;
+      for (auto [low, high] : taken) {
+        int64_t gap = low - end;
+        if (gap >= block.bytes && (best < 0 || gap < best_gap)) best = end, best_gap = gap;
+        end = std::max(end, high);
+      }
+      block.offset = best >= 0 ? best : end;
+      plan_.bytes = std::max(plan_.bytes, block.offset + block.bytes);
+      starting_[from].push_back(b);
+      for (size_t k = from + 1; k <= to; ++k) alive_[k].push_back(b);
+    }
+  }
+
+  void find_peak() {
+    if (p_.code.empty()) return;
+    std::vector<CategoryBytes> change(p_.code.size() + 1, CategoryBytes{});
+    for (auto& b : plan_.blocks) {
+      change[size_t(b.first)][size_t(b.category)] += b.bytes;
+      change[size_t(b.last) + 1][size_t(b.category)] -= b.bytes;
+    }
+    CategoryBytes live{};
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      for (int c = 0; c < category_count; ++c) live[size_t(c)] += change[i][size_t(c)];
+      if (total(live) > plan_.live_peak) plan_.live_peak = total(live), plan_.peak_instr = int(i), plan_.at_peak = live;
+    }
+  }
+
+  static constexpr size_t bucket = 64;
+  const Program& p_;
+  const std::vector<int64_t>& workspace_;
+  MemoryPlan plan_;
+  std::vector<int> first_, last_;  // by storage
+  std::vector<ValueId> same_as_;
+  std::vector<std::vector<int>> alive_, starting_;
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace) {
+  return Planner(program, workspace).run();
+}
+
+void prove(const MemoryPlan& plan) {
+  // Sweep over time with the live blocks ordered by address: neighbours must not overlap.
+  struct Event {
+    int time, block;
+    bool start;
+  };
+  std::vector<Event> events;
+  for (size_t b = 0; b < plan.blocks.size(); ++b) {
+    events.push_back({plan.blocks[b].first, int(b), true});
+    events.push_back({plan.blocks[b].last + 1, int(b), false});
+  }
+  std::sort(events.begin(), events.end(),
+            [](auto& a, auto& b) { return a.time != b.time ? a.time < b.time : a.start < b.start; });
+  std::map<int64_t, int> live;
+  for (auto& e : events) {
+    const Block& b = plan.blocks[size_t(e.block)];
+    if (!e.start) {
+      live.erase(b.offset);
+      continue;
+    }
+    auto [it, added] = live.emplace(b.offset, e.block);
+    auto clash = [&](int other) {
+      const Block& o = plan.blocks[size_t(other)];
+      fail_internal(fmt::format("memory plan: '{}' and '{}' overlap at instruction {}", b.name, o.name, e.time));
+    };
+    if (!added) clash(it->second);
+    if (it != live.begin()) {
+      auto before = std::prev(it);
+      if (before->first + plan.blocks[size_t(before->second)].bytes > b.offset) clash(before->second);
+    }
+    if (auto after = std::next(it); after != live.end() && b.offset + b.bytes > after->first) clash(after->second);
+    if (b.offset < 0 || b.offset + b.bytes > plan.bytes)
+      fail_internal("memory plan: '" + b.name + "' leaves the arena");
+  }
+}
+
+std::string print(const MemoryPlan& plan, const Program& program, int rows) {
+  std::string out =
+      fmt::format("transient arena {} (largest live sum {}, fragmentation {:.2f}%)\n", format_bytes(double(plan.bytes)),
+                  format_bytes(double(plan.live_peak)),
+                  plan.live_peak ? 100.0 * double(plan.bytes - plan.live_peak) / double(plan.live_peak) : 0.0);
+  if (plan.peak_instr >= 0) {
+    const Instr& i = program.code[size_t(plan.peak_instr)];
+    out += fmt::format("peak at instruction {} ({} at {}, {})\n", plan.peak_instr, i.op->name, i.origin.text(),
+                       name(i.phase));
+  }
+  std::vector<const Block*> order;
+  for (auto& b : plan.blocks) order.push_back(&b);
+  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
+  for (int i = 0; i < rows && i < int(order.size()); ++i)
+    out += fmt::format("  {:>12} at {:>12}  instructions {:>5}..{:<5} {:<12} {}\n",
+                       format_bytes(double(order[size_t(i)]->bytes)), order[size_t(i)]->offset, order[size_t(i)]->first,
+                       order[size_t(i)]->last, name(order[size_t(i)]->category), printable(order[size_t(i)]->name));
+  return out;
+}
+
+}  // namespace crest

@@ -1,0 +1,35 @@
+#include "run/arena.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+static std::atomic<int64_t> held_bytes{0};
+
+Arena::Arena(int64_t bytes) : bytes_(bytes) {
+  mapped_ = (bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+  if (mapped_ == 0) return;
+  data_ = mmap(nullptr, size_t(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data_ == MAP_FAILED) {
+    data_ = nullptr;
+    throw Error(Exit::does_not_fit, "the system refused " + format_bytes(double(bytes)), "memory",
+                "Use a smaller --batch, --recompute, or a smaller model.");
+  }
+  if (mapped_ >= (8 << 20)) madvise(data_, size_t(mapped_), MADV_HUGEPAGE);
+  held_bytes += bytes_;
+}
+
+Arena::~Arena() {
+  if (!data_) return;
+  munmap(data_, size_t(mapped_));
+  held_bytes -= bytes_;
+}
+
+int64_t Arena::held() { return held_bytes; }
+
+}  // namespace crest

@@ -1,0 +1,66 @@
+#include "run/parameters.h"
+
+#include <cstring>
+#include <unordered_map>
+
+#include "core/random.h"
+
+namespace crest {
+
+void ParameterRef::get(float* to) const {
+  const TensorRef& from = master.data ? master : weight;
+  if (from.dtype == DType::f32) {
+    std::memcpy(to, from.data, size_t(numel()) * 4);
+    return;
+  }
+#pragma omp parallel for
+  for (int64_t i = 0; i < numel(); ++i) to[i] = float(load_element(from.data, from.dtype, i));
+}
+
+void ParameterRef::set(const float* from) const {
+  for (const TensorRef* t : {&master, &weight}) {
+    if (!t->data) continue;
+    int64_t padded = t->shape.numel();
+    if (t->dtype == DType::f32) {
+      std::memcpy(t->data, from, size_t(numel()) * 4);
+    } else {
+#pragma omp parallel for
+      for (int64_t i = 0; i < numel(); ++i) store_element(t->data, t->dtype, i, from[i]);
+    }
+    std::memset(static_cast<char*>(t->data) + size_t(numel()) * size_of(t->dtype), 0,
+                size_t(padded - numel()) * size_of(t->dtype));
+  }
+}
+
+std::vector<ParameterRef> parameters(const Executor& executor) {
+  const CompiledSession& s = executor.session();
+  int update = s.find("update"), program = update >= 0 ? update : 0;
+  const Program& p = s.programs[size_t(program)].program;
+  std::unordered_map<std::string_view, ValueId> values;
+  for (size_t v = 0; v < p.values.size(); ++v) values.emplace(p.values[v].name, ValueId(v));
+  std::vector<ParameterRef> list;
+  for (auto& q : p.params) {
+    auto find = [&](const std::string& n) { return values.count(n) ? executor.tensor(program, n) : TensorRef{}; };
+    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), find(q.name + ".m"), find(q.name + ".v"),
+                   &q};
+    if (update >= 0 && !r.master.data) r.master = r.weight;
+    list.push_back(std::move(r));
+  }
+  return list;
+}
+
+void initialize(const Executor& executor, uint64_t seed) {
+  uint64_t stream = 0;
+  std::vector<float> buffer;
+  for (auto& p : parameters(executor)) {
+    buffer.resize(size_t(p.numel()));
+    double mean = p.info->init_mean, std = p.info->init_std;
+    uint64_t s = ++stream;
+#pragma omp parallel for
+    for (int64_t i = 0; i < p.numel(); ++i)
+      buffer[size_t(i)] = float(std == 0 ? mean : mean + std * normal(seed, s, uint64_t(i)));
+    p.set(buffer.data());
+  }
+}
+
+}  // namespace crest

@@ -1,0 +1,55 @@
+// Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on every rank, reads
+// loss and norm. No user interface, no files.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/comm.h"
+#include "run/executor.h"
+#include "run/parameters.h"
+
+namespace crest {
+
+// Writes seq tokens and targets of a global sample (data/loader.h).
+using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets)>;
+
+struct StepResult {
+  double loss = 0;        // mean over the tokens of the step
+  double grad_norm = 0;   // before clipping
+  bool skipped = false;   // gradients held NaN or infinity
+  double loss_scale = 1;  // that the step ran with
+  double seconds = 0;
+};
+
+class Engine {
+ public:
+  // Executors for recipe.data_parallel ranks (threads of this process); weights are zero until initialize or a load.
+  explicit Engine(CompiledSession session);
+
+  const CompiledSession& session() const { return session_; }
+  int ranks() const { return int(executors_.size()); }
+  Executor& rank(int r) { return *executors_[size_t(r)]; }
+
+  void initialize_weights(uint64_t seed);
+  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout.
+  StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
+  // Forward and backward of one micro step without the update (bench phase "backward"); inputs as they are.
+  void forward_backward();
+  // Mean loss over `batches` validation batches of the source (samples 0, 1, ..).
+  double validate(int64_t batches, const SampleSource& source);
+  int64_t validation_batch() const;
+  // Copies rank 0's weights and optimizer state to the other ranks (after a load).
+  void broadcast();
+
+ private:
+  void on_every_rank(const std::function<void(int)>& work);
+  void fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
+
+  CompiledSession session_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<SegmentCall> calls_;
+};
+
+}  // namespace crest

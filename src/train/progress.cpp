@@ -1,0 +1,126 @@
+#include "train/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "core/text.h"
+#include "report/table.h"
+
+namespace crest {
+
+namespace {
+
+struct Field {
+  int importance;  // 0 stays longest
+  std::string text;
+};
+
+std::vector<Field> fields(const StepReport& r) {
+  std::vector<Field> f;
+  if (r.total_steps > 0) {
+    auto total = fmt::format("{}", r.total_steps);
+    f.push_back({0, fmt::format("step {:>{}}/{}", r.step, total.size(), total)});
+  } else {
+    f.push_back({0, fmt::format("step {}", r.step)});
+  }
+  f.push_back({1, fmt::format("loss {:.4f}", r.loss)});
+  if (r.skipped) f.push_back({2, "skipped"});
+  if (!(r.grad_norm < 0)) f.push_back({5, fmt::format("norm {:.3g}", r.grad_norm)});
+  if (r.lr >= 0) f.push_back({6, fmt::format("lr {:.2e}", r.lr)});
+  if (r.step_ms >= 0) f.push_back({4, fmt::format("{:.{}f} ms", r.step_ms, r.step_ms < 100 ? 1 : 0)});
+  if (r.tokens_per_second >= 0) f.push_back({3, format_count(std::round(r.tokens_per_second)) + " tok/s"});
+  if (r.flops_per_second >= 0) f.push_back({8, format_si(r.flops_per_second, "FLOP/s")});
+  if (r.memory_bytes >= 0) f.push_back({9, format_bytes(double(r.memory_bytes))});
+  if (r.eta_seconds >= 0) f.push_back({7, "ETA " + format_duration(r.eta_seconds)});
+  return f;
+}
+
+}  // namespace
+
+std::string progress_line(const StepReport& report, int width) {
+  auto all = fields(report);
+  while (true) {
+    std::vector<std::string> texts;
+    for (auto& f : all) texts.push_back(f.text);
+    std::string line = join(texts, "  ");
+    if (display_width(line) <= size_t(std::max(width, 0))) return line;
+    auto least = std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.importance < b.importance; });
+    if (least->importance <= 1) return fit_width(line, size_t(std::max(width, 0)));
+    all.erase(least);
+  }
+}
+
+Progress::Progress(ProgressOptions options) : options_(options) {
+  int fd = fileno(options_.out);
+  const char* term = std::getenv("TERM");
+  // Without NO_COLOR's veto: that variable is about colour, a live line needs only a carriage return and "erase".
+  bool can_move = isatty(fd) && term && *term && std::string_view(term) != "dumb";
+  live_ = options_.live >= 0 ? options_.live != 0 : can_move;
+  color_ = options_.color >= 0 ? options_.color != 0 : use_color(fd);
+}
+
+Progress::~Progress() { finish(); }
+
+void Progress::step(const StepReport& report) {
+  if (options_.quiet) return;
+  last_ = report;
+  pending_ = true;
+  auto now = Clock::now();
+  double since = std::chrono::duration<double>(now - last_time_).count();
+  bool last = report.total_steps > 0 && report.step >= report.total_steps;
+  if (live_) {
+    if (drawn_ && !last && since < options_.live_seconds) return;
+    draw();
+  } else {
+    bool due = report.step - last_printed_step_ >= options_.every_steps && since >= options_.every_seconds;
+    if (any_ && !last && !due) return;
+    fmt::print(options_.out, "{}\n", progress_line(report, 1000));
+    std::fflush(options_.out);
+    any_ = true, pending_ = false;
+  }
+  last_printed_step_ = report.step;
+  last_time_ = now;
+}
+
+// A line as wide as the terminal would wrap on some of them: one column stays free.
+void Progress::draw() {
+  int width = options_.width > 0 ? options_.width : terminal_width(fileno(options_.out));
+  fmt::print(options_.out, "\r{}\x1b[K", progress_line(last_, width - 1));
+  std::fflush(options_.out);
+  drawn_ = true, pending_ = false;
+}
+
+void Progress::erase() {
+  if (drawn_) fmt::print(options_.out, "\r\x1b[K");
+}
+
+void Progress::print(std::string_view text, const char* color) {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  erase();
+  if (color_ && *color)
+    fmt::print(options_.out, "{}{}\x1b[0m\n", color, text);
+  else
+    fmt::print(options_.out, "{}\n", text);
+  if (drawn_) draw();
+  std::fflush(options_.out);
+}
+
+void Progress::message(std::string_view text) { print(text, ""); }
+void Progress::warning(std::string_view text) { print(fmt::format("warning: {}", text), "\x1b[33m"); }
+
+void Progress::finish() {
+  if (live_) {
+    if (pending_) draw();
+    if (drawn_) fmt::print(options_.out, "\n");
+  } else if (pending_) {
+    fmt::print(options_.out, "{}\n", progress_line(last_, 1000));
+  }
+  std::fflush(options_.out);
+  drawn_ = pending_ = false;
+}
+
+}  // namespace crest

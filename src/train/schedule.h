@@ -1,0 +1,39 @@
+// Learning-rate schedules: pure functions of the step.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace crest {
+
+enum class ScheduleKind { cosine, wsd, linear, constant };
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::cosine;
+  double lr = 6e-4;      // the peak
+  double min_lr = 6e-5;  // at the end; unused by constant
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 1;
+  double decay_fraction = 0.2;  // wsd: the share of total_steps spent decaying at the end
+};
+
+// Learning rate of step s = 0, 1, ... (W warm-up steps, N total, peak, min; t = progress of the decay in [0, 1]):
+//   s < W       peak (s + 1) / (W + 1), as nanoGPT: never zero, and the peak is reached at s = W
+//   cosine      min + (peak - min) (1 + cos(pi t)) / 2        t = (s - W) / (N - W)   (Loshchilov and Hutter 2017)
+//   linear      min + (peak - min) (1 - t)                    t as for cosine
+//   wsd         peak until N - D, then min + (peak - min) (1 - sqrt(t)), t = (s - N + D) / D, D = decay_fraction N
+//               (warm-up, stable, decay; the 1 - sqrt form of Haegele et al. 2024, arXiv:2405.18392), D at most N - W
+//   constant    peak
+// From s = N on: min (constant: peak).
+double learning_rate(const Schedule& schedule, int64_t step);
+
+// Throws a usage error that names the flag: rates not finite or negative, min_lr above lr, warm-up longer than the run.
+void validate(const Schedule& schedule);
+
+// "cosine", ...; the parser throws a usage error with the nearest name.
+std::string_view name(ScheduleKind kind);
+ScheduleKind parse_schedule(std::string_view text);
+const std::vector<std::string>& schedule_names();
+
+}  // namespace crest

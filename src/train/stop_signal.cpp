@@ -1,0 +1,68 @@
+#include "train/stop_signal.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace crest {
+
+namespace {
+
+// Lock-free atomics are what the standard allows in a handler that any thread may run.
+std::atomic<int> received = 0;
+std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that looks before it is set sees no long time
+std::atomic<bool> installed = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+int64_t nanoseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe (signal-safety(7))
+  return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+void on_signal(int number) {
+  int saved = errno;
+  int none = 0;
+  if (received.compare_exchange_strong(none, number)) {
+    first_at = nanoseconds();
+  } else if (nanoseconds() - first_at > 50'000'000) {
+    static const char text[] = "\ncrest: interrupted twice, ended without saving\n";
+    [[maybe_unused]] ssize_t n = write(2, text, sizeof text - 1);
+    _exit(130);
+  }
+  errno = saved;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  if (installed.exchange(true)) fail_internal("a second stop-signal guard");
+  received = 0;
+  first_at = INT64_MAX;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  // Neither handler interrupts the other, so the time of the first is set before the second is looked at.
+  sigaddset(&action.sa_mask, SIGINT);
+  sigaddset(&action.sa_mask, SIGTERM);
+  sigaction(SIGINT, &action, &old_int_);
+  sigaction(SIGTERM, &action, &old_term_);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGINT, &old_int_, nullptr);
+  sigaction(SIGTERM, &old_term_, nullptr);
+  received = 0;
+  installed = false;
+}
+
+bool StopSignal::requested() { return received.load() != 0; }
+int StopSignal::signal_number() { return received.load(); }
+
+}  // namespace crest

@@ -1,0 +1,40 @@
+// TensorBoard event files, written without TensorFlow: TFRecord framing around Event protocol buffers
+// (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe both).
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace crest {
+
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4) and TFRecord's masked form of it.
+uint32_t crc32c(std::string_view data);
+uint32_t masked_crc32c(std::string_view data);
+
+// length (8 bytes), its masked CRC (4), data, its masked CRC (4); little-endian.
+std::string tfrecord(std::string_view data);
+// An Event with one scalar Summary.Value; wall_time in seconds since 1970.
+std::string scalar_event(std::string_view tag, int64_t step, float value, double wall_time);
+
+// Appends scalars to one new event file in `folder` (made when missing; a resumed run adds a file, which TensorBoard
+// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr, mfu.
+class TensorboardWriter {
+ public:
+  explicit TensorboardWriter(const std::string& folder);
+  ~TensorboardWriter();
+  TensorboardWriter(const TensorboardWriter&) = delete;
+  TensorboardWriter& operator=(const TensorboardWriter&) = delete;
+
+  // wall_time 0 = now. Buffered; fails with the path when the disk is full.
+  void scalar(std::string_view tag, int64_t step, double value, double wall_time = 0);
+  void flush();
+  const std::string& path() const { return path_; }
+
+ private:
+  void write(const std::string& event);
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+}  // namespace crest

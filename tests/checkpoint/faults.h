@@ -1,0 +1,136 @@
+// Faults at the system calls of core/io.h: count them, fail, shorten or die at the k-th, record them for power_loss.h.
+#pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/io.h"
+
+namespace crest::testing {
+
+enum class Fault { none, fail_once, fail_from, short_write, kill };
+
+struct RecordedCall {
+  std::string op, path, path2, data;
+};
+
+class Faults {
+ public:
+  // At call number `k` (from 0) of all calls made while the object lives.
+  explicit Faults(Fault fault = Fault::none, int64_t k = -1, int error = EIO, bool record = false)
+      : fault_(fault), k_(k), error_(error), record_(record), scope_(&table()) {
+    current() = this;
+  }
+  ~Faults() { current() = nullptr; }
+  int64_t calls() const { return calls_; }
+  // The operation that the fault hit, empty when the run had fewer calls.
+  const std::string& hit() const { return hit_; }
+  const std::vector<RecordedCall>& recorded() const { return recorded_; }
+  // What statvfs says is free; negative = the truth.
+  int64_t free_bytes = -1;
+
+ private:
+  enum class Action { proceed, fail, shorten };
+
+  Action enter(const char* op) {
+    int64_t number = calls_++;
+    bool now = fault_ == Fault::fail_from ? number >= k_ : number == k_;
+    if (fault_ == Fault::none || !now) return Action::proceed;
+    if (hit_.empty()) hit_ = op;
+    if (fault_ == Fault::kill) ::_exit(99);
+    if (fault_ == Fault::short_write) return Action::shorten;
+    return errno = error_, Action::fail;
+  }
+  void note(const char* op, const std::string& path, const std::string& path2 = "", std::string data = "") {
+    if (record_) recorded_.push_back({op, path, path2, std::move(data)});
+  }
+  template <class Call>
+  static int simple(const char* op, Call call, const char* path, const char* path2 = "") {
+    Faults& f = *current();
+    if (f.enter(op) == Action::fail) return -1;
+    int result = call();
+    if (result == 0) f.note(op, path, path2);
+    return result;
+  }
+  static Faults*& current() {
+    static Faults* faults = nullptr;
+    return faults;
+  }
+  static const Syscalls& table() {
+    static const Syscalls calls = {
+        [](const char* path, int flags, mode_t mode) {
+          Faults& f = *current();
+          if (f.enter("open") == Action::fail) return -1;
+          int fd = ::open(path, flags, mode);
+          if (fd >= 0) f.paths_[fd] = path;
+          if (fd >= 0 && (flags & O_CREAT)) f.note("create", path);
+          return fd;
+        },
+        [](int fd, const void* data, size_t bytes) {
+          Faults& f = *current();
+          Action action = f.enter("write");
+          if (action == Action::fail) return ssize_t(-1);
+          ssize_t done = ::write(fd, data, action == Action::shorten ? (bytes + 1) / 2 : bytes);
+          if (done > 0) f.note("write", f.paths_[fd], "", std::string(static_cast<const char*>(data), size_t(done)));
+          return done;
+        },
+        [](int fd) {
+          return simple(
+              "fsync", [&] { return ::fsync(fd); }, current()->paths_[fd].c_str());
+        },
+        [](int fd) {
+          return simple(
+              "fsync", [&] { return ::fdatasync(fd); }, current()->paths_[fd].c_str());
+        },
+        [](int fd) {
+          Faults& f = *current();
+          Action action = f.enter("close");
+          int error = errno, result = ::close(fd);  // the descriptor is gone even when close fails
+          errno = error;
+          return action == Action::fail ? -1 : result;
+        },
+        [](const char* from, const char* to) {
+          return simple(
+              "rename", [&] { return ::rename(from, to); }, from, to);
+        },
+        [](const char* path, mode_t mode) {
+          return simple(
+              "mkdir", [&] { return ::mkdir(path, mode); }, path);
+        },
+        [](const char* path) {
+          return simple(
+              "unlink", [&] { return ::unlink(path); }, path);
+        },
+        [](const char* path) {
+          return simple(
+              "rmdir", [&] { return ::rmdir(path); }, path);
+        },
+        [](const char* path, struct statvfs* out) {
+          Faults& f = *current();
+          if (f.enter("statvfs") == Action::fail) return -1;
+          int result = ::statvfs(path, out);
+          if (f.free_bytes >= 0) out->f_frsize = 1, out->f_bavail = fsblkcnt_t(f.free_bytes);
+          return result;
+        },
+    };
+    return calls;
+  }
+
+  Fault fault_;
+  int64_t k_;
+  int error_;
+  bool record_;
+  int64_t calls_ = 0;
+  std::string hit_;
+  std::vector<RecordedCall> recorded_;
+  std::map<int, std::string> paths_;
+  ScopedSyscalls scope_;
+};
+
+}  // namespace crest::testing

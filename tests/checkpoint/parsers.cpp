@@ -1,0 +1,209 @@
+// The guards before JSON and TOML, SHA-256, and the memory that parsing may take.
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <ctime>
+#include <new>
+
+#include "core/json.h"
+#include "core/sha256.h"
+#include "core/toml_check.h"
+#include "tiny.h"
+#include "train/safetensors_folder.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+// Every allocation of this test program is counted, so that the promise "at most 2x file + 64 MB" is measured, not
+// argued.
+static std::atomic<int64_t> held{0}, peak{0};
+
+static void* counted_allocate(size_t bytes) {
+  void* p = std::malloc(bytes ? bytes : 1);
+  if (!p) throw std::bad_alloc();
+  int64_t now = held += int64_t(malloc_usable_size(p));
+  for (int64_t before = peak; now > before && !peak.compare_exchange_weak(before, now);) {
+  }
+  return p;
+}
+static void counted_free(void* p) {
+  if (p) held -= int64_t(malloc_usable_size(p));
+  std::free(p);
+}
+void* operator new(size_t bytes) { return counted_allocate(bytes); }
+void* operator new[](size_t bytes) { return counted_allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted_allocate(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted_allocate(bytes); }
+void operator delete(void* p) noexcept { counted_free(p); }
+void operator delete[](void* p) noexcept { counted_free(p); }
+void operator delete(void* p, size_t) noexcept { counted_free(p); }
+void operator delete[](void* p, size_t) noexcept { counted_free(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { counted_free(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { counted_free(p); }
+
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr double seconds_allowed = 10;  // sanitizers slow the parser down some five times
+#else
+constexpr double seconds_allowed = 1;
+#endif
+
+struct Cost {
+  int64_t bytes;
+  double seconds;
+};
+template <class Action>
+Cost cost_of(Action action) {
+  int64_t before = held;
+  peak = before;
+  std::clock_t start = std::clock();  // processor time: other programs on the machine do not count
+  try {
+    action();
+  } catch (const Error&) {
+  }
+  return {peak - before, double(std::clock() - start) / CLOCKS_PER_SEC};
+}
+
+std::string repeat(const std::string& text, size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += text;
+  return out;
+}
+
+}  // namespace
+
+TEST(Memory, HostileHeadersStayWithinTwiceTheFileAnd64MB) {
+  TemporaryFolder folder;
+  constexpr size_t size = 30 << 20;
+  std::string entry = R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)", many = "{";
+  for (int i = 0; i < 100'000; ++i)
+    many += "\"" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0,0,0,0,0,0,0,0],"data_offsets":[0,0]},)";
+  std::vector<std::pair<const char*, std::string>> headers = {
+      {"one endless name", "{\"" + std::string(size, 'a')},
+      {"endless escapes", "{\"" + repeat("\\u00e9", size)},
+      {"metadata", "{\"__metadata__\":{" + repeat("\"\":\"\",", size)},
+      {"a long metadata text", "{\"__metadata__\":{\"a\":\"" + std::string(8'000'000, 'x') + "\"}}"},
+      {"a list", R"({"a":{"shape":[)" + repeat("0,", size)},
+      {"an endless number", R"({"a":{"shape":[)" + std::string(size, '1')},
+      {"nesting", "{\"a\":" + std::string(size, '[')},
+      {"tensors", many.substr(0, many.size() - 1) + "}"},
+      {"spaces", "{" + std::string(size, ' ')},
+      {"the same name", "{" + repeat(entry, size)},
+  };
+  for (auto& [what, header] : headers) {
+    std::string length;
+    for (int i = 0; i < 8; ++i) length += char(uint64_t(header.size()) >> (8 * i));
+    write_file_synced(folder / "x.safetensors", length + header);
+    Cost cost = cost_of([&] { SafetensorsFile::open(folder / "x.safetensors"); });
+    EXPECT_LE(cost.bytes, int64_t(2 * header.size()) + (64 << 20)) << what;
+    EXPECT_LT(cost.seconds, seconds_allowed) << what;
+  }
+}
+
+TEST(Memory, HostileJsonStaysWithinTwiceTheFileAnd64MB) {
+  constexpr size_t size = 30 << 20;
+  for (std::string unit : {"0,", "[],", "{},", "\"\",", "[[[[]]]],", "{\"a\":{\"b\":0}},", "1e5,"}) {
+    std::string text = "[" + repeat(unit, size) + "0]";
+    Cost cost = cost_of([&] { parse_json_guarded(text, {}, "x"); });
+    EXPECT_LE(cost.bytes, int64_t(2 * text.size()) + (64 << 20)) << unit;
+    // The most that the default limits let through is built: it must fit too.
+    std::string most = "[" + repeat(unit, 350'000 / std::max<size_t>(1, unit.size() / 2) * unit.size()) + "0]";
+    cost = cost_of([&] { parse_json_guarded(most, {}, "x"); });
+    EXPECT_LE(cost.bytes, int64_t(2 * most.size()) + (64 << 20)) << unit;
+  }
+  std::string keys = "{";
+  for (int i = 0; i < 199'000; ++i) keys += "\"" + std::to_string(i) + "\":0,";
+  keys += "\"x\":0}";
+  EXPECT_EQ(error_of([&] { parse_json_guarded(keys, {}, "x"); }), "");
+  EXPECT_LE(cost_of([&] { parse_json_guarded(keys, {}, "x"); }).bytes, int64_t(2 * keys.size()) + (64 << 20));
+}
+
+TEST(Memory, ATensorIsReadWithoutACopy) {
+  TemporaryFolder folder;
+  std::vector<float> data(4 << 20, 1.5f);
+  write_safetensors(folder / "x.safetensors", {{{"a", DType::f32, {4 << 20}}, data.data()}});
+  Cost cost = cost_of([&] {
+    auto file = SafetensorsFile::open(folder / "x.safetensors");
+    file.read_hashed(0, data.data(), data.size() * 4);
+    file.hash(0);
+  });
+  EXPECT_LT(cost.bytes, 1 << 20);
+}
+
+TEST(Json, ErrorsNameLineAndColumn) {
+  auto error = [](const std::string& text) { return error_of([&] { parse_json_guarded(text, {}, "f.json"); }); };
+  EXPECT_EQ(error(R"({"a": [1, 2.5, "x", null, true]})"), "");
+  EXPECT_TRUE(contains(error("{\n  \"a\": x}"), "f.json (line 2, column 8)")) << error("{\n  \"a\": x}");
+  EXPECT_TRUE(contains(error("{\"a\": 1"), "ends in the middle"));
+  EXPECT_TRUE(contains(error(""), "ends in the middle"));
+  EXPECT_TRUE(contains(error(std::string(1'000'000, '[')), "nested deeper than 32"));
+  EXPECT_TRUE(contains(error(repeat("{\"a\":", 5'000'000)), "nested deeper than 32"));
+  EXPECT_NE(error("1e999"), "");
+  EXPECT_NE(error("\"\xff\""), "");
+  EXPECT_NE(error("[1] 2"), "");
+  EXPECT_EQ(error("[\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[[[\"]"), "") << "brackets in text do not nest";
+  EXPECT_TRUE(contains(error_of([&] { parse_json_guarded("[1,2,3]", {.values = 3}, "f"); }), "more than 3 values"));
+  EXPECT_TRUE(contains(error_of([&] { parse_json_guarded("[1,2,3]", {.bytes = 3}, "f"); }), "larger than"));
+}
+
+TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
+  auto error = [](const std::string& text) { return error_of([&] { check_toml(text, "f.toml"); }); };
+  EXPECT_EQ(
+      error(
+          "[model]\nlayers = 4\n'quoted key' = [0.9, 0.95]\n[[stage]]\nx = {a = 1.5, b.c = \"\xc3\xa9\"} # \xc3\xa9\n"),
+      "");
+  EXPECT_EQ(error("\xef\xbb\xbf"
+                  "a = \"\"\"x\"\"\"\"\nb = '''\n[[[[ '''\n[ c . d ]"),
+            "");
+  EXPECT_TRUE(contains(error("a = 1\nb = ] 2"), "f.toml (line 2, column 5)")) << error("a = 1\nb = ] 2");
+  EXPECT_TRUE(contains(error("a = 1\na = 2"), "line 2")) << "defined twice";
+  EXPECT_TRUE(contains(error("a = 1\n[#"), "line 2, column 1"));
+  EXPECT_TRUE(contains(error("na\xc3\xafve = 1"), "in quotes"));
+  // Inputs on which toml++ 3.3 itself asserts or is undefined, found by fuzzing.
+  EXPECT_TRUE(contains(error("a = 1979-05-27T:06:32e00Z"), "times of day"));
+  EXPECT_TRUE(contains(error("a = 1[\"\"\"[\xca\xa2\" = 2"), "inside a word"));
+  EXPECT_TRUE(contains(error("a = \"\"\"x\\\n \xc3\xa9\"\"\""), "a backslash before"));
+  EXPECT_EQ(error("a = \"\"\"x\\\n y\xc3\xa9\"\"\""), "");
+  EXPECT_TRUE(contains(error("a = [}.9, 0.9"), "closes nothing"));
+  EXPECT_TRUE(contains(error("a = [1=='\xca\xa2']"), "a second '='"));
+  EXPECT_EQ(error("a = [{b = 1, c = 2}, {b = 3}]"), "");
+  EXPECT_EQ(error("a = 1979-05-27 # 07:32\nb = '07:32'"), "");
+  for (std::string bomb : {repeat("a.", 1'000'000) + "a = 1", "[" + repeat("a.", 1'000'000) + "a]",
+                           "a = " + std::string(1'000'000, '['), "a = " + repeat("{a=", 1'000'000),
+                           "a = " + repeat("{a.a.a.a.a=", 1'000'000), "[" + repeat("a . ", 1'000'000) + "a]"})
+    EXPECT_TRUE(contains(error(bomb), "nested deeper than 64")) << bomb.substr(0, 40);
+  for (std::string bad : {"a", "a =", "a = \"", "a = '''", "[a", "[[a]", "a = 0xffffffffffffffffff", "= 1", "\xff = 1"})
+    EXPECT_NE(error(bad), "") << bad;
+  EXPECT_TRUE(contains(error(std::string(5 << 20, '\n')), "larger than"));
+  try {
+    check_toml("a = ", "f");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+  }
+}
+
+TEST(Sha256, KnownAnswersAndBothImplementations) {
+  EXPECT_EQ(sha256_hex("", 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  std::string two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+  EXPECT_EQ(sha256_hex(two_blocks.data(), two_blocks.size()),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  std::string million(1'000'000, 'a');
+  EXPECT_EQ(sha256_hex(million.data(), million.size()),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  // Every length around the block borders, in uneven pieces, by instructions and by the portable rounds.
+  for (size_t n = 0; n < 300; ++n) {
+    std::string text;
+    for (size_t i = 0; i < n; ++i) text += char(mix(n * 1000 + i));
+    Sha256 portable(false), pieces(true);
+    portable.update(text.data(), n);
+    for (size_t at = 0, step = 1; at < n; at += step, step = step * 3 % 71 + 1)
+      pieces.update(text.data() + at, std::min(step, n - at));
+    Digest expected = sha256(text.data(), n);
+    EXPECT_EQ(portable.digest(), expected) << n;
+    EXPECT_EQ(pieces.digest(), expected) << n;
+  }
+}

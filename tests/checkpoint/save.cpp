@@ -1,0 +1,188 @@
+// What a save leaves behind: content, names, retention, leftovers, other models, damage.
+#include <dirent.h>
+
+#include <algorithm>
+
+#include "core/json.h"
+#include "faults.h"
+#include "tiny.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+static std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* handle = ::opendir(folder.c_str());
+  while (dirent* entry = ::readdir(handle))
+    if (std::string name = entry->d_name; name != "." && name != "..") names.push_back(name);
+  ::closedir(handle);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+using Names = std::vector<std::string>;
+
+TEST(Checkpoint, WhatIsSavedIsLoaded) {
+  TemporaryFolder folder;
+  TinyModel model(12);
+  SaveResult saved = save_checkpoint(model.contents(), folder / "a/checkpoints", 3);
+  EXPECT_EQ(saved.path, folder / "a/checkpoints/step-000012");
+  EXPECT_TRUE(saved.warnings.empty());
+  EXPECT_EQ(names_in(saved.path),
+            (Names{"config.json", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"}));
+  EXPECT_EQ(read_file(folder / "a/checkpoints/latest", 100), "step-000012\n");
+  auto found = find_checkpoint(folder / "a/checkpoints");
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(model.equals(*found));
+  ASSERT_NE(found->file("config.json"), nullptr);
+  EXPECT_EQ(*found->file("config.json"), "{\"model_type\": \"gpt2\"}\n");
+  EXPECT_EQ(found->file("nothing"), nullptr);
+  uint64_t bytes = 0;
+  for (auto& name : names_in(saved.path)) bytes += read_file(join_path(saved.path, name), 1 << 20).size();
+  EXPECT_EQ(bytes, saved.bytes);
+}
+
+TEST(Checkpoint, ManifestHashesEveryFile) {
+  TemporaryFolder folder;
+  std::string path = save_checkpoint(TinyModel(1).contents(), folder.path(), 0).path;
+  Json manifest = Json::parse(read_file(path + "/manifest.json", 1 << 20));
+  std::string config = read_file(path + "/config.json", 1000);
+  EXPECT_EQ(manifest["files"]["config.json"]["sha256"], sha256_hex(config.data(), config.size()));
+  auto file = SafetensorsFile::open(path + "/model.safetensors");
+  for (auto& t : file.tensors()) {
+    std::vector<char> data(t.bytes);
+    EXPECT_EQ(to_hex(file.read_hashed(size_t(&t - file.tensors().data()), data.data(), t.bytes)),
+              manifest["files"]["model.safetensors"]["tensors"][t.spec.name]);
+  }
+}
+
+TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
+  TemporaryFolder folder;
+  for (int step : {10, 20, 30, 40}) save_checkpoint(TinyModel(step).contents(), folder.path(), 2);
+  EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000030", "step-000040"}));
+  // A run that went back to an older step: its own checkpoint must stay.
+  save_checkpoint(TinyModel(5).contents(), folder.path(), 2);
+  EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000005", "step-000030", "step-000040"}));
+  save_checkpoint(TinyModel(50).contents(), folder.path(), 0);
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 4u);
+  save_checkpoint(TinyModel(60).contents(), folder.path(), 1);
+  EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000060"}));
+}
+
+TEST(Checkpoint, SavingTheSameAgainWritesNothing) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(3).contents(), folder.path(), 1);
+  Faults faults(Fault::none, -1, 0, true);
+  SaveResult again = save_checkpoint(TinyModel(3).contents(), folder.path(), 1);
+  EXPECT_TRUE(again.already_there);
+  for (auto& call : faults.recorded()) EXPECT_FALSE(contains(call.path, "safetensors")) << call.op;
+}
+
+TEST(Checkpoint, AnotherContentReplacesTheSameStep) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(3, 1).contents(), folder.path(), 1);
+  SaveResult again = save_checkpoint(TinyModel(3, 2).contents(), folder.path(), 1);
+  EXPECT_FALSE(again.already_there);
+  EXPECT_TRUE(TinyModel(3, 2).equals(*find_checkpoint(folder.path())));
+  EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000003"}));
+}
+
+TEST(Checkpoint, PartialFoldersDoNotBlockASave) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
+  for (const char* name : {"step-000002", ".tmp-step-000002", ".trash-step-000001", ".replaced-step-000002"}) {
+    create_directories(folder / name);
+    write_file_atomic(folder / name + "/model.safetensors", "half of it");
+  }
+  std::vector<std::string> reports;
+  auto found = find_checkpoint(folder.path(), [&](auto& text) { reports.push_back(text); });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->step(), 1);
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_TRUE(contains(reports[0], "step-000002") && contains(reports[0], "manifest") &&
+              contains(reports[0], "step-000001 instead"))
+      << reports[0];
+  save_checkpoint(TinyModel(2).contents(), folder.path(), 0);
+  EXPECT_TRUE(TinyModel(2).equals(*find_checkpoint(folder.path())));
+  EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000001", "step-000002"}));
+}
+
+TEST(Checkpoint, AnotherModelIsRefusedByName) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
+  Checkpoint checkpoint = *find_checkpoint(folder.path());
+  auto specs = checkpoint.weight_specs();
+  EXPECT_EQ(error_of([&] { checkpoint.require_weights(specs); }), "");
+  auto wrong = specs;
+  std::reverse(wrong.begin(), wrong.end());
+  EXPECT_EQ(error_of([&] { checkpoint.require_weights(wrong); }), "") << "the order does not matter";
+  for (auto& spec : wrong)
+    if (spec.name == "wte.weight") spec.shape = {3, 16};
+  wrong.push_back({"lm_head.weight", DType::f32, {3, 8}});
+  wrong.erase(std::find_if(wrong.begin(), wrong.end(), [](auto& s) { return s.name == "h.0.ln.weight"; }));
+  std::string error = error_of([&] { checkpoint.require_weights(wrong); });
+  EXPECT_TRUE(contains(error, "wte.weight f32 [3, 16]") && contains(error, "[3, 8]")) << error;
+  EXPECT_TRUE(contains(error, "missing: lm_head.weight")) << error;
+  EXPECT_TRUE(contains(error, "not in the model: h.0.ln.weight bf16 [8]")) << error;
+  EXPECT_NE(error_of([&] { checkpoint.load_weights({}); }), "");
+}
+
+TEST(Checkpoint, OneFlippedBitIsFoundAndThePreviousUsed) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
+  std::string path = save_checkpoint(TinyModel(2).contents(), folder.path(), 0).path;
+  int positions = 0;
+  for (auto& name : names_in(path)) {
+    std::string file = join_path(path, name), bytes = read_file(file, 1 << 20);
+    size_t stride = std::max<size_t>(1, bytes.size() / 120);
+    for (size_t at = 0; at < bytes.size(); at += stride, ++positions) {
+      std::string damaged = bytes;
+      damaged[at] = char(damaged[at] ^ (1 << (positions % 8)));
+      write_file_synced(file, damaged);
+      std::string report;
+      auto found = find_checkpoint(folder.path(), [&](auto& text) { report += text; });
+      ASSERT_TRUE(found) << name << " " << at;
+      ASSERT_EQ(found->step(), 1) << name << " bit " << positions % 8 << " of byte " << at << " was not noticed";
+      ASSERT_TRUE(contains(report, "step-000002") && contains(report, "step-000001")) << report;
+      // The data is refused on the direct way too, before anyone uses it.
+      EXPECT_FALSE(error_of([&] { (void)TinyModel(2).equals(Checkpoint::open(path)); }).empty());
+    }
+    write_file_synced(file, bytes);
+  }
+  EXPECT_GE(positions, 400);
+  EXPECT_TRUE(TinyModel(2).equals(*find_checkpoint(folder.path())));
+}
+
+TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
+  TemporaryFolder folder;
+  std::string path = save_checkpoint(TinyModel(2).contents(), folder.path(), 0).path;
+  for (auto& name : names_in(path)) {
+    std::string file = join_path(path, name), bytes = read_file(file, 1 << 20);
+    write_file_synced(file, bytes.substr(0, bytes.size() - 1));
+    EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(path).verify(); }), name));
+    write_file_synced(file, bytes + " ");
+    EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(path).verify(); }), name));
+    remove_tree(file);
+    EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(path).verify(); }), name));
+    std::string report;
+    EXPECT_FALSE(find_checkpoint(folder.path(), [&](auto& text) { report += text; }));
+    EXPECT_TRUE(contains(report, "No other checkpoint is valid")) << report;
+    write_file_synced(file, bytes);
+  }
+  EXPECT_TRUE(find_checkpoint(folder.path()));
+  rename_path(path, folder / "step-000007");
+  EXPECT_FALSE(find_checkpoint(folder.path())) << "a folder under another step's name";
+  EXPECT_FALSE(find_checkpoint(folder / "no such folder"));
+}
+
+TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
+  TemporaryFolder folder;
+  save_checkpoint(TinyModel(1).contents(), folder.path(), 1);
+  auto before = names_in(folder.path());
+  Faults faults(Fault::none, -1, 0, true);
+  faults.free_bytes = 5000;
+  std::string error = error_of([&] { save_checkpoint(TinyModel(2).contents(), folder.path(), 1); });
+  EXPECT_TRUE(contains(error, "not enough disk space") && contains(error, "5000 bytes") && contains(error, "needed"))
+      << error;
+  EXPECT_TRUE(faults.recorded().empty());
+  EXPECT_EQ(names_in(folder.path()), before);
+}

@@ -1,0 +1,352 @@
+#include "data/prepare.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <set>
+#include <thread>
+
+#include "core/random.h"
+#include "data/corpus.h"
+#include "data/helpers.h"
+#include "data/loader.h"
+
+using namespace crest;
+using namespace crest::test;
+namespace fs = std::filesystem;
+
+static std::string sentences(size_t n, uint64_t seed = 1) {
+  static const char* words[] = {"the", "cat",    "sat", "on",   "a",     "mat,", "isn't",
+                                "it?", "Zürich", "42",  "日本", "and\n", "so"};
+  std::string s;
+  for (uint64_t i = 0; s.size() < n; ++i) s += std::string(words[random_bits(seed, 0, i) % 13]) + " ";
+  return s;
+}
+
+static PrepareOptions options_for(std::vector<std::string> inputs, const fs::path& out,
+                                  const std::string& tokenizer = "bytes") {
+  PrepareOptions o;
+  o.inputs = std::move(inputs);
+  o.out = out;
+  o.tokenizer = tokenizer;
+  return o;
+}
+
+static std::string text_of(const Dataset& d, const TokenStream& s) {
+  std::vector<int32_t> tokens(s.total_tokens());
+  s.read(0, tokens.size(), tokens.data());
+  return d.tokenizer()->decode(std::vector<uint32_t>(tokens.begin(), tokens.end()));
+}
+
+TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
+  TemporaryFolder dir;
+  std::string text = sentences(100000);
+  write_file(dir / "in.txt", text);
+  for (std::string tokenizer : {"bytes", "bpe:280"}) {
+    auto o = options_for({dir / "in.txt"}, dir / ("out-" + tokenizer.substr(0, 3)), tokenizer);
+    auto result = prepare(o);
+    Dataset d = Dataset::open(o.out);
+    std::string train = text_of(d, d.train()), val = text_of(d, d.val());
+    EXPECT_EQ(train + val, text);
+    EXPECT_NEAR(double(val.size()), 10000, 100);
+    EXPECT_EQ(result.info.text_bytes, text.size());
+    EXPECT_EQ(d.info().documents, 1u);
+    EXPECT_EQ(d.info().train_tokens, d.train().total_tokens());
+    EXPECT_EQ(d.info().sources[0].bytes, text.size());
+    EXPECT_EQ(d.vocab_size(), tokenizer == "bytes" ? 257u : 280u);
+    EXPECT_EQ(d.info().tokenizer, tokenizer.substr(0, tokenizer.find(':')));
+    EXPECT_EQ(d.info().created_by, "crest " CREST_VERSION);
+    EXPECT_EQ(d.info().format, "llm.c");
+    std::set<std::string> names;
+    for (auto& e : fs::directory_iterator(o.out)) names.insert(e.path().filename());
+    EXPECT_EQ(names, (std::set<std::string>{"train-000000.bin", "val-000000.bin", "tokenizer.json", "meta.json"}));
+  }
+}
+
+TEST(Prepare, BlocksDoNotChangeTheTokens) {
+  TemporaryFolder dir;
+  std::string text = sentences(60000) + std::string(5000, 'x') + sentences(20000, 2) + "|END|\r\n" +
+                     sentences(9000, 3) + "|END|" + "|END|\n" + sentences(5000, 4);
+  write_file(dir / "in.txt", text);
+  std::string first;
+  for (size_t block : {size_t(4) << 20, size_t(1000), size_t(997), size_t(4096)}) {
+    auto o = options_for({dir / "in.txt"}, dir / "out", "bpe:500");
+    o.block_bytes = block;
+    o.separator = "|END|";
+    o.overwrite = true;
+    prepare(o);
+    std::string all = read_file(dir / "out" / "train-000000.bin") + read_file(dir / "out" / "val-000000.bin") +
+                      read_file(dir / "out" / "tokenizer.json");
+    if (first.empty()) first = all;
+    EXPECT_EQ(all, first) << block;
+  }
+  Dataset d = Dataset::open(dir / "out");
+  EXPECT_EQ(d.info().documents, 3u);  // nothing between two separators is no document
+  std::string eot = "<|endoftext|>";
+  EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), sentences(60000) + std::string(5000, 'x') +
+                                                             sentences(20000, 2) + eot + sentences(9000, 3) + eot +
+                                                             sentences(5000, 4));
+}
+
+TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
+  TemporaryFolder dir;
+  std::string text;
+  while (text.size() < 60000) text += "日本語";
+  write_file(dir / "in.txt", text);
+  auto o = options_for({dir / "in.txt"}, dir / "out", "bpe:300");
+  o.block_bytes = 512;
+  prepare(o);
+  Dataset d = Dataset::open(dir / "out");
+  std::string val = text_of(d, d.val());
+  EXPECT_EQ(text_of(d, d.train()) + val, text);
+  EXPECT_NEAR(double(val.size()), 6000, 3);
+  EXPECT_EQ(uint8_t(val[0]) & 0xc0, 0xc0);  // not inside a character
+}
+
+TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
+  TemporaryFolder dir;
+  write_file(dir / "in/b.txt", "second " + sentences(2000));
+  write_file(dir / "in/a/z.md", "first " + sentences(2000));
+  write_file(dir / "in/c.py", "third " + sentences(2000));
+  write_file(dir / "in/picture.png", std::string("\x89PNG\0\0", 6));
+  write_file(dir / "in/.hidden.txt", "hidden");
+  write_file(dir / "in/.git/x.txt", "hidden");
+  write_file(dir / "in/empty.txt", "");
+  auto o = options_for({dir / "in"}, dir / "in/prepared");
+  std::vector<std::string> messages;
+  o.message = [&](const std::string& m) { messages.push_back(m); };
+  prepare(o);
+  Dataset d = Dataset::open(o.out);
+  EXPECT_EQ(d.info().documents, 3u);
+  std::string text = text_of(d, d.train()) + text_of(d, d.val());
+  EXPECT_EQ(text, "first " + sentences(2000) + "<|endoftext|>second " + sentences(2000) + "<|endoftext|>third " +
+                      sentences(2000));
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_NE(messages[0].find("picture.png"), std::string::npos);
+  // Prepared data inside the folder is not input of the next time.
+  o.overwrite = true;
+  prepare(o);
+  Dataset again = Dataset::open(o.out);
+  EXPECT_EQ(text_of(again, again.train()) + text_of(again, again.val()), text);
+}
+
+TEST(Prepare, StandardInputAndPipesAreSpooled) {
+  TemporaryFolder dir;
+  std::string text = sentences(300000);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::thread writer([&] {
+    for (size_t i = 0; i < text.size();)
+      i += size_t(::write(ends[1], text.data() + i, std::min<size_t>(5000, text.size() - i)));
+    ::close(ends[1]);
+  });
+  auto o = options_for({"-"}, dir / "out", "bpe:300");
+  o.standard_input = ends[0];
+  prepare(o);
+  writer.join();
+  ::close(ends[0]);
+  Dataset d = Dataset::open(dir / "out");
+  EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), text);
+  EXPECT_EQ(d.info().sources[0].path, "-");
+  EXPECT_FALSE(fs::exists(dir / "out/spool-0"));
+
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  std::thread fifo_writer([&] { std::ofstream(dir / "pipe") << text; });
+  prepare(options_for({dir / "pipe"}, dir / "out2"));
+  fifo_writer.join();
+  EXPECT_EQ(Dataset::open(dir / "out2").info().text_bytes, text.size());
+}
+
+TEST(Prepare, ShardLimitAndNoValidation) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(10000));
+  auto o = options_for({dir / "in.txt"}, dir / "out");
+  o.shard_tokens = 3000;
+  o.val_fraction = 0;
+  auto result = prepare(o);
+  EXPECT_EQ(result.info.train_shards, 4u);
+  EXPECT_EQ(result.info.val_tokens, 0u);
+  Dataset d = Dataset::open(dir / "out");
+  EXPECT_EQ(text_of(d, d.train()), sentences(10000));
+  o.out = dir / "half";
+  o.val_fraction = 0.5;
+  EXPECT_NEAR(double(prepare(o).info.val_tokens), 5000, 50);
+}
+
+TEST(Prepare, SmallTextsHoldOutOneWindow) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(2000));
+  auto o = options_for({dir / "in.txt"}, dir / "out");
+  auto info = prepare(o).info;
+  EXPECT_GE(info.val_tokens, 240u);  // a tenth would be 200
+  EXPECT_LE(info.val_tokens, 258u);
+}
+
+TEST(Prepare, TokenizerFileIsUsedAndKept) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(20000));
+  prepare(options_for({dir / "in.txt"}, dir / "a", "bpe:333"));
+  prepare(options_for({dir / "in.txt"}, dir / "b", (dir / "a/tokenizer.json").string()));
+  EXPECT_EQ(read_file(dir / "a/tokenizer.json"), read_file(dir / "b/tokenizer.json"));
+  EXPECT_EQ(read_file(dir / "a/train-000000.bin"), read_file(dir / "b/train-000000.bin"));
+}
+
+TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
+  TemporaryFolder dir;
+  write_file(dir / "good.txt", sentences(5000));
+  write_file(dir / "empty.txt", "");
+  write_file(dir / "short.txt", "a");
+  write_file(dir / "packed.gz", std::string("\x1f\x8b\x08\0", 4));
+  fs::create_directory(dir / "nothing");
+  auto attempt = [&](std::vector<std::string> inputs, const std::string& tokenizer = "bytes") {
+    prepare(options_for(std::move(inputs), dir / "out", tokenizer));
+  };
+  EXPECT_ERROR(attempt({}), "no input");
+  EXPECT_ERROR(attempt({dir / "absent.txt"}), "absent.txt: there is no such file");
+  EXPECT_ERROR(attempt({dir / "good.txt", dir / "absent.txt"}), "no such file");
+  EXPECT_ERROR(attempt({dir / "empty.txt"}), "no text");
+  EXPECT_ERROR(attempt({dir / "nothing"}), "no text");
+  EXPECT_ERROR(attempt({dir / "short.txt"}), "too short");
+  EXPECT_ERROR(attempt({dir / "packed.gz"}), "zcat");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe"), "bpe:4096");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, "byte"), "Did you mean 'bytes'");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe:12x"), "not a vocabulary size");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe:100"), "100 tokens is not possible");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, (dir / "good.txt").string()), "not valid JSON");
+  if (::geteuid() != 0) {
+    fs::permissions(dir / "good.txt", fs::perms::none);
+    EXPECT_ERROR(attempt({dir / "good.txt"}), "Permission denied");
+    fs::permissions(dir / "good.txt", fs::perms::owner_all);
+  }
+  auto cancelled = options_for({dir / "good.txt"}, dir / "out");
+  cancelled.progress = [](const PrepareProgress&) { fail("cancelled"); };
+  EXPECT_ERROR(prepare(cancelled), "cancelled");
+  auto all = options_for({dir / "good.txt"}, dir / "out");
+  all.val_fraction = 1;
+  EXPECT_ERROR(prepare(all), "--val-fraction");
+  std::set<std::string> names;
+  for (auto& e : fs::directory_iterator(dir.path())) names.insert(e.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"good.txt", "empty.txt", "short.txt", "packed.gz", "nothing"}));
+
+  attempt({dir / "good.txt"});
+  EXPECT_ERROR(attempt({dir / "good.txt"}), "the output folder exists");
+  auto o = options_for({dir / "good.txt"}, dir / "precious");
+  write_file(dir / "precious/thesis.txt", "years");
+  o.overwrite = true;
+  EXPECT_ERROR(prepare(o), "something else");
+  EXPECT_TRUE(fs::exists(dir / "precious/thesis.txt"));
+}
+
+TEST(Prepare, AFullDiskIsAnErrorThatNamesIt) {
+  // /dev/full answers every write with ENOSPC.
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  File full = File::create("/dev/full");
+  EXPECT_ERROR(full.write("x", 1), "No space left");
+}
+
+TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(5000));
+  auto first = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
+  EXPECT_FALSE(first.reused);
+  auto second = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
+  EXPECT_TRUE(second.reused);
+  EXPECT_EQ(second.folder, first.folder);
+  EXPECT_EQ(second.info.train_tokens, first.info.train_tokens);
+  EXPECT_NE(prepare_cached(dir / "in.txt", dir / "cache", "bpe:300").folder, first.folder);
+  // Damaged cached data is made again.
+  fs::resize_file(first.folder / "train-000000.bin", 1500);
+  auto third = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
+  EXPECT_FALSE(third.reused);
+  EXPECT_EQ(Dataset::open(third.folder).info().train_tokens, first.info.train_tokens);
+  fs::remove(first.folder / "meta.json");
+  EXPECT_FALSE(prepare_cached(dir / "in.txt", dir / "cache", "bytes").reused);
+  write_file(dir / "in.txt", sentences(5000) + "more");
+  auto fourth = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
+  EXPECT_FALSE(fourth.reused);
+  EXPECT_NE(fourth.folder, first.folder);
+  PrepareOptions o;
+  o.inputs = {"-"};
+  EXPECT_ERROR(prepare_cached(o, dir / "cache"), "read only once");
+}
+
+TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(5000));
+  write_file(dir / ".out.preparing-999999999/train-000000.bin.tmp", "x");
+  prepare(options_for({dir / "in.txt"}, dir / "out"));
+  EXPECT_FALSE(fs::exists(dir / ".out.preparing-999999999"));
+}
+
+TEST(Corpus, HeldOutBoundaryIsTheSameForEveryBlockSize) {
+  TemporaryFolder dir;
+  std::string text = sentences(3000);
+  write_file(dir / "in.txt", text);
+  for (uint64_t boundary = 0; boundary <= 3000; boundary += 37) {
+    std::string first;
+    for (size_t block : {100, 333, 100000}) {
+      auto sources = list_sources({dir / "in.txt"}, {}, 0, {});
+      std::string train, val;
+      read_corpus(sources, {"", block, boundary}, [&](const CorpusPiece& p) { (p.held_out ? val : train) += p.text; });
+      ASSERT_EQ(train + val, text);
+      ASSERT_GE(train.size(), boundary);
+      if (first.empty()) first = train + "\n---\n";
+      EXPECT_TRUE(train + "\n---\n" == first) << boundary << " " << block;
+    }
+  }
+}
+
+TEST(Dataset, PlainShardFoldersWorkWithoutMeta) {
+  TemporaryFolder dir;
+  std::string raw;
+  for (int i = 0; i < 500; ++i) raw += char(i % 200), raw += char(i % 7);
+  write_file(dir / "nano/train.bin", raw);
+  write_file(dir / "nano/val.bin", raw.substr(0, 100));
+  Dataset d = Dataset::open(dir / "nano", 50257);
+  EXPECT_EQ(d.info().format, "nanoGPT");
+  EXPECT_EQ(d.train().total_tokens(), 500u);
+  EXPECT_EQ(d.val().total_tokens(), 50u);
+  EXPECT_EQ(d.vocab_size(), 50257u);
+  EXPECT_EQ(d.tokenizer(), nullptr);
+  Dataset small = Dataset::open(dir / "nano", 1000);
+  std::vector<int32_t> out(500);
+  EXPECT_ERROR(small.train().read(0, 500, out.data()), "outside the vocabulary of 1000");
+
+  fs::create_directory(dir / "llmc");
+  for (auto name : {"fineweb_train_000002", "fineweb_train_000001", "fineweb_val_000000"}) {
+    ShardWriter w(dir / "llmc", name, 50257);
+    w.append(std::vector<uint32_t>(10, uint32_t(name[15] == '2')));
+    w.finish();
+  }
+  Dataset e = Dataset::open(dir / "llmc");
+  EXPECT_EQ(e.info().train_shards, 2u);
+  EXPECT_EQ(e.vocab_size(), 0u);
+}
+
+TEST(Dataset, DamagedFoldersAreErrors) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(5000));
+  fs::path out = dir / "out";
+  prepare(options_for({dir / "in.txt"}, out));
+  EXPECT_ERROR(Dataset::open(dir / "absent"), "no such data folder");
+  EXPECT_ERROR(Dataset::open(dir / "in.txt"), "not a folder");
+  EXPECT_ERROR(Dataset::open(out, 300), "vocabulary of 257 tokens, 300 was asked for");
+  fs::create_directory(dir / "empty");
+  EXPECT_ERROR(Dataset::open(dir / "empty"), "no shards");
+  std::string meta = read_file(out / "meta.json");
+  for (size_t n = 0; n + 3 < meta.size(); n += 11) {
+    write_file(out / "meta.json", meta.substr(0, n));
+    EXPECT_ERROR(Dataset::open(out), "meta.json");
+  }
+  write_file(out / "meta.json", std::string(100000, '['));
+  EXPECT_ERROR(Dataset::open(out), "meta.json");
+  write_file(out / "meta.json", "{\"format\": 3}");
+  EXPECT_ERROR(Dataset::open(out), "wrong type");
+  write_file(out / "meta.json", meta);
+  fs::rename(out / "val-000000.bin", dir / "val");
+  EXPECT_ERROR(Dataset::open(out), "the shards hold");
+  fs::rename(dir / "val", out / "val-000000.bin");
+  fs::resize_file(out / "val-000000.bin", 1030);
+  EXPECT_ERROR(Dataset::open(out), "cut short");
+}

@@ -1,0 +1,278 @@
+#include "data/tokenizer.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "core/random.h"
+#include "data/bpe_train.h"
+#include "data/helpers.h"
+#include "data/words.h"
+
+using namespace crest;
+using namespace crest::test;
+namespace fs = std::filesystem;
+
+// Made by compare_tokenizers.py with Hugging Face `tokenizers`.
+static std::string fixture(const std::string& name) {
+  return read_file(fs::path(CREST_TEST_DIR) / "data/fixtures" / name);
+}
+
+static Tokenizer trained(const std::string& text, uint32_t vocab) {
+  BpeTrainer trainer(vocab);
+  trainer.add(text);
+  return trainer.train();
+}
+
+static std::string random_bytes(size_t n, uint64_t seed) {
+  std::string s(n, '\0');
+  for (size_t i = 0; i < n; ++i) s[i] = char(random_bits(seed, 0, i));
+  return s;
+}
+
+static std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (size_t start = 0, end; start < text.size(); start = end) {
+    end = next_word(text, start);
+    words.emplace_back(text.substr(start, end - start));
+  }
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(Words, SplitRuleOfGpt2) {
+  EXPECT_EQ(words_of("Hello world"), (Words{"Hello", " world"}));
+  EXPECT_EQ(words_of("don't we'll I'm they're I've he'd it's"),
+            (Words{"don", "'t", " we", "'ll", " I", "'m", " they", "'re", " I", "'ve", " he", "'d", " it", "'s"}));
+  EXPECT_EQ(words_of("'sample"), (Words{"'s", "ample"}));
+  EXPECT_EQ(words_of(" 'sample"), (Words{" '", "sample"}));
+  EXPECT_EQ(words_of("IT'S"), (Words{"IT", "'", "S"}));
+  EXPECT_EQ(words_of("!'s"), (Words{"!'", "s"}));
+  EXPECT_EQ(words_of("'r 'l '"), (Words{"'", "r", " '", "l", " '"}));
+  EXPECT_EQ(words_of("abc123 45!?"), (Words{"abc", "123", " 45", "!?"}));
+  EXPECT_EQ(words_of("a  b"), (Words{"a", " ", " b"}));
+  EXPECT_EQ(words_of("a   \n b"), (Words{"a", "   \n", " b"}));
+  EXPECT_EQ(words_of("a\n\nb"), (Words{"a", "\n", "\n", "b"}));
+  EXPECT_EQ(words_of("a\tb"), (Words{"a", "\t", "b"}));
+  EXPECT_EQ(words_of("a  "), (Words{"a", "  "}));
+  EXPECT_EQ(words_of("   "), (Words{"   "}));
+  EXPECT_EQ(words_of("a \u00a0b"), (Words{"a", " ", "\u00a0", "b"}));
+  EXPECT_EQ(words_of("a\u3000\u3000b"), (Words{"a", "\u3000", "\u3000", "b"}));
+  EXPECT_EQ(words_of("naïve Straße, 日本語"), (Words{"naïve", " Straße", ",", " 日本語"}));
+  EXPECT_EQ(words_of("e\u0301x"), (Words{"e", "\u0301", "x"}));  // a mark is no letter
+  EXPECT_EQ(words_of("x²½Ⅷ٣"), (Words{"x", "²½Ⅷ٣"}));
+  EXPECT_EQ(words_of("a\u200bb"), (Words{"a", "\u200b", "b"}));  // zero width space is no White_Space
+  EXPECT_EQ(words_of("a\U000105c0"), (Words{"a\U000105c0"}));    // Todhri, a letter since Unicode 16
+  EXPECT_EQ(words_of(""), Words{});
+}
+
+TEST(Words, InvalidUtf8BytesAreSymbols) {
+  EXPECT_EQ(words_of("a\xff\xfe"
+                     "b"),
+            (Words{"a", "\xff\xfe", "b"}));
+  EXPECT_EQ(words_of("a\xc3"), (Words{"a", "\xc3"}));
+  EXPECT_EQ(words_of("\xed\xa0\x80x"), (Words{"\xed\xa0\x80", "x"}));  // a surrogate
+  EXPECT_EQ(words_of("\xc0\xa0 \xf5"), (Words{"\xc0\xa0", " \xf5"}));  // overlong, too large
+}
+
+TEST(Words, SafeCutsDoNotChangeTheWords) {
+  std::string text = fixture("nasty.txt") + random_bytes(3000, 5) + " \xff\xa0 \xc2\xa0 x\xa0 y\xe3\x80\x80 z";
+  Words whole = words_of(text);
+  size_t cuts = 0;
+  for (size_t p = 1; p < text.size(); p = safe_cut_after(text, p + 1), ++cuts) {
+    if (p == 1) continue;
+    Words parts = words_of(text.substr(0, p)), rest = words_of(text.substr(p));
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    ASSERT_EQ(parts, whole) << p;
+    ASSERT_EQ(last_safe_cut(text.substr(0, p + 1)), p);
+  }
+  EXPECT_GT(cuts, 300u);
+  EXPECT_EQ(safe_cut_after("abc", 1), 3u);
+  EXPECT_EQ(last_safe_cut("abc"), 0u);
+  EXPECT_EQ(last_character_cut("ab\xe6\x97"), 2u);
+  EXPECT_EQ(last_character_cut("ab\xe6\x97\xa5"), 5u);
+}
+
+TEST(Tokenizer, BytesRoundTrip) {
+  Tokenizer t = Tokenizer::bytes();
+  EXPECT_EQ(t.vocab_size(), 257u);
+  EXPECT_EQ(t.end_of_text(), 256u);
+  std::string text = random_bytes(5000, 1);
+  auto ids = t.encode(text);
+  ASSERT_EQ(ids.size(), text.size());
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], uint8_t(text[i]));
+  EXPECT_EQ(t.decode(ids), text);
+  EXPECT_EQ(t.encode("a<|endoftext|>b").size(), 15u);
+  EXPECT_EQ(t.encode("a<|endoftext|>b", true), (std::vector<uint32_t>{'a', 256, 'b'}));
+  EXPECT_EQ(t.decode_token(256), "<|endoftext|>");
+  EXPECT_TRUE(t.is_special(256));
+  EXPECT_FALSE(t.is_special('a'));
+  EXPECT_ERROR(t.decode_token(257), "outside the vocabulary of 257");
+}
+
+TEST(Tokenizer, EqualsHuggingFaceOnTheFixture) {
+  Tokenizer t = trained(fixture("corpus.txt"), 800);
+  // Merge for merge what Hugging Face trained.
+  std::istringstream lines(fixture("merges.txt"));
+  std::string json = t.to_json(), line, wanted;
+  while (std::getline(lines, line)) {
+    std::string escaped;
+    for (char c : line) escaped += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    wanted += (wanted.empty() ? "\n      \"" : ",\n      \"") + escaped + "\"";
+  }
+  EXPECT_NE(json.find("\"merges\": [" + wanted + "\n    ]"), std::string::npos);
+  // Token for token what Hugging Face encodes.
+  std::istringstream numbers(fixture("ids.txt"));
+  std::vector<uint32_t> ids{std::istream_iterator<uint32_t>(numbers), {}};
+  ASSERT_GT(ids.size(), 1000u);
+  EXPECT_EQ(t.encode(fixture("nasty.txt")), ids);
+  EXPECT_EQ(t.decode(ids), fixture("nasty.txt"));
+}
+
+TEST(Tokenizer, BpeRoundTripsEveryByteString) {
+  Tokenizer t = trained(fixture("corpus.txt"), 600);
+  EXPECT_EQ(t.vocab_size(), 600u);
+  EXPECT_EQ(t.end_of_text(), 599u);
+  EXPECT_EQ(t.encode("<|endoftext|>", true), std::vector<uint32_t>{599});
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::string text = random_bytes(2000, seed) + fixture("nasty.txt").substr(seed * 100, 300);
+    EXPECT_EQ(t.decode(t.encode(text)), text);
+  }
+  EXPECT_TRUE(t.encode("").empty());
+}
+
+TEST(Tokenizer, LargeTextsAreEncodedInParallelToTheSameTokens) {
+  Tokenizer t = trained(fixture("corpus.txt"), 700);
+  std::string text;
+  while (text.size() < (3 << 20)) text += fixture("corpus.txt") + fixture("nasty.txt") + std::string(300, 'a');
+  int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  auto one = t.encode(text);
+  omp_set_num_threads(4);
+  auto four = t.encode(text);
+  omp_set_num_threads(threads);
+  EXPECT_EQ(one, four);
+  // Word by word, as the definition says.
+  std::vector<uint32_t> plain;
+  for (auto& w : words_of(std::string_view(text).substr(0, 60000)))
+    for (uint32_t id : t.encode(w)) plain.push_back(id);
+  plain.resize(plain.size() - 100);  // the last word was cut
+  EXPECT_TRUE(std::equal(plain.begin(), plain.end(), one.begin()));
+  EXPECT_EQ(t.decode(one), text);
+}
+
+TEST(Tokenizer, LongWordsGiveWhatShortWordsGive) {
+  // The heap and the scan are two implementations of one rule: compare them around the border.
+  Tokenizer t = trained(std::string(200, 'a') + " " + fixture("corpus.txt"), 500);
+  for (size_t n : {40, 47, 48, 49, 50, 64, 200, 1000}) {
+    auto ids = t.encode(std::string(n, 'a'));
+    EXPECT_EQ(t.decode(ids), std::string(n, 'a'));
+    // Equal merges from the left: the pieces never grow from left to right.
+    for (size_t i = 1; i < ids.size(); ++i) EXPECT_LE(t.decode_token(ids[i]).size(), t.decode_token(ids[i - 1]).size());
+  }
+}
+
+TEST(Tokenizer, SavedFilesLoadToTheSameTokenizer) {
+  TemporaryFolder dir;
+  std::string text = fixture("nasty.txt");
+  for (auto& t : {Tokenizer::bytes(), trained(fixture("corpus.txt"), 640)}) {
+    t.save(dir / "tokenizer.json");
+    Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
+    EXPECT_EQ(u.kind(), t.kind());
+    EXPECT_EQ(u.vocab_size(), t.vocab_size());
+    EXPECT_EQ(u.end_of_text(), t.end_of_text());
+    EXPECT_EQ(u.encode(text), t.encode(text));
+    EXPECT_EQ(u.to_json(), t.to_json());
+  }
+}
+
+TEST(Tokenizer, MergesAsPairsAreReadToo) {
+  std::string json = trained("aaa bbb aab aab aab", 260).to_json();
+  std::istringstream lines(json.substr(json.find("\"merges\"")));
+  std::string pairs = json.substr(0, json.find("\"merges\"")), line;
+  for (bool first = true; std::getline(lines, line); first = false) {
+    size_t open = line.find('"'), space = line.find(' ', open), close = line.rfind('"');
+    if (!first && open != std::string::npos)
+      line = "[" + line.substr(open, space - open) + "\", \"" + line.substr(space + 1, close - space) + "]" +
+             line.substr(close + 1);
+    pairs += line + "\n";
+  }
+  ASSERT_NE(pairs, json);
+  EXPECT_EQ(Tokenizer::parse(pairs, "pairs").to_json(), json);
+}
+
+TEST(Tokenizer, DamagedAndForeignFilesAreErrors) {
+  std::string json = trained("aaa bbb aab aab aab", 260).to_json();
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string s = json;
+    size_t p = s.find(from);
+    if (p == std::string::npos) ADD_FAILURE() << from;
+    return s.replace(p, from.size(), to);
+  };
+  auto parse = [](const std::string& s) { return Tokenizer::parse(s, "file.json"); };
+  EXPECT_NO_THROW(parse(json));
+  for (size_t n = 0; n + 2 < json.size(); n += 7) EXPECT_ERROR(parse(json.substr(0, n)), "file.json");
+  EXPECT_ERROR(parse(std::string(100000, '[')), "file.json");
+  EXPECT_ERROR(parse("{\"a\":" + std::string(100000, '[')), "nests deeper");
+  std::string objects;
+  for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
+  EXPECT_ERROR(parse(objects), "nests deeper");
+  EXPECT_ERROR(parse("[]"), "a list");
+  EXPECT_ERROR(parse("{}"), "no \"model\"");
+  EXPECT_ERROR(parse(with("\"type\": \"BPE\"", "\"type\": \"WordPiece\"")), "WordPiece");
+  EXPECT_ERROR(parse(with("\"pre_tokenizer\": {\"type\":\"ByteLevel\"", "\"pre_tokenizer\": {\"type\":\"Metaspace\"")),
+               "Metaspace");
+  EXPECT_ERROR(parse(with("\"add_prefix_space\":false", "\"add_prefix_space\":true")), "add_prefix_space");
+  EXPECT_ERROR(parse(with("\"normalizer\": null", "\"normalizer\": {\"type\":\"NFC\"}")), "normalizer");
+  EXPECT_ERROR(parse(with("\"byte_fallback\": false", "\"byte_fallback\": true")), "byte_fallback");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 1")), "two tokens have id 1");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": -1")), "negative");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 4000000000")), "above the limit");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": \"x\"")), "not a number");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"\\u4e00\": 0")), "alphabet");
+  EXPECT_ERROR(parse(with("\"!\": 0,\n", "\n")), "byte 0x21");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 0, \"!\": 999")), "twice");
+  EXPECT_ERROR(parse(with("\"a a", "\"a zz")), "not in the vocabulary");
+  EXPECT_ERROR(parse(with("\"a a", "\"aa")), "not two tokens");
+  EXPECT_ERROR(parse(with("\"id\":259", "\"id\":3")), "disagree");
+  EXPECT_ERROR(Tokenizer::load("/nonexistent/tokenizer.json"), "cannot open");
+}
+
+TEST(BpeTrain, IsDeterministicAtAnyThreadCountAndDivision) {
+  std::string text;
+  while (text.size() < (2 << 20)) text += fixture("corpus.txt") + fixture("nasty.txt");
+  int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  std::string one = trained(text, 1200).to_json();
+  omp_set_num_threads(3);
+  std::string three = trained(text, 1200).to_json();
+  omp_set_num_threads(threads);
+  EXPECT_EQ(one, three);
+  BpeTrainer pieces(1200);
+  for (size_t start = 0, end; start < text.size(); start = end) {
+    end = safe_cut_after(text, start + 100000);
+    pieces.add(std::string_view(text).substr(start, end - start));
+  }
+  EXPECT_EQ(pieces.train().to_json(), one);
+}
+
+TEST(BpeTrain, TiesGoToTheSmallestIdsAndCountsDecide) {
+  // "bc" twice, "ab" twice: equal counts, ids of a < ids of b, so "ab" comes first; then "abc" and so on.
+  Tokenizer t = trained("abc abc", 260);
+  std::string json = t.to_json();
+  EXPECT_NE(json.find("\"a b\",\n      \"ab c\""), std::string::npos) << json.substr(json.find("merges"));
+  Tokenizer u = trained("xbc ybc zbc ab", 258);
+  EXPECT_NE(u.to_json().find("\"merges\": [\n      \"b c\"\n"), std::string::npos);
+}
+
+TEST(BpeTrain, SmallTextsGiveASmallerVocabulary) {
+  Tokenizer t = trained("hello hello", 50000);
+  EXPECT_LT(t.vocab_size(), 270u);
+  EXPECT_EQ(t.encode("hello").size(), 1u);
+  EXPECT_EQ(trained("", 257).vocab_size(), 257u);
+  EXPECT_ERROR(BpeTrainer(256), "vocabulary of 256 tokens");
+  EXPECT_ERROR(BpeTrainer(2000000), "not possible");
+}

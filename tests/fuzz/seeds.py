@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Seeds for the fuzz targets: valid files and the known ways to be malformed. Usage: seeds.py TARGET FOLDER"""
+import json
+import os
+import struct
+import sys
+
+target, folder = sys.argv[1:]
+seeds = []
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(begin, end, shape, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+headers = [
+    {"a": tensor(0, 16, [2, 2]), "b": tensor(16, 20, [2], "BF16"), "__metadata__": {"format": "pt"}},
+    {"a": tensor(0, 8, [2])},
+    {"a": tensor(0, 8, [2]), "b": tensor(4, 12, [2])},
+    {"a": tensor(0, 2**63, [2**31, 2**32])},
+    {"a": tensor(0, 0, [0])},
+    {"a": tensor(0, 8, [], "F64")},
+    {"a": tensor(8, 0, [2])},
+    {"a": {"dtype": "F32"}},
+    {"__metadata__": {"a": {"b": {"c": 1}}}},
+]
+if target == "safetensors":
+    seeds += [safetensors(h, bytes(20)) for h in headers] + [safetensors(h, bytes(8)) for h in headers]
+    seeds += [bytes([8]) + json.dumps(h).encode() for h in headers]
+    seeds += [b"", b"\0" * 8, struct.pack("<Q", 2**63) + b"{}", safetensors(b"{" * 3000), safetensors(b"{}"),
+              b"PK\x03\x04" + bytes(30), b"\x80\x02}q\0.", safetensors(b'{"a":' * 2000), safetensors(b'{"\xff":1}')]
+elif target == "json":
+    manifest = {"format": "crest-checkpoint-1", "step": 3, "files": {
+        "state.json": {"bytes": 5, "sha256": "0" * 64},
+        "model.safetensors": {"bytes": 9, "header_sha256": "1" * 64, "tensors": {"a": "2" * 64}}}}
+    seeds += [json.dumps(manifest)[:-1].encode(), json.dumps(manifest).encode()]
+    seeds += [json.dumps({"weight_map": {"a": name}}).encode()
+              for name in ("m.safetensors", "../m.safetensors", "/etc/passwd", "a\\b.safetensors", ".safetensors")]
+    seeds += [b"[" * 3000, b'{"a":' * 1500, b'"\\ud800"', b"1e999", b"-", b'"\xff"', b"[1,2", b"\xef\xbb\xbf{}",
+              b'{"a":1,"a":2}', b"[" + b"0," * 3000 + b"0]", b"123456789012345678901234567890"]
+elif target == "toml":
+    seeds += [b'[model]\nlayers = 4\nname = "nano"\nlr = 1e-3\nbetas = [0.9, 0.95]\n[[stage]]\nsteps = 10\n',
+              b".".join([b"a"] * 3000) + b" = 1", b"[" + b"a." * 3000 + b"a]", b"a = " + b"[" * 3000,
+              b"a = " + b"{a=" * 1500, b'a = """\n\\', b"a = '''", b"a = 1979-05-27T07:32:00Z", b"a = 0xffffffffffffffffff",
+              b'a.b = 1\na.b.c = 2', b"\xff", b'"\\ud800" = 1', b"a = nan\nb = -inf", b"[[a]]\n[a]"]
+else:
+    sys.exit(0)  # a target without seeds of its own starts from nothing
+
+for number, seed in enumerate(seeds):
+    with open(os.path.join(folder, f"seed-{number:03}"), "wb") as out:
+        out.write(seed)

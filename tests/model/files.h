@@ -1,0 +1,44 @@
+// Temporary folders and expected errors.
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "core/error.h"
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "crest-model-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+    std::ofstream(path(name), std::ios::binary) << text;
+    return path(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+// The function must throw a crest::Error whose text holds every one of `parts`; returns the text.
+inline std::string expect_error(const std::function<void()>& f, const std::vector<std::string>& parts,
+                                crest::Exit code = crest::Exit::usage) {
+  try {
+    f();
+  } catch (const crest::Error& e) {
+    for (auto& p : parts)
+      EXPECT_NE(std::string(e.what()).find(p), std::string::npos) << "no '" << p << "' in\n" << e.what();
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error" << (parts.empty() ? "" : " with " + parts[0]);
+  return "";
+}

@@ -1,0 +1,179 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "files.h"
+#include "model/config.h"
+#include "model/config_files.h"
+
+using namespace crest;
+using nlohmann::json;
+
+static ModelConfig parse(const json& j) { return parse_huggingface_config(j.dump(), "config.json"); }
+
+// What the model hub has for gpt2 (transformers of 2019) and Llama 3.2 1B (transformers 4).
+static const json gpt2 = json::parse(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+  "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+  "n_positions": 1024, "resid_pdrop": 0.1, "summary_type": "cls_index", "task_specific_params": {"text-generation":
+  {"do_sample": true, "max_length": 50}}, "vocab_size": 50257})");
+static const json llama1b = json::parse(R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu",
+  "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072,
+  "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+  "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0,
+  "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 128256})");
+
+static json with(json j, const char* key, json value) {
+  j[key] = std::move(value);
+  return j;
+}
+static json without(json j, const char* key) {
+  j.erase(key);
+  return j;
+}
+
+TEST(HuggingFaceConfig, PublishedConfigurationsAreThePresets) {
+  ModelConfig expected = load_model_config("gpt2-124M");
+  expected.name = "gpt2", expected.dropout = 0.1;
+  EXPECT_EQ(parse(gpt2), expected);
+  expected = load_model_config("llama-1B");
+  expected.name = "llama";
+  EXPECT_EQ(parse(llama1b), expected);
+}
+
+TEST(HuggingFaceConfig, RopeParametersOfTransformers5) {
+  json j = without(without(llama1b, "rope_scaling"), "rope_theta");
+  json rope = llama1b["rope_scaling"];
+  rope["rope_theta"] = 500000.0;
+  EXPECT_EQ(parse(with(j, "rope_parameters", rope)), parse(llama1b));
+  ModelConfig plain = parse(with(j, "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 123.0}}));
+  EXPECT_EQ(plain.rope_theta, 123);
+  EXPECT_EQ(plain.rope_scaling, RopeScaling());
+  json old = llama1b;
+  old["rope_scaling"]["type"] = old["rope_scaling"]["rope_type"];
+  old["rope_scaling"].erase("rope_type");
+  EXPECT_EQ(parse(old), parse(llama1b));
+}
+
+TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
+  json small = {{"model_type", "llama"},         {"hidden_size", 64},        {"intermediate_size", 96},
+                {"num_hidden_layers", 2},        {"num_attention_heads", 4}, {"vocab_size", 50},
+                {"max_position_embeddings", 32}, {"rope_scaling", nullptr},  {"head_dim", nullptr},
+                {"num_key_value_heads", nullptr}};
+  ModelConfig c = parse(small);
+  EXPECT_EQ(c.kv_heads, 4);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.rope_theta, 10000);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_FALSE(c.tied);
+  c = parse(with(without(without(gpt2, "n_positions"), "resid_pdrop"), "n_inner", nullptr));
+  EXPECT_EQ(c.context, 1024);
+  EXPECT_EQ(c.dropout, 0.1);
+  EXPECT_EQ(c.ff, 3072);
+  EXPECT_EQ(parse(with(gpt2, "n_inner", 100)).ff, 100);
+  EXPECT_FALSE(parse(with(gpt2, "tie_word_embeddings", false)).tied);
+}
+
+TEST(HuggingFaceConfig, WhatCrestWouldComputeDifferentlyIsRefused) {
+  auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
+  refused(with(gpt2, "activation_function", "gelu"), {"exact", "tanh"});
+  refused(with(gpt2, "activation_function", "relu"), {"relu", "gelu_new"});
+  refused(with(gpt2, "attn_pdrop", 0.2), {"attn_pdrop", "0.2", "equal"});
+  refused(with(gpt2, "scale_attn_weights", false), {"scale_attn_weights"});
+  refused(with(gpt2, "scale_attn_by_inverse_layer_idx", true), {"scale_attn_by_inverse_layer_idx"});
+  refused(with(gpt2, "add_cross_attention", true), {"add_cross_attention"});
+  refused(with(llama1b, "attention_bias", true), {"attention_bias"});
+  refused(with(llama1b, "mlp_bias", true), {"mlp_bias"});
+  refused(with(llama1b, "hidden_act", "gelu"), {"hidden_act", "silu"});
+  refused(with(llama1b, "attention_dropout", 0.1), {"attention_dropout"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), {"yarn", "llama3"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}), {"low_freq_factor", "missing"});
+  refused(with(llama1b, "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), {"partial"});
+  refused(with(gpt2, "model_type", "mistral"), {"mistral", "gpt2, llama"});
+  refused(without(gpt2, "model_type"), {"model_type", "gpt2, llama"});
+}
+
+TEST(HuggingFaceConfig, BadValuesAreNamed) {
+  auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
+  for (const char* key : {"n_embd", "n_layer", "n_head", "vocab_size"}) {
+    refused(without(gpt2, key), {key, "missing"});
+    for (json bad : {json(-3), json(0), json(768.0), json("768"), json(true), json::array({1}), json(uint64_t(-1)),
+                     json(int64_t(1) << 62)})
+      refused(with(gpt2, key, bad), {key, bad.dump()});
+  }
+  refused(with(gpt2, "n_embd", int64_t(12) << 30), {"out of range"});
+  refused(with(gpt2, "n_head", 7), {"n_head = 7", "does not divide"});
+  refused(with(gpt2, "layer_norm_epsilon", "small"), {"layer_norm_epsilon", "number"});
+  refused(with(gpt2, "layer_norm_epsilon", -1), {"norm_eps"});
+  refused(with(gpt2, "tie_word_embeddings", 1), {"tie_word_embeddings", "true or false"});
+  refused(with(gpt2, "model_type", 3), {"model_type", "string"});
+  refused(with(llama1b, "num_key_value_heads", 5), {"kv_heads = 5"});
+  refused(with(llama1b, "rope_scaling", 3), {"rope_scaling", "object"});
+  refused(with(without(llama1b, "head_dim"), "num_attention_heads", 24), {"does not divide"});
+  refused(json::array({1, 2}), {"not a JSON object"});
+}
+
+TEST(HuggingFaceConfig, MalformedTextIsAnErrorNotACrash) {
+  auto refused = [](const std::string& text, const std::vector<std::string>& parts) {
+    expect_error([&] { parse_huggingface_config(text, "config.json"); }, parts);
+  };
+  refused("", {"config.json"});
+  refused("{\"model_type\": ", {"config.json", "JSON"});
+  refused("{\"model_type\": \"\xff\"}", {"config.json"});
+  std::string deep = "{\"a\": ";
+  for (int i = 0; i < 300000; ++i) deep += i % 2 ? "[" : "{\"a\":";
+  refused(deep, {"nested"});
+  // Brackets within strings are no nesting.
+  EXPECT_EQ(parse(with(gpt2, "note", std::string(1000, '[') + "\\\"")).layers, 12);
+  std::string whole = gpt2.dump();
+  for (size_t n = 0; n < whole.size(); ++n) refused(whole.substr(0, n), {"config.json"});
+}
+
+TEST(HuggingFaceConfig, ExportReadsBackAndNamesTheClass) {
+  for (auto& name : preset_names()) {
+    ModelConfig c = load_model_config(name);
+    std::string text = to_huggingface_config(c);
+    ASSERT_FALSE(text.empty()) << name;
+    ModelConfig back = parse_huggingface_config(text, name);
+    back.name = c.name;
+    EXPECT_EQ(back, c) << text;
+    json j = json::parse(text);
+    EXPECT_EQ(j["architectures"], json::array({c.norm == NormKind::layer ? "GPT2LMHeadModel" : "LlamaForCausalLM"}));
+  }
+}
+
+TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
+  ModelConfig gpt = load_model_config("nano"), llama = load_model_config("llama-nano");
+  auto changed = [](ModelConfig c, auto change) {
+    change(c);
+    return to_huggingface_config(c);
+  };
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.norm = NormKind::rms; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.position = PositionKind::rope; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.bias = false; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.kv_heads = 2; }), "");
+  EXPECT_EQ(changed(gpt, [](auto& c) { c.head_dim = 16; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.bias = true; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.activation = ActivationKind::gelu; }), "");
+  EXPECT_NE(changed(llama, [](auto& c) { c.head_dim = 16; }), "");
+  EXPECT_NE(changed(gpt, [](auto& c) { c.tied = false; }), "");
+}
+
+TEST(HuggingFaceConfig, FixturesAsTransformersWritesThem) {
+  std::string fixtures = CREST_TEST_DIR "/parity/fixtures/";
+  ModelConfig c = load_model_config(fixtures + "gpt2-tiny");
+  EXPECT_EQ(c.name, "gpt2-tiny");
+  EXPECT_EQ(c.ff, 144);
+  EXPECT_EQ(c.context, 33);
+  EXPECT_EQ(c.dropout, 0);
+  c = load_model_config(fixtures + "llama-tiny/config.json");
+  EXPECT_EQ(c.name, "llama-tiny");
+  EXPECT_EQ(c.head_dim, 12);
+  EXPECT_EQ(c.kv_heads, 2);
+  c = load_model_config(fixtures + "llama3-tied-tiny/");
+  EXPECT_EQ(c.name, "llama3-tied-tiny");
+  EXPECT_TRUE(c.tied);
+  EXPECT_EQ(c.rope_theta, 5000);
+  EXPECT_EQ(c.rope_scaling, (RopeScaling{8, 1, 4, 64}));
+}

@@ -1,0 +1,230 @@
+// The scripts behind `make`, with apt-get, sudo and dpkg-query replaced: nothing is installed by these tests.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "measure/external.h"
+
+using namespace crest;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of stand-ins that are found before the system's commands.
+struct Mocks {
+  fs::path path = fs::path(testing::TempDir()) / ("crest_mocks_" + std::to_string(getpid()));
+  std::string system_path;
+
+  Mocks() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+    // "installed" holds one package a line.
+    script("dpkg-query", "for p; do :; done; grep -qx \"$p\" " + file("installed") + " && printf installed");
+    script("apt-get", "echo \"apt-get $*\" >> " + file("log") + "; [ ! -e " + file("offline") + " ]");
+    script("id", "echo 0");
+    put("installed", "");
+  }
+  ~Mocks() { fs::remove_all(path); }
+
+  std::string file(const std::string& name) const { return (path / name).string(); }
+  void put(const std::string& name, const std::string& text) const { std::ofstream(path / name) << text; }
+  void script(const std::string& name, const std::string& body) const {
+    put(name, "#!/bin/sh\n" + body + "\n");
+    fs::permissions(path / name, fs::perms::owner_all);
+  }
+  std::string log() const {
+    std::stringstream text;
+    text << std::ifstream(path / "log").rdbuf();
+    return text.str();
+  }
+  CommandOutput run(const std::string& groups = "build") const {
+    std::string script = std::string(CREST_TEST_DIR) + "/../scripts/install-deps.sh";
+    return run_command("PATH=" + path.string() + ":$PATH CREST_CACHE=" + file("cache") + " sh " + script + " " + groups,
+                       {.timeout_seconds = 60});
+  }
+};
+
+const char* const required =
+    "g++\nmake\ncmake\nninja-build\nlibdnnl-dev\nocl-icd-opencl-dev\nlibfmt-dev\nlibcli11-dev\nlibtomlplusplus-"
+    "dev\nnlohmann-json3-dev\n"
+    "libsqlite3-dev\nlibgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
+
+}  // namespace
+
+TEST(InstallDeps, AllPresentTouchesNothing) {
+  Mocks m;
+  m.put("installed", std::string(required) + "ccache\nbible-kjv\n");
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.out + r.err, "");
+  EXPECT_EQ(m.log(), "") << "no apt-get, so it works offline";
+}
+
+TEST(InstallDeps, RootInstallsWhatIsMissing) {
+  Mocks m;
+  m.put("installed", "g++\ncmake\nninja-build\nlibdnnl-dev\n");
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(m.log().find(" update"), std::string::npos);
+  EXPECT_NE(m.log().find("libfmt-dev"), std::string::npos);
+  EXPECT_NE(m.log().find("bible-kjv"), std::string::npos);
+  EXPECT_EQ(m.log().find("libdnnl-dev"), std::string::npos) << "what is there is not asked for";
+}
+
+TEST(InstallDeps, UserTakesSudo) {
+  Mocks m;
+  m.script("id", "echo 1000");
+  m.script("sudo", "echo \"sudo $1\" >> " + m.file("log") + "; exec \"$@\"");
+  CommandOutput r = m.run("format");
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(m.log().substr(0, 8), "sudo env");
+  EXPECT_NE(m.log().find("clang-format-14"), std::string::npos);
+}
+
+TEST(InstallDeps, UserWithoutSudoIsTold) {
+  Mocks m;
+  m.script("id", "echo 1000");
+  m.script("grep", "exec /bin/grep \"$@\"");
+  // A PATH of the stand-ins and the few tools that the script needs, without sudo.
+  for (const char* tool : {"sh", "dirname", "cat", "mkdir", "touch", "env"})
+    fs::create_symlink(fs::exists(fs::path("/usr/bin") / tool) ? fs::path("/usr/bin") / tool : fs::path("/bin") / tool,
+                       m.path / tool);
+  std::string script = std::string(CREST_TEST_DIR) + "/../scripts/install-deps.sh";
+  CommandOutput r =
+      run_command("PATH=" + m.path.string() + " CREST_CACHE=" + m.file("cache") + " sh " + script + " build");
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.err.find("no sudo"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("apt-get install"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("libfmt-dev"), std::string::npos) << r.err;
+  EXPECT_EQ(m.log(), "");
+  // Only optional packages missing: goes on in silence.
+  m.put("installed", required);
+  r = run_command("PATH=" + m.path.string() + " CREST_CACHE=" + m.file("cache") + " sh " + script + " build");
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+}
+
+TEST(InstallDeps, OfflineWithRequiredPackagesMissingFails) {
+  Mocks m;
+  m.put("offline", "");
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.err.find("could not install"), std::string::npos) << r.err;
+}
+
+TEST(InstallDeps, OptionalPackagesAreTriedOnce) {
+  Mocks m;
+  m.put("offline", "");
+  m.put("installed", required);
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.err.find("without the optional packages: ccache bible-kjv"), std::string::npos) << r.err;
+  std::string first = m.log();
+  EXPECT_EQ(m.run().exit_code, 0);
+  EXPECT_EQ(m.log(), first) << "the second time asks for nothing";
+}
+
+TEST(InstallDeps, UnknownOptionalPackageDoesNotBlock) {
+  Mocks m;
+  m.script("apt-get", "echo \"apt-get $*\" >> " + m.file("log") + "; case \"$*\" in *bible-kjv*) exit 100 ;; esac");
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(m.log().find("libutf8proc-dev ocl-icd-opencl-dev\n"), std::string::npos) << m.log();
+}
+
+TEST(InstallDeps, UnknownGroup) {
+  Mocks m;
+  EXPECT_EQ(m.run("everything").exit_code, 2);
+}
+
+TEST(DemoCorpus, HasHeadingsAndOneVerseALine) {
+  // A stand-in for the `bible` command, in its layout.
+  Mocks m;
+  m.script("bible",
+           R"(printf '\nGenesis 1\n\n  1 In the beginning\nGod created.\n  2 And the earth\nwas void; and\ndark.\n'
+printf '\nGenesis 2\n\n  1 Thus.\n\n1 Samuel 1\n\n  1 Now there was\n  2 And he had.\n'
+i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1)); done; head -c 9999 /dev/zero | tr '\0' y)");
+  std::string out = m.file("corpus.txt"), script = std::string(CREST_TEST_DIR) + "/../scripts/demo-corpus.sh";
+  std::string command = "PATH=" + m.path.string() + ":$PATH sh " + script + " " + out;
+  CommandOutput r = run_command(command);
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  std::stringstream text;
+  text << std::ifstream(out).rdbuf();
+  std::string start =
+      "GENESIS\n\nChapter 1\n\nIn the beginning God created.\nAnd the earth was void; and dark.\n\nChapter 2\n\nThus.\n"
+      "\n\n1 SAMUEL\n\nChapter 1\n\nNow there was\nAnd he had. xxx";
+  EXPECT_EQ(text.str().substr(0, start.size()), start);
+  m.script("bible", "echo nothing");
+  r = run_command(command);
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.err.find("instead of 4 MB"), std::string::npos) << r.err;
+}
+
+namespace {
+// A copy of the scripts in a folder of its own, where build/release/crest is a stand-in that logs its arguments.
+struct DemoFolder : Mocks {
+  fs::path root = path / "repo";
+  explicit DemoFolder(const std::string& crest) {
+    fs::create_directories(root / "build/release");
+    fs::create_directories(root / ".cache");
+    fs::copy(std::string(CREST_TEST_DIR) + "/../scripts", root / "scripts");
+    fs::copy(std::string(CREST_TEST_DIR) + "/../.ci", root / ".ci");
+    std::ofstream(root / ".cache/kjv.txt") << "text";
+    script("repo/build/release/crest", "echo \"$*\" >> " + file("log") + "\n" + crest);
+  }
+  CommandOutput demo(const std::string& variables = "") const {
+    return run_command(variables + " sh " + (root / "scripts/demo.sh").string(), {.timeout_seconds = 60});
+  }
+};
+// What `data prepare` leaves: the folder named last, with meta.json.
+const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; touch $d/meta.json ;; esac";
+}  // namespace
+
+TEST(Demo, PreparesTrainsSamples) {
+  DemoFolder d(prepares);
+  CommandOutput r = d.demo("SECONDS_TO_TRAIN=7");
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(d.log(),
+            "data prepare .cache/kjv.txt --tokenizer bpe:2048 --out .cache/demo-data\n"
+            "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
+            "sample --run runs/demo --prompt In the beginning\n");
+  EXPECT_NE(r.out.find("Try next"), std::string::npos);
+  EXPECT_NE(r.err.find("== What it writes"), std::string::npos);
+  d.put("log", "");
+  EXPECT_EQ(d.demo().exit_code, 0);
+  EXPECT_EQ(d.log().find("data prepare"), std::string::npos) << "the shards are kept";
+}
+
+TEST(Demo, OwnCorpusAndFailures) {
+  DemoFolder d(std::string(prepares) + "\ncase $1 in train) exit 130 ;; esac");
+  std::ofstream(d.root / "mine.txt") << "text";
+  CommandOutput r = d.demo("CORPUS=mine.txt");
+  EXPECT_EQ(r.exit_code, 130) << "an interrupted run is still sampled";
+  EXPECT_NE(d.log().find("data prepare mine.txt"), std::string::npos) << d.log();
+  EXPECT_NE(d.log().find("sample "), std::string::npos);
+  DemoFolder bad(std::string(prepares) + "\ncase $1 in train) exit 3 ;; esac");
+  EXPECT_EQ(bad.demo().exit_code, 3);
+  EXPECT_EQ(bad.log().find("sample "), std::string::npos);
+}
+
+TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
+  DemoFolder d("");
+  d.script("make",
+           "echo \"make $*\" >> " + d.file("log") +
+               "\necho noise; echo '100% tests passed, 0 tests failed out of 3'; echo 'Total Test time (real) = 1'");
+  std::string command = "PATH=" + d.path.string() + ":$PATH bash " + (d.root / ".ci/run").string();
+  CommandOutput r = run_command(command, {.timeout_seconds = 60});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(d.log(), "make check-format\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=10\n");
+  EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
+  EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
+  d.script("make", "[ \"$1\" != asan ]");
+  EXPECT_NE(run_command(command, {.timeout_seconds = 60}).exit_code, 0) << "a failed part fails the whole";
+}
+
+TEST(Jobs, IsAPositiveNumber) {
+  CommandOutput r = run_command("sh " + std::string(CREST_TEST_DIR) + "/../scripts/jobs.sh");
+  EXPECT_GE(std::stoi(r.out), 1);
+}
