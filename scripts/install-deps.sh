@@ -4,15 +4,16 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-build="g++ cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsqlite3-dev
-  libgtest-dev librapidcheck-dev libutf8proc-dev"
+# ocl-icd-opencl-dev: Debian's libdnnl-dev only recommends it, but its CMake file requires it.
+build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsqlite3-dev
+  libgtest-dev librapidcheck-dev libutf8proc-dev ocl-icd-opencl-dev"
 optional="ccache bible-kjv" # faster rebuilds; the corpus of `make demo`
 format="clang-format-14"
 # libFuzzer's runtime must be of clang's version: 14 on Debian 12 and Ubuntu 22.04, the meta package elsewhere.
 # shellcheck disable=SC1091
 case "$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}")" in
-  bookworm | jammy) fuzz="clang libclang-rt-14-dev" ;;
-  *) fuzz="clang libclang-rt-dev" ;;
+  bookworm | jammy) fuzz="clang libclang-rt-14-dev libomp-dev" ;;
+  *) fuzz="clang libclang-rt-dev libomp-dev" ;;
 esac
 
 installed() {
@@ -68,16 +69,17 @@ echo "Installing: $missing$missing_extra" >&2
 if ! apt update -q >&2; then
   echo "install-deps: apt-get update failed; trying with the package lists that are here." >&2
 fi
-if [ -n "$missing" ]; then
-  # shellcheck disable=SC2086
-  if ! apt install -y -q --no-install-recommends $missing >&2; then
+install() {
+  apt install -y -q --no-install-recommends "$@" >&2
+}
+# All at once is fastest; when that fails, what is required alone.
+# shellcheck disable=SC2086
+if ! install $missing $missing_extra; then
+  [ -z "$missing_extra" ] || echo "install-deps: going on without the optional packages: $missing_extra" >&2
+  if [ -n "$missing" ] && { [ -z "$missing_extra" ] || ! install $missing; }; then
     echo "install-deps: apt-get could not install: $missing" >&2
     echo "Is there a network? Crest needs Debian 12 or Ubuntu 24.04 (or newer) for these packages." >&2
     exit 1
   fi
 fi
-for package in $missing_extra; do
-  apt install -y -q --no-install-recommends "$package" >&2 ||
-    echo "install-deps: went on without the optional package $package" >&2
-done
 mkdir -p "$(dirname "$stamp")" && touch "$stamp"

@@ -129,12 +129,17 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
 
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args, from_file;
+  bool resumes = app.get_option_no_throw("--resume") != nullptr;  // the run's own config.toml comes first
   for (int i = 0; i < argc; ++i) {
     std::string a = argv[i];
     if (a == "--config" && i + 1 < argc)
       from_file = config_arguments(app, argv[++i]);
     else if (a.rfind("--config=", 0) == 0)
       from_file = config_arguments(app, a.substr(9));
+    else if (resumes && a == "--resume" && i + 1 < argc)
+      from_file = config_arguments(app, fmt::format("{}/config.toml", argv[i + 1])), args.push_back(a);
+    else if (resumes && a.rfind("--resume=", 0) == 0)
+      from_file = config_arguments(app, a.substr(9) + "/config.toml"), args.push_back(a);
     else
       args.push_back(a);
   }

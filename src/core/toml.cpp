@@ -43,7 +43,8 @@ class TomlShape {
   TomlShape(std::string_view text, std::string_view where, int limit) : text_(text), where_(where), limit_(limit) {}
 
   void check() {
-    for (i_ = text_.substr(0, 3) == "\xef\xbb\xbf" ? 3 : 0; i_ < text_.size(); ++i_) {
+    i_ = line_start_ = text_.substr(0, 3) == "\xef\xbb\xbf" ? 3 : 0;  // a byte order mark
+    for (; i_ < text_.size(); ++i_) {
       character();
       if (base_ + chain_ > limit_)
         refuse(fmt::format("nested deeper than {} levels", limit_),
@@ -53,6 +54,7 @@ class TomlShape {
 
  private:
   struct Bracket {
+    char kind;
     int base;
     bool in_list;
   };
@@ -74,7 +76,12 @@ class TomlShape {
         quoted();
         break;
       case '.': ++chain_; break;
-      case '=': in_value_ = true; break;
+      case ':':  // outside quotes only times have it, and toml++ 3.3 asserts digits there instead of checking
+        refuse("times of day are not supported", "Put the value in quotes.");
+      case '=':
+        if (in_value_ || in_list_) refuse("a second '='");
+        in_value_ = true;
+        break;
       case ',':
         chain_ = 0;
         in_value_ = false;
@@ -83,7 +90,9 @@ class TomlShape {
       case '{': open_bracket(c); break;
       case ']':
       case '}':
-        if (!open_.empty()) base_ = open_.back().base, in_list_ = open_.back().in_list, open_.pop_back();
+        if (open_.empty() || open_.back().kind != (c == ']' ? '[' : '{')) refuse("a bracket that closes nothing");
+        base_ = open_.back().base, in_list_ = open_.back().in_list;
+        open_.pop_back();
         chain_ = 0;
         break;
       default:
@@ -97,7 +106,7 @@ class TomlShape {
     bool header = c == '[' && open_.empty() && text_.find_first_not_of(" \t\r", line_start_) == i_;
     if (header && !begins_key(text_, i_ + 1)) refuse("a name must follow '['");
     if (!follows_separator()) refuse("a bracket inside a word");
-    open_.push_back({base_, in_list_});
+    open_.push_back({c, base_, in_list_});
     in_list_ = c == '[' && (in_value_ || in_list_);
     base_ += chain_ + 1;
     chain_ = 0;
@@ -110,7 +119,13 @@ class TomlShape {
     bool is_long = three == "\"\"\"" || three == "\'\'\'";
     std::string_view end = is_long ? three : text_.substr(i_, 1);
     for (i_ += end.size(); i_ < text_.size() && text_.substr(i_, end.size()) != end; ++i_) {
-      if (text_[i_] == '\\' && c == '"') ++i_;
+      if (text_[i_] == '\\' && c == '"') {
+        // toml++ 3.3 asks whether the next character is a space with a function that is undefined for accents.
+        size_t next = text_.find_first_not_of(" \t\r\n", i_ + 1);
+        if (is_long && next != std::string_view::npos && static_cast<unsigned char>(text_[next]) >= 0x80)
+          refuse("a backslash before a character beyond ASCII", "Join the lines of this text.");
+        ++i_;
+      }
       if (i_ < text_.size() && text_[i_] == '\n') {
         new_line();
         if (!is_long) return;  // the parser reports it
@@ -123,7 +138,7 @@ class TomlShape {
 
   char previous() const { return i_ > 0 ? text_[i_ - 1] : '\n'; }
   bool follows_separator() const {
-    return i_ == line_start_ || std::string_view(" \t\r\n=,[{\xbf").find(previous()) != std::string_view::npos;
+    return i_ == line_start_ || std::string_view(" \t\r\n=,[{").find(previous()) != std::string_view::npos;
   }
   void new_line() { ++line_, line_start_ = i_ + 1; }
   [[noreturn]] void refuse(const std::string& what, const char* todo = "See https://toml.io for the syntax.") const {

@@ -1,6 +1,8 @@
 // Runs one instruction with the vector kernels on arrays of doubles that are rounded to the storage dtype: what the
 // tests of the fast CPU kernels and the studies share.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -120,12 +122,13 @@ inline std::vector<double> random_values(DType t, int64_t n, unsigned seed, doub
   return x;
 }
 
-// |got - want| / (|want| + floor), the largest.
+// |got - want| / (|want| + floor), the largest; infinity when any is NaN.
 inline double worst(const std::vector<double>& got, const std::vector<double>& want, double floor) {
   double w = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     double e = std::abs(got[i] - want[i]) / (std::abs(want[i]) + floor);
-    if (!(e <= w)) w = e;
+    if (!(e < INFINITY)) return INFINITY;
+    w = std::max(w, e);
   }
   return w;
 }

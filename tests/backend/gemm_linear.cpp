@@ -11,7 +11,7 @@ namespace {
 struct Size {
   int64_t rows, n, k;
 };
-const Size sizes[] = {{1, 7, 5}, {3, 17, 33}, {64, 48, 96}, {130, 257, 70}, {256, 1500, 1024}};
+const Size sizes[] = {{1, 7, 5}, {3, 17, 33}, {64, 48, 96}, {130, 257, 70}, {256, 1500, 1024}, {24, 3500, 64}};
 
 double gelu_of(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 

@@ -2,8 +2,8 @@
 #include <malloc.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 
 #include "core/json.h"
@@ -33,12 +33,22 @@ static void counted_free(void* p) {
 }
 void* operator new(size_t bytes) { return counted_allocate(bytes); }
 void* operator new[](size_t bytes) { return counted_allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted_allocate(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted_allocate(bytes); }
 void operator delete(void* p) noexcept { counted_free(p); }
 void operator delete[](void* p) noexcept { counted_free(p); }
 void operator delete(void* p, size_t) noexcept { counted_free(p); }
 void operator delete[](void* p, size_t) noexcept { counted_free(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { counted_free(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { counted_free(p); }
 
 namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr double seconds_allowed = 10;  // sanitizers slow the parser down some five times
+#else
+constexpr double seconds_allowed = 1;
+#endif
 
 struct Cost {
   int64_t bytes;
@@ -48,12 +58,12 @@ template <class Action>
 Cost cost_of(Action action) {
   int64_t before = held;
   peak = before;
-  auto start = std::chrono::steady_clock::now();
+  std::clock_t start = std::clock();  // processor time: other programs on the machine do not count
   try {
     action();
   } catch (const Error&) {
   }
-  return {peak - before, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  return {peak - before, double(std::clock() - start) / CLOCKS_PER_SEC};
 }
 
 std::string repeat(const std::string& text, size_t bytes) {
@@ -88,7 +98,7 @@ TEST(Memory, HostileHeadersStayWithinTwiceTheFileAnd64MB) {
     write_file_synced(folder / "x.safetensors", length + header);
     Cost cost = cost_of([&] { SafetensorsFile::open(folder / "x.safetensors"); });
     EXPECT_LE(cost.bytes, int64_t(2 * header.size()) + (64 << 20)) << what;
-    EXPECT_LT(cost.seconds, 10) << what;
+    EXPECT_LT(cost.seconds, seconds_allowed) << what;
   }
 }
 
@@ -147,10 +157,19 @@ TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
   EXPECT_EQ(error("\xef\xbb\xbf"
                   "a = \"\"\"x\"\"\"\"\nb = '''\n[[[[ '''\n[ c . d ]"),
             "");
-  EXPECT_TRUE(contains(error("a = 1\nb = = 2"), "f.toml (line 2, column 5)")) << error("a = 1\nb = = 2");
+  EXPECT_TRUE(contains(error("a = 1\nb = ] 2"), "f.toml (line 2, column 5)")) << error("a = 1\nb = ] 2");
   EXPECT_TRUE(contains(error("a = 1\na = 2"), "line 2")) << "defined twice";
   EXPECT_TRUE(contains(error("a = 1\n[#"), "line 2, column 1"));
   EXPECT_TRUE(contains(error("na\xc3\xafve = 1"), "in quotes"));
+  // Inputs on which toml++ 3.3 itself asserts or is undefined, found by fuzzing.
+  EXPECT_TRUE(contains(error("a = 1979-05-27T:06:32e00Z"), "times of day"));
+  EXPECT_TRUE(contains(error("a = 1[\"\"\"[\xca\xa2\" = 2"), "inside a word"));
+  EXPECT_TRUE(contains(error("a = \"\"\"x\\\n \xc3\xa9\"\"\""), "a backslash before"));
+  EXPECT_EQ(error("a = \"\"\"x\\\n y\xc3\xa9\"\"\""), "");
+  EXPECT_TRUE(contains(error("a = [}.9, 0.9"), "closes nothing"));
+  EXPECT_TRUE(contains(error("a = [1=='\xca\xa2']"), "a second '='"));
+  EXPECT_EQ(error("a = [{b = 1, c = 2}, {b = 3}]"), "");
+  EXPECT_EQ(error("a = 1979-05-27 # 07:32\nb = '07:32'"), "");
   for (std::string bomb : {repeat("a.", 1'000'000) + "a = 1", "[" + repeat("a.", 1'000'000) + "a]",
                            "a = " + std::string(1'000'000, '['), "a = " + repeat("{a=", 1'000'000),
                            "a = " + repeat("{a.a.a.a.a=", 1'000'000), "[" + repeat("a . ", 1'000'000) + "a]"})

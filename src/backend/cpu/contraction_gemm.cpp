@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <vector>
 
 #include "backend/cpu/isa.h"
 #include "core/error.h"
@@ -47,6 +49,17 @@ dnnl::memory wrap(const MemoryDesc& desc, const void* p) { return dnnl::memory(d
 
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+dnnl::primitive_attr product_attr(bool accumulate) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulate) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0f);
+    attr.set_post_ops(ops);
+  }
+  return attr;
+}
+
 // f32 without a bias: the packed sgemm beats the matmul primitive in every orientation.
 class Sgemm : public Gemm {
  public:
@@ -69,18 +82,17 @@ class Sgemm : public Gemm {
   GemmShape s_;
 };
 
-// Forward and input-gradient inner products on plain layouts: the packed gemm inside oneDNN with bias, and the better
-// choice for very long reductions of bf16.
+// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias, and the gradient of the
+// input where the reduction is very long.
 class InnerProduct : public Gemm {
  public:
-  explicit InnerProduct(const GemmShape& s) : m_(s.threads) {
+  explicit InnerProduct(const GemmShape& s) : threads_(s.threads), has_bias_(s.has_bias) {
     OpenMpThreads guard(s.threads);
-    dnnl::primitive_attr attr;
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    a_ = matrix(s.m, s.k, s.ab, false, s.k), c_ = matrix(s.m, s.n, s.c, false, s.n);
-    has_bias_ = s.has_bias, forward_ = s.b_transposed;
-    if (forward_) {
-      b_ = matrix(s.n, s.k, s.ab, false, s.k);
+    dnnl::primitive_attr attr = product_attr(false);
+    auto training = dnnl::prop_kind::forward_training;
+    if (s.b_transposed) {  // x[m,k], w[n,k], y[m,n]
+      a_ = matrix(s.m, s.k, s.ab, false, s.k), b_ = matrix(s.n, s.k, s.ab, false, s.k);
+      c_ = matrix(s.m, s.n, s.c, false, s.n);
       bias_ = {Dims{s.n}, type_of(s.bias), Dims{1}};
       auto kind = dnnl::prop_kind::forward_inference;
       auto desc = has_bias_ ? dnnl::inner_product_forward::desc(kind, a_, b_, bias_, c_)
@@ -88,20 +100,23 @@ class InnerProduct : public Gemm {
       dnnl::inner_product_forward::primitive_desc pd(desc, attr, engine());
       scratch_ = pd.scratchpad_desc();
       primitive_ = dnnl::inner_product_forward(pd);
-    } else {
-      b_ = matrix(s.k, s.n, s.ab, false, s.n);
-      dnnl::inner_product_forward::primitive_desc hint({dnnl::prop_kind::forward_training, c_, b_, a_}, engine());
+      a_arg_ = DNNL_ARG_SRC, b_arg_ = DNNL_ARG_WEIGHTS, c_arg_ = DNNL_ARG_DST;
+    } else {  // dy[m,k], w[k,n], dx[m,n]
+      a_ = matrix(s.m, s.k, s.ab, false, s.k), b_ = matrix(s.k, s.n, s.ab, false, s.n);
+      c_ = matrix(s.m, s.n, s.c, false, s.n);
+      dnnl::inner_product_forward::primitive_desc hint({training, c_, b_, a_}, engine());
       dnnl::inner_product_backward_data::primitive_desc pd({c_, b_, a_}, attr, engine(), hint);
       scratch_ = pd.scratchpad_desc();
       primitive_ = dnnl::inner_product_backward_data(pd);
+      a_arg_ = DNNL_ARG_DIFF_DST, b_arg_ = DNNL_ARG_WEIGHTS, c_arg_ = DNNL_ARG_DIFF_SRC;
     }
   }
   size_t workspace() const override { return scratch_.get_size(); }
   void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
-    OpenMpThreads guard(m_);
-    std::unordered_map<int, dnnl::memory> args = {{forward_ ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, wrap(a_, a)},
-                                                  {DNNL_ARG_WEIGHTS, wrap(b_, b)},
-                                                  {forward_ ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, wrap(c_, c)},
+    OpenMpThreads guard(threads_);
+    std::unordered_map<int, dnnl::memory> args = {{a_arg_, wrap(a_, a)},
+                                                  {b_arg_, wrap(b_, b)},
+                                                  {c_arg_, wrap(c_, c)},
                                                   {DNNL_ARG_SCRATCHPAD, wrap(scratch_, workspace)}};
     if (has_bias_) args.emplace(DNNL_ARG_BIAS, wrap(bias_, bias));
     primitive_.execute(stream(), args);
@@ -109,87 +124,143 @@ class InnerProduct : public Gemm {
   }
 
  private:
-  int m_;
-  bool has_bias_ = false, forward_ = true;
+  int threads_;
+  bool has_bias_;
+  int a_arg_ = 0, b_arg_ = 0, c_arg_ = 0;
   MemoryDesc a_, b_, c_, bias_, scratch_;
   dnnl::primitive primitive_;
 };
 
-// The matmul primitive, with operands first moved to a layout that it reads faster where that was measured to pay.
-class Matmul : public Gemm {
- public:
-  Matmul(const GemmShape& s, bool copy_a, bool pack_b) : s_(s) {
-    OpenMpThreads guard(s.threads);
+// A reorder into memory of the workspace.
+struct Mover {
+  MemoryDesc from, to, scratch;
+  dnnl::reorder primitive;
+  Mover() = default;
+  Mover(const MemoryDesc& f, const MemoryDesc& t) : from(f), to(t) {
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (s.accumulate) {
-      dnnl::post_ops ops;
-      ops.append_sum(1.0f);
-      attr.set_post_ops(ops);
-    }
-    user_a_ = matrix(s.m, s.k, s.ab, s.a_transposed, s.lda);
-    user_b_ = matrix(s.k, s.n, s.ab, s.b_transposed, s.ldb);
+    dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attr);
+    scratch = pd.scratchpad_desc();
+    primitive = dnnl::reorder(pd);
+  }
+  void run(const void* source, void* target, void* scratch_at) const {
+    primitive.execute(stream(), {{DNNL_ARG_FROM, wrap(from, source)},
+                                 {DNNL_ARG_TO, wrap(to, target)},
+                                 {DNNL_ARG_SCRATCHPAD, wrap(scratch, scratch_at)}});
+  }
+};
+
+// The matmul primitive; b first moved to the layout it reads fastest where that was measured to pay.
+class Matmul : public Gemm {
+ public:
+  Matmul(const GemmShape& s, bool pack_b) : s_(s), pack_b_(pack_b) {
+    OpenMpThreads guard(s.threads);
+    a_ = matrix(s.m, s.k, s.ab, s.a_transposed, s.lda);
+    b_ = matrix(s.k, s.n, s.ab, s.b_transposed, s.ldb);
     c_ = matrix(s.m, s.n, s.c, false, s.ldc);
-    a_ = copy_a ? matrix(s.m, s.k, s.ab, false, s.k) : user_a_;
-    b_ = pack_b ? MemoryDesc(Dims{s.k, s.n}, type_of(s.ab), dnnl::memory::format_tag::any) : user_b_;
     bias_ = {Dims{1, s.n}, type_of(s.bias), Dims{s.n, 1}};
-    auto desc = s.has_bias ? dnnl::matmul::desc(a_, b_, bias_, c_) : dnnl::matmul::desc(a_, b_, c_);
-    dnnl::matmul::primitive_desc pd(desc, attr, engine());
-    b_ = pd.weights_desc();
+    MemoryDesc b = pack_b ? MemoryDesc(Dims{s.k, s.n}, type_of(s.ab), dnnl::memory::format_tag::any) : b_;
+    auto desc = s.has_bias ? dnnl::matmul::desc(a_, b, bias_, c_) : dnnl::matmul::desc(a_, b, c_);
+    dnnl::matmul::primitive_desc pd(desc, product_attr(s.accumulate), engine());
     scratch_ = pd.scratchpad_desc();
     primitive_ = dnnl::matmul(pd);
-    bytes_ = aligned(scratch_.get_size());
-    if (a_ != user_a_) mover(user_a_, a_, move_a_, move_a_scratch_, attr_user_scratch());
-    if (b_ != user_b_) mover(user_b_, b_, move_b_, move_b_scratch_, attr_user_scratch());
-    // A reorder's own scratchpad is free again before the product starts, so they share one.
-    for (const MemoryDesc& scratch : {move_a_scratch_, move_b_scratch_})
-      bytes_ = std::max(bytes_, aligned(scratch.get_size()));
-    offset_a_ = bytes_;
-    if (a_ != user_a_) bytes_ += aligned(a_.get_size());
-    offset_b_ = bytes_;
-    if (b_ != user_b_) bytes_ += aligned(b_.get_size());
+    packed_at_ = bytes_ = aligned(scratch_.get_size());
+    if (!pack_b) return;
+    move_b_ = Mover(b_, pd.weights_desc());
+    packed_at_ = std::max(bytes_, aligned(move_b_.scratch.get_size()));
+    bytes_ = packed_at_ + aligned(move_b_.to.get_size());
   }
   size_t workspace() const override { return bytes_; }
   void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
     OpenMpThreads guard(s_.threads);
     auto* scratch = static_cast<char*>(workspace);
-    dnnl::memory ma = wrap(user_a_, a), mb = wrap(user_b_, b);
-    if (a_ != user_a_) ma = move(move_a_, ma, a_, scratch + offset_a_, move_a_scratch_, scratch);
-    if (b_ != user_b_) mb = move(move_b_, mb, b_, scratch + offset_b_, move_b_scratch_, scratch);
-    std::unordered_map<int, dnnl::memory> args = {{DNNL_ARG_SRC, ma},
-                                                  {DNNL_ARG_WEIGHTS, mb},
-                                                  {DNNL_ARG_DST, wrap(c_, c)},
-                                                  {DNNL_ARG_SCRATCHPAD, wrap(scratch_, scratch)}};
+    if (pack_b_) move_b_.run(b, scratch + packed_at_, scratch);
+    std::unordered_map<int, dnnl::memory> args = {
+        {DNNL_ARG_SRC, wrap(a_, a)},
+        {DNNL_ARG_WEIGHTS, pack_b_ ? wrap(move_b_.to, scratch + packed_at_) : wrap(b_, b)},
+        {DNNL_ARG_DST, wrap(c_, c)},
+        {DNNL_ARG_SCRATCHPAD, wrap(scratch_, scratch)}};
     if (s_.has_bias) args.emplace(DNNL_ARG_BIAS, wrap(bias_, bias));
     primitive_.execute(stream(), args);
     stream().wait();
   }
 
  private:
-  static dnnl::primitive_attr attr_user_scratch() {
-    dnnl::primitive_attr attr;
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    return attr;
+  GemmShape s_;
+  bool pack_b_;
+  MemoryDesc a_, b_, c_, bias_, scratch_;
+  dnnl::matmul primitive_;
+  Mover move_b_;
+  size_t bytes_ = 0, packed_at_ = 0;
+};
+
+// Weight gradients of bf16: panels of rows of c, so that the transposed copy of a panel of a stays in the cache (and
+// the workspace small), with b packed once. An f32 result is cleared and added to: the primitive then writes c
+// directly, which is faster than its own first product.
+class Panels : public Gemm {
+ public:
+  explicit Panels(const GemmShape& s) : s_(s), adds_(s.accumulate || s.c == DType::f32) {
+    OpenMpThreads guard(s.threads);
+    int64_t count = std::max<int64_t>(1, s.m / (768 * std::max(2, s.threads)));
+    panel_ = std::min(s.m, ((s.m + count - 1) / count + 63) / 64 * 64);
+    b_ = MemoryDesc(Dims{s.k, s.n}, type_of(s.ab), dnnl::memory::format_tag::any);
+    size_t scratch = 0;
+    for (int64_t rows : {panel_, s.m % panel_}) {
+      if (rows == 0) continue;
+      Panel p;
+      p.move_a = Mover(matrix(rows, s.k, s.ab, s.a_transposed, s.lda), matrix(rows, s.k, s.ab, false, s.k));
+      p.c = matrix(rows, s.n, s.c, false, s.ldc);
+      dnnl::matmul::primitive_desc pd({p.move_a.to, b_, p.c}, product_attr(adds_), engine());
+      b_ = pd.weights_desc();  // the last panel reads the layout of the others
+      p.scratch = pd.scratchpad_desc();
+      p.primitive = dnnl::matmul(pd);
+      scratch = std::max({scratch, p.scratch.get_size(), p.move_a.scratch.get_size()});
+      panels_.push_back(p);
+    }
+    move_b_ = Mover(matrix(s.k, s.n, s.ab, s.b_transposed, s.ldb), b_);
+    a_at_ = aligned(std::max(scratch, move_b_.scratch.get_size()));
+    b_at_ = a_at_ + aligned(panels_[0].move_a.to.get_size());
+    bytes_ = b_at_ + aligned(b_.get_size());
   }
-  static void mover(const MemoryDesc& from, const MemoryDesc& to, dnnl::reorder& primitive, MemoryDesc& scratch,
-                    const dnnl::primitive_attr& attr) {
-    dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attr);
-    scratch = pd.scratchpad_desc();
-    primitive = dnnl::reorder(pd);
+  size_t workspace() const override { return bytes_; }
+  void run(const void* a, const void* b, const void*, void* c, void* workspace) const override {
+    OpenMpThreads guard(s_.threads);
+    auto* scratch = static_cast<char*>(workspace);
+    move_b_.run(b, scratch + b_at_, scratch);
+    for (int64_t i = 0; i < s_.m; i += panel_) {
+      int64_t rows = std::min(panel_, s_.m - i);
+      const Panel& p = panels_[rows == panel_ ? 0 : 1];
+      char* target = static_cast<char*>(c) + i * s_.ldc * int64_t(size_of(s_.c));
+      if (adds_ && !s_.accumulate) clear(target, rows);
+      p.move_a.run(static_cast<const char*>(a) + i * (s_.a_transposed ? 1 : s_.lda) * int64_t(size_of(s_.ab)),
+                   scratch + a_at_, scratch);
+      p.primitive.execute(stream(), {{DNNL_ARG_SRC, wrap(p.move_a.to, scratch + a_at_)},
+                                     {DNNL_ARG_WEIGHTS, wrap(b_, scratch + b_at_)},
+                                     {DNNL_ARG_DST, wrap(p.c, target)},
+                                     {DNNL_ARG_SCRATCHPAD, wrap(p.scratch, scratch)}});
+    }
+    stream().wait();
   }
-  static dnnl::memory move(const dnnl::reorder& reorder, dnnl::memory& from, const MemoryDesc& to, void* at,
-                           const MemoryDesc& scratch_desc, void* scratch) {
-    dnnl::memory out = wrap(to, at);
-    reorder.execute(stream(),
-                    {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, out}, {DNNL_ARG_SCRATCHPAD, wrap(scratch_desc, scratch)}});
-    return out;
+
+ private:
+  struct Panel {
+    Mover move_a;
+    MemoryDesc c, scratch;
+    dnnl::matmul primitive;
+  };
+  void clear(char* c, int64_t rows) const {
+#pragma omp parallel for schedule(static) num_threads(s_.threads) if (s_.threads > 1)
+    for (int64_t r = 0; r < rows; ++r)
+      std::memset(c + r * s_.ldc * int64_t(size_of(s_.c)), 0, size_t(s_.n) * size_of(s_.c));
   }
 
   GemmShape s_;
-  MemoryDesc user_a_, user_b_, a_, b_, c_, bias_, scratch_, move_a_scratch_, move_b_scratch_;
-  dnnl::matmul primitive_;
-  dnnl::reorder move_a_, move_b_;
-  size_t bytes_ = 0, offset_a_ = 0, offset_b_ = 0;
+  bool adds_;
+  int64_t panel_ = 0;
+  MemoryDesc b_;
+  std::vector<Panel> panels_;  // whole, and the last one
+  Mover move_b_;
+  size_t bytes_ = 0, a_at_ = 0, b_at_ = 0;
 };
 
 // The choices of docs/results/cpu_gemm.md.
@@ -198,14 +269,15 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   if (s.ab == DType::f32) {
     if (s.has_bias && plain && s.b_transposed) return std::make_shared<InnerProduct>(s);
     if (!s.has_bias || s.bias == DType::f32) return std::make_shared<Sgemm>(s);
-    return std::make_shared<Matmul>(s, false, false);
+    return std::make_shared<Matmul>(s, false);
   }
   bool long_reduction = s.k > 8192;
   if (plain && !s.b_transposed && !s.accumulate && !s.has_bias && s.c == s.ab && long_reduction)
     return std::make_shared<InnerProduct>(s);
-  bool small = s.m * s.n * s.k < int64_t(1) << 22;  // the copies would cost more than they gain
-  if (s.a_transposed) return std::make_shared<Matmul>(s, !small, !small);
-  return std::make_shared<Matmul>(s, false, !s.b_transposed && !small);
+  bool small = s.m * s.n * s.k < int64_t(1) << 23;  // the copies would cost more than they gain
+  if (small) return std::make_shared<Matmul>(s, false);
+  if (!s.a_transposed) return std::make_shared<Matmul>(s, !s.b_transposed);
+  return std::make_shared<Panels>(s);
 }
 
 }  // namespace

@@ -19,6 +19,15 @@ Kernel silu_grad_kernel();
 Kernel bias_grad_kernel();
 Kernel attention_kernel();
 Kernel attention_grad_kernel();
+Kernel softmax_kernel();
+Kernel softmax_grad_kernel();
+Kernel causal_mask_kernel();
+Kernel dropout_kernel();
+Kernel cached_attention_kernel();
+Kernel cache_append_kernel();
+Kernel rope_kernel();
+Kernel split_heads_kernel();
+Kernel join_heads_kernel();
 }  // namespace cpu
 
 std::vector<Kernel> cpu_attention_kernels() {
@@ -40,6 +49,15 @@ std::vector<Kernel> cpu_attention_kernels() {
       cpu::bias_grad_kernel(),
       cpu::attention_kernel(),
       cpu::attention_grad_kernel(),
+      cpu::softmax_kernel(),
+      cpu::softmax_grad_kernel(),
+      cpu::causal_mask_kernel(),
+      cpu::dropout_kernel(),
+      cpu::cached_attention_kernel(),
+      cpu::cache_append_kernel(),
+      cpu::rope_kernel(),
+      cpu::split_heads_kernel(),
+      cpu::join_heads_kernel(),
   };
 }
 

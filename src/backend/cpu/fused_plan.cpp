@@ -58,7 +58,7 @@ class Compiler {
       plan_.sums.push_back({int(o), acc, place(root(i->in[0]), int(compute_.size()))});
     }
     // Slots of all tiles together fill about two thirds of a 48 KiB first-level cache.
-    plan_.tile = std::clamp<int64_t>(8192 / std::max(plan_.slots, 1) / 64 * 64, 512, 4096);
+    plan_.tile = std::clamp<int64_t>(4096 / std::max(plan_.slots, 1) / 64 * 64, 512, 4096);
     return std::move(plan_);
   }
 

@@ -25,6 +25,8 @@ void fused(const KernelCall& c) {
     }
   }
   std::vector<double> value(body.values.size());
+  std::vector<bool> is_sum(body.values.size());
+  for (size_t k = 0; k < steps.size(); ++k) is_sum[size_t(body.code[k].out[0])] = !steps[k].f;
   for (int64_t e = 0; e < numel; ++e) {
     for (size_t i = 0; i < body.inputs.size(); ++i)
       if (input(c, i).numel() == numel) value[size_t(body.inputs[i])] = input(c, i)[e];
@@ -39,7 +41,7 @@ void fused(const KernelCall& c) {
         steps[k].sums[size_t(e) % steps[k].sums.size()] += x[0];
     }
     for (size_t o = 0; o < body.outputs.size(); ++o)
-      if (output(c, o).numel() == numel) output(c, o).set(e, value[size_t(body.outputs[o])]);
+      if (!is_sum[size_t(body.outputs[o])]) output(c, o).set(e, value[size_t(body.outputs[o])]);
   }
   for (size_t k = 0; k < steps.size(); ++k) {
     if (steps[k].f) continue;

@@ -148,11 +148,14 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   int64_t end = a.causal ? least(a.keys, a.first_position + i0 + nq) : a.keys;
   for (int64_t j0 = 0; j0 < end; j0 += block) {
     int64_t nk = least(block, end - j0);
-    product<false, Start::zero>(up(nk, tile_rows), block, a.head_dim, w.k + j0 * dp, dp, w.qt, block, w.s, block);
-    online_softmax(a, w, i0, j0, nk, a.causal && j0 + nk - 1 > a.first_position + i0);
+    int64_t delta = a.causal ? a.first_position + i0 - j0 : block;
+    product<false, Start::zero>(up(nk, tile_rows), block, a.head_dim, w.k + j0 * dp, dp, w.qt, block, w.s, block,
+                                {Band::keys_by_queries, delta});
+    online_softmax(a, w, i0, j0, nk, delta < nk - 1);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
-    if (j0 == 0) product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp);
-    else product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, w.alpha);
+    Band band{Band::sum_over_keys, delta};
+    if (j0 == 0) product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp, band);
+    else product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band, w.alpha);
   }
   for (int64_t i = 0; i < nq; ++i) {
     store_head_row(a.o, a, head * a.head_dim + (i0 + i) * a.o_stride, w.o + i * dp, 1.0f / w.l[i]);
@@ -220,7 +223,8 @@ void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t hea
     int32_t visible = int32_t(i0 + i - j0);
     for (int64_t j = 0; j < block; j += lanes) {
       Vf x = exp2_negative(load(p + j) - lse), dp = load(ds + j);
-      if (masked) x = column + int32_t(j) > visible ? Vf{} : x;
+      // Tiles that nobody sees were not computed: they hold anything.
+      if (masked) x = column + int32_t(j) > visible ? Vf{} : x, dp = column + int32_t(j) > visible ? Vf{} : dp;
       Vf kept = x;
       if (a.p > 0) {
         Vu word = *(const VuMemory*)(words + j);
@@ -245,12 +249,14 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
     int64_t nq = least(block, a.queries - i0), mq = up(nq, tile_rows);
     const float* q = w.q + i0 * dp;
     const float* d_o = w.d_o + i0 * dp;
-    product<false, Start::zero>(mq, block, a.head_dim, q, dp, w.kt, block, w.p, block);
-    product<false, Start::zero>(mq, block, a.head_dim, d_o, dp, w.vt, block, w.ds, block);
-    backward_tile(a, w, a.first_head + head, i0, j0, a.causal && j0 + block - 1 > i0);
-    product<true, Start::add>(block, dp, nq, w.p, block, d_o, dp, dv, dp);
-    product<true, Start::add>(block, dp, nq, w.ds, block, q, dp, dk, dp);
-    product<false, Start::add>(mq, dp, nk, w.ds, block, w.k, dp, dq + i0 * dp, dp);
+    int64_t delta = a.causal ? i0 - j0 : block;
+    Band tiles{Band::queries_by_keys, delta}, keys{Band::sum_over_keys, delta}, queries{Band::sum_over_queries, delta};
+    product<false, Start::zero>(mq, block, a.head_dim, q, dp, w.kt, block, w.p, block, tiles);
+    product<false, Start::zero>(mq, block, a.head_dim, d_o, dp, w.vt, block, w.ds, block, tiles);
+    backward_tile(a, w, a.first_head + head, i0, j0, delta < block - 1);
+    product<true, Start::add>(block, dp, nq, w.p, block, d_o, dp, dv, dp, queries);
+    product<true, Start::add>(block, dp, nq, w.ds, block, q, dp, dk, dp, queries);
+    product<false, Start::add>(mq, dp, nk, w.ds, block, w.k, dp, dq + i0 * dp, dp, keys);
   }
 }
 

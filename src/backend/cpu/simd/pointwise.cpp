@@ -32,6 +32,11 @@ CREST_INLINE Vf gelu_slope(Vf x) {
   return s + (magnitude > 20.0f ? Vf{} : d);
 }
 
+CREST_INLINE Vf silu_slope(Vf a, Vf b) {
+  Vf s = sigmoid(b);
+  return a * s * (1.0f + b * (1.0f - s));
+}
+
 #define CREST_STEP(name, unary, expression)                                              \
   void name(float* out, const float* pa, const float* pb, int64_t n, float value) {      \
     apply<unary>(out, pa, pb, n, value, [](Vf a, [[maybe_unused]] Vf b, [[maybe_unused]] Vf v) { \
@@ -47,7 +52,7 @@ CREST_STEP(step_tanh_grad, false, a * (1.0f - b * b))
 CREST_STEP(step_gelu, true, gelu_of(a))
 CREST_STEP(step_gelu_grad, false, a* gelu_slope(b))
 CREST_STEP(step_silu, true, a* sigmoid(a))
-CREST_STEP(step_silu_grad, false, a* sigmoid(b) * (1.0f + b * (1.0f - sigmoid(b))))
+CREST_STEP(step_silu_grad, false, silu_slope(a, b))
 #undef CREST_STEP
 
 void load_tile(float* to, const void* from, DType t, int64_t n) {

@@ -32,7 +32,8 @@ typedef uint32_t VuMemory __attribute__((vector_size(CREST_LANES * 4), aligned(4
 typedef uint64_t VqMemory __attribute__((vector_size(CREST_LANES * 4), aligned(8), may_alias));
 typedef uint16_t VhMemory __attribute__((vector_size(CREST_LANES * 2), aligned(2), may_alias));
 
-CREST_INLINE Vf splat(float x) { return Vf{} + x; }
+// x - 0 is x also for -0, so the compiler drops the subtraction.
+CREST_INLINE Vf splat(float x) { return x - Vf{}; }
 CREST_INLINE Vu splat_u(uint32_t x) { return Vu{} + x; }
 CREST_INLINE Vf as_float(Vu x) { return (Vf)x; }
 CREST_INLINE Vu as_bits(Vf x) { return (Vu)x; }
@@ -207,7 +208,34 @@ CREST_INLINE Vf exp(Vf x) {
   Vf r = p * as_float((Vu)((half + 127) << 23)) * as_float((Vu)((k - half + 127) << 23));
   return x < -87.3f ? Vf{} : r;
 }
-CREST_INLINE Vf sigmoid(Vf x) { return 1.0f / (1.0f + exp(-x)); }
+// e^x for arguments clamped to [-80, 80], where nothing overflows; relative error below 3e-7.
+CREST_INLINE Vf exp_clamped(Vf x) {
+  Vf c = x > 80.0f ? splat(80.0f) : x;
+  c = c < -80.0f ? splat(-80.0f) : c;
+  Vf shifted = c * 1.44269504f + 12582912.0f;
+  Vf n = shifted - 12582912.0f;
+  Vf f = c - n * 0.693359375f;
+  f = f + n * 2.12194440e-4f;
+  Vf p = splat(1.38888889e-3f);
+  p = p * f + 8.33333333e-3f;
+  p = p * f + 4.16666667e-2f;
+  p = p * f + 1.66666667e-1f;
+  p = p * f + 0.5f;
+  p = p * f + 1.0f;
+  p = p * f + 1.0f;
+  return p * as_float((as_bits(shifted) << 23) + 0x3f800000u);
+}
+// 1/x for normal x with a normal result, relative error below 1.2e-7: an estimate and a Newton step take a third of
+// the time of a division of 16 lanes.
+CREST_INLINE Vf reciprocal(Vf x) {
+#if CREST_LANES == 16
+  Vf r = (Vf)_mm512_maskz_rcp14_ps(0xffff, (__m512)x);
+  return r + r * (1.0f - x * r);
+#else
+  return 1.0f / x;
+#endif
+}
+CREST_INLINE Vf sigmoid(Vf x) { return reciprocal(1.0f + exp_clamped(-x)); }
 // tanh x: a series to x^9 below 0.25 (absolute error 2e-8), else 1 - 2/(1 + e^2x) (absolute error below 1.5e-7).
 CREST_INLINE Vf tanh(Vf x) {
   Vf x2 = x * x;
@@ -217,7 +245,7 @@ CREST_INLINE Vf tanh(Vf x) {
   s = s * x2 + (-1.0f / 3);
   s = s * x2 * x + x;
   Vf magnitude = as_float(as_bits(x) & 0x7fffffffu);
-  Vf t = 1.0f - 2.0f / (1.0f + exp(magnitude + magnitude));
+  Vf t = 1.0f - 2.0f * reciprocal(1.0f + exp_clamped(magnitude + magnitude));
   t = as_float(as_bits(t) | (as_bits(x) & 0x80000000u));
   return magnitude < 0.25f ? s : t;
 }

@@ -1,0 +1,37 @@
+// dropout: the random words of four elements come from one Philox block.
+#include "backend/cpu/fast_common.h"
+#include "backend/cpu/simd/dropout.h"
+#include "core/random.h"
+#include "core/scalars.h"
+
+namespace crest::cpu {
+namespace {
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
+  return check_same(q.out(0), q.in(0));
+}
+
+void launch(const KernelCall& c) {
+  const Value& x = c.in_value(0);
+  const Scalars& scalars = *c.input<Scalars>(1);
+  int64_t samples = x.shape[0], size = samples == 0 ? 0 : x.numel() / samples;
+  double p = c.instr.attrs.number("p");
+  auto rng_id = uint32_t(c.instr.attrs.integer("rng_id"));
+  int64_t pieces = std::max<int64_t>((size + 16383) / 16384, 1);
+  int threads = threads_for(c.threads, x.numel(), 8192);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t item = 0; item < samples * pieces; ++item) {
+    int64_t s = item / pieces, begin = item % pieces * 16384, end = std::min(begin + 16384, size);
+    int64_t offset = s * size * int64_t(size_of(x.dtype));
+    CREST_SIMD_PICK(dropout_functions)
+        .apply(c.input<char>(0) + offset, c.output<char>(0) + offset, x.dtype, begin, end, p, scalars.seed,
+               dropout_stream(uint64_t(scalars.sample_base + s), rng_id));
+  }
+}
+
+}  // namespace
+
+Kernel dropout_kernel() { return {"dropout", "cpu.dropout.simd", reject, nullptr, nullptr, launch}; }
+
+}  // namespace crest::cpu

@@ -1,0 +1,110 @@
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's frequency scaling.
+#include <cmath>
+
+#include "backend/cpu/fast_common.h"
+#include "backend/cpu/simd/rope.h"
+#include "core/scalars.h"
+
+namespace crest::cpu {
+namespace {
+
+// Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them.
+struct RopeTable {
+  std::vector<double> frequency;  // [head_dim / 2]
+  std::vector<float> cosine, sine;
+};
+
+int64_t head_dim(const Value& qkv, const Attrs& a) {
+  return qkv.shape.back() / (a.integer("heads") + 2 * a.integer("kv_heads"));
+}
+
+std::vector<double> frequencies(int64_t dim, const Attrs& a) {
+  std::vector<double> f(static_cast<size_t>(dim / 2));
+  double theta = a.number("theta");
+  for (size_t i = 0; i < f.size(); ++i) f[i] = std::pow(theta, -2.0 * double(i) / double(dim));
+  if (!a.has("factor")) return f;
+  double factor = a.number("factor"), low = a.number("low_freq_factor"), high = a.number("high_freq_factor");
+  double context = a.number("original_context");
+  for (double& x : f) {
+    double turns = context * x / (2 * M_PI);  // within the original context
+    if (turns < low) x /= factor;
+    else if (turns <= high) {
+      double smooth = (turns - low) / (high - low);
+      x = (1 - smooth) * x / factor + smooth * x;
+    }
+  }
+  return f;
+}
+
+// cosine and sine of position first + t for t in begin .. end-1, rows of head_dim / 2.
+void fill(const std::vector<double>& frequency, int64_t first, int64_t begin, int64_t end, float* cosine, float* sine) {
+  int64_t half = int64_t(frequency.size());
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t i = 0; i < half; ++i) {
+      double angle = double(first + t) * frequency[size_t(i)];
+      cosine[t * half + i] = float(std::cos(angle));
+      sine[t * half + i] = float(std::sin(angle));
+    }
+}
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
+  if (head_dim(q.in(0), q.instr.attrs) % 2) return "head_dim is odd";
+  return check_same(q.out(0), q.in(0));
+}
+
+// With a moving position the table lives in the workspace.
+size_t workspace(const KernelQuery& q) {
+  if (!q.has(1)) return 0;
+  return 2 * float_lines(q.in(0).shape[1] * (head_dim(q.in(0), q.instr.attrs) / 2));
+}
+
+std::shared_ptr<void> prepare(const KernelQuery& q) {
+  auto table = std::make_shared<RopeTable>();
+  int64_t dim = head_dim(q.in(0), q.instr.attrs), tokens = q.in(0).shape[1];
+  table->frequency = frequencies(dim, q.instr.attrs);
+  if (!q.has(1)) {
+    table->cosine.resize(size_t(tokens * (dim / 2)));
+    table->sine.resize(table->cosine.size());
+    fill(table->frequency, 0, 0, tokens, table->cosine.data(), table->sine.data());
+    if (q.instr.attrs.integer("inverse", 0))
+      for (float& s : table->sine) s = -s;
+  }
+  return table;
+}
+
+void launch(const KernelCall& c) {
+  const Value& qkv = c.in_value(0);
+  const auto& table = *static_cast<const RopeTable*>(c.prepared);
+  int64_t batch = qkv.shape[0], tokens = qkv.shape[1], width = qkv.shape[2], dim = head_dim(qkv, c.instr.attrs);
+  int64_t rotated = c.instr.attrs.integer("heads") + c.instr.attrs.integer("kv_heads"), half = dim / 2;
+  const float* cosine = table.cosine.data();
+  const float* sine = table.sine.data();
+  int threads = threads_for(c.threads, qkv.numel(), 8192);
+  if (c.has(1)) {
+    float* w = static_cast<float*>(c.workspace);
+    float* w2 = w + float_lines(tokens * half) / 4;
+    int64_t first = c.input<Scalars>(1)->position;
+    bool inverse = c.instr.attrs.integer("inverse", 0) != 0;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; ++t) {
+      fill(table.frequency, first, t, t + 1, w, w2);
+      if (inverse)
+        for (int64_t i = 0; i < half; ++i) w2[t * half + i] = -w2[t * half + i];
+    }
+    cosine = w, sine = w2;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t r = 0; r < batch * tokens; ++r) {
+    int64_t offset = r * width * int64_t(size_of(qkv.dtype)), t = r % tokens;
+    CREST_SIMD_PICK(rope_functions)
+        .token(c.input<char>(0) + offset, c.output<char>(0) + offset, qkv.dtype, cosine + t * half, sine + t * half,
+               rotated, width / dim, dim);
+  }
+}
+
+}  // namespace
+
+Kernel rope_kernel() { return {"rope", "cpu.rope.simd", reject, workspace, prepare, launch}; }
+
+}  // namespace crest::cpu

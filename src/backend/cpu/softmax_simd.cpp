@@ -1,0 +1,58 @@
+// softmax, softmax_grad and causal_mask over rows.
+#include "backend/cpu/fast_common.h"
+#include "backend/cpu/simd/softmax.h"
+
+namespace crest::cpu {
+namespace {
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = check_all_float(q); !why.empty()) return why;
+  for (size_t i = 1; i < q.instr.in.size(); ++i)
+    if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
+  return check_same(q.out(0), q.in(0));
+}
+
+// Calls f(begin, end, thread) for one part of the rows per thread.
+template <class F>
+void over_rows(const KernelCall& c, F f) {
+  const Value& x = c.in_value(0);
+  int64_t rows = x.shape.rows();
+  int threads = threads_for(c.threads, x.numel(), 8192);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
+}
+
+size_t softmax_workspace(const KernelQuery& q) {
+  return size_t(q.device.threads) * float_lines(q.in(0).shape.back());
+}
+
+void launch_softmax(const KernelCall& c) {
+  int64_t cols = c.in_value(0).shape.back(), stride = int64_t(float_lines(cols) / 4);
+  over_rows(c, [&](int64_t begin, int64_t end, int t) {
+    CREST_SIMD_PICK(softmax_functions)
+        .forward(c.in[0], c.out[0], c.in_value(0).dtype, cols, begin, end,
+                 static_cast<float*>(c.workspace) + t * stride);
+  });
+}
+void launch_grad(const KernelCall& c) {
+  over_rows(c, [&](int64_t begin, int64_t end, int) {
+    CREST_SIMD_PICK(softmax_functions)
+        .backward(c.in[0], c.in[1], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end);
+  });
+}
+void launch_mask(const KernelCall& c) {
+  over_rows(c, [&](int64_t begin, int64_t end, int) {
+    CREST_SIMD_PICK(softmax_functions)
+        .causal_mask(c.in[0], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end);
+  });
+}
+
+}  // namespace
+
+Kernel softmax_kernel() { return {"softmax", "cpu.softmax.simd", reject, softmax_workspace, nullptr, launch_softmax}; }
+Kernel softmax_grad_kernel() {
+  return {"softmax_grad", "cpu.softmax_grad.simd", reject, nullptr, nullptr, launch_grad};
+}
+Kernel causal_mask_kernel() { return {"causal_mask", "cpu.causal_mask.simd", reject, nullptr, nullptr, launch_mask}; }
+
+}  // namespace crest::cpu

@@ -1,0 +1,43 @@
+// A training run from data folder to checkpoints.
+#pragma once
+#include <string>
+
+#include "backend/backend.h"
+#include "model/recipe.h"
+#include "train/schedule.h"
+
+namespace crest {
+
+struct TrainOptions {
+  Recipe recipe;
+  Device device;
+  int64_t memory_limit = 0;
+  std::string data;     // folder of shards
+  std::string out;      // RUN
+  bool resume = false;  // continue RUN from its newest valid checkpoint
+  bool overwrite = false;
+  std::string init;         // folder or file with weights to start from
+  std::string config_toml;  // what is written to RUN/config.toml
+
+  std::string schedule = "cosine";
+  double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
+  double min_lr = -1;      // below 0: a tenth of lr
+  int64_t warmup = -1;     // below 0: a fiftieth of the steps, at most 2000
+  int64_t steps = 0;       // 0: 1000, or as many as max_seconds allows
+  double max_seconds = 0;  // 0: no limit; without --steps the schedule is fitted to it after the first steps
+  int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
+  int64_t val_batches = 20;
+  int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
+  int64_t sample_every = 0;
+  int64_t sample_tokens = 200;
+  int keep = 3;
+  int64_t stop_after = 0;  // leave (saved) after this many steps of this call
+  uint64_t seed = 1337;
+  bool quiet = false, json = false;
+};
+
+// Runs to the end, the limit or a signal; always saves before it returns. Returns the exit code (0, or 130 when
+// interrupted).
+int run_training(const TrainOptions& options);
+
+}  // namespace crest

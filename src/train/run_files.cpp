@@ -1,0 +1,143 @@
+#include "train/run_files.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "report/svg.h"
+#include "report/terminal_chart.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+RunFiles::RunFiles(std::string folder) : folder_(std::move(folder)) {}
+
+RunFiles RunFiles::create(const std::string& folder, bool overwrite, const std::string& config,
+                          const std::string& environment) {
+  std::error_code error;
+  if (fs::exists(folder, error)) {
+    if (!overwrite)
+      fail(fmt::format("'{}' exists", printable(folder)), "--out",
+           "Give another --out, continue it with --resume, or add --overwrite.");
+    if (!fs::is_directory(folder) ||
+        (!fs::is_empty(folder) && !fs::exists(folder + "/log.jsonl") && !fs::exists(folder + "/config.toml")))
+      fail(fmt::format("'{}' is not the folder of a run", printable(folder)), "--overwrite",
+           "Only runs are overwritten; choose another --out.");
+    fs::remove_all(folder, error);
+    if (error) fail(error.message(), folder, "The earlier run could not be removed.");
+  }
+  fs::create_directories(folder, error);
+  if (error) fail(error.message(), folder, "The run folder could not be made; choose another --out.");
+  RunFiles files(folder);
+  write_file_atomic(folder + "/config.toml", config);
+  write_file_atomic(folder + "/environment.json", environment + "\n");
+  files.open_log();
+  return files;
+}
+
+RunFiles RunFiles::resume(const std::string& folder, int64_t step) {
+  RunFiles files(folder);
+  std::string log_path = folder + "/log.jsonl", kept;
+  std::ifstream in(log_path);
+  for (std::string line; std::getline(in, line);) {
+    Json row = Json::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;  // cut short by a kill
+    auto number = [&](const char* key) {
+      return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
+    };
+    int64_t at = row["step"].get<int64_t>();
+    if (at > step) continue;
+    kept += line + "\n";
+    if (row.contains("val_loss"))
+      files.validations_.push_back({at, number("val_loss")});
+    else
+      files.steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
+                              number("tokens_per_second"), row.value("skipped", false)});
+  }
+  write_file_atomic(log_path, kept);
+  files.open_log();
+  return files;
+}
+
+void RunFiles::open_log() {
+  std::string path = folder_ + "/log.jsonl";
+  log_.reset(std::fopen(path.c_str(), "ae"));
+  if (!log_) fail(std::strerror(errno), path, "The log could not be opened.");
+  tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
+}
+
+void RunFiles::write_line(const std::string& line) {
+  if (std::fputs((line + "\n").c_str(), log_.get()) < 0 || std::fflush(log_.get()) != 0)
+    fail(std::strerror(errno), folder_ + "/log.jsonl",
+         "Free some space; the last checkpoint is intact, continue with --resume.");
+}
+
+// JSON has no NaN: null stands for it.
+static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
+
+void RunFiles::add(const StepRow& r, double mfu) {
+  steps_.push_back(r);
+  write_line(fmt::format(
+      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}}})",
+      r.step, number(r.loss), number(r.lr), number(r.grad_norm), number(std::round(r.step_ms * 1000) / 1000),
+      number(std::round(r.tokens_per_second * 10) / 10), r.skipped));
+  tensorboard_->scalar("train/loss", r.step, r.loss);
+  tensorboard_->scalar("lr", r.step, r.lr);
+  tensorboard_->scalar("grad_norm", r.step, r.grad_norm);
+  tensorboard_->scalar("tokens_per_second", r.step, r.tokens_per_second);
+  if (mfu > 0) tensorboard_->scalar("mfu", r.step, mfu);
+}
+
+void RunFiles::add(const ValidationRow& r) {
+  validations_.push_back(r);
+  write_line(fmt::format(R"({{"step": {}, "val_loss": {}}})", r.step, number(r.val_loss)));
+  tensorboard_->scalar("val/loss", r.step, r.val_loss);
+  tensorboard_->flush();
+}
+
+void RunFiles::add_sample(int64_t step, const std::string& text) {
+  std::ofstream out(folder_ + "/samples.txt", std::ios::app);
+  out << fmt::format("--- step {}\n{}\n", step, text);
+}
+
+void RunFiles::flush() { tensorboard_->flush(); }
+
+std::string RunFiles::draw_loss(int width) const {
+  Series train{"train", {}, {}}, smooth{"train, smoothed", {}, {}}, val{"validation", {}, {}};
+  double mean = NAN;
+  for (auto& r : steps_) {
+    if (r.skipped || !std::isfinite(r.loss)) continue;
+    mean = std::isfinite(mean) ? mean + 0.05 * (r.loss - mean) : r.loss;
+    train.x.push_back(double(r.step)), train.y.push_back(r.loss);
+    smooth.x.push_back(double(r.step)), smooth.y.push_back(mean);
+  }
+  for (auto& r : validations_) val.x.push_back(double(r.step)), val.y.push_back(r.val_loss);
+  if (train.x.size() < 2) return "";
+  ChartOptions options;
+  options.title = "Loss", options.x_label = "step", options.y_label = "cross-entropy (nats per token)";
+  std::vector<Series> series = {train, smooth};
+  if (!val.x.empty()) series.push_back(val);
+  write_text_file(folder_ + "/loss.svg", line_chart_svg(series, options));
+  std::vector<Series> terminal = {smooth};
+  terminal[0].name = "train";
+  if (!val.x.empty()) terminal.push_back(val);
+  return terminal_chart(terminal, options, width);
+}
+
+std::string fresh_run_folder(const std::string& name) {
+  std::string base = "runs/" + name, folder = base;
+  for (int i = 2; fs::exists(folder); ++i) folder = fmt::format("{}-{}", base, i);
+  return folder;
+}
+
+}  // namespace crest

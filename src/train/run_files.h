@@ -1,0 +1,56 @@
+// The folder of a training run: config.toml, environment.json, log.jsonl, tensorboard/, loss.svg, checkpoints/.
+#pragma once
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/tensorboard.h"
+
+namespace crest {
+
+struct StepRow {
+  int64_t step = 0;
+  double loss = 0, lr = 0, grad_norm = 0, step_ms = 0, tokens_per_second = 0;
+  bool skipped = false;
+};
+
+struct ValidationRow {
+  int64_t step = 0;
+  double val_loss = 0;
+};
+
+class RunFiles {
+ public:
+  // A new run: `folder` must not exist unless overwrite, which removes an earlier run there (never another folder).
+  static RunFiles create(const std::string& folder, bool overwrite, const std::string& config_toml,
+                         const std::string& environment_json);
+  // Continues a run at `step`: rows of log.jsonl beyond it are dropped.
+  static RunFiles resume(const std::string& folder, int64_t step);
+
+  const std::string& folder() const { return folder_; }
+  std::string checkpoints() const { return folder_ + "/checkpoints"; }
+  void add(const StepRow& row, double mfu);
+  void add(const ValidationRow& row);
+  void add_sample(int64_t step, const std::string& text);
+  void flush();
+  const std::vector<StepRow>& steps() const { return steps_; }
+  const std::vector<ValidationRow>& validations() const { return validations_; }
+  // Writes loss.svg; returns the curve as characters for a terminal `width` columns wide ("" when there is nothing).
+  std::string draw_loss(int width) const;
+
+ private:
+  explicit RunFiles(std::string folder);
+  void open_log();
+  void write_line(const std::string& line);
+  std::string folder_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, std::fclose};
+  std::unique_ptr<TensorboardWriter> tensorboard_;
+  std::vector<StepRow> steps_;
+  std::vector<ValidationRow> validations_;
+};
+
+// Name of a fresh run folder below runs/: NAME, NAME-2, ...
+std::string fresh_run_folder(const std::string& name);
+
+}  // namespace crest

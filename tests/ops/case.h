@@ -1,0 +1,62 @@
+// One case of an operation: input types and how they are filled, attributes, body. The same list serves every mode.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/scalars.h"
+#include "program/program.h"
+
+namespace crest::test {
+
+struct Arg {
+  enum class Fill { normal, positive, ids, targets, scalars, absent };
+  Fill fill = Fill::normal;
+  DType dtype = DType::f32;
+  Shape shape = {};
+  double deviation = 1;
+  int64_t limit = 0;   // ids, targets: values below it
+  Shape strides = {};  // rank 0: contiguous
+  int64_t offset = 0;  // of a view
+};
+
+// Values of all inputs in logical row-major order; an absent input is empty, scalars are 64 bytes.
+using Values = std::vector<std::vector<double>>;
+
+struct Case {
+  std::string op, name;
+  std::vector<Arg> in;
+  Attrs attrs = {};
+  std::shared_ptr<const Program> body = nullptr;
+  Scalars scalars = {};
+  // Replaces inputs that must fit the others, such as the saved statistics of a gradient.
+  std::function<void(Values&)> complete = nullptr;
+};
+
+// Small cases for check and support; larger ones for perf.
+const std::vector<Case>& all_cases();
+std::vector<Case> perf_cases();
+
+// The parts of the list.
+void add_contraction_cases(std::vector<Case>&, DType);
+void add_pointwise_cases(std::vector<Case>&, DType);
+void add_row_cases(std::vector<Case>&, DType);
+void add_attention_cases(std::vector<Case>&, DType);
+void add_embedding_cases(std::vector<Case>&, DType);
+void add_loss_cases(std::vector<Case>&, DType);
+void add_update_cases(std::vector<Case>&, DType);
+
+inline Arg tensor(DType t, const Shape& s, double deviation = 1) { return {Arg::Fill::normal, t, s, deviation}; }
+inline Arg positive(DType t, const Shape& s) { return {Arg::Fill::positive, t, s}; }
+inline Arg absent() { return {Arg::Fill::absent}; }
+inline Arg ids(const Shape& s, int64_t limit) { return {Arg::Fill::ids, DType::i32, s, 1, limit}; }
+inline Arg targets(const Shape& s, int64_t limit) { return {Arg::Fill::targets, DType::i32, s, 1, limit}; }
+inline Arg scalars_arg() { return {Arg::Fill::scalars, DType::u8, {int64_t(sizeof(Scalars))}}; }
+inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
+  return {Arg::Fill::normal, t, s, 1, 0, strides, offset};
+}
+// Scalars in the middle of a run, away from the special values 0 and 1.
+Scalars some_scalars();
+
+}  // namespace crest::test

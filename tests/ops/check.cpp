@@ -1,0 +1,205 @@
+// Mode check: every kernel that takes a case computes what the reference kernel computes in double from the same
+// inputs. Mode support: every case is taken by a kernel, every operation has cases.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "ops/harness.h"
+#include "ops/op.h"
+
+namespace crest::test {
+
+namespace {
+
+struct Pair {
+  const Case* c;
+  const Kernel* kernel;
+};
+
+void PrintTo(const Pair& p, std::ostream* os) { *os << p.c->op << " " << p.c->name << " on " << p.kernel->name; }
+
+std::string reject_reason(const Kernel& kernel, const Case& c) {
+  Single s(c);
+  return kernel.reject({s.program, s.instr(), device()});
+}
+
+std::vector<Pair> pairs() {
+  std::vector<Pair> all;
+  for (const Case& c : all_cases())
+    for (const Kernel* k : kernels_for(c.op))
+      if (reject_reason(*k, c).empty()) all.push_back({&c, k});
+  return all;
+}
+
+// Declared (output, input) pairs of one size, as the planner would use them.
+std::vector<std::pair<ValueId, ValueId>> overlays(const Case& c) {
+  Single s(c);
+  std::vector<std::pair<ValueId, ValueId>> found;
+  for (auto [o, i] : s.instr().op->may_overlay) {
+    ValueId in = size_t(i) < s.instr().in.size() ? s.instr().in[size_t(i)] : no_value, out = s.instr().out[size_t(o)];
+    if (in != no_value && s.program.at(in).bytes() == s.program.at(out).bytes()) found.emplace_back(out, in);
+  }
+  return found;
+}
+
+std::vector<Pair> overlay_pairs() {
+  auto all = pairs();
+  std::erase_if(all, [](const Pair& p) { return overlays(*p.c).empty(); });
+  return all;
+}
+
+std::string pair_name(const testing::TestParamInfo<Pair>& info) {
+  return identifier(info.param.c->op + "_" + info.param.c->name + "_on_" + info.param.kernel->name);
+}
+
+// Relative L2 error allowed for an output of dtype t.
+// f32: sums of up to a few hundred products, rounded to 2^-24 each, in any order, and exponentials of 2 ulp: 1e-5.
+// bf16: unit roundoff 2^-9 = 2e-3; kernels may round an intermediate (probabilities, ds) once before the result, and
+// differences cancel a bit in attention's gradient: 1e-2. f16: the same with 2^-12 = 2.4e-4: 2e-3.
+double tolerance(DType t) {
+  switch (t) {
+    case DType::bf16: return 1e-2;
+    case DType::f16: return 2e-3;
+    default: return 1e-5;
+  }
+}
+
+// A fused body may or may not round the operand of a column sum to the operand's dtype, so the f32 sums of a
+// half-precision body carry half-precision errors.
+double tolerance(const Case& c, const Value& output) {
+  double t = tolerance(output.dtype);
+  if (c.op == "fused")
+    for (const Arg& a : c.in) t = std::max(t, tolerance(a.dtype));
+  return t;
+}
+
+void expect_scalars(const std::vector<double>& out, const std::vector<double>& expected) {
+  auto from = [](const std::vector<double>& bytes) {
+    Scalars s;
+    for (size_t i = 0; i < sizeof s; ++i) reinterpret_cast<uint8_t*>(&s)[i] = uint8_t(bytes[i]);
+    return s;
+  };
+  Scalars a = from(out), b = from(expected);
+  EXPECT_EQ(a.seed, b.seed);
+  EXPECT_EQ(a.sample_base, b.sample_base);
+  EXPECT_EQ(a.lr, b.lr);
+  EXPECT_EQ(a.position, b.position);
+  EXPECT_EQ(a.length, b.length);
+  EXPECT_EQ(a.adam_step, b.adam_step);
+  EXPECT_EQ(a.loss_scale, b.loss_scale);
+  EXPECT_EQ(a.found_inf, b.found_inf);
+  EXPECT_EQ(a.good_steps, b.good_steps);
+  EXPECT_EQ(a.skipped, b.skipped);
+  if (b.found_inf) return;  // norm and factor of a step that is skipped are read by nobody
+  EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
+  EXPECT_NEAR(a.grad_factor, b.grad_factor, 1e-5 * b.grad_factor);
+}
+
+const Values& expected_outputs(const Case& c, const Values& in) {
+  static std::map<const Case*, Values> cache;
+  auto it = cache.find(&c);
+  if (it == cache.end()) it = cache.emplace(&c, reference_outputs(in_double(c), in)).first;
+  return it->second;
+}
+
+class Check : public testing::TestWithParam<Pair> {
+ protected:
+  const Case& c = *GetParam().c;
+  const Kernel& kernel = *GetParam().kernel;
+  Single single{c};
+  Values values = make_values(c);
+
+  void expect_outputs(const Memory& memory) {
+    const Values& expected = expected_outputs(c, values);
+    const Instr& instr = single.instr();
+    ASSERT_EQ(instr.out.size(), expected.size());
+    for (size_t o = 0; o < instr.out.size(); ++o) {
+      SCOPED_TRACE("output " + std::to_string(o));
+      auto out = memory.read(instr.out[o]);
+      const Value& v = single.program.at(instr.out[o]);
+      if (v.dtype == DType::u8) {
+        expect_scalars(out, expected[o]);
+        continue;
+      }
+      double allowed = tolerance(c, v);
+      EXPECT_LE(relative_error(out, expected[o]), allowed);
+      // One wrong element of a large tensor would drown in the norm. Elements err in proportion to their size, which
+      // is at most some ten times the root mean square for the inputs drawn here.
+      EXPECT_LE(worst_element(out, expected[o]), 30 * allowed);
+    }
+    EXPECT_TRUE(memory.guards_intact()) << "wrote outside of its memory";
+  }
+};
+
+TEST_P(Check, AgreesWithTheReferenceInDouble) {
+  Memory memory(single.program), untouched(single.program), again(single.program);
+  for (Memory* m : {&memory, &untouched, &again}) single.fill(*m, values);
+  launch(kernel, single.program, single.instr(), memory);
+  expect_outputs(memory);
+
+  std::set<ValueId> written;  // storages
+  for (ValueId v : single.instr().out) written.insert(single.program.at(v).layout.storage);
+  for (ValueId v : single.instr().in)
+    if (v != no_value && !written.count(v)) {
+      EXPECT_EQ(memory.bytes(v), untouched.bytes(v)) << "changed an input";
+    }
+
+  launch(kernel, single.program, single.instr(), again);
+  for (ValueId v : single.instr().out) EXPECT_EQ(memory.bytes(v), again.bytes(v)) << "other bits the second time";
+}
+
+class Overlay : public Check {};
+
+TEST_P(Overlay, ToleratesOutputOverInput) {
+  for (auto [out, in] : overlays(c)) {
+    SCOPED_TRACE("output %" + single.program.at(out).name + " over %" + single.program.at(in).name);
+    Memory memory(single.program);
+    single.fill(memory, values);
+    memory.overlay(out, in);
+    launch(kernel, single.program, single.instr(), memory);
+    expect_outputs(memory);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Check, testing::ValuesIn(pairs()), pair_name);
+INSTANTIATE_TEST_SUITE_P(Ops, Overlay, testing::ValuesIn(overlay_pairs()), pair_name);
+
+TEST(Support, EveryCaseIsTakenByAKernel) {
+  std::map<std::string, int> taken;
+  for (const Case& c : all_cases()) {
+    std::string refusals;
+    bool any = false;
+    for (const Kernel* k : kernels_for(c.op)) {
+      std::string reason = reject_reason(*k, c);
+      any |= reason.empty();
+      if (reason.empty())
+        ++taken[k->name];
+      else
+        refusals += std::string("\n  ") + k->name + ": " + reason;
+    }
+    EXPECT_TRUE(any) << c.op << " " << c.name << " is refused by every kernel:" << refusals;
+    if (!refusals.empty()) std::cout << c.op << " " << c.name << refusals << "\n";
+  }
+  for (const Kernel& k : kernels_of("cpu"))
+    if (std::string(k.op) != "all_reduce") {
+      EXPECT_GT(taken[k.name], 0) << k.name << " takes no case";
+    }
+}
+
+// all_reduce needs other ranks; its tests are those of the communicators.
+TEST(Support, EveryOperationHasCasesAndAReference) {
+  std::set<std::string> covered;
+  for (const Case& c : all_cases()) covered.insert(c.op);
+  for (const OpDef* o : all_ops()) {
+    if (std::string(o->name) == "all_reduce") continue;
+    EXPECT_TRUE(covered.count(o->name)) << o->name;
+    EXPECT_NO_THROW(reference_kernel(o->name)) << o->name;
+  }
+}
+
+}  // namespace
+}  // namespace crest::test

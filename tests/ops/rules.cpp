@@ -1,0 +1,105 @@
+// Type rules and costs, and the measures that the other tests rely on.
+#include "ops/harness.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/op.h"
+#include "program/builder.h"
+
+namespace crest::test {
+
+TEST(Harness, RelativeErrorSeesNaNAndMisplacedInfinities) {
+  EXPECT_EQ(relative_error({3, 4}, {3, 4}), 0);
+  EXPECT_DOUBLE_EQ(relative_error({3, 5}, {3, 4}), 0.2);
+  EXPECT_EQ(relative_error({0, -INFINITY}, {0, -INFINITY}), 0);
+  EXPECT_TRUE(std::isinf(relative_error({0, -INFINITY}, {0, INFINITY})));
+  EXPECT_TRUE(std::isinf(relative_error({1, NAN}, {1, 2})));
+  EXPECT_TRUE(std::isinf(relative_error({1}, {0})));
+  EXPECT_DOUBLE_EQ(worst_element({1, 1, 1, 3}, {1, 1, 1, 1}), 2);
+}
+
+TEST(Harness, MemoryIsPoisonedAndGuarded) {
+  for (const Case& c : all_cases()) {
+    if (c.op != "linear" || c.name != "odd_bias_bf16") continue;
+    Single s(c);
+    Memory memory(s.program);
+    for (double x : memory.read(s.instr().out[0])) EXPECT_TRUE(std::isnan(x));
+    EXPECT_TRUE(memory.guards_intact());
+    auto* y = static_cast<bfloat16*>(memory.at(s.instr().out[0]));
+    y[s.program.at(s.instr().out[0]).numel()] = {0};
+    EXPECT_FALSE(memory.guards_intact());
+    return;
+  }
+  FAIL() << "the case is gone";
+}
+
+// Type rules refuse what docs/ops.md does not allow, and name the operation.
+TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
+  Program p;
+  Builder b(p);
+  b.origin = Origin("test");
+  int n = 0;
+  auto value = [&](DType t, const Shape& s) {
+    return b.declare("v" + std::to_string(n++), t, s, Role::input, Lifetime::micro);
+  };
+  auto refused = [&](const char* op, std::vector<ValueId> in, const Attrs& attrs, const std::string& expected) {
+    try {
+      b.emit(op, in, attrs);
+      ADD_FAILURE() << op << " was accepted; expected: " << expected;
+    } catch (const std::exception& e) {
+      EXPECT_NE(std::string(e.what()).find(expected), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(op), std::string::npos) << e.what();
+    }
+  };
+  DType f = DType::f32;
+  ValueId x = value(f, {2, 3, 8}), w = value(f, {4, 8}), half = value(DType::bf16, {4, 8}),
+          id = value(DType::i32, {2, 3});
+  refused("linear", {x}, {}, "takes 2 to 3 inputs");
+  refused("linear", {x, value(f, {4, 7})}, {}, "last dimension");
+  refused("linear", {x, half}, {}, "one dtype");
+  refused("linear", {x, w, value(f, {5})}, {}, "must have shape [4]");
+  refused("linear_dw", {x, x, value(f, {8, 7})}, {}, "must have shape [8,8]");
+  refused("linear_dw", {x, x, value(f, {8, 8})}, Attrs().set("dtype", "bf16"), "must be bf16");
+  refused("matmul", {value(f, {1, 3, 4, 4}), value(f, {1, 2, 4, 4})}, {}, "must divide the heads");
+  refused("add", {x, w}, {}, "one shape");
+  refused("tanh", {id}, {}, "floating-point");
+  refused("scale", {x}, {}, "'value' is missing");
+  refused("cast", {x}, Attrs().set("dtype", "i32"), "floating-point");
+  refused("dropout", {x, id}, Attrs().set("p", 0.1).set("rng_id", 1), "scalars");
+  refused("norm", {x, value(f, {8}), value(f, {8})}, Attrs().set("kind", "rms").set("eps", 1e-5), "no beta");
+  refused("norm", {x, value(f, {8})}, Attrs().set("kind", "batch").set("eps", 1e-5), "layer or rms");
+  refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
+  refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
+  refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");
+  refused("embedding", {x, w}, {}, "dimensions");
+  refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
+  refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry a row");
+  refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 9), "exceeds the width");
+  ValueId q = b.emit("split_heads", {value(f, {2, 3, 12})}, Attrs().set("heads", 1).set("kv_heads", 1))[0];
+  refused("tanh", {q}, {}, "must be contiguous");
+}
+
+// Executed arithmetic: 2 MNK, half the square for causal attention, 2.5 times as much backward.
+TEST(Cost, CountsExecutedArithmetic) {
+  Program p;
+  Builder b(p);
+  b.origin = Origin("test");
+  auto value = [&](const char* name, const Shape& s) {
+    return b.declare(name, DType::f32, s, Role::input, Lifetime::micro);
+  };
+  auto flops = [&] { return p.code.back().op->cost(p, p.code.back()).flops; };
+  ValueId x = value("x", {2, 8, 12});
+  b.emit("linear", {x, value("w", {5, 12})});
+  EXPECT_EQ(flops(), 2.0 * 16 * 12 * 5);
+  Attrs heads = Attrs().set("heads", 2).set("kv_heads", 1).set("scale", 1.0).set("causal", 1);
+  auto o = b.emit("attention", {x}, heads);
+  EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
+  b.emit("attention_grad", {o[0], x, o[0], o[1]}, heads);
+  EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6);
+  Cost views = op("split_heads").cost(p, p.code.back());
+  EXPECT_EQ(views.bytes(), 0);
+}
+
+}  // namespace crest::test
