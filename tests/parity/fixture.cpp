@@ -3,13 +3,14 @@
 #include <omp.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "backend/cpu/isa.h"
 #include "ops/op.h"
 #include "plan/memory_plan.h"
+#include "run/parameters.h"
 #include "train/safetensors.h"
-#include "train/weights.h"
 
 namespace parity {
 
@@ -80,7 +81,26 @@ Session::Session(const Fixture& fixture, const Recipe& recipe, const SessionUse&
     session_.transient_bytes = std::max(session_.transient_bytes, c.memory.bytes);
   }
   executor_ = std::make_unique<Executor>(session_);
-  load_weights(fixture.folder, fixture.config, parameters(*executor_));
+  load();
+}
+
+void Session::load() {
+  auto file = SafetensorsFile::open(fixture_.folder + "/model.safetensors");
+  std::vector<OfferedTensor> offered;
+  for (auto& t : file.tensors()) offered.push_back({t.spec.name, t.spec.shape});
+  auto canonical = canonical_tensors(fixture_.config);
+  NameMatch match = match_names(fixture_.config, canonical, offered, file.path());
+  for (auto& p : parameters(*executor_)) {
+    std::vector<float> values(size_t(p.numel()));
+    for (size_t i = 0; i < canonical.size(); ++i) {
+      if (canonical[i].parameter != p.name) continue;
+      auto& t = file.tensors()[match.source[i]];
+      std::vector<char> bytes(t.bytes);
+      file.read(match.source[i], bytes.data(), bytes.size());
+      scatter(canonical[i], bytes.data(), t.spec.dtype, values.data());
+    }
+    p.set(values.data());
+  }
 }
 
 void Session::run(const std::string& program, const std::string& tokens, const std::string& targets, int64_t offset) {
@@ -123,9 +143,16 @@ std::map<std::string, std::vector<double>> Session::gradients() {
 
 std::map<std::string, std::vector<double>> Session::weights() {
   std::map<std::string, std::vector<double>> out;
-  CanonicalTensors all = export_weights(fixture_.config, parameters(*executor_));
-  for (size_t i = 0; i < all.tensors.size(); ++i)
-    out[all.tensors[i].spec.name].assign(all.storage[i].begin(), all.storage[i].end());
+  std::map<std::string, std::vector<float>> whole;
+  for (auto& p : parameters(*executor_)) {
+    whole[p.name].resize(size_t(p.numel()));
+    p.get(whole[p.name].data());
+  }
+  for (auto& t : canonical_tensors(fixture_.config)) {
+    std::vector<float> part(size_t(t.elements()));
+    gather(t, whole.at(t.parameter).data(), part.data());
+    out[t.name].assign(part.begin(), part.end());
+  }
   return out;
 }
 

@@ -49,6 +49,7 @@ class Session {
   std::map<std::string, std::vector<double>> weights();
 
  private:
+  void load();
   const Fixture& fixture_;
   crest::CompiledSession session_;
   std::unique_ptr<crest::Executor> executor_;

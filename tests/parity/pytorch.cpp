@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "fixture.h"
-#include "run/parameters.h"
 #include "train/safetensors.h"
-#include "train/weights.h"
 
 using namespace crest;
 using namespace parity;
