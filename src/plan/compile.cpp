@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "ops/op.h"
 #include "plan/choose_kernels.h"
+#include "plan/search.h"
 #include "program/verify.h"
 
 namespace crest {
@@ -185,24 +186,6 @@ void check_fits(const CompiledSession& s, int64_t limit) {
           (fits.empty()
                ? "\n  Not even --recompute full --batch 1 fits: use a smaller model, or a device with more memory."
                : "\n  What would fit:" + fits));
-}
-
-int64_t largest_batch(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
-  auto fits = [&](int64_t batch) {
-    Recipe r = recipe;
-    r.batch = batch;
-    CompileOptions quick;
-    quick.verify = false;
-    return compile(r, device, session_programs(r, use), quick).planned_bytes() <= limit;
-  };
-  if (!fits(1)) return 0;
-  int64_t low = 1, high = 2;
-  while (high < (1 << 20) && fits(high)) low = high, high *= 2;
-  while (high - low > 1) {
-    int64_t middle = (low + high) / 2;
-    (fits(middle) ? low : high) = middle;
-  }
-  return low;
 }
 
 }  // namespace crest

@@ -83,7 +83,5 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                         const CompileOptions& options = {});
 // Throws does_not_fit with the breakdown by category and what would fit (largest micro batch, recompute).
 void check_fits(const CompiledSession& session, int64_t limit_bytes);
-// Largest micro batch whose plan stays within limit_bytes; 0 when not even 1 does.
-int64_t largest_batch(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit_bytes);
 
 }  // namespace crest

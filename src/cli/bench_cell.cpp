@@ -1,0 +1,153 @@
+#include "cli/bench_cell.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <exception>
+#include <thread>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "ops/op.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double bench_lr = 1e-4;  // any rate costs the same; this one keeps the weights sane
+
+// tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens.
+SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
+  return [=](uint64_t sample, int32_t* tokens, int32_t* targets) {
+    auto token = [&](int64_t i) {
+      return int32_t(uint64_t(random_bits(seed, mix(sample), uint64_t(i))) * uint64_t(vocab) >> 32);
+    };
+    int32_t next = token(0);
+    for (int64_t i = 0; i < seq; ++i) {
+      tokens[i] = next;
+      targets[i] = next = token(i + 1);
+    }
+  };
+}
+
+void on_threads(int n, const std::function<void(int)>& work) {
+  if (n == 1) return work(0);
+  std::vector<std::exception_ptr> errors(size_t(n), nullptr);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        work(r);
+      } catch (...) {
+        errors[size_t(r)] = std::current_exception();
+      }
+    });
+  for (auto& t : threads) t.join();
+  for (auto& e : errors)
+    if (e) std::rethrow_exception(e);
+}
+
+}  // namespace
+
+const char* name(BenchPhase phase) {
+  return phase == BenchPhase::forward ? "forward" : phase == BenchPhase::backward ? "backward" : "step";
+}
+
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase) {
+  SessionUse use;
+  use.validation = phase == BenchPhase::forward;
+  use.train = phase != BenchPhase::forward;
+  use.update = phase == BenchPhase::step;
+  return compile(recipe, device, session_programs(recipe, use));
+}
+
+int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
+  return phase == BenchPhase::forward ? r.tokens_per_step() / r.grad_accumulation : r.tokens_per_step();
+}
+
+FlopsConvention parse_flops_convention(const std::string& text) {
+  if (text == "palm") return FlopsConvention::palm;
+  if (text == "executed") return FlopsConvention::executed;
+  fail_usage(fmt::format("'{}' is not a value of --flops-convention", printable(text)), "--flops-convention",
+             did_you_mean(text, {"palm", "executed"}) + " Values: palm, executed.");
+}
+
+std::string describe(FlopsConvention convention, BenchPhase phase) {
+  if (convention == FlopsConvention::executed)
+    return "executed: sum over the instructions, padding and recompute included";
+  if (phase == BenchPhase::forward)
+    return "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal discount";
+  return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
+}
+
+double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention convention) {
+  if (convention == FlopsConvention::palm) {
+    double flops = s.recipe.model.flops_per_token(s.recipe.seq_length()) * double(phase_tokens(s.recipe, phase));
+    return phase == BenchPhase::forward ? flops / 3 : flops;
+  }
+  double sum = 0;
+  auto add = [&](const Program& p) {
+    for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
+  };
+  if (phase == BenchPhase::forward)
+    add(s.programs[size_t(s.find("validation"))].program);
+  else
+    for (auto& call : training_step(s)) add(s.programs[size_t(call.segment)].program);
+  return sum * double(s.recipe.data_parallel);
+}
+
+BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed)
+    : engine_(std::move(session)), phase_(phase), seed_(seed) {
+  const Recipe& r = engine_.session().recipe;
+  source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
+  engine_.initialize_weights(seed);
+}
+
+double BenchCell::run() {
+  double loss = 0;
+  double seconds = time_once([&] {
+    if (phase_ == BenchPhase::forward) loss = engine_.validate(1, source_);
+    if (phase_ == BenchPhase::step) loss = engine_.step(steps_, bench_lr, seed_, source_).loss;
+    if (phase_ == BenchPhase::backward) run_micro_steps();
+  });
+  ++steps_;
+  if (phase_ == BenchPhase::backward) {
+    int last = 0;
+    for (auto& call : training_step(session())) last = call.segment;
+    loss = *static_cast<const float*>(engine_.rank(0).tensor(last, "loss").data);
+  }
+  if (!std::isfinite(loss))
+    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("bench, phase {}", name(phase_)),
+         "The time of such a run means nothing; please report the recipe.");
+  return seconds;
+}
+
+// Forward and backward of every micro step on every rank. Inputs live in the transient arena, so they are written
+// before each call.
+void BenchCell::run_micro_steps() {
+  const Recipe& recipe = session().recipe;
+  std::vector<SegmentCall> calls = training_step(session());
+  on_threads(ranks(), [&](int r) {
+    Executor& e = engine_.rank(r);
+    for (auto& call : calls) {
+      auto micro = uint64_t(steps_ * recipe.grad_accumulation + call.micro);
+      uint64_t first = (micro * uint64_t(ranks()) + uint64_t(r)) * uint64_t(recipe.batch);
+      e.scalars().seed = seed_;
+      e.scalars().sample_base = int64_t(first);
+      TensorRef tokens = e.tensor(call.segment, "tokens"), targets = e.tensor(call.segment, "targets");
+      for (int64_t b = 0; b < tokens.shape[0]; ++b)
+        source_(first + uint64_t(b), static_cast<int32_t*>(tokens.data) + b * tokens.shape[1],
+                static_cast<int32_t*>(targets.data) + b * tokens.shape[1]);
+      e.run(call.segment);
+    }
+  });
+}
+
+int64_t BenchCell::held_bytes() {
+  int64_t bytes = 0;
+  for (int r = 0; r < ranks(); ++r) bytes += engine_.rank(r).held_bytes();
+  return bytes;
+}
+
+}  // namespace crest

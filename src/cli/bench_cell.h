@@ -1,0 +1,54 @@
+// One measured cell of crest bench: a compiled session on random tokens, run again and again.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "measure/samples.h"
+#include "train/engine.h"
+
+namespace crest {
+
+// forward: inference without anything saved; backward: forward and backward of all micro steps; step: all of it.
+enum class BenchPhase : uint8_t { forward, backward, step };
+const char* name(BenchPhase);
+
+// The Programs that a phase needs, and nothing else.
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase);
+
+// Tokens that one run of the phase reads on all ranks.
+int64_t phase_tokens(const Recipe& recipe, BenchPhase phase);
+
+enum class FlopsConvention : uint8_t { palm, executed };
+// Usage error for an unknown name.
+FlopsConvention parse_flops_convention(const std::string& text);
+// What the figure counts, in words, printed beside it.
+std::string describe(FlopsConvention convention, BenchPhase phase);
+// FLOPs of one run. palm: ModelConfig::flops_per_token, a third of it for the forward phase (its matrix products are a
+// third of those of forward and backward); executed: sum of the costs of the instructions.
+double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);
+
+class BenchCell {
+ public:
+  // Takes the memory, fills weights from `seed` and runs nothing yet. Inputs are tokens uniform over the vocabulary, a
+  // pure function of (seed, sample, position).
+  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed);
+
+  const CompiledSession& session() const { return engine_.session(); }
+  BenchPhase phase() const { return phase_; }
+  int ranks() const { return engine_.ranks(); }
+  // Runs the phase once; seconds. Fails when the loss is not finite: such a run measures something else.
+  double run();
+  // Bytes of the arenas that all ranks hold.
+  int64_t held_bytes();
+
+ private:
+  void run_micro_steps();
+
+  Engine engine_;
+  BenchPhase phase_;
+  uint64_t seed_;
+  int64_t steps_ = 0;
+  SampleSource source_;
+};
+
+}  // namespace crest

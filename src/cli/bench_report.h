@@ -1,0 +1,48 @@
+// Rows of crest bench as a table and as JSON.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bench_cell.h"
+#include "measure/ab.h"
+
+namespace crest {
+
+// What mfu is taken against.
+struct BenchPeak {
+  double flops_per_second = 0;  // 0 = unknown: no mfu
+  std::string source;           // "measured bf16 matrix-product rate of the linear kernel"
+};
+
+struct BenchRow {
+  Recipe recipe;
+  std::string device;
+  BenchPhase phase = BenchPhase::step;
+  Samples seconds;     // of one run; empty when the cell does not fit
+  int64_t tokens = 0;  // of one run
+  double flops = 0;    // of one run
+  std::string convention;
+  BenchPeak peak;
+  // Bytes of all ranks. planned: arenas by plan; held: arenas really held; device_peak: peak resident set.
+  int64_t planned = 0, held = 0, device_peak = 0;
+  CategoryBytes by_category{};
+  bool out_of_memory = false;
+
+  double tokens_per_second() const { return double(tokens) / seconds.median(); }
+  double model_flops_per_second() const { return flops / seconds.median(); }
+  // NaN without a peak.
+  double mfu() const;
+};
+
+nlohmann::ordered_json to_json(const BenchRow& row);
+// Comparison of contender 1 with contender 0 of an interleaved measurement.
+nlohmann::ordered_json to_json(const AbResult& result);
+// A peer's row: the command and its times.
+nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& seconds);
+
+// The table, and below it what its figures mean. extra: rows of peers (name, samples).
+std::string text_of(const std::vector<BenchRow>& rows, const std::vector<std::pair<std::string, Samples>>& peers,
+                    bool color);
+
+}  // namespace crest

@@ -1,0 +1,195 @@
+// crest data: prepares text for training, and shows what a data folder holds.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/prepare.h"
+#include "report/table.h"
+#include "train/stop_signal.h"
+
+namespace crest {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string action;
+  std::vector<std::string> paths;
+  PrepareOptions prepare;
+  std::string out;
+  bool json = false;
+};
+
+// Stages on standard error: one live line on a terminal, one plain line a stage elsewhere.
+class Progress {
+ public:
+  Progress() : live_(isatty(STDERR_FILENO)) {}
+  ~Progress() { clear(); }
+
+  void operator()(const PrepareProgress& p) {
+    if (StopSignal::requested()) {
+      clear();
+      throw Error(Exit::interrupted, "interrupted", "crest data prepare", "Nothing was left behind.");
+    }
+    auto now = Clock::now();
+    bool fresh = stage_ != p.stage;
+    if (fresh) stage_ = p.stage, started_ = now;
+    if (!live_) {
+      if (fresh) fmt::print(stderr, "{} ...\n", p.stage);
+      return;
+    }
+    if (!fresh && now - shown_ < std::chrono::milliseconds(100)) return;
+    shown_ = now;
+    double seconds = std::chrono::duration<double>(now - started_).count();
+    double share = p.total ? double(p.done) / double(p.total) : 0;
+    std::string left = share > 0.01 && seconds > 1 ? format_duration(seconds / share * (1 - share)) + " left" : "";
+    fmt::print(stderr, "\r\x1b[K{}",
+               fit_width(fmt::format("{} {:3.0f}%  {}", p.stage, 100 * share, left),
+                         size_t(std::max(terminal_width(STDERR_FILENO) - 1, 10))));
+    std::fflush(stderr);
+    drawn_ = true;
+  }
+  void message(const std::string& text) {
+    clear();
+    fmt::print(stderr, "{}\n", printable(text, 2000));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void clear() {
+    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+    drawn_ = false;
+  }
+  bool live_, drawn_ = false;
+  std::string stage_;
+  Clock::time_point started_, shown_;
+};
+
+Json to_json(const DatasetInfo& i) {
+  Json sources = Json::array();
+  for (auto& s : i.sources) sources.push_back({{"path", s.path}, {"bytes", s.bytes}, {"hash", s.hash}});
+  return {{"folder", i.folder},
+          {"format", i.format},
+          {"tokenizer", i.tokenizer},
+          {"vocab_size", i.vocab_size},
+          {"token_dtype", i.token_dtype},
+          {"train_tokens", i.train_tokens},
+          {"val_tokens", i.val_tokens},
+          {"train_shards", i.train_shards},
+          {"val_shards", i.val_shards},
+          {"shard_bytes", i.shard_bytes},
+          {"documents", i.documents},
+          {"text_bytes", i.text_bytes},
+          {"source_files", i.source_files},
+          {"bytes_per_token", i.bytes_per_token},
+          {"content_hash", i.content_hash},
+          {"created_by", i.created_by},
+          {"sources", sources}};
+}
+
+void print_info(const DatasetInfo& i) {
+  std::string tokenizer = i.tokenizer.empty() ? "none in the folder" : i.tokenizer;
+  fmt::print("folder      {}\nformat      {}, {} tokens\n", printable(i.folder), i.format, i.token_dtype);
+  fmt::print("tokenizer   {}, vocabulary {}\n", printable(tokenizer),
+             i.vocab_size ? std::to_string(i.vocab_size) : std::string("unknown (give --vocab where it is used)"));
+  if (i.text_bytes)
+    fmt::print("text        {} in {} document{} of {} file{}, {:.2f} bytes a token\n",
+               format_bytes(double(i.text_bytes)), i.documents, i.documents == 1 ? "" : "s", i.source_files,
+               i.source_files == 1 ? "" : "s", i.bytes_per_token);
+  if (!i.created_by.empty()) fmt::print("made by     {}\n", printable(i.created_by));
+  Table table({{"split", Align::left}, {"tokens"}, {"shards"}});
+  table.row({"train", std::to_string(i.train_tokens), std::to_string(i.train_shards)});
+  table.row({"val", std::to_string(i.val_tokens), std::to_string(i.val_shards)});
+  table.rule();
+  table.row({"on disk", format_bytes(double(i.shard_bytes)), std::to_string(i.train_shards + i.val_shards)});
+  fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
+}
+
+int run_prepare(const CLI::App& app, Options& o) {
+  if (o.paths.empty())
+    fail_usage("no text was given", "crest data prepare", "Name files, folders, or - for standard input.");
+  PrepareOptions& p = o.prepare;
+  if (app.count("--val-fraction") && p.val_fraction < 0)
+    fail_usage(fmt::format("a validation fraction of {}", p.val_fraction), "--val-fraction",
+               "Choose a number from 0 to below 1, for example 0.1.");
+  p.inputs = o.paths;
+  p.out = o.out;
+  StopSignal signal;
+  Progress progress;
+  p.progress = [&](const PrepareProgress& s) { progress(s); };
+  p.message = [&](const std::string& text) { progress.message(text); };
+  PrepareResult result = prepare(p);
+  progress.message(fmt::format("prepared in {}", format_duration(result.seconds)));
+  if (o.json) {
+    Json document = to_json(result.info);
+    document["seconds"] = result.seconds;
+    print_json(document);
+    return 0;
+  }
+  print_info(result.info);
+  fmt::print("\nNext: crest train --data {}\n", printable(result.folder.string()));
+  return 0;
+}
+
+int run_info(const Options& o) {
+  if (o.paths.size() != 1)
+    fail_usage(fmt::format("{} folders were given", o.paths.size()), "crest data info",
+               "Name one: crest data info DIR.");
+  DatasetInfo info = Dataset::open(o.paths[0]).info();
+  if (o.json)
+    print_json(to_json(info));
+  else
+    print_info(info);
+  return 0;
+}
+
+int run(const CLI::App& app, Options& o) {
+  static const std::vector<std::string> actions = {"prepare", "info"};
+  if (o.action.empty()) fail_usage("no action was given", "crest data", "Use crest data prepare or crest data info.");
+  if (o.action == "prepare") return run_prepare(app, o);
+  if (o.action != "info")
+    fail_usage(fmt::format("unknown action '{}'", printable(o.action)), "crest data",
+               did_you_mean(o.action, actions) + " Actions: prepare, info.");
+  for (const CLI::Option* option : app.get_options())
+    if (option->get_group() == "Prepare" && option->count())
+      fail_usage(fmt::format("{} belongs to crest data prepare", option->get_name()), "crest data info");
+  return run_info(o);
+}
+
+}  // namespace
+
+std::function<int()> setup_data(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.description(
+      "crest data prepare PATH... --out DIR   text files, folders or - (standard input) -> token shards\n"
+      "crest data info DIR                    what a data folder holds");
+  PrepareOptions& p = o->prepare;
+  app.add_option("ACTION", o->action, "prepare or info");
+  app.add_option("PATH", o->paths, "prepare: text files, folders, - for standard input; info: a data folder");
+  const char* group = "Prepare";
+  app.add_option("--tokenizer", p.tokenizer, "bytes, bpe:VOCAB (trained on the text) or a tokenizer.json")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--out", o->out, "folder to write (must not exist)")->group(group);
+  app.add_option("--separator", p.separator, "text that divides documents inside a file, e.g. '<|endoftext|>'")
+      ->group(group);
+  app.add_option("--val-fraction", p.val_fraction,
+                 "share of the text held out for validation (default: a tenth, at most 32 MiB; 0: none)")
+      ->group(group);
+  app.add_option("--shard-tokens", p.shard_tokens, "tokens of a shard")->capture_default_str()->group(group);
+  app.add_flag("--overwrite", p.overwrite, "replace prepared data at --out")->group(group);
+  add_json_option(app, o->json);
+  add_config_option(app);
+  return [o, &app] { return run(app, *o); };
+}
+
+}  // namespace crest

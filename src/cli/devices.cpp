@@ -1,0 +1,176 @@
+// crest devices: what this machine has; --measure: how fast it is.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/libraries.h"
+#include "cli/options.h"
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "measure/bench_gemm.h"
+#include "measure/environment.h"
+#include "plan/device.h"
+#include "report/table.h"
+
+namespace crest {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string device = "auto";
+  int threads = 0;
+  bool measure = false, json = false;
+};
+
+// Why there is no CUDA device, in the words of the device search itself.
+std::string cuda_reason() {
+  try {
+    find_device("cuda", 0);
+  } catch (const Error& e) {
+    return e.problem();
+  }
+  return "";
+}
+
+struct Measured {
+  std::vector<Bandwidth> bandwidths;
+  std::vector<GemmRate> rates;
+};
+
+Measured measure_limits(const Device& device) {
+  Measured m;
+  auto say = [](const char* what) { fmt::print(stderr, "measuring {} ...\n", what); };
+  say("read bandwidth");
+  m.bandwidths.push_back(measure_read_bandwidth({.threads = device.threads}));
+  say("copy bandwidth");
+  m.bandwidths.push_back(measure_copy_bandwidth({.threads = device.threads}));
+  GemmFactory factory = linear_kernel_factory(device);
+  for (DType type : {DType::f32, DType::bf16}) {
+    say(type == DType::f32 ? "fp32 matrix products" : "bf16 matrix products");
+    m.rates.push_back(measure_gemm_rate(type, factory));
+  }
+  return m;
+}
+
+const char* dtype_label(DType t) { return t == DType::f32 ? "fp32" : t == DType::f16 ? "fp16" : "bf16"; }
+
+// Median, mean, deviation, minimum and maximum of the samples' times in milliseconds.
+Json spread(const Samples& seconds) {
+  Samples ms = seconds.scaled(1e3);
+  return {{"ms_median", ms.median()}, {"ms_mean", ms.mean()}, {"ms_std", ms.std_dev()},
+          {"ms_min", ms.min()},       {"ms_max", ms.max()},   {"samples", ms.count()}};
+}
+
+Json measured_json(const Measured& m) {
+  Json json = Json::object();
+  for (auto& b : m.bandwidths) {
+    Json entry = {{"bytes_per_second", b.bytes_per_second},
+                  {"level", b.level},
+                  {"buffer_bytes", b.buffer_bytes},
+                  {"threads", b.threads}};
+    entry.update(spread(b.seconds));
+    json[b.kind + "_bandwidth"] = entry;
+  }
+  for (auto& r : m.rates) {
+    Json entry = nullptr;
+    if (r.flops_per_second > 0) {
+      entry = {{"flops_per_second", r.flops_per_second}, {"m", r.m}, {"n", r.n}, {"k", r.k}};
+      entry.update(spread(r.seconds));
+    }
+    json[std::string("gemm_") + dtype_label(r.type)] = entry;
+  }
+  return json;
+}
+
+// How far the samples lie apart: half the 95% interval of the median, and the range, in per cent of the median.
+std::vector<std::string> spread_cells(const Samples& s) {
+  double median = s.median();
+  return {fmt::format("+-{:.1f}%", 100 * s.median_relative_half_width()),
+          fmt::format("{:+.1f}% .. {:+.1f}%", 100 * (s.min() / median - 1), 100 * (s.max() / median - 1)),
+          fmt::format("{}", s.count())};
+}
+
+void print_measured(const Measured& m) {
+  Table table({{"measured limit", Align::left},
+               {"rate"},
+               {"95% of the median's time"},
+               {"range of times"},
+               {"samples"},
+               {"how", Align::left}});
+  auto add = [&](std::string what, std::string rate, const Samples& s, std::string how) {
+    std::vector<std::string> cells = {what, rate};
+    for (auto& c : spread_cells(s)) cells.push_back(c);
+    cells.push_back(how);
+    table.row(cells);
+  };
+  for (auto& b : m.bandwidths)
+    add(fmt::format("{} {}", b.level, b.kind), format_si(b.bytes_per_second, "B/s"), b.seconds,
+        fmt::format("{} threads, {} buffer{}", b.threads, format_bytes(double(b.buffer_bytes)),
+                    b.kind == "copy" ? "s, read + written bytes" : ""));
+  for (auto& r : m.rates) {
+    std::string what = fmt::format("{} matrix product", dtype_label(r.type));
+    if (r.flops_per_second > 0)
+      add(what, format_si(r.flops_per_second, "FLOP/s"), r.seconds,
+          fmt::format("linear kernel, m {} n {} k {}", r.m, r.n, r.k));
+    else
+      table.row({what, "none", "", "", "", "no fast kernel takes this type"});
+  }
+  fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
+}
+
+void print_text(const Device& d, const Environment& e, const std::string& reason) {
+  fmt::print("device 0    {} {}\n", d.kind, d.name);
+  fmt::print("  kernels   {}{}\n", d.isa, d.native_bf16 ? ", bf16 in hardware" : ", bf16 emulated (fp32 is faster)");
+  fmt::print("  cores     {} online, {:.4g} usable, {} thread{} a step\n", e.cores_online, e.cores_usable, d.threads,
+             d.threads == 1 ? "" : "s");
+  fmt::print("  flags     {}\n", e.isa_flags.empty() ? "none that choose kernels" : join(e.isa_flags, " "));
+  fmt::print("  cache     {} last level\n",
+             e.last_level_cache_bytes ? format_bytes(double(e.last_level_cache_bytes)) : std::string("unknown size,"));
+  fmt::print("  memory    {} of {} available\n", format_bytes(double(e.memory_available_bytes)),
+             format_bytes(double(e.memory_total_bytes)));
+  fmt::print("cuda        none: {}\n", reason);
+  fmt::print("system      {}, load {:.2f}\n", e.kernel, e.load_average);
+  std::string libraries;
+  for (auto& [library, version] : e.libraries) libraries += fmt::format(", {} {}", library, version);
+  fmt::print("crest       {}, {}{}\n", e.crest_version, e.compiler, libraries);
+}
+
+int run(const Options& o) {
+  Device device = find_device(o.device, o.threads);
+  Environment environment = read_environment(library_versions());
+  std::string reason = cuda_reason();
+  Measured measured;
+  if (!o.json) print_text(device, environment, reason);
+  std::fflush(stdout);
+  if (o.measure) measured = measure_limits(device);
+  if (!o.json) {
+    if (o.measure) print_measured(measured);
+    return 0;
+  }
+  Json document = {{"devices", Json::array({device_to_json(device)})},
+                   {"unavailable", Json::array({{{"kind", "cuda"}, {"reason", reason}}})},
+                   {"environment", Json::parse(to_json(environment))}};
+  if (o.measure) document["measured"] = measured_json(measured);
+  print_json(document);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_devices(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_flag("--measure", o->measure, "measure memory bandwidth and matrix-product rates (some ten seconds)");
+  app.add_option("--device", o->device, "auto, cpu or cuda[:N]")->capture_default_str();
+  app.add_option("--threads", o->threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
+  add_json_option(app, o->json);
+  add_config_option(app);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

@@ -1,0 +1,15 @@
+// The rate at which the linear layers' own kernel multiplies: what measure/ceilings.h takes as the device's limit.
+#pragma once
+#include "backend/backend.h"
+#include "measure/ceilings.h"
+
+namespace crest {
+
+// Multiplies with the kernel that training would choose for `linear` (x w^T, so b is transposed when a problem is
+// prepared, outside the measured time). An empty function where only the reference kernel takes the type.
+GemmFactory linear_kernel_factory(const Device& device);
+
+// The measured rate in about a second; for f16 and f32 too. flops_per_second = 0 when no fast kernel takes the type.
+GemmRate quick_gemm_rate(const Device& device, DType type);
+
+}  // namespace crest

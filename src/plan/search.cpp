@@ -1,0 +1,100 @@
+#include "plan/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace crest {
+
+namespace {
+
+constexpr int64_t most = int64_t(1) << 20;
+
+class BatchSearch {
+ public:
+  BatchSearch(const CompiledSession& session, const SessionUse& use, int64_t limit)
+      : session_(session), use_(use), limit_(limit) {
+    int64_t mine = 0;
+    for (auto& c : session.programs) {
+      int64_t& bytes = depends(c.spec) ? mine : fixed_;
+      bytes = std::max(bytes, c.memory.bytes);
+    }
+    known_[session.recipe.batch] = mine;
+  }
+
+  int64_t run() {
+    if (!fits(1)) return 0;
+    // [low, high): low fits, high does not; high is beyond the search at first.
+    int64_t low = 1, high = most + 1;
+    for (auto& [batch, bytes] : known_) (fits(batch) ? low : high) = batch;
+    if (known_.size() < 2) narrow(std::min<int64_t>(4, most), low, high);
+    for (int tries = 0; high - low > 1; ++tries) {
+      int64_t guess = crossing();
+      // Steps of the arena (alignment, another peak) can mislead the line: then halve.
+      if (tries > 3 && tries % 2) guess = low + (high - low) / 2;
+      narrow(std::clamp(guess, low + 1, high - 1), low, high);
+    }
+    return low;
+  }
+
+ private:
+  bool depends(const ProgramSpec& spec) const {
+    return spec.kind == ProgramKind::train || (spec.kind == ProgramKind::validation && !use_.validation_batch);
+  }
+
+  bool fits(int64_t batch) { return session_.persistent_bytes + std::max(fixed_, transient(batch)) <= limit_; }
+
+  void narrow(int64_t batch, int64_t& low, int64_t& high) {
+    if (batch <= low || batch >= high) return;
+    (fits(batch) ? low : high) = batch;
+  }
+
+  // Bytes of the Programs that the batch changes; the others are what they are in the session.
+  int64_t transient(int64_t batch) {
+    if (auto it = known_.find(batch); it != known_.end()) return it->second;
+    Recipe r = session_.recipe;
+    r.batch = batch;
+    std::vector<ProgramSpec> specs = session_programs(r, use_);
+    std::erase_if(specs, [&](auto& s) { return !depends(s); });
+    CompileOptions quick;
+    quick.verify = false;
+    return known_[batch] = compile(r, session_.device, specs, quick).transient_bytes;
+  }
+
+  // Where the line through the two known plans nearest to the limit meets it.
+  int64_t crossing() const {
+    double room = double(limit_ - session_.persistent_bytes);
+    std::vector<std::pair<int64_t, int64_t>> near(known_.begin(), known_.end());
+    std::sort(near.begin(), near.end(),
+              [&](auto& a, auto& b) { return std::abs(double(a.second) - room) < std::abs(double(b.second) - room); });
+    auto [x0, y0] = near[0];
+    auto [x1, y1] = near[1];
+    // Two neighbours say little about the slope: take the point farthest away instead.
+    if (std::abs(x1 - x0) < 2 && near.size() > 2) std::tie(x1, y1) = near.back();
+    double slope = double(y1 - y0) / double(x1 - x0);
+    if (!(slope > 0)) return 2 * std::max(x0, x1);
+    double x = std::floor(double(x0) + (room - double(y0)) / slope);
+    return int64_t(std::clamp(x, 1.0, double(most)));
+  }
+
+  const CompiledSession& session_;
+  SessionUse use_;
+  int64_t limit_, fixed_ = 0;
+  std::map<int64_t, int64_t> known_;  // batch -> transient bytes
+};
+
+}  // namespace
+
+int64_t largest_batch(const CompiledSession& session, const SessionUse& use, int64_t limit) {
+  return BatchSearch(session, use, limit).run();
+}
+
+int64_t largest_batch(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
+  Recipe one = recipe;
+  one.batch = 1;
+  CompileOptions quick;
+  quick.verify = false;
+  return largest_batch(compile(one, device, session_programs(one, use), quick), use, limit);
+}
+
+}  // namespace crest
