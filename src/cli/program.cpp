@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

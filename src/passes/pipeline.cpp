@@ -6,10 +6,25 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/pass.h"
-#include "passes/passes.h"
 #include "program/verify.h"
 
 namespace crest {
+
+// One file each: passes/NAME.cpp.
+void pad_vocabulary(Program&, const PassContext&);
+void decompose_attention(Program&, const PassContext&);
+void decompose_pointwise(Program&, const PassContext&);
+void set_precision(Program&, const PassContext&);
+void autograd(Program&, const PassContext&);
+void accumulate(Program&, const PassContext&);
+void clip_gradients(Program&, const PassContext&);
+void optimizer(Program&, const PassContext&);
+void group_parameters(Program&, const PassContext&);
+void recompute(Program&, const PassContext&);
+void data_parallel(Program&, const PassContext&);
+void fuse(Program&, const PassContext&);
+void assign_lanes(Program&, const PassContext&);
+void prune(Program&, const PassContext&);
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
