@@ -9,6 +9,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "passes/pass.h"
 #include "plan/device.h"
 
 namespace crest {
@@ -50,6 +51,11 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--eps", r.eps, "AdamW's epsilon");
   option("--clip", r.clip, "largest global gradient norm (0: off)");
   option("--loss-scale", r.loss_scale, "fp16: first dynamic loss scale");
+  for (auto& pass : pipeline())
+    for (auto& lever : pass.levers) {
+      std::string& value = r.levers.emplace(lever.name, lever.otherwise).first->second;
+      option(fmt::format("--{}", lever.name).c_str(), value, lever.help);
+    }
   app.add_option("--vocab", o.vocab, "overrides the model's vocabulary")->group(group);
   app.add_option("--dropout", o.dropout, "overrides the model's dropout")->group(group);
   app.add_option("--kernel", o.kernels, "pins a kernel: OP=PATTERN, for example attention=cpu.*.reference")

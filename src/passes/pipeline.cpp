@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -47,6 +49,23 @@ const std::vector<Pass>& pipeline() {
       {"prune", "removes instructions whose results nobody reads", prune},
   };
   return passes;
+}
+
+std::string PassContext::lever(std::string_view name) const {
+  if (auto it = recipe.levers.find(std::string(name)); it != recipe.levers.end()) return it->second;
+  for (auto& pass : pipeline())
+    for (auto& lever : pass.levers)
+      if (name == lever.name) return lever.otherwise;
+  fail_internal(fmt::format("no pass declares the lever '{}'", name));
+}
+
+double PassContext::number(std::string_view name) const {
+  std::string text = lever(name);
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    fail_usage(fmt::format("'{}' is no number", printable(text)), fmt::format("--{}", name));
+  return value;
 }
 
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {
