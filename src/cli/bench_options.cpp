@@ -26,6 +26,7 @@ List values_of(const List& given, const char* flag, const std::string& otherwise
         fail_usage(fmt::format("'{}' has an empty value", printable(text)), flag, "Write for example 4,8.");
       values.push_back(v);
     }
+  if (values.empty()) fail_usage("an empty list", flag, "Write for example 4,8.");
   return values;
 }
 
