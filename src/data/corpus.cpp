@@ -21,7 +21,7 @@ constexpr size_t boundary_search = 64 << 10;
 
 std::string first_bytes(const fs::path& path) {
   std::string start(sniff_bytes, '\0');
-  start.resize(File::open_for_reading(path).read_at(0, start.data(), start.size()));
+  start.resize(DataFile::open_for_reading(path).read_at(0, start.data(), start.size()));
   return start;
 }
 
@@ -49,14 +49,14 @@ SourceFile describe(const fs::path& path) {
   return s;
 }
 
-SourceFile spool(File& input, const std::string& name, const fs::path& folder, size_t number) {
+SourceFile spool(DataFile& input, const std::string& name, const fs::path& folder, size_t number) {
   if (folder.empty())
     fail_usage("standard input and pipes can be read only once", name,
                "Write the text to a file, or use crest data prepare.");
   SourceFile s;
   s.path = folder / fmt::format("spool-{}", number);
   s.name = name;
-  File copy = File::create(s.path);
+  DataFile copy = DataFile::create(s.path);
   std::string block(1 << 20, '\0');
   while (size_t n = input.read(block.data(), block.size())) {
     if (s.bytes == 0) refuse_compressed(block.substr(0, std::min(n, sniff_bytes)), name);
@@ -106,7 +106,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     std::error_code error;
     auto status = fs::status(path, error);
     if (input == "-") {
-      File stdin_file = File::borrow(standard_input, "standard input");
+      DataFile stdin_file = DataFile::borrow(standard_input, "standard input");
       sources.push_back(spool(stdin_file, "-", spool_folder, sources.size()));
     } else if (status.type() == fs::file_type::not_found) {
       fail("there is no such file or folder", printable(input), "Check the path.");
@@ -120,7 +120,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
       if (!start.empty()) sources.push_back(describe(path));
     } else {
-      File pipe = File::open_for_reading(path);
+      DataFile pipe = DataFile::open_for_reading(path);
       sources.push_back(spool(pipe, input, spool_folder, sources.size()));
     }
   }
@@ -222,7 +222,7 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
   PieceMaker pieces(options, total, use);
   std::string block(options.block_bytes, '\0');
   for (auto& source : sources) {
-    File file = File::open_for_reading(source.path);
+    DataFile file = DataFile::open_for_reading(source.path);
     Fnv64 hash;
     uint64_t done = 0;
     pieces.begin_file();

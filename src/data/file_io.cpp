@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
   fail(fmt::format("{}: {}", action, std::strerror(error)), printable(name, 400), todo);
 }
 
-File File::open_for_reading(const fs::path& path) {
-  File f;
+DataFile DataFile::open_for_reading(const fs::path& path) {
+  DataFile f;
   f.name_ = path.string();
   f.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (f.fd_ < 0) fail_errno("cannot open", f.name_, errno);
@@ -35,40 +35,40 @@ File File::open_for_reading(const fs::path& path) {
   return f;
 }
 
-File File::create(const fs::path& path) {
-  File f;
+DataFile DataFile::create(const fs::path& path) {
+  DataFile f;
   f.name_ = path.string();
   f.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (f.fd_ < 0) fail_errno("cannot create", f.name_, errno);
   return f;
 }
 
-File File::borrow(int descriptor, std::string name) {
-  File f;
+DataFile DataFile::borrow(int descriptor, std::string name) {
+  DataFile f;
   f.fd_ = descriptor;
   f.owned_ = false;
   f.name_ = std::move(name);
   return f;
 }
 
-File& File::operator=(File&& other) noexcept {
+DataFile& DataFile::operator=(DataFile&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(owned_, other.owned_);
   std::swap(name_, other.name_);
   return *this;
 }
 
-File::~File() {
+DataFile::~DataFile() {
   if (fd_ >= 0 && owned_) ::close(fd_);
 }
 
-uint64_t File::size() const {
+uint64_t DataFile::size() const {
   struct stat s;
   if (::fstat(fd_, &s) != 0) fail_errno("cannot read the size", name_, errno);
   return uint64_t(s.st_size);
 }
 
-size_t File::read_at(uint64_t offset, void* out, size_t n) const {
+size_t DataFile::read_at(uint64_t offset, void* out, size_t n) const {
   size_t done = 0;
   while (done < n) {
     ssize_t r = ::pread(fd_, static_cast<char*>(out) + done, n - done, off_t(offset + done));
@@ -80,7 +80,7 @@ size_t File::read_at(uint64_t offset, void* out, size_t n) const {
   return done;
 }
 
-size_t File::read(void* out, size_t n) {
+size_t DataFile::read(void* out, size_t n) {
   size_t done = 0;
   while (done < n) {
     ssize_t r = ::read(fd_, static_cast<char*>(out) + done, n - done);
@@ -92,7 +92,7 @@ size_t File::read(void* out, size_t n) {
   return done;
 }
 
-void File::write(const void* data, size_t n) {
+void DataFile::write(const void* data, size_t n) {
   for (size_t done = 0; done < n;) {
     ssize_t w = ::write(fd_, static_cast<const char*>(data) + done, n - done);
     if (w < 0 && errno == EINTR) continue;
@@ -101,7 +101,7 @@ void File::write(const void* data, size_t n) {
   }
 }
 
-void File::write_at(uint64_t offset, const void* data, size_t n) {
+void DataFile::write_at(uint64_t offset, const void* data, size_t n) {
   for (size_t done = 0; done < n;) {
     ssize_t w = ::pwrite(fd_, static_cast<const char*>(data) + done, n - done, off_t(offset + done));
     if (w < 0 && errno == EINTR) continue;
@@ -110,7 +110,7 @@ void File::write_at(uint64_t offset, const void* data, size_t n) {
   }
 }
 
-void File::sync_and_close() {
+void DataFile::sync_and_close() {
   if (::fsync(fd_) != 0) fail_errno("cannot sync to disk", name_, errno);
   int closed = ::close(fd_);
   fd_ = -1;
@@ -118,7 +118,7 @@ void File::sync_and_close() {
 }
 
 std::string read_small_file(const fs::path& path, size_t limit) {
-  File file = File::open_for_reading(path);
+  DataFile file = DataFile::open_for_reading(path);
   uint64_t size = file.size();
   if (size > limit)
     fail(fmt::format("the file has {}, more than the limit of {}", format_bytes(double(size)),
@@ -130,7 +130,7 @@ std::string read_small_file(const fs::path& path, size_t limit) {
 }
 
 void write_file_synced(const fs::path& path, std::string_view content) {
-  File file = File::create(path);
+  DataFile file = DataFile::create(path);
   file.write(content.data(), content.size());
   file.sync_and_close();
 }

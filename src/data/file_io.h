@@ -9,17 +9,17 @@
 
 namespace crest {
 
-class File {
+class DataFile {
  public:
-  File() = default;
-  static File open_for_reading(const std::filesystem::path& path);
+  DataFile() = default;
+  static DataFile open_for_reading(const std::filesystem::path& path);
   // Creates or empties the file.
-  static File create(const std::filesystem::path& path);
+  static DataFile create(const std::filesystem::path& path);
   // An open descriptor that is not closed here (standard input).
-  static File borrow(int descriptor, std::string name);
-  File(File&& other) noexcept { *this = std::move(other); }
-  File& operator=(File&& other) noexcept;
-  ~File();
+  static DataFile borrow(int descriptor, std::string name);
+  DataFile(DataFile&& other) noexcept { *this = std::move(other); }
+  DataFile& operator=(DataFile&& other) noexcept;
+  ~DataFile();
 
   const std::string& name() const { return name_; }
   uint64_t size() const;

@@ -169,7 +169,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   meta["content_hash"] = all.hex();
   meta["cache_key"] = cache_key;
   meta["sources"] = std::move(list);
-  // File names need not be UTF-8.
+  // DataFile names need not be UTF-8.
   write_file_synced(path, meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 

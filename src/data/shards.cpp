@@ -102,7 +102,7 @@ ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_byt
 }
 
 ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
-    : file_(File::open_for_reading(path)), vocab_size_(vocab_size) {
+    : file_(DataFile::open_for_reading(path)), vocab_size_(vocab_size) {
   uint8_t start[ShardHeader::bytes];
   size_t n = file_.read_at(0, start, sizeof start);
   header_ = parse_shard_header({start, n}, file_.size(), file_.name());
@@ -176,7 +176,7 @@ void ShardWriter::finish() {
 void ShardWriter::open_shard() {
   std::string name = fmt::format("{}-{:06}.bin", prefix_, names_.size());
   temporary_ = folder_ / (name + ".tmp");
-  file_ = File::create(temporary_);
+  file_ = DataFile::create(temporary_);
   open_ = true;
   names_.push_back(name);
   in_shard_ = 0;

@@ -42,7 +42,7 @@ class ShardReader {
   void read(uint64_t position, size_t n, int32_t* out) const;
 
  private:
-  File file_;
+  DataFile file_;
   ShardHeader header_;
   uint32_t vocab_size_;
 };
@@ -71,7 +71,7 @@ class ShardWriter {
   uint32_t vocab_size_;
   uint64_t shard_tokens_, total_ = 0, in_shard_ = 0;
   bool open_ = false;
-  File file_;
+  DataFile file_;
   std::vector<uint8_t> buffer_;
   std::vector<std::string> names_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/toml.h"
 
 namespace crest {
 
@@ -74,7 +74,7 @@ class TomlReader {
   explicit TomlReader(const std::string& path) : path_(path) {}
 
   std::string place(const toml::source_region& s) const {
-    return fmt::format("{}:{}:{}", path_, s.begin.line, s.begin.column);
+    return fmt::format("{} (line {}, column {})", path_, s.begin.line, s.begin.column);
   }
 
   template <class T>
@@ -131,13 +131,6 @@ class TomlReader {
   }
   const std::string& path_;
 };
-
-// toml++ limits nested values but not dotted keys (a.a.a.a = 1), whose tables it destroys recursively.
-void refuse_deep_keys(std::string_view text, const std::string& where) {
-  if (std::count(text.begin(), text.end(), '.') > 1000)
-    fail_usage("holds more than 1000 dots, too many for a model's description", where,
-               "A model has lines like width = 768; see docs/guides/huggingface.md.");
-}
 
 // What validate() does not cover: the fields that only files can set freely.
 void validate_rope(const ModelConfig& c, const std::string& where) {
@@ -217,15 +210,8 @@ std::string write_keys(const std::vector<Key<T>>& keys, const T& from) {
 }  // namespace
 
 ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
-  refuse_deep_keys(text, where);
+  toml::table table = parse_toml(text, where, {max_file_bytes, 8});
   TomlReader reader(where);
-  toml::table table;
-  try {
-    table = toml::parse(text, where);
-  } catch (const toml::parse_error& e) {
-    fail_usage("not valid TOML: " + printable(e.description()), reader.place(e.source()),
-               "A model has lines like width = 768; see docs/guides/huggingface.md.");
-  }
   ModelConfig base;
   if (const toml::node* preset = table.get("preset")) {
     std::string name;

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "model/config_files.h"
 
@@ -12,36 +12,13 @@ namespace crest {
 
 namespace {
 
-using nlohmann::json;
-
-// The DOM parser of nlohmann is handed only text whose depth is known (it destroys values recursively).
-void refuse_deep_json(std::string_view text, const std::string& where) {
-  int depth = 0;
-  bool string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (string) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        string = false;
-    } else if (c == '"') {
-      string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > 32) fail_usage("JSON nested deeper than 32 levels", where, "This is no config.json of a model.");
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-}
-
 // Keys of one JSON object by type; null counts as absent, as in transformers.
 class Keys {
  public:
-  Keys(const json& object, std::string where, std::string prefix = "")
+  Keys(const Json& object, std::string where, std::string prefix = "")
       : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {}
 
-  const json* find(const char* key) const {
+  const Json* find(const char* key) const {
     auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
   }
@@ -83,12 +60,12 @@ class Keys {
   const std::string& where() const { return where_; }
 
  private:
-  [[noreturn]] void wrong(const char* key, const json& v, const char* expected) const {
-    std::string shown = v.dump(-1, ' ', true, json::error_handler_t::replace);
+  [[noreturn]] void wrong(const char* key, const Json& v, const char* expected) const {
+    std::string shown = v.dump(-1, ' ', true, Json::error_handler_t::replace);
     fail_usage(fmt::format("'{}{}' must be {}, not {}", prefix_, key, expected, printable(shown, 60)), where_,
                "Correct the file, or give a preset or a TOML file.");
   }
-  const json& object_;
+  const Json& object_;
   std::string where_, prefix_;
 };
 
@@ -128,9 +105,9 @@ ModelConfig read_gpt2(const Keys& k) {
 
 // transformers 4: rope_theta and rope_scaling; transformers 5: rope_parameters with both.
 void read_rope(const Keys& k, ModelConfig& c) {
-  const json* parameters = k.find("rope_parameters");
+  const Json* parameters = k.find("rope_parameters");
   const char* name = parameters ? "rope_parameters" : "rope_scaling";
-  const json* scaling = parameters ? parameters : k.find("rope_scaling");
+  const Json* scaling = parameters ? parameters : k.find("rope_scaling");
   c.rope_theta = k.number("rope_theta", 10000);
   if (!scaling) return;
   if (!scaling->is_object()) fail_usage(fmt::format("'{}' must be an object", name), k.where(), "See transformers.");
@@ -180,13 +157,7 @@ ModelConfig read_llama(const Keys& k) {
 }  // namespace
 
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where) {
-  refuse_deep_json(text, where);
-  json object;
-  try {
-    object = json::parse(text);
-  } catch (const json::exception& e) {
-    fail_usage("not valid JSON: " + printable(e.what()), where, "Give a Hugging Face config.json.");
-  }
+  Json object = parse_json_guarded(text, {.bytes = 1 << 20, .values = 10'000}, where);
   if (!object.is_object()) fail_usage("is not a JSON object", where, "Give a Hugging Face config.json.");
   Keys keys(object, where);
   if (!keys.find("model_type"))

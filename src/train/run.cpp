@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -217,7 +218,7 @@ class Training {
     std::string text = generate_text(engine_->rank(0), *dataset_.tokenizer(), "", o_.sample_tokens,
                                      state_.seed + uint64_t(state_.step));
     files_->add_sample(state_.step, text);
-    progress_->message(fmt::format("--- sample at step {}\n{}\n---", state_.step, printable_text(text)));
+    progress_->message(fmt::format("--- sample at step {}\n{}\n---", state_.step, terminal_text(text)));
   }
 
   void save_now() {
@@ -239,10 +240,10 @@ class Training {
     const char* end = interrupted_ ? "interrupted; saved" : "done";
     if (o_.json)
       fmt::print(
-          "{{\"run\": \"{}\", \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, \"seconds\": "
+          "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, \"seconds\": "
           "{:.3f}, "
           "\"interrupted\": {}}}\n",
-          escape_json(o_.out), state_.step, number(last_loss_), number(val), median, seconds_, interrupted_);
+          json_text(o_.out), state_.step, number(last_loss_), number(val), median, seconds_, interrupted_);
     else
       fmt::print(
           stderr, "{} at step {}: loss {:.4f}{}; {:.1f} ms a step, {}\n  {}/checkpoints, loss.svg, log.jsonl\n{}", end,
@@ -251,6 +252,13 @@ class Training {
           interrupted_ ? fmt::format("  continue with: crest train --resume {}\n", printable(o_.out))
                        : fmt::format("  sample with: crest sample --run {} --prompt \"...\"\n", printable(o_.out)));
     return int(interrupted_ ? Exit::interrupted : Exit::ok);
+  }
+  static std::string json_text(const std::string& s) { return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace); }
+  // What a model wrote may hold terminal escapes: only line breaks and tabs pass.
+  static std::string terminal_text(const std::string& s) {
+    std::string out;
+    for (auto& line : split(valid_utf8(s), '\n')) out += (out.empty() ? "" : "\n") + printable(line, line.size());
+    return out;
   }
   static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 

@@ -5,8 +5,6 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "data/tokenizer.h"
-#include "model/config_files.h"
 #include "train/checkpoint.h"
 #include "train/safetensors_folder.h"
 #include "train/weights_io.h"
@@ -29,10 +27,8 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
             {"good_steps", s.good_steps},
             {"skipped", s.skipped}};
   contents.state = j.dump();
-  contents.files["model.toml"] = to_toml(r.model);
+  contents.files = model_files(r.model, tokenizer);
   contents.files["config.toml"] = config_toml;
-  if (std::string config = to_huggingface_config(r.model); !config.empty()) contents.files["config.json"] = config;
-  if (tokenizer) contents.files["tokenizer.json"] = tokenizer->to_json();
   CanonicalWeights weights = gather_weights(engine.rank(0));
   CanonicalWeights optimizer = gather_optimizer(engine.rank(0));
   contents.weights = weights.tensors;

@@ -1,7 +1,7 @@
 // Rates of the fast CPU kernels at the shapes of gpt2-124M, batch 4 x 256 tokens, beside the machine's ceilings.
 //
 //   g++ -std=c++20 -O2 -fopenmp -Isrc studies/cpu_gemm/kernels.cpp build/release/libcrest_lib.a -ldnnl -lfmt -o
-//   /tmp/kernels /tmp/kernels [THREADS [all|gemms|others|ceilings [f32|bf16|f16]]]
+//   /tmp/kernels [THREADS [all|gemms|others|ceilings [f32|bf16|f16]]]
 //
 // Each figure is the best of several runs: thread CPU time with one thread (other processes disturb it
 // less), else wall clock. Bytes count each input read once and each output written once.
@@ -162,8 +162,9 @@ static void others(DType t) {
   }
 }
 
-static void ceilings() {
+static void ceilings(const std::string& only) {
   for (DType t : {DType::f32, DType::bf16}) {
+    if (!only.empty() && name(t) != only) continue;
     int64_t s = 8192;
     Bench b;
     auto x = b.value(t, {s, s}), w = b.value(t, {s, s}), y = b.value(t, {s, s});
@@ -180,8 +181,8 @@ static void ceilings() {
   std::printf("| memcpy | ceiling: 256 MiB | %.3f | | %.1f | |\n", t * 1e3, 2 * double(n) / t * 1e-9);
   t = best_seconds([&] {
     uint64_t sum = 0;
-#pragma omp parallel for num_threads(threads) reduction(+ : sum)
-    for (size_t i = 0; i < n / 8; ++i) sum += reinterpret_cast<uint64_t*>(a)[i];
+#pragma omp parallel for simd num_threads(threads) reduction(+ : sum)
+    for (int64_t i = 0; i < int64_t(n / 8); ++i) sum += reinterpret_cast<uint64_t*>(a)[i];
     if (sum == 1) std::puts("");
   });
   std::printf("| read | ceiling: 256 MiB | %.3f | | %.1f | |\n", t * 1e3, double(n) / t * 1e-9);
@@ -194,7 +195,7 @@ int main(int argc, char** argv) {
   std::printf(
       "%s, %d threads, %s\n\n| kernel | case | ms | GFLOP/s | GB/s | workspace MiB |\n|---|---|---|---|---|---|\n",
       cpu_name().c_str(), threads, std::string(name(active_isa())).c_str());
-  if (what == "all" || what == "ceilings") ceilings();
+  if (what == "all" || what == "ceilings") ceilings(argc > 3 ? argv[3] : "");
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     if (argc > 3 && name(t) != argv[3]) continue;
     if (what == "all" || what == "gemms") gemms(t);

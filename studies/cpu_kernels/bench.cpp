@@ -49,8 +49,10 @@ void report(Call& c, const std::string& label, double flops = 0) {
   for (auto* side : {&c.instr.in, &c.instr.out})
     for (ValueId v : *side)
       if (v != no_value) bytes += double(c.program.at(v).bytes());
-  if (flops > 0) fmt::print("{:<44} {:9.3f} ms {:8.1f} GFLOP/s\n", label, s * 1e3, flops / s * 1e-9);
-  else fmt::print("{:<44} {:9.3f} ms {:8.1f} GB/s\n", label, s * 1e3, bytes / s * 1e-9);
+  if (flops > 0)
+    fmt::print("{:<44} {:9.3f} ms {:8.1f} GFLOP/s\n", label, s * 1e3, flops / s * 1e-9);
+  else
+    fmt::print("{:<44} {:9.3f} ms {:8.1f} GB/s\n", label, s * 1e3, bytes / s * 1e-9);
 }
 
 std::vector<double> some(int64_t n) {
@@ -88,7 +90,8 @@ void norms(DType t, int64_t rows, int64_t cols) {
     Call c("norm_grad");
     c.instr.attrs.set("kind", "layer").set("beta", 1);
     c.in(t, x, some(x.numel())), c.in(t, x, some(x.numel())), c.in(t, w, some(cols));
-    c.in(DType::f32, r, std::vector<double>(size_t(rows), 1)), c.in(DType::f32, r, std::vector<double>(size_t(rows), 0));
+    c.in(DType::f32, r, std::vector<double>(size_t(rows), 1)),
+        c.in(DType::f32, r, std::vector<double>(size_t(rows), 0));
     c.in(t, x, some(x.numel()));
     c.out(t, x), c.out(DType::f32, w), c.out(DType::f32, w);
     report(c, "norm_grad layer" + size);
@@ -110,7 +113,8 @@ void attention(DType t, int64_t B, int64_t T, int H, int G, int D, double p) {
   report(f, "attention" + size, flops);
   Call b("attention_grad");
   b.instr.attrs = a;
-  b.in(t, o, some(o.numel())), b.in(t, qkv, some(qkv.numel())), b.in(t, o, f.read(ov)), b.in(DType::f32, lse, f.read(lv));
+  b.in(t, o, some(o.numel())), b.in(t, qkv, some(qkv.numel())), b.in(t, o, f.read(ov)),
+      b.in(DType::f32, lse, f.read(lv));
   if (p > 0) b.in_struct(s);
   b.out(t, qkv);
   report(b, "attention_grad" + size, 2.5 * flops);
@@ -129,7 +133,8 @@ int main(int argc, char** argv) {
 #pragma omp parallel for num_threads(threads) schedule(static)
       for (int64_t i = 0; i < n; i += 4096) std::copy_n(a.data() + i, 4096, b.data() + i);
     });
-    fmt::print("{:<44} {:9.3f} ms {:8.1f} GB/s\n", "copy f32 (memcpy of 16 KiB pieces)", s * 1e3, 8.0 * double(n) / s * 1e-9);
+    fmt::print("{:<44} {:9.3f} ms {:8.1f} GB/s\n", "copy f32 (memcpy of 16 KiB pieces)", s * 1e3,
+               8.0 * double(n) / s * 1e-9);
     for (DType t : {DType::f32, DType::bf16}) {
       int64_t m = 768 * 16384;
       for (const char* op : {"add", "mul", "tanh_grad", "gelu_grad", "silu_grad"}) pointwise(op, t, 2, m);
@@ -142,7 +147,8 @@ int main(int argc, char** argv) {
     int64_t m = 1024;
     std::vector<float> a(size_t(m * m), 1.0f), b(a), c(a);
     double s = seconds([&] { dnnl_sgemm('N', 'N', m, m, m, 1, a.data(), m, b.data(), m, 0, c.data(), m); });
-    fmt::print("{:<44} {:9.3f} ms {:8.1f} GFLOP/s\n", "oneDNN sgemm 1024^3", s * 1e3, 2.0 * double(m * m * m) / s * 1e-9);
+    fmt::print("{:<44} {:9.3f} ms {:8.1f} GFLOP/s\n", "oneDNN sgemm 1024^3", s * 1e3,
+               2.0 * double(m * m * m) / s * 1e-9);
   }
   for (DType t : {DType::f32, DType::bf16}) {
     attention(t, 1, 1024, 12, 12, 64, 0);

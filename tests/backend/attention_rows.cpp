@@ -50,7 +50,9 @@ TEST_P(Rows, NormAndAddNorm) {
         c.run(3);
         auto s = c.read(vs);
         if (with_add)
-          for (size_t i = 0; i < s.size(); ++i) { ASSERT_NEAR(s[i], a[i] + b[i], tolerance(t) * (1 + std::abs(s[i]))); }
+          for (size_t i = 0; i < s.size(); ++i) {
+            ASSERT_NEAR(s[i], a[i] + b[i], tolerance(t) * (1 + std::abs(s[i])));
+          }
         std::vector<double> want(a.size()), want_rstd(static_cast<size_t>(rows)), want_mean(static_cast<size_t>(rows));
         for (int64_t r = 0; r < rows; ++r) {
           Moments m = moments(s.data() + r * n, n, rms, 1e-5);
@@ -61,7 +63,9 @@ TEST_P(Rows, NormAndAddNorm) {
         }
         EXPECT_LT(worst(c.read(y), want, 1), tolerance(t)) << rms << with_add << n;
         EXPECT_LT(worst(c.read(rstd), want_rstd, 0), 2e-6);
-        if (!rms) { EXPECT_LT(worst(c.read(mean), want_mean, 1), 1e-6); }
+        if (!rms) {
+          EXPECT_LT(worst(c.read(mean), want_mean, 1), 1e-6);
+        }
       }
 }
 
@@ -98,8 +102,10 @@ TEST_P(Rows, NormGrad) {
           c.instr.attrs.set("kind", rms ? "rms" : "layer").set("beta", rms ? 0 : 1);
           c.in(t, Shape{rows, n}, dy), c.in(t, Shape{rows, n}, x), c.in(t, Shape{n}, g);
           c.in(DType::f32, Shape{rows}, rstd);
-          if (rms) c.absent();
-          else c.in(DType::f32, Shape{rows}, mean);
+          if (rms)
+            c.absent();
+          else
+            c.in(DType::f32, Shape{rows}, mean);
           ValueId dx = no_value;
           if (extra) {
             dx = c.in(t, Shape{rows, n}, dres);  // dx overlays dres
@@ -113,8 +119,12 @@ TEST_P(Rows, NormGrad) {
           c.run(threads);
           EXPECT_LT(worst(c.read(dx), want, 1), 2 * tolerance(t)) << rms << extra << n;
           EXPECT_LT(worst(c.read(dg), dgamma, 10), 2e-6);
-          if (!rms) { EXPECT_LT(worst(c.read(db), dbeta, 10), 2e-6); }
-          if (!previous.empty()) { EXPECT_EQ(previous, c.read(dg)) << "depends on the number of threads"; }
+          if (!rms) {
+            EXPECT_LT(worst(c.read(db), dbeta, 10), 2e-6);
+          }
+          if (!previous.empty()) {
+            EXPECT_EQ(previous, c.read(dg)) << "depends on the number of threads";
+          }
           previous = c.read(dg);
         }
       }
@@ -190,8 +200,10 @@ TEST_P(Rows, RopeRotatesAndInverts) {
               double f = std::pow(10000.0, -2.0 * double(i) / double(dim));
               if (scaled) {  // as Hugging Face writes it: by wave length
                 double wave = 2 * M_PI / f, smooth = (256 / wave - 1) / (4 - 1);
-                if (wave > 256 / 1.0) f /= 8;
-                else if (wave >= 256 / 4.0) f = (1 - smooth) * f / 8 + smooth * f;
+                if (wave > 256 / 1.0)
+                  f /= 8;
+                else if (wave >= 256 / 4.0)
+                  f = (1 - smooth) * f / 8 + smooth * f;
               }
               double angle = double(r % T + std::max(position, 0)) * f;
               auto e = size_t(r * W + h * dim + i), e2 = e + size_t(dim / 2);
@@ -220,7 +232,8 @@ TEST_P(Rows, JoinHeadsReadsViews) {
   for (int64_t b = 0; b < B; ++b)
     for (int64_t s = 0; s < T; ++s)
       for (int64_t d = 0; d < D; ++d) {
-        for (int64_t h = 0; h < H; ++h) q[size_t(((b * H + h) * T + s) * D + d)] = x[size_t((b * T + s) * W + h * D + d)];
+        for (int64_t h = 0; h < H; ++h)
+          q[size_t(((b * H + h) * T + s) * D + d)] = x[size_t((b * T + s) * W + h * D + d)];
         k[size_t((b * T + s) * D + d)] = x[size_t((b * T + s) * W + H * D + d)];
         v[size_t((s * B + b) * D + d)] = x[size_t((b * T + s) * W + (H + G) * D + d)];
       }

@@ -56,7 +56,8 @@ struct Call {
   }
   std::vector<double> read(ValueId v) const {
     std::vector<double> x(size_t(program.at(v).numel()));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = load_element(memory[size_t(v)].data(), program.at(v).dtype, int64_t(i));
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = load_element(memory[size_t(v)].data(), program.at(v).dtype, int64_t(i));
     return x;
   }
   bool guards_intact() const {

@@ -73,7 +73,8 @@ TEST_P(Pointwise, ExtremeArgumentsStayFiniteAndNaNStaysNaN) {
   std::vector<double> one(x.size(), 1.0);
   for (const Op& op : ops()) {
     std::string name = op.name;
-    if (op.inputs == 1 ? (name != "tanh" && name != "gelu" && name != "silu") : (name != "gelu_grad" && name != "silu_grad"))
+    if (op.inputs == 1 ? (name != "tanh" && name != "gelu" && name != "silu")
+                       : (name != "gelu_grad" && name != "silu_grad"))
       continue;
     Call c(op.name);
     if (op.inputs == 2) c.in(t, Shape{8}, one);
@@ -139,7 +140,9 @@ TEST_P(Pointwise, FusedBodyWithColumnSums) {
       EXPECT_LT(worst(c.read(oy), want_y, 1e-1), 4 * tolerance(t));
       EXPECT_LT(worst(c.read(oz), want_z, 1e-1), 2e-6);
       EXPECT_LT(worst(c.read(os), want_sums, std::sqrt(double(rows))), 2e-6);
-      if (!previous.empty()) { EXPECT_EQ(previous, c.read(os)) << "depends on the number of threads"; }
+      if (!previous.empty()) {
+        EXPECT_EQ(previous, c.read(os)) << "depends on the number of threads";
+      }
       previous = c.read(os);
     }
   }
@@ -214,7 +217,9 @@ TEST_P(Pointwise, DropoutFollowsTheDocumentedWords) {
     }
     EXPECT_LT(worst(got, want, 1e-2), tolerance(t)) << p;
     for (size_t i = 0; i < want.size(); ++i)
-      if (want[i] == 0) { ASSERT_EQ(got[i], 0); }
+      if (want[i] == 0) {
+        ASSERT_EQ(got[i], 0);
+      }
   }
 }
 

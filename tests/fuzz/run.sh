@@ -6,6 +6,7 @@ seconds=${1:-10}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/fuzz
+mkdir -p "$build"
 command -v clang++ >/dev/null || { echo "fuzz: clang++ is missing; install it: apt-get install clang libomp-dev" >&2; exit 1; }
 
 # The parsers themselves carry the coverage and the sanitizers, not only the targets.
@@ -27,9 +28,9 @@ for name in $names; do
   mkdir -p "$corpus"
   [ -x "$here/seeds.py" ] && python3 "$here/seeds.py" "$name" "$corpus"
   log=$build/$name.log
-  # No input of 8 KiB may take more than a second or 512 MB, whatever it says.
-  if OMP_NUM_THREADS=1 "$build/tests/fuzz_$name" -max_total_time="$seconds" -max_len=8192 -timeout=1 \
-      -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$build/crash-$name-" "$corpus" >"$log" 2>&1; then
+  # No input of 8 KiB may take 10 s (of a busy machine) or 1 GB (most of it the sanitizer's), whatever it says.
+  if OMP_NUM_THREADS=1 "$build/tests/fuzz_$name" -max_total_time="$seconds" -max_len=8192 -timeout=10 \
+      -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/crash-$name-" "$corpus" >"$log" 2>&1; then
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     echo "fuzz $name: $runs runs, 0 crashes"
   else

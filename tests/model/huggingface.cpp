@@ -116,7 +116,7 @@ TEST(HuggingFaceConfig, BadValuesAreNamed) {
 
 TEST(HuggingFaceConfig, MalformedTextIsAnErrorNotACrash) {
   auto refused = [](const std::string& text, const std::vector<std::string>& parts) {
-    expect_error([&] { parse_huggingface_config(text, "config.json"); }, parts);
+    expect_error([&] { parse_huggingface_config(text, "config.json"); }, parts, Exit::failed);
   };
   refused("", {"config.json"});
   refused("{\"model_type\": ", {"config.json", "JSON"});

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/isa.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "program/builder.h"
@@ -172,12 +173,8 @@ const Device& device() {
     Device d;
     d.threads = 2;
     d.memory = int64_t(1) << 30;
-    d.isa = "generic";
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) d.isa = "avx2";
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) d.isa = "avx512";
-    d.native_bf16 = __builtin_cpu_supports("avx512bf16");
-#endif
+    d.isa = name(active_isa());
+    d.native_bf16 = has_native_bf16();
     return d;
   }();
   return d;

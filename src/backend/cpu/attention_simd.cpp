@@ -164,7 +164,8 @@ void launch_grad(const KernelCall& c) {
   {
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * r.scratch;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t item = 0; item < heads * r.parts; ++item) f.backward(of(item / r.parts), item % r.parts, r.parts, scratch);
+    for (int64_t item = 0; item < heads * r.parts; ++item)
+      f.backward(of(item / r.parts), item % r.parts, r.parts, scratch);
     if (r.parts > 1) {
 #pragma omp for schedule(static)
       for (int64_t item = 0; item < heads * s.group; ++item)
@@ -175,9 +176,7 @@ void launch_grad(const KernelCall& c) {
 
 }  // namespace
 
-Kernel attention_kernel() {
-  return {"attention", "cpu.attention.flash", reject, workspace, nullptr, launch};
-}
+Kernel attention_kernel() { return {"attention", "cpu.attention.flash", reject, workspace, nullptr, launch}; }
 Kernel attention_grad_kernel() {
   return {"attention_grad", "cpu.attention_grad.flash", reject_grad, grad_workspace, nullptr, launch_grad};
 }

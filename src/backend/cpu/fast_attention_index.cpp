@@ -16,7 +16,6 @@ Kernel gelu_kernel();
 Kernel gelu_grad_kernel();
 Kernel silu_kernel();
 Kernel silu_grad_kernel();
-Kernel bias_grad_kernel();
 Kernel attention_kernel();
 Kernel attention_grad_kernel();
 Kernel softmax_kernel();
@@ -46,7 +45,6 @@ std::vector<Kernel> cpu_attention_kernels() {
       cpu::gelu_grad_kernel(),
       cpu::silu_kernel(),
       cpu::silu_grad_kernel(),
-      cpu::bias_grad_kernel(),
       cpu::attention_kernel(),
       cpu::attention_grad_kernel(),
       cpu::softmax_kernel(),

@@ -29,8 +29,8 @@ std::string check_all_float(const KernelQuery& q) {
 const float* floats_of(const void* p, DType t, int64_t n, float* scratch) {
   if (t == DType::f32) return static_cast<const float*>(p);
   for (int64_t i = 0; i < n; ++i)
-    scratch[i] = t == DType::bf16 ? to_float(static_cast<const bfloat16*>(p)[i])
-                                  : to_float(static_cast<const float16*>(p)[i]);
+    scratch[i] =
+        t == DType::bf16 ? to_float(static_cast<const bfloat16*>(p)[i]) : to_float(static_cast<const float16*>(p)[i]);
   return scratch;
 }
 

@@ -17,16 +17,11 @@ struct Known {
   size_t inputs;
 };
 constexpr Known known[] = {
-    {"add", &PointwiseFunctions::add, 2},
-    {"mul", &PointwiseFunctions::mul, 2},
-    {"scale", &PointwiseFunctions::scale, 1},
-    {"add_scalar", &PointwiseFunctions::add_scalar, 1},
-    {"tanh", &PointwiseFunctions::tanh, 1},
-    {"tanh_grad", &PointwiseFunctions::tanh_grad, 2},
-    {"gelu", &PointwiseFunctions::gelu, 1},
-    {"gelu_grad", &PointwiseFunctions::gelu_grad, 2},
-    {"silu", &PointwiseFunctions::silu, 1},
-    {"silu_grad", &PointwiseFunctions::silu_grad, 2},
+    {"add", &PointwiseFunctions::add, 2},     {"mul", &PointwiseFunctions::mul, 2},
+    {"scale", &PointwiseFunctions::scale, 1}, {"add_scalar", &PointwiseFunctions::add_scalar, 1},
+    {"tanh", &PointwiseFunctions::tanh, 1},   {"tanh_grad", &PointwiseFunctions::tanh_grad, 2},
+    {"gelu", &PointwiseFunctions::gelu, 1},   {"gelu_grad", &PointwiseFunctions::gelu_grad, 2},
+    {"silu", &PointwiseFunctions::silu, 1},   {"silu_grad", &PointwiseFunctions::silu_grad, 2},
 };
 
 using Operand = FusedPlan::Operand;
@@ -57,7 +52,7 @@ class Compiler {
         acc = int(std::find(inputs_.begin(), inputs_.end(), i->in[1]) - inputs_.begin());
       plan_.sums.push_back({int(o), acc, place(root(i->in[0]), int(compute_.size()))});
     }
-    // Slots of all tiles together fill about two thirds of a 48 KiB first-level cache.
+    // Slots of all tiles together fill about a third of a 48 KiB first-level cache: the rest is for the streams.
     plan_.tile = std::clamp<int64_t>(4096 / std::max(plan_.slots, 1) / 64 * 64, 512, 4096);
     return std::move(plan_);
   }
@@ -150,7 +145,8 @@ class Compiler {
     ValueId out = instr->out[0];
     // Outputs may overlay inputs, so only the last step, after which nothing is read, writes to memory at once.
     auto o = std::find_if(outputs_.begin(), outputs_.end(), [&](ValueId v) { return root(v) == out; });
-    bool direct = i + 1 == compute_.size() && o != outputs_.end() && body_.at(*o).dtype == DType::f32 && !passes_input();
+    bool direct =
+        i + 1 == compute_.size() && o != outputs_.end() && body_.at(*o).dtype == DType::f32 && !passes_input();
     s.out = direct ? Operand{Operand::output, int(o - outputs_.begin())} : Operand{Operand::slot, take_slot()};
     where_[out] = s.out;
     plan_.steps.push_back(s);

@@ -126,6 +126,5 @@ Kernel gelu_kernel() { return kernel("gelu", "cpu.gelu.simd"); }
 Kernel gelu_grad_kernel() { return kernel("gelu_grad", "cpu.gelu_grad.simd"); }
 Kernel silu_kernel() { return kernel("silu", "cpu.silu.simd"); }
 Kernel silu_grad_kernel() { return kernel("silu_grad", "cpu.silu_grad.simd"); }
-Kernel bias_grad_kernel() { return kernel("bias_grad", "cpu.bias_grad.simd"); }
 
 }  // namespace crest::cpu

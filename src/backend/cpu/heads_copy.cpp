@@ -65,8 +65,8 @@ void launch_append(const KernelCall& c) {
 }  // namespace
 
 Kernel split_heads_kernel() {
-  return {"split_heads", "cpu.split_heads.view", [](const KernelQuery&) { return std::string(); },
-          nullptr,       nullptr,                [](const KernelCall&) {}};
+  return {"split_heads", "cpu.split_heads.view",  [](const KernelQuery&) { return std::string(); }, nullptr,
+          nullptr,       [](const KernelCall&) {}};
 }
 Kernel join_heads_kernel() { return {"join_heads", "cpu.join_heads.copy", reject_join, nullptr, nullptr, launch_join}; }
 Kernel cache_append_kernel() {

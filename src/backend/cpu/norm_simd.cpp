@@ -113,12 +113,16 @@ void launch_grad(const KernelCall& c) {
 }  // namespace
 
 Kernel norm_kernel() {
-  return {"norm", "cpu.norm.simd", [](const KernelQuery& q) { return reject_norm(q, 1); }, norm_workspace, nullptr,
-          [](const KernelCall& c) { launch_norm(c, 1); }};
+  return {"norm",         "cpu.norm.simd", [](const KernelQuery& q) { return reject_norm(q, 1); },
+          norm_workspace, nullptr,         [](const KernelCall& c) { launch_norm(c, 1); }};
 }
 Kernel add_norm_kernel() {
-  return {"add_norm", "cpu.add_norm.simd", [](const KernelQuery& q) { return reject_norm(q, 2); }, norm_workspace,
-          nullptr, [](const KernelCall& c) { launch_norm(c, 2); }};
+  return {"add_norm",
+          "cpu.add_norm.simd",
+          [](const KernelQuery& q) { return reject_norm(q, 2); },
+          norm_workspace,
+          nullptr,
+          [](const KernelCall& c) { launch_norm(c, 2); }};
 }
 Kernel norm_grad_kernel() {
   return {"norm_grad", "cpu.norm_grad.simd", reject_grad, grad_workspace, nullptr, launch_grad};

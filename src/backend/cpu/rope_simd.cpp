@@ -27,7 +27,8 @@ std::vector<double> frequencies(int64_t dim, const Attrs& a) {
   double context = a.number("original_context");
   for (double& x : f) {
     double turns = context * x / (2 * M_PI);  // within the original context
-    if (turns < low) x /= factor;
+    if (turns < low)
+      x /= factor;
     else if (turns <= high) {
       double smooth = (turns - low) / (high - low);
       x = (1 - smooth) * x / factor + smooth * x;

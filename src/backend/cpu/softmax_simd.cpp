@@ -22,9 +22,7 @@ void over_rows(const KernelCall& c, F f) {
   for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
-size_t softmax_workspace(const KernelQuery& q) {
-  return size_t(q.device.threads) * float_lines(q.in(0).shape.back());
-}
+size_t softmax_workspace(const KernelQuery& q) { return size_t(q.device.threads) * float_lines(q.in(0).shape.back()); }
 
 void launch_softmax(const KernelCall& c) {
   int64_t cols = c.in_value(0).shape.back(), stride = int64_t(float_lines(cols) / 4);

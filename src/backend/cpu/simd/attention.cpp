@@ -59,9 +59,12 @@ void pack_keys(const AttentionArgs& a, float* scratch) {
 }
 
 void store_head_row(void* to, const AttentionArgs& a, int64_t element, const float* from, float factor) {
-  if (a.dtype == DType::f32) store_row((float*)to + element, from, a.head_dim, factor);
-  else if (a.dtype == DType::bf16) store_row((bfloat16*)to + element, from, a.head_dim, factor);
-  else store_row((float16*)to + element, from, a.head_dim, factor);
+  if (a.dtype == DType::f32)
+    store_row((float*)to + element, from, a.head_dim, factor);
+  else if (a.dtype == DType::bf16)
+    store_row((bfloat16*)to + element, from, a.head_dim, factor);
+  else
+    store_row((float16*)to + element, from, a.head_dim, factor);
 }
 
 // Low words of the 64-bit lanes of two vectors, in order.
@@ -154,8 +157,10 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
     online_softmax(a, w, i0, j0, nk, delta < nk - 1);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     Band band{Band::sum_over_keys, delta};
-    if (j0 == 0) product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp, band);
-    else product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band, w.alpha);
+    if (j0 == 0)
+      product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp, band);
+    else
+      product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band, w.alpha);
   }
   for (int64_t i = 0; i < nq; ++i) {
     store_head_row(a.o, a, head * a.head_dim + (i0 + i) * a.o_stride, w.o + i * dp, 1.0f / w.l[i]);
@@ -196,8 +201,8 @@ void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t hea
     w.lse[t] = infinity, w.d[t] = 0;  // rows of padding: probability 0
     if (t >= a.queries) continue;
     w.lse[t] = a.lse[head * a.queries + t] * log2_e;
-    const float* o = as_floats(row_of((const void*)a.o, a.dtype, head * a.head_dim + t * a.o_stride), a.dtype,
-                               a.head_dim, w.p);
+    const float* o =
+        as_floats(row_of((const void*)a.o, a.dtype, head * a.head_dim + t * a.o_stride), a.dtype, a.head_dim, w.p);
     Vf s{};
     for_vectors(a.head_dim, [&](int64_t i, int64_t k) { s += load_some(o + i, k) * load(w.d_o + t * dp + i); });
     w.d[t] = sum(s);
@@ -205,7 +210,8 @@ void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t hea
 }
 
 // Scores in w.p (log2 units) and dP in w.ds become probabilities (dropped) and dS.
-void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t head, int64_t i0, int64_t j0, bool masked) {
+void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t head, int64_t i0, int64_t j0,
+                   bool masked) {
   uint32_t threshold = keep_threshold(a.p);
   float factor = float(1.0 / (1.0 - a.p));
   Vi column;

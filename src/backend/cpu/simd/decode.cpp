@@ -44,17 +44,24 @@ void one_query(const AttentionArgs& a, int64_t head, int64_t t, int64_t visible,
   const T* v = (const T*)a.v;
   for (int64_t i = 0; i < dim; i += 4 * lanes) {
     int64_t width = dim - i < 4 * lanes ? dim - i : 4 * lanes, n = (width + lanes - 1) / lanes;
-    if (n == 4) weighted_sum<4>(v + i, a.v_stride, s, visible, o + i, width);
-    else if (n == 3) weighted_sum<3>(v + i, a.v_stride, s, visible, o + i, width);
-    else if (n == 2) weighted_sum<2>(v + i, a.v_stride, s, visible, o + i, width);
-    else weighted_sum<1>(v + i, a.v_stride, s, visible, o + i, width);
+    if (n == 4)
+      weighted_sum<4>(v + i, a.v_stride, s, visible, o + i, width);
+    else if (n == 3)
+      weighted_sum<3>(v + i, a.v_stride, s, visible, o + i, width);
+    else if (n == 2)
+      weighted_sum<2>(v + i, a.v_stride, s, visible, o + i, width);
+    else
+      weighted_sum<1>(v + i, a.v_stride, s, visible, o + i, width);
   }
 }
 
 void query(const AttentionArgs& a, int64_t head, int64_t t, int64_t visible, float* scratch) {
-  if (a.dtype == DType::f32) one_query<float>(a, head, t, visible, scratch);
-  else if (a.dtype == DType::bf16) one_query<bfloat16>(a, head, t, visible, scratch);
-  else one_query<float16>(a, head, t, visible, scratch);
+  if (a.dtype == DType::f32)
+    one_query<float>(a, head, t, visible, scratch);
+  else if (a.dtype == DType::bf16)
+    one_query<bfloat16>(a, head, t, visible, scratch);
+  else
+    one_query<float16>(a, head, t, visible, scratch);
 }
 
 }  // namespace

@@ -22,9 +22,12 @@ void apply_elements(const T* x, T* y, int64_t begin, int64_t end, double p, uint
 }
 
 void apply(const void* x, void* y, DType t, int64_t begin, int64_t end, double p, uint64_t seed, uint64_t stream) {
-  if (t == DType::f32) apply_elements((const float*)x, (float*)y, begin, end, p, seed, stream);
-  else if (t == DType::bf16) apply_elements((const bfloat16*)x, (bfloat16*)y, begin, end, p, seed, stream);
-  else apply_elements((const float16*)x, (float16*)y, begin, end, p, seed, stream);
+  if (t == DType::f32)
+    apply_elements((const float*)x, (float*)y, begin, end, p, seed, stream);
+  else if (t == DType::bf16)
+    apply_elements((const bfloat16*)x, (bfloat16*)y, begin, end, p, seed, stream);
+  else
+    apply_elements((const float16*)x, (float16*)y, begin, end, p, seed, stream);
 }
 
 }  // namespace

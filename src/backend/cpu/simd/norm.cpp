@@ -108,15 +108,21 @@ void backward_rows(const NormGradArgs& a, int64_t begin, int64_t end, float* dga
 }
 
 void forward(const NormArgs& a, int64_t begin, int64_t end, float* scratch) {
-  if (a.dtype == DType::f32) forward_rows<float>(a, begin, end, scratch);
-  else if (a.dtype == DType::bf16) forward_rows<bfloat16>(a, begin, end, scratch);
-  else forward_rows<float16>(a, begin, end, scratch);
+  if (a.dtype == DType::f32)
+    forward_rows<float>(a, begin, end, scratch);
+  else if (a.dtype == DType::bf16)
+    forward_rows<bfloat16>(a, begin, end, scratch);
+  else
+    forward_rows<float16>(a, begin, end, scratch);
 }
 
 void backward(const NormGradArgs& a, int64_t begin, int64_t end, float* dgamma, float* dbeta, float* scratch) {
-  if (a.dtype == DType::f32) backward_rows<float>(a, begin, end, dgamma, dbeta, scratch);
-  else if (a.dtype == DType::bf16) backward_rows<bfloat16>(a, begin, end, dgamma, dbeta, scratch);
-  else backward_rows<float16>(a, begin, end, dgamma, dbeta, scratch);
+  if (a.dtype == DType::f32)
+    backward_rows<float>(a, begin, end, dgamma, dbeta, scratch);
+  else if (a.dtype == DType::bf16)
+    backward_rows<bfloat16>(a, begin, end, dgamma, dbeta, scratch);
+  else
+    backward_rows<float16>(a, begin, end, dgamma, dbeta, scratch);
 }
 
 void combine(float* to, const float* parts, int64_t count, int64_t stride, int64_t begin, int64_t end) {

@@ -16,7 +16,8 @@ CREST_INLINE Vq multiply_low_words(Vq a, uint32_t b) {
 #endif
 }
 
-// Words 0..3 of each lane's counter (low: 64 bits per lane) in the low halves of x[0..3]; the high halves are not clean.
+// Words 0..3 of each lane's counter (low: 64 bits per lane) in the low halves of x[0..3]; the high halves are not
+// clean.
 CREST_INLINE void philox_vector(uint64_t key, uint64_t high, Vq low, Vq x[4]) {
   Vq c0 = low, c1 = low >> 32, c2 = Vq{} + high, c3 = Vq{} + (high >> 32);
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);

@@ -1,20 +1,26 @@
-// Every file of this folder is compiled once per instruction set, in its own namespace crest::cpu::CREST_ISA; it exports
-// one table of function pointers, and the host entry picks the table of the machine it runs on.
+// Every file of this folder is compiled once per instruction set, in its own namespace crest::cpu::CREST_ISA; it
+// exports one table of function pointers, and the host entry picks the table of the machine it runs on.
 #pragma once
 #include "backend/cpu/isa.h"
 
 // Declares the table `table` of type `Type` once per instruction set (inside namespace crest::cpu).
-#define CREST_SIMD_TABLE(Type, table)                                         \
-  namespace generic { extern const Type table; }                              \
-  namespace avx2 { extern const Type table; }                                 \
-  namespace avx512 { extern const Type table; }
+#define CREST_SIMD_TABLE(Type, table) \
+  namespace generic {                 \
+  extern const Type table;            \
+  }                                   \
+  namespace avx2 {                    \
+  extern const Type table;            \
+  }                                   \
+  namespace avx512 {                  \
+  extern const Type table;            \
+  }
 
 // The table of the running machine; for host files only (the definitions come with the library crest_lib).
 #if defined(CREST_HAVE_avx2) && defined(CREST_HAVE_avx512)
-#define CREST_SIMD_PICK(table)                                                \
+#define CREST_SIMD_PICK(table)                                                 \
   (::crest::active_isa() == ::crest::Isa::avx512 ? ::crest::cpu::avx512::table \
    : ::crest::active_isa() == ::crest::Isa::avx2 ? ::crest::cpu::avx2::table   \
-                                                           : ::crest::cpu::generic::table)
+                                                 : ::crest::cpu::generic::table)
 #else
 #define CREST_SIMD_PICK(table) (::crest::cpu::generic::table)
 #endif

@@ -37,18 +37,17 @@ CREST_INLINE Vf silu_slope(Vf a, Vf b) {
   return a * s * (1.0f + b * (1.0f - s));
 }
 
-#define CREST_STEP(name, unary, expression)                                              \
-  void name(float* out, const float* pa, const float* pb, int64_t n, float value) {      \
-    apply<unary>(out, pa, pb, n, value, [](Vf a, [[maybe_unused]] Vf b, [[maybe_unused]] Vf v) { \
-      return expression;                                                                 \
-    });                                                                                  \
+#define CREST_STEP(name, unary, expression)                                                      \
+  void name(float* out, const float* pa, const float* pb, int64_t n, float value) {              \
+    apply<unary>(out, pa, pb, n, value,                                                          \
+                 [](Vf a, [[maybe_unused]] Vf b, [[maybe_unused]] Vf v) { return expression; }); \
   }
 CREST_STEP(step_add, false, a + b)
 CREST_STEP(step_mul, false, a* b)
 CREST_STEP(step_scale, true, a* v)
 CREST_STEP(step_add_scalar, true, a + v)
 CREST_STEP(step_tanh, true, tanh(a))
-CREST_STEP(step_tanh_grad, false, a * (1.0f - b * b))
+CREST_STEP(step_tanh_grad, false, a*(1.0f - b * b))
 CREST_STEP(step_gelu, true, gelu_of(a))
 CREST_STEP(step_gelu_grad, false, a* gelu_slope(b))
 CREST_STEP(step_silu, true, a* sigmoid(a))
@@ -56,8 +55,10 @@ CREST_STEP(step_silu_grad, false, silu_slope(a, b))
 #undef CREST_STEP
 
 void load_tile(float* to, const void* from, DType t, int64_t n) {
-  if (t == DType::f32) widen_row(to, (const float*)from, n);
-  else as_floats(from, t, n, to);
+  if (t == DType::f32)
+    widen_row(to, (const float*)from, n);
+  else
+    as_floats(from, t, n, to);
 }
 
 void store_tile(void* to, DType t, const float* from, int64_t n) { from_floats(to, t, n, from); }
@@ -75,7 +76,7 @@ void column_sums(float* sums, const float* x, int64_t first, int64_t n, int64_t 
 }  // namespace
 
 const PointwiseFunctions pointwise_functions = {
-    step_add,  step_mul,       step_scale, step_add_scalar, step_tanh, step_tanh_grad, step_gelu, step_gelu_grad,
-    step_silu, step_silu_grad, load_tile,  store_tile,      column_sums};
+    step_add,       step_mul,  step_scale,     step_add_scalar, step_tanh,  step_tanh_grad, step_gelu,
+    step_gelu_grad, step_silu, step_silu_grad, load_tile,       store_tile, column_sums};
 
 }  // namespace crest::cpu::CREST_ISA

@@ -23,9 +23,12 @@ void rotate(const T* x, T* y, const float* cosine, const float* sine, int64_t ro
 
 void token(const void* x, void* y, DType t, const float* cosine, const float* sine, int64_t rotated, int64_t heads,
            int64_t dim) {
-  if (t == DType::f32) rotate((const float*)x, (float*)y, cosine, sine, rotated, heads, dim);
-  else if (t == DType::bf16) rotate((const bfloat16*)x, (bfloat16*)y, cosine, sine, rotated, heads, dim);
-  else rotate((const float16*)x, (float16*)y, cosine, sine, rotated, heads, dim);
+  if (t == DType::f32)
+    rotate((const float*)x, (float*)y, cosine, sine, rotated, heads, dim);
+  else if (t == DType::bf16)
+    rotate((const bfloat16*)x, (bfloat16*)y, cosine, sine, rotated, heads, dim);
+  else
+    rotate((const float16*)x, (float16*)y, cosine, sine, rotated, heads, dim);
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ void backward_rows(const T* dy, const T* y, T* dx, int64_t n, int64_t begin, int
     Vf total{};
     for_vectors(n, [&](int64_t i, int64_t k) { total += load_some(d + i, k) * load_some(p + i, k); });
     float s = sum(total);
-    for_vectors(n, [&](int64_t i, int64_t k) { store_some(out + i, load_some(p + i, k) * (load_some(d + i, k) - s), k); });
+    for_vectors(n,
+                [&](int64_t i, int64_t k) { store_some(out + i, load_some(p + i, k) * (load_some(d + i, k) - s), k); });
   }
 }
 
@@ -63,19 +64,28 @@ void mask_rows(const T* x, T* y, int64_t size, int64_t begin, int64_t end) {
 }
 
 void forward(const void* x, void* y, DType t, int64_t n, int64_t begin, int64_t end, float* scratch) {
-  if (t == DType::f32) forward_rows((const float*)x, (float*)y, n, begin, end, scratch);
-  else if (t == DType::bf16) forward_rows((const bfloat16*)x, (bfloat16*)y, n, begin, end, scratch);
-  else forward_rows((const float16*)x, (float16*)y, n, begin, end, scratch);
+  if (t == DType::f32)
+    forward_rows((const float*)x, (float*)y, n, begin, end, scratch);
+  else if (t == DType::bf16)
+    forward_rows((const bfloat16*)x, (bfloat16*)y, n, begin, end, scratch);
+  else
+    forward_rows((const float16*)x, (float16*)y, n, begin, end, scratch);
 }
 void backward(const void* dy, const void* y, void* dx, DType t, int64_t n, int64_t begin, int64_t end) {
-  if (t == DType::f32) backward_rows((const float*)dy, (const float*)y, (float*)dx, n, begin, end);
-  else if (t == DType::bf16) backward_rows((const bfloat16*)dy, (const bfloat16*)y, (bfloat16*)dx, n, begin, end);
-  else backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, n, begin, end);
+  if (t == DType::f32)
+    backward_rows((const float*)dy, (const float*)y, (float*)dx, n, begin, end);
+  else if (t == DType::bf16)
+    backward_rows((const bfloat16*)dy, (const bfloat16*)y, (bfloat16*)dx, n, begin, end);
+  else
+    backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, n, begin, end);
 }
 void causal_mask(const void* x, void* y, DType t, int64_t size, int64_t begin, int64_t end) {
-  if (t == DType::f32) mask_rows((const float*)x, (float*)y, size, begin, end);
-  else if (t == DType::bf16) mask_rows((const bfloat16*)x, (bfloat16*)y, size, begin, end);
-  else mask_rows((const float16*)x, (float16*)y, size, begin, end);
+  if (t == DType::f32)
+    mask_rows((const float*)x, (float*)y, size, begin, end);
+  else if (t == DType::bf16)
+    mask_rows((const bfloat16*)x, (bfloat16*)y, size, begin, end);
+  else
+    mask_rows((const float16*)x, (float16*)y, size, begin, end);
 }
 
 }  // namespace

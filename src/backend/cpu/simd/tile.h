@@ -33,8 +33,10 @@ CREST_INLINE void tile(int64_t k, const float* a, int64_t lda, const float* b, i
   for (int i = 0; i < tile_rows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < N; ++j) {
-      if (start == Start::zero) acc[i][j] = Vf{};
-      else acc[i][j] = load(c + i * ldc + j * lanes);
+      if (start == Start::zero)
+        acc[i][j] = Vf{};
+      else
+        acc[i][j] = load(c + i * ldc + j * lanes);
       if (start == Start::scaled) acc[i][j] *= factor[i];
     }
   for (int64_t p = 0; p < k; ++p) {
@@ -83,9 +85,12 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
       float* cj = c + i * ldc + j * lanes;
       const float* fi = factor ? factor + i : nullptr;
       int64_t length = end - begin;
-      if (width == 3) tile<tile_vectors, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
-      else if (width == 2) tile<2, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
-      else tile<1, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
+      if (width == 3)
+        tile<tile_vectors, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
+      else if (width == 2)
+        tile<2, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
+      else
+        tile<1, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
     }
     j += width;
   }

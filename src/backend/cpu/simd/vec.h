@@ -85,9 +85,7 @@ CREST_INLINE void store(float16* p, Vf x) { *(VhMemory*)p = narrow_f16(x); }
 // The first n (< lanes) elements; the other lanes are zero / not written.
 #if CREST_LANES == 16
 CREST_INLINE Vf load_n(const float* p, int64_t n) { return (Vf)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p); }
-CREST_INLINE void store_n(float* p, Vf x, int64_t n) {
-  _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), (__m512)x);
-}
+CREST_INLINE void store_n(float* p, Vf x, int64_t n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), (__m512)x); }
 CREST_INLINE Vh load_bits_n(const void* p, int64_t n) {
   return (Vh)_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p);
 }
@@ -259,8 +257,10 @@ CREST_INLINE void widen_row(float* to, const T* from, int64_t n) {
 }
 CREST_INLINE const float* as_floats(const void* p, DType t, int64_t n, float* scratch) {
   if (t == DType::f32) return (const float*)p;
-  if (t == DType::bf16) widen_row(scratch, (const bfloat16*)p, n);
-  else widen_row(scratch, (const float16*)p, n);
+  if (t == DType::bf16)
+    widen_row(scratch, (const bfloat16*)p, n);
+  else
+    widen_row(scratch, (const float16*)p, n);
   return scratch;
 }
 template <class T>
@@ -287,11 +287,15 @@ CREST_INLINE void for_vectors(int64_t n, F f) {
 }
 // Loads and stores that are whole when n is the number of lanes.
 template <class T>
-CREST_INLINE Vf load_some(const T* p, int64_t n) { return n == lanes ? load(p) : load_n(p, n); }
+CREST_INLINE Vf load_some(const T* p, int64_t n) {
+  return n == lanes ? load(p) : load_n(p, n);
+}
 template <class T>
 CREST_INLINE void store_some(T* p, Vf x, int64_t n) {
-  if (n == lanes) store(p, x);
-  else store_n(p, x, n);
+  if (n == lanes)
+    store(p, x);
+  else
+    store_n(p, x, n);
 }
 CREST_INLINE void* row_of(void* p, DType t, int64_t element) {
   return (char*)p + element * int64_t(t == DType::f32 ? 4 : 2);

@@ -1,0 +1,124 @@
+// crest eval: loss and perplexity of a model on prepared data.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "data/dataset.h"
+#include "plan/compile.h"
+#include "run/evaluate.h"
+#include "train/weights_io.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  std::string run, data, split = "val", precision = "auto";
+  DeviceOptions device;
+  int64_t batches = 0, batch = 8, seq = 0;
+  bool json = false;
+};
+
+void check(const Options& o) {
+  if (o.run.empty())
+    fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
+  if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
+  if (o.split != "val" && o.split != "train")
+    fail_usage("'" + printable(o.split) + "' is no split", "--split", "Splits: val, train.");
+  if (o.batches < 0) fail_usage(fmt::format("batches {}", o.batches), "--batches", "It must be at least 0 (0: all).");
+}
+
+// Data whose tokens mean something else than in training gives a meaningless loss.
+Dataset open_data(const Options& o, const LoadedModel& model) {
+  Dataset data = Dataset::open(o.data);
+  int64_t vocab = model.config.vocab;
+  // Shards that do not say their vocabulary: every token is checked against the model's.
+  if (data.vocab_size() == 0) return Dataset::open(o.data, uint32_t(vocab));
+  if (int64_t(data.vocab_size()) > vocab)
+    fail(fmt::format("the data has a vocabulary of {} tokens, the model one of {}", data.vocab_size(), vocab),
+         printable(o.data), "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+  if (data.tokenizer() && model.tokenizer && data.tokenizer()->to_json() != model.tokenizer->to_json())
+    fail("the data was prepared with another tokenizer than the model's", printable(o.data),
+         "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+  return data;
+}
+
+int run(const Options& o) {
+  check(o);
+  LoadedModel model = open_model(o.run, [](const std::string& m) { fmt::print(stderr, "crest: warning: {}\n", m); });
+  Dataset data = open_data(o, model);
+  const TokenStream& split = o.split == "val" ? data.val() : data.train();
+  if (split.empty())
+    fail(fmt::format("the data has no tokens of split '{}'", o.split), printable(o.data),
+         fmt::format("Use --split {}.", o.split == "val" ? "train" : "val"));
+  Device device = o.device.find();
+  Recipe recipe;
+  recipe.model = model.config;
+  recipe.batch = o.batch, recipe.seq = o.seq;
+  recipe.precision = o.precision;
+  recipe = resolve(recipe, device);
+  SessionUse use;
+  use.validation = true;
+  CompiledSession session = compile(recipe, device, session_programs(recipe, use));
+  check_fits(session, o.device.limit(device));
+  Executor executor(session);
+  load_weights(executor, model);
+  using Clock = std::chrono::steady_clock;
+  auto start = Clock::now(), shown = start;
+  Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
+    if (Clock::now() - shown < std::chrono::seconds(5)) return;
+    shown = Clock::now();
+    fmt::print(stderr, "{} of {} tokens, loss {:.4f}\n", now.tokens, all, now.loss);
+  });
+  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (o.json) {
+    Json j = {{"run", o.run},          {"model", model.config.name},
+              {"data", o.data},        {"split", o.split},
+              {"loss", e.loss},        {"perplexity", e.perplexity()},
+              {"tokens", e.tokens},    {"split_tokens", split.total_tokens()},
+              {"batch", recipe.batch}, {"seq", recipe.seq_length()},
+              {"device", device.kind}, {"precision", recipe.precision},
+              {"seconds", seconds},    {"tokens_per_second", double(e.tokens) / seconds}};
+    j["step"] = model.step >= 0 ? Json(model.step) : Json();
+    j["bits_per_byte"] = e.bytes ? Json(e.bits_per_byte()) : Json();
+    fmt::print("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
+    return 0;
+  }
+  fmt::print("model        {}{}\n", printable(model.config.name),
+             model.step >= 0 ? fmt::format(" at step {}", model.step) : "");
+  fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\n", e.loss, e.perplexity());
+  if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
+  fmt::print("tokens       {} of the {} of split {}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
+             split.total_tokens(), o.split, recipe.seq_length(), format_count(double(e.tokens) / seconds), device.kind,
+             recipe.precision);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_eval(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
+  app.add_option("--data", o->data, "folder of prepared data");
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str();
+  };
+  option("--split", o->split, "val or train");
+  option("--batches", o->batches, "batches to evaluate (0: the whole split)");
+  option("--batch", o->batch, "sequences of a batch");
+  app.add_option("--seq", o->seq, "tokens of a sequence (default: the model's context)");
+  option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
+  add_device_options(app, o->device);
+  add_config_option(app);
+  add_json_option(app, o->json);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

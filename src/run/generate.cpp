@@ -1,0 +1,127 @@
+#include "run/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "core/error.h"
+#include "data/tokenizer.h"
+#include "run/text_stream.h"
+
+namespace crest {
+
+Decoder::Decoder(Executor& executor) : executor_(executor) {
+  const CompiledSession& s = executor.session();
+  prefill_ = s.find("prefill"), decode_ = s.find("decode");
+  if (prefill_ < 0 || decode_ < 0) fail_internal("the session has no prefill and decode programs", "generate");
+  cache_length_ = s.programs[size_t(decode_)].spec.cache_length;
+  chunk_ = s.programs[size_t(prefill_)].spec.seq;
+  vocab_ = s.recipe.model.vocab;
+  logits_.resize(size_t(vocab_));
+}
+
+// Brings window_[done_ .. done_ + count) into the cache.
+void Decoder::run(int program, int64_t count) {
+  TensorRef tokens = executor_.tensor(program, "tokens");
+  auto* to = static_cast<int32_t*>(tokens.data);
+  std::fill(to, to + tokens.shape.numel(), 0);  // padding: any id of the vocabulary
+  std::copy_n(window_.begin() + done_, count, to);
+  executor_.scalars().position = int32_t(done_);
+  executor_.scalars().length = int32_t(count);
+  executor_.run(program);
+  done_ += count;
+  if (done_ < int64_t(window_.size())) return;
+  TensorRef logits = executor_.tensor(program, "logits");
+  if (logits.dtype == DType::f32) {
+    std::memcpy(logits_.data(), logits.data, logits_.size() * sizeof(float));
+  } else {
+    for (int64_t i = 0; i < vocab_; ++i) logits_[size_t(i)] = float(load_element(logits.data, logits.dtype, i));
+  }
+}
+
+std::span<const float> Decoder::feed(std::span<const int32_t> tokens) {
+  if (tokens.empty()) fail_internal("no tokens to feed", "generate");
+  for (int32_t t : tokens)
+    if (t < 0 || t >= vocab_)
+      fail(fmt::format("token {} is outside the model's vocabulary of {} tokens", t, vocab_), "prompt",
+           "Use the tokenizer that the model was trained with.");
+  window_.insert(window_.end(), tokens.begin(), tokens.end());
+  if (int64_t(window_.size()) > cache_length_) {
+    int64_t keep = std::min(cache_length_, std::max(cache_length_ / 2, int64_t(tokens.size())));
+    window_.erase(window_.begin(), window_.end() - keep);
+    done_ = 0;
+    ++slides_;
+  }
+  while (done_ < position()) {
+    int64_t left = position() - done_;
+    if (left == 1)
+      run(decode_, 1);
+    else
+      run(prefill_, std::min(left, chunk_));
+  }
+  return logits_;
+}
+
+Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& o,
+                   const std::function<bool(int32_t)>& token) {
+  validate(o.sampler);
+  using Clock = std::chrono::steady_clock;
+  auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
+  Generated out;
+  auto start = Clock::now();
+  decoder.reset();
+  std::span<const float> logits = decoder.feed(prompt);
+  out.prompt_seconds = since(start);
+  start = Clock::now();
+  if (o.vocab > 0) logits = logits.first(size_t(std::min(o.vocab, decoder.vocab())));
+  for (int64_t i = 0; i < o.max_tokens; ++i) {
+    int32_t next = sample_token(logits, o.sampler, o.sample, prompt.size() + uint64_t(i));
+    if (next == o.end_token) {
+      out.end = GenerateEnd::end_token;
+      break;
+    }
+    out.tokens.push_back(next);
+    if (token && !token(next)) {
+      out.end = GenerateEnd::stopped;
+      break;
+    }
+    if (i + 1 < o.max_tokens) decoder.feed(std::span(&next, 1));
+  }
+  out.decode_seconds = since(start);
+  return out;
+}
+
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab) {
+  std::vector<uint32_t> ids;
+  if (!prompt.empty())
+    ids = tokenizer.encode(prompt, true);
+  else if (tokenizer.end_of_text())
+    ids = {*tokenizer.end_of_text()};
+  else
+    ids = tokenizer.encode("\n");
+  for (uint32_t id : ids)
+    if (int64_t(id) >= vocab)
+      fail(fmt::format("the prompt has token {}, the model's vocabulary has {} tokens", id, vocab), "tokenizer.json",
+           "The tokenizer is not the one that the model was trained with.");
+  return {ids.begin(), ids.end()};
+}
+
+std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
+                          uint64_t seed) {
+  Decoder decoder(executor);
+  GenerateOptions o;
+  o.max_tokens = max_tokens;
+  o.sampler.seed = seed;
+  o.vocab = tokenizer.vocab_size();
+  if (tokenizer.end_of_text()) o.end_token = int32_t(*tokenizer.end_of_text());
+  std::string text;
+  generate(decoder, prompt_tokens(tokenizer, prompt, decoder.vocab()), o, [&](int32_t t) {
+    text += tokenizer.decode_token(uint32_t(t));
+    return true;
+  });
+  return text;
+}
+
+}  // namespace crest

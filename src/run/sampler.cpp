@@ -1,0 +1,87 @@
+#include "run/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace crest {
+
+void validate(const SamplerOptions& o) {
+  if (!(o.temperature >= 0) || !std::isfinite(o.temperature))
+    fail_usage(fmt::format("temperature {}", o.temperature), "--temperature",
+               "It must be at least 0 (0: always the most probable token; 1: the model's own probabilities).");
+  if (o.top_k < 0) fail_usage(fmt::format("top-k {}", o.top_k), "--top-k", "It must be at least 0 (0: all tokens).");
+  if (!(o.top_p > 0 && o.top_p <= 1))
+    fail_usage(fmt::format("top-p {}", o.top_p), "--top-p", "It must be above 0 and at most 1 (1: all tokens).");
+}
+
+// The largest logit; checks all of them.
+static double checked_maximum(std::span<const float> logits) {
+  float top = -INFINITY;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i]) || logits[i] == INFINITY)
+      fail(fmt::format("the model's output is {} for token {}", logits[i], i), "",
+           "The weights hold NaN or infinity, or the precision overflows: try --precision fp32.");
+    top = std::max(top, logits[i]);
+  }
+  if (top == -INFINITY) fail("the model gives no token a probability", "", "The weights are damaged.");
+  return top;
+}
+
+static void normalize(std::vector<Candidate>& list) {
+  double sum = 0;
+  for (auto& c : list) sum += c.probability;
+  for (auto& c : list) c.probability /= sum;
+}
+
+std::vector<Candidate> distribution(std::span<const float> logits, const SamplerOptions& o) {
+  double top = checked_maximum(logits);
+  std::vector<Candidate> list;
+  if (o.temperature == 0) {
+    auto best = std::max_element(logits.begin(), logits.end());  // the first of equal ones
+    return {{int32_t(best - logits.begin()), 1.0}};
+  }
+  list.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] != -INFINITY) list.push_back({int32_t(i), 0});
+  auto before = [&](const Candidate& a, const Candidate& b) {
+    float x = logits[size_t(a.token)], y = logits[size_t(b.token)];
+    return x != y ? x > y : a.token < b.token;
+  };
+  if (o.top_k > 0 && size_t(o.top_k) < list.size()) {
+    std::nth_element(list.begin(), list.begin() + (o.top_k - 1), list.end(), before);
+    list.resize(size_t(o.top_k));
+  }
+  if (o.top_k > 0 || o.top_p < 1) std::sort(list.begin(), list.end(), before);
+  for (auto& c : list) c.probability = std::exp((double(logits[size_t(c.token)]) - top) / o.temperature);
+  normalize(list);
+  if (o.top_p < 1) {
+    double sum = 0;
+    size_t n = 0;
+    while (n < list.size() && sum < o.top_p) sum += list[n++].probability;
+    list.resize(n);
+    normalize(list);
+  }
+  return list;
+}
+
+int32_t sample_token(std::span<const float> logits, const SamplerOptions& o, uint64_t sample, uint64_t position) {
+  std::vector<Candidate> list = distribution(logits, o);
+  // A stream of its own, apart from initial weights and dropout.
+  Random4 r = philox(o.seed, mix(0x53414D504C45ull + sample), position);
+  double u = double((uint64_t(r.x[0]) << 32 | r.x[1]) >> 11) * 0x1p-53, sum = 0;
+  for (auto& c : list) {
+    sum += c.probability;
+    if (u < sum) return c.token;
+  }
+  // The sum may end a rounding below 1: the last token that has any probability.
+  for (size_t i = list.size(); i-- > 0;)
+    if (list[i].probability > 0) return list[i].token;
+  fail_internal("no token was drawn", "sampler");
+}
+
+}  // namespace crest

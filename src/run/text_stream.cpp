@@ -1,0 +1,96 @@
+#include "run/text_stream.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace crest {
+
+namespace {
+
+// Length of the UTF-8 sequence that a lead byte starts, 0 for bytes that start none.
+size_t sequence_length(unsigned char c) {
+  if (c < 0x80) return 1;
+  if (c >= 0xC2 && c <= 0xDF) return 2;
+  if (c >= 0xE0 && c <= 0xEF) return 3;
+  if (c >= 0xF0 && c <= 0xF4) return 4;
+  return 0;
+}
+
+// Whether byte `at` (1, 2, 3) may follow in a sequence: no overlong forms, surrogates, or codes above U+10FFFF (RFC
+// 3629).
+bool continues(unsigned char lead, size_t at, unsigned char c) {
+  if (at > 1) return c >= 0x80 && c <= 0xBF;
+  unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  return c >= low && c <= high;
+}
+
+// Bytes at the start of `text` that form one character (as many as are there when it is incomplete), 0 when invalid.
+size_t character(std::string_view text, bool* complete) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t length = sequence_length(byte(0));
+  for (size_t i = 1; i < std::min(length, text.size()); ++i)
+    if (!continues(byte(0), i, byte(i))) return 0;
+  *complete = length <= text.size();
+  return std::min(length, text.size());
+}
+
+// Bytes at the end that more bytes could complete to a character.
+size_t incomplete_tail(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    bool complete = true;
+    if (character(text.substr(text.size() - n), &complete) == n && !complete) return n;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TextStream::TextStream(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  std::erase_if(stops_, [](auto& s) { return s.empty(); });
+}
+
+std::string TextStream::add(std::string_view bytes) {
+  if (stopped_) return "";
+  held_ += bytes;
+  size_t end = std::string::npos;
+  for (auto& s : stops_) end = std::min(end, held_.find(s));
+  if (end != std::string::npos) {
+    stopped_ = true;
+    std::string out = held_.substr(0, end);
+    held_.clear();
+    return out;
+  }
+  size_t keep = incomplete_tail(held_);
+  for (auto& s : stops_)
+    for (size_t n = std::min(s.size() - 1, held_.size()); n > keep; --n)
+      if (held_.compare(held_.size() - n, n, s, 0, n) == 0) keep = n;
+  std::string out = held_.substr(0, held_.size() - keep);
+  held_.erase(0, out.size());
+  return out;
+}
+
+std::string TextStream::finish() {
+  std::string out = std::move(held_);
+  held_.clear();
+  return out;
+}
+
+std::string displayable(std::string_view text) {
+  static constexpr std::string_view replacement = "\xEF\xBF\xBD";
+  std::string out;
+  while (!text.empty()) {
+    bool complete = false;
+    size_t n = character(text, &complete);
+    auto c = static_cast<unsigned char>(text[0]);
+    bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+    bool control_c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+    bool shown = n > 0 && complete && !control && !control_c1;
+    n = std::max<size_t>(n, 1);
+    out += shown ? text.substr(0, n) : replacement;
+    text.remove_prefix(n);
+  }
+  return out;
+}
+
+}  // namespace crest

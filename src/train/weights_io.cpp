@@ -1,0 +1,231 @@
+#include "train/weights_io.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/weights_map.h"
+#include "run/parameters.h"
+
+namespace crest {
+
+namespace {
+
+std::vector<int64_t> dims(const Shape& shape) {
+  std::vector<int64_t> out;
+  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
+  return out;
+}
+
+const TensorRef& truth(const ParameterRef& p) { return p.master.data ? p.master : p.weight; }
+
+// The tensor's fp32 numbers where the host can read and write them in place, else null.
+float* direct(const Executor& executor, const TensorRef& t) {
+  bool host = executor.session().device.kind == "cpu";
+  return host && t.data && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
+}
+
+// A parameter with the canonical tensors that make it up.
+struct Part {
+  ParameterRef parameter;
+  std::vector<size_t> tensors;  // into canonical
+};
+struct ParameterLayout {
+  std::vector<CanonicalTensor> canonical;
+  std::vector<Part> parts;
+};
+
+ParameterLayout layout_of(const Executor& executor) {
+  ParameterLayout out;
+  out.canonical = canonical_tensors(executor.session().recipe.model);
+  std::unordered_map<std::string, size_t> by_name;
+  for (auto& p : parameters(executor)) {
+    by_name[p.name] = out.parts.size();
+    out.parts.push_back({p, {}});
+  }
+  for (size_t i = 0; i < out.canonical.size(); ++i) {
+    auto it = by_name.find(out.canonical[i].parameter);
+    if (it == by_name.end()) fail_internal("the program has no parameter " + out.canonical[i].parameter, "weights_io");
+    out.parts[it->second].tensors.push_back(i);
+  }
+  for (auto& part : out.parts) {
+    int64_t elements = 0;
+    for (size_t i : part.tensors) elements += out.canonical[i].elements();
+    if (elements != part.parameter.numel())
+      fail_internal("the canonical tensors do not cover parameter " + part.parameter.name, "weights_io");
+  }
+  return out;
+}
+
+NameMatch match(const Executor& executor, const ParameterLayout& layout, const std::vector<TensorSpec>& specs,
+                const std::string& where) {
+  std::vector<OfferedTensor> offered;
+  for (auto& s : specs) offered.push_back({s.name, s.shape});
+  return match_names(executor.session().recipe.model, layout.canonical, offered, where);
+}
+
+void require_floats(const WeightsFolder& folder, size_t position) {
+  auto& item = folder.tensors()[position];
+  auto& entry = folder.files()[item.file].tensors()[item.index];
+  if (!entry.readable || !is_float(entry.spec.dtype))
+    fail(fmt::format("tensor '{}' holds {}, not floating-point numbers", printable(entry.spec.name),
+                     printable(entry.stored_as)),
+         printable(folder.files()[item.file].path()),
+         "Weights must be F64, F32, BF16 or F16: save the model again with torch_dtype=torch.float32.");
+}
+
+// A tied model computes its logits with the embedding: a file whose head is something else is another model.
+void require_equal_head(const WeightsFolder& folder, size_t head, const CanonicalTensor& embedding,
+                        const float* expected) {
+  auto& spec = folder.tensors()[head].spec;
+  std::vector<char> bytes(size_t(byte_count(spec)));
+  folder.read(head, bytes.data(), bytes.size());
+  std::vector<float> values(size_t(embedding.elements()));
+  scatter(embedding, bytes.data(), spec.dtype, values.data());
+  if (std::memcmp(values.data(), expected, values.size() * sizeof(float)) != 0)
+    fail("lm_head.weight differs from the embedding, but the model shares them (tied = true)", printable(folder.path()),
+         "Set tied = false (tie_word_embeddings in config.json).");
+}
+
+}  // namespace
+
+CanonicalWeights gather_weights(const Executor& executor) {
+  CanonicalWeights out;
+  ParameterLayout layout = layout_of(executor);
+  for (auto& part : layout.parts) {
+    const ParameterRef& p = part.parameter;
+    const float* data = direct(executor, truth(p));
+    std::vector<float> copy;
+    if (!data) {
+      copy.resize(size_t(p.numel()));
+      p.get(copy.data());
+    }
+    for (size_t i : part.tensors) {
+      const CanonicalTensor& t = layout.canonical[i];
+      TensorSpec spec{t.name, DType::f32, t.shape};
+      if (data && !t.transposed) {
+        out.tensors.push_back({spec, data + t.row * t.columns});
+        continue;
+      }
+      std::vector<float> buffer(size_t(t.elements()));
+      gather(t, data ? data : copy.data(), buffer.data());
+      out.buffers.push_back(std::move(buffer));
+      out.tensors.push_back({spec, out.buffers.back().data()});
+    }
+  }
+  return out;
+}
+
+CanonicalWeights gather_optimizer(const Executor& executor) {
+  CanonicalWeights out;
+  for (auto& p : parameters(executor)) {
+    for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
+      if (!t->data) continue;
+      const float* data = direct(executor, *t);
+      if (!data) {
+        std::vector<float> buffer(size_t(p.numel()));
+        for (int64_t i = 0; i < p.numel(); ++i) buffer[size_t(i)] = float(load_element(t->data, t->dtype, i));
+        out.buffers.push_back(std::move(buffer));
+        data = out.buffers.back().data();
+      }
+      out.tensors.push_back({{p.name + suffix, DType::f32, dims(p.shape)}, data});
+    }
+  }
+  return out;
+}
+
+void load_weights(const Executor& executor, const WeightsFolder& folder) {
+  ParameterLayout layout = layout_of(executor);
+  std::vector<TensorSpec> specs;
+  for (auto& item : folder.tensors()) specs.push_back(item.spec);
+  NameMatch found = match(executor, layout, specs, folder.path());
+  for (size_t position : found.source) require_floats(folder, position);
+  if (found.redundant_head) require_floats(folder, *found.redundant_head);
+  std::vector<float> values;
+  std::vector<char> bytes;
+  for (auto& part : layout.parts) {
+    values.resize(size_t(part.parameter.numel()));
+    for (size_t i : part.tensors) {
+      const TensorSpec& spec = specs[found.source[i]];
+      // A position table may be longer than the model's context: scatter takes its first rows.
+      bytes.resize(size_t(byte_count(spec)));
+      folder.read(found.source[i], bytes.data(), bytes.size());
+      scatter(layout.canonical[i], bytes.data(), spec.dtype, values.data());
+      if (found.redundant_head && layout.canonical[i].parameter == "wte.weight")
+        require_equal_head(folder, *found.redundant_head, layout.canonical[i], values.data());
+    }
+    part.parameter.set(values.data());
+  }
+}
+
+void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
+  ParameterLayout layout = layout_of(executor);
+  // Says what differs between the models; load_weights below then requires exactly the canonical tensors.
+  match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
+  // Tensors are read into the parameters' own memory where that is fp32, in the file's orientation first.
+  std::vector<std::vector<float>> buffers;
+  std::vector<float*> places;
+  std::vector<TensorTarget> targets;
+  for (auto& part : layout.parts) {
+    float* place = direct(executor, truth(part.parameter));
+    if (!place) {
+      buffers.emplace_back(size_t(part.parameter.numel()));
+      place = buffers.back().data();
+    }
+    places.push_back(place);
+    for (size_t i : part.tensors) {
+      const CanonicalTensor& t = layout.canonical[i];
+      targets.push_back({{t.name, DType::f32, t.shape}, place + t.row * t.columns});
+    }
+  }
+  checkpoint.load_weights(targets);
+  std::vector<float> values;
+  for (size_t k = 0; k < layout.parts.size(); ++k) {
+    auto& part = layout.parts[k];
+    values.resize(size_t(part.parameter.numel()));
+    for (size_t i : part.tensors) {
+      const CanonicalTensor& t = layout.canonical[i];
+      scatter(t, places[k] + t.row * t.columns, DType::f32, values.data());
+    }
+    part.parameter.set(values.data());
+  }
+}
+
+void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
+  struct Copy {
+    const TensorRef* to;
+    std::vector<float> values;
+  };
+  std::vector<ParameterRef> list = parameters(executor);
+  std::vector<Copy> copies;
+  std::vector<TensorTarget> targets;
+  for (auto& p : list) {
+    for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
+      if (!t->data) continue;
+      float* place = direct(executor, *t);
+      if (!place) {
+        copies.push_back({t, std::vector<float>(size_t(p.numel()))});
+        place = copies.back().values.data();
+      } else {
+        std::memset(place + p.numel(), 0, size_t(t->shape.numel() - p.numel()) * sizeof(float));
+      }
+      targets.push_back({{p.name + suffix, DType::f32, dims(p.shape)}, place});
+    }
+  }
+  checkpoint.load_optimizer(targets);
+  for (auto& c : copies) {
+    auto n = int64_t(c.values.size());
+    for (int64_t i = 0; i < c.to->shape.numel(); ++i)
+      store_element(c.to->data, c.to->dtype, i, i < n ? c.values[size_t(i)] : 0);
+  }
+}
+
+void load_weights(const Executor& executor, const LoadedModel& model) {
+  if (model.checkpoint) return load_weights(executor, *model.checkpoint);
+  load_weights(executor, WeightsFolder::open(model.weights_path));
+}
+
+}  // namespace crest

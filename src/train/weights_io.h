@@ -1,0 +1,62 @@
+// Between an executor's parameters and files: canonical weights out and in, optimizer state out and in, and finding the
+// model that a path means.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "run/executor.h"
+#include "train/checkpoint.h"
+#include "train/safetensors_folder.h"
+
+namespace crest {
+
+class Tokenizer;
+
+// Tensors of weights or moments to write. Those that need no transpose point into the executor's memory where the host
+// can read it: the list is valid until the executor runs or is loaded again.
+struct CanonicalWeights {
+  std::vector<std::vector<float>> buffers;
+  std::vector<TensorSource> tensors;
+};
+// The weights (fp32 masters where there are some) as canonical fp32 tensors: unpadded, names and orientation of
+// model/weights_map.h.
+CanonicalWeights gather_weights(const Executor& executor);
+// AdamW's moments as `<parameter>.m` and `<parameter>.v`, fp32, unpadded, Crest's parameter names and orientation.
+// Empty when the session has no update Program.
+CanonicalWeights gather_optimizer(const Executor& executor);
+
+// Set weight and master of every parameter; the vocabulary's padding becomes zero. The moments stay as they are. Throw
+// for weights of another model before anything is changed.
+//
+// Files of Hugging Face or Crest, any float dtype, one tensor at a time in memory; a tied model's extra head must equal
+// the embedding.
+void load_weights(const Executor& executor, const WeightsFolder& folder);
+// Every tensor's hash is verified; when one is wrong, the parameters hold garbage.
+void load_weights(const Executor& executor, const Checkpoint& checkpoint);
+void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
+
+// The small files by which a checkpoint can be used on its own: model.toml, config.json where transformers has the
+// architecture, tokenizer.json when there is a tokenizer (may be null).
+std::map<std::string, std::string> model_files(const ModelConfig& config, const Tokenizer* tokenizer);
+
+struct LoadedModel {
+  ModelConfig config;
+  std::string weights_path;                    // the folder or file that holds the weights
+  std::shared_ptr<const Tokenizer> tokenizer;  // null when there is none, or none that Crest can read
+  std::string tokenizer_problem;               // why a tokenizer.json that is there was not read
+  std::optional<Checkpoint> checkpoint;        // absent for weights of Hugging Face
+  int64_t step = -1;                           // of the checkpoint; -1 when there is none
+};
+
+// path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a folder of Hugging Face
+// (config.json or model.toml, safetensors, perhaps tokenizer.json). Throws when nothing usable is there. `report` gets
+// a line for each damaged checkpoint that was skipped.
+LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
+void load_weights(const Executor& executor, const LoadedModel& model);
+
+}  // namespace crest

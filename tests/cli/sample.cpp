@@ -1,0 +1,176 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/trained_run.h"
+
+using namespace crest;
+using namespace crest::testing;
+using Json = nlohmann::json;
+
+namespace {
+
+class SampleCommand : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    make_checkpoint(*shared_ / "run", 100, byte_recipe());
+  }
+  static void TearDownTestSuite() { delete shared_; }
+  CommandResult sample(const std::string& arguments) {
+    return run_crest("sample --device cpu --precision fp32 --run '" + run() + "' " + arguments, folder_);
+  }
+  static std::string run() { return *shared_ / "run"; }
+
+  TemporaryFolder folder_;
+
+ private:
+  static inline TemporaryFolder* shared_ = nullptr;
+};
+
+}  // namespace
+
+TEST_F(SampleCommand, TextToStandardOutputMessagesToStandardError) {
+  CommandResult r = sample("--prompt 'Hello' --max-tokens 20 --ignore-end");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.out.substr(0, 5), "Hello");
+  EXPECT_EQ(r.out.back(), '\n');
+  EXPECT_GT(r.out.size(), 20u);
+  EXPECT_TRUE(contains(r.err, "at step 100")) << r.err;
+  EXPECT_TRUE(contains(r.err, "tokens/s")) << r.err;
+  EXPECT_FALSE(contains(r.out, "tokens/s"));
+  CommandResult again = sample("--prompt 'Hello' --max-tokens 20 --ignore-end");
+  EXPECT_EQ(again.out, r.out);
+  EXPECT_NE(sample("--prompt 'Hello' --max-tokens 20 --ignore-end --seed 5").out, r.out);
+  EXPECT_EQ("Hello" + sample("--prompt 'Hello' --max-tokens 20 --ignore-end --no-echo").out, r.out);
+}
+
+TEST_F(SampleCommand, Json) {
+  CommandResult r = sample("--prompt 'Hello' --max-tokens 20 --num-samples 3 --ignore-end --top-k 0 --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  Json j = Json::parse(r.out);
+  EXPECT_EQ(j["step"], 100);
+  EXPECT_EQ(j["prompt"], "Hello");
+  EXPECT_EQ(j["prompt_tokens"], 5);
+  ASSERT_EQ(j["samples"].size(), 3u);
+  for (auto& s : j["samples"]) {
+    EXPECT_EQ(s["tokens"].size(), 20u);
+    EXPECT_EQ(s["finish"], "length");
+    EXPECT_TRUE(s["text"].is_string());
+    EXPECT_GT(s["tokens_per_second"].get<double>(), 0);
+  }
+  EXPECT_NE(j["samples"][0]["tokens"], j["samples"][1]["tokens"]);
+}
+
+TEST_F(SampleCommand, PromptsOfEveryKind) {
+  write_text(folder_ / "prompt", "from a file");
+  EXPECT_EQ(sample("--prompt-file '" + folder_ / "prompt' --max-tokens 3").out.substr(0, 11), "from a file");
+  CommandResult piped = run_crest(
+      "sample --device cpu --run '" + run() + "' --prompt-file - --max-tokens 3 < '" + folder_ / "prompt'", folder_);
+  EXPECT_EQ(piped.out.substr(0, 11), "from a file") << piped.err;
+  // None, and bytes that are not UTF-8.
+  EXPECT_EQ(sample("--max-tokens 3").code, 0);
+  EXPECT_EQ(sample("--prompt '' --max-tokens 3").code, 0);
+  Json empty = Json::parse(sample("--prompt= --max-tokens 3 --json").out);
+  EXPECT_EQ(empty["prompt_tokens"], 1);
+  CommandResult bytes = sample("--prompt \"$(printf '\\377\\303(')\" --max-tokens 3");
+  EXPECT_EQ(bytes.code, 0) << bytes.err;
+  EXPECT_EQ(bytes.out.substr(0, 3), "\xFF\xC3(");
+  // Longer than the context of 33.
+  CommandResult longer = sample("--prompt '" + std::string(100, 'x') + "' --max-tokens 40 --ignore-end");
+  EXPECT_EQ(longer.code, 0);
+  EXPECT_TRUE(contains(longer.err, "100 tokens, the model's context 33")) << longer.err;
+  EXPECT_TRUE(contains(longer.err, "its last half was kept")) << longer.err;
+}
+
+TEST_F(SampleCommand, TokensInTokensOut) {
+  TemporaryFolder other;
+  make_checkpoint(other / "run", 3, byte_recipe("llama"), false);
+  std::string command = "sample --device cpu --precision fp32 --run '" + other / "run' ";
+  CommandResult r = run_crest(command + "--tokens 1,2,3 --max-tokens 4 --temperature 0", folder_);
+  EXPECT_EQ(r.code, 0) << r.err;
+  int ids[4], count = std::sscanf(r.out.c_str(), "%d,%d,%d,%d\n", ids, ids + 1, ids + 2, ids + 3);
+  EXPECT_EQ(count, 4) << r.out;
+  for (int id : ids) EXPECT_TRUE(id >= 0 && id < 257) << id;
+  r = run_crest(command + "--prompt hello", folder_);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(contains(r.err, "no tokenizer.json") && contains(r.err, "--tokens")) << r.err;
+  for (std::string bad : {"1,257", "1,,2", "x", "-1", "1.5", "''", "99999999999999999999"}) {
+    r = run_crest(command + "--tokens=" + bad, folder_);
+    EXPECT_EQ(r.code, 2) << bad;
+    EXPECT_TRUE(contains(r.err, "--tokens")) << r.err;
+  }
+}
+
+TEST_F(SampleCommand, Stop) {
+  Json all = Json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json").out)["samples"][0];
+  std::string text = all["text"];
+  // A printable piece of what it writes.
+  std::string stop;
+  for (size_t i = 3; i < text.size() && stop.empty(); ++i)
+    if (std::isalnum(static_cast<unsigned char>(text[i]))) stop = text.substr(i, 1);
+  ASSERT_FALSE(stop.empty()) << all.dump();
+  Json cut =
+      Json::parse(sample("--prompt a --max-tokens 30 --ignore-end --temperature 0 --json --stop nothere --stop " + stop)
+                      .out)["samples"][0];
+  EXPECT_EQ(cut["finish"], "stop");
+  EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
+}
+
+TEST_F(SampleCommand, WrongUsage) {
+  for (auto [arguments, part] :
+       std::vector<std::pair<std::string, std::string>>{{"--temperature=-1", "--temperature"},
+                                                        {"--temperature nan", "--temperature"},
+                                                        {"--top-p 0", "--top-p"},
+                                                        {"--top-p 1.5", "--top-p"},
+                                                        {"--top-k=-3", "--top-k"},
+                                                        {"--max-tokens 0", "--max-tokens"},
+                                                        {"--num-samples 0", "--num-samples"},
+                                                        {"--temprature 1", "--temperature"},
+                                                        {"--prompt a --tokens 1", "only one of"},
+                                                        {"--precision fp7", "--precision"},
+                                                        {"stray", "stray"}}) {
+    CommandResult r = sample(arguments);
+    EXPECT_EQ(r.code, 2) << arguments << r.err;
+    EXPECT_TRUE(contains(r.err, part)) << arguments << ": " << r.err;
+    EXPECT_EQ(r.out, "");
+  }
+  CommandResult r = run_crest("sample --prompt a", folder_);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_TRUE(contains(r.err, "--run"));
+}
+
+TEST_F(SampleCommand, NoModel) {
+  CommandResult r = run_crest("sample --run '" + folder_ / "nothing' --prompt a", folder_);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(contains(r.err, "no such run or model")) << r.err;
+  std::filesystem::create_directories(folder_ / "fresh/checkpoints");
+  r = run_crest("sample --run '" + folder_ / "fresh' --prompt a", folder_);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(contains(r.err, "no checkpoint yet")) << r.err;
+}
+
+TEST_F(SampleCommand, ADamagedCheckpointFallsBackToTheOneBefore) {
+  make_checkpoint(folder_ / "run", 10, byte_recipe());
+  std::string newest = make_checkpoint(folder_ / "run", 20, byte_recipe());
+  std::filesystem::resize_file(newest + "/model.safetensors",
+                               std::filesystem::file_size(newest + "/model.safetensors") - 1);
+  CommandResult r = run_crest("sample --run '" + folder_ / "run' --prompt a --max-tokens 2", folder_);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "step-000020") && contains(r.err, "Using") && contains(r.err, "at step 10")) << r.err;
+  r = run_crest("sample --run '" + newest + "' --prompt a --max-tokens 2", folder_);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(contains(r.err, "damaged checkpoint")) << r.err;
+}
+
+TEST_F(SampleCommand, AModelThatDoesNotFit) {
+  CommandResult r = sample("--prompt a --memory-limit 1KiB");
+  EXPECT_EQ(r.code, 3);
+  EXPECT_TRUE(contains(r.err, "only 1.00 KiB")) << r.err;
+}
+
+TEST_F(SampleCommand, AFullDiskIsAnError) {
+  std::string command = std::string(CREST_BINARY) + " sample --device cpu --run '" + run() +
+                        "' --prompt a --max-tokens 3 > /dev/full 2> '" + folder_ / "err'";
+  int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_TRUE(contains(read_all(folder_ / "err"), "standard output"));
+}

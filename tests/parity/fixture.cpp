@@ -1,0 +1,159 @@
+#include "fixture.h"
+
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "backend/cpu/isa.h"
+#include "ops/op.h"
+#include "plan/memory_plan.h"
+#include "run/parameters.h"
+#include "train/safetensors.h"
+
+namespace parity {
+
+using namespace crest;
+
+const std::vector<std::string>& names() {
+  static const std::vector<std::string> n = {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny"};
+  return n;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
+  return std::sqrt(difference / norm);
+}
+
+Fixture::Fixture(const std::string& name) : folder(CREST_TEST_DIR "/parity/fixtures/" + name) {
+  config = load_model_config(folder);
+  std::ifstream(folder + "/info.json") >> info;
+  auto file = SafetensorsFile::open(folder + "/expected.safetensors");
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    auto& t = file.tensors()[i];
+    std::vector<char> bytes(t.bytes);
+    file.read(i, bytes.data(), bytes.size());
+    auto& values = expected[t.spec.name];
+    for (int64_t e = 0; e < element_count(t.spec); ++e) {
+      int32_t whole = 0;
+      if (t.spec.dtype == DType::i32) std::memcpy(&whole, &bytes[size_t(e) * 4], 4);
+      values.push_back(t.spec.dtype == DType::i32 ? whole : load_element(bytes.data(), t.spec.dtype, e));
+    }
+    if (t.spec.name == "tokens") batch = t.spec.shape[0], seq = t.spec.shape[1];
+  }
+}
+
+const std::vector<double>& Fixture::at(const std::string& name) const {
+  auto it = expected.find(name);
+  if (it == expected.end()) throw std::runtime_error("the fixture has no " + name);
+  return it->second;
+}
+
+Recipe Fixture::recipe(const std::string& precision) const {
+  Recipe r;
+  r.model = config, r.batch = batch, r.seq = seq, r.precision = precision;
+  auto& o = info["optimizer"];
+  r.beta1 = o["betas"][0], r.beta2 = o["betas"][1], r.eps = o["eps"], r.weight_decay = o["weight_decay"];
+  r.clip = o["clip"];
+  return r;
+}
+
+static Device device() {
+  Device d;
+  d.name = cpu_name(), d.threads = omp_get_max_threads(), d.isa = name(active_isa());
+  d.native_bf16 = has_native_bf16(), d.memory = int64_t(1) << 32;
+  return d;
+}
+
+Session::Session(const Fixture& fixture, const Recipe& recipe, const SessionUse& use, bool keep_logits)
+    : fixture_(fixture), session_(compile(recipe, device(), session_programs(recipe, use))) {
+  if (keep_logits) {
+    CompiledProgram& c = session_.programs[size_t(session_.find("validation"))];
+    for (auto& i : c.program.code)
+      if (std::string_view(i.op->name).substr(0, 13) == "cross_entropy") {
+        c.program.at(i.in[0]).name = "logits";
+        c.program.outputs.push_back(i.in[0]);
+      }
+    c.memory = plan_memory(c.program, c.workspace);
+    session_.transient_bytes = std::max(session_.transient_bytes, c.memory.bytes);
+  }
+  executor_ = std::make_unique<Executor>(session_);
+  load();
+}
+
+void Session::load() {
+  auto file = SafetensorsFile::open(fixture_.folder + "/model.safetensors");
+  std::vector<OfferedTensor> offered;
+  for (auto& t : file.tensors()) offered.push_back({t.spec.name, t.spec.shape});
+  auto canonical = canonical_tensors(fixture_.config);
+  NameMatch match = match_names(fixture_.config, canonical, offered, file.path());
+  for (auto& p : parameters(*executor_)) {
+    std::vector<float> values(size_t(p.numel()));
+    for (size_t i = 0; i < canonical.size(); ++i) {
+      if (canonical[i].parameter != p.name) continue;
+      auto& t = file.tensors()[match.source[i]];
+      std::vector<char> bytes(t.bytes);
+      file.read(match.source[i], bytes.data(), bytes.size());
+      scatter(canonical[i], bytes.data(), t.spec.dtype, values.data());
+    }
+    p.set(values.data());
+  }
+}
+
+void Session::run(const std::string& program, const std::string& tokens, const std::string& targets, int64_t offset) {
+  int p = session_.find(program);
+  for (auto& [value, source] : {std::pair<std::string, std::string>{"tokens", tokens}, {"targets", targets}}) {
+    TensorRef t = executor_->tensor(p, value);
+    auto& from = fixture_.at(source);
+    for (int64_t i = 0; i < t.shape.numel(); ++i)
+      static_cast<int32_t*>(t.data)[i] = int32_t(from.at(size_t(offset + i)));
+  }
+  executor_->run(p);
+}
+
+double Session::loss(const std::string& program) {
+  TensorRef t = executor_->tensor(session_.find(program), "loss");
+  return load_element(t.data, t.dtype, 0);
+}
+
+std::vector<double> Session::logits() {
+  TensorRef t = executor_->tensor(session_.find("validation"), "logits");
+  std::vector<double> out;
+  int64_t pitch = t.shape.back();
+  for (int64_t row = 0; row < t.shape.rows(); ++row)
+    for (int64_t i = 0; i < fixture_.config.vocab; ++i) out.push_back(load_element(t.data, t.dtype, row * pitch + i));
+  return out;
+}
+
+std::map<std::string, std::vector<double>> Session::gradients() {
+  std::map<std::string, std::vector<double>> out;
+  double scale = executor_->scalars().loss_scale;
+  for (auto& t : canonical_tensors(fixture_.config)) {
+    TensorRef g = executor_->tensor(0, "grad." + t.parameter);
+    std::vector<float> whole(size_t(g.shape.numel())), part(size_t(t.elements()));
+    for (size_t i = 0; i < whole.size(); ++i) whole[i] = float(load_element(g.data, g.dtype, int64_t(i)) / scale);
+    gather(t, whole.data(), part.data());
+    out[t.name].assign(part.begin(), part.end());
+  }
+  return out;
+}
+
+std::map<std::string, std::vector<double>> Session::weights() {
+  std::map<std::string, std::vector<double>> out;
+  std::map<std::string, std::vector<float>> whole;
+  for (auto& p : parameters(*executor_)) {
+    whole[p.name].resize(size_t(p.numel()));
+    p.get(whole[p.name].data());
+  }
+  for (auto& t : canonical_tensors(fixture_.config)) {
+    std::vector<float> part(size_t(t.elements()));
+    gather(t, whole.at(t.parameter).data(), part.data());
+    out[t.name].assign(part.begin(), part.end());
+  }
+  return out;
+}
+
+}  // namespace parity

@@ -1,0 +1,146 @@
+// Every lever on and off trains the same model within its stated rounding.
+#include <gtest/gtest.h>
+
+#include "train/harness.h"
+
+using namespace crest;
+
+namespace {
+
+constexpr int steps = 5;
+
+// fp32 levers reorder sums only; five AdamW steps amplify rounding where a gradient is near zero (the update is
+// g / |g| there), which keeps weights within a small fraction of lr.
+constexpr double reorder = 2e-4;
+
+void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5, double weights = reorder) {
+  Trained x = train(a, steps), y = train(b, steps);
+  for (int s = 0; s < steps; ++s)
+    EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], loss_tolerance * y.losses[size_t(s)]) << "step " << s;
+  EXPECT_LT(distance(x, y), weights);
+  EXPECT_NEAR(x.validation, y.validation, loss_tolerance * y.validation);
+}
+
+}  // namespace
+
+class Levers : public testing::TestWithParam<bool> {
+ protected:
+  Recipe base() const { return tiny_recipe(GetParam()); }
+};
+
+TEST_P(Levers, TrainingLearns) {
+  Recipe r = base();
+  Trained t = train(r, 60, 3e-3);
+  EXPECT_GT(t.losses.front(), 4.3);
+  EXPECT_LT(t.losses.back(), 0.75 * t.losses.front());
+}
+
+TEST_P(Levers, NaiveAttention) {
+  Recipe r = base(), n = base();
+  n.attention = "naive";
+  expect_same(n, r);
+}
+
+TEST_P(Levers, FusionOff) {
+  Recipe r = base(), n = base();
+  n.fusion = "off";
+  expect_same(n, r);
+}
+
+TEST_P(Levers, FusionOffNaive) {
+  Recipe r = base(), n = base();
+  n.fusion = "off", n.attention = "naive";
+  expect_same(n, r);
+}
+
+TEST_P(Levers, UnpaddedVocabulary) {
+  Recipe r = base(), n = base();
+  n.pad_vocab = 1;
+  expect_same(n, r);
+}
+
+TEST_P(Levers, Recompute) {
+  for (std::string mode : {"selective", "full"})
+    for (std::string attention : {"flash", "naive"})
+      for (std::string fusion : {"on", "off"}) {
+        SCOPED_TRACE(mode + attention + fusion);
+        Recipe r = base(), n = base();
+        r.attention = n.attention = attention;
+        r.fusion = n.fusion = fusion;
+        r.model.dropout = n.model.dropout = 0.2;
+        n.recompute = mode;
+        expect_same(n, r);
+      }
+}
+
+TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {
+  for (int micro : {2, 4}) {
+    for (double dropout : {0.0, 0.2}) {
+      Recipe r = base(), n = base();
+      r.model.dropout = n.model.dropout = dropout;
+      n.batch = r.batch / micro;
+      n.grad_accumulation = micro;
+      Trained x = train(n, steps), y = train(r, steps);
+      for (int s = 0; s < steps; ++s)
+        EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]) << micro;
+      EXPECT_LT(distance(x, y), reorder);
+    }
+  }
+}
+
+TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
+  for (int accumulation : {1, 2}) {
+    for (double dropout : {0.0, 0.2}) {
+      Recipe r = base(), n = base();
+      r.model.dropout = n.model.dropout = dropout;
+      n.batch = r.batch / 2 / accumulation;
+      n.data_parallel = 2;
+      n.grad_accumulation = accumulation;
+      Trained x = train(n, steps), y = train(r, steps);
+      for (int s = 0; s < steps; ++s) EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]);
+      EXPECT_LT(distance(x, y), reorder);
+    }
+  }
+}
+
+TEST_P(Levers, HalfPrecisionFollowsFp32) {
+  for (std::string precision : {"bf16", "fp16"})
+    for (std::string policy : {"pure", "autocast"})
+      for (std::string fusion : {"on", "off"})
+        for (std::string attention : {"flash", "naive"}) {
+          SCOPED_TRACE(precision + " " + policy + " " + fusion + " " + attention);
+          Recipe r = base(), n = base();
+          n.precision = precision, n.policy = policy, n.fusion = fusion, n.attention = attention;
+          // bf16 has 8 bits of mantissa: 2^-9 a rounding; the loss averages over tokens.
+          Trained x = train(n, steps), y = train(r, steps);
+          for (int s = 0; s < steps; ++s) {
+            EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 5e-3 * y.losses[size_t(s)]) << s;
+            EXPECT_NEAR(x.norms[size_t(s)], y.norms[size_t(s)], 3e-2 * y.norms[size_t(s)]) << s;
+          }
+        }
+}
+
+TEST_P(Levers, AccumulationInHalfPrecision) {
+  for (std::string policy : {"pure", "autocast"}) {
+    Recipe r = base(), n = base();
+    r.precision = n.precision = "bf16", r.policy = n.policy = policy;
+    n.batch = 2, n.grad_accumulation = 2;
+    Trained x = train(n, steps), y = train(r, steps);
+    for (int s = 0; s < steps; ++s)
+      EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 2e-3 * y.losses[size_t(s)]) << policy;
+  }
+}
+
+TEST_P(Levers, SameSeedSameBits) {
+  Recipe r = base();
+  r.precision = "bf16";
+  r.model.dropout = 0.1;
+  Trained first = train(r, 3);
+  for (int i = 0; i < 3; ++i) {
+    Trained again = train(r, 3);
+    EXPECT_EQ(again.weights, first.weights);
+    EXPECT_EQ(again.losses, first.losses);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Levers, testing::Bool(), [](auto& i) { return i.param ? "Llama" : "GPT2"; });
