@@ -87,7 +87,7 @@ TEST(CliData, BadInputIsOneClearError) {
   expect_error({"data", "prepare", "empty.txt", "--out", "x"}, 1, {"empty"}, in);
   expect_error({"data", "prepare", "a.txt", "--out", "d"}, 1, {"exists", "--overwrite"}, in);
   expect_error({"data", "prepare", "a.txt", "--out", "other", "--overwrite"}, 1, {"prepared data only"}, in);
-  expect_error({"data", "prepare", "a.txt", "--out", "x", "--tokenizer", "bpe:many"}, 2, {"bpe:many"}, in);
+  expect_error({"data", "prepare", "a.txt", "--out", "x", "--tokenizer", "bpe:many"}, 2, {"--tokenizer", "'many'"}, in);
   expect_error({"data", "prepare", "a.txt", "--out", "x", "--tokenizer", "bpe:12"}, 2, {"257"}, in);
   expect_error({"data", "prepare", "a.txt", "--out", "x", "--val-fraction", "1.5"}, 2, {"--val-fraction"}, in);
   expect_error({"data", "prepare", "a.txt", "--out", "x", "--val-fraction", "-0.5"}, 2, {"--val-fraction"}, in);

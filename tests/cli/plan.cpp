@@ -76,7 +76,7 @@ TEST(CliPlan, RanksHoldEverythingOnceEach) {
 }
 
 TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {
-  auto j = plan({"--model", "nano", "--memory", "300MiB"});
+  auto j = plan({"--model", "nano", "--memory", "300MiB", "--batch", "1"});
   int64_t batch = j["fit"]["largest_batch"];
   ASSERT_GT(batch, 1);
   for (int64_t more : {0, 1}) {
