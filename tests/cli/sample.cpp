@@ -115,6 +115,19 @@ TEST_F(SampleCommand, Stop) {
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
 }
 
+// What the option parser could take for a list: "]" alone must not be a stop text.
+TEST_F(SampleCommand, AStopTextInBracketsIsOneText) {
+  std::string common = "--prompt a --max-tokens 30 --ignore-end --temperature 0 --json ";
+  Json all = Json::parse(sample(common).out)["samples"][0];
+  std::string text = all["text"], letter;
+  for (size_t i = 3; i < text.size() && letter.empty(); ++i)
+    if (std::isalnum(static_cast<unsigned char>(text[i]))) letter = text.substr(i, 1);
+  ASSERT_FALSE(letter.empty()) << all.dump();
+  Json same = Json::parse(sample(common + "--stop '[" + letter + "," + letter + "]'").out)["samples"][0];
+  EXPECT_EQ(same["text"], text);
+  EXPECT_EQ(same["finish"], "length");
+}
+
 TEST_F(SampleCommand, WrongUsage) {
   for (auto [arguments, part] :
        std::vector<std::pair<std::string, std::string>>{{"--temperature=-1", "--temperature"},
