@@ -2,8 +2,6 @@
 // and the loss of earlier ones through the accumulator inputs that the operations have.
 #include <fmt/format.h>
 
-#include <unordered_map>
-
 #include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"

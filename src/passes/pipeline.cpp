@@ -33,7 +33,7 @@ const std::vector<Pass>& pipeline() {
       {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
        pad_vocabulary},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention},
-      {"decompose", "--fusion off: GELU and its gradient as pointwise instructions", decompose_pointwise},
+      {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
       {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision},
       {"autograd", "adds the backward instructions and the parameters' gradients", autograd},
       {"accumulate", "--grad-accumulation: first micro step writes gradients, later ones add to them", accumulate},
