@@ -103,6 +103,15 @@ TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
   }
 }
 
+// Ranks share the threads; scratch memory must be planned for the threads that a rank really has.
+TEST_P(Levers, TwoRanksWithMoreThreadsThanWork) {
+  Recipe r = base();
+  r.precision = "fp16", r.attention = "naive", r.fusion = "off";
+  r.batch = 1, r.data_parallel = 2;
+  Trained many = train(r, 3, 1e-3, 8), few = train(r, 3, 1e-3, 2);
+  for (int s = 0; s < 3; ++s) EXPECT_NEAR(many.losses[size_t(s)], few.losses[size_t(s)], 1e-3 * few.losses[size_t(s)]);
+}
+
 TEST_P(Levers, HalfPrecisionFollowsFp32) {
   for (std::string precision : {"bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"})
