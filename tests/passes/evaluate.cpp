@@ -41,9 +41,10 @@ class Run {
       }
     std::vector<int> producer = p.producers();
     group_.assign(p.values.size(), false);
-    for (size_t v = 0; v < p.values.size(); ++v)
-      if (p.values[v].layout.storage != ValueId(v) && producer[v] < 0)
-        group_[size_t(p.values[v].layout.storage)] = true;
+    for (const Value& value : p.values) {
+      ValueId root = value.layout.storage;
+      if (!(value.shape == p.at(root).shape)) group_[size_t(root)] = true;
+    }
     for (size_t v = 0; v < p.values.size(); ++v)
       if (producer[v] < 0 && !group_[v]) fill(p.values[v], at(ValueId(v)));
   }
