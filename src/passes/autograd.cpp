@@ -96,7 +96,13 @@ class Autograd final : public Grad {
     builder_.origin = instr_.origin;
     builder_.phase = Phase::backward;
     builder_.lane = Lane::compute;
+    size_t before = program_.code.size();
     instr_.op->grad(*this);
+    // A mode of the matrix units, no dtype: the products of the gradient run in it too.
+    if (instr_.attrs.has("tf32"))
+      for (size_t k = before; k < program_.code.size(); ++k)
+        if (OpClass c = program_.code[k].op->op_class; c == OpClass::contraction || c == OpClass::attention)
+          program_.code[k].attrs.set("tf32", 1);
   }
 
   Program& program_;

@@ -56,6 +56,7 @@ std::vector<Golden> cases() {
       {"precision.bf16.autocast.decode", "precision", precision("bf16", "autocast"), true, decode},
       {"precision.fp16.pure", "precision", precision("fp16", "pure")},
       {"autograd", "autograd"},
+      {"autograd.tf32", "autograd", precision("tf32", "pure")},
       {"autograd.llama", "autograd", none, true},
       {"autograd.update", "autograd", none, false, update},
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
