@@ -140,6 +140,8 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
       from_file = config_arguments(app, fmt::format("{}/config.toml", argv[i + 1])), args.push_back(a);
     else if (resumes && a.rfind("--resume=", 0) == 0)
       from_file = config_arguments(app, a.substr(9) + "/config.toml"), args.push_back(a);
+    else if (a.rfind("--", 0) == 0 && a.find('=') == a.size() - 1)
+      args.push_back(a.substr(0, a.size() - 1)), args.push_back("");  // CLI11 would take the next flag as the value
     else
       args.push_back(a);
   }

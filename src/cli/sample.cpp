@@ -225,7 +225,8 @@ std::function<int()> setup_sample(CLI::App& app) {
   option("--seed", o->sampler.seed, "the same seed gives the same text");
   option("--num-samples", o->samples, "texts to generate");
   app.add_option("--stop", o->stops, "end before this text (several allowed)")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);  // "[a,b]" is a text, no list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
   app.add_flag("--ignore-end", o->ignore_end, "go on after <|endoftext|>");
   option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/contraction_gemm.h"
-#include "backend/cpu/fast_gemm_index.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/index.h"
 #include "backend/cpu/isa.h"
 #include "core/scalars.h"
 #include "ops/op.h"
@@ -81,7 +81,7 @@ struct Bench {
     double bytes = 0;
     for (ValueId v : in) in_p.push_back(pointers[size_t(v)]), bytes += double(program.at(v).bytes());
     for (ValueId v : out) out_p.push_back(pointers[size_t(v)]), bytes += double(program.at(v).bytes());
-    for (const Kernel& k : cpu::cpu_gemm_kernels()) {
+    for (const Kernel& k : cpu_kernels()) {
       if (op != k.op) continue;
       if (!k.reject(query).empty()) std::printf("%s rejects: %s\n", k.name, k.reject(query).c_str());
       size_t size = k.workspace ? k.workspace(query) : 0;

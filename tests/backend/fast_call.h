@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/fast_attention_index.h"
+#include "backend/cpu/index.h"
 #include "ops/op.h"
 
 namespace crest::testing_call {
@@ -76,7 +76,7 @@ struct Call {
     Device d;
     d.threads = threads;
     KernelQuery q{program, instr, d};
-    for (const Kernel& k : cpu_attention_kernels())
+    for (const Kernel& k : cpu_kernels())
       if (std::string(k.op) == instr.op->name) return k.reject(q);
     return "no kernel";
   }
@@ -84,7 +84,7 @@ struct Call {
     Device d;
     d.threads = threads;
     KernelQuery q{program, instr, d};
-    for (const Kernel& k : cpu_attention_kernels())
+    for (const Kernel& k : cpu_kernels())
       if (std::string(k.op) == instr.op->name && k.reject(q).empty()) {
         kernel = k;
         workspace_bytes = k.workspace ? k.workspace(q) : 0;

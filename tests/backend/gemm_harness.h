@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/fast_gemm_index.h"
+#include "backend/cpu/index.h"
 #include "backend/cpu/isa.h"
 #include "core/random.h"
 #include "ops/op.h"
@@ -76,7 +76,7 @@ struct KernelRun {
     Device device;
     device.threads = threads, device.native_bf16 = native_bf16, device.isa = name(active_isa());
     KernelQuery query{program, instr, device};
-    for (const Kernel& kernel : cpu::cpu_gemm_kernels()) {
+    for (const Kernel& kernel : cpu_kernels()) {
       if (op != kernel.op) continue;
       rejected = kernel.reject(query);
       if (!rejected.empty()) return;

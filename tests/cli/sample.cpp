@@ -58,6 +58,11 @@ TEST_F(SampleCommand, Json) {
     EXPECT_GT(s["tokens_per_second"].get<double>(), 0);
   }
   EXPECT_NE(j["samples"][0]["tokens"], j["samples"][1]["tokens"]);
+  // More tokens continue the same text, even where the context (33) is full on the way.
+  Json more = Json::parse(sample("--prompt 'Hello' --max-tokens 70 --ignore-end --top-k 0 --json").out);
+  std::vector<int> longer = more["samples"][0]["tokens"];
+  longer.resize(20);
+  EXPECT_EQ(Json(longer), j["samples"][0]["tokens"]);
 }
 
 TEST_F(SampleCommand, PromptsOfEveryKind) {
@@ -113,6 +118,19 @@ TEST_F(SampleCommand, Stop) {
                       .out)["samples"][0];
   EXPECT_EQ(cut["finish"], "stop");
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
+}
+
+// What the option parser could take for a list: "]" alone must not be a stop text.
+TEST_F(SampleCommand, AStopTextInBracketsIsOneText) {
+  std::string common = "--prompt a --max-tokens 30 --ignore-end --temperature 0 --json ";
+  Json all = Json::parse(sample(common).out)["samples"][0];
+  std::string text = all["text"], letter;
+  for (size_t i = 3; i < text.size() && letter.empty(); ++i)
+    if (std::isalnum(static_cast<unsigned char>(text[i]))) letter = text.substr(i, 1);
+  ASSERT_FALSE(letter.empty()) << all.dump();
+  Json same = Json::parse(sample(common + "--stop '[" + letter + "," + letter + "]'").out)["samples"][0];
+  EXPECT_EQ(same["text"], text);
+  EXPECT_EQ(same["finish"], "length");
 }
 
 TEST_F(SampleCommand, WrongUsage) {

@@ -2,7 +2,7 @@
 #include "backend/cpu/cast.h"
 
 #include "backend/cpu/contraction.h"
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/cast.h"
 
 namespace crest::cpu {

@@ -2,7 +2,7 @@
 // there are too few of those.
 #include <omp.h>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/attention.h"
 #include "core/random.h"
 #include "core/scalars.h"

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/decode.h"
 #include "core/scalars.h"
 

@@ -1,12 +1,12 @@
 // linear, linear_gelu, linear_dx, linear_dw: oneDNN on the operands as they are (f32; bf16 where the machine multiplies
-// it), else contraction_convert.h.
+// it), else gemm_convert.h.
 #include "backend/cpu/contraction.h"
 
 #include <cstring>
 
-#include "backend/cpu/contraction_convert.h"
-#include "backend/cpu/contraction_gemm.h"
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/gemm_convert.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/common.h"
 #include "ops/op.h"
 
 namespace crest::cpu {

@@ -1,4 +1,4 @@
-#include "backend/cpu/contraction_gemm.h"
+#include "backend/cpu/gemm.h"
 
 #include <fmt/format.h>
 #include <omp.h>

@@ -1,7 +1,7 @@
 // rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's frequency scaling.
 #include <cmath>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/rope.h"
 #include "core/scalars.h"
 

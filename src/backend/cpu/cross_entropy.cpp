@@ -1,6 +1,6 @@
 // cross_entropy, cross_entropy_grad, cross_entropy_fused: a row of logits comes from memory once.
 #include "backend/cpu/cross_entropy.h"
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/cross_entropy.h"
 #include "core/scalars.h"
 

@@ -1,5 +1,5 @@
 // dropout: the random words of four elements come from one Philox block.
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/dropout.h"
 #include "core/random.h"
 #include "core/scalars.h"

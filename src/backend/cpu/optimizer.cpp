@@ -1,7 +1,7 @@
 // adamw and finish_step.
 #include <cmath>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/optimizer.h"
 #include "backend/cpu/simd/optimizer.h"
 #include "core/scalars.h"

@@ -1,10 +1,9 @@
 // Collectives on host memory: handed to the communicator, tensors that lie next to each other in one call.
-#include "backend/cpu/communication.h"
-
+#include "backend/backend.h"
 #include "comm/comm.h"
 #include "core/error.h"
 
-namespace crest {
+namespace crest::cpu {
 
 static std::string reject(const KernelQuery&) { return ""; }
 
@@ -15,8 +14,6 @@ static void launch(const KernelCall& call) {
     call.communicator->all_reduce(call.out[i], call.out_value(i).dtype, call.out_value(i).numel(), mean);
 }
 
-std::vector<Kernel> cpu_communication_kernels() {
-  return {{"all_reduce", "cpu.all_reduce.communicator", reject, nullptr, nullptr, launch}};
-}
+Kernel all_reduce_kernel() { return {"all_reduce", "cpu.all_reduce.communicator", reject, nullptr, nullptr, launch}; }
 
-}  // namespace crest
+}  // namespace crest::cpu

@@ -1,4 +1,4 @@
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 
 #include <fmt/format.h>
 

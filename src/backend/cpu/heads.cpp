@@ -1,7 +1,7 @@
 // Movement between [B,T,W] and [B,heads,T,D]: split_heads is a view, join_heads and cache_append copy.
 #include <cstring>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "core/scalars.h"
 
 namespace crest::cpu {

@@ -1,4 +1,4 @@
-#include "backend/cpu/contraction_convert.h"
+#include "backend/cpu/gemm_convert.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 
 #include "backend/cpu/cast.h"
 #include "backend/cpu/contraction.h"
-#include "backend/cpu/contraction_gemm.h"
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/common.h"
 
 namespace crest::cpu {
 namespace {

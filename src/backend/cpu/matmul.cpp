@@ -6,8 +6,8 @@
 
 #include "backend/cpu/cast.h"
 #include "backend/cpu/contraction.h"
-#include "backend/cpu/contraction_gemm.h"
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/common.h"
 
 namespace crest::cpu {
 namespace {

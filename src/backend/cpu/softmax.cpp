@@ -1,5 +1,5 @@
 // softmax, softmax_grad and causal_mask over rows.
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/softmax.h"
 
 namespace crest::cpu {

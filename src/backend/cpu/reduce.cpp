@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/reduce.h"
 #include "core/scalars.h"
 

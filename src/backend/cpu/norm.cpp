@@ -1,7 +1,7 @@
 // norm, add_norm and norm_grad: rows stay in the first-level cache between their passes.
 #include <cstring>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/simd/norm.h"
 
 namespace crest::cpu {

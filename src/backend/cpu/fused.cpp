@@ -1,7 +1,7 @@
 // Fused bodies and single pointwise operations: every instruction is one vector loop over an L1-resident tile.
 #include <cstring>
 
-#include "backend/cpu/fast_common.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/fused_plan.h"
 
 namespace crest::cpu {
