@@ -142,16 +142,16 @@ TEST_P(Passes, GiveTheGoldenText) {
   Program p = parse_program(before, path("before"));
   EXPECT_EQ(print(p), before) << "the golden file does not parse back";
   std::string got = print(output(p));
-  EXPECT_EQ(got == after, true) << difference(after, got) << hint;
+  EXPECT_TRUE(got == after) << difference(after, got) << hint;
   EXPECT_EQ(print(parse_program(got, "got")), got);
 }
 
 // The golden inputs are what the pipeline makes today, and text loses nothing that the pass looks at.
 TEST_P(Passes, GoldenInputsAreCurrent) {
   std::string before = file(path("before")), now = print(input());
-  EXPECT_EQ(now == before, true) << difference(before, now) << hint;
+  EXPECT_TRUE(now == before) << difference(before, now) << hint;
   std::string got = print(output(input())), after = file(path("after"));
-  EXPECT_EQ(got == after, true) << "parsed and built Programs differ:\n" << difference(after, got);
+  EXPECT_TRUE(got == after) << "parsed and built Programs differ:\n" << difference(after, got);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Passes, ::testing::ValuesIn(cases()), [](auto& info) {
