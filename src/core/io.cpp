@@ -85,6 +85,23 @@ File File::open_read(const std::string& path) {
   return file;
 }
 
+File File::open_stream(const std::string& path) {
+  File file;
+  file.fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (file.fd_ < 0) fail_errno(errno, "open", path);
+  file.path_ = path;
+  if (is_directory(path)) fail("is a folder, not a file", printable(path));
+  return file;
+}
+
+File File::duplicate(int descriptor, const std::string& name) {
+  File file;
+  file.fd_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (file.fd_ < 0) fail_errno(errno, "open", name);
+  file.path_ = name;
+  return file;
+}
+
 File File::create(const std::string& path) {
   File file;
   file.fd_ = retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
@@ -99,16 +116,38 @@ uint64_t File::size() const {
   return uint64_t(info.st_size);
 }
 
-void File::read_at(void* data, size_t bytes, uint64_t offset) const {
-  auto* to = static_cast<char*>(data);
-  while (bytes > 0) {
-    ssize_t got = retry([&] { return ::pread(fd_, to, std::min(bytes, size_t(1) << 30), off_t(offset)); });
-    if (got < 0) fail_errno(errno, "read", path_);
-    if (got == 0)
-      fail(fmt::format("ends at byte {}, {} bytes before what was expected", offset, bytes), printable(path_),
-           "The file is cut short; copy or download it again.");
-    to += got, bytes -= size_t(got), offset += uint64_t(got);
+// Calls step(where to, how much, how much is there already) until all is there or the end is reached.
+template <class Step>
+static size_t fill(void* data, size_t bytes, const std::string& path, Step step) {
+  size_t done = 0;
+  while (done < bytes) {
+    ssize_t got =
+        retry([&] { return step(static_cast<char*>(data) + done, std::min(bytes - done, size_t(1) << 30), done); });
+    if (got < 0) fail_errno(errno, "read", path);
+    if (got == 0) break;
+    done += size_t(got);
   }
+  return done;
+}
+
+size_t File::read_some_at(void* data, size_t bytes, uint64_t offset) const {
+  return fill(data, bytes, path_,
+              [&](char* to, size_t n, size_t done) { return ::pread(fd_, to, n, off_t(offset + done)); });
+}
+
+void File::read_at(void* data, size_t bytes, uint64_t offset) const {
+  size_t got = read_some_at(data, bytes, offset);
+  if (got < bytes)
+    fail(fmt::format("ends at byte {}, {} bytes before what was expected", offset + got, bytes - got), printable(path_),
+         "The file is cut short; copy or download it again.");
+}
+
+size_t File::read_some(void* data, size_t bytes) {
+  return fill(data, bytes, path_, [&](char* to, size_t n, size_t) { return ::read(fd_, to, n); });
+}
+
+void File::seek(uint64_t offset) {
+  if (::lseek(fd_, off_t(offset), SEEK_SET) < 0) fail_errno(errno, "seek", path_);
 }
 
 void File::write(const void* data, size_t bytes) {

@@ -52,6 +52,10 @@ class File {
 
   // For reading. Only regular files: a directory, pipe or device is an error, never a hang.
   static File open_read(const std::string& path);
+  // For reading to the end once: pipes and devices too. Opening a pipe waits for its writer.
+  static File open_stream(const std::string& path);
+  // A duplicate of a descriptor that somebody else keeps (standard input); `name` is for messages.
+  static File duplicate(int descriptor, const std::string& name);
   // A new or emptied file for writing.
   static File create(const std::string& path);
 
@@ -62,9 +66,14 @@ class File {
   uint64_t size() const;
   // Reads exactly `bytes` at `offset`; a file that is shorter is an error. Safe from several threads.
   void read_at(void* data, size_t bytes, uint64_t offset) const;
+  // Reads up to `bytes` at `offset`, or from where the last read ended; fewer only at the end. Returns how many.
+  size_t read_some_at(void* data, size_t bytes, uint64_t offset) const;
+  size_t read_some(void* data, size_t bytes);
   // Writes all of it, however often the system accepts only a part.
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  // The next write goes to this byte.
+  void seek(uint64_t offset);
   void sync();
   // Closes and reports what close(2) reports (network file systems report lost writes here).
   void close();

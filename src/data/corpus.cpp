@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
-#include "data/file_io.h"
+#include "data/fnv.h"
 #include "data/words.h"
 
 namespace crest {
@@ -21,7 +22,7 @@ constexpr size_t boundary_search = 64 << 10;
 
 std::string first_bytes(const fs::path& path) {
   std::string start(sniff_bytes, '\0');
-  start.resize(DataFile::open_for_reading(path).read_at(0, start.data(), start.size()));
+  start.resize(File::open_read(path.string()).read_some_at(start.data(), start.size(), 0));
   return start;
 }
 
@@ -49,20 +50,21 @@ SourceFile describe(const fs::path& path) {
   return s;
 }
 
-SourceFile spool(DataFile& input, const std::string& name, const fs::path& folder, size_t number) {
+SourceFile spool(File input, const std::string& name, const fs::path& folder, size_t number) {
   if (folder.empty())
     fail_usage("standard input and pipes can be read only once", name,
                "Write the text to a file, or use crest data prepare.");
   SourceFile s;
   s.path = folder / fmt::format("spool-{}", number);
   s.name = name;
-  DataFile copy = DataFile::create(s.path);
+  File copy = File::create(s.path.string());
   std::string block(1 << 20, '\0');
-  while (size_t n = input.read(block.data(), block.size())) {
+  while (size_t n = input.read_some(block.data(), block.size())) {
     if (s.bytes == 0) refuse_compressed(block.substr(0, std::min(n, sniff_bytes)), name);
     copy.write(block.data(), n);
     s.bytes += n;
   }
+  copy.close();
   return s;
 }
 
@@ -106,8 +108,8 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     std::error_code error;
     auto status = fs::status(path, error);
     if (input == "-") {
-      DataFile stdin_file = DataFile::borrow(standard_input, "standard input");
-      sources.push_back(spool(stdin_file, "-", spool_folder, sources.size()));
+      File input_file = File::duplicate(standard_input, "standard input");
+      sources.push_back(spool(std::move(input_file), "-", spool_folder, sources.size()));
     } else if (status.type() == fs::file_type::not_found) {
       fail("there is no such file or folder", printable(input), "Check the path.");
     } else if (error) {
@@ -120,8 +122,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
       if (!start.empty()) sources.push_back(describe(path));
     } else {
-      DataFile pipe = DataFile::open_for_reading(path);
-      sources.push_back(spool(pipe, input, spool_folder, sources.size()));
+      sources.push_back(spool(File::open_stream(input), input, spool_folder, sources.size()));
     }
   }
   uint64_t total = 0;
@@ -222,12 +223,12 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
   PieceMaker pieces(options, total, use);
   std::string block(options.block_bytes, '\0');
   for (auto& source : sources) {
-    DataFile file = DataFile::open_for_reading(source.path);
+    File file = File::open_read(source.path.string());
     Fnv64 hash;
     uint64_t done = 0;
     pieces.begin_file();
     do {
-      size_t n = file.read_at(done, block.data(), block.size());
+      size_t n = file.read_some_at(block.data(), block.size(), done);
       done += n;
       if (done > source.bytes || (n < block.size() && done != source.bytes))
         fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");

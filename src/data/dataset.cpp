@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/io.h"
+#include "core/json.h"
 #include "core/text.h"
-#include "data/bounded_json.h"
 
 namespace crest {
 
@@ -34,8 +35,19 @@ void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
   }
 }
 
+static Json read_meta_json(const std::string& path) {
+  JsonLimits limits;
+  limits.bytes = 8 << 20, limits.depth = 8;
+  std::string text = read_file(path, limits.bytes);
+  try {
+    return parse_json_guarded(text, limits, path);
+  } catch (const Error& e) {
+    fail(e.problem(), e.where(), "The file may be damaged or cut short; prepare the data again.");
+  }
+}
+
 DatasetInfo read_meta(const fs::path& path) {
-  auto meta = read_bounded_json(path, 8 << 20, 8);
+  Json meta = read_meta_json(path.string());
   DatasetInfo info;
   try {
     if (meta.at("format").get<std::string>() != "crest-data")
@@ -64,7 +76,7 @@ DatasetInfo read_meta(const fs::path& path) {
 }
 
 std::string read_cache_key(const fs::path& path) {
-  auto meta = read_bounded_json(path, 8 << 20, 8);
+  Json meta = read_meta_json(path.string());
   return meta.is_object() && meta.contains("cache_key") && meta["cache_key"].is_string()
              ? meta["cache_key"].get<std::string>()
              : "";

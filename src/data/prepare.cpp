@@ -10,9 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
+#include "data/fnv.h"
 
 namespace crest {
 
@@ -48,37 +50,41 @@ class StagingFolder {
   explicit StagingFolder(const fs::path& out) : out_(fs::absolute(out).lexically_normal()) {
     if (!out_.has_filename()) out_ = out_.parent_path();
     std::string prefix = fmt::format(".{}.preparing-", out_.filename().string());
-    std::error_code error;
-    fs::create_directories(out_.parent_path(), error);
-    if (error) fail(fmt::format("cannot create the folder: {}", error.message()), out_.parent_path().string());
+    create_directories(out_.parent_path().string());
     remove_abandoned(prefix);
     path_ = out_.parent_path() / fmt::format("{}{}", prefix, ::getpid());
-    fs::remove_all(path_, error);
-    if (!fs::create_directory(path_, error) || error)
-      fail(fmt::format("cannot create a folder here: {}", error.message()), out_.parent_path().string(),
-           "Choose another --out.");
+    remove_tree(path_.string());
+    create_directory(path_.string());
   }
-  ~StagingFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  ~StagingFolder() { remove_quietly(path_); }
   const fs::path& path() const { return path_; }
   const fs::path& out() const { return out_; }
 
   void publish(bool overwrite) {
-    sync_directory(path_);
-    fs::path old;
+    sync_directory(path_.string());
+    std::string old;
     if (overwrite && fs::exists(out_)) {
       old = path_.string() + "-old";
-      rename_path(out_, old);
+      rename_path(out_.string(), old);
     }
-    rename_path(path_, out_);
-    sync_directory(out_.parent_path());
-    std::error_code ignored;
-    if (!old.empty()) fs::remove_all(old, ignored);
+    try {
+      rename_path(path_.string(), out_.string());
+    } catch (const Error& e) {
+      if (!old.empty() && syscalls->rename(old.c_str(), out_.c_str()) != 0)
+        fail(e.problem(), e.where(), fmt::format("The data as it was before lies in {}; move it back.", old));
+      throw;
+    }
+    sync_directory(out_.parent_path().string());
+    if (!old.empty()) remove_quietly(old);
   }
 
  private:
+  static void remove_quietly(const fs::path& path) {
+    try {
+      remove_tree(path.string());
+    } catch (const Error&) {  // what stays is removed by the next run
+    }
+  }
   // Of processes that were killed.
   void remove_abandoned(const std::string& prefix) {
     std::error_code ignored;
@@ -86,8 +92,9 @@ class StagingFolder {
       std::string name = entry.path().filename().string();
       if (!name.starts_with(prefix)) continue;
       int pid = std::atoi(name.c_str() + prefix.size());
-      if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH && !name.ends_with("-old"))
-        fs::remove_all(entry.path(), ignored);
+      // Replaced data stays as long as nothing took its place.
+      bool needed = name.ends_with("-old") && !fs::exists(out_);
+      if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH && !needed) remove_quietly(entry.path());
     }
   }
   fs::path out_, path_;
@@ -108,12 +115,13 @@ void check_out(const PrepareOptions& o) {
 }
 
 void check_space(const fs::path& folder, const Spec& spec, uint64_t total) {
-  std::error_code error;
-  auto space = fs::space(folder, error);
+  struct statvfs space;
+  if (syscalls->statvfs(folder.c_str(), &space) != 0) return;  // writing will tell
+  uint64_t available = uint64_t(space.f_bavail) * uint64_t(space.f_frsize);
   // Two bytes a token; hardly a text compresses to fewer than one token in 16 bytes.
   uint64_t least = spec.kind == Spec::bytes ? 2 * total : total / 8;
-  if (!error && space.available < least)
-    fail(fmt::format("the disk has {} free, the tokens need at least {}", format_bytes(double(space.available)),
+  if (available < least)
+    fail(fmt::format("the disk has {} free, the tokens need at least {}", format_bytes(double(available)),
                      format_bytes(double(least))),
          folder.string(), "Free some space or choose an --out on another disk.");
 }
@@ -169,8 +177,8 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   meta["content_hash"] = all.hex();
   meta["cache_key"] = cache_key;
   meta["sources"] = std::move(list);
-  // DataFile names need not be UTF-8.
-  write_file_synced(path, meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  // File names need not be UTF-8.
+  write_file_synced(path.string(), meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key) {
@@ -206,7 +214,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
                      train.total_tokens(), val.total_tokens()),
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
-    if (s.path.parent_path() == staging.path()) fs::remove(s.path);
+    if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
   tokenizer.save(staging.path() / "tokenizer.json");
   write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, cache_key);
   staging.publish(o.overwrite);

@@ -102,33 +102,33 @@ ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_byt
 }
 
 ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
-    : file_(DataFile::open_for_reading(path)), vocab_size_(vocab_size) {
+    : file_(File::open_read(path.string())), vocab_size_(vocab_size) {
   uint8_t start[ShardHeader::bytes];
-  size_t n = file_.read_at(0, start, sizeof start);
-  header_ = parse_shard_header({start, n}, file_.size(), file_.name());
+  size_t n = file_.read_some_at(start, sizeof start, 0);
+  header_ = parse_shard_header({start, n}, file_.size(), file_.path());
 }
 
 void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
   if (position > header_.tokens || n > header_.tokens - position)
     fail(fmt::format("tokens {}..{} asked for, the shard has {}", position, position + n, header_.tokens),
-         file_.name());
+         file_.path());
   uint8_t buffer[16384];
   size_t width = header_.token_bytes(), at_once = sizeof buffer / width;
   for (size_t done = 0; done < n;) {
     size_t count = std::min(at_once, n - done);
     uint64_t offset = header_.data_offset + (position + done) * width;
-    size_t got = file_.read_at(offset, buffer, count * width);
+    size_t got = file_.read_some_at(buffer, count * width, offset);
     if (got != count * width)
       fail(fmt::format("the shard is cut short: it ends at byte {}, while token {} was to be read", offset + got,
                        position + done + got / width),
-           file_.name(), copy_again);
+           file_.path(), copy_again);
     for (size_t i = 0; i < count; ++i) {
       uint32_t token = buffer[i * width] | uint32_t(buffer[i * width + 1]) << 8;
       if (width == 4) token |= uint32_t(buffer[i * 4 + 2]) << 16 | uint32_t(buffer[i * 4 + 3]) << 24;
       if (token > INT32_MAX || (vocab_size_ && token >= vocab_size_))
         fail(fmt::format("token {} at position {} is outside the vocabulary of {} tokens", token, position + done + i,
                          vocab_size_),
-             file_.name(),
+             file_.path(),
              "The data was made with another tokenizer; prepare it again or choose a model with its vocabulary.");
       out[done + i] = int32_t(token);
     }
@@ -170,13 +170,13 @@ void ShardWriter::append(std::span<const uint32_t> tokens) {
 
 void ShardWriter::finish() {
   if (open_) close_shard();
-  sync_directory(folder_);
+  sync_directory(folder_.string());
 }
 
 void ShardWriter::open_shard() {
   std::string name = fmt::format("{}-{:06}.bin", prefix_, names_.size());
   temporary_ = folder_ / (name + ".tmp");
-  file_ = DataFile::create(temporary_);
+  file_ = File::create(temporary_.string());
   open_ = true;
   names_.push_back(name);
   in_shard_ = 0;
@@ -195,9 +195,11 @@ void ShardWriter::close_shard() {
   put_int32(header, 0, wide ? magic_u32 : magic_u16);
   put_int32(header, 1, wide ? version_u32 : version_u16);
   put_int32(header, 2, int32_t(in_shard_));
-  file_.write_at(0, header, sizeof header);
-  file_.sync_and_close();
-  rename_path(temporary_, folder_ / names_.back());
+  file_.seek(0);
+  file_.write(header, sizeof header);
+  file_.sync();
+  file_.close();
+  rename_path(temporary_.string(), (folder_ / names_.back()).string());
   open_ = false;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "data/file_io.h"
+#include "core/io.h"
 
 namespace crest {
 
@@ -35,14 +35,14 @@ class ShardReader {
   explicit ShardReader(const std::filesystem::path& path, uint32_t vocab_size = 0);
   uint64_t tokens() const { return header_.tokens; }
   const ShardHeader& header() const { return header_; }
-  const std::string& path() const { return file_.name(); }
+  const std::string& path() const { return file_.path(); }
   uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
   // Reads n tokens from `position`; thread-safe. Errors name file and position: past the end, cut short, too large a
   // token.
   void read(uint64_t position, size_t n, int32_t* out) const;
 
  private:
-  DataFile file_;
+  File file_;
   ShardHeader header_;
   uint32_t vocab_size_;
 };
@@ -71,7 +71,7 @@ class ShardWriter {
   uint32_t vocab_size_;
   uint64_t shard_tokens_, total_ = 0, in_shard_ = 0;
   bool open_ = false;
-  DataFile file_;
+  File file_;
   std::vector<uint8_t> buffer_;
   std::vector<std::string> names_;
 };

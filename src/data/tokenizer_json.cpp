@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
 #include "data/byte_alphabet.h"
-#include "data/file_io.h"
 #include "data/tokenizer.h"
 
 namespace crest {
@@ -258,7 +258,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  return parse(read_small_file(path, max_file_bytes), path.string());
+  return parse(read_file(path.string(), max_file_bytes), path.string());
 }
 
 std::string Tokenizer::to_json() const {
@@ -297,6 +297,6 @@ std::string Tokenizer::to_json() const {
       added.dump(), byte_level.dump(), byte_level.dump(), vocabulary, merge_list);
 }
 
-void Tokenizer::save(const std::filesystem::path& path) const { write_file_synced(path, to_json()); }
+void Tokenizer::save(const std::filesystem::path& path) const { write_file_synced(path.string(), to_json()); }
 
 }  // namespace crest

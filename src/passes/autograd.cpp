@@ -2,6 +2,8 @@
 // are met (last consumer first); gradients of weights accumulate in place, the first contribution initialises them.
 #include <fmt/format.h>
 
+#include <unordered_map>
+
 #include "core/error.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -62,11 +64,13 @@ class Autograd final : public Grad {
       needs_[size_t(program_.params[q].value)] = true;
       parameter_[size_t(program_.params[q].value)] = int(q);
     }
-    for (size_t v = 0; v < program_.values.size(); ++v) {  // casts made by an earlier micro step
+    std::unordered_map<std::string_view, int> by_name;
+    for (size_t q = 0; q < program_.params.size(); ++q) by_name.emplace(program_.params[q].name, int(q));
+    for (size_t v = 0; v < program_.values.size(); ++v) {  // casts made by an earlier micro step: PARAMETER.DTYPE
       const Value& value = program_.values[v];
       if (value.role != Role::weight || parameter_[v] >= 0) continue;
-      for (size_t q = 0; q < program_.params.size(); ++q)
-        if (value.name.rfind(program_.params[q].name + ".", 0) == 0) parameter_[v] = int(q), needs_[v] = true;
+      auto it = by_name.find(std::string_view(value.name).substr(0, value.name.rfind('.')));
+      if (it != by_name.end()) parameter_[v] = it->second, needs_[v] = true;
     }
     for (auto& instr : program_.code) {
       bool any = false;
@@ -96,7 +100,13 @@ class Autograd final : public Grad {
     builder_.origin = instr_.origin;
     builder_.phase = Phase::backward;
     builder_.lane = Lane::compute;
+    size_t before = program_.code.size();
     instr_.op->grad(*this);
+    // A mode of the matrix units, no dtype: the products of the gradient run in it too.
+    if (instr_.attrs.has("tf32"))
+      for (size_t k = before; k < program_.code.size(); ++k)
+        if (OpClass c = program_.code[k].op->op_class; c == OpClass::contraction || c == OpClass::attention)
+          program_.code[k].attrs.set("tf32", 1);
   }
 
   Program& program_;

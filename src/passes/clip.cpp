@@ -10,7 +10,7 @@ void clip_gradients(Program& program, const PassContext& context) {
   b.origin = Origin("clip");
   b.phase = Phase::update;
   std::vector<ValueId> in = {latest(program, program.find("scalars"))};
-  for (ValueId g : parameter_gradients(program)) in.push_back(g);
+  for (ValueId g : required_gradients(program, "clip")) in.push_back(g);
   b.emit("grad_norm", in, Attrs().set("clip", context.recipe.clip));
 }
 

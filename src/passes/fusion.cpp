@@ -128,6 +128,8 @@ void flatten_update(Program& p) {
   std::vector<Instr> kept;
   for (auto& instr : p.code) {
     if (is(instr, "adamw") && root(instr.in[1]) != instr.in[1]) {
+      // The group gets a new version; that of the member alone is no value any more.
+      for (ValueId v : instr.out) p.at(v).lifetime = Lifetime::micro;
       auto [it, added] = first.emplace(root(instr.in[1]), kept.size());
       if (added) {
         for (size_t i = 1; i < instr.in.size(); ++i) instr.in[i] = root(instr.in[i]);

@@ -11,7 +11,7 @@ void optimizer(Program& program, const PassContext& context) {
   Builder b(program);
   b.phase = Phase::update;
   ValueId scalars = latest(program, program.find("scalars"));
-  std::vector<ValueId> gradients = parameter_gradients(program);
+  std::vector<ValueId> gradients = required_gradients(program, "optimizer");
   for (size_t q = 0; q < program.params.size(); ++q) {
     const Param& p = program.params[q];
     Shape shape = program.at(p.value).shape;

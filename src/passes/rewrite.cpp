@@ -1,6 +1,10 @@
 #include "passes/rewrite.h"
 
+#include <fmt/format.h>
+
 #include <unordered_map>
+
+#include "core/error.h"
 
 namespace crest {
 
@@ -100,6 +104,15 @@ std::vector<ValueId> parameter_gradients(const Program& p) {
     result.push_back(it == gradients.end() ? no_value : it->second);
   }
   return result;
+}
+
+std::vector<ValueId> required_gradients(const Program& p, const char* pass) {
+  std::vector<ValueId> gradients = parameter_gradients(p);
+  for (size_t q = 0; q < gradients.size(); ++q)
+    if (gradients[q] == no_value)
+      fail_usage(fmt::format("pass {} needs the gradient of {}, and nothing makes it", pass, p.params[q].name),
+                 "--disable-pass", fmt::format("Leave autograd on, or disable {} too.", pass));
+  return gradients;
 }
 
 }  // namespace crest

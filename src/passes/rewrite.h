@@ -39,5 +39,7 @@ void scale_loss(Program& program, double factor);
 bool is(const Instr& instr, std::string_view op_name);
 // Index of a parameter's gradient values by parameter, no_value where there is none.
 std::vector<ValueId> parameter_gradients(const Program& program);
+// The same for a pass that cannot do without: a usage error when --disable-pass removed what makes them.
+std::vector<ValueId> required_gradients(const Program& program, const char* pass);
 
 }  // namespace crest

@@ -171,6 +171,9 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     use.update |= c.spec.kind == ProgramKind::update;
     use.validation |= c.spec.kind == ProgramKind::validation;
     use.sampling |= c.spec.kind == ProgramKind::decode;
+    if (c.spec.kind == ProgramKind::validation && c.spec.batch != s.recipe.batch) use.validation_batch = c.spec.batch;
+    if (c.spec.kind == ProgramKind::prefill) use.prefill = c.spec.seq;
+    if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
   }
   std::string fits;
   for (const char* recompute : {"none", "selective", "full"}) {

@@ -140,11 +140,15 @@ class Planner {
     }
   }
 
+  using Interval = std::pair<int64_t, int64_t>;
+
   // Blocks in order of decreasing lifetime (then size), each at the lowest gap that fits best among the blocks that are
-  // alive with it. Those are found through buckets of 64 instructions: alive at the bucket's start, or starting in it.
+  // alive with it. Those are found through buckets of 64 instructions. What is alive all through a bucket is kept as a
+  // few merged intervals: saved activations, which grow with the depth of the model, lie next to each other.
   void place() {
     size_t buckets = p_.code.size() / bucket + 1;
-    alive_.resize(buckets);
+    covering_.resize(buckets);
+    ending_.resize(buckets);
     starting_.resize(buckets);
     std::vector<int> order(plan_.blocks.size());
     std::iota(order.begin(), order.end(), 0);
@@ -153,16 +157,16 @@ class Planner {
       int lx = x.last - x.first, ly = y.last - y.first;
       return lx != ly ? lx > ly : x.bytes != y.bytes ? x.bytes > y.bytes : a < b;
     });
-    std::vector<std::pair<int64_t, int64_t>> taken;
+    std::vector<Interval> taken;
     for (int b : order) {
       Block& block = plan_.blocks[size_t(b)];
-      taken.clear();
+      size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
+      taken = covering_[from];
       auto consider = [&](int other) {
         const Block& o = plan_.blocks[size_t(other)];
         if (o.first <= block.last && block.first <= o.last) taken.emplace_back(o.offset, o.offset + o.bytes);
       };
-      size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
-      for (int o : alive_[from]) consider(o);
+      for (int o : ending_[from]) consider(o);
       for (size_t k = from; k <= to; ++k)
         for (int o : starting_[k]) consider(o);
       std::sort(taken.begin(), taken.end());
@@ -175,8 +179,23 @@ class Planner {
       block.offset = best >= 0 ? best : end;
       plan_.bytes = std::max(plan_.bytes, block.offset + block.bytes);
       starting_[from].push_back(b);
-      for (size_t k = from + 1; k <= to; ++k) alive_[k].push_back(b);
+      for (size_t k = from + 1; k < to; ++k) cover(covering_[k], {block.offset, block.offset + block.bytes});
+      if (to > from) ending_[to].push_back(b);
     }
+  }
+
+  // Adds an interval to a sorted list of disjoint ones.
+  static void cover(std::vector<Interval>& list, Interval added) {
+    auto first = std::lower_bound(list.begin(), list.end(), added, [](auto& a, auto& b) { return a.second < b.first; });
+    auto last = first;
+    for (; last != list.end() && last->first <= added.second; ++last) {
+      added.first = std::min(added.first, last->first);
+      added.second = std::max(added.second, last->second);
+    }
+    if (first == last)
+      list.insert(first, added);
+    else
+      *first = added, list.erase(first + 1, last);
   }
 
   void find_peak() {
@@ -199,7 +218,10 @@ class Planner {
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage
   std::vector<ValueId> same_as_;
-  std::vector<std::vector<int>> alive_, starting_;
+  // Per bucket: addresses taken by what started before it and ends after it; blocks that started before and end in it;
+  // blocks that start in it.
+  std::vector<std::vector<Interval>> covering_;
+  std::vector<std::vector<int>> ending_, starting_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <unordered_map>
@@ -102,6 +103,25 @@ class Parser {
     pos_ = size_t(end - line_.data());
     return x;
   }
+  void end_of_line() {
+    skip();
+    if (pos_ < line_.size()) wrong("end of line expected");
+  }
+  // Sizes that cannot be counted would overflow in everything that is computed from them.
+  static constexpr __int128 most = __int128(1) << 56;
+  void check_size(const Shape& shape) {
+    __int128 elements = 1;
+    for (int d = 0; d < shape.rank(); ++d)
+      if ((elements *= std::max<int64_t>(shape[d], 1)) > most) wrong("too many elements");
+  }
+  void check_reach(const Value& v) {
+    __int128 last = v.layout.offset;
+    for (int d = 0; d < v.shape.rank(); ++d)
+      last += __int128(std::max<int64_t>(v.shape[d] - 1, 0)) * v.layout.strides[d];
+    for (int d = 0; d < v.shape.rank(); ++d)
+      if (v.layout.strides[d] > most) wrong("a stride beyond 2^56");
+    if (v.layout.offset < 0 || last > most) wrong("a layout beyond 2^56 elements");
+  }
   Shape dims(char close) {
     Shape s;
     if (accept(std::string_view(&close, 1))) return s;
@@ -134,6 +154,7 @@ class Parser {
     v.dtype = *dtype;
     expect("[");
     v.shape = dims(']');
+    check_size(v.shape);
     v.layout = {id, 0, v.shape.contiguous_strides()};
     for (int r = 0; r <= int(Role::output); ++r)
       if (accept_word(name(Role(r)))) v.role = Role(r);
@@ -144,13 +165,15 @@ class Parser {
       size_t plus = root.rfind('+');
       if (plus == std::string::npos) wrong("'in %STORAGE+OFFSET' expected");
       v.layout.storage = root.substr(0, plus) == v.name ? id : lookup(names, root.substr(0, plus));
-      v.layout.offset = std::atoll(root.c_str() + plus + 1);
+      auto [end, ec] = std::from_chars(root.data() + plus + 1, root.data() + root.size(), v.layout.offset);
+      if (ec != std::errc() || end != root.data() + root.size()) wrong("a whole number expected after '+'");
     }
     if (accept_word("strides")) {
       expect("(");
       v.layout.strides = dims(')');
       if (v.layout.strides.rank() != v.shape.rank()) wrong("strides and shape differ in rank");
     }
+    check_reach(v);
     if (!names.emplace(v.name, id).second) wrong(fmt::format("value %{} is defined twice", v.name));
     p.values.push_back(std::move(v));
     return id;
@@ -219,6 +242,8 @@ class Parser {
     expect("@");
     if (pos_ < line_.size() && line_[pos_] != ' ') instr.origin = Origin::parse(word());
     if (accept_word("body")) {
+      expect("{");
+      end_of_line();
       auto body = std::make_shared<Program>();
       body->name = "body";
       parse_block(*body, true);
@@ -259,6 +284,7 @@ class Parser {
       } else {
         instruction(p, names);
       }
+      end_of_line();
     }
     if (nested) wrong("'}' expected");
     for (auto& q : p.params) q.value = lookup(names, q.name);

@@ -84,6 +84,7 @@ class Verifier {
   void check_instr(int i) {
     const Instr& instr = p_.code[size_t(i)];
     if (instr.origin.empty()) broken("no origin", i);
+    if (instr.body) verify(*instr.body, fmt::format("{}, body of instruction {}", after_, i));
     for (ValueId v : instr.in) {
       if (v == no_value) continue;
       check_id(v, "input", i);

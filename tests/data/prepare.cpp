@@ -241,7 +241,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
 TEST(Prepare, AFullDiskIsAnErrorThatNamesIt) {
   // /dev/full answers every write with ENOSPC.
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  DataFile full = DataFile::create("/dev/full");
+  File full = File::create("/dev/full");
   EXPECT_ERROR(full.write("x", 1), "No space left");
 }
 

@@ -40,7 +40,8 @@ TEST(Pipeline, EveryLeverGivesAProgramThatVerifiesAndParsesBack) {
                   r.precision = precision, r.policy = policy, r.attention = attention, r.fusion = fusion;
                   r.recompute = recompute, r.model.dropout = dropout, r.grad_accumulation = variant ? 3 : 1;
                   r.data_parallel = variant == 2 ? 2 : 1;
-                  for (auto kind : {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::decode}) {
+                  for (auto kind :
+                       {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::decode}) {
                     SCOPED_TRACE(precision + " " + policy + " " + attention + " " + fusion + " " + recompute);
                     Program p = built(r, kind, variant != 2, variant != 1);
                     std::string text = print(p);

@@ -1,0 +1,166 @@
+#include "passes/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "core/scalars.h"
+#include "ops/op.h"
+
+namespace crest::test {
+
+namespace {
+
+const Device& device() {
+  static const Device d = [] {
+    Device d;
+    d.threads = 1;
+    d.isa = name(active_isa());
+    d.native_bf16 = has_native_bf16();
+    return d;
+  }();
+  return d;
+}
+
+class Run {
+ public:
+  Run(const Program& p, Kernels kernels) : p_(p), kernels_(kernels), blocks_(p.values.size()) {
+    for (size_t v = 0; v < p.values.size(); ++v)
+      if (p.values[v].layout.storage == ValueId(v)) {
+        auto bytes = size_t(p.values[v].bytes());
+        blocks_[v].assign(bytes / 64 + 2, Line());
+        // A group's gaps belong to no parameter: zero, as in an arena.
+        bool group = p.values[v].lifetime != Lifetime::micro;
+        std::memset(static_cast<void*>(blocks_[v].data()), group ? 0 : 0xff, blocks_[v].size() * sizeof(Line));
+      }
+    std::vector<int> producer = p.producers();
+    group_.assign(p.values.size(), false);
+    for (const Value& value : p.values) {
+      ValueId root = value.layout.storage;
+      if (!(value.shape == p.at(root).shape)) group_[size_t(root)] = true;
+    }
+    for (size_t v = 0; v < p.values.size(); ++v)
+      if (producer[v] < 0 && !group_[v]) fill(p.values[v], at(ValueId(v)));
+  }
+
+  void launch_all() {
+    for (const Instr& instr : p_.code) launch(instr);
+  }
+
+  std::map<std::string, std::vector<double>> results() const {
+    std::map<std::string, std::vector<double>> r;
+    for (ValueId v : p_.outputs) r[p_.at(v).name] = numbers(v);
+    // What the host or another Program reads afterwards: under the name of the first version.
+    std::vector<int> producer = p_.producers();
+    for (size_t v = 0; v < p_.values.size(); ++v)
+      if (p_.values[v].lifetime != Lifetime::micro && producer[v] < 0 && !group_[v])
+        r[p_.values[v].name] = numbers(ValueId(v));
+    return r;
+  }
+
+ private:
+  struct alignas(64) Line {
+    uint8_t bytes[64] = {};
+  };
+
+  uint8_t* at(ValueId v) const {
+    const Value& value = p_.at(v);
+    auto* start = const_cast<Line*>(blocks_[size_t(value.layout.storage)].data());
+    return reinterpret_cast<uint8_t*>(start) + size_t(value.layout.offset) * size_of(value.dtype);
+  }
+
+  std::vector<double> numbers(ValueId v) const {
+    const Value& value = p_.at(v);
+    std::vector<double> x;
+    int64_t columns = value.shape.rank() ? value.shape.back() : 1;
+    for (int64_t i = 0; i < logical(value); ++i)
+      if (value.name != "logits" || i % columns < vocab()) x.push_back(load_element(at(v), value.dtype, i));
+    return x;
+  }
+  int64_t vocab() const {
+    return std::find_if(p_.params.begin(), p_.params.end(), [](auto& q) { return q.name == "wte.weight"; })->shape[0];
+  }
+
+  // Elements without the rows that padding added to a parameter, its gradient or its states.
+  int64_t logical(const Value& value) const {
+    for (auto& q : p_.params)
+      for (std::string name : {q.name, "grad." + q.name, q.name + ".m", q.name + ".v", q.name + ".master"})
+        if (value.name == name) return q.shape.numel();
+    return value.numel();
+  }
+
+  void fill(const Value& v, void* to) const {
+    if (v.name == "scalars") {
+      Scalars s{};
+      s.seed = 5, s.sample_base = 3, s.lr = 0.01f, s.adam_step = 2, s.loss_scale = 1, s.grad_factor = 1, s.length = 4;
+      std::memcpy(to, &s, sizeof s);
+      return;
+    }
+    uint64_t stream = std::hash<std::string>{}(v.name);
+    for (int64_t i = 0; i < v.numel(); ++i) {
+      double x = normal(1, stream, uint64_t(i));
+      if (v.dtype == DType::i32) x = double(random_bits(1, stream, uint64_t(i)) % 11);
+      if (v.name.ends_with(".v")) x = 0.1 + x * x;  // the second moment is a mean of squares
+      if (i >= logical(v)) x = v.role == Role::gradient ? 0 : 100;
+      store_element(to, v.dtype, i, v.role == Role::weight ? 0.5 * x : x);
+    }
+  }
+
+  void launch(const Instr& instr) const {
+    KernelQuery query{p_, instr, device()};
+    const Kernel* chosen = nullptr;
+    for (auto& k : kernels_of("cpu")) {
+      if (std::string_view(k.op) != instr.op->name || (k.reject && !k.reject(query).empty())) continue;
+      if (!chosen || kernels_ == Kernels::reference) chosen = &k;  // fast ones come first, the reference last
+    }
+    if (!chosen) fail_internal(std::string("no kernel takes ") + instr.op->name);
+    std::vector<Line> workspace(chosen->workspace ? chosen->workspace(query) / 64 + 1 : 1);
+    std::vector<void*> in, out;
+    for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : at(v));
+    for (ValueId v : instr.out) out.push_back(at(v));
+    auto prepared = chosen->prepare ? chosen->prepare(query) : nullptr;
+    chosen->launch({p_, instr, in.data(), out.data(), workspace.data(), prepared.get(), 1, nullptr});
+  }
+
+  const Program& p_;
+  Kernels kernels_;
+  std::vector<std::vector<Line>> blocks_;
+  std::vector<bool> group_;  // storages that hold other values
+};
+
+}  // namespace
+
+std::map<std::string, std::vector<double>> evaluate(const Program& program, Kernels kernels) {
+  Run run(program, kernels);
+  run.launch_all();
+  return run.results();
+}
+
+double distance(const std::map<std::string, std::vector<double>>& a,
+                const std::map<std::string, std::vector<double>>& b, std::string* where) {
+  double worst = 0;
+  size_t common = 0;
+  for (auto& [name, x] : a) {
+    auto it = b.find(name);
+    if (it == b.end()) continue;
+    auto& y = it->second;
+    EXPECT_EQ(x.size(), y.size()) << name;
+    if (x.size() != y.size()) return INFINITY;
+    ++common;
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < x.size(); ++i) difference += (x[i] - y[i]) * (x[i] - y[i]), norm += y[i] * y[i];
+    EXPECT_TRUE(std::isfinite(difference) && std::isfinite(norm)) << name << " is not finite";
+    double relative = difference == 0 ? 0 : std::sqrt(difference / norm);
+    if (!(relative <= worst)) worst = relative, *where = name;
+  }
+  EXPECT_GT(common, 1u);
+  return worst;
+}
+
+}  // namespace crest::test

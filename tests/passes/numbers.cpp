@@ -1,0 +1,164 @@
+// A pass that changes how a step is computed must not change what it computes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/error.h"
+#include "passes/evaluate.h"
+#include "passes/tiny.h"
+#include "program/text.h"
+#include "program/verify.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+struct Lever {
+  std::string pass;
+  std::function<void(Recipe&)> set;
+};
+
+std::vector<Lever> levers() {
+  auto set = [](auto member, const char* value) { return [=](Recipe& r) { r.*member = value; }; };
+  return {
+      {"vocabulary_padding", [](Recipe& r) { r.pad_vocab = 16; }},
+      {"attention", set(&Recipe::attention, "naive")},
+      {"decompose", set(&Recipe::fusion, "off")},
+      {"groups", [](Recipe&) {}},
+      {"recompute", set(&Recipe::recompute, "selective")},
+      {"recompute", set(&Recipe::recompute, "full")},
+      {"fusion", set(&Recipe::fusion, "on")},
+      {"lanes", [](Recipe&) {}},
+      {"prune", set(&Recipe::attention, "naive")},
+  };
+}
+
+Recipe numeric_recipe(bool llama, double dropout) {
+  Recipe r = tiny_recipe(llama);
+  r.model.layers = 2, r.model.vocab = 11, r.pad_vocab = 1, r.model.dropout = dropout, r.fusion = "on";
+  return r;
+}
+
+Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = true) {
+  Program p = forward_program(r, kind);
+  run_passes(p, {r, kind, first, last});
+  return p;
+}
+
+}  // namespace
+
+// The whole pipeline with a pass and without it: loss, every gradient, and after the update every weight and moment.
+// 1e-5: fp32, sums of at most some hundred terms in another order.
+TEST(PassNumbers, WithAndWithoutAPassAreEqual) {
+  for (auto& lever : levers())
+    for (bool llama : {false, true})
+      for (double dropout : {0.0, 0.25})
+        for (auto kind : {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::decode})
+          for (auto kernels : {Kernels::reference, Kernels::fast}) {
+            SCOPED_TRACE(::testing::Message() << lever.pass << (llama ? " llama" : " gpt2") << " dropout " << dropout
+                                              << " " << name(kind) << " kernels " << int(kernels));
+            Recipe r = numeric_recipe(llama, dropout);
+            lever.set(r);
+            Program with = built(r, kind);
+            r.disabled_passes = {lever.pass};
+            Program without = built(r, kind);
+            if (kind == ProgramKind::train) {
+              EXPECT_EQ(with.outputs.size(), with.params.size() + 1);
+            }
+            std::string where;
+            double d = distance(evaluate(with, kernels), evaluate(without, kernels), &where);
+            EXPECT_LE(d, 1e-5) << where;
+          }
+}
+
+TEST(PassNumbers, EveryLeverChangesTheProgramOfTraining) {
+  for (auto& lever : levers()) {
+    // One rank does not communicate, and other passes leave nothing to prune.
+    if (lever.pass == "lanes" || lever.pass == "prune") continue;
+    Recipe r = numeric_recipe(false, 0);
+    lever.set(r);
+    Program with = built(r, ProgramKind::train);
+    r.disabled_passes = {lever.pass};
+    EXPECT_NE(print(with), print(built(r, ProgramKind::train))) << lever.pass;
+  }
+}
+
+// Two micro steps of batch 1 add up to what one of batch 2 gives.
+TEST(PassNumbers, GradientsAccumulateIntoWhatTheyWere) {
+  Recipe r = numeric_recipe(false, 0);
+  r.grad_accumulation = 2;
+  auto first = evaluate(built(r, ProgramKind::train, true, false), Kernels::reference);
+  // The second micro step starts from invented sums: what it adds must be what the first one wrote (same data).
+  Program next = built(r, ProgramKind::train, false, true);
+  auto second = evaluate(next, Kernels::reference);
+  int compared = 0;
+  for (ValueId out : next.outputs) {
+    std::string sum = next.at(out).name, start = sum.substr(0, sum.size() - 4);
+    ASSERT_TRUE(sum.ends_with(".sum")) << sum;
+    Program only = next;  // the starting sums as evaluate() invents them
+    only.code.clear(), only.outputs.clear();
+    auto before = evaluate(only, Kernels::reference);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < second[sum].size(); ++i) {
+      double added = second[sum][i] - before[start][i];
+      difference += std::pow(added - first[start][i], 2), norm += std::pow(second[sum][i], 2);
+    }
+    EXPECT_LE(std::sqrt(difference / norm), 1e-6) << sum;
+    ++compared;
+  }
+  EXPECT_EQ(compared, int(next.params.size()) + 1);
+}
+
+TEST(PassNumbers, PaddingGetsNoGradient) {
+  Recipe r = numeric_recipe(false, 0);
+  r.pad_vocab = 16;
+  for (std::string fusion : {"on", "off"}) {
+    r.fusion = fusion;
+    Program p = built(r, ProgramKind::train);
+    for (auto& q : p.params)
+      if (q.name == "wte.weight") q.shape[0] = 16;  // make evaluate() show the padding too; its weights become normal
+    auto result = evaluate(p, Kernels::fast);
+    auto& g = result["grad.wte.weight"];
+    ASSERT_EQ(g.size(), size_t(16 * 8));
+    for (size_t i = 11 * 8; i < g.size(); ++i) EXPECT_EQ(g[i], 0) << i;
+  }
+}
+
+// --disable-pass: a Program that verifies, or an error that says what is missing.
+TEST(DisabledPass, GivesAVerifiedProgramOrANamedError) {
+  for (auto& pass : pipeline())
+    for (std::string precision : {"fp32", "bf16", "fp16"})
+      for (std::string policy : {"pure", "autocast"})
+        for (std::string fusion : {"on", "off"})
+          for (auto kind : {ProgramKind::train, ProgramKind::update, ProgramKind::validation, ProgramKind::prefill,
+                            ProgramKind::decode}) {
+            Recipe r = tiny_recipe();
+            r.precision = precision, r.policy = policy, r.fusion = fusion;
+            r.attention = "naive", r.recompute = "selective", r.grad_accumulation = 2;
+            r.disabled_passes = {pass.name};
+            SCOPED_TRACE(std::string(pass.name) + " " + precision + " " + policy + " " + std::string(name(kind)));
+            try {
+              Program p = built(r, kind, false);
+              verify(p, "all");
+              EXPECT_EQ(print(parse_program(print(p), "text")), print(p));
+            } catch (const Error& e) {
+              // Only what needs gradients cannot do without the pass that makes them.
+              EXPECT_STREQ(pass.name, "autograd") << e.what();
+              EXPECT_NE(std::string(e.what()).find("gradient"), std::string::npos) << e.what();
+            }
+          }
+}
+
+TEST(DisabledPass, AnUnknownNameIsAUsageErrorWithTheNearest) {
+  Recipe r = tiny_recipe();
+  r.disabled_passes = {"fusoin"};
+  try {
+    built(r, ProgramKind::train);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    EXPECT_NE(std::string(e.what()).find("'fusion'"), std::string::npos) << e.what();
+  }
+}

@@ -1,0 +1,275 @@
+// Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here once more, by brute
+// force, so that a mistake of the planner and of prove() does not hide itself.
+#include "plan/memory_plan.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "ops/op.h"
+#include "plan/random_program.h"
+#include "program/verify.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+std::string problem(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+rc::Gen<std::vector<uint32_t>> choices() {
+  return rc::gen::resize(160, rc::gen::container<std::vector<uint32_t>>(rc::gen::arbitrary<uint32_t>()));
+}
+// rapidcheck reads this variable once, at the first property.
+const int more_cases = ::setenv("RC_PARAMS", "max_success=1000", 0);
+void check_property(const char* what, const std::function<void()>& property) {
+  ASSERT_EQ(more_cases, 0);
+  EXPECT_TRUE(rc::check(what, property)) << what;
+}
+
+// What is in use when: a storage of the micro step or an instruction's workspace.
+struct Use {
+  int first = -1, last = -1;
+  ValueId storage = no_value;
+  int64_t begin = 0, end = 0;
+  bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
+};
+
+// An instruction of another lane may run until the first later instruction outside the lane that touches a result.
+int end_of(const Program& p, int i) {
+  const Instr& instr = p.code[size_t(i)];
+  if (instr.lane == Lane::compute) return i;
+  for (int j = i + 1; j < int(p.code.size()); ++j) {
+    if (p.code[size_t(j)].lane == instr.lane) continue;
+    auto touches = [&](ValueId v) {
+      return v != no_value && std::any_of(instr.out.begin(), instr.out.end(),
+                                          [&](ValueId o) { return p.at(o).layout.storage == p.at(v).layout.storage; });
+    };
+    auto &in = p.code[size_t(j)].in, &out = p.code[size_t(j)].out;
+    if (std::any_of(in.begin(), in.end(), touches) || std::any_of(out.begin(), out.end(), touches)) return j;
+  }
+  return int(p.code.size()) - 1;
+}
+
+std::vector<Use> uses(const RandomProgram& r, const MemoryPlan& plan) {
+  const Program& p = r.program;
+  std::vector<Use> all(p.values.size());
+  auto touch = [&](ValueId v, int at) {
+    if (v == no_value) return;
+    Use& u = all[size_t(p.at(v).layout.storage)];
+    u.first = u.first < 0 ? at : std::min(u.first, at);
+    u.last = std::max(u.last, at);
+  };
+  int n = int(p.code.size());
+  for (ValueId v : p.inputs) touch(v, 0);
+  for (ValueId v : p.outputs) touch(v, std::max(n - 1, 0));
+  for (int i = 0; i < n; ++i)
+    for (auto* list : {&p.code[size_t(i)].in, &p.code[size_t(i)].out})
+      for (ValueId v : *list) touch(v, i), touch(v, end_of(p, i));
+  std::vector<Use> used;
+  for (size_t v = 0; v < all.size(); ++v) {
+    if (all[v].first < 0 || p.values[v].lifetime != Lifetime::micro) continue;
+    int block = plan.block_of_value[v];
+    EXPECT_GE(block, 0) << p.values[v].name << " has no memory";
+    all[v].storage = ValueId(v);
+    all[v].begin = plan.blocks[size_t(block)].offset;
+    all[v].end = all[v].begin + p.values[v].bytes();
+    EXPECT_LE(p.values[v].bytes(), plan.blocks[size_t(block)].bytes);
+    used.push_back(all[v]);
+  }
+  for (int i = 0; i < n; ++i) {
+    if (r.workspace[size_t(i)] <= 0) continue;
+    auto& b = plan.blocks[size_t(plan.block_of_instr[size_t(i)])];
+    used.push_back({i, end_of(p, i), no_value, b.offset, b.offset + r.workspace[size_t(i)]});
+  }
+  return used;
+}
+
+// Whether `late` may stand where `early` was: it is an output of the instruction that reads `early` for the last time,
+// and the operation allows it.
+bool may_take_over(const Program& p, const Use& early, const Use& late) {
+  if (early.storage == no_value || late.storage == no_value || early.last != late.first) return false;
+  if (early.begin != late.begin || early.end != late.end) return false;
+  const Instr& instr = p.code[size_t(late.first)];
+  if (instr.lane != Lane::compute) return false;
+  for (auto& may : instr.op->may_overlay)
+    if (size_t(may.out) < instr.out.size() && size_t(may.in) < instr.in.size() &&
+        instr.out[size_t(may.out)] == late.storage && instr.in[size_t(may.in)] == early.storage)
+      return true;
+  return false;
+}
+
+}  // namespace
+
+TEST(MemoryPlan, NothingAliveIsOverwritten) {
+  int overlays = 0;
+  check_property("two things in use at once lie apart, but for allowed overlays", [&] {
+    RandomProgram r = random_program(*choices());
+    verify(r.program, "generator");
+    MemoryPlan plan = plan_memory(r.program, r.workspace);
+    prove(plan);
+    std::vector<Use> used = uses(r, plan);
+    for (size_t a = 0; a < used.size(); ++a) {
+      RC_ASSERT(used[a].begin >= 0 && used[a].end <= plan.bytes);
+      RC_ASSERT(used[a].begin % 256 == 0);
+      for (size_t b = a + 1; b < used.size(); ++b) {
+        const Use &x = used[a].first <= used[b].first ? used[a] : used[b], &y = &x == &used[a] ? used[b] : used[a];
+        if (y.first > x.last || !x.overlaps(y)) continue;
+        bool allowed = may_take_over(r.program, x, y) || may_take_over(r.program, y, x);
+        overlays += allowed;
+        RC_ASSERT(allowed);
+      }
+    }
+  });
+  EXPECT_GT(overlays, 100) << "overlays were never tried";
+}
+
+TEST(MemoryPlan, PeakIsALowerBoundThatAddsUp) {
+  check_property("live_peak is the largest sum of what is alive, at_peak its parts", [] {
+    RandomProgram r = random_program(*choices());
+    MemoryPlan plan = plan_memory(r.program, r.workspace);
+    RC_ASSERT(plan.live_peak <= plan.bytes);
+    RC_ASSERT(total(plan.at_peak) == plan.live_peak);
+    int64_t peak = 0, end = 0;
+    for (size_t i = 0; i < r.program.code.size(); ++i) {
+      int64_t live = 0;
+      for (auto& b : plan.blocks)
+        if (b.first <= int(i) && int(i) <= b.last) live += b.bytes;
+      peak = std::max(peak, live);
+      if (int(i) == plan.peak_instr) RC_ASSERT(live == plan.live_peak);
+    }
+    for (auto& b : plan.blocks) end = std::max(end, b.offset + b.bytes);
+    RC_ASSERT(peak == plan.live_peak);
+    RC_ASSERT(end == plan.bytes);
+  });
+}
+
+TEST(MemoryPlan, IsDeterministic) {
+  check_property("the same Program gives the same plan", [] {
+    RandomProgram r = random_program(*choices());
+    MemoryPlan a = plan_memory(r.program, r.workspace), b = plan_memory(r.program, r.workspace);
+    RC_ASSERT(a.blocks.size() == b.blocks.size());
+    for (size_t i = 0; i < a.blocks.size(); ++i) {
+      RC_ASSERT(a.blocks[i].offset == b.blocks[i].offset);
+      RC_ASSERT(a.blocks[i].name == b.blocks[i].name);
+    }
+    RC_ASSERT(print(a, r.program) == print(b, r.program));
+  });
+}
+
+TEST(MemoryPlan, ProveFindsAPlantedOverlap) {
+  int planted = 0;
+  check_property("a block moved onto one that is alive with it is found", [&] {
+    RandomProgram r = random_program(*choices());
+    MemoryPlan plan = plan_memory(r.program, r.workspace);
+    if (plan.blocks.size() < 2) return;
+    size_t moved = *rc::gen::inRange<size_t>(0, plan.blocks.size());
+    size_t onto = *rc::gen::inRange<size_t>(0, plan.blocks.size());
+    int64_t shift = *rc::gen::inRange<int64_t>(0, 4) * 256;
+    Block &a = plan.blocks[moved], &b = plan.blocks[onto];
+    a.offset = b.offset + shift;
+    bool clash = false;  // by brute force: it may hit another one than was meant, or none
+    for (size_t i = 0; i < plan.blocks.size(); ++i)
+      for (size_t j = 0; j < i; ++j) {
+        const Block &x = plan.blocks[i], &y = plan.blocks[j];
+        clash |=
+            x.first <= y.last && y.first <= x.last && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+      }
+    clash |= a.offset + a.bytes > plan.bytes;
+    std::string found = problem([&] { prove(plan); });
+    RC_ASSERT(clash == !found.empty());
+    planted += clash;
+  });
+  EXPECT_GT(planted, 20);
+}
+
+TEST(MemoryPlan, ProveNamesBothBlocksAndTheInstruction) {
+  RandomProgram r = random_program({3, 3, 3, 3, 0x13, 0x13});
+  MemoryPlan plan = plan_memory(r.program, r.workspace);
+  plan.blocks[1].offset = plan.blocks[0].offset;
+  plan.blocks[1].first = plan.blocks[0].first, plan.blocks[1].last = plan.blocks[0].last;
+  std::string text = problem([&] { prove(plan); });
+  EXPECT_NE(text.find("'" + plan.blocks[0].name + "'"), std::string::npos) << text;
+  EXPECT_NE(text.find("'" + plan.blocks[1].name + "'"), std::string::npos) << text;
+  EXPECT_NE(text.find("overlap at instruction"), std::string::npos) << text;
+  MemoryPlan outside = plan_memory(r.program, r.workspace);
+  outside.bytes -= 256;
+  EXPECT_NE(problem([&] { prove(outside); }).find("leaves the arena"), std::string::npos);
+}
+
+// While a collective runs, compute goes on: what it reads must stay until somebody waits for its result, even though no
+// instruction mentions it any more.
+TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
+  for (bool waited : {true, false}) {
+    Program p;
+    Builder b(p);
+    b.origin = Origin("a");
+    ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro);
+    p.inputs = {x};
+    ValueId g = b.emit1("scale", {x}, Attrs().set("value", 1.0));  // 0
+    b.lane = Lane::comm;
+    ValueId sum = b.emit1("all_reduce", {g}, Attrs().set("mean", 0));  // 1
+    b.lane = Lane::compute;
+    std::vector<ValueId> chain = {x};
+    for (int i = 0; i < 6; ++i) chain.push_back(b.emit1("softmax", {chain.back()}));  // 2..7
+    if (waited) b.emit1("add", {sum, chain.back()});                                  // 8
+    for (int i = 0; i < 4; ++i) chain.push_back(b.emit1("softmax", {chain.back()}));
+    p.outputs = {chain.back()};
+    verify(p, "test");
+    std::vector<int64_t> workspace(p.code.size(), 0);
+    workspace[1] = 5000;  // the collective's scratch is in use just as long
+    MemoryPlan plan = plan_memory(p, workspace);
+    prove(plan);
+    const Block& block = plan.blocks[size_t(plan.block_of_value[size_t(g)])];
+    const Block& scratch = plan.blocks[size_t(plan.block_of_instr[1])];
+    int end = waited ? 8 : int(p.code.size()) - 1;
+    EXPECT_EQ(block.first, 0);
+    EXPECT_EQ(block.last, end);
+    EXPECT_EQ(scratch.last, end);
+    for (size_t i = 1; i < chain.size(); ++i) {
+      const Block& other = plan.blocks[size_t(plan.block_of_value[size_t(chain[i])])];
+      if (other.first > end) continue;
+      EXPECT_TRUE(other.offset >= block.offset + block.bytes || block.offset >= other.offset + other.bytes) << i;
+      EXPECT_TRUE(other.offset >= scratch.offset + scratch.bytes || scratch.offset >= other.offset + other.bytes) << i;
+    }
+  }
+}
+
+TEST(MemoryPlan, AnOverlayNeedsADyingInput) {
+  Program p;
+  Builder b(p);
+  b.origin = Origin("a");
+  ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro);
+  p.inputs = {x};
+  ValueId dies = b.emit1("tanh", {x});  // x is read again below
+  ValueId next = b.emit1("tanh", {dies});
+  ValueId viewed = b.emit1("scale", {next}, Attrs().set("value", 2.0));
+  ValueId view = b.emit1("split_heads", {viewed}, Attrs().set("heads", 2).set("kv_heads", 0));
+  ValueId after_view = b.emit1("tanh", {viewed});
+  ValueId joined = b.emit1("join_heads", {view});
+  ValueId last = b.emit1("add", {b.emit1("add", {joined, after_view}), x});
+  p.outputs = {last};
+  MemoryPlan plan = plan_memory(p, std::vector<int64_t>(p.code.size(), 0));
+  auto block = [&](ValueId v) { return plan.block_of_value[size_t(v)]; };
+  EXPECT_NE(block(dies), block(x));
+  EXPECT_EQ(block(next), block(dies));
+  EXPECT_EQ(block(viewed), block(next));
+  EXPECT_NE(block(after_view), block(viewed)) << "a view of it is read later";
+  EXPECT_EQ(block(view), block(viewed));
+}
+
+TEST(MemoryPlan, EmptyProgramsNeedNothing) {
+  Program p;
+  MemoryPlan plan = plan_memory(p, {});
+  EXPECT_EQ(plan.bytes, 0);
+  EXPECT_EQ(plan.live_peak, 0);
+  prove(plan);
+}

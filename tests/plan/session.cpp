@@ -1,0 +1,282 @@
+// Sessions: what several Programs share, what a process holds, what fits, and how long planning takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <set>
+
+#include "core/error.h"
+#include "passes/tiny.h"
+#include "plan/compile.h"
+#include "plan/device.h"
+#include "plan/search.h"
+#include "run/executor.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+SessionUse everything() {
+  SessionUse use;
+  use.train = use.update = use.validation = use.sampling = true;
+  use.prefill = 3;
+  return use;
+}
+
+Device cpu() { return find_device("cpu", 1); }
+
+Recipe small(const std::string& model) {
+  Recipe r = tiny_recipe(model == "llama");
+  r.model.layers = 2, r.model.width = 32, r.model.head_dim = 16, r.model.ff = 64, r.model.vocab = 300;
+  r.model.context = 48, r.batch = 3, r.seq = 40, r.pad_vocab = 128, r.fusion = "on";
+  return r;
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+}  // namespace
+
+// Every precision and policy: the arenas that the executor really has are what was planned, and the categories add up.
+TEST(Session, HoldsWhatWasPlanned) {
+  for (const char* model : {"gpt2", "llama"})
+    for (const char* precision : {"fp32", "bf16", "fp16"})
+      for (const char* policy : {"pure", "autocast"})
+        for (const char* recompute : {"none", "selective", "full"})
+          for (int64_t steps : {1, 3})
+            for (const char* fusion : {"on", "off"}) {
+              Recipe r = small(model);
+              r.precision = precision, r.policy = policy, r.recompute = recompute, r.grad_accumulation = steps;
+              r.fusion = fusion, r.attention = fusion == std::string("on") ? "flash" : "naive";
+              SCOPED_TRACE(::testing::Message() << model << " " << precision << " " << policy << " " << recompute << " "
+                                                << steps << " fusion " << fusion);
+              CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
+              int64_t held_before = Arena::held();
+              Executor e(s);
+              EXPECT_EQ(e.held_bytes(), s.planned_bytes());
+              EXPECT_EQ(Arena::held() - held_before, s.planned_bytes());
+              EXPECT_EQ(total(s.by_category()), s.planned_bytes());
+              for (int64_t b : s.by_category()) EXPECT_GE(b, 0);
+              int64_t largest = 0;
+              for (auto& c : s.programs) largest = std::max(largest, c.memory.bytes);
+              EXPECT_EQ(s.transient_bytes, largest);
+            }
+}
+
+TEST(Session, CategoriesAreWhatAParameterCounts) {
+  Recipe r = small("gpt2");
+  r.pad_vocab = 1;
+  struct Expected {
+    const char *precision, *policy;
+    int64_t weights, gradients, states;  // bytes a parameter
+  };
+  for (auto& x :
+       {Expected{"fp32", "pure", 4, 4, 8}, Expected{"bf16", "pure", 2, 4, 12}, Expected{"bf16", "autocast", 4, 4, 8}}) {
+    r.precision = x.precision, r.policy = x.policy;
+    CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
+    CategoryBytes c = s.by_category();
+    int64_t n = r.model.parameters();
+    double slack = 1.05;  // groups start every tensor at a multiple of 64 elements
+    auto near = [&](Category k, int64_t bytes) {
+      EXPECT_GE(c[size_t(k)], bytes) << x.precision << " " << x.policy << " " << name(k);
+      EXPECT_LE(double(c[size_t(k)]), slack * double(bytes) + 8192) << x.precision << " " << x.policy << " " << name(k);
+    };
+    near(Category::gradients, n * x.gradients);
+    near(Category::optimizer_state, n * x.states);
+    if (x.policy == std::string("pure")) near(Category::weights, n * x.weights);
+    near(Category::kv_cache, r.model.layers * 2 * r.model.context * r.model.width * (x.precision[0] == 'b' ? 2 : 4));
+  }
+}
+
+TEST(Session, PersistentStoragesAreJoinedByName) {
+  Recipe r = small("gpt2");
+  r.precision = "bf16", r.policy = "autocast", r.grad_accumulation = 2;
+  CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
+  std::set<std::string> names;
+  int64_t end = 0;
+  for (auto& b : s.persistent) {
+    EXPECT_TRUE(names.insert(b.name).second) << b.name << " is there twice";
+    EXPECT_EQ(b.offset, end) << b.name;
+    end = b.offset + aligned(b.bytes);
+  }
+  EXPECT_EQ(end, s.persistent_bytes);
+  Executor e(s);
+  // Each Program sees the same memory under the same name.
+  int joined = 0;
+  for (size_t a = 0; a < s.programs.size(); ++a)
+    for (auto& value : s.programs[a].program.values) {
+      if (value.lifetime == Lifetime::micro) continue;
+      for (size_t b = a + 1; b < s.programs.size(); ++b) {
+        if (!e.has(int(b), value.name)) continue;
+        ValueId other = s.programs[b].program.find(value.name);
+        if (s.programs[b].program.at(other).lifetime == Lifetime::micro) continue;
+        EXPECT_EQ(e.tensor(int(a), value.name).data, e.tensor(int(b), value.name).data) << value.name;
+        ++joined;
+      }
+    }
+  EXPECT_GT(joined, 100);
+  for (const char* shared : {"wte.weight", "scalars"})
+    for (size_t p = 0; p < s.programs.size(); ++p) EXPECT_TRUE(e.has(int(p), shared)) << shared << " " << p;
+  EXPECT_EQ(e.tensor(s.find("train.first"), "grad.wte.weight").data,
+            e.tensor(s.find("update"), "grad.wte.weight").data);
+  EXPECT_EQ(e.tensor(s.find("prefill"), "cache.1").data, e.tensor(s.find("decode"), "cache.1").data);
+}
+
+// Sampling and validation during training cost no transient memory beyond the largest Program's.
+TEST(Session, ProgramsShareOneTransientArena) {
+  Recipe r = small("gpt2");
+  SessionUse training;
+  training.train = training.update = true;
+  CompiledSession alone = compile(r, cpu(), session_programs(r, training));
+  CompiledSession all = compile(r, cpu(), session_programs(r, everything()));
+  EXPECT_EQ(alone.transient_bytes, all.transient_bytes);
+  EXPECT_EQ(all.largest().spec.name, "train");
+}
+
+TEST(Session, AStepIsAListOfCalls) {
+  auto calls = [](int64_t steps, int ranks) {
+    Recipe r = small("gpt2");
+    r.grad_accumulation = steps, r.data_parallel = ranks;
+    SessionUse use;
+    use.train = use.update = true;
+    CompiledSession s = compile(r, cpu(), session_programs(r, use));
+    std::string text;
+    for (auto& c : training_step(s))
+      text += s.programs[size_t(c.segment)].spec.name + "(" + std::to_string(c.micro) + ") ";
+    return text;
+  };
+  EXPECT_EQ(calls(1, 1), "train(0) update(-1) ");
+  EXPECT_EQ(calls(3, 1), "train.first(0) train.next(1) train.next(2) update(-1) ");
+  EXPECT_EQ(calls(2, 2), "train.first(0) train.last(1) update(-1) ");
+  EXPECT_EQ(calls(3, 2), "train.first(0) train.next(1) train.last(2) update(-1) ");
+}
+
+TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
+  Recipe r = small("gpt2");
+  r.model.layers = 6, r.batch = 64;
+  CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
+  check_fits(s, s.planned_bytes());
+  int64_t limit = s.persistent_bytes + s.transient_bytes / 3;
+  try {
+    check_fits(s, limit);
+    FAIL() << "it fits";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::does_not_fit);
+    EXPECT_EQ(int(e.code()), 3);
+    std::string text = e.what();
+    CategoryBytes c = s.by_category();
+    for (int i = 0; i < category_count; ++i)
+      if (c[size_t(i)]) {
+        EXPECT_NE(text.find(std::string(name(Category(i)))), std::string::npos) << name(Category(i));
+      }
+    for (const char* part : {"the plan needs", "available", "What would fit", "--recompute none --batch",
+                             "--recompute selective --batch", "--recompute full --batch"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+    // What it offers fits, and one sequence more does not.
+    int offers = 0;
+    for (const char* recompute : {"none", "selective", "full"}) {
+      std::string key = std::string("--recompute ") + recompute + " --batch ";
+      size_t at = text.find(key);
+      if (at == std::string::npos) continue;
+      Recipe offer = r;
+      offer.recompute = recompute, offer.batch = std::stoll(text.substr(at + key.size()));
+      EXPECT_LE(compile(offer, cpu(), session_programs(offer, everything())).planned_bytes(), limit) << key;
+      if (offer.batch < r.batch) {
+        ++offer.batch;
+        EXPECT_GT(compile(offer, cpu(), session_programs(offer, everything())).planned_bytes(), limit) << key;
+        ++offers;
+      }
+    }
+    EXPECT_GE(offers, 2);
+  }
+  try {
+    check_fits(s, 1 << 16);
+    FAIL() << "it fits";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::does_not_fit);
+    EXPECT_NE(std::string(e.what()).find("Not even --recompute full --batch 1 fits"), std::string::npos);
+  }
+}
+
+// A validation batch that is larger than the micro batch does not shrink with it: nothing that is offered may forget
+// it.
+TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
+  Recipe r = small("gpt2");
+  SessionUse use = everything();
+  use.validation_batch = 500;
+  CompiledSession s = compile(r, cpu(), session_programs(r, use));
+  ASSERT_EQ(s.largest().spec.name, "validation");
+  try {
+    check_fits(s, s.planned_bytes() - 1);
+    FAIL() << "it fits";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("Not even --recompute full --batch 1 fits"), std::string::npos) << e.what();
+  }
+}
+
+// Best fit over lifetimes wastes little: the arena of GPT-2 124M against the largest sum of live tensors.
+TEST(Fragmentation, IsSmallForGpt2) {
+  Recipe r;
+  r.model = load_model_config("gpt2-124M");
+  r.batch = 4;
+  SessionUse use;
+  use.train = true;
+  double worst = 0;
+  std::string where;
+  for (const char* precision : {"fp32", "bf16", "fp16"})
+    for (const char* policy : {"pure", "autocast"})
+      for (const char* attention : {"flash", "naive"})
+        for (const char* fusion : {"on", "off"})
+          for (const char* recompute : {"none", "selective", "full"})
+            for (int64_t seq : {256, 1024}) {
+              r.precision = precision, r.policy = policy, r.attention = attention, r.fusion = fusion;
+              r.recompute = recompute, r.seq = seq;
+              if (precision == std::string("fp32") && policy == std::string("autocast")) continue;
+              CompileOptions quick;
+              quick.verify = false;
+              CompiledSession s = compile(r, cpu(), session_programs(r, use), quick);
+              const MemoryPlan& m = s.programs[0].memory;
+              double waste = 100.0 * double(m.bytes - m.live_peak) / double(m.live_peak);
+              std::string recipe = std::string(precision) + " " + policy + " attention " + attention + " fusion " +
+                                   fusion + " recompute " + recompute + " seq " + std::to_string(seq);
+              EXPECT_LE(waste, 3) << recipe;
+              if (waste > worst) worst = waste, where = recipe;
+            }
+  RecordProperty("worst_percent", std::to_string(worst));
+  std::printf("worst fragmentation %.3f%% (%s)\n", worst, where.c_str());
+}
+
+namespace {
+
+// CPU seconds of passes, verification, kernel choice and planning of a whole training session (first and later micro
+// steps, update, validation, sampling), unfused; median of five.
+double compile_seconds(int64_t layers) {
+  Recipe r;
+  r.model = load_model_config("gpt2-1558M");
+  r.model.layers = layers, r.fusion = "off", r.attention = "naive", r.batch = 1;
+  r.precision = "bf16", r.policy = "autocast", r.grad_accumulation = 2;
+  Device device = cpu();
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    std::clock_t start = std::clock();
+    CompiledSession s = compile(r, device, session_programs(r, everything()));
+    seconds.push_back(double(std::clock() - start) / CLOCKS_PER_SEC);
+    size_t instructions = 0;
+    for (auto& c : s.programs) instructions += c.program.code.size();
+    if (i == 0) std::printf("%d layers: %zu instructions\n", int(layers), instructions);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[2];
+}
+
+}  // namespace
+
+// The limit is that of an optimised build; sanitizers and -O0 only check that the time grows with the Program.
+TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
+  double half = compile_seconds(24), whole = compile_seconds(48);
+  std::printf("24 layers %.3f s, 48 layers %.3f s of CPU time\n", half, whole);
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LE(whole, 0.5);
+#endif
+  EXPECT_LE(whole, 2.8 * half + 0.02);
+}
