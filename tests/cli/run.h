@@ -1,0 +1,134 @@
+// Runs the real binary with arguments in a temporary folder: what the tests of the command line share.
+#pragma once
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace crest::test {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "crest-cli-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  // Writes a file (and the folders above it); returns its path.
+  std::string write(const std::string& name, const std::string& content) const {
+    std::filesystem::path p = path_ / name;
+    std::filesystem::create_directories(p.parent_path());
+    std::ofstream(p, std::ios::binary) << content;
+    return p.string();
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream in(path_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct RunOptions {
+  std::string folder = {};                                            // working folder; empty: a temporary one
+  std::string input = {};                                             // standard input
+  std::vector<std::pair<std::string, std::string>> environment = {};  // over this process' own
+  double timeout_seconds = 300;                                       // then the process is killed and the test fails
+  std::function<void(pid_t)> while_running = {};                      // called once after the start (to send signals)
+};
+
+struct RunResult {
+  int code = -1;  // 128 + signal when a signal ended it
+  std::string out, err;
+  double seconds = 0;
+  // Standard output as one JSON document; a failure of the test when it is none.
+  nlohmann::json json() const {
+    auto document = nlohmann::json::parse(out, nullptr, false);
+    EXPECT_FALSE(document.is_discarded()) << "no JSON on standard output:\n" << out << "\n--- standard error:\n" << err;
+    return document;
+  }
+};
+
+// Output goes to files, so that no pipe fills up.
+inline RunResult run_crest(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
+  TempFolder own;
+  std::string folder = options.folder.empty() ? own.path().string() : options.folder;
+  TempFolder streams;
+  std::string input = streams.write("in", options.input);
+  std::vector<char*> argv = {const_cast<char*>(CREST_BINARY)};
+  for (auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  std::string out = streams / "out", err = streams / "err";
+  auto start = std::chrono::steady_clock::now();
+  auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  pid_t pid = fork();
+  if (pid == 0) {
+    auto redirect = [](const std::string& path, int flags, int to) {
+      int fd = open(path.c_str(), flags, 0600);
+      if (fd < 0 || dup2(fd, to) < 0) _exit(126);
+    };
+    redirect(input, O_RDONLY, 0);
+    redirect(out, O_WRONLY | O_CREAT, 1);
+    redirect(err, O_WRONLY | O_CREAT, 2);
+    for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
+    if (chdir(folder.c_str()) != 0) _exit(126);
+    execv(CREST_BINARY, argv.data());
+    _exit(127);
+  }
+  RunResult result;
+  if (options.while_running) options.while_running(pid);
+  int status = 0;
+  bool killed = false;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (!killed && elapsed() > options.timeout_seconds) {
+      ADD_FAILURE() << "no end within " << options.timeout_seconds << " s: " << (arguments.empty() ? "" : arguments[0]);
+      kill(pid, SIGKILL);
+      killed = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.seconds = elapsed();
+  result.out = streams.read("out");
+  result.err = streams.read("err");
+  return result;
+}
+
+// One case of bad input: the exit code, and what the one error message must say.
+inline void expect_error(const std::vector<std::string>& arguments, int code, const std::vector<std::string>& said,
+                         const RunOptions& options = {}) {
+  RunResult r = run_crest(arguments, options);
+  std::string line;
+  for (auto& a : arguments) line += a + " ";
+  EXPECT_EQ(r.code, code) << line << "\n" << r.out << r.err;
+  EXPECT_NE(r.err.find("crest: error: "), std::string::npos) << line << "\n" << r.err;
+  EXPECT_EQ(r.err.find("crest: error: "), r.err.rfind("crest: error: ")) << "more than one error\n" << r.err;
+  for (auto& text : said)
+    EXPECT_NE(r.err.find(text), std::string::npos) << line << ": no '" << text << "' in\n" << r.err;
+}
+
+// Models that take milliseconds: two layers, two heads, width 32, context 32, vocabulary 101.
+inline const char* tiny_model =
+    "preset = \"nano\"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\ncontext = 32\n"
+    "vocab = 101\n";
+
+}  // namespace crest::test
