@@ -42,6 +42,8 @@ std::string cache_folder() {
   return ".crest-cache/data";
 }
 
+void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
 // A file that was named must be text; in folders such files are skipped.
 void require_text(const std::string& path) {
   std::error_code error;
@@ -66,12 +68,12 @@ std::string prepared(const Options& o) {
     if (uint64_t size = fs::file_size(t, error); !error) bytes += size;
   }
   p.tokenizer = !o.tokenizer.empty() ? o.tokenizer : bytes < (256 << 10) ? "bytes" : "bpe:2048";
-  p.message = [](const std::string& m) { fmt::print(stderr, "{}\n", m); };
+  p.message = [](const std::string& m) { tell(m); };
   PrepareResult r = prepare_cached(p, cache_folder());
   if (!o.train.quiet)
-    fmt::print(stderr, "text     {} with tokenizer {} ({} tokens, a vocabulary of {})\n",
-               r.reused ? "cached" : "prepared", printable(p.tokenizer),
-               format_count(double(r.info.train_tokens + r.info.val_tokens)), r.info.vocab_size);
+    tell(fmt::format("text     {} with tokenizer {} ({} tokens, a vocabulary of {})", r.reused ? "cached" : "prepared",
+                     printable(p.tokenizer), format_count(double(r.info.train_tokens + r.info.val_tokens)),
+                     r.info.vocab_size));
   return r.folder.string();
 }
 

@@ -348,27 +348,28 @@ class Training {
     progress_->finish();
     files_->flush();
     std::string curve = files_->draw_loss(std::min(terminal_width(2), 100));
-    if (!o_.quiet && !curve.empty()) fmt::print(stderr, "\n{}\n", curve);
     std::sort(step_ms_.begin(), step_ms_.end());
     double median = step_ms_.empty() ? 0 : step_ms_[step_ms_.size() / 2];
     double val = files_->validations().empty() ? NAN : files_->validations().back().val_loss;
-    const char* end = interrupted_ ? "interrupted; saved" : "done";
-    if (!o_.quiet && saving_seconds_ > saving_share_told * seconds_)
-      fmt::print(stderr, "saving took {} ({:.1f}% of the time): a larger --save-every lowers it\n",
-                 format_duration(saving_seconds_), 100 * saving_seconds_ / seconds_);
     if (o_.json)
       fmt::print(
-          "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, \"seconds\": "
-          "{:.3f}, "
-          "\"interrupted\": {}}}\n",
+          "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, "
+          "\"seconds\": {:.3f}, \"interrupted\": {}}}\n",
           json_text(o_.out), state_.step, number(last_loss_), number(val), median, seconds_, interrupted_);
-    else
-      fmt::print(
-          stderr, "{} at step {}: loss {:.4f}{}; {:.1f} ms a step, {}\n  {}/checkpoints, loss.svg, log.jsonl\n{}", end,
-          state_.step, last_loss_, std::isfinite(val) ? fmt::format(", validation {:.4f}", val) : "", median,
-          format_duration(seconds_), printable(o_.out),
-          interrupted_ ? fmt::format("  continue with: crest train --resume {}\n", printable(o_.out))
-                       : fmt::format("  sample with: crest sample --run {} --prompt \"...\"\n", printable(o_.out)));
+    if (o_.quiet) return int(interrupted_ ? Exit::interrupted : Exit::ok);
+    if (!curve.empty()) progress_->message("\n" + curve + "\n");
+    if (saving_seconds_ > saving_share_told * seconds_)
+      progress_->message(fmt::format("saving took {} ({:.1f}% of the time): a larger --save-every lowers it",
+                                     format_duration(saving_seconds_), 100 * saving_seconds_ / seconds_));
+    std::string text = fmt::format("{} at step {}", interrupted_ ? "interrupted; saved" : "done", state_.step);
+    if (std::isfinite(last_loss_)) text += fmt::format(": loss {:.4f}", last_loss_);
+    if (std::isfinite(val)) text += fmt::format(", validation {:.4f}", val);
+    if (!step_ms_.empty()) text += fmt::format("; {:.1f} ms a step, {}", median, format_duration(seconds_));
+    progress_->message(text);
+    progress_->message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(o_.out)));
+    progress_->message(interrupted_
+                           ? fmt::format("  continue with: crest train --resume {}", printable(o_.out))
+                           : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", printable(o_.out)));
     return int(interrupted_ ? Exit::interrupted : Exit::ok);
   }
   static std::string json_text(const std::string& s) {
