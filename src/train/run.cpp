@@ -38,7 +38,7 @@ struct Stopped {};  // thrown out of a validation or a step that a signal cuts s
 
 class Training {
  public:
-  explicit Training(const TrainOptions& o) : o_(o), dataset_(Dataset::open(o.data, uint32_t(o.recipe.model.vocab))) {
+  explicit Training(const TrainOptions& o) : o_(o), dataset_(open_data(o)) {
     ProgressOptions p;
     p.quiet = o.quiet;
     progress_.emplace(p);
@@ -66,6 +66,12 @@ class Training {
   }
 
  private:
+  // Tokens are checked against the data's own vocabulary, which may be smaller than the model's; where the folder does
+  // not say it, against the model's.
+  static Dataset open_data(const TrainOptions& o) {
+    Dataset data = Dataset::open(o.data);
+    return data.vocab_size() ? data : Dataset::open(o.data, uint32_t(o.recipe.model.vocab));
+  }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
 
   void check_data() {
