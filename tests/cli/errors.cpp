@@ -39,6 +39,11 @@ const std::vector<Case> cases = {
      {"--data", "beyond", "--model", "tiny.toml", "--vocab", "97", "--out", "out", "--steps", "100"},
      1,
      {"beyond/", "outside the vocabulary of 97"}},
+    {"TokenBeyondVocabularyOnARank",
+     {"--data", "beyondlater", "--model", "tiny.toml", "--out", "out", "--steps", "100", "--data-parallel", "2",
+      "--batch", "1"},
+     1,
+     {"beyondlater/train-000000.bin", "outside the vocabulary of 257"}},
     {"VocabularyOfOtherData", with({"--vocab", "100"}), 1, {"vocabulary of 257", "100"}},
     {"SequenceBeyondContext", with({"--seq", "33"}), 2, {"--seq", "33", "context of 32"}},
     {"DataShorterThanASequence", {"--data", "short", "--model", "nano", "--out", "out"}, 1, {"train", "256"}},
@@ -126,6 +131,9 @@ class Errors : public testing::TestWithParam<Case> {
     f.write("foreign/val-000000.bin", std::string(4096, 'x'));
     f.write("beyond/train-000000.bin", shard);  // without meta.json nothing says its vocabulary; letters are above 97
     f.write("beyond/val-000000.bin", val);
+    shard[1024 + 2 * 700] = shard[1025 + 2 * 700] = '\x7f';
+    f.write("beyondlater/train-000000.bin", shard);
+    f.write("beyondlater/val-000000.bin", val);
     f.write("short.txt", sample_text(40));
     EXPECT_EQ(run_crest({"data", "prepare", "short.txt", "--tokenizer", "bytes", "--out", "short"}, f.options()).code,
               0);
@@ -148,7 +156,7 @@ TEST_P(Errors, CodeAndMessage) {
   flags.insert(flags.begin(), "train");
   expect_error(flags, GetParam().code, GetParam().said, folder_->options());
   // Tokens are checked as they are read, after the run has begun.
-  bool begun = GetParam().name == std::string("TokenBeyondVocabulary");
+  bool begun = contains(GetParam().name, "TokenBeyondVocabulary");
   EXPECT_EQ(folder_->exists("out"), begun) << "a run that did not start leaves no folder";
   std::filesystem::remove_all(folder_->path() / "out");
 }
