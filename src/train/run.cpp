@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -20,8 +19,8 @@
 #include "run/generate.h"
 #include "train/checkpoint.h"
 #include "train/engine.h"
-#include "train/progress.h"
 #include "train/run_files.h"
+#include "train/run_report.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
 #include "train/stop_signal.h"
@@ -35,17 +34,12 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr int fit_after = 12;  // steps measured before the schedule is fitted to max_seconds
 constexpr int64_t most_bad_steps = 5;
-constexpr double saving_share_told = 0.035;  // of the run's time
 
 struct Stopped {};  // thrown out of a validation or a step that a signal cuts short
 
 class Training {
  public:
-  explicit Training(const TrainOptions& o) : o_(o), dataset_(open_data(o)) {
-    ProgressOptions p;
-    p.quiet = o.quiet;
-    progress_.emplace(p);
-  }
+  explicit Training(const TrainOptions& o) : o_(o), dataset_(open_data(o)), report_(o) {}
 
   int run() {
     check_data();
@@ -63,7 +57,7 @@ class Training {
       continue_run();
     else
       start_run();
-    describe();
+    report_.describe(*engine_, dataset_, state_, {schedule_, fitting_, val_ ? val_every_ : 0, save_every_});
     loop();
     return finish();
   }
@@ -90,15 +84,15 @@ class Training {
     if (dataset_.val().total_tokens() > uint64_t(seq))
       val_.emplace(dataset_.val(), seq, o_.seed, SampleOrder::sequential);
     else if (!o_.quiet)
-      progress_->warning(fmt::format("no validation: the split has {} tokens, a sequence needs {}",
-                                     dataset_.val().total_tokens(), seq + 1));
+      report_.warning(fmt::format("no validation: the split has {} tokens, a sequence needs {}",
+                                  dataset_.val().total_tokens(), seq + 1));
   }
 
   void start_run() {
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
     else
-      load_initial_weights(*engine_, o_.init, [&](const std::string& m) { progress_->warning(m); });
+      load_initial_weights(*engine_, o_.init, [&](const std::string& m) { report_.warning(m); });
     state_.seed = o_.seed;
     state_.threads = o_.device.threads;
     state_.train_tokens = dataset_.train().total_tokens();
@@ -112,16 +106,16 @@ class Training {
 
   void continue_run() {
     files_.emplace(RunFiles::open(o_.out));
-    state_ = restore(*engine_, files_->checkpoints(), [&](const std::string& m) { progress_->warning(m); });
+    state_ = restore(*engine_, files_->checkpoints(), [&](const std::string& m) { report_.warning(m); });
     if (state_.seed != o_.seed)
       fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed",
                  "Leave --seed out when a run is continued.");
     if (state_.threads != o_.device.threads)
-      progress_->warning(fmt::format("the run used {} threads, now {}: it continues, but not bit for bit",
-                                     state_.threads, o_.device.threads));
+      report_.warning(fmt::format("the run used {} threads, now {}: it continues, but not bit for bit", state_.threads,
+                                  o_.device.threads));
     uint64_t tokens = dataset_.train().total_tokens();
     if (state_.train_tokens != tokens)
-      progress_->warning(
+      report_.warning(
           fmt::format("the run was made with {} training tokens, this data has {}: it continues with other "
                       "data",
                       state_.train_tokens, tokens));
@@ -165,38 +159,6 @@ class Training {
     val_every_ = o_.val_every < 0 ? std::max<int64_t>(1, steps_ / 10) : o_.val_every;
     save_every_ = o_.save_every < 0 ? std::max<int64_t>(1, (steps_ + 3) / 4) : o_.save_every;
   }
-
-  void describe() {
-    const CompiledSession& s = engine_->session();
-    const ModelConfig& m = recipe().model;
-    if (o_.quiet) return;
-    progress_->message(fmt::format("device   {}", o_.device.name));
-    progress_->message(fmt::format("model    {}: {} parameters, {} layers, width {}, vocabulary {}, {} {}", m.name,
-                                   format_count(double(m.parameters())), m.layers, m.width, m.vocab, recipe().precision,
-                                   is_half_precision() ? recipe().policy : "weights"));
-    progress_->message(fmt::format("data     {} training tokens, {} validation tokens in {}",
-                                   format_count(double(dataset_.train().total_tokens())),
-                                   format_count(double(dataset_.val().total_tokens())), printable(o_.data)));
-    progress_->message(fmt::format("step     {} sequences x {} tokens x {} micro steps x {} ranks = {} tokens",
-                                   recipe().batch, recipe().seq_length(), recipe().grad_accumulation, engine_->ranks(),
-                                   recipe().tokens_per_step()));
-    progress_->message(fmt::format("memory   {} planned ({} persistent, {} transient)",
-                                   format_bytes(double(s.planned_bytes()) * engine_->ranks()),
-                                   format_bytes(double(s.persistent_bytes)), format_bytes(double(s.transient_bytes))));
-    auto every = [](int64_t n, const char* else_text) { return n > 0 ? fmt::format("every {}", n) : else_text; };
-    progress_->message(fmt::format(
-        "schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}",
-        fitting_ ? fmt::format("{} of", format_duration(o_.max_seconds)) : std::to_string(steps_), schedule_.lr,
-        schedule_.kind == ScheduleKind::constant ? ""
-                                                 : fmt::format(" {} to {:.3g}", name(schedule_.kind), schedule_.min_lr),
-        schedule_.warmup_steps, state_.seed));
-    progress_->message(fmt::format("run      {}; validation {}, checkpoint {}{}", printable(o_.out),
-                                   every(val_ ? val_every_ : 0, "never"), every(save_every_, "at the end"),
-                                   o_.resume ? fmt::format("; continued at step {}", state_.step) : ""));
-    if (state_.step >= steps_)
-      progress_->message(fmt::format("the run has all of its {} steps: give a larger --steps to train on", steps_));
-  }
-  bool is_half_precision() const { return recipe().precision == "bf16" || recipe().precision == "fp16"; }
 
   void loop() {
     StopSignal signal;
@@ -269,38 +231,27 @@ class Training {
     try {
       keep_newest(files_->checkpoints(), o_.keep);
     } catch (const Error& e) {
-      progress_->warning(fmt::format("old checkpoints could not be removed: {}", e.what()));
+      report_.warning(fmt::format("old checkpoints could not be removed: {}", e.what()));
     }
   }
 
   // Steps that fit into max_seconds, from the median of the first ones; the schedule follows.
   void fit(double spent) {
-    std::vector<double> ms(step_ms_.begin() + 2, step_ms_.end());
-    std::sort(ms.begin(), ms.end());
-    double step_seconds = ms[ms.size() / 2] / 1e3;
+    double step_seconds = report_.median_step_ms(2) / 1e3;
     double budget = std::max(0.0, o_.max_seconds - spent) * 0.93;  // the rest is validation, saving and the sample
     steps_ = state_.step + std::max<int64_t>(1, int64_t(budget / step_seconds));
     fitting_ = false, fitted_ = true;
     apply_steps();
     write_config();
-    if (!o_.quiet) progress_->message(fmt::format("steps    {} fit into {}", steps_, format_duration(o_.max_seconds)));
+    report_.message(fmt::format("steps    {} fit into {}", steps_, format_duration(o_.max_seconds)));
   }
 
   void record(const StepResult& r, double lr) {
-    step_ms_.push_back(r.seconds * 1e3);
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
-    files_->add(StepRow{state_.step, r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped});
+    StepRow row{state_.step, r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped};
+    files_->add(row);
     if (!r.skipped) last_loss_ = r.loss;
-    mean_ms_ = mean_ms_ > 0 ? mean_ms_ + 0.1 * (r.seconds * 1e3 - mean_ms_) : r.seconds * 1e3;
-    StepReport report;
-    report.step = state_.step, report.total_steps = fitting_ ? -1 : steps_;
-    report.loss = r.loss, report.grad_norm = r.grad_norm, report.lr = lr, report.step_ms = r.seconds * 1e3;
-    report.tokens_per_second = tokens_per_second;
-    report.flops_per_second = tokens_per_second * recipe().model.flops_per_token(recipe().seq_length());
-    report.memory_bytes = engine_->rank(0).held_bytes() * engine_->ranks();
-    report.eta_seconds = fitting_ || state_.step >= steps_ ? -1 : double(steps_ - state_.step) * mean_ms_ / 1e3;
-    report.skipped = r.skipped;
-    progress_->step(report);
+    report_.step(row, fitting_ ? -1 : steps_, *engine_);
   }
 
   // A skipped step of fp16 above the smallest loss scale only searches for the scale; anything else is a sign of
@@ -310,7 +261,7 @@ class Training {
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
     const Scalars& s = engine_->rank(0).scalars();
-    progress_->warning(
+    report_.warning(
         searching
             ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
                           state_.step, r.loss_scale, s.skipped, s.loss_scale)
@@ -319,7 +270,7 @@ class Training {
   }
 
   [[noreturn]] void stop_bad_run() {
-    progress_->finish();
+    report_.end_steps();
     files_->flush();
     // Checkpoints since the last good step hold the weights that gave these gradients.
     std::string root = files_->checkpoints(), kept = "no checkpoint was saved before";
@@ -345,7 +296,7 @@ class Training {
     throw_read_error();
     if (std::isnan(loss)) loss = NAN;  // without a sign in messages
     files_->add(ValidationRow{state_.step, loss});
-    if (!o_.quiet) progress_->message(fmt::format("step {}: validation loss {:.4f}", state_.step, loss));
+    report_.message(fmt::format("step {}: validation loss {:.4f}", state_.step, loss));
   }
 
   void sample_now() {
@@ -353,60 +304,33 @@ class Training {
     std::string text = generate_text(engine_->rank(0), *dataset_.tokenizer(), "", o_.sample_tokens,
                                      state_.seed + uint64_t(state_.step));
     files_->add_sample(state_.step, text);
-    if (!o_.quiet) progress_->message(fmt::format("--- sample at step {}\n{}\n---", state_.step, terminal_text(text)));
+    report_.sample(state_.step, text);
   }
 
   void save_now() {
     if (state_.step == saved_step_) return;
     state_.total_steps = fitting_ ? 0 : steps_;
     save(*engine_, state_, files_->checkpoints(), 0, config_, dataset_.tokenizer().get(),
-         [&](const std::string& m) { progress_->warning(m); });
+         [&](const std::string& m) { report_.warning(m); });
     saved_step_ = state_.step;
     unproved_ = true;
   }
 
   int finish() {
-    progress_->finish();
+    report_.end_steps();
     files_->flush();
-    std::string curve = files_->draw_loss(std::min(terminal_width(2), 100));
-    std::sort(step_ms_.begin(), step_ms_.end());
-    double median = step_ms_.empty() ? 0 : step_ms_[step_ms_.size() / 2];
-    double val = files_->validations().empty() ? NAN : files_->validations().back().val_loss;
-    if (o_.json)
-      fmt::print(
-          "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, "
-          "\"seconds\": {:.3f}, \"interrupted\": {}}}\n",
-          json_text(o_.out), state_.step, number(last_loss_), number(val), median, seconds_, interrupted_);
-    if (o_.quiet) return int(interrupted_ ? Exit::interrupted : Exit::ok);
-    if (!curve.empty()) progress_->message("\n" + curve + "\n");
-    if (saving_seconds_ > saving_share_told * seconds_)
-      progress_->message(fmt::format("saving took {} ({:.1f}% of the time): a larger --save-every lowers it",
-                                     format_duration(saving_seconds_), 100 * saving_seconds_ / seconds_));
-    std::string text = fmt::format("{} at step {}", interrupted_ ? "interrupted; saved" : "done", state_.step);
-    if (std::isfinite(last_loss_)) text += fmt::format(": loss {:.4f}", last_loss_);
-    if (std::isfinite(val)) text += fmt::format(", validation {:.4f}", val);
-    if (!step_ms_.empty()) text += fmt::format("; {:.1f} ms a step, {}", median, format_duration(seconds_));
-    progress_->message(text);
-    progress_->message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(o_.out)));
-    progress_->message(interrupted_
-                           ? fmt::format("  continue with: crest train --resume {}", printable(o_.out))
-                           : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", printable(o_.out)));
+    RunReport::Summary end{};
+    end.step = state_.step, end.interrupted = interrupted_;
+    end.loss = last_loss_, end.val_loss = files_->validations().empty() ? NAN : files_->validations().back().val_loss;
+    end.seconds = seconds_, end.saving_seconds = saving_seconds_;
+    end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
+    report_.finish(end);
     return int(interrupted_ ? Exit::interrupted : Exit::ok);
   }
-  static std::string json_text(const std::string& s) {
-    return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-  // What a model wrote may hold terminal escapes: only line breaks and tabs pass.
-  static std::string terminal_text(const std::string& s) {
-    std::string out;
-    for (auto& line : split(valid_utf8(s), '\n')) out += (out.empty() ? "" : "\n") + printable(line, line.size());
-    return out;
-  }
-  static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
   const TrainOptions& o_;
   Dataset dataset_;
-  std::optional<Progress> progress_;
+  RunReport report_;
   std::optional<Loader> train_, val_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
@@ -416,11 +340,10 @@ class Training {
           last_good_ = 0;
   bool fitting_ = false, fitted_ = false, interrupted_ = false;
   bool unproved_ = false;  // no step was taken since the last save
-  double last_loss_ = NAN, mean_ms_ = 0, seconds_ = 0, saving_seconds_ = 0;
+  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0;
   std::string config_;
   std::exception_ptr read_error_;
   std::mutex read_error_mutex_;
-  std::vector<double> step_ms_;
 };
 
 }  // namespace
