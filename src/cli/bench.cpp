@@ -9,7 +9,7 @@
 
 #include "cli/bench_options.h"
 #include "cli/bench_report.h"
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -26,6 +26,7 @@ List values_of(const List& given, const char* flag, const std::string& otherwise
         fail_usage(fmt::format("'{}' has an empty value", printable(text)), flag, "Write for example 4,8.");
       values.push_back(v);
     }
+  if (values.empty()) fail_usage("an empty list", flag, "Write for example 4,8.");
   return values;
 }
 
@@ -120,6 +121,7 @@ void validate(const BenchOptions& o) {
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o) {
+  auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the text is empty") : ""; };
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
@@ -130,9 +132,12 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
       ->group("Measurement");
   option("--warmup", o.warmup, "runs thrown away first");
   option("--max-seconds", o.max_seconds, "time for a cell without --samples (6 runs are always made)");
-  app.add_option("--ab", o.ab, "compare with a second recipe: 'FLAGS' over these, interleaved")->group("Measurement");
+  app.add_option("--ab", o.ab, "compare with a second recipe: 'FLAGS' over these, interleaved")
+      ->group("Measurement")
+      ->check(not_empty);
   app.add_option("--peer", o.peer, "compare with 'COMMAND' that prints a JSON line with step_ms_median or ms")
-      ->group("Measurement");
+      ->group("Measurement")
+      ->check(not_empty);
   app.add_flag("--noise", o.noise, "compare with itself: what can be told apart on this machine")->group("Measurement");
   option("--timeout", o.timeout, "seconds that a run of the peer may take");
   option("--seed", o.seed, "of weights and tokens");

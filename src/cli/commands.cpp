@@ -1,8 +1,16 @@
-#include "cli/commands.h"
-
 #include "cli/command.h"
 
 namespace crest {
+
+// One file each: cli/NAME.cpp.
+std::function<int()> setup_data(CLI::App&);
+std::function<int()> setup_train(CLI::App&);
+std::function<int()> setup_sample(CLI::App&);
+std::function<int()> setup_eval(CLI::App&);
+std::function<int()> setup_bench(CLI::App&);
+std::function<int()> setup_program(CLI::App&);
+std::function<int()> setup_plan(CLI::App&);
+std::function<int()> setup_devices(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/json.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
-#include <sqlite3.h>
 #include <utf8proc.h>
 
 namespace crest {
@@ -10,7 +9,6 @@ namespace crest {
 std::vector<std::pair<std::string, std::string>> library_versions() {
   const dnnl_version_t* d = dnnl_version();
   return {{"oneDNN", fmt::format("{}.{}.{}", d->major, d->minor, d->patch)},
-          {"SQLite", sqlite3_libversion()},
           {"utf8proc", utf8proc_version()}};
 }
 

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -75,7 +77,17 @@ static int run(int argc, char** argv) {
              did_you_mean(word, names) + " See crest --help.");
 }
 
+// OpenMP's idle threads spin for milliseconds by default. On a machine that others use too, a spinning thread keeps the
+// one it waits for from running: steps then take many times longer. libgomp reads its settings before main, so the
+// program starts itself once more with a short spin.
+static void spin_briefly(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+  setenv("GOMP_SPINCOUNT", "4000", 1);  // some 0.1 ms
+  execv("/proc/self/exe", argv);        // when that fails, things work, only slower
+}
+
 int main(int argc, char** argv) {
+  spin_briefly(argv);
   try {
     return run(argc, argv);
   } catch (const Error& e) {

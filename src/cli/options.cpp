@@ -9,6 +9,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "passes/pass.h"
 #include "plan/device.h"
 
 namespace crest {
@@ -50,6 +51,11 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--eps", r.eps, "AdamW's epsilon");
   option("--clip", r.clip, "largest global gradient norm (0: off)");
   option("--loss-scale", r.loss_scale, "fp16: first dynamic loss scale");
+  for (auto& pass : pipeline())
+    for (auto& lever : pass.levers) {
+      std::string& value = r.levers.emplace(lever.name, lever.otherwise).first->second;
+      option(fmt::format("--{}", lever.name).c_str(), value, lever.help);
+    }
   app.add_option("--vocab", o.vocab, "overrides the model's vocabulary")->group(group);
   app.add_option("--dropout", o.dropout, "overrides the model's dropout")->group(group);
   app.add_option("--kernel", o.kernels, "pins a kernel: OP=PATTERN, for example attention=cpu.*.reference")
@@ -168,6 +174,12 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
   for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
   args.insert(args.begin(), from_file.begin(), from_file.end());
+  // CLI11 takes the next argument for the value that "--flag=" leaves empty.
+  for (size_t i = 0; i < args.size(); ++i)
+    if (args[i].size() > 3 && args[i].rfind("--", 0) == 0 && args[i].find('=') == args[i].size() - 1) {
+      args[i].pop_back();
+      args.insert(args.begin() + std::ptrdiff_t(i) + 1, "");
+    }
   std::reverse(args.begin(), args.end());
   app.allow_extras();
   app.parse(args);

@@ -23,7 +23,7 @@ struct DeviceOptions {
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
 
-// Flags of the recipe; resolve() loads the model and fills the Recipe (not yet resolved for a device).
+// Flags of the recipe; finish() loads the model and fills the Recipe (not yet resolved for a device).
 struct RecipeOptions {
   std::string model;  // "" = the device's default preset
   Recipe recipe;      // levers are parsed straight into it

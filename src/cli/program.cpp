@@ -3,8 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/options.h"
+#include "cli/program_json.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/op.h"
@@ -19,7 +20,7 @@ struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
   std::string after, segment = "train";
-  bool passes = false, memory = false, plain = false;
+  bool passes = false, memory = false, plain = false, json = false;
 };
 
 ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
@@ -49,6 +50,7 @@ int run(const Options& o) {
   Recipe recipe = resolve(o.recipe.finish("nano"), device);
   ProgramSpec spec = wanted_spec(recipe, o.segment);
   if (!o.after.empty()) {
+    if (o.json) fail_usage("--after prints text only", "--json", "Leave one of them out.");
     Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     p.name = spec.name;
     run_passes(p, {recipe, spec.kind, spec.first, spec.last}, {o.after == "model" ? "" : o.after, true});
@@ -57,6 +59,10 @@ int run(const Options& o) {
   }
   CompiledSession session = compile(recipe, device, {spec});
   const CompiledProgram& c = session.programs[0];
+  if (o.json) {
+    fmt::print("{}\n", program_json(c));
+    return 0;
+  }
   PrintOptions options;
   if (!o.plain)
     options.comment = [&](const Program& p, int i) {
@@ -90,6 +96,7 @@ std::function<int()> setup_program(CLI::App& app) {
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);
+  add_json_option(app, o->json);
   app.add_option("--segment", o->segment, "train, train.first, train.next, update, validation, prefill or decode")
       ->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass");

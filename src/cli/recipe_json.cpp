@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace crest {
@@ -11,30 +12,36 @@ using Json = nlohmann::ordered_json;
 Json recipe_to_json(const Recipe& r) {
   Json kernels = Json::object();
   for (auto& [op, pattern] : r.kernels) kernels[op] = pattern;
-  return {{"model", r.model.name},
-          {"vocab", r.model.vocab},
-          {"dropout", r.model.dropout},
-          {"batch", r.batch},
-          {"seq", r.seq_length()},
-          {"grad_accumulation", r.grad_accumulation},
-          {"data_parallel", r.data_parallel},
-          {"precision", r.precision},
-          {"policy", r.policy},
-          {"grad_dtype", r.grad_dtype},
-          {"attention", r.attention},
-          {"fusion", r.fusion},
-          {"pad_vocab", r.pad_vocab},
-          {"recompute", r.recompute},
-          {"optimizer", r.optimizer},
-          {"weight_decay", r.weight_decay},
-          {"beta1", r.beta1},
-          {"beta2", r.beta2},
-          {"eps", r.eps},
-          {"clip", r.clip},
-          {"loss_scale", r.loss_scale},
-          {"kernel", kernels},
-          {"disable_pass", r.disabled_passes},
-          {"deterministic", r.deterministic}};
+  Json json = {{"model", r.model.name},
+               {"vocab", r.model.vocab},
+               {"dropout", r.model.dropout},
+               {"batch", r.batch},
+               {"seq", r.seq_length()},
+               {"grad_accumulation", r.grad_accumulation},
+               {"data_parallel", r.data_parallel},
+               {"precision", r.precision},
+               {"policy", r.policy},
+               {"grad_dtype", r.grad_dtype},
+               {"attention", r.attention},
+               {"fusion", r.fusion},
+               {"pad_vocab", r.pad_vocab},
+               {"recompute", r.recompute},
+               {"optimizer", r.optimizer},
+               {"weight_decay", r.weight_decay},
+               {"beta1", r.beta1},
+               {"beta2", r.beta2},
+               {"eps", r.eps},
+               {"clip", r.clip},
+               {"loss_scale", r.loss_scale},
+               {"kernel", kernels},
+               {"disable_pass", r.disabled_passes},
+               {"deterministic", r.deterministic}};
+  for (auto& [lever, value] : r.levers) {
+    std::string key = lever;
+    std::replace(key.begin(), key.end(), '-', '_');
+    json[key] = value;
+  }
+  return json;
 }
 
 Json model_to_json(const ModelConfig& m) {

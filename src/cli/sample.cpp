@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/io.h"

@@ -1,19 +1,16 @@
 #include "cli/version.h"
 
 #include <fmt/format.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <sqlite3.h>
-#include <utf8proc.h>
 
 #include "backend/cpu/isa.h"
+#include "cli/libraries.h"
 
 namespace crest {
 
 void print_versions() {
-  const dnnl_version_t* d = dnnl_version();
-  fmt::print("crest {}\n  oneDNN {}.{}.{}\n  SQLite {}\n  utf8proc {} (Unicode {})\n  compiler {}\n  kernels {}\n",
-             CREST_VERSION, d->major, d->minor, d->patch, sqlite3_libversion(), utf8proc_version(),
-             utf8proc_unicode_version(), __VERSION__, name(active_isa()));
+  fmt::print("crest {}\n", CREST_VERSION);
+  for (auto& [library, version] : library_versions()) fmt::print("  {} {}\n", library, version);
+  fmt::print("  compiler {}\n  kernels {}\n", __VERSION__, name(active_isa()));
 }
 
 }  // namespace crest

@@ -1,6 +1,7 @@
 // What a user asked for: model, sizes and levers. Parsed once from flags and TOML; a lever is read by its own pass
 // only.
 #pragma once
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,8 @@ struct Recipe {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale
+
+  std::map<std::string, std::string> levers;  // of passes that declare their own (passes/pass.h): name -> value
 
   std::vector<std::pair<std::string, std::string>> kernels;  // OP=PATTERN
   std::vector<std::string> disabled_passes;

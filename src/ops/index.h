@@ -1,31 +1,59 @@
-// The operations, one line each; docs/ops.md gives their exact meaning.
+// The operations, one line each, in the order of every table; docs/ops.md gives their exact meaning. OP(x) stands for
+// `const OpDef op_x`, which one file of this folder defines.
 #pragma once
 #include "ops/op.h"
 
+#define CREST_OPS(OP)     \
+  OP(linear)              \
+  OP(linear_gelu)         \
+  OP(linear_dx)           \
+  OP(linear_dw)           \
+  OP(matmul)              \
+  OP(bias_grad)           \
+  OP(add)                 \
+  OP(mul)                 \
+  OP(scale)               \
+  OP(add_scalar)          \
+  OP(tanh)                \
+  OP(tanh_grad)           \
+  OP(gelu)                \
+  OP(gelu_grad)           \
+  OP(silu)                \
+  OP(silu_grad)           \
+  OP(cast)                \
+  OP(dropout)             \
+  OP(fused)               \
+  OP(norm)                \
+  OP(add_norm)            \
+  OP(norm_grad)           \
+  OP(softmax)             \
+  OP(softmax_grad)        \
+  OP(causal_mask)         \
+  OP(attention)           \
+  OP(attention_grad)      \
+  OP(split_heads)         \
+  OP(join_heads)          \
+  OP(rope)                \
+  OP(cache_append)        \
+  OP(cached_attention)    \
+  OP(embedding)           \
+  OP(embedding_grad)      \
+  OP(take_row)            \
+  OP(add_position)        \
+  OP(position_grad)       \
+  OP(cross_entropy)       \
+  OP(cross_entropy_grad)  \
+  OP(cross_entropy_fused) \
+  OP(sum_loss)            \
+  OP(grad_norm)           \
+  OP(adamw)               \
+  OP(finish_step)         \
+  OP(all_reduce)
+
 namespace crest {
 
-extern const OpDef op_linear, op_linear_gelu, op_linear_dx, op_linear_dw;
-extern const OpDef op_matmul;
-extern const OpDef op_bias_grad;
-extern const OpDef op_add, op_mul, op_scale, op_add_scalar, op_tanh, op_tanh_grad;
-extern const OpDef op_gelu, op_gelu_grad;
-extern const OpDef op_silu, op_silu_grad;
-extern const OpDef op_cast;
-extern const OpDef op_dropout;
-extern const OpDef op_fused;
-extern const OpDef op_norm, op_add_norm, op_norm_grad;
-extern const OpDef op_softmax, op_softmax_grad;
-extern const OpDef op_causal_mask;
-extern const OpDef op_attention, op_attention_grad;
-extern const OpDef op_split_heads, op_join_heads;
-extern const OpDef op_rope;
-extern const OpDef op_cache_append, op_cached_attention;
-extern const OpDef op_embedding, op_embedding_grad, op_take_row;
-extern const OpDef op_add_position, op_position_grad;
-extern const OpDef op_cross_entropy, op_cross_entropy_grad, op_cross_entropy_fused, op_sum_loss;
-extern const OpDef op_grad_norm;
-extern const OpDef op_adamw;
-extern const OpDef op_finish_step;
-extern const OpDef op_all_reduce;
+#define CREST_DECLARE_OP(name) extern const OpDef op_##name;
+CREST_OPS(CREST_DECLARE_OP)
+#undef CREST_DECLARE_OP
 
 }  // namespace crest

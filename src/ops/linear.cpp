@@ -81,9 +81,10 @@ static void grad_linear(Grad& g) {
   ValueId dy = g.dout(0), x = g.in(0), w = g.in(1);
   Attrs dtype;
   dtype.set("dtype", name(g.weight_grad_dtype()));
+  // The bias first: next to what made dy, it can join a fused instruction.
+  if (g.in(2) != no_value && g.needs(2)) g.set(2, g.builder().emit1("bias_grad", {dy, g.acc(2)}, dtype));
   if (g.needs(0)) g.add(0, g.builder().emit1("linear_dx", {dy, w}));
   if (g.needs(1)) g.set(1, g.builder().emit1("linear_dw", {dy, x, g.acc(1)}, dtype));
-  if (g.in(2) != no_value && g.needs(2)) g.set(2, g.builder().emit1("bias_grad", {dy, g.acc(2)}, dtype));
 }
 
 const OpDef op_linear = {.name = "linear",

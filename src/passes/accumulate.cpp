@@ -2,10 +2,8 @@
 // and the loss of earlier ones through the accumulator inputs that the operations have.
 #include <fmt/format.h>
 
-#include <unordered_map>
-
 #include "core/error.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

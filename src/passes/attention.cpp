@@ -1,5 +1,5 @@
 // Lever --attention: naive writes the T x T matrices that flash never stores.
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

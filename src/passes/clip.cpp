@@ -1,5 +1,5 @@
 // Lever --clip: one global norm over all gradients; it also detects NaN and infinity, so it runs with clipping off too.
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

@@ -1,7 +1,7 @@
 // Lever --fusion off: activations as the pointwise operations that they are made of, as an eager framework runs them.
 #include <cmath>
 
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "passes/fuse.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
@@ -21,7 +21,8 @@ class Groups {
 
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
-    std::unordered_map<std::string, ValueId> states;  // copies: place() adds values, which moves names
+    // Names are copied: place() declares values, and views of short names would not survive the list growing.
+    std::unordered_map<std::string, ValueId> states;
     for (size_t v = 0; v < program_.values.size(); ++v)
       if (program_.values[v].role == Role::state) states.emplace(program_.values[v].name, ValueId(v));
     for (bool decay : {true, false}) {

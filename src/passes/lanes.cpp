@@ -1,6 +1,6 @@
 // Communication runs on its own lane, so that a backend can overlap it with compute.
 #include "ops/op.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 
 namespace crest {
 

@@ -1,6 +1,6 @@
 // Lever --optimizer: AdamW (Loshchilov & Hutter 2019), decay on matrices only. Weights in half precision get an fp32
 // master copy as state.
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

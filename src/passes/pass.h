@@ -2,6 +2,7 @@
 // know they see in the Program itself.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/gpt.h"
@@ -15,12 +16,25 @@ struct PassContext {
   ProgramKind kind;
   // Micro steps of a training step: the first writes gradients, later ones add to them, the last one may reduce.
   bool first = true, last = true;
+
+  // Value of a lever that the pass declares in its row, or its default.
+  std::string lever(std::string_view name) const;
+  // The same as a number; a usage error when it is none.
+  double number(std::string_view name) const;
+};
+
+// A flag of one pass, declared in the pass's row: the command line, TOML files and JSON output know it from there.
+struct Lever {
+  const char* name;       // "embedding-grad-scale": --embedding-grad-scale
+  const char* otherwise;  // the default
+  const char* help;
 };
 
 struct Pass {
   const char* name;
   const char* help;
   void (*run)(Program&, const PassContext&);
+  std::vector<Lever> levers = {};
 };
 
 // All passes in order (passes/pipeline.cpp).

@@ -1,22 +1,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/pass.h"
-#include "passes/passes.h"
 #include "program/verify.h"
 
 namespace crest {
+
+// One file each: passes/NAME.cpp.
+void pad_vocabulary(Program&, const PassContext&);
+void decompose_attention(Program&, const PassContext&);
+void decompose_pointwise(Program&, const PassContext&);
+void set_precision(Program&, const PassContext&);
+void autograd(Program&, const PassContext&);
+void accumulate(Program&, const PassContext&);
+void clip_gradients(Program&, const PassContext&);
+void optimizer(Program&, const PassContext&);
+void group_parameters(Program&, const PassContext&);
+void recompute(Program&, const PassContext&);
+void data_parallel(Program&, const PassContext&);
+void fuse(Program&, const PassContext&);
+void assign_lanes(Program&, const PassContext&);
+void prune(Program&, const PassContext&);
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
       {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
        pad_vocabulary},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention},
-      {"decompose", "--fusion off: GELU and its gradient as pointwise instructions", decompose_pointwise},
+      {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
       {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision},
       {"autograd", "adds the backward instructions and the parameters' gradients", autograd},
       {"accumulate", "--grad-accumulation: first micro step writes gradients, later ones add to them", accumulate},
@@ -32,6 +49,23 @@ const std::vector<Pass>& pipeline() {
       {"prune", "removes instructions whose results nobody reads", prune},
   };
   return passes;
+}
+
+std::string PassContext::lever(std::string_view name) const {
+  if (auto it = recipe.levers.find(std::string(name)); it != recipe.levers.end()) return it->second;
+  for (auto& pass : pipeline())
+    for (auto& lever : pass.levers)
+      if (name == lever.name) return lever.otherwise;
+  fail_internal(fmt::format("no pass declares the lever '{}'", name));
+}
+
+double PassContext::number(std::string_view name) const {
+  std::string text = lever(name);
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    fail_usage(fmt::format("'{}' is no number", printable(text)), fmt::format("--{}", name));
+  return value;
 }
 
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
@@ -73,8 +73,7 @@ class Autocast {
         c.name = copy, c.role = Role::weight, c.lifetime = Lifetime::step;
       } else {
         it->second = b.declare(copy, to, program_.at(v).shape, Role::weight, Lifetime::step);
-        casts_of_weights_.emplace_back(v, it->second);
-      }
+        }
     } else {
       it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
     }
@@ -96,7 +95,6 @@ class Autocast {
   DType half_;
   bool first_;
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
-  std::vector<std::pair<ValueId, ValueId>> casts_of_weights_;
 };
 
 }  // namespace

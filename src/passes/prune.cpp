@@ -1,5 +1,5 @@
 // Removes instructions whose results nobody reads (left over when other passes replaced their consumers).
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

@@ -3,7 +3,7 @@
 // not kept anyway (Korthikanti et al. 2022); full keeps only what crosses layers (Chen et al. 2016).
 #include <unordered_map>
 
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {

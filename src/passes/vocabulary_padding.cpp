@@ -1,5 +1,5 @@
 // Lever --pad-vocab: matrix units want multiples of 128 columns in the head GEMM.
-#include "passes/passes.h"
+#include "passes/pass.h"
 #include "program/builder.h"
 
 namespace crest {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -35,13 +37,57 @@ KernelLists lists_of(const Recipe& recipe, const Device& device) {
   return lists;
 }
 
+struct Choice {
+  const Kernel* kernel;
+  int64_t workspace;
+};
+
+// Everything about an instruction that a kernel may look at but names: layers are alike, and asking a library for the
+// scratch memory of the same problem once is what keeps planning fast. Instructions with a body have none ("").
+std::string signature(const Program& p, const Instr& instr) {
+  if (instr.body) return "";
+  std::string key = instr.op->name;
+  auto add = [&](int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
+  add(int64_t(instr.in.size()));
+  add(int64_t(instr.phase) * 16 + int64_t(instr.lane));
+  std::vector<ValueId> storages;  // which values share memory matters, not where it is
+  for (auto* list : {&instr.in, &instr.out})
+    for (ValueId id : *list) {
+      if (id == no_value) {
+        add(-1);
+        continue;
+      }
+      const Value& v = p.at(id);
+      add(int64_t(v.dtype) | int64_t(v.role) << 8 | int64_t(v.lifetime) << 16 | int64_t(v.shape.rank()) << 24);
+      for (int i = 0; i < v.shape.rank(); ++i) add(v.shape[i]), add(v.layout.strides[i]);
+      add(v.layout.offset);
+      auto same = std::find(storages.begin(), storages.end(), v.layout.storage);
+      add(same - storages.begin());
+      if (same == storages.end()) storages.push_back(v.layout.storage);
+    }
+  for (auto& [name, value] : instr.attrs.entries()) {
+    key += name;
+    if (auto* text = std::get_if<std::string>(&value)) key += "=" + *text + ";";
+    if (auto* whole = std::get_if<int64_t>(&value)) add(*whole);
+    if (auto* real = std::get_if<double>(&value)) add(std::bit_cast<int64_t>(*real));
+  }
+  return key;
+}
+
 }  // namespace
 
 void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& device) {
   KernelLists lists = lists_of(recipe, device);
   c.kernels.clear();
   c.workspace.clear();
+  std::unordered_map<std::string, Choice> known;
   for (auto& instr : c.program.code) {
+    std::string key = signature(c.program, instr);
+    if (auto it = known.find(key); !key.empty() && it != known.end()) {
+      c.kernels.push_back(it->second.kernel);
+      c.workspace.push_back(it->second.workspace);
+      continue;
+    }
     KernelQuery query{c.program, instr, device};
     const Kernel* chosen = nullptr;
     std::string reasons;
@@ -59,6 +105,7 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
            c.spec.name);
     c.kernels.push_back(chosen);
     c.workspace.push_back(chosen->workspace ? int64_t(chosen->workspace(query)) : 0);
+    if (!key.empty()) known[key] = {chosen, c.workspace.back()};
   }
 }
 

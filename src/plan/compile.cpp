@@ -140,6 +140,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   CompiledSession s;
   s.recipe = resolve(recipe, device);
   s.device = device;
+  // Ranks are threads of this process: each plans and runs with its share.
+  s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;
@@ -147,7 +149,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     c.program.name = spec.name;
     c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last}, {"", options.verify});
     auto t = Clock::now();
-    choose_kernels(c, s.recipe, device);
+    choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});
     t = Clock::now();
     c.memory = plan_memory(c.program, c.workspace);

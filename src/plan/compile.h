@@ -38,7 +38,7 @@ struct PersistentBlock {
 
 struct CompiledSession {
   Recipe recipe;
-  Device device;
+  Device device;  // threads: of one rank
   std::vector<CompiledProgram> programs;
   std::vector<PersistentBlock> persistent;
   int64_t persistent_bytes = 0;
@@ -74,7 +74,6 @@ std::vector<SegmentCall> training_step(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;
-  bool plan_only = false;  // accept what this machine could not run
 };
 
 // recipe.precision "auto" is resolved for the device. Throws usage errors for what the device lacks.

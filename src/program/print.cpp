@@ -81,6 +81,4 @@ std::string print(const Program& program, const PrintOptions& options) {
   return out;
 }
 
-bool same_program(const Program& a, const Program& b) { return print(a) == print(b); }
-
 }  // namespace crest

@@ -15,7 +15,5 @@ struct PrintOptions {
 std::string print(const Program& program, const PrintOptions& options = {});
 // Throws an error that names line and problem; `where` is the file.
 Program parse_program(std::string_view text, std::string_view where);
-// Structural equality: the same text.
-bool same_program(const Program& a, const Program& b);
 
 }  // namespace crest

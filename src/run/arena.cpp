@@ -2,14 +2,10 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
-
 #include "core/error.h"
 #include "core/text.h"
 
 namespace crest {
-
-static std::atomic<int64_t> held_bytes{0};
 
 Arena::Arena(int64_t bytes) : bytes_(bytes) {
   mapped_ = (bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20);
@@ -21,15 +17,10 @@ Arena::Arena(int64_t bytes) : bytes_(bytes) {
                 "Use a smaller --batch, --recompute, or a smaller model.");
   }
   if (mapped_ >= (8 << 20)) madvise(data_, size_t(mapped_), MADV_HUGEPAGE);
-  held_bytes += bytes_;
 }
 
 Arena::~Arena() {
-  if (!data_) return;
-  munmap(data_, size_t(mapped_));
-  held_bytes -= bytes_;
+  if (data_) munmap(data_, size_t(mapped_));
 }
-
-int64_t Arena::held() { return held_bytes; }
 
 }  // namespace crest

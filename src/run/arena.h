@@ -12,8 +12,6 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   void* at(int64_t offset) const { return static_cast<char*>(data_) + offset; }
   int64_t bytes() const { return bytes_; }
-  // Bytes of all arenas that the process holds now.
-  static int64_t held();
 
  private:
   void* data_ = nullptr;

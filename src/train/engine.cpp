@@ -13,10 +13,7 @@ namespace crest {
 
 Engine::Engine(CompiledSession session) : session_(std::move(session)), calls_(training_step(session_)) {
   int ranks = session_.recipe.data_parallel;
-  if (ranks > 1) {
-    communicators_ = make_local_communicators(ranks);
-    session_.device.threads = std::max(1, session_.device.threads / ranks);
-  }
+  if (ranks > 1) communicators_ = make_local_communicators(ranks);
   for (int r = 0; r < ranks; ++r)
     executors_.push_back(std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr));
 }
@@ -80,13 +77,6 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   result.skipped = s.found_inf != 0;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
-}
-
-void Engine::forward_backward() {
-  on_every_rank([&](int r) {
-    for (auto& call : calls_)
-      if (call.micro >= 0) rank(r).run(call.segment);
-  });
 }
 
 int64_t Engine::validation_batch() const {

@@ -34,8 +34,6 @@ class Engine {
   void initialize_weights(uint64_t seed);
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout.
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
-  // Forward and backward of one micro step without the update (bench phase "backward"); inputs as they are.
-  void forward_backward();
   // Mean loss over `batches` validation batches of the source (samples 0, 1, ..).
   double validate(int64_t batches, const SampleSource& source);
   int64_t validation_batch() const;

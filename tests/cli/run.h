@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +61,7 @@ struct RunResult {
   int code = -1;  // 128 + signal when a signal ended it
   std::string out, err;
   double seconds = 0;
+  double cpu_seconds = 0;  // user and system time: what `seconds` would be for one thread on an idle machine
   // Standard output as one JSON document; a failure of the test when it is none.
   nlohmann::json json() const {
     auto document = nlohmann::json::parse(out, nullptr, false);
@@ -98,7 +100,8 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   if (options.while_running) options.while_running(pid);
   int status = 0;
   bool killed = false;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
+  rusage usage{};
+  while (wait4(pid, &status, WNOHANG, &usage) == 0) {
     if (!killed && elapsed() > options.timeout_seconds) {
       ADD_FAILURE() << "no end within " << options.timeout_seconds << " s: " << (arguments.empty() ? "" : arguments[0]);
       kill(pid, SIGKILL);
@@ -108,6 +111,8 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   }
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.seconds = elapsed();
+  result.cpu_seconds = double(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                       1e-6 * double(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   result.out = streams.read("out");
   result.err = streams.read("err");
   return result;

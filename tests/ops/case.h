@@ -8,6 +8,10 @@
 #include "core/scalars.h"
 #include "program/program.h"
 
+namespace crest {
+class Builder;
+}
+
 namespace crest::test {
 
 struct Arg {
@@ -32,6 +36,29 @@ struct Case {
   Scalars scalars = {};
   // Replaces inputs that must fit the others, such as the saved statistics of a gradient.
   std::function<void(Values&)> complete = nullptr;
+};
+
+// A few instructions between inputs and outputs; what is differentiated is the sum of the outputs times random weights.
+struct GradCase {
+  std::string name;
+  std::vector<Arg> in;               // f64; with `weights`, parameters whose gradients accumulate
+  std::vector<size_t> weights = {};  // indices into `in`
+  std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)> forward;
+  bool root = false;  // cross-entropy: the rule itself sets the gradient of the output to scale * loss_scale
+};
+
+// Cases of an operation in a file of its own: `static const CaseFile file = {add_cases, add_grad_cases};` at its end.
+// add_cases is called once a dtype.
+struct CaseFile {
+  using Cases = void (*)(std::vector<Case>&, DType);
+  using GradCases = void (*)(std::vector<GradCase>&);
+  Cases cases;
+  GradCases grad_cases;  // null: not differentiable
+  CaseFile(Cases c, GradCases g = nullptr) : cases(c), grad_cases(g) { all().push_back(this); }
+  static std::vector<const CaseFile*>& all() {
+    static std::vector<const CaseFile*> files;
+    return files;
+  }
 };
 
 // Small cases for check and support; larger ones for perf.

@@ -160,6 +160,7 @@ const std::vector<Case>& all_cases() {
       add_embedding_cases(list, t);
       add_loss_cases(list, t);
       add_update_cases(list, t);
+      for (const CaseFile* file : CaseFile::all()) file->cases(list, t);
     }
     return list;
   }();

@@ -12,18 +12,9 @@
 
 namespace crest::test {
 
+static void PrintTo(const GradCase& c, std::ostream* os) { *os << c.name; }
+
 namespace {
-
-// A few instructions between inputs and outputs; what is differentiated is the sum of the outputs times random weights.
-struct GradCase {
-  std::string name;
-  std::vector<Arg> in;               // f64; with `weights`, parameters whose gradients accumulate
-  std::vector<size_t> weights = {};  // indices into `in`
-  std::function<std::vector<ValueId>(Builder&, const std::vector<ValueId>&)> forward;
-  bool root = false;  // cross-entropy: the rule itself sets the gradient of the output to scale * loss_scale
-};
-
-void PrintTo(const GradCase& c, std::ostream* os) { *os << c.name; }
 
 constexpr DType d = DType::f64;
 
@@ -262,6 +253,8 @@ std::vector<GradCase> grad_cases() {
   Attrs loss = Attrs().set("vocab", 7).set("scale", 0.5);
   list.push_back(single("cross_entropy", "cross_entropy", {tensor(d, {6, 9}), targets({6}, 7), scalars_arg()}, loss));
   list.back().root = true;
+  for (const CaseFile* file : CaseFile::all())
+    if (file->grad_cases) file->grad_cases(list);
   return list;
 }
 

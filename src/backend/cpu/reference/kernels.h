@@ -1,42 +1,58 @@
-// Launch functions of the reference kernels, one per operation (pointwise operations share one).
+// The reference kernels, one line an operation: KERNEL(x, f) is `cpu.x.reference`, launched by reference::f (pointwise
+// operations share one).
 #pragma once
 #include "backend/backend.h"
 
+#define CREST_REFERENCE_KERNELS(KERNEL)            \
+  KERNEL(linear, linear)                           \
+  KERNEL(linear_gelu, linear_gelu)                 \
+  KERNEL(linear_dx, linear_dx)                     \
+  KERNEL(linear_dw, linear_dw)                     \
+  KERNEL(matmul, matmul)                           \
+  KERNEL(bias_grad, bias_grad)                     \
+  KERNEL(add, pointwise)                           \
+  KERNEL(mul, pointwise)                           \
+  KERNEL(scale, pointwise)                         \
+  KERNEL(add_scalar, pointwise)                    \
+  KERNEL(tanh, pointwise)                          \
+  KERNEL(tanh_grad, pointwise)                     \
+  KERNEL(gelu, pointwise)                          \
+  KERNEL(gelu_grad, pointwise)                     \
+  KERNEL(silu, pointwise)                          \
+  KERNEL(silu_grad, pointwise)                     \
+  KERNEL(cast, pointwise)                          \
+  KERNEL(dropout, dropout)                         \
+  KERNEL(fused, fused)                             \
+  KERNEL(norm, norm)                               \
+  KERNEL(add_norm, add_norm)                       \
+  KERNEL(norm_grad, norm_grad)                     \
+  KERNEL(softmax, softmax)                         \
+  KERNEL(softmax_grad, softmax_grad)               \
+  KERNEL(causal_mask, causal_mask)                 \
+  KERNEL(attention, attention)                     \
+  KERNEL(attention_grad, attention_grad)           \
+  KERNEL(split_heads, split_heads)                 \
+  KERNEL(join_heads, join_heads)                   \
+  KERNEL(rope, rope)                               \
+  KERNEL(cache_append, cache_append)               \
+  KERNEL(cached_attention, cached_attention)       \
+  KERNEL(embedding, embedding)                     \
+  KERNEL(embedding_grad, embedding_grad)           \
+  KERNEL(take_row, take_row)                       \
+  KERNEL(add_position, add_position)               \
+  KERNEL(position_grad, position_grad)             \
+  KERNEL(cross_entropy, cross_entropy)             \
+  KERNEL(cross_entropy_grad, cross_entropy_grad)   \
+  KERNEL(cross_entropy_fused, cross_entropy_fused) \
+  KERNEL(sum_loss, sum_loss)                       \
+  KERNEL(grad_norm, grad_norm)                     \
+  KERNEL(adamw, adamw)                             \
+  KERNEL(finish_step, finish_step)
+
 namespace crest::reference {
 
-void linear(const KernelCall&);
-void linear_gelu(const KernelCall&);
-void linear_dx(const KernelCall&);
-void linear_dw(const KernelCall&);
-void matmul(const KernelCall&);
-void bias_grad(const KernelCall&);
-void pointwise(const KernelCall&);
-void dropout(const KernelCall&);
-void fused(const KernelCall&);
-void norm(const KernelCall&);
-void add_norm(const KernelCall&);
-void norm_grad(const KernelCall&);
-void softmax(const KernelCall&);
-void softmax_grad(const KernelCall&);
-void causal_mask(const KernelCall&);
-void attention(const KernelCall&);
-void attention_grad(const KernelCall&);
-void split_heads(const KernelCall&);
-void join_heads(const KernelCall&);
-void rope(const KernelCall&);
-void cache_append(const KernelCall&);
-void cached_attention(const KernelCall&);
-void embedding(const KernelCall&);
-void embedding_grad(const KernelCall&);
-void take_row(const KernelCall&);
-void add_position(const KernelCall&);
-void position_grad(const KernelCall&);
-void cross_entropy(const KernelCall&);
-void cross_entropy_grad(const KernelCall&);
-void cross_entropy_fused(const KernelCall&);
-void sum_loss(const KernelCall&);
-void grad_norm(const KernelCall&);
-void adamw(const KernelCall&);
-void finish_step(const KernelCall&);
+#define CREST_DECLARE_KERNEL(op, function) void function(const KernelCall&);
+CREST_REFERENCE_KERNELS(CREST_DECLARE_KERNEL)
+#undef CREST_DECLARE_KERNEL
 
 }  // namespace crest::reference

@@ -1,0 +1,241 @@
+// crest bench.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/random.h"
+#include "run.h"
+
+using namespace crest::test;
+using nlohmann::json;
+
+namespace {
+
+// A model of milliseconds; no rate is measured for it.
+class CliBench : public testing::Test {
+ protected:
+  TempFolder folder_;
+  std::string model_ = folder_.write("tiny.toml", tiny_model);
+
+  RunResult run(std::vector<std::string> flags,
+                std::vector<std::string> common = {"--samples", "3", "--warmup", "1", "--no-mfu", "--json"}) {
+    std::vector<std::string> all = {"bench", "--model", model_};
+    all.insert(all.end(), flags.begin(), flags.end());
+    all.insert(all.end(), common.begin(), common.end());
+    return run_crest(all, {.folder = folder_.path().string()});
+  }
+  json rows(std::vector<std::string> flags) {
+    RunResult r = run(std::move(flags));
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.json();
+  }
+};
+
+std::set<std::string> keys(const json& object) {
+  std::set<std::string> names;
+  for (auto& [key, value] : object.items()) names.insert(key);
+  return names;
+}
+
+}  // namespace
+
+TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
+  json all = rows({"--batch", "2", "--precision", "fp32", "--phase", "all"});
+  ASSERT_EQ(all.size(), 3u);
+  const char* phases[] = {"forward", "backward", "step"};
+  for (size_t i = 0; i < 3; ++i) {
+    json& row = all[i];
+    EXPECT_EQ(row["phase"], phases[i]);
+    EXPECT_EQ(keys(row),
+              (std::set<std::string>{"recipe", "device", "phase", "step_ms_mean", "step_ms_std", "step_ms_median",
+                                     "step_ms_min", "step_ms_max", "samples", "tokens_per_second", "model_tflops",
+                                     "mfu", "flops_convention", "memory"}));
+    EXPECT_EQ(keys(row["memory"]),
+              (std::set<std::string>{"planned_bytes", "measured_peak_bytes", "device_peak_bytes", "by_category"}));
+    EXPECT_EQ(row["samples"], 3);
+    EXPECT_LE(row["step_ms_min"], row["step_ms_median"]);
+    EXPECT_LE(row["step_ms_median"], row["step_ms_max"]);
+    double seconds = row["step_ms_median"].get<double>() / 1e3;
+    EXPECT_GT(seconds, 0);
+    EXPECT_NEAR(row["tokens_per_second"].get<double>() * seconds, 2 * 32, 1e-6);
+    // 6N + 12 L d T per token by hand: 2 layers of 12 d^2, the head of 101 rows; a forward pass is a third.
+    double n = 2 * 12 * 32 * 32 + 101 * 32, flops = 64 * (6 * n + 12.0 * 2 * 32 * 32);
+    if (i == 0) flops /= 3;
+    EXPECT_NEAR(row["model_tflops"].get<double>() * 1e12 * seconds / flops, 1, 1e-6);
+    EXPECT_TRUE(row["mfu"].is_null()) << "--no-mfu";
+    auto& m = row["memory"];
+    EXPECT_EQ(m["planned_bytes"], m["measured_peak_bytes"]) << "what is planned is what is held";
+    EXPECT_GE(m["device_peak_bytes"], m["planned_bytes"].get<int64_t>() / 2);
+    int64_t sum = 0;
+    for (auto& [name, bytes] : m["by_category"].items()) sum += bytes.get<int64_t>();
+    EXPECT_EQ(sum, m["planned_bytes"]);
+    EXPECT_EQ(row["recipe"]["batch"], 2);
+    EXPECT_EQ(row["recipe"]["seq"], 32);
+    EXPECT_EQ(row["recipe"]["precision"], "fp32");
+  }
+  // Inference saves nothing, and only the step has optimizer state.
+  EXPECT_EQ(all[0]["memory"]["by_category"]["gradients"], 0);
+  EXPECT_LT(all[0]["memory"]["planned_bytes"], all[1]["memory"]["planned_bytes"]);
+  EXPECT_GT(all[2]["memory"]["by_category"]["optimizer_state"].get<int64_t>(),
+            all[1]["memory"]["by_category"]["optimizer_state"].get<int64_t>());
+}
+
+TEST_F(CliBench, GridsAreProductsInOrder) {
+  json all = rows({"--batch", "1,2", "--recompute", "none,full", "--precision", "fp32,bf16", "--seq", "16"});
+  ASSERT_EQ(all.size(), 8u);
+  size_t i = 0;
+  for (const char* precision : {"fp32", "bf16"})
+    for (const char* recompute : {"none", "full"})
+      for (int batch : {1, 2}) {
+        EXPECT_EQ(all[i]["recipe"]["precision"], precision) << i;
+        EXPECT_EQ(all[i]["recipe"]["recompute"], recompute) << i;
+        EXPECT_EQ(all[i]["recipe"]["batch"], batch) << i;
+        EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
+        ++i;
+      }
+  folder_.write("c.toml", "batch = [1, 2]\nattention = [\"flash\", \"naive\"]\n");
+  EXPECT_EQ(rows({"--config", "c.toml"}).size(), 4u);
+  EXPECT_EQ(rows({"--config", "c.toml", "--batch", "1"}).size(), 2u) << "flags win";
+}
+
+TEST_F(CliBench, EveryLeverRuns) {
+  for (std::vector<std::string> flags :
+       std::vector<std::vector<std::string>>{{"--precision", "fp16"},
+                                             {"--precision", "bf16", "--policy", "autocast"},
+                                             {"--fusion", "off", "--attention", "naive"},
+                                             {"--recompute", "selective"},
+                                             {"--grad-accumulation", "3"},
+                                             {"--data-parallel", "2"},
+                                             {"--data-parallel", "2", "--grad-accumulation", "2"},
+                                             {"--dropout", "0.1"}})
+    for (const char* phase : {"forward", "backward", "step"}) {
+      auto with = flags;
+      with.insert(with.end(), {"--batch", "2", "--phase", phase});
+      json row = rows(with)[0];
+      double micros = row["recipe"]["grad_accumulation"], ranks = row["recipe"]["data_parallel"];
+      double tokens = 64 * ranks * (std::string(phase) == "forward" ? 1 : micros);
+      EXPECT_NEAR(row["tokens_per_second"].get<double>() * row["step_ms_median"].get<double>() / 1e3, tokens, 1e-6);
+      EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]) << flags[0] << flags[1] << phase;
+    }
+}
+
+TEST_F(CliBench, MfuIsTheShareOfTheStatedPeak) {
+  RunResult r = run({"--batch", "2", "--peak", "2e11"}, {"--samples", "3", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  json row = r.json()[0];
+  EXPECT_NEAR(row["mfu"].get<double>(), row["model_tflops"].get<double>() / 0.2, 1e-9);
+  EXPECT_NE(row["flops_convention"].get<std::string>().find("given by --peak"), std::string::npos);
+  EXPECT_NE(row["flops_convention"].get<std::string>().find("6N + 12 L d T"), std::string::npos);
+  // Measured, in a table for people: says against what.
+  RunResult text = run({"--batch", "2", "--precision", "fp32"}, {"--samples", "6"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  for (const char* said : {"tokens/s", "MFU", "6N + 12 L d T", "measured fp32 matrix-product rate", "step"})
+    EXPECT_NE(text.out.find(said), std::string::npos) << said << " in\n" << text.out;
+  json executed = rows({"--batch", "2", "--flops-convention", "executed"})[0];
+  EXPECT_NE(executed["flops_convention"].get<std::string>().find("executed"), std::string::npos);
+  EXPECT_GT(executed["model_tflops"], 0);
+}
+
+TEST_F(CliBench, WhatDoesNotFitIsARowOfAGridAndAnErrorAlone) {
+  // Between the plans of batch 1 and batch 4096.
+  json grid = rows({"--batch", "1,4096", "--memory-limit", "64MiB"});
+  ASSERT_EQ(grid.size(), 2u);
+  EXPECT_FALSE(grid[0].contains("error"));
+  EXPECT_EQ(grid[1]["error"], "out_of_memory");
+  EXPECT_GT(grid[1]["memory"]["planned_bytes"], 64 << 20);
+  EXPECT_FALSE(grid[1].contains("step_ms_median"));
+  RunResult alone = run({"--batch", "4096", "--memory-limit", "64MiB"});
+  EXPECT_EQ(alone.code, 3);
+  EXPECT_EQ(alone.json()[0]["error"], "out_of_memory");
+  EXPECT_NE(alone.err.find("What would fit"), std::string::npos) << alone.err;
+  EXPECT_NE(alone.err.find("activations"), std::string::npos) << alone.err;
+}
+
+TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
+  // Sixteen times the work a step: the verdict cannot be in doubt.
+  RunResult r = run({"--batch", "1", "--ab", "--batch 16"}, {"--samples", "12", "--no-mfu", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  json j = r.json(), c = j["comparison"];
+  ASSERT_EQ(j["rows"].size(), 2u);
+  EXPECT_EQ(j["rows"][0]["recipe"]["batch"], 1);
+  EXPECT_EQ(j["rows"][1]["recipe"]["batch"], 16);
+  EXPECT_EQ(j["rows"][1]["recipe"]["model"], j["rows"][0]["recipe"]["model"]) << "what --ab leaves out stays";
+  EXPECT_EQ(c["rounds"], 12);
+  EXPECT_EQ(j["rows"][1]["samples"], 12);
+  EXPECT_GT(c["ratio"], 1);
+  EXPECT_EQ(c["verdict"], "a_faster") << c["sentence"];
+  EXPECT_NE(c["sentence"].get<std::string>().find("faster"), std::string::npos);
+  EXPECT_GE(c["noise_floor"], 0);
+}
+
+TEST_F(CliBench, ItselfIsNotTwiceAsFast) {
+  RunResult r = run({"--batch", "4", "--noise"}, {"--samples", "30", "--no-mfu", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  json c = r.json()["comparison"];
+  EXPECT_GT(c["noise_floor"], 0);
+  // Medians of interleaved runs of the same work.
+  EXPECT_LT(std::abs(std::log2(c["ratio"].get<double>())), 1);
+}
+
+TEST_F(CliBench, PeersStandBeside) {
+  // A peer that is slower by its own word than anything this model does.
+  RunResult r = run({"--batch", "1", "--peer", "echo '{\"ms\": 100000}'"}, {"--samples", "3", "--no-mfu", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  json j = r.json();
+  ASSERT_EQ(j["rows"].size(), 2u);
+  EXPECT_EQ(j["rows"][1]["peer"], "echo '{\"ms\": 100000}'");
+  EXPECT_DOUBLE_EQ(j["rows"][1]["step_ms_median"].get<double>(), 100000);
+  EXPECT_EQ(j["comparison"]["verdict"], "a_faster");
+  // Crest as its own peer reads its own JSON.
+  std::string self = std::string(CREST_BINARY) + " bench --model tiny.toml --batch 1 --samples 3 --no-mfu --json";
+  RunResult twice = run({"--batch", "1", "--peer", self}, {"--samples", "2", "--no-mfu", "--json"});
+  EXPECT_EQ(twice.code, 0) << twice.err;
+}
+
+TEST_F(CliBench, BadInputIsOneClearError) {
+  auto bad = [&](std::vector<std::string> flags, int code, std::vector<std::string> said) {
+    flags.insert(flags.begin(), {"bench", "--model", model_});
+    expect_error(flags, code, said);
+  };
+  bad({"--batch", "1e18"}, 2, {"--batch", "1e18"});
+  bad({"--batch", "4,"}, 2, {"--batch", "empty"});
+  bad({"--batch", ","}, 2, {"--batch", "empty"});
+  bad({"--batch", "4,x"}, 2, {"--batch", "'x'"});
+  bad({"--batch", "0"}, 2, {"--batch"});
+  bad({"--batch", "2,99999999999"}, 2, {"--batch"});
+  bad({"--seq", "33"}, 2, {"--seq", "context"});
+  bad({"--precision", "fp32,bf61"}, 2, {"bf61", "bf16"});
+  bad({"--phase", "sideways"}, 2, {"--phase", "step"});
+  bad({"--samples", "-1"}, 2, {"--samples"});
+  bad({"--warmup", "-1"}, 2, {"--warmup"});
+  bad({"--max-seconds", "-1"}, 2, {"--max-seconds"});
+  bad({"--peak", "-5"}, 2, {"--peak"});
+  bad({"--flops-convention", "pam"}, 2, {"palm"});
+  bad({"--sampels", "3"}, 2, {"--sampels", "--samples"});
+  bad({"--device", "cuda:1"}, 4, {"CUDA"});
+  bad({"--memory-limit", "abc"}, 2, {"abc", "--memory-limit"});
+  bad({"--kernel", "attention"}, 2, {"OP=PATTERN"});
+  bad({"--kernel", "attention=cuda.*"}, 2, {"cuda.*"});
+  bad({"--ab", ""}, 2, {"--ab"});
+  bad({"--ab", "--fusoin off"}, 2, {"--fusoin", "--fusion"});
+  bad({"--ab", "--batch many"}, 2, {"--ab"});
+  bad({"--ab", "--batch '4"}, 2, {"--ab"});
+  bad({"--ab", "--fusion off", "--batch", "1,2"}, 2, {"--ab", "one cell"});
+  bad({"--noise", "--phase", "all"}, 2, {"one cell"});
+  bad({"--noise", "--samples", "1"}, 2, {"--samples"});
+  bad({"--noise", "--ab", "--fusion off"}, 2, {"exclude"});
+  bad({"--batch", "1", "--peer", "exit 3"}, 1, {"exit code 3"});
+  bad({"--batch", "1", "--peer", "echo no time"}, 1, {"no step time", "no time"});
+  bad({"--batch", "1", "--peer", "no-such-command-anywhere"}, 1, {"not found"});
+  bad({"--batch", "1", "--peer", "sleep 60", "--timeout", "0.3"}, 1, {"no result within"});
+  expect_error({"bench", "--model", folder_ / "none.toml"}, 2, {"none.toml"});
+}
+
+TEST_F(CliBench, CtrlCEndsIt) {
+  RunResult r =
+      run_crest({"bench", "--model", model_, "--samples", "1000000", "--no-mfu"}, {.while_running = [](pid_t pid) {
+                  std::this_thread::sleep_for(std::chrono::seconds(3));
+                  kill(pid, SIGINT);
+                }});
+  EXPECT_EQ(r.code, 130) << r.err;
+}

@@ -1,0 +1,61 @@
+// crest devices.
+#include "run.h"
+
+using namespace crest::test;
+
+TEST(CliDevices, ListsTheCpuAndWhyThereIsNoOther) {
+  RunResult r = run_crest({"devices", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  ASSERT_EQ(j["devices"].size(), 1u);
+  auto& d = j["devices"][0];
+  EXPECT_EQ(d["kind"], "cpu");
+  EXPECT_GE(d["threads"].get<int>(), 1);
+  EXPECT_GT(d["memory_bytes"].get<int64_t>(), 1 << 20);
+  EXPECT_EQ(j["unavailable"][0]["kind"], "cuda");
+  EXPECT_NE(j["unavailable"][0]["reason"].get<std::string>().find("CUDA"), std::string::npos);
+  EXPECT_FALSE(j["environment"]["cpu_model"].get<std::string>().empty());
+  EXPECT_FALSE(j.contains("measured")) << "only --measure measures";
+
+  RunResult text = run_crest({"devices"});
+  EXPECT_EQ(text.code, 0);
+  for (const char* said : {"cpu", "memory", "oneDNN", "no CUDA backend"})
+    EXPECT_NE(text.out.find(said), std::string::npos) << said << " in\n" << text.out;
+}
+
+TEST(CliDevices, ThreadsAndInstructionSetAreRespected) {
+  RunResult r = run_crest({"devices", "--threads", "1", "--json"}, {.environment = {{"CREST_ISA", "generic"}}});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["devices"][0]["threads"], 1);
+  EXPECT_EQ(r.json()["devices"][0]["isa"], "generic");
+}
+
+TEST(CliDevices, MeasuredLimitsArePlausible) {
+  RunResult r = run_crest({"devices", "--measure", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto m = r.json()["measured"];
+  for (const char* kind : {"read_bandwidth", "copy_bandwidth"}) {
+    double rate = m[kind]["bytes_per_second"];
+    EXPECT_GT(rate, 1e8) << kind;  // slower than any memory in use
+    EXPECT_LT(rate, 1e13) << kind;
+    EXPECT_GE(m[kind]["samples"].get<int>(), 7);
+    EXPECT_LE(m[kind]["ms_min"].get<double>(), m[kind]["ms_median"].get<double>());
+  }
+  for (const char* kind : {"gemm_fp32", "gemm_bf16"}) {
+    auto& g = m[kind];
+    ASSERT_FALSE(g.is_null()) << kind;
+    double flops = 2.0 * g["m"].get<double>() * g["n"].get<double>() * g["k"].get<double>();
+    // The rate is that of the median sample, and below a petaflop a second.
+    EXPECT_NEAR(g["flops_per_second"].get<double>() * g["ms_median"].get<double>() / 1e3 / flops, 1, 1e-6);
+    EXPECT_GT(g["flops_per_second"].get<double>(), 1e8);
+    EXPECT_LT(g["flops_per_second"].get<double>(), 1e15);
+  }
+}
+
+TEST(CliDevices, BadInputIsOneClearError) {
+  expect_error({"devices", "--device", "cuda"}, 4, {"no CUDA backend", "--device cpu"});
+  expect_error({"devices", "--device", "tpu"}, 2, {"tpu"});
+  expect_error({"devices", "--threads", "-3"}, 2, {"--threads"});
+  expect_error({"devices", "--mesure"}, 2, {"--mesure", "--measure"});
+  expect_error({"devices", "now"}, 2, {"now"});
+}

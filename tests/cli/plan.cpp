@@ -1,0 +1,157 @@
+// crest plan, and the search of the largest micro batch behind it.
+#include <algorithm>
+
+#include "core/text.h"
+#include "plan/device.h"
+#include "plan/search.h"
+#include "run.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+int64_t sum(const nlohmann::json& categories) {
+  int64_t bytes = 0;
+  for (auto& [name, value] : categories.items()) bytes += value.get<int64_t>();
+  return bytes;
+}
+
+nlohmann::json plan(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), "plan");
+  flags.push_back("--json");
+  RunResult r = run_crest(flags);
+  EXPECT_EQ(r.code, 0) << r.err;
+  return r.json();
+}
+
+}  // namespace
+
+TEST(CliPlan, CountsOfGpt2) {
+  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--seq", "1024", "--precision", "fp32"});
+  // 12 layers of 12 d^2 + 13 d, two embeddings and a final norm: the published 124,439,808.
+  EXPECT_EQ(j["parameters"]["total"], 124439808);
+  EXPECT_EQ(j["parameters"]["embeddings"], (50257 + 1024) * 768);
+  // Matrix products: 12 d^2 a layer and the head.
+  int64_t matmul = 12 * 12 * 768 * 768 + 50257 * 768;
+  EXPECT_EQ(j["parameters"]["matmul"], matmul);
+  EXPECT_EQ(j["tokens_per_step"], 4096);
+  double flops = 4096.0 * (6.0 * double(matmul) + 12.0 * 12 * 768 * 1024);
+  EXPECT_DOUBLE_EQ(j["flops"]["model_per_step"].get<double>(), flops);
+  // Causal attention halves 12 L d T in what is executed; the padded vocabulary and pointwise work add a little.
+  EXPECT_NEAR(j["flops"]["executed_per_step"].get<double>() / flops, 1, 0.12);
+  auto& m = j["memory"];
+  EXPECT_EQ(m["planned_bytes"], m["persistent_bytes"].get<int64_t>() + m["transient_bytes"].get<int64_t>());
+  EXPECT_EQ(m["planned_bytes"], sum(m["by_category"]));
+  // fp32: 4 bytes of weights, 8 of moments a parameter; the padded vocabulary and alignment add at most 1%.
+  EXPECT_NEAR(m["by_category"]["weights"].get<double>() / (4.0 * 124439808), 1, 0.01);
+  EXPECT_NEAR(m["by_category"]["optimizer_state"].get<double>() / (8.0 * 124439808), 1, 0.01);
+  auto& peak = m["peak"];
+  EXPECT_EQ(peak["live_bytes"], sum(peak["by_category"]));
+  EXPECT_LE(peak["live_bytes"], m["transient_bytes"]);
+  EXPECT_FALSE(peak["op"].get<std::string>().empty());
+  EXPECT_FALSE(peak["origin"].get<std::string>().empty());
+  ASSERT_FALSE(m["largest_blocks"].empty());
+  EXPECT_LE(m["largest_blocks"][0]["bytes"], m["transient_bytes"]);
+}
+
+// The whole process, start included; it runs on one thread, so its CPU time is what a user waits on an idle machine.
+TEST(CliPlan, TakesNoTime) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i)
+      best = std::min(best, run_crest({"plan", "--model", "gpt2-124M", "--precision", precision}).cpu_seconds);
+    EXPECT_LT(best, 0.2) << precision;
+    EXPECT_GT(best, 0) << precision;
+  }
+}
+
+TEST(CliPlan, StepAloneNeedsNoCacheOfKeysAndValues) {
+  auto train = plan({"--model", "nano"}), step = plan({"--model", "nano", "--for", "step"});
+  EXPECT_GT(train["memory"]["by_category"]["kv_cache"], 0);
+  EXPECT_EQ(step["memory"]["by_category"]["kv_cache"], 0);
+  EXPECT_EQ(step["programs"].size(), 2u);
+}
+
+TEST(CliPlan, RanksHoldEverythingOnceEach) {
+  auto one = plan({"--model", "nano"}), two = plan({"--model", "nano", "--data-parallel", "2"});
+  EXPECT_EQ(two["memory"]["ranks"], 2);
+  EXPECT_EQ(two["tokens_per_step"], 2 * one["tokens_per_step"].get<int64_t>());
+  EXPECT_GE(two["memory"]["planned_bytes"].get<int64_t>(), 2 * one["memory"]["planned_bytes"].get<int64_t>());
+}
+
+TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {
+  auto j = plan({"--model", "nano", "--memory", "300MiB", "--batch", "1"});
+  int64_t batch = j["fit"]["largest_batch"];
+  ASSERT_GT(batch, 1);
+  for (int64_t more : {0, 1}) {
+    RunResult r = run_crest({"plan", "--model", "nano", "--memory", "300MiB", "--batch", std::to_string(batch + more)});
+    EXPECT_EQ(r.code, more ? 3 : 0) << r.out;
+    EXPECT_EQ(r.out.find("does not fit") != std::string::npos, more == 1) << "the plan is printed all the same";
+    EXPECT_NE(r.out.find("largest micro batch in 300.00 MiB (given): " + std::to_string(batch)), std::string::npos)
+        << r.out;
+  }
+  // --memory-limit is the same limit where no --memory is given.
+  EXPECT_EQ(
+      run_crest({"plan", "--model", "nano", "--memory-limit", "300MiB", "--batch", std::to_string(batch + 1)}).code, 3);
+}
+
+TEST(CliPlan, NotEvenOneSequence) {
+  RunResult r = run_crest({"plan", "--model", "nano", "--memory", "1MiB", "--json"});
+  EXPECT_EQ(r.code, 3);
+  EXPECT_EQ(r.json()["fit"]["largest_batch"], 0);
+  EXPECT_EQ(r.json()["fit"]["fits"], false);
+}
+
+TEST(CliPlan, BadInputIsOneClearError) {
+  TempFolder folder;
+  std::string bad_heads = folder.write("heads.toml", std::string(tiny_model) + "[x]\n");
+  std::string heads = folder.write("h.toml", "preset = \"nano\"\nheads = 3\nkv_heads = 2\n");
+  std::string config = folder.write("c.toml", "batsh = 4\n");
+  expect_error({"plan", "--model", "gpt2-124"}, 2, {"gpt2-124M"});
+  expect_error({"plan", "--model", heads}, 2, {"heads"});
+  expect_error({"plan", "--seq", "100000"}, 2, {"context", "--seq"});
+  expect_error({"plan", "--batch", "1e18"}, 2, {"--batch"});
+  expect_error({"plan", "--batch", "1000000000000"}, 2, {"--batch"});
+  expect_error({"plan", "--batch", "0"}, 2, {"--batch"});
+  expect_error({"plan", "--memory", "abc"}, 2, {"--memory", "abc", "40GiB"});
+  expect_error({"plan", "--memory-limit", "-1GiB"}, 2, {"--memory-limit"});
+  expect_error({"plan", "--for", "fun"}, 2, {"--for"});
+  expect_error({"plan", "--blocks", "-1"}, 2, {"--blocks"});
+  expect_error({"plan", "--precision", "bf61"}, 2, {"bf61", "bf16"});
+  expect_error({"plan", "--atention", "flash"}, 2, {"--atention", "--attention"});
+  expect_error({"plan", "--config", config}, 2, {"batsh", "batch"});
+  expect_error({"plan", "--config", folder / "none.toml"}, 1, {"none.toml"});
+  expect_error({"plan", "--device", "cuda"}, 4, {"CUDA"});
+  expect_error({"plan", "surplus"}, 2, {"surplus"});
+}
+
+// The line search against the definition, over levers that bend the line.
+TEST(PlanSearch, IsTheLargestBatchThatFits) {
+  Device device = find_device("cpu", 2);
+  SessionUse use;
+  use.train = use.update = use.validation = true;
+  for (const char* recompute : {"none", "full"})
+    for (const char* attention : {"flash", "naive"}) {
+      Recipe r;
+      r.model = load_model_config("nano");
+      r.precision = "fp32", r.recompute = recompute, r.attention = attention;
+      auto planned = [&](int64_t batch) {
+        r.batch = batch;
+        return compile(r, device, session_programs(r, use)).planned_bytes();
+      };
+      int64_t one = planned(1), many = planned(23);
+      for (int64_t limit :
+           {one - 1, one, one + 1, planned(2), planned(2) - 1, many, many - 1, many + 1000, many * 20}) {
+        int64_t best = largest_batch(r, device, use, limit);
+        if (best > 0) {
+          EXPECT_LE(planned(best), limit) << recompute << " " << attention << " limit " << limit;
+        }
+        EXPECT_GT(planned(best + 1), limit) << recompute << " " << attention << " limit " << limit;
+        // The same from a session that was compiled for some other batch.
+        r.batch = 7;
+        CompiledSession s = compile(r, device, session_programs(r, use));
+        EXPECT_EQ(largest_batch(s, use, limit), best) << recompute << " " << attention << " limit " << limit;
+      }
+    }
+}
