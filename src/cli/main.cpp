@@ -34,6 +34,14 @@ static void print_welcome() {
       CREST_VERSION, d.kind, d.name, format_bytes(double(d.memory)));
 }
 
+// Messages quote names of files and what they hold: no escape sequence of theirs reaches the terminal.
+static void print_error(std::string_view text) {
+  std::string safe;
+  for (auto& line : split(text, '\n')) safe += (safe.empty() ? "" : "\n") + printable(line, line.size());
+  // Not fmt::print, which throws when standard error is closed or on a full disk: the exit code must arrive.
+  std::fputs(fmt::format("crest: error: {}\n", safe).c_str(), stderr);
+}
+
 static int run(int argc, char** argv) {
   if (argc < 2) {
     print_welcome();
@@ -83,14 +91,14 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const Error& e) {
-    fmt::print(stderr, "crest: error: {}\n", e.what());
+    print_error(e.what());
     return int(e.code());
   } catch (const std::bad_alloc&) {
     fmt::print(stderr,
                "crest: error: out of memory\n  Use a smaller --batch or model; crest plan shows what is needed.\n");
     return int(Exit::does_not_fit);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "crest: error: {}\n", e.what());
+    print_error(e.what());
     return int(Exit::failed);
   }
 }

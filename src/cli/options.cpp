@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <sstream>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/io.h"
@@ -71,6 +71,18 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
 Recipe RecipeOptions::finish(const std::string& default_model) const {
   Recipe r = recipe;
   r.model = load_model_config(model.empty() ? default_model : model);
+  auto range = [](const char* flag, double value, bool good, const char* what) {
+    if (!good) fail_usage(fmt::format("{} is not {}", value, what), flag);
+  };
+  range("--vocab", double(vocab), vocab >= 0, "a number of tokens");
+  range("--seq", double(r.seq), r.seq >= 0, "a sequence length");
+  range("--beta1", r.beta1, r.beta1 >= 0 && r.beta1 < 1, "in [0, 1)");
+  range("--beta2", r.beta2, r.beta2 >= 0 && r.beta2 < 1, "in [0, 1)");
+  range("--eps", r.eps, r.eps > 0 && std::isfinite(r.eps), "above 0");
+  range("--clip", r.clip, r.clip >= 0 && std::isfinite(r.clip), "a gradient norm");
+  range("--weight-decay", r.weight_decay, r.weight_decay >= 0 && std::isfinite(r.weight_decay), "a decay");
+  range("--loss-scale", r.loss_scale, r.loss_scale >= 1 && std::isfinite(float(r.loss_scale)),
+        "at least 1 and finite in fp32");
   if (vocab > 0) r.model.vocab = vocab;
   if (dropout >= 0) r.model.dropout = dropout;
   for (auto& k : kernels) {
@@ -104,6 +116,15 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   if (auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
   if (auto* b = node.as_boolean()) return b->get() ? "true" : "false";
   fail_usage("must be a string, a number, true, false or a list of those", where);
+}
+
+std::string config_of_run(const std::string& run) {
+  std::string path = join_path(run, "config.toml");
+  if (!is_directory(run)) fail("there is no such run", printable(run), "--resume takes the folder that --out named.");
+  if (!path_exists(path))
+    fail("this is not the folder of a run: it has no config.toml", printable(run),
+         "--resume takes the folder that --out named.");
+  return path;
 }
 
 // The keys of a TOML file as arguments.
@@ -143,11 +164,9 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     else if (a.rfind("--config=", 0) == 0)
       from_file = config_arguments(app, a.substr(9));
     else if (resumes && a == "--resume" && i + 1 < argc)
-      from_file = config_arguments(app, fmt::format("{}/config.toml", argv[i + 1])), args.push_back(a);
+      from_file = config_arguments(app, config_of_run(argv[i + 1])), args.push_back(a);
     else if (resumes && a.rfind("--resume=", 0) == 0)
-      from_file = config_arguments(app, a.substr(9) + "/config.toml"), args.push_back(a);
-    else if (a.rfind("--", 0) == 0 && a.find('=') == a.size() - 1)
-      args.push_back(a.substr(0, a.size() - 1)), args.push_back("");  // CLI11 would take the next flag as the value
+      from_file = config_arguments(app, config_of_run(a.substr(9))), args.push_back(a);
     else
       args.push_back(a);
   }
@@ -155,6 +174,12 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
   for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
   args.insert(args.begin(), from_file.begin(), from_file.end());
+  // CLI11 takes the next argument for the value that "--flag=" leaves empty.
+  for (size_t i = 0; i < args.size(); ++i)
+    if (args[i].size() > 3 && args[i].rfind("--", 0) == 0 && args[i].find('=') == args[i].size() - 1) {
+      args[i].pop_back();
+      args.insert(args.begin() + std::ptrdiff_t(i) + 1, "");
+    }
   std::reverse(args.begin(), args.end());
   app.allow_extras();
   app.parse(args);

@@ -5,22 +5,27 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "plan/compile.h"
 #include "train/run.h"
 #include "train/run_files.h"
+#include "train/weights_io.h"
 
 namespace crest {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* default_model = "nano";
 
 struct Options {
   RecipeOptions recipe;
@@ -37,72 +42,146 @@ std::string cache_folder() {
   return ".crest-cache/data";
 }
 
+void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
+// A file that was named must be text; in folders such files are skipped.
+void require_text(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  std::ifstream in(path, std::ios::binary);
+  std::string head(64 << 10, ' ');
+  in.read(head.data(), std::streamsize(head.size()));
+  head.resize(size_t(in.gcount()));
+  if (head.find('\0') != std::string::npos)
+    fail("this is not text (it has NUL bytes)", printable(path),
+         "Give text; shards of tokens are trained on with --data FOLDER. crest data prepare takes any bytes.");
+}
+
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
   PrepareOptions p;
   p.inputs = o.texts;
   uint64_t bytes = 0;
   std::error_code error;
-  for (auto& t : o.texts)
+  for (auto& t : o.texts) {
+    require_text(t);
     if (uint64_t size = fs::file_size(t, error); !error) bytes += size;
+  }
   p.tokenizer = !o.tokenizer.empty() ? o.tokenizer : bytes < (256 << 10) ? "bytes" : "bpe:2048";
-  p.message = [](const std::string& m) { fmt::print(stderr, "{}\n", m); };
+  p.message = [](const std::string& m) { tell(m); };
   PrepareResult r = prepare_cached(p, cache_folder());
   if (!o.train.quiet)
-    fmt::print(stderr, "text     {} with tokenizer {} ({} tokens a vocabulary of {})\n",
-               r.reused ? "cached" : "prepared", p.tokenizer,
-               format_count(double(r.info.train_tokens + r.info.val_tokens)), r.info.vocab_size);
+    tell(fmt::format("text     {} with tokenizer {} ({} tokens, a vocabulary of {})", r.reused ? "cached" : "prepared",
+                     printable(p.tokenizer), format_count(double(r.info.train_tokens + r.info.val_tokens)),
+                     r.info.vocab_size));
   return r.folder.string();
 }
 
-// The options of this run as TOML, so that --resume (or --config) repeats it.
-std::string config_text(const CLI::App& app, const std::string& data) {
-  static const std::vector<std::string> not_kept = {"help", "config", "resume",     "overwrite", "out",
-                                                    "json", "quiet",  "stop-after", "data"};
-  std::string text = fmt::format("# crest train --config config.toml repeats this run\ndata = \"{}\"\n", data);
+// JSON's string is a TOML basic string.
+std::string quoted(const std::string& s) { return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// RUN/config.toml: what the run depends on, resolved, and the other options that were given. --resume reads it, and
+// --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.
+std::string config_text(const CLI::App& app, const std::string& preset, const TrainOptions& t) {
+  const Recipe& r = t.recipe;
+  std::vector<std::pair<std::string, std::string>> keys = {
+      {"data", quoted(fs::absolute(t.data).string())},
+      {"model", quoted(preset.empty() ? fs::absolute(t.out + "/model.toml").string() : preset)},
+      {"batch", fmt::format("{}", r.batch)},
+      {"seq", fmt::format("{}", r.seq_length())},
+      {"grad_accumulation", fmt::format("{}", r.grad_accumulation)},
+      {"data_parallel", fmt::format("{}", r.data_parallel)},
+      {"precision", quoted(r.precision)},
+      {"policy", quoted(r.policy)},
+      {"lr", fmt::format("{}", t.lr)},
+      {"schedule", quoted(t.schedule)},
+      {"warmup", fmt::format("{}", t.warmup)},
+      {"seed", fmt::format("{}", t.seed)}};
+  if (t.steps > 0)
+    keys.push_back({"steps", fmt::format("{}", t.steps)});
+  else
+    keys.push_back({"max_seconds", fmt::format("{}", t.max_seconds)});
+  if (!t.init.empty()) keys.push_back({"init", quoted(fs::absolute(t.init).string())});
+  static const std::vector<std::string> not_kept = {"help", "config", "resume",     "overwrite",  "out",
+                                                    "json", "quiet",  "stop-after", "max-seconds"};
   for (const CLI::Option* o : app.get_options()) {
     if (o->get_lnames().empty() || o->count() == 0) continue;
     std::string key = o->get_lnames()[0];
     if (std::find(not_kept.begin(), not_kept.end(), key) != not_kept.end()) continue;
     std::replace(key.begin(), key.end(), '-', '_');
-    std::vector<std::string> quoted;
-    for (auto& v : o->results()) {
-      std::string escaped;
-      for (char c : v) escaped += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-      quoted.push_back("\"" + escaped + "\"");
-    }
-    text += fmt::format("{} = {}\n", key, quoted.size() == 1 ? quoted[0] : "[" + join(quoted, ", ") + "]");
+    if (std::any_of(keys.begin(), keys.end(), [&](auto& k) { return k.first == key; })) continue;
+    std::vector<std::string> values;
+    for (auto& v : o->results()) values.push_back(quoted(v));
+    keys.push_back({key, values.size() == 1 ? values[0] : "[" + join(values, ", ") + "]"});
   }
+  std::string text = fmt::format("# {}, {} threads\n", printable(t.device.name), t.device.threads);
+  for (auto& [key, value] : keys) text += fmt::format("{} = {}\n", key, value);
   return text;
+}
+
+void check_range(const CLI::App& app, const char* flag, double value, double low, double high) {
+  if (app.get_option(flag)->count() == 0 || (value >= low && value <= high)) return;
+  fail_usage(fmt::format("{} is not between {} and {}", value, low, high), flag);
+}
+
+// What the library of flags lets through (it saturates numbers and wraps negative ones).
+void check_numbers(const CLI::App& app, const TrainOptions& t) {
+  constexpr double most = 1e12;
+  check_range(app, "--steps", double(t.steps), 1, most);
+  check_range(app, "--max-seconds", t.max_seconds, 0, 1e9);
+  check_range(app, "--stop-after", double(t.stop_after), 0, most);
+  check_range(app, "--lr", t.lr, 0, HUGE_VAL);
+  check_range(app, "--min-lr", t.min_lr, 0, HUGE_VAL);
+  check_range(app, "--warmup", double(t.warmup), 0, most);
+  check_range(app, "--val-every", double(t.val_every), 0, most);
+  check_range(app, "--val-batches", double(t.val_batches), 1, most);
+  check_range(app, "--save-every", double(t.save_every), 0, most);
+  check_range(app, "--keep", double(t.keep), 0, 1e6);
+  check_range(app, "--sample-every", double(t.sample_every), 0, most);
+  check_range(app, "--sample-tokens", double(t.sample_tokens), 1, 1e6);
+  check_range(app, "--seed", double(t.seed), 0, double(INT64_MAX));
 }
 
 int run(const CLI::App& app, Options& o) {
   TrainOptions& t = o.train;
+  check_numbers(app, t);
   t.device = o.device.find();
   t.memory_limit = o.device.limit(t.device);
-  if (!o.texts.empty() && !t.data.empty())
+  if (!o.texts.empty() && !t.data.empty() && o.resume.empty())
     fail_usage("text files and --data were both given", "crest train", "Give one of them.");
-  if (!o.resume.empty() && !o.texts.empty())
-    fail_usage("text files cannot be given with --resume", "crest train", "The run's own data is used.");
+  if (!o.resume.empty()) {
+    if (!o.texts.empty())
+      fail_usage("text files cannot be given with --resume", "crest train", "The run's own data is used.");
+    if (!t.out.empty() || t.overwrite)
+      fail_usage("--resume continues a run in its own folder", t.overwrite ? "--overwrite" : "--out", "Leave it out.");
+  }
   if (o.texts.empty() && t.data.empty())
     fail_usage("no data", "crest train",
                "Give a text file (crest train input.txt) or --data DIR made by crest data prepare.");
   if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
 
   RecipeOptions& r = o.recipe;
-  if (r.model.empty() && !t.init.empty()) r.model = t.init;
-  Recipe recipe = r.finish("nano");
-  if (r.vocab == 0 && t.init.empty())
+  t.resume = !o.resume.empty();
+  if (t.resume) {
+    t.out = o.resume;
+    // The run may have been moved.
+    if (fs::path(r.model).filename() == "model.toml" && !fs::exists(r.model)) r.model = t.out + "/model.toml";
+  } else if (!t.init.empty()) {
+    t.init = open_model(t.init).weights_path;
+    if (r.model.empty()) r.model = fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string();
+  }
+  bool data_decides = r.vocab == 0 && t.init.empty();
+  Recipe recipe = r.finish(default_model);
+  if (data_decides)
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
   t.recipe = resolve(recipe, t.device);
-  if (!o.resume.empty()) {
-    t.resume = true;
-    t.out = o.resume;
-  } else if (t.out.empty()) {
+  if (t.out.empty())
     t.out =
         fresh_run_folder(o.texts.empty() ? fs::path(t.data).filename().string() : fs::path(o.texts[0]).stem().string());
-  }
-  t.config_toml = config_text(app, t.data);
+  auto& presets = preset_names();
+  std::string name = r.model.empty() ? default_model : r.model;
+  std::string preset = std::find(presets.begin(), presets.end(), name) == presets.end() ? "" : name;
+  t.config_toml = [&app, preset](const TrainOptions& resolved) { return config_text(app, preset, resolved); };
   return run_training(t);
 }
 
@@ -122,12 +201,13 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--resume", o->resume, "continue this run from its newest valid checkpoint");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
   option("--init", t.init, "start from these weights: Hugging Face folder, run or checkpoint");
-  option("--steps", t.steps, "optimizer steps (default 1000)");
-  option("--max-seconds", t.max_seconds, "time limit; without --steps the schedule is fitted to it");
+  option("--steps", t.steps, "optimizer steps (default 1000, or what fits into --max-seconds)");
+  option("--max-seconds", t.max_seconds,
+         "time limit; without --steps the schedule is fitted to it (and the warm-up at least 12 steps)");
   option("--stop-after", t.stop_after, "stop (saved) after this many steps of this call");
-  option("--lr", t.lr, "peak learning rate (default 6e-4 sqrt(768 / width))");
-  option("--min-lr", t.min_lr, "final learning rate (default a tenth)");
-  option("--warmup", t.warmup, "warm-up steps (default a fiftieth of the steps)");
+  option("--lr", t.lr, "peak learning rate (default 6e-4 sqrt(768 / width), within 1e-4 and 3e-3)");
+  option("--min-lr", t.min_lr, "final learning rate (default a tenth of the peak)");
+  option("--warmup", t.warmup, "warm-up steps (default a fiftieth of the steps, at most 2000)");
   option("--schedule", t.schedule, "cosine, wsd, linear or constant")->capture_default_str();
   option("--val-every", t.val_every, "steps between validations (default a tenth of the steps; 0: never)");
   option("--val-batches", t.val_batches, "batches of a validation")->capture_default_str();
@@ -135,7 +215,7 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--keep", t.keep, "checkpoints to keep (0: all)")->capture_default_str();
   option("--sample-every", t.sample_every, "steps between samples (0: none)")->capture_default_str();
   option("--sample-tokens", t.sample_tokens, "tokens of a sample")->capture_default_str();
-  option("--seed", t.seed, "of weights, data order and dropout")->capture_default_str();
+  option("--seed", t.seed, "seed of weights, data order and dropout")->capture_default_str();
   app.add_flag("--quiet", t.quiet, "no progress lines");
   add_json_option(app, t.json);
   add_recipe_options(app, o->recipe);

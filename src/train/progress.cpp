@@ -39,6 +39,9 @@ std::vector<Field> fields(const StepReport& r) {
   return f;
 }
 
+// A closed terminal or a full disk behind standard error must not end the run (fmt::print would throw).
+void put(std::FILE* out, const std::string& text) { std::fputs(text.c_str(), out); }
+
 }  // namespace
 
 std::string progress_line(const StepReport& report, int width) {
@@ -78,7 +81,7 @@ void Progress::step(const StepReport& report) {
   } else {
     bool due = report.step - last_printed_step_ >= options_.every_steps && since >= options_.every_seconds;
     if (any_ && !last && !due) return;
-    fmt::print(options_.out, "{}\n", progress_line(report, 1000));
+    put(options_.out, fmt::format("{}\n", progress_line(report, 1000)));
     std::fflush(options_.out);
     any_ = true, pending_ = false;
   }
@@ -89,22 +92,22 @@ void Progress::step(const StepReport& report) {
 // A line as wide as the terminal would wrap on some of them: one column stays free.
 void Progress::draw() {
   int width = options_.width > 0 ? options_.width : terminal_width(fileno(options_.out));
-  fmt::print(options_.out, "\r{}\x1b[K", progress_line(last_, width - 1));
+  put(options_.out, fmt::format("\r{}\x1b[K", progress_line(last_, width - 1)));
   std::fflush(options_.out);
   drawn_ = true, pending_ = false;
 }
 
 void Progress::erase() {
-  if (drawn_) fmt::print(options_.out, "\r\x1b[K");
+  if (drawn_) put(options_.out, "\r\x1b[K");
 }
 
 void Progress::print(std::string_view text, const char* color) {
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   erase();
   if (color_ && *color)
-    fmt::print(options_.out, "{}{}\x1b[0m\n", color, text);
+    put(options_.out, fmt::format("{}{}\x1b[0m\n", color, text));
   else
-    fmt::print(options_.out, "{}\n", text);
+    put(options_.out, fmt::format("{}\n", text));
   if (drawn_) draw();
   std::fflush(options_.out);
 }
@@ -115,9 +118,9 @@ void Progress::warning(std::string_view text) { print(fmt::format("warning: {}",
 void Progress::finish() {
   if (live_) {
     if (pending_) draw();
-    if (drawn_) fmt::print(options_.out, "\n");
+    if (drawn_) put(options_.out, "\n");
   } else if (pending_) {
-    fmt::print(options_.out, "{}\n", progress_line(last_, 1000));
+    put(options_.out, fmt::format("{}\n", progress_line(last_, 1000)));
   }
   std::fflush(options_.out);
   drawn_ = pending_ = false;

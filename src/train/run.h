@@ -1,10 +1,10 @@
 // A training run from data folder to checkpoints.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "backend/backend.h"
 #include "model/recipe.h"
-#include "train/schedule.h"
 
 namespace crest {
 
@@ -16,28 +16,30 @@ struct TrainOptions {
   std::string out;      // RUN
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
-  std::string init;         // folder or file with weights to start from
-  std::string config_toml;  // what is written to RUN/config.toml
+  std::string init;  // folder, file, run or checkpoint with weights to start from; not read when the run is continued
+  // What is written to RUN/config.toml, from options with steps, lr and warmup as they are used. It is asked again when
+  // the steps have been fitted to max_seconds.
+  std::function<std::string(const TrainOptions& resolved)> config_toml;
 
   std::string schedule = "cosine";
   double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
   double min_lr = -1;      // below 0: a tenth of lr
   int64_t warmup = -1;     // below 0: a fiftieth of the steps, at most 2000
   int64_t steps = 0;       // 0: 1000, or as many as max_seconds allows
-  double max_seconds = 0;  // 0: no limit; without --steps the schedule is fitted to it after the first steps
+  double max_seconds = 0;  // 0: no limit; without steps the schedule is fitted to it after the first steps
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
   int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
-  int keep = 3;
+  int keep = 3;            // checkpoints; 0: all
   int64_t stop_after = 0;  // leave (saved) after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
 };
 
-// Runs to the end, the limit or a signal; always saves before it returns. Returns the exit code (0, or 130 when
-// interrupted).
+// Runs to the end, the limit or a signal, then saves. Returns the exit code (0, or 130 when interrupted). Throws when
+// something fails or five steps in a row had gradients that are not finite: checkpoints saved until then are intact.
 int run_training(const TrainOptions& options);
 
 }  // namespace crest

@@ -1,13 +1,15 @@
 #include "train/run_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/io.h"
@@ -20,35 +22,53 @@ namespace crest {
 
 namespace fs = std::filesystem;
 
-RunFiles::RunFiles(std::string folder) : folder_(std::move(folder)) {}
+static constexpr const char* free_space_hint =
+    "Free some space; the last checkpoint is intact, continue with --resume.";
 
-RunFiles RunFiles::create(const std::string& folder, bool overwrite, const std::string& config,
-                          const std::string& environment) {
+// The first line of every config.toml that Crest writes; by it --overwrite knows a run.
+static constexpr const char* config_mark = "# crest train";
+
+static std::shared_ptr<void> lock_folder(const std::string& folder) {
+  int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(std::strerror(errno), printable(folder), "Check the path.");
+  std::shared_ptr<void> lock(nullptr, [fd](void*) { ::close(fd); });
+  // Some network file systems have no locks: the run then goes on without one.
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail("another process is training in this folder", printable(folder), "Wait for its end, or stop it.");
+  return lock;
+}
+
+static bool is_run(const std::string& folder) {
+  std::ifstream in(folder + "/config.toml");
+  std::string line;
+  return std::getline(in, line) && line.rfind(config_mark, 0) == 0;
+}
+
+RunFiles::RunFiles(std::string folder) : folder_(std::move(folder)), lock_(lock_folder(folder_)) {}
+
+RunFiles RunFiles::create(const std::string& folder, bool overwrite) {
   std::error_code error;
   if (fs::exists(folder, error)) {
     if (!overwrite)
       fail(fmt::format("'{}' exists", printable(folder)), "--out",
            "Give another --out, continue it with --resume, or add --overwrite.");
-    if (!fs::is_directory(folder) ||
-        (!fs::is_empty(folder) && !fs::exists(folder + "/log.jsonl") && !fs::exists(folder + "/config.toml")))
+    if (!fs::is_directory(folder) || (!fs::is_empty(folder) && !is_run(folder)))
       fail(fmt::format("'{}' is not the folder of a run", printable(folder)), "--overwrite",
            "Only runs are overwritten; choose another --out.");
+    lock_folder(folder);
     fs::remove_all(folder, error);
-    if (error) fail(error.message(), folder, "The earlier run could not be removed.");
+    if (error) fail(error.message(), printable(folder), "The earlier run could not be removed.");
   }
   fs::create_directories(folder, error);
-  if (error) fail(error.message(), folder, "The run folder could not be made; choose another --out.");
-  RunFiles files(folder);
-  write_file_atomic(folder + "/config.toml", config);
-  write_file_atomic(folder + "/environment.json", environment + "\n");
-  files.open_log();
-  return files;
+  if (error) fail(error.message(), printable(folder), "The run folder could not be made; choose another --out.");
+  return RunFiles(folder);
 }
 
-RunFiles RunFiles::resume(const std::string& folder, int64_t step) {
-  RunFiles files(folder);
-  std::string log_path = folder + "/log.jsonl", kept;
-  std::ifstream in(log_path);
+RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
+
+void RunFiles::continue_at(int64_t step) {
+  std::string kept;
+  std::ifstream in(folder_ + "/log.jsonl");
   for (std::string line; std::getline(in, line);) {
     Json row = Json::parse(line, nullptr, false);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;  // cut short by a kill
@@ -59,33 +79,33 @@ RunFiles RunFiles::resume(const std::string& folder, int64_t step) {
     if (at > step) continue;
     kept += line + "\n";
     if (row.contains("val_loss"))
-      files.validations_.push_back({at, number("val_loss")});
+      validations_.push_back({at, number("val_loss")});
     else
-      files.steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
-                              number("tokens_per_second"), row.value("skipped", false)});
+      steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
+                        number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true});
   }
-  write_file_atomic(log_path, kept);
-  files.open_log();
-  return files;
-}
-
-void RunFiles::open_log() {
+  write("log.jsonl", kept);
   std::string path = folder_ + "/log.jsonl";
   log_.reset(std::fopen(path.c_str(), "ae"));
-  if (!log_) fail(std::strerror(errno), path, "The log could not be opened.");
+  if (!log_) fail(std::strerror(errno), printable(path), "The log could not be opened.");
   tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
+}
+
+void RunFiles::write(const std::string& name, const std::string& bytes) const {
+  write_file_atomic(
+      folder_ + "/" + name,
+      name == "config.toml" ? fmt::format("{} --config config.toml repeats this run\n{}", config_mark, bytes) : bytes);
 }
 
 void RunFiles::write_line(const std::string& line) {
   if (std::fputs((line + "\n").c_str(), log_.get()) < 0 || std::fflush(log_.get()) != 0)
-    fail(std::strerror(errno), folder_ + "/log.jsonl",
-         "Free some space; the last checkpoint is intact, continue with --resume.");
+    fail(std::strerror(errno), printable(folder_ + "/log.jsonl"), free_space_hint);
 }
 
 // JSON has no NaN: null stands for it.
 static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
-void RunFiles::add(const StepRow& r, double mfu) {
+void RunFiles::add(const StepRow& r) {
   steps_.push_back(r);
   write_line(fmt::format(
       R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}}})",
@@ -95,7 +115,6 @@ void RunFiles::add(const StepRow& r, double mfu) {
   tensorboard_->scalar("lr", r.step, r.lr);
   tensorboard_->scalar("grad_norm", r.step, r.grad_norm);
   tensorboard_->scalar("tokens_per_second", r.step, r.tokens_per_second);
-  if (mfu > 0) tensorboard_->scalar("mfu", r.step, mfu);
 }
 
 void RunFiles::add(const ValidationRow& r) {
@@ -107,7 +126,8 @@ void RunFiles::add(const ValidationRow& r) {
 
 void RunFiles::add_sample(int64_t step, const std::string& text) {
   std::ofstream out(folder_ + "/samples.txt", std::ios::app);
-  out << fmt::format("--- step {}\n{}\n", step, text);
+  out << fmt::format("--- step {}\n{}\n", step, text) << std::flush;
+  if (!out) fail("the sample could not be written", printable(folder_ + "/samples.txt"), free_space_hint);
 }
 
 void RunFiles::flush() { tensorboard_->flush(); }

@@ -1,4 +1,5 @@
-// The folder of a training run: config.toml, environment.json, log.jsonl, tensorboard/, loss.svg, checkpoints/.
+// The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/, loss.svg,
+// samples.txt, checkpoints/.
 #pragma once
 #include <cstdio>
 #include <memory>
@@ -20,17 +21,24 @@ struct ValidationRow {
   double val_loss = 0;
 };
 
+// While it lives, no other process can create, overwrite or continue the run (flock on its folder; the system releases
+// it when the process dies).
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite, which removes an earlier run there (never another folder).
-  static RunFiles create(const std::string& folder, bool overwrite, const std::string& config_toml,
-                         const std::string& environment_json);
-  // Continues a run at `step`: rows of log.jsonl beyond it are dropped.
-  static RunFiles resume(const std::string& folder, int64_t step);
+  static RunFiles create(const std::string& folder, bool overwrite);
+  // An earlier run.
+  static RunFiles open(const std::string& folder);
+
+  // Opens the logs; before it nothing may be added. Rows of log.jsonl beyond `step` are dropped, the others fill
+  // steps() and validations().
+  void continue_at(int64_t step);
+  // config.toml, model.toml, ...; the old content stays until the new one is on the disk.
+  void write(const std::string& name, const std::string& bytes) const;
 
   const std::string& folder() const { return folder_; }
   std::string checkpoints() const { return folder_ + "/checkpoints"; }
-  void add(const StepRow& row, double mfu);
+  void add(const StepRow& row);
   void add(const ValidationRow& row);
   void add_sample(int64_t step, const std::string& text);
   void flush();
@@ -41,9 +49,9 @@ class RunFiles {
 
  private:
   explicit RunFiles(std::string folder);
-  void open_log();
   void write_line(const std::string& line);
   std::string folder_;
+  std::shared_ptr<void> lock_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, std::fclose};
   std::unique_ptr<TensorboardWriter> tensorboard_;
   std::vector<StepRow> steps_;

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "train/checkpoint.h"
-#include "train/safetensors_folder.h"
 #include "train/weights_io.h"
 
 namespace crest {
@@ -21,6 +21,8 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
             {"total_steps", state.total_steps},
             {"seed", state.seed},
             {"threads", state.threads},
+            {"train_tokens", state.train_tokens},
+            {"seq", r.seq_length()},
             {"samples", state.step * r.grad_accumulation * r.data_parallel * r.batch},
             {"adam_step", s.adam_step},
             {"loss_scale", s.loss_scale},
@@ -37,19 +39,51 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
   for (auto& w : result.warnings) warn(w);
 }
 
+namespace {
+
+// state.json of a checkpoint; a key that is missing is an error.
+struct StateFile {
+  explicit StateFile(const Checkpoint& c)
+      : where(printable(c.path() + "/state.json")), json(parse_json_guarded(c.state(), {}, where)) {}
+  Json operator()(const char* key) const {
+    if (!json.contains(key) || !json[key].is_number()) fail(fmt::format("key '{}' is missing", key), where);
+    return json[key];
+  }
+  std::string where;
+  Json json;
+};
+
+// Sample numbers follow from the step, so they are continued exactly only with as many samples a step.
+void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
+  StateFile get(checkpoint);
+  const Recipe& r = engine.session().recipe;
+  int64_t now = r.grad_accumulation * r.data_parallel * r.batch, step = get("step"), samples = get("samples");
+  int64_t seq = get("seq");
+  if (seq != r.seq_length())
+    fail(fmt::format("the checkpoint was made with sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
+         printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
+  if (samples != step * now)
+    fail(fmt::format("the checkpoint was made with {} samples a step, this recipe has {}", step ? samples / step : 0,
+                     now),
+         printable(checkpoint.path()),
+         "Keep batch x grad-accumulation x data-parallel, so that the order of the data is continued exactly.");
+}
+
+}  // namespace
+
 RunState restore(Engine& engine, const std::string& root, const Report& warn) {
   auto checkpoint = find_checkpoint(root, warn);
+  if (!checkpoint && !list_checkpoints(root).empty())
+    fail("every checkpoint of the run is damaged", printable(root),
+         "What is damaged stands above. Check disk and memory; restore the folder from a copy, or start again without "
+         "--resume (add --overwrite to replace the run).");
   if (!checkpoint)
     fail("no checkpoint to continue from", printable(root),
          "Start the run again without --resume (add --overwrite to replace it).");
+  check_samples(engine, *checkpoint);
   load_weights(engine.rank(0), *checkpoint);
   load_optimizer(engine.rank(0), *checkpoint);
-  Json j = parse_json_guarded(checkpoint->state(), {}, checkpoint->path() + "/state.json");
-  auto get = [&](const char* key) {
-    if (!j.contains(key) || !j[key].is_number())
-      fail(fmt::format("key '{}' is missing", key), checkpoint->path() + "/state.json");
-    return j[key];
-  };
+  StateFile get(*checkpoint);
   Scalars& s = engine.rank(0).scalars();
   s.adam_step = get("adam_step");
   s.loss_scale = get("loss_scale");
@@ -61,20 +95,40 @@ RunState restore(Engine& engine, const std::string& root, const Report& warn) {
   state.total_steps = get("total_steps");
   state.seed = get("seed").get<uint64_t>();
   state.threads = get("threads");
-  const Recipe& r = engine.session().recipe;
-  int64_t expected = state.step * r.grad_accumulation * r.data_parallel * r.batch;
-  if (get("samples").get<int64_t>() != expected)
-    fail(fmt::format("the checkpoint was made with {} samples a step, this recipe has {}",
-                     state.step ? get("samples").get<int64_t>() / state.step : 0,
-                     r.grad_accumulation * r.data_parallel * r.batch),
-         checkpoint->path(),
-         "Keep batch x grad-accumulation x data-parallel, so that the order of the data is continued exactly.");
+  state.train_tokens = get("train_tokens").get<uint64_t>();
+  if (int n = reject_newer(root, state.step))
+    warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
   return state;
 }
 
-void load_initial_weights(Engine& engine, const std::string& path) {
-  load_weights(engine.rank(0), WeightsFolder::open(path));
+void load_initial_weights(Engine& engine, const std::string& path, const Report& warn) {
+  load_weights(engine.rank(0), open_model(path, warn));
   engine.broadcast();
+}
+
+void keep_newest(const std::string& root, int keep) {
+  auto folders = list_checkpoints(root);
+  for (size_t i = size_t(keep); keep > 0 && i < folders.size(); ++i) {
+    // First the name goes: a removal that is cut in two must not leave half a checkpoint under it. The next save
+    // removes what is left.
+    std::string trash = join_path(root, ".trash-" + folders[i].name);
+    remove_tree(trash);
+    rename_path(join_path(root, folders[i].name), trash);
+    remove_tree(trash);
+  }
+}
+
+int reject_newer(const std::string& root, int64_t step) {
+  int count = 0;
+  for (auto& folder : list_checkpoints(root)) {
+    if (folder.step <= step) break;
+    std::string aside = join_path(root, ".rejected-" + folder.name);
+    remove_tree(aside);
+    rename_path(join_path(root, folder.name), aside);
+    ++count;
+  }
+  if (count) sync_directory(root);
+  return count;
 }
 
 }  // namespace crest

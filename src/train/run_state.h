@@ -14,7 +14,8 @@ struct RunState {
   int64_t step = 0;         // completed steps
   int64_t total_steps = 0;  // of the schedule; 0 while it is being fitted
   uint64_t seed = 0;
-  int threads = 0;  // bits depend on it
+  int threads = 0;            // bits depend on it
+  uint64_t train_tokens = 0;  // of the data: tells when it is another
 };
 
 using Report = std::function<void(const std::string&)>;
@@ -22,9 +23,16 @@ using Report = std::function<void(const std::string&)>;
 // Saves weights, optimizer state, scalars and small files (model.toml, config.toml, config.json, tokenizer.json).
 void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
           const Tokenizer* tokenizer, const Report& warn);
-// Restores the newest valid checkpoint below root. Throws when there is none or it is of another model.
+// Restores the newest valid checkpoint below root; damaged ones that are newer are set aside (reject_newer). Throws
+// when there is none, or when it is of another model or another number of samples a step.
 RunState restore(Engine& engine, const std::string& root, const Report& warn);
-// --init: weights from a Hugging Face or Crest folder; the optimizer starts fresh.
-void load_initial_weights(Engine& engine, const std::string& path);
+// --init: weights of a Hugging Face folder, a run or a checkpoint; the optimizer starts fresh.
+void load_initial_weights(Engine& engine, const std::string& path, const Report& warn);
+
+// Removes the oldest checkpoints until `keep` are left (0: none is removed).
+void keep_newest(const std::string& root, int keep);
+// Renames checkpoints newer than `step` to .rejected-NAME, so that no later --resume meets the future of a run that was
+// continued from before it. Returns how many.
+int reject_newer(const std::string& root, int64_t step);
 
 }  // namespace crest

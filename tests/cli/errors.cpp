@@ -1,0 +1,218 @@
+// Bad input to crest train: one clear error, the exit code of the contract, and what to do.
+#include "cli/train_harness.h"
+
+using namespace crest::test;
+
+namespace {
+
+struct Case {
+  const char* name;
+  std::vector<std::string> flags;  // after `crest train`; {run} means: tiny model and data, out, 4 steps
+  int code;
+  std::vector<std::string> said;
+};
+
+const std::vector<std::string> run = {"--data", "data", "--model", "tiny.toml", "--batch",   "2",
+                                      "--out",  "out",  "--steps", "4",         "--threads", "1"};
+std::vector<std::string> with(std::vector<std::string> more) {
+  more.insert(more.begin(), run.begin(), run.end());
+  return more;
+}
+
+const std::vector<Case> cases = {
+    {"NoData", {}, 2, {"no data", "crest train input.txt"}},
+    {"MissingFile", {"nofile.txt"}, 1, {"nofile.txt", "no such file"}},
+    {"EmptyFile", {"empty.txt"}, 1, {"empty.txt", "no text"}},
+    {"OneByte", {"one.txt"}, 1, {"one.txt", "too short", "Give more text"}},
+    {"FolderWithoutText", {"emptydir"}, 1, {"emptydir", "no text"}},
+    {"BinaryFile", {"binary.dat"}, 1, {"binary.dat", "not text", "NUL"}},
+    {"TextAndData", {"text.txt", "--data", "data"}, 2, {"both given"}},
+    {"MissingData", {"--data", "nodata"}, 1, {"nodata", "crest data prepare"}},
+    {"DataIsAFile", {"--data", "text.txt"}, 1, {"text.txt", "not a folder"}},
+    {"DataWithoutShards", {"--data", "emptydir"}, 1, {"emptydir", "no shards"}},
+    {"ShardCutShort",
+     {"--data", "cut", "--model", "tiny.toml", "--out", "out"},
+     1,
+     {"cut/train-000000.bin", "cut short"}},
+    {"ForeignShard", {"--data", "foreign", "--model", "tiny.toml", "--out", "out"}, 1, {"foreign/train-000000.bin"}},
+    {"TokenBeyondVocabulary",
+     {"--data", "beyond", "--model", "tiny.toml", "--vocab", "97", "--out", "out", "--steps", "100"},
+     1,
+     {"beyond/", "outside the vocabulary of 97"}},
+    {"TokenBeyondVocabularyOnARank",
+     {"--data", "beyondlater", "--model", "tiny.toml", "--out", "out", "--steps", "100", "--data-parallel", "2",
+      "--batch", "1"},
+     1,
+     {"beyondlater/train-000000.bin", "outside the vocabulary of 257"}},
+    {"VocabularyOfOtherData", with({"--vocab", "100"}), 1, {"vocabulary of 257", "100"}},
+    {"SequenceBeyondContext", with({"--seq", "33"}), 2, {"--seq", "33", "context of 32"}},
+    {"DataShorterThanASequence", {"--data", "short", "--model", "nano", "--out", "out"}, 1, {"train", "256"}},
+    {"HeadsThatDoNotDivide",
+     {"--data", "data", "--model", "heads.toml"},
+     2,
+     {"heads.toml", "heads = 3", "width = 128"}},
+    {"UnknownFlag", with({"--stepz", "3"}), 2, {"--stepz", "Did you mean '--steps'"}},
+    {"UnknownKey", {"--config", "key.toml"}, 2, {"key.toml", "stepz", "Did you mean 'steps'"}},
+    {"UnknownKeyOfModel", {"--data", "data", "--model", "modelkey.toml"}, 2, {"modelkey.toml", "layerz", "layers"}},
+    {"BadToml", {"--config", "bad.toml"}, 2, {"bad.toml", "line 2, column"}},
+    {"ConfigMissing", {"--config", "noconfig.toml"}, 1, {"noconfig.toml"}},
+    {"UnknownModel", {"--data", "data", "--model", "nanoo"}, 2, {"nanoo", "nano"}},
+    {"DoesNotFit",
+     {"--data", "data", "--memory-limit", "1MB", "--out", "out"},
+     3,
+     {"976.56 KiB", "weights", "optimizer_state", "activations", "smaller model"}},
+    {"DoesNotFitButWould",
+     {"--data", "data", "--memory-limit", "40MiB", "--out", "out"},
+     3,
+     {"What would fit:", "--recompute none --batch"}},
+    {"Cuda", with({"--device", "cuda"}), 4, {"--device cuda", "--device cpu"}},
+    {"UnknownDevice", with({"--device", "tpu"}), 2, {"--device", "tpu"}},
+    {"Tf32OnCpu", with({"--precision", "tf32"}), 2, {"--precision", "tf32"}},
+    {"UnknownPrecision", with({"--precision", "bf61"}), 2, {"--precision", "bf16"}},
+    {"KernelWithoutPattern", with({"--kernel", "nonsense"}), 2, {"OP=PATTERN"}},
+    {"KernelOfNoOperation", with({"--kernel", "nonsense=cpu.*"}), 2, {"nonsense"}},
+    {"KernelOfNoName", with({"--kernel", "attention=nonsense"}), 2, {"attention", "nonsense"}},
+    {"UnknownPass", with({"--disable-pass", "nonsense"}), 2, {"nonsense", "fusion"}},
+    {"InitOfNothing", with({"--init", "nodir"}), 1, {"nodir"}},
+    {"ResumeOfNothing", {"--resume", "norun"}, 1, {"norun", "no such run"}},
+    {"ResumeOfNoRun", {"--resume", "emptydir"}, 1, {"emptydir", "not the folder of a run"}},
+    {"ResumeWithText", {"text.txt", "--resume", "done"}, 2, {"--resume"}},
+    {"OutExists", {"text.txt", "--out", "done"}, 1, {"--out", "'done' exists", "--resume", "--overwrite"}},
+    {"OverwriteForeign", {"text.txt", "--out", "data", "--overwrite"}, 1, {"'data' is not the folder of a run"}},
+    {"OverwriteForeignConfig",
+     {"text.txt", "--out", "project", "--overwrite"},
+     1,
+     {"'project' is not the folder of a run"}},
+    {"OverwriteFile", {"text.txt", "--out", "text.txt", "--overwrite"}, 1, {"'text.txt' is not the folder of a run"}},
+    {"ZeroSteps", with({"--steps", "0"}), 2, {"--steps"}},
+    {"NegativeSteps", with({"--steps", "-3"}), 2, {"--steps", "-3"}},
+    {"HugeSteps", with({"--steps", "99999999999999999999999"}), 2, {"--steps"}},
+    {"EmptyValue", with({"--schedule=", "--keep", "3"}), 2, {"is not a schedule"}},
+    {"StepsOfLetters", with({"--steps", "many"}), 2, {"--steps"}},
+    {"NanRate", with({"--lr", "nan"}), 2, {"--lr", "nan"}},
+    {"NegativeRate", with({"--lr", "-1"}), 2, {"--lr", "-1"}},
+    {"InfiniteRate", with({"--lr", "inf"}), 2, {"--lr"}},
+    {"RateBelowItsEnd", with({"--lr", "1e-4", "--min-lr", "1e-3"}), 2, {"--min-lr"}},
+    {"WarmupLongerThanTheRun", with({"--warmup", "5"}), 2, {"--warmup", "5"}},
+    {"UnknownSchedule", with({"--schedule", "cosin"}), 2, {"Did you mean 'cosine'"}},
+    {"ZeroBatch", with({"--batch", "0"}), 2, {"--batch"}},
+    {"HugeBatch", with({"--batch", "9999999999999"}), 2, {"--batch"}},
+    {"ZeroAccumulation", with({"--grad-accumulation", "0"}), 2, {"--grad-accumulation"}},
+    {"NoRanks", with({"--data-parallel", "0"}), 2, {"--data-parallel"}},
+    {"NegativeKeep", with({"--keep", "-1"}), 2, {"--keep"}},
+    {"NoValidationBatches", with({"--val-batches", "0"}), 2, {"--val-batches"}},
+    {"NegativeSeconds", with({"--max-seconds", "-1"}), 2, {"--max-seconds"}},
+    {"NegativeSeed", with({"--seed", "-1"}), 2, {"--seed"}},
+    {"NegativeSequence", with({"--seq", "-4"}), 2, {"--seq", "-4"}},
+    {"Beta1", with({"--beta1", "2"}), 2, {"--beta1"}},
+    {"NanDecay", with({"--weight-decay", "nan"}), 2, {"--weight-decay"}},
+    {"LossScale", with({"--loss-scale", "0"}), 2, {"--loss-scale"}},
+    {"Dropout", with({"--dropout", "1.5"}), 2, {"dropout"}},
+    {"NegativeThreads", with({"--threads", "-1"}), 2, {"--threads"}},
+    {"OutCannotBeMade", with({"--out", "/proc/nope"}), 1, {"/proc/nope", "choose another --out"}},
+    {"OutBelowAFile", with({"--out", "text.txt/run"}), 1, {"text.txt/run"}},
+};
+
+class Errors : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TrainFolder;
+    auto& f = *folder_;
+    f.write("empty.txt", "");
+    f.write("one.txt", "x");
+    std::filesystem::create_directories(f.path() / "emptydir");
+    f.write("binary.dat", std::string("\x7f"
+                                      "ELF\0\0\0\1",
+                                      8) +
+                              std::string(5000, '\0'));
+    std::string shard = f.read("data/train-000000.bin"), val = f.read("data/val-000000.bin");
+    f.write("cut/train-000000.bin", shard.substr(0, shard.size() - 200));
+    f.write("cut/val-000000.bin", val);
+    f.write("foreign/train-000000.bin", std::string(4096, 'x'));
+    f.write("foreign/val-000000.bin", std::string(4096, 'x'));
+    f.write("beyond/train-000000.bin", shard);  // without meta.json nothing says its vocabulary; letters are above 97
+    f.write("beyond/val-000000.bin", val);
+    shard[1024 + 2 * 700] = shard[1025 + 2 * 700] = '\x7f';
+    f.write("beyondlater/train-000000.bin", shard);
+    f.write("beyondlater/val-000000.bin", val);
+    f.write("short.txt", sample_text(40));
+    EXPECT_EQ(run_crest({"data", "prepare", "short.txt", "--tokenizer", "bytes", "--out", "short"}, f.options()).code,
+              0);
+    f.write("heads.toml", "preset = \"nano\"\nheads = 3\nwidth = 128\n");
+    f.write("key.toml", "stepz = 3\n");
+    f.write("modelkey.toml", "preset = \"nano\"\nlayerz = 3\n");
+    f.write("bad.toml", "steps = 3\nlr = [\n");
+    f.write("project/config.toml", "title = \"a project of somebody\"\n");
+    EXPECT_EQ(f.train("done", 2).code, 0);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  static TrainFolder* folder_;
+};
+TrainFolder* Errors::folder_ = nullptr;
+
+}  // namespace
+
+TEST_P(Errors, CodeAndMessage) {
+  auto flags = GetParam().flags;
+  flags.insert(flags.begin(), "train");
+  expect_error(flags, GetParam().code, GetParam().said, folder_->options());
+  // Tokens are checked as they are read, after the run has begun.
+  bool begun = contains(GetParam().name, "TokenBeyondVocabulary");
+  EXPECT_EQ(folder_->exists("out"), begun) << "a run that did not start leaves no folder";
+  std::filesystem::remove_all(folder_->path() / "out");
+}
+
+INSTANTIATE_TEST_SUITE_P(Train, Errors, testing::ValuesIn(cases), [](auto& i) { return i.param.name; });
+
+TEST(ErrorText, HoldsNoEscapeSequences) {
+  TrainFolder f;
+  std::string evil = "a\x1b[31mb";
+  std::vector<std::vector<std::string>> all = {{evil + ".txt"},
+                                               {"--data", evil},
+                                               {"--data", "data", "--model", evil},
+                                               {"--data", "data", "--" + evil, "1"},
+                                               {"--data", "data", "--kernel", evil},
+                                               {"--data", "data", "--disable-pass", evil},
+                                               {"--data", "data", "--schedule", evil, "--out", "out"},
+                                               {"--data", "data", "--steps", evil},
+                                               {"--data", "data", "--init", evil},
+                                               {"--config", evil},
+                                               {"--resume", evil}};
+  for (auto flags : all) {
+    flags.insert(flags.begin(), "train");
+    RunResult r = run_crest(flags, f.options());
+    EXPECT_NE(r.code, 0);
+    EXPECT_TRUE(contains(r.err, "crest: error: ")) << r.err;
+    EXPECT_EQ(r.err.find('\x1b'), std::string::npos) << r.err;
+  }
+  // Names that can be trained on.
+  std::filesystem::copy(f.path() / "data", f.path() / evil);
+  RunResult r =
+      run_crest({"train", "--data", evil, "--model", "tiny.toml", "--steps", "2", "--out", evil + "-run"}, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.err.find('\x1b'), std::string::npos) << r.err;
+  EXPECT_EQ(f.resume(evil + "-run", {"--steps", "4"}).code, 0);
+}
+
+TEST(InitOfAnotherModel, NamesWhatDiffers) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("done", 2).code, 0);
+  f.write("deep.toml", "preset = \"nano\"\nlayers = 3\nheads = 2\nwidth = 32\ncontext = 32\nvocab = 257\n");
+  expect_error({"train", "--data", "data", "--model", "deep.toml", "--init", "done", "--out", "out"}, 1, {"h.2"},
+               f.options());
+  EXPECT_FALSE(f.exists("out"));
+  // The model of a run is taken when none is given.
+  RunResult r = run_crest({"train", "--data", "data", "--init", "done", "--out", "out", "--steps", "3", "--batch", "2"},
+                          f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "2 layers, width 32")) << r.err;
+}
+
+TEST(SmallValidation, IsToldAndSkipped) {
+  TrainFolder f(100);
+  RunResult r = run_crest(
+      {"train", "--data", "data", "--model", "nano", "--steps", "2", "--batch", "1", "--out", "out"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "no validation: the split has ")) << r.err;
+  for (auto& row : f.log("out")) EXPECT_FALSE(row.contains("val_loss"));
+}

@@ -1,0 +1,93 @@
+// Tiny training runs of the real binary: data, a model of milliseconds, and what two runs are compared by.
+#pragma once
+#include "cli/run.h"
+#include "core/random.h"
+
+namespace crest::test {
+
+// Words that follow a simple pattern, the same for the same size.
+inline std::string sample_text(size_t words) {
+  static const char* list[] = {"the",  "king", "of",  "his",  "house", "said",
+                               "unto", "them", "and", "went", "day",   "land"};
+  std::string text;
+  for (size_t i = 0; i < words; ++i) {
+    text += list[random_bits(1, 2, i) % 12];
+    text += i % 11 == 10 ? ".\n" : " ";
+  }
+  return text;
+}
+
+// Bytes, so that the vocabulary is 257; two layers, two heads, width 32, context 32.
+inline const char* byte_model =
+    "preset = \"nano\"\nname = \"tiny\"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\n"
+    "context = 32\nvocab = 257\n";
+
+class TrainFolder : public TempFolder {
+ public:
+  explicit TrainFolder(size_t words = 400) {
+    write("text.txt", sample_text(words));
+    write("tiny.toml", byte_model);
+    RunResult r = run_crest({"data", "prepare", "text.txt", "--tokenizer", "bytes", "--out", "data"}, options());
+    EXPECT_EQ(r.code, 0) << r.err;
+  }
+  RunOptions options() const {
+    RunOptions o;
+    o.folder = path().string();
+    // A waiting thread must not spin where tests share cores.
+    o.environment = {{"CREST_CACHE", *this / "cache"}, {"OMP_WAIT_POLICY", "passive"}};
+    return o;
+  }
+  // crest train with the tiny model and data, one thread unless `more` says otherwise.
+  RunResult train(const std::string& out, int steps, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> a = {"train", "--data", "data", "--model", "tiny.toml",           "--batch",
+                                  "2",     "--out",  out,    "--steps", std::to_string(steps), "--threads",
+                                  "1"};
+    a.insert(a.end(), more.begin(), more.end());
+    return run_crest(a, options());
+  }
+  RunResult resume(const std::string& run, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> a = {"train", "--resume", run};
+    a.insert(a.end(), more.begin(), more.end());
+    return run_crest(a, options());
+  }
+
+  std::vector<std::string> checkpoints(const std::string& run) const {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (auto& e : std::filesystem::directory_iterator(path() / run / "checkpoints", error))
+      if (std::string n = e.path().filename().string(); n.rfind("step-", 0) == 0) names.push_back(n);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  // Weights, moments, step, loader position and scalars of a checkpoint, as the bytes of its files.
+  std::string state(const std::string& run, const std::string& name) const {
+    std::string folder = run + "/checkpoints/" + name + "/", all;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+      std::string bytes = read(folder + file);
+      EXPECT_FALSE(bytes.empty()) << folder << file;
+      all += bytes;
+    }
+    return all;
+  }
+  std::string last_state(const std::string& run) const {
+    auto names = checkpoints(run);
+    return names.empty() ? "" : names.back() + state(run, names.back());
+  }
+  std::vector<nlohmann::json> log(const std::string& run) const {
+    std::vector<nlohmann::json> rows;
+    std::istringstream in(read(run + "/log.jsonl"));
+    for (std::string line; std::getline(in, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  }
+  // The log without what a clock wrote.
+  std::vector<nlohmann::json> timeless_log(const std::string& run) const {
+    auto rows = log(run);
+    for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second");
+    return rows;
+  }
+  bool exists(const std::string& name) const { return std::filesystem::exists(path() / name); }
+};
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace crest::test

@@ -1,0 +1,225 @@
+// A run that is cut and continued ends bit for bit like one that was not.
+#include "cli/train_harness.h"
+
+using namespace crest::test;
+
+namespace {
+
+struct Setting {
+  const char* name;
+  std::vector<std::string> flags;
+};
+
+void PrintTo(const Setting& s, std::ostream* out) { *out << s.name; }
+
+const std::vector<Setting> settings = {
+    {"Fp32", {"--precision", "fp32"}},
+    {"Bf16", {"--precision", "bf16"}},
+    {"Bf16Autocast", {"--precision", "bf16", "--policy", "autocast"}},
+    {"Fp16", {"--precision", "fp16"}},
+    {"Dropout", {"--precision", "fp32", "--dropout", "0.2"}},
+    {"Accumulation", {"--precision", "bf16", "--grad-accumulation", "2", "--dropout", "0.1"}},
+    {"TwoRanks", {"--precision", "fp32", "--data-parallel", "2", "--dropout", "0.1", "--threads", "2"}},
+    {"Everything",
+     {"--precision", "bf16", "--data-parallel", "2", "--grad-accumulation", "2", "--dropout", "0.1", "--threads", "2",
+      "--attention", "naive", "--fusion", "off"}},
+};
+
+}  // namespace
+
+class Resume : public testing::TestWithParam<Setting> {};
+
+// The data has about 50 windows of 32 tokens: 24 steps of 2 to 8 samples cross at least one epoch edge in most settings
+// (all of those with 4 or more samples a step).
+TEST_P(Resume, IsBitwise) {
+  TrainFolder f;
+  constexpr int steps = 32;
+  auto flags = GetParam().flags;
+  flags.insert(flags.end(), {"--save-every", "0", "--val-every", "6", "--sample-every", "8", "--sample-tokens", "4"});
+  RunResult straight = f.train("straight", steps, flags);
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch.
+  for (int cut : {1, 6, 13, 27}) {
+    SCOPED_TRACE(cut);
+    std::string run = "cut" + std::to_string(cut);
+    auto first = flags;
+    first.insert(first.end(), {"--stop-after", std::to_string(cut)});
+    ASSERT_EQ(f.train(run, steps, first).code, 0);
+    ASSERT_EQ(f.checkpoints(run).size(), 1u);
+    RunResult r = f.resume(run);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_TRUE(contains(r.err, "continued at step " + std::to_string(cut))) << r.err;
+    EXPECT_TRUE(f.last_state(run) == f.last_state("straight")) << "weights, moments or position differ";
+    EXPECT_EQ(f.timeless_log(run), f.timeless_log("straight"));
+    EXPECT_EQ(f.read(run + "/samples.txt"), f.read("straight/samples.txt"));
+  }
+  // Many cuts in one run.
+  auto first = flags;
+  first.insert(first.end(), {"--stop-after", "5"});
+  ASSERT_EQ(f.train("many", steps, first).code, 0);
+  for (int i = 0; i < 6; ++i) ASSERT_EQ(f.resume("many", {"--stop-after", "5"}).code, 0);
+  EXPECT_TRUE(f.last_state("many") == f.last_state("straight"));
+  EXPECT_EQ(f.timeless_log("many"), f.timeless_log("straight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, Resume, testing::ValuesIn(settings), [](auto& i) { return i.param.name; });
+
+TEST(ResumeKilled, TwentyRandomKillsLoseNothing) {
+  TrainFolder f;
+  constexpr int steps = 600;
+  std::vector<std::string> flags = {"--save-every", "25", "--keep", "2", "--precision", "bf16", "--val-every", "100"};
+  RunResult straight = f.train("straight", steps, flags);
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  // Kills spread over the time that the whole run takes, so that they meet start, steps, saves and removals.
+  int kills = 0, before = 0;
+  for (int i = 0; kills < 20 && i < 200; ++i) {
+    auto wait = std::chrono::duration<double>(
+        straight.seconds * (0.02 + 0.5 * double(crest::random_bits(5, 6, uint64_t(i)) % 1000) / 1000));
+    RunOptions o = f.options();
+    bool ended = false;
+    o.while_running = [&](pid_t pid) {
+      std::this_thread::sleep_for(wait);
+      siginfo_t info{};
+      waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+      ended = info.si_pid != 0;
+      if (!ended) kill(pid, SIGKILL);
+    };
+    std::vector<std::string> a = {"train", "--resume", "run"};
+    if (f.checkpoints("run").empty()) {
+      a = {"train", "--data", "data",        "--model", "tiny.toml",           "--batch",   "2",
+           "--out", "run",    "--overwrite", "--steps", std::to_string(steps), "--threads", "1"};
+      a.insert(a.end(), flags.begin(), flags.end());
+      // What a kill in the first milliseconds leaves is not yet a run.
+      if (!f.exists("run/config.toml")) std::filesystem::remove_all(f.path() / "run");
+    }
+    RunResult r = run_crest(a, o);
+    if (!ended) {
+      ASSERT_EQ(r.code, 128 + SIGKILL) << r.err;
+      ++kills;
+    } else {
+      ASSERT_EQ(r.code, 0) << r.err;
+    }
+    EXPECT_FALSE(contains(r.err, "damaged")) << r.err;
+    auto saved = f.checkpoints("run");
+    int newest = saved.empty() ? 0 : std::stoi(saved.back().substr(5));
+    EXPECT_GE(newest, before) << "a checkpoint was lost";
+    before = newest;
+    if (ended) {  // start over: the remaining kills hit another run
+      EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+      std::filesystem::remove_all(f.path() / "run");
+      before = 0;
+    }
+  }
+  EXPECT_EQ(kills, 20);
+  if (!f.checkpoints("run").empty()) {
+    RunResult r = f.resume("run");
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+    EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+    EXPECT_EQ(f.checkpoints("run").size(), 2u);
+  }
+}
+
+TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 10).code, 0);
+  RunResult done = f.resume("run");
+  EXPECT_EQ(done.code, 0);
+  EXPECT_TRUE(contains(done.err, "has all of its 10 steps")) << done.err;
+  ASSERT_EQ(f.resume("run", {"--steps", "30", "--stop-after", "5"}).code, 0);
+  EXPECT_EQ(f.checkpoints("run").back(), "step-000015");
+  // The new number of steps is the run's now.
+  ASSERT_EQ(f.resume("run").code, 0);
+  EXPECT_EQ(f.checkpoints("run").back(), "step-000030");
+  EXPECT_EQ(f.log("run").back()["step"], 30);
+}
+
+TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 4).code, 0);
+  std::string before = f.last_state("run");
+  auto refused = [&](std::vector<std::string> more, int code, const std::vector<std::string>& said) {
+    std::vector<std::string> a = {"train", "--resume", "run"};
+    a.insert(a.end(), more.begin(), more.end());
+    expect_error(a, code, said, f.options());
+  };
+  refused({"--batch", "4"}, 1, {"2 samples a step, this recipe has 4"});
+  refused({"--seq", "16"}, 1, {"sequences of 32 tokens, this recipe has 16"});
+  refused({"--seed", "5"}, 2, {"the run has seed 1337"});
+  refused({"--model", "nano"}, 1, {"step-000004"});
+  refused({"--out", "other"}, 2, {"in its own folder"});
+  EXPECT_TRUE(f.last_state("run") == before);
+  // The same samples in another split are the same run.
+  EXPECT_EQ(f.resume("run", {"--batch", "1", "--grad-accumulation", "2", "--steps", "6"}).code, 0);
+}
+
+TEST(ResumeDamaged, FallsBackAndForgetsTheDroppedFuture) {
+  TrainFolder f;
+  std::vector<std::string> flags = {"--save-every", "4", "--keep", "0"};
+  ASSERT_EQ(f.train("straight", 12, flags).code, 0);
+  ASSERT_EQ(f.train("run", 12, flags).code, 0);
+  for (const char* name : {"step-000008", "step-000012"}) {
+    std::string file = std::string("run/checkpoints/") + name + "/model.safetensors", bytes = f.read(file);
+    bytes[bytes.size() - 100] ^= 1;
+    f.write(file, bytes);
+  }
+  RunResult r = f.resume("run", {"--stop-after", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "step-000012/model.safetensors")) << r.err;
+  EXPECT_TRUE(contains(r.err, "does not match its hash")) << r.err;
+  EXPECT_TRUE(contains(r.err, "step-000004 instead")) << r.err;
+  EXPECT_TRUE(contains(r.err, "2 damaged checkpoints of later steps set aside")) << r.err;
+  EXPECT_EQ(f.checkpoints("run"), (std::vector<std::string>{"step-000004", "step-000005"}));
+  ASSERT_EQ(f.resume("run").code, 0);
+  EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+  EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+}
+
+TEST(ResumeDamaged, NothingValidIsAnError) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 4, {"--save-every", "2"}).code, 0);
+  for (auto& name : f.checkpoints("run")) f.write("run/checkpoints/" + name + "/state.json", "{}");
+  expect_error({"train", "--resume", "run"}, 1, {"every checkpoint of the run is damaged", "--overwrite"}, f.options());
+  std::filesystem::remove_all(f.path() / "run/checkpoints");
+  expect_error({"train", "--resume", "run"}, 1, {"no checkpoint to continue from"}, f.options());
+}
+
+TEST(ConfigToml, RepeatsTheRun) {
+  TrainFolder f;
+  ASSERT_EQ(
+      f.train("run", 8, {"--dropout", "0.1", "--grad-accumulation", "2", "--schedule", "wsd", "--seed", "7"}).code, 0);
+  std::string config = f.read("run/config.toml");
+  for (const char* key : {"data = ", "model = ", "batch = 2", "seq = 32", "precision = \"", "steps = 8",
+                          "lr = ", "seed = 7", "warmup = ", "schedule = \"wsd\""})
+    EXPECT_TRUE(contains(config, key)) << key << " in\n" << config;
+  f.write("tiny.toml", "preset = \"nano\"\n");  // the run keeps its own copy
+  RunOptions o = f.options();
+  RunResult r = run_crest({"train", "--config", "run/config.toml", "--out", "again"}, o);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(f.last_state("again") == f.last_state("run"));
+  EXPECT_EQ(f.timeless_log("again"), f.timeless_log("run"));
+  // A run that was moved can still be continued.
+  std::filesystem::rename(f.path() / "again", f.path() / "moved");
+  EXPECT_EQ(f.resume("moved", {"--steps", "10"}).code, 0);
+}
+
+TEST(ConfigToml, RepeatsARunFittedToATime) {
+  TrainFolder f;
+  std::vector<std::string> a = {"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--threads", "1"};
+  auto with = a;
+  with.insert(with.end(), {"--max-seconds", "1", "--out", "run"});
+  RunResult r = run_crest(with, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "fit into")) << r.err;
+  EXPECT_LT(r.seconds, 5);
+  auto steps = f.log("run").back()["step"].get<int64_t>();
+  EXPECT_TRUE(contains(f.read("run/config.toml"), "steps = "));
+  // The clock may have ended it before the fitted steps.
+  r = run_crest({"train", "--config", "run/config.toml", "--out", "again", "--stop-after", std::to_string(steps)},
+                f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto name = f.checkpoints("run").back();
+  ASSERT_EQ(f.checkpoints("again").back(), name);
+  EXPECT_TRUE(f.read("again/checkpoints/" + name + "/model.safetensors") ==
+              f.read("run/checkpoints/" + name + "/model.safetensors"));
+}

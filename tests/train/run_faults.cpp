@@ -1,0 +1,172 @@
+// Training on a disk that fails: run_training() with faults at its system calls.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/faults.h"
+#include "checkpoint/tiny.h"
+#include "core/error.h"
+#include "data/prepare.h"
+#include "train/harness.h"
+#include "train/run.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+class RunFaults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream text(folder / "text.txt");
+    for (int i = 0; i < 300; ++i) text << "word " << i % 17 << " and ";
+    text.close();
+    PrepareOptions p;
+    p.inputs = {folder / "text.txt"};
+    p.out = folder / "data";
+    prepare(p);
+  }
+  TrainOptions options() const {
+    TrainOptions o;
+    o.recipe = tiny_recipe();
+    o.recipe.model.vocab = 257;
+    o.recipe.batch = 2;
+    o.device = find_device("cpu", 1);
+    o.memory_limit = int64_t(1) << 30;
+    o.data = folder / "data";
+    o.out = folder / "run";
+    o.quiet = true;
+    o.val_every = 0;
+    o.steps = 4;
+    o.lr = 1e-3;
+    return o;
+  }
+  std::string newest() const {
+    auto found = find_checkpoint(folder / "run/checkpoints", [](const std::string& m) { ADD_FAILURE() << m; });
+    return found ? checkpoint_name(found->step()) : "none";
+  }
+  TemporaryFolder folder;
+};
+
+}  // namespace
+
+TEST_F(RunFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
+  ASSERT_EQ(run_training(options()), 0);
+  std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
+  TrainOptions more = options();
+  more.resume = true;
+  more.steps = 6;
+  int failed = 0;
+  int64_t k = 0;
+  for (;; ++k) {
+    SCOPED_TRACE(k);
+    remove_tree(folder / "run");
+    std::filesystem::copy(folder / "saved", folder / "run", std::filesystem::copy_options::recursive);
+    std::string hit, error;
+    {
+      Faults faults(Fault::fail_from, k, ENOSPC);
+      error = error_of([&] { run_training(more); });
+      hit = faults.hit();
+    }
+    if (hit.empty()) break;
+    if (!error.empty()) {
+      ++failed;
+      // The new one counts already when only the sync of its folder failed.
+      EXPECT_TRUE(newest() == "step-000004" || newest() == "step-000006") << hit << newest();
+      EXPECT_TRUE(contains(error, "No space left on device") || contains(error, "space")) << error;
+    } else {
+      EXPECT_EQ(newest(), "step-000006") << hit;  // only what follows the save failed
+    }
+    ASSERT_EQ(run_training(more), 0) << "the run continues once there is space";
+    EXPECT_EQ(newest(), "step-000006");
+  }
+  EXPECT_GT(k, 20);
+  EXPECT_GT(failed, 15);
+}
+
+TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
+  ASSERT_EQ(run_training(options()), 0);
+  TrainOptions more = options();
+  more.resume = true;
+  more.steps = 6;
+  Faults faults;
+  faults.free_bytes = 4096;
+  std::string error = error_of([&] { run_training(more); });
+  EXPECT_TRUE(contains(error, "free")) << error;
+  EXPECT_TRUE(contains(error, "checkpoint")) << error;
+  EXPECT_EQ(newest(), "step-000004");
+}
+
+TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
+  ASSERT_EQ(run_training(options()), 0);
+  TrainOptions more = options();
+  more.resume = true;
+  more.steps = 1000;
+  struct rlimit old {
+  }, low{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  low = old, low.rlim_cur = 3000;
+  auto handler = signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit then fails as on a full disk
+  setrlimit(RLIMIT_FSIZE, &low);
+  std::string error = error_of([&] { run_training(more); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, handler);
+  EXPECT_TRUE(contains(error, "log.jsonl")) << error;
+  EXPECT_TRUE(contains(error, "File too large")) << error;
+  EXPECT_TRUE(contains(error, "continue with --resume")) << error;
+  EXPECT_EQ(newest(), "step-000004");
+}
+
+// One poisoned step is skipped and counted, and leaves weights and moments as they were.
+TEST(NotFiniteStep, IsSkippedAndCounted) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    Recipe r = tiny_recipe();
+    r.precision = precision;
+    Engine e = make_engine(r);
+    SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+    for (int s = 0; s < 3; ++s) EXPECT_FALSE(e.step(s, 1e-3, 11, source).skipped);
+    auto snapshot = [&] {
+      std::vector<std::vector<float>> all;
+      for (auto& p : parameters(e.rank(0))) {
+        all.emplace_back(size_t(p.numel()));
+        p.get(all.back().data());
+      }
+      return all;
+    };
+    // The final norm's weight, as the step reads it.
+    auto poison = [&](bool on) {
+      static std::vector<char> before;
+      for (auto& p : parameters(e.rank(0))) {
+        if (p.name.find("ln_f.weight") == std::string::npos) continue;
+        auto* bytes = static_cast<char*>(p.weight.data);
+        size_t size = size_of(p.weight.dtype);
+        if (on) {
+          before.assign(bytes, bytes + size);
+          std::memset(bytes, 0xff, size);  // a NaN in every float type
+        } else {
+          std::memcpy(bytes, before.data(), size);
+        }
+        return true;
+      }
+      return false;
+    };
+    auto weights = snapshot();
+    int64_t adam = e.rank(0).scalars().adam_step;
+    ASSERT_TRUE(poison(true));
+    StepResult bad = e.step(3, 1e-3, 11, source);
+    ASSERT_TRUE(poison(false));
+    EXPECT_TRUE(bad.skipped);
+    EXPECT_EQ(e.rank(0).scalars().skipped, 1);
+    EXPECT_EQ(e.rank(0).scalars().adam_step, adam);
+    EXPECT_EQ(snapshot(), weights);
+    StepResult next = e.step(4, 1e-3, 11, source);
+    EXPECT_FALSE(next.skipped);
+    EXPECT_TRUE(std::isfinite(next.loss));
+    EXPECT_EQ(e.rank(0).scalars().adam_step, adam + 1);
+  }
+}
