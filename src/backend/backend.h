@@ -37,17 +37,21 @@ struct KernelCall {
   const Instr& instr;
   void* const* in;
   void* const* out;
-  void* workspace;              // as many bytes as workspace() said, 64-byte aligned
-  void* prepared;               // what prepare() returned
-  int threads;                  // OpenMP threads to use
-  Communicator* communicator;   // for operations of class communication
+  void* workspace;             // as many bytes as workspace() said, 64-byte aligned
+  void* prepared;              // what prepare() returned
+  int threads;                 // OpenMP threads to use
+  Communicator* communicator;  // for operations of class communication
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
   bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }
   template <class T>
-  const T* input(size_t i) const { return static_cast<const T*>(in[i]); }
+  const T* input(size_t i) const {
+    return static_cast<const T*>(in[i]);
+  }
   template <class T>
-  T* output(size_t i) const { return static_cast<T*>(out[i]); }
+  T* output(size_t i) const {
+    return static_cast<T*>(out[i]);
+  }
 };
 
 struct Kernel {

@@ -53,8 +53,8 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
   unit.erase(std::remove(unit.begin(), unit.end(), ' '), unit.end());
   std::transform(unit.begin(), unit.end(), unit.begin(), ::tolower);
   static const std::pair<const char*, double> units[] = {
-      {"", 1},       {"b", 1},      {"k", 1e3},    {"kb", 1e3},       {"kib", 1024.},   {"m", 1e6},    {"mb", 1e6},
-      {"mib", 0x1p20}, {"g", 1e9},  {"gb", 1e9},   {"gib", 0x1p30},   {"t", 1e12},      {"tb", 1e12},  {"tib", 0x1p40}};
+      {"", 1},         {"b", 1},   {"k", 1e3},  {"kb", 1e3},     {"kib", 1024.}, {"m", 1e6},   {"mb", 1e6},
+      {"mib", 0x1p20}, {"g", 1e9}, {"gb", 1e9}, {"gib", 0x1p30}, {"t", 1e12},    {"tb", 1e12}, {"tib", 0x1p40}};
   if (ec == std::errc() && number >= 0 && std::isfinite(number))
     for (auto& [n, factor] : units)
       if (unit == n && number * factor < 9e18) return int64_t(number * factor);

@@ -7,10 +7,10 @@
 
 namespace crest {
 
-std::string format_bytes(double bytes);            // "1.50 GiB"
-std::string format_count(double n);                // "124.4M"
-std::string format_si(double x, const char* unit); // "1.23 TFLOP/s" with unit "FLOP/s"
-std::string format_duration(double seconds);       // "1h 02m", "3m 20s", "12.3 s", "4.56 ms"
+std::string format_bytes(double bytes);             // "1.50 GiB"
+std::string format_count(double n);                 // "124.4M"
+std::string format_si(double x, const char* unit);  // "1.23 TFLOP/s" with unit "FLOP/s"
+std::string format_duration(double seconds);        // "1h 02m", "3m 20s", "12.3 s", "4.56 ms"
 // "40GiB", "512MB", "1e9", "1024"; throws a usage error that names `where`.
 int64_t parse_bytes(std::string_view text, std::string_view where);
 // Escapes control characters and terminal escapes of a name that came from a file.

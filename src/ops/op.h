@@ -1,5 +1,5 @@
-// What an operation is, without any device: type inference, cost, gradient, aliasing. Plain data with function pointers.
-// The operations and their exact meaning are listed in docs/ops.md; the index is ops/index.cpp.
+// What an operation is, without any device: type inference, cost, gradient, aliasing. Plain data with function
+// pointers. The operations and their exact meaning are listed in docs/ops.md; the index is ops/index.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -34,10 +34,10 @@ class Infer {
   struct Out {
     DType dtype;
     Shape shape;
-    int alias = -1;        // input whose storage the output lives in, -1 for none
-    bool consumes = false; // in place: the input's value is gone afterwards (a new version), else it is a view
-    int64_t offset = 0;    // of a view, in elements of its dtype, relative to the input
-    Shape strides;         // of a view; of an in-place output: the input's
+    int alias = -1;         // input whose storage the output lives in, -1 for none
+    bool consumes = false;  // in place: the input's value is gone afterwards (a new version), else it is a view
+    int64_t offset = 0;     // of a view, in elements of its dtype, relative to the input
+    Shape strides;          // of a view; of an in-place output: the input's
   };
 
   size_t inputs() const { return instr_.in.size(); }
@@ -79,14 +79,14 @@ struct Cost {
 class Grad {
  public:
   virtual ~Grad() = default;
-  virtual Builder& builder() = 0;                        // emits in phase backward with the instruction's origin
-  virtual const Instr& instr() const = 0;                // a copy of the forward instruction
-  virtual ValueId dout(size_t i) const = 0;              // gradient of output i, no_value when nothing depends on it
-  virtual bool needs(size_t i) const = 0;                // whether input i leads to a parameter
-  virtual void add(size_t i, ValueId gradient) = 0;      // contribution to the gradient of an activation input
-  virtual ValueId acc(size_t i) const = 0;               // weight input: gradient so far, no_value for the first
-  virtual void set(size_t i, ValueId gradient) = 0;      // weight input: gradient including this contribution
-  virtual DType weight_grad_dtype() const = 0;           // dtype of parameter gradients
+  virtual Builder& builder() = 0;                    // emits in phase backward with the instruction's origin
+  virtual const Instr& instr() const = 0;            // a copy of the forward instruction
+  virtual ValueId dout(size_t i) const = 0;          // gradient of output i, no_value when nothing depends on it
+  virtual bool needs(size_t i) const = 0;            // whether input i leads to a parameter
+  virtual void add(size_t i, ValueId gradient) = 0;  // contribution to the gradient of an activation input
+  virtual ValueId acc(size_t i) const = 0;           // weight input: gradient so far, no_value for the first
+  virtual void set(size_t i, ValueId gradient) = 0;  // weight input: gradient including this contribution
+  virtual DType weight_grad_dtype() const = 0;       // dtype of parameter gradients
 
   ValueId in(size_t i) const { return i < instr().in.size() ? instr().in[i] : no_value; }
   ValueId out(size_t i) const { return instr().out[i]; }
@@ -111,10 +111,10 @@ struct OpDef {
     int out, in;
   };
   std::vector<Accumulator> accumulators = {};
-  bool pointwise = false;      // element i of the output depends on element i of the inputs only: may join a fused body
-  bool cheap = false;          // selective recompute may repeat it (norms, pointwise, attention)
-  bool half_compute = false;   // precision policy autocast runs it on half-precision inputs
-  bool full_precision = false; // precision policy autocast runs it on fp32 inputs (softmax, loss)
+  bool pointwise = false;     // element i of the output depends on element i of the inputs only: may join a fused body
+  bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
+  bool half_compute = false;  // precision policy autocast runs it on half-precision inputs
+  bool full_precision = false;  // precision policy autocast runs it on fp32 inputs (softmax, loss)
 };
 
 // All operations, in the order of the index; find_op returns null for an unknown name.

@@ -73,7 +73,7 @@ class Autocast {
         c.name = copy, c.role = Role::weight, c.lifetime = Lifetime::step;
       } else {
         it->second = b.declare(copy, to, program_.at(v).shape, Role::weight, Lifetime::step);
-        }
+      }
     } else {
       it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
     }

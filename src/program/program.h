@@ -1,6 +1,6 @@
 // A training step (or a part of it) as plain data: a list of tensor instructions in SSA form.
-// Everything reads this one structure: passes rewrite it, the planner gives its values addresses, backends offer kernels
-// for its instructions, plan / profile / compare / report print its rows.
+// Everything reads this one structure: passes rewrite it, the planner gives its values addresses, backends offer
+// kernels for its instructions, plan / profile / compare / report print its rows.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 // cast, and the conversions that other kernels need.
 #include "backend/cpu/cast.h"
 
-#include "backend/cpu/contraction.h"
 #include "backend/cpu/common.h"
+#include "backend/cpu/contraction.h"
 #include "backend/cpu/simd/cast.h"
 
 namespace crest::cpu {

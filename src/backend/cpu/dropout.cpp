@@ -1,6 +1,6 @@
 // dropout: the random words of four elements come from one Philox block.
-#include "backend/cpu/common.h"
 #include "backend/cpu/simd/dropout.h"
+#include "backend/cpu/common.h"
 #include "core/random.h"
 #include "core/scalars.h"
 

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "backend/cpu/gemm_convert.h"
-#include "backend/cpu/gemm.h"
 #include "backend/cpu/common.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_convert.h"
 #include "ops/op.h"
 
 namespace crest::cpu {

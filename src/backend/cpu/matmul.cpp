@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "backend/cpu/cast.h"
+#include "backend/cpu/common.h"
 #include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/common.h"
 
 namespace crest::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // softmax, softmax_grad and causal_mask over rows.
-#include "backend/cpu/common.h"
 #include "backend/cpu/simd/softmax.h"
+#include "backend/cpu/common.h"
 
 namespace crest::cpu {
 namespace {
