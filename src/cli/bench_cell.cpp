@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <exception>
-#include <thread>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "ops/op.h"
+#include "run/ranks.h"
 
 namespace crest {
 
@@ -29,23 +28,6 @@ SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
       targets[i] = next = token(i + 1);
     }
   };
-}
-
-void on_threads(int n, const std::function<void(int)>& work) {
-  if (n == 1) return work(0);
-  std::vector<std::exception_ptr> errors(size_t(n), nullptr);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < n; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        work(r);
-      } catch (...) {
-        errors[size_t(r)] = std::current_exception();
-      }
-    });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
 }
 
 }  // namespace
@@ -128,7 +110,7 @@ double BenchCell::run() {
 void BenchCell::run_micro_steps() {
   const Recipe& recipe = session().recipe;
   std::vector<SegmentCall> calls = training_step(session());
-  on_threads(ranks(), [&](int r) {
+  run_on_ranks(ranks(), [&](int r) {
     Executor& e = engine_.rank(r);
     for (auto& call : calls) {
       auto micro = uint64_t(steps_ * recipe.grad_accumulation + call.micro);

@@ -60,7 +60,7 @@ static int run(int argc, char** argv) {
   for (auto& c : commands()) names.push_back(c.name);
   for (auto& c : commands()) {
     if (word != c.name) continue;
-    CLI::App app{c.help, c.name};
+    CLI::App app{c.help, fmt::format("crest {}", c.name)};
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     auto action = c.setup(app);
     try {

@@ -185,10 +185,10 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   app.parse(args);
   for (auto& extra : app.remaining()) {
     if (extra.rfind("-", 0) == 0 && extra != "-")
-      fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), "crest " + app.get_name(),
-                 did_you_mean(flag_of(extra), long_names(app)) + fmt::format(" See crest {} --help.", app.get_name()));
-    fail_usage(fmt::format("unexpected argument '{}'", printable(extra)), "crest " + app.get_name(),
-               fmt::format("See crest {} --help.", app.get_name()));
+      fail_usage(fmt::format("unknown flag '{}'", printable(flag_of(extra))), app.get_name(),
+                 did_you_mean(flag_of(extra), long_names(app)) + fmt::format(" See {} --help.", app.get_name()));
+    fail_usage(fmt::format("unexpected argument '{}'", printable(extra)), app.get_name(),
+               fmt::format("See {} --help.", app.get_name()));
   }
 }
 

@@ -3,11 +3,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <thread>
 
 #include "comm/local.h"
 #include "core/error.h"
+#include "run/ranks.h"
 
 namespace crest {
 
@@ -18,25 +17,8 @@ Engine::Engine(CompiledSession session) : session_(std::move(session)), calls_(t
     executors_.push_back(std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr));
 }
 
-void Engine::on_every_rank(const std::function<void(int)>& work) {
-  if (ranks() == 1) return work(0);
-  std::vector<std::exception_ptr> errors(size_t(ranks()), nullptr);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks(); ++r)
-    threads.emplace_back([&, r] {
-      try {
-        work(r);
-      } catch (...) {
-        errors[size_t(r)] = std::current_exception();
-      }
-    });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
-}
-
 void Engine::initialize_weights(uint64_t seed) {
-  on_every_rank([&](int r) { initialize(rank(r), seed); });
+  run_on_ranks(ranks(), [&](int r) { initialize(rank(r), seed); });
 }
 
 void Engine::fill(int r, int program, uint64_t first, const SampleSource& source) {
@@ -56,7 +38,7 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   for (auto& call : calls_)
     if (call.micro >= 0) loss_program = call.segment;
   double loss = 0;
-  on_every_rank([&](int r) {
+  run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
     for (auto& call : calls_) {
       if (call.micro >= 0) {
@@ -88,7 +70,7 @@ double Engine::validate(int64_t batches, const SampleSource& source) {
   int program = session_.find("validation");
   if (program < 0) fail_internal("the session has no validation program");
   double sum = 0;
-  on_every_rank([&](int r) {
+  run_on_ranks(ranks(), [&](int r) {
     for (int64_t i = 0; i < batches; ++i) {
       fill(r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
       rank(r).run(program);

@@ -41,7 +41,6 @@ class Engine {
   void broadcast();
 
  private:
-  void on_every_rank(const std::function<void(int)>& work);
   void fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
 
   CompiledSession session_;
