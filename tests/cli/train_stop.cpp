@@ -104,6 +104,7 @@ TEST(Signals, TheSecondEndsAtOnce) {
   std::chrono::steady_clock::time_point second;
   RunResult r = train_while(f, flags, [&](pid_t pid) {
     wait_for_rows(f, "run", 1);
+    std::this_thread::sleep_for(300ms);  // into the second step
     kill(pid, SIGINT);
     std::this_thread::sleep_for(100ms);
     second = std::chrono::steady_clock::now();
