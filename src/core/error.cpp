@@ -2,26 +2,26 @@
 
 namespace crest {
 
-static std::string compose(const std::string& what, const std::string& where, const std::string& todo) {
+static std::string compose(const std::string& what, const std::string& where, const std::string& advice) {
   std::string text = what;
   if (!where.empty()) text = where + ": " + text;
-  if (!todo.empty()) text += "\n  " + todo;
+  if (!advice.empty()) text += "\n  " + advice;
   return text;
 }
 
-Error::Error(Exit code, std::string what, std::string where, std::string todo)
-    : std::runtime_error(compose(what, where, todo)),
+Error::Error(Exit code, std::string what, std::string where, std::string advice)
+    : std::runtime_error(compose(what, where, advice)),
       code_(code),
       what_(std::move(what)),
       where_(std::move(where)),
-      todo_(std::move(todo)) {}
+      advice_(std::move(advice)) {}
 
-void fail(std::string what, std::string where, std::string todo) {
-  throw Error(Exit::failed, std::move(what), std::move(where), std::move(todo));
+void fail(std::string what, std::string where, std::string advice) {
+  throw Error(Exit::failed, std::move(what), std::move(where), std::move(advice));
 }
 
-void fail_usage(std::string what, std::string where, std::string todo) {
-  throw Error(Exit::usage, std::move(what), std::move(where), std::move(todo));
+void fail_usage(std::string what, std::string where, std::string advice) {
+  throw Error(Exit::usage, std::move(what), std::move(where), std::move(advice));
 }
 
 void fail_internal(std::string what, std::string where) {

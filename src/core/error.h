@@ -8,24 +8,24 @@ namespace crest {
 // Exit codes of the contract.
 enum class Exit { ok = 0, failed = 1, usage = 2, does_not_fit = 3, no_device = 4, interrupted = 130 };
 
-// what: what was wrong; where: file, flag, instruction (may be empty); todo: what to do about it (may be empty).
+// what: what was wrong; where: file, flag, instruction (may be empty); advice: what to do about it (may be empty).
 class Error : public std::runtime_error {
  public:
-  Error(Exit code, std::string what, std::string where = {}, std::string todo = {});
+  Error(Exit code, std::string what, std::string where = {}, std::string advice = {});
   Exit code() const { return code_; }
   const std::string& problem() const { return what_; }
   const std::string& where() const { return where_; }
-  const std::string& todo() const { return todo_; }
+  const std::string& advice() const { return advice_; }
 
  private:
   Exit code_;
-  std::string what_, where_, todo_;
+  std::string what_, where_, advice_;
 };
 
 // A failure while doing what was asked (bad file, I/O, mismatch): exit code 1.
-[[noreturn]] void fail(std::string what, std::string where = {}, std::string todo = {});
+[[noreturn]] void fail(std::string what, std::string where = {}, std::string advice = {});
 // Wrong flags, keys or values: exit code 2.
-[[noreturn]] void fail_usage(std::string what, std::string where = {}, std::string todo = {});
+[[noreturn]] void fail_usage(std::string what, std::string where = {}, std::string advice = {});
 // An invariant of Crest itself is broken (a bug): exit code 1, says so.
 [[noreturn]] void fail_internal(std::string what, std::string where = {});
 

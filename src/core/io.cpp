@@ -33,19 +33,19 @@ const Syscalls real_syscalls = {
 const Syscalls* syscalls = &real_syscalls;
 
 [[noreturn]] static void fail_errno(int code, const char* doing, const std::string& path) {
-  const char* todo = "";
+  const char* advice = "";
   switch (code) {
     case ENOSPC:
-    case EDQUOT: todo = "Free some space, or write to another disk."; break;
-    case EIO: todo = "The disk reports a failure; check it (dmesg) and write elsewhere."; break;
+    case EDQUOT: advice = "Free some space, or write to another disk."; break;
+    case EIO: advice = "The disk reports a failure; check it (dmesg) and write elsewhere."; break;
     case EACCES:
     case EPERM:
-    case EROFS: todo = "Check owner and permissions, or choose another folder."; break;
-    case ENOENT: todo = "Check the path."; break;
-    case EMFILE: todo = "Raise the limit of open files (ulimit -n)."; break;
+    case EROFS: advice = "Check owner and permissions, or choose another folder."; break;
+    case ENOENT: advice = "Check the path."; break;
+    case EMFILE: advice = "Raise the limit of open files (ulimit -n)."; break;
     default: break;
   }
-  fail(fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), todo);
+  fail(fmt::format("cannot {}: {}", doing, std::strerror(code)), printable(path), advice);
 }
 
 template <class Call>

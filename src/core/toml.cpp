@@ -141,8 +141,8 @@ class TomlShape {
     return i_ == line_start_ || std::string_view(" \t\r\n=,[{").find(previous()) != std::string_view::npos;
   }
   void new_line() { ++line_, line_start_ = i_ + 1; }
-  [[noreturn]] void refuse(const std::string& what, const char* todo = "See https://toml.io for the syntax.") const {
-    fail_usage("not valid TOML: " + what, at(where_, line_, i_ - std::min(i_, line_start_) + 1), todo);
+  [[noreturn]] void refuse(const std::string& what, const char* advice = "See https://toml.io for the syntax.") const {
+    fail_usage("not valid TOML: " + what, at(where_, line_, i_ - std::min(i_, line_start_) + 1), advice);
   }
 
   std::string_view text_, where_;

@@ -163,16 +163,16 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
   if (!unexpected.empty()) problems.push_back("unexpected: " + first_of(unexpected));
   if (!shapes.empty()) problems.push_back("other shapes: " + first_of(shapes));
   FileFacts facts(offered);
-  std::string todo = "Choose the model that these weights belong to (--model FOLDER reads its config.json).";
+  std::string advice = "Choose the model that these weights belong to (--model FOLDER reads its config.json).";
   auto format = facts.format();
   if (format && *format != weight_format(config)) {
-    todo = fmt::format("The file holds weights of form {}, the model's are of form {}. ", text(*format),
-                       text(weight_format(config))) +
-           todo;
+    advice = fmt::format("The file holds weights of form {}, the model's are of form {}. ", text(*format),
+                         text(weight_format(config))) +
+             advice;
   } else if (auto keys = facts.contradictions(config); !keys.empty()) {
-    todo = "The file's shapes say " + join(keys, ", ") + ". " + todo;
+    advice = "The file's shapes say " + join(keys, ", ") + ". " + advice;
   }
-  fail("the weights are not those of model '" + printable(config.name) + "': " + join(problems, "; "), where, todo);
+  fail("the weights are not those of model '" + printable(config.name) + "': " + join(problems, "; "), where, advice);
 }
 
 }  // namespace crest

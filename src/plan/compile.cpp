@@ -184,8 +184,9 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   }
   throw Error(
       Exit::does_not_fit,
-      fmt::format("the plan needs {} but only {} are available", format_bytes(double(s.planned_bytes())),
-                  format_bytes(double(limit))),
+      fmt::format("the plan needs {} but only {} are available{}", format_bytes(double(s.planned_bytes())),
+                  format_bytes(double(limit)),
+                  s.recipe.data_parallel > 1 ? fmt::format(" for each of {} ranks", s.recipe.data_parallel) : ""),
       "memory",
       "Planned bytes by category:" + breakdown(s) +
           (fits.empty()

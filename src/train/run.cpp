@@ -254,10 +254,12 @@ class Training {
     report_.step(row, fitting_ ? -1 : steps_, *engine_);
   }
 
-  // A skipped step of fp16 above the smallest loss scale only searches for the scale; anything else is a sign of
+  // A skipped step above the smallest loss scale only searches for the scale; anything else is a sign of
   // trouble.
   void count_bad(const StepResult& r) {
-    bool searching = recipe().precision == "fp16" && r.loss_scale > 1;
+    const CompiledSession& session = engine_->session();
+    bool scaled = session.programs[size_t(session.find("update"))].program.properties.has("loss_scale");
+    bool searching = scaled && r.loss_scale > 1;
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
     const Scalars& s = engine_->rank(0).scalars();

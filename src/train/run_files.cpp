@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -135,9 +136,11 @@ void RunFiles::flush() { tensorboard_->flush(); }
 std::string RunFiles::draw_loss(int width) const {
   Series train{"train", {}, {}}, smooth{"train, smoothed", {}, {}}, val{"validation", {}, {}};
   double mean = NAN;
+  // An exponential mean over some tenth of the run, at least two and at most fifty steps.
+  double weight = std::clamp(10.0 / double(std::max<size_t>(steps_.size(), 1)), 0.02, 0.5);
   for (auto& r : steps_) {
     if (r.skipped || !std::isfinite(r.loss)) continue;
-    mean = std::isfinite(mean) ? mean + 0.05 * (r.loss - mean) : r.loss;
+    mean = std::isfinite(mean) ? mean + weight * (r.loss - mean) : r.loss;
     train.x.push_back(double(r.step)), train.y.push_back(r.loss);
     smooth.x.push_back(double(r.step)), smooth.y.push_back(mean);
   }

@@ -18,7 +18,8 @@ std::string tfrecord(std::string_view data);
 std::string scalar_event(std::string_view tag, int64_t step, float value, double wall_time);
 
 // Appends scalars to one new event file in `folder` (made when missing; a resumed run adds a file, which TensorBoard
-// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr, mfu.
+// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (its mfu
+// needs a peak rate, which a run does not know).
 class TensorboardWriter {
  public:
   explicit TensorboardWriter(const std::string& folder);

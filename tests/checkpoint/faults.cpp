@@ -112,7 +112,7 @@ TEST(Faults, EveryCallFailing) {
               message = e.what();
               EXPECT_EQ(e.code(), Exit::failed);
               EXPECT_TRUE(contains(e.where(), folder.path())) << e.where();
-              EXPECT_FALSE(e.todo().empty()) << e.what();
+              EXPECT_FALSE(e.advice().empty()) << e.what();
               ++refused;
               which(s, folder.path());
             }

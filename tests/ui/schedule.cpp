@@ -92,6 +92,6 @@ TEST(Schedule, Names) {
     parse_schedule("cosin");
     FAIL() << "must throw";
   } catch (const Error& e) {
-    EXPECT_NE(e.todo().find("'cosine'"), std::string::npos);
+    EXPECT_NE(e.advice().find("'cosine'"), std::string::npos);
   }
 }

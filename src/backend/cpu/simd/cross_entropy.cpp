@@ -14,23 +14,8 @@ CREST_INLINE Vf larger(Vf a, Vf b) {
 #endif
 }
 
-// e^x for x <= 0, relative error below 3e-7; 1e-38 (not 0) below -87.3; NaN stays NaN. Argument reduction in two steps
-// (Cody and Waite) to |f| <= ln(2)/2, Taylor polynomial of degree 6 (remainder 1.2e-7), and the exponent added as bits.
-CREST_INLINE Vf exp_below_zero(Vf x) {
-  Vf c = larger(splat(-87.3f), x);
-  Vf shifted = c * 1.44269504f + 12582912.0f;
-  Vf n = shifted - 12582912.0f;
-  Vf f = c - n * 0.693359375f;
-  f = f + n * 2.12194440e-4f;
-  Vf p = splat(1.38888889e-3f);
-  p = p * f + 8.33333333e-3f;
-  p = p * f + 4.16666667e-2f;
-  p = p * f + 1.66666667e-1f;
-  p = p * f + 0.5f;
-  p = p * f + 1.0f;
-  p = p * f + 1.0f;
-  return p * as_float((as_bits(shifted) << 23) + 0x3f800000u);
-}
+// e^x for x <= 0; 1e-38 (not 0) below -87.3; NaN stays NaN.
+CREST_INLINE Vf exp_below_zero(Vf x) { return exp_in_range(larger(splat(-87.3f), x)); }
 // The same, 0 below -87.3.
 CREST_INLINE Vf probability(Vf x) {
   Vf p = exp_below_zero(x);
