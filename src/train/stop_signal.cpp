@@ -44,9 +44,16 @@ StopSignal::StopSignal() {
   if (installed.exchange(true)) fail_internal("a second stop-signal guard");
   received = 0;
   first_at = INT64_MAX;
+  // The handler has a stack of its own: oneDNN's generated fp32 kernels use the stack pointer for other things, and a
+  // signal frame (11 KB with AMX registers) pushed below it would land in the heap. The kernel gives signals of the
+  // process to its main thread where that does not block them (signal(7)), which is the one that makes this guard.
+  stack_t stack{};
+  stack.ss_sp = stack_.data();
+  stack.ss_size = stack_.size();
+  sigaltstack(&stack, &old_stack_);
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   // Neither handler interrupts the other, so the time of the first is set before the second is looked at.
   sigaddset(&action.sa_mask, SIGINT);
@@ -58,6 +65,7 @@ StopSignal::StopSignal() {
 StopSignal::~StopSignal() {
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
+  sigaltstack(&old_stack_, nullptr);
   received = 0;
   installed = false;
 }

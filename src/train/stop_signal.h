@@ -2,6 +2,8 @@
 #pragma once
 #include <signal.h>
 
+#include <vector>
+
 namespace crest {
 
 // While one of these lives, the first SIGINT or SIGTERM sets a flag that the training loop polls, and the second calls
@@ -22,6 +24,8 @@ class StopSignal {
 
  private:
   struct sigaction old_int_, old_term_;
+  stack_t old_stack_{};
+  std::vector<char> stack_ = std::vector<char>(size_t(1) << 18);
 };
 
 }  // namespace crest
