@@ -14,7 +14,7 @@ static void thread_through(Program& program, const std::vector<int>& producers, 
     Instr& instr = program.code[size_t(producers[size_t(v)])];
     int acc = -1;
     for (auto& a : instr.op->accumulators)
-      if (instr.out[size_t(a.out)] == v) acc = a.in;
+      if (size_t(a.out) < instr.out.size() && instr.out[size_t(a.out)] == v) acc = a.in;
     if (acc < 0) fail_internal(fmt::format("{} cannot accumulate", instr.op->name), program.at(v).name);
     if (instr.in.size() <= size_t(acc)) instr.in.resize(size_t(acc) + 1, no_value);
     if (instr.in[size_t(acc)] == no_value) {
