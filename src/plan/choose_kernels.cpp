@@ -29,7 +29,8 @@ KernelLists lists_of(const Recipe& recipe, const Device& device) {
                  did_you_mean(op_name, known));
     std::vector<std::string> names;
     for (auto* k : it->second) names.push_back(k->name);
-    std::erase_if(it->second, [&](auto* k) { return fnmatch(pattern.c_str(), k->name, 0) != 0; });
+    const char* glob = pattern.c_str();  // clang 14 captures no structured bindings
+    std::erase_if(it->second, [glob](auto* k) { return fnmatch(glob, k->name, 0) != 0; });
     if (it->second.empty())
       fail_usage(fmt::format("no kernel of {} matches '{}'", op_name, printable(pattern)), "--kernel",
                  "Kernels: " + join(names, ", ") + ".");
