@@ -35,6 +35,8 @@ struct Pass {
   const char* help;
   void (*run)(Program&, const PassContext&);
   std::vector<Lever> levers = {};
+  // Why a Program that is run cannot do without the pass; null: --disable-pass may switch it off there too.
+  const char* required = nullptr;
 };
 
 // All passes in order (passes/pipeline.cpp).

@@ -139,6 +139,11 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   auto start = Clock::now();
   CompiledSession s;
   s.recipe = resolve(recipe, device);
+  for (auto& pass : pipeline())
+    if (auto& off = s.recipe.disabled_passes;
+        pass.required && std::find(off.begin(), off.end(), pass.name) != off.end())
+      fail_usage(fmt::format("a run needs pass {}: {}", pass.name, pass.required), "--disable-pass",
+                 "Leave it on; crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   // Ranks are threads of this process: each plans and runs with its share.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);

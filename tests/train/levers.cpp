@@ -1,6 +1,7 @@
 // Every lever on and off trains the same model within its stated rounding.
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "train/harness.h"
 
 using namespace crest;
@@ -138,6 +139,28 @@ TEST_P(Levers, AccumulationInHalfPrecision) {
     for (int s = 0; s < steps; ++s)
       EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 2e-3 * y.losses[size_t(s)]) << policy;
   }
+}
+
+// A pass that is switched off either leaves the result as it is, or the run is refused.
+TEST_P(Levers, DisabledPassesNeverChangeTheResult) {
+  Recipe r = base();
+  r.batch = 2, r.grad_accumulation = 2;
+  Trained all = train(r, 3);
+  int refused = 0, ran = 0;
+  for (auto& pass : pipeline()) {
+    SCOPED_TRACE(pass.name);
+    Recipe n = r;
+    n.disabled_passes = {pass.name};
+    if (pass.required) {
+      EXPECT_THROW(train(n, 1), Error);
+      ++refused;
+      continue;
+    }
+    EXPECT_LT(distance(train(n, 3), all), reorder);
+    ++ran;
+  }
+  EXPECT_GE(refused, 5);
+  EXPECT_GE(ran, 6);
 }
 
 TEST_P(Levers, SameSeedSameBits) {
