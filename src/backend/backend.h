@@ -20,6 +20,13 @@ struct Device {
   std::string isa;           // CPU: "generic", "avx2", "avx512"; what the fast kernels run
   bool native_bf16 = false;  // matrix units or dot products for bf16
   int64_t memory = 0;        // bytes usable
+
+  // CUDA only.
+  int sm = 0;                                           // compute capability times ten: 90
+  int multiprocessors = 0;                              // of the device
+  int64_t shared_per_block = 0;                         // bytes of shared memory that a block can have
+  bool cublaslt = false, cudnn = false, nvrtc = false;  // libraries that are there
+  bool emulated = false;                                // no GPU: kernels run on the host, for tests
 };
 
 struct KernelQuery {
@@ -41,6 +48,9 @@ struct KernelCall {
   void* prepared;              // what prepare() returned
   int threads;                 // OpenMP threads to use
   Communicator* communicator;  // for operations of class communication
+  void* stream = nullptr;      // CUDA: the cudaStream_t to launch on
+  const Device* device = nullptr;
+  const char* instr_name() const;  // of the operation, for errors
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
   bool has(size_t i) const { return i < instr.in.size() && instr.in[i] != no_value; }

@@ -5,13 +5,15 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace crest {
 
 struct Random4 {
   uint32_t x[4];
 };
 
-inline Random4 philox(uint64_t key, uint64_t high, uint64_t low) {
+CREST_BOTH inline Random4 philox(uint64_t key, uint64_t high, uint64_t low) {
   uint32_t c[4] = {uint32_t(low), uint32_t(low >> 32), uint32_t(high), uint32_t(high >> 32)};
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -24,7 +26,7 @@ inline Random4 philox(uint64_t key, uint64_t high, uint64_t low) {
 }
 
 // SplitMix64 finaliser (Steele et al. 2014): mixes coordinates into a key.
-inline uint64_t mix(uint64_t x) {
+CREST_BOTH inline uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
@@ -32,11 +34,11 @@ inline uint64_t mix(uint64_t x) {
 }
 
 // Uniform in [0, 1) with 24 bits.
-inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
+CREST_BOTH inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
 // One random word for (seed, stream, element): the single-element form of what vector kernels do four at a time
 // (block = element / 4, lane = element % 4).
-inline uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t element) {
+CREST_BOTH inline uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t element) {
   return philox(seed, stream, element >> 2).x[element & 3];
 }
 
@@ -48,6 +50,8 @@ inline double normal(uint64_t seed, uint64_t stream, uint64_t element) {
 }
 
 // Dropout stream of one sample: a function of the global sample's number and the model's rng_id (never of the batch).
-inline uint64_t dropout_stream(uint64_t global_sample, uint32_t rng_id) { return mix(global_sample) ^ rng_id; }
+CREST_BOTH inline uint64_t dropout_stream(uint64_t global_sample, uint32_t rng_id) {
+  return mix(global_sample) ^ rng_id;
+}
 
 }  // namespace crest

@@ -1,0 +1,9 @@
+// The kernels of the CUDA backend: best first within an operation, the one that takes everything last.
+#pragma once
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace crest {
+std::vector<Kernel> cuda_kernels();
+}

@@ -1,0 +1,62 @@
+// What the kernel files of the CUDA backend share on the host side: launching, choosing a type, reasons to reject.
+// A file holds device code on top, the host entry (launch) below it, the Kernel with its reject and workspace at the
+// end; everything but the device code is compiled on machines without CUDA too.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "backend/backend.h"
+#include "backend/cuda/device/platform.h"
+#include "core/error.h"
+
+namespace crest::cuda {
+
+// Throws an Error that names the call when `code` (a cudaError_t) is not success.
+void check(int code, const char* what);
+
+// Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
+template <class... P, class... A>
+void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
+#ifdef __CUDACC__
+  if (shared > 48 * 1024)
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               int(shared)),
+          call.instr_name());
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(call.stream);
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...), call.instr_name());
+#else
+  (void)call;
+  emulator::run(grid, block, shared, [&] { kernel(static_cast<P>(args)...); });
+#endif
+}
+
+// Calls body(T()) with the storage type of a float dtype (f32, bf16, f16).
+template <class Body>
+void with_type(DType t, Body&& body) {
+  switch (t) {
+    case DType::f32: return body(float());
+    case DType::bf16: return body(bfloat16());
+    case DType::f16: return body(float16());
+    default: fail_internal("a CUDA kernel was given a dtype that it rejects");
+  }
+}
+
+// Why a kernel cannot take these values; empty when it can.
+// Every present input and output that is a tensor of floats is contiguous f32, bf16 or f16.
+std::string reject_unless_float(const KernelQuery& q);
+// `v` is contiguous f32, bf16 or f16.
+std::string reject_value(const Value& v);
+
+// Whether n elements of each of these addresses can be read in vectors of 16 bytes.
+inline bool aligned(std::initializer_list<const void*> pointers, size_t bytes = 16) {
+  for (auto* p : pointers)
+    if (reinterpret_cast<uintptr_t>(p) % bytes) return false;
+  return true;
+}
+
+inline unsigned blocks_for(int64_t work, int64_t per_block) { return unsigned((work + per_block - 1) / per_block); }
+
+}  // namespace crest::cuda
