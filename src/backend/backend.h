@@ -74,6 +74,10 @@ struct Kernel {
   // Makes what is needed once per instruction (library primitives, packed tables); null means nothing.
   std::shared_ptr<void> (*prepare)(const KernelQuery&) = nullptr;
   void (*launch)(const KernelCall&) = nullptr;
+  // Chooses between variants by timing them on the call's own memory, whose content it may overwrite; keeps the choice
+  // in call.prepared. Called once after binding, before any tensor has a meaning, and never with --deterministic. Null:
+  // there is nothing to choose.
+  void (*tune)(const KernelCall&) = nullptr;
 };
 
 // The kernels of a backend ("cpu"), in order of preference within an operation.

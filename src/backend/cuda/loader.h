@@ -1,0 +1,21 @@
+// CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing, and can be given
+// other versions. Search order: --libraries / CREST_LIBRARIES (folders, ':' between them), folders of the CUDA toolkit,
+// nvidia/* of the Python environment (PyTorch's), the system's loader.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crest::cuda {
+
+struct Library {
+  void* handle = nullptr;  // null: not found, see `problem`
+  std::string path;        // where it was found
+  std::string problem;     // what was wanted (name, major version) and where it was looked for
+};
+
+// stem and major version as in libSTEM.so.MAJOR, for example ("cublasLt", 13). Opened once per process; thread safe.
+const Library& library(const std::string& stem, int major);
+// A function of an open library; throws an Error naming the library and its path when it has no such function.
+void* symbol(const Library& library, const char* name);
+
+}  // namespace crest::cuda
