@@ -26,7 +26,7 @@ Device cpu_device(int threads) {
 }
 
 // Our CUDA kernels on the host: for tests.
-Device emulated_device() {
+[[maybe_unused]] Device emulated_device() {
   Device d;
   d.kind = "cuda";
   d.name = "emulated GPU (kernels run on the host, for tests)";
