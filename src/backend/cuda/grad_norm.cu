@@ -25,7 +25,7 @@ struct Tensors {
   int64_t first_tile[tensors_a_launch + 1];
 };
 
-// Sum over the block in thread 0, as a fixed tree. Called once a kernel.
+// Sum over the block as a fixed tree, in thread 0; the others get 0. Called once a kernel.
 __device__ inline double block_sum_double(double x) {
   __shared__ double part[threads];
   part[threadIdx.x] = x;
@@ -33,7 +33,7 @@ __device__ inline double block_sum_double(double x) {
     __syncthreads();
     if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
   }
-  return part[0];
+  return threadIdx.x == 0 ? part[0] : 0;
 }
 
 // partial[block] = sum of the squares in tiles block, block + gridDim, ..; V elements are read at once.
