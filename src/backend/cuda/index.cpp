@@ -10,6 +10,16 @@ Kernel norm_grad_kernel();
 Kernel softmax_kernel();
 Kernel softmax_grad_kernel();
 Kernel causal_mask_kernel();
+Kernel linear_kernel();
+Kernel linear_tiled_kernel();
+Kernel linear_gelu_kernel();
+Kernel linear_gelu_tiled_kernel();
+Kernel linear_dx_kernel();
+Kernel linear_dx_tiled_kernel();
+Kernel linear_dw_kernel();
+Kernel linear_dw_tiled_kernel();
+Kernel matmul_kernel();
+Kernel matmul_tiled_kernel();
 Kernel scale_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
@@ -50,6 +60,12 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),  //
       cuda::finish_step_kernel(),  //
       cuda::all_reduce_kernel(),  //
+      cuda::linear_kernel(),      cuda::linear_tiled_kernel(),
+      cuda::linear_gelu_kernel(), cuda::linear_gelu_tiled_kernel(),
+      cuda::linear_dx_kernel(),   cuda::linear_dx_tiled_kernel(),
+      cuda::linear_dw_kernel(),   cuda::linear_dw_tiled_kernel(),
+      cuda::matmul_kernel(),      cuda::matmul_tiled_kernel(),
+      cuda::scale_kernel(),
   };
 }
 
