@@ -20,7 +20,18 @@ Kernel linear_dw_kernel();
 Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
+Kernel add_kernel();
+Kernel mul_kernel();
 Kernel scale_kernel();
+Kernel add_scalar_kernel();
+Kernel tanh_kernel();
+Kernel tanh_grad_kernel();
+Kernel gelu_kernel();
+Kernel gelu_grad_kernel();
+Kernel silu_kernel();
+Kernel silu_grad_kernel();
+Kernel cast_kernel();
+Kernel dropout_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
 Kernel embedding_grad_kernel();
@@ -45,7 +56,18 @@ std::vector<Kernel> cuda_kernels() {
       cuda::softmax_kernel(),  //
       cuda::softmax_grad_kernel(),  //
       cuda::causal_mask_kernel(),  //
+      cuda::add_kernel(),  //
+      cuda::mul_kernel(),  //
       cuda::scale_kernel(),  //
+      cuda::add_scalar_kernel(),  //
+      cuda::tanh_kernel(),  //
+      cuda::tanh_grad_kernel(),  //
+      cuda::gelu_kernel(),  //
+      cuda::gelu_grad_kernel(),  //
+      cuda::silu_kernel(),  //
+      cuda::silu_grad_kernel(),  //
+      cuda::cast_kernel(),  //
+      cuda::dropout_kernel(),  //
       cuda::bias_grad_kernel(),  //
       cuda::embedding_kernel(),  //
       cuda::embedding_grad_kernel(),  //
@@ -65,7 +87,6 @@ std::vector<Kernel> cuda_kernels() {
       cuda::linear_dx_kernel(),   cuda::linear_dx_tiled_kernel(),
       cuda::linear_dw_kernel(),   cuda::linear_dw_tiled_kernel(),
       cuda::matmul_kernel(),      cuda::matmul_tiled_kernel(),
-      cuda::scale_kernel(),
   };
 }
 
