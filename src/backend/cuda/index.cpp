@@ -4,12 +4,6 @@ namespace crest {
 
 // A kernel is a function that returns its Kernel; declare it here and list it below.
 namespace cuda {
-Kernel norm_kernel();
-Kernel add_norm_kernel();
-Kernel norm_grad_kernel();
-Kernel softmax_kernel();
-Kernel softmax_grad_kernel();
-Kernel causal_mask_kernel();
 Kernel linear_kernel();
 Kernel linear_tiled_kernel();
 Kernel linear_gelu_kernel();
@@ -20,6 +14,12 @@ Kernel linear_dw_kernel();
 Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
+Kernel norm_kernel();
+Kernel add_norm_kernel();
+Kernel norm_grad_kernel();
+Kernel softmax_kernel();
+Kernel softmax_grad_kernel();
+Kernel causal_mask_kernel();
 Kernel scale_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
@@ -39,6 +39,16 @@ Kernel all_reduce_kernel();
 
 std::vector<Kernel> cuda_kernels() {
   return {
+      cuda::linear_kernel(),  //
+      cuda::linear_tiled_kernel(),  //
+      cuda::linear_gelu_kernel(),  //
+      cuda::linear_gelu_tiled_kernel(),  //
+      cuda::linear_dx_kernel(),  //
+      cuda::linear_dx_tiled_kernel(),  //
+      cuda::linear_dw_kernel(),  //
+      cuda::linear_dw_tiled_kernel(),  //
+      cuda::matmul_kernel(),  //
+      cuda::matmul_tiled_kernel(),  //
       cuda::norm_kernel(),  //
       cuda::add_norm_kernel(),  //
       cuda::norm_grad_kernel(),  //
@@ -60,12 +70,6 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),  //
       cuda::finish_step_kernel(),  //
       cuda::all_reduce_kernel(),  //
-      cuda::linear_kernel(),      cuda::linear_tiled_kernel(),
-      cuda::linear_gelu_kernel(), cuda::linear_gelu_tiled_kernel(),
-      cuda::linear_dx_kernel(),   cuda::linear_dx_tiled_kernel(),
-      cuda::linear_dw_kernel(),   cuda::linear_dw_tiled_kernel(),
-      cuda::matmul_kernel(),      cuda::matmul_tiled_kernel(),
-      cuda::scale_kernel(),
   };
 }
 
