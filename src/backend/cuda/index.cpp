@@ -35,6 +35,8 @@ Kernel grad_norm_kernel();
 Kernel adamw_kernel();
 Kernel finish_step_kernel();
 Kernel all_reduce_kernel();
+Kernel fused_nvrtc_kernel();
+Kernel fused_interpreter_kernel();
 }  // namespace cuda
 
 std::vector<Kernel> cuda_kernels() {
@@ -70,6 +72,9 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),  //
       cuda::finish_step_kernel(),  //
       cuda::all_reduce_kernel(),  //
+      cuda::scale_kernel(),
+      cuda::fused_nvrtc_kernel(),
+      cuda::fused_interpreter_kernel(),
   };
 }
 
