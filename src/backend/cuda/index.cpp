@@ -20,6 +20,8 @@ Kernel norm_grad_kernel();
 Kernel softmax_kernel();
 Kernel softmax_grad_kernel();
 Kernel causal_mask_kernel();
+Kernel fused_nvrtc_kernel();
+Kernel fused_interpreter_kernel();
 Kernel scale_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
@@ -35,8 +37,6 @@ Kernel grad_norm_kernel();
 Kernel adamw_kernel();
 Kernel finish_step_kernel();
 Kernel all_reduce_kernel();
-Kernel fused_nvrtc_kernel();
-Kernel fused_interpreter_kernel();
 }  // namespace cuda
 
 std::vector<Kernel> cuda_kernels() {
@@ -57,6 +57,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::softmax_kernel(),  //
       cuda::softmax_grad_kernel(),  //
       cuda::causal_mask_kernel(),  //
+      cuda::fused_nvrtc_kernel(),  //
+      cuda::fused_interpreter_kernel(),  //
       cuda::scale_kernel(),  //
       cuda::bias_grad_kernel(),  //
       cuda::embedding_kernel(),  //
@@ -72,9 +74,6 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),  //
       cuda::finish_step_kernel(),  //
       cuda::all_reduce_kernel(),  //
-      cuda::scale_kernel(),
-      cuda::fused_nvrtc_kernel(),
-      cuda::fused_interpreter_kernel(),
   };
 }
 
