@@ -27,6 +27,7 @@ struct Device {
   int64_t shared_per_block = 0;                         // bytes of shared memory that a block can have
   bool cublaslt = false, cudnn = false, nvrtc = false;  // libraries that are there
   bool emulated = false;                                // no GPU: kernels run on the host, for tests
+  bool deterministic = false;                           // choose nothing by timing, no kernels whose bits vary
 };
 
 struct KernelQuery {
