@@ -15,6 +15,7 @@ namespace crest::cuda {
 // Throws an Error that names the call when `code` (a cudaError_t) is not success.
 void check(int code, const char* what);
 
+#if defined(__CUDACC__) || !defined(CREST_HAVE_CUDA)
 // Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
 template <class... P, class... A>
 void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
@@ -32,6 +33,7 @@ void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block,
   emulator::run(grid, block, shared, [&] { kernel(static_cast<P>(args)...); });
 #endif
 }
+#endif
 
 // Calls body(T()) with the storage type of a float dtype (f32, bf16, f16).
 template <class Body>

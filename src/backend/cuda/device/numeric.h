@@ -48,10 +48,16 @@ struct alignas(sizeof(T) * N) Vec {
 
 template <int N, class T>
 __device__ inline Vec<T, N> load_vec(const T* p) {
+#ifndef __CUDACC__
+  emulator::require_aligned(p, sizeof(Vec<T, N>));
+#endif
   return *reinterpret_cast<const Vec<T, N>*>(p);
 }
 template <class T, int N>
 __device__ inline void store_vec(T* p, const Vec<T, N>& v) {
+#ifndef __CUDACC__
+  emulator::require_aligned(p, sizeof(Vec<T, N>));
+#endif
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 

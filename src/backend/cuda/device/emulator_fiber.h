@@ -1,0 +1,30 @@
+// Stackful fibers of one OS thread, for the emulator: a scheduler resumes one, which runs until it suspends itself.
+#pragma once
+#include <cstddef>
+
+namespace crest::cuda::emulator {
+
+class Fiber {
+ public:
+  // main never returns. The stack is mapped once and touched where it is used; a guard page lies below it.
+  Fiber(void (*main)(), size_t number);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  // From the scheduler: runs until the fiber calls suspend().
+  void resume();
+  // From within the fiber that runs: back to the scheduler.
+  static void suspend();
+  // Forgets what the fiber was doing; the next resume() enters main. What lies on its stack is not destroyed.
+  void restart();
+
+ private:
+  static void enter();
+  void (*main_)();
+  size_t number_;
+  char* memory_;
+  void* stack_pointer_ = nullptr;
+  void* fake_stack_ = nullptr;  // AddressSanitizer's
+};
+
+}  // namespace crest::cuda::emulator
