@@ -14,6 +14,8 @@ Kernel linear_dw_kernel();
 Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
+Kernel attention_cudnn_kernel();
+Kernel attention_grad_cudnn_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -51,6 +53,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::linear_dw_tiled_kernel(),  //
       cuda::matmul_kernel(),  //
       cuda::matmul_tiled_kernel(),  //
+      cuda::attention_cudnn_kernel(),  //
+      cuda::attention_grad_cudnn_kernel(),  //
       cuda::norm_kernel(),  //
       cuda::add_norm_kernel(),  //
       cuda::norm_grad_kernel(),  //
