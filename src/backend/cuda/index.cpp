@@ -43,41 +43,41 @@ Kernel all_reduce_kernel();
 
 std::vector<Kernel> cuda_kernels() {
   return {
-      cuda::linear_kernel(),  //
-      cuda::linear_tiled_kernel(),  //
-      cuda::linear_gelu_kernel(),  //
-      cuda::linear_gelu_tiled_kernel(),  //
-      cuda::linear_dx_kernel(),  //
-      cuda::linear_dx_tiled_kernel(),  //
-      cuda::linear_dw_kernel(),  //
-      cuda::linear_dw_tiled_kernel(),  //
-      cuda::matmul_kernel(),  //
-      cuda::matmul_tiled_kernel(),  //
-      cuda::attention_cudnn_kernel(),  //
-      cuda::attention_grad_cudnn_kernel(),  //
-      cuda::norm_kernel(),  //
-      cuda::add_norm_kernel(),  //
-      cuda::norm_grad_kernel(),  //
-      cuda::softmax_kernel(),  //
-      cuda::softmax_grad_kernel(),  //
-      cuda::causal_mask_kernel(),  //
-      cuda::fused_nvrtc_kernel(),  //
-      cuda::fused_interpreter_kernel(),  //
-      cuda::scale_kernel(),  //
-      cuda::bias_grad_kernel(),  //
-      cuda::embedding_kernel(),  //
-      cuda::embedding_grad_kernel(),  //
-      cuda::add_position_kernel(),  //
-      cuda::position_grad_kernel(),  //
-      cuda::take_row_kernel(),  //
-      cuda::cross_entropy_kernel(),  //
-      cuda::cross_entropy_grad_kernel(),  //
-      cuda::cross_entropy_fused_kernel(),  //
-      cuda::sum_loss_kernel(),  //
-      cuda::grad_norm_kernel(),  //
-      cuda::adamw_kernel(),  //
-      cuda::finish_step_kernel(),  //
-      cuda::all_reduce_kernel(),  //
+      cuda::linear_kernel(),
+      cuda::linear_tiled_kernel(),
+      cuda::linear_gelu_kernel(),
+      cuda::linear_gelu_tiled_kernel(),
+      cuda::linear_dx_kernel(),
+      cuda::linear_dx_tiled_kernel(),
+      cuda::linear_dw_kernel(),
+      cuda::linear_dw_tiled_kernel(),
+      cuda::matmul_kernel(),
+      cuda::matmul_tiled_kernel(),
+      cuda::attention_cudnn_kernel(),
+      cuda::attention_grad_cudnn_kernel(),
+      cuda::norm_kernel(),
+      cuda::add_norm_kernel(),
+      cuda::norm_grad_kernel(),
+      cuda::softmax_kernel(),
+      cuda::softmax_grad_kernel(),
+      cuda::causal_mask_kernel(),
+      cuda::fused_nvrtc_kernel(),
+      cuda::fused_interpreter_kernel(),
+      cuda::scale_kernel(),
+      cuda::bias_grad_kernel(),
+      cuda::embedding_kernel(),
+      cuda::embedding_grad_kernel(),
+      cuda::add_position_kernel(),
+      cuda::position_grad_kernel(),
+      cuda::take_row_kernel(),
+      cuda::cross_entropy_kernel(),
+      cuda::cross_entropy_grad_kernel(),
+      cuda::cross_entropy_fused_kernel(),
+      cuda::sum_loss_kernel(),
+      cuda::grad_norm_kernel(),
+      cuda::adamw_kernel(),
+      cuda::finish_step_kernel(),
+      cuda::all_reduce_kernel(),
   };
 }
 
