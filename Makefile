@@ -2,6 +2,9 @@
 # `make help` lists the rest.
 JOBS ?= $(shell sh scripts/jobs.sh)
 PREFIX ?= /usr/local
+# A GPU machine builds the CUDA backend; elsewhere `make cuda` compiles it. CUDA_ARCHS: compute capabilities (80;89;90a).
+CREST_CUDA ?= $(shell sh scripts/cuda-device.sh)
+CUDA_ARCHS ?= $(shell sh scripts/cuda-device.sh archs)
 FUZZ_SECONDS ?= 10
 # Test programs of the sanitizer build: the unit tests that run in minutes under it (those that exist).
 ASAN_TESTS ?= core program ops passes plan data checkpoint
@@ -9,7 +12,7 @@ asan_tests = $(foreach t,$(ASAN_TESTS),$(if $(wildcard tests/$(t)/*.cpp),$(t)))
 fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
 space := $(subst ,, )
 
-.PHONY: help deps build all-targets test demo install format check-format asan fuzz clean
+.PHONY: help deps build cuda all-targets test demo install format check-format asan fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,13 +23,16 @@ deps:
 
 # ninja runs cmake again by itself when a CMake file or the list of sources changed.
 build/%/build.ninja: | deps
-	cmake --preset $*
+	cmake --preset $* $(if $(filter release debug,$*),-DCREST_CUDA=$(CREST_CUDA)) "-DCREST_CUDA_ARCHS=$(CUDA_ARCHS)"
 
 build: deps build/release/build.ninja ## installs what is missing and builds build/release/crest
 	ninja -C build/release -j $(JOBS) crest
 
 all-targets: deps build/release/build.ninja
 	ninja -C build/release -j $(JOBS)
+
+cuda: deps build/cuda/build.ninja ## compiles everything with the CUDA backend into build/cuda (needs nvcc, no GPU)
+	ninja -C build/cuda -j $(JOBS)
 
 test: all-targets ## builds everything and runs every test
 	ctest --test-dir build/release --output-on-failure

@@ -40,7 +40,7 @@ class Bench {
     std::vector<BenchPhase> phases = phases_of(o_.phase);
     std::vector<RecipeOptions> cells = cells_of(o_);
     std::vector<Recipe> recipes;  // all are checked before the first is measured
-    for (auto& c : cells) recipes.push_back(resolve(c.finish("nano"), device_));
+    for (auto& c : cells) recipes.push_back(resolve(c.finish(default_model(device_)), device_));
     if (o_.compares()) {
       if (recipes.size() * phases.size() != 1)
         fail_usage("a comparison needs one cell and one phase", o_.ab.empty() ? "--peer, --noise" : "--ab",
@@ -91,7 +91,7 @@ class Bench {
     if (it != peaks_.end()) return it->second;
     DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
     say(fmt::format("measuring the {} matrix-product rate ...", precision));
-    GemmRate rate = quick_gemm_rate(device_, type);
+    GemmRate rate = quick_gemm_rate(device_, type, precision == "tf32");
     return peaks_[precision] = {rate.flops_per_second,
                                 fmt::format("measured {} matrix-product rate of the linear kernel", precision)};
   }
@@ -118,7 +118,7 @@ class Bench {
     row.flops = phase_flops(s, cell.phase(), convention_);
     row.convention = describe(convention_, cell.phase());
     row.held = cell.held_bytes();
-    row.device_peak = peak_resident_bytes();
+    row.device_peak = device_.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
     row.peak = peak(s.recipe.precision);
     return row;
   }
@@ -182,7 +182,7 @@ class Bench {
       DeviceOptions d = o_.device;
       overlay_flags(o_.ab, b, d);
       second_device = d.find();
-      second = resolve(b.finish("nano"), second_device);
+      second = resolve(b.finish(default_model(second_device)), second_device);
     }
     reset_peak_resident();
     auto a = make_cell(compile_phase(recipe, device_, phase), phase, limit_);

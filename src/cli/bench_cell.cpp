@@ -8,7 +8,6 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "ops/op.h"
-#include "run/ranks.h"
 
 namespace crest {
 
@@ -89,42 +88,19 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed)
 double BenchCell::run() {
   double loss = 0;
   double seconds = time_once([&] {
-    if (phase_ == BenchPhase::forward) loss = engine_.validate(1, source_);
-    if (phase_ == BenchPhase::step) loss = engine_.step(steps_, bench_lr, seed_, source_).loss;
-    if (phase_ == BenchPhase::backward) run_micro_steps();
+    if (phase_ == BenchPhase::forward)
+      loss = engine_.validate(1, source_);
+    else
+      loss = engine_.step(steps_, bench_lr, seed_, source_).loss;
   });
   ++steps_;
-  if (phase_ == BenchPhase::backward) {
-    int last = 0;
-    for (auto& call : training_step(session())) last = call.segment;
-    loss = *static_cast<const float*>(engine_.rank(0).tensor(last, "loss").data);
-  }
   if (!std::isfinite(loss))
     fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("bench, phase {}", name(phase_)),
          "The time of such a run means nothing; please report the recipe.");
   return seconds;
 }
 
-// Forward and backward of every micro step on every rank. Inputs live in the transient arena, so they are written
-// before each call.
-void BenchCell::run_micro_steps() {
-  const Recipe& recipe = session().recipe;
-  std::vector<SegmentCall> calls = training_step(session());
-  run_on_ranks(ranks(), [&](int r) {
-    Executor& e = engine_.rank(r);
-    for (auto& call : calls) {
-      auto micro = uint64_t(steps_ * recipe.grad_accumulation + call.micro);
-      uint64_t first = (micro * uint64_t(ranks()) + uint64_t(r)) * uint64_t(recipe.batch);
-      e.scalars().seed = seed_;
-      e.scalars().sample_base = int64_t(first);
-      TensorRef tokens = e.tensor(call.segment, "tokens"), targets = e.tensor(call.segment, "targets");
-      for (int64_t b = 0; b < tokens.shape[0]; ++b)
-        source_(first + uint64_t(b), static_cast<int32_t*>(tokens.data) + b * tokens.shape[1],
-                static_cast<int32_t*>(targets.data) + b * tokens.shape[1]);
-      e.run(call.segment);
-    }
-  });
-}
+int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
 
 int64_t BenchCell::held_bytes() {
   int64_t bytes = 0;

@@ -40,10 +40,10 @@ class BenchCell {
   double run();
   // Bytes of the arenas that all ranks hold.
   int64_t held_bytes();
+  // On a GPU: what the process takes of the device, context and libraries included.
+  int64_t device_bytes();
 
  private:
-  void run_micro_steps();
-
   Engine engine_;
   BenchPhase phase_;
   uint64_t seed_;

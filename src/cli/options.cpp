@@ -14,7 +14,14 @@
 
 namespace crest {
 
-Device DeviceOptions::find() const { return find_device(device, threads); }
+Device DeviceOptions::find() const {
+  Device d = find_device(device, threads);
+  for (auto& line : split(d.note, '\n'))
+    if (!line.empty()) fmt::print(stderr, "crest: note: {}\n", printable(line, 400));
+  return d;
+}
+
+const char* default_model(const Device& device) { return device.kind == "cuda" ? "micro" : "nano"; }
 
 int64_t DeviceOptions::limit(const Device& d) const {
   return memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");

@@ -21,6 +21,8 @@ struct DeviceOptions {
   Device find() const;
   int64_t limit(const Device& device) const;  // bytes
 };
+// The preset of a recipe that names none: micro on a GPU, nano on the CPU.
+const char* default_model(const Device& device);
 void add_device_options(CLI::App& app, DeviceOptions& options);
 
 // Flags of the recipe; finish() loads the model and fills the Recipe (not yet resolved for a device).

@@ -25,8 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* default_model = "nano";
-
 struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
@@ -171,7 +169,7 @@ int run(const CLI::App& app, Options& o) {
     if (r.model.empty()) r.model = fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string();
   }
   bool data_decides = r.vocab == 0 && t.init.empty();
-  Recipe recipe = r.finish(default_model);
+  Recipe recipe = r.finish(default_model(t.device));
   if (data_decides)
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
   t.recipe = resolve(recipe, t.device);
@@ -179,7 +177,7 @@ int run(const CLI::App& app, Options& o) {
     t.out =
         fresh_run_folder(o.texts.empty() ? fs::path(t.data).filename().string() : fs::path(o.texts[0]).stem().string());
   auto& presets = preset_names();
-  std::string name = r.model.empty() ? default_model : r.model;
+  std::string name = r.model.empty() ? default_model(t.device) : r.model;
   std::string preset = std::find(presets.begin(), presets.end(), name) == presets.end() ? "" : name;
   t.config_toml = [&app, preset](const TrainOptions& resolved) { return config_text(app, preset, resolved); };
   return run_training(t);

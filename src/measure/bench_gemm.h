@@ -7,9 +7,9 @@ namespace crest {
 
 // Multiplies with the kernel that training would choose for `linear` (x w^T, so b is transposed when a problem is
 // prepared, outside the measured time). An empty function where only the reference kernel takes the type.
-GemmFactory linear_kernel_factory(const Device& device);
+GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false);
 
 // The measured rate in about a second; for f16 and f32 too. flops_per_second = 0 when no fast kernel takes the type.
-GemmRate quick_gemm_rate(const Device& device, DType type);
+GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32 = false);
 
 }  // namespace crest

@@ -130,6 +130,11 @@ Recipe resolve(Recipe r, const Device& device) {
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU has no tf32", "--precision", "tf32 is a mode of NVIDIA matrix units; use fp32 or bf16 here.");
+  if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
+    fail_usage(fmt::format("{} has no {}", device.name, r.precision), "--precision",
+               "Matrix units have it from compute capability 8.0 on; use fp32 or fp16.");
+  if (device.kind == "cuda" && r.data_parallel > 1)
+    fail_usage("several ranks on GPUs are not available yet", "--data-parallel", "Use one rank.");
   validate(r);
   return r;
 }
@@ -145,6 +150,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
       fail_usage(fmt::format("a run needs pass {}: {}", pass.name, pass.required), "--disable-pass",
                  "Leave it on; crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
+  s.device.deterministic = s.recipe.deterministic;
   // Ranks are threads of this process: each plans and runs with its share.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   for (auto& spec : programs) {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "backend/cpu/isa.h"
+#include "backend/cuda/discover.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "measure/environment.h"
@@ -10,20 +13,69 @@
 
 namespace crest {
 
-Device find_device(const std::string& spec, int threads) {
-  if (spec.rfind("cuda", 0) == 0)
-    throw Error(Exit::no_device, "no CUDA device can be used: this build of Crest has no CUDA backend",
-                "--device " + spec, "Use --device cpu (or leave --device out).");
-  if (spec != "auto" && spec != "cpu")
-    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
-  if (threads < 0 || threads > 4096)
-    fail_usage(fmt::format("--threads {}", threads), "--threads", "0 means all usable ones.");
+namespace {
+
+Device cpu_device(int threads) {
   Device d;
   d.threads = threads > 0 ? threads : usable_threads();
   d.isa = std::string(crest::name(active_isa()));
   d.native_bf16 = has_native_bf16();
   d.memory = available_memory_bytes();
   d.name = fmt::format("{} ({} thread{}, {})", cpu_name(), d.threads, d.threads == 1 ? "" : "s", d.isa);
+  return d;
+}
+
+// Our CUDA kernels on the host: for tests.
+[[maybe_unused]] Device emulated_device() {
+  Device d;
+  d.kind = "cuda";
+  d.name = "emulated GPU (kernels run on the host, for tests)";
+  d.isa = "sm_90";
+  d.sm = 90;
+  d.multiprocessors = 4;
+  d.shared_per_block = 232448;
+  d.memory = available_memory_bytes();
+  d.emulated = true;
+  return d;
+}
+
+}  // namespace
+
+Device find_device(const std::string& spec, int threads) {
+  if (threads < 0 || threads > 4096)
+    fail_usage(fmt::format("--threads {}", threads), "--threads", "0 means all usable ones.");
+  if (spec == "cpu") return cpu_device(threads);
+  Device d;
+  if (spec == "emulated") {
+#ifdef CREST_HAVE_CUDA
+    throw Error(Exit::no_device, "this build runs CUDA kernels on a GPU only", "--device emulated",
+                "Build with -DCREST_CUDA=OFF.");
+#else
+    d = emulated_device();
+#endif
+  } else if (spec == "h200") {
+    d = cuda::describe_h200();
+  } else if (spec == "auto" || spec.rfind("cuda", 0) == 0) {
+    size_t index = 0;
+    if (spec.size() > 4 && spec != "auto") {
+      auto [end, error] = std::from_chars(spec.data() + 5, spec.data() + spec.size(), index);
+      if (spec[4] != ':' || error != std::errc() || end != spec.data() + spec.size())
+        fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
+    }
+    cuda::Found found = cuda::find_devices();
+    if (found.devices.empty() && spec == "auto") return cpu_device(threads);
+    if (found.devices.empty())
+      throw Error(Exit::no_device, "no CUDA device can be used: " + found.problem, "--device " + spec, found.advice);
+    if (index >= found.devices.size())
+      throw Error(Exit::no_device, fmt::format("there is no GPU {}", index), "--device " + spec,
+                  fmt::format("This machine has {} GPU{}, counted from 0.", found.devices.size(),
+                              found.devices.size() == 1 ? "" : "s"));
+    d = found.devices[index];
+    d.memory = cuda::usable_memory(d.index);
+  } else {
+    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
+  }
+  d.threads = threads > 0 ? threads : usable_threads();
   return d;
 }
 

@@ -1,21 +1,23 @@
-// One block of memory for all tensors of a kind. Pages are zero at first; large arenas ask for huge pages.
+// One block of a device's memory for all tensors of a kind; zero at first.
 #pragma once
-#include <cstdint>
+#include "backend/runtime.h"
 
 namespace crest {
 
 class Arena {
  public:
-  explicit Arena(int64_t bytes);  // throws does_not_fit when the system has no such memory
-  ~Arena();
+  Arena(Runtime& runtime, int64_t bytes)  // throws does_not_fit when the device has no such memory
+      : runtime_(runtime), data_(runtime.allocate(bytes)), bytes_(bytes) {}
+  ~Arena() { runtime_.release(data_, bytes_); }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   void* at(int64_t offset) const { return static_cast<char*>(data_) + offset; }
   int64_t bytes() const { return bytes_; }
 
  private:
-  void* data_ = nullptr;
-  int64_t bytes_ = 0, mapped_ = 0;
+  Runtime& runtime_;
+  void* data_;
+  int64_t bytes_;
 };
 
 }  // namespace crest

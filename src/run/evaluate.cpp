@@ -29,12 +29,11 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
   if (batches > 0 && uint64_t(batches) <= all / (batch * seq)) all = uint64_t(batches) * batch * seq;
   Evaluation out;
   double sum = 0;
-  std::vector<int32_t> window(seq + 1);
+  std::vector<int32_t> window(seq + 1), inputs(batch * seq), outputs(batch * seq);
   for (uint64_t done = 0; done < all;) {
     uint64_t counted = 0;
     for (uint64_t b = 0; b < batch; ++b) {
-      auto* x = static_cast<int32_t*>(tokens.data) + b * seq;
-      auto* y = static_cast<int32_t*>(targets.data) + b * seq;
+      int32_t *x = inputs.data() + b * seq, *y = outputs.data() + b * seq;
       // What is left of the last batch is padding: a negative target has no loss.
       uint64_t n = std::min(seq, all - done - counted);
       std::fill(x, x + seq, 0);
@@ -48,9 +47,11 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
           if (auto id = uint32_t(y[i]); !tokenizer->is_special(id)) out.bytes += tokenizer->decode_token(id).size();
       counted += n;
     }
+    tokens.write(inputs.data());
+    targets.write(outputs.data());
     executor.run(program);
     // The Program's loss is the sum over all rows of the batch divided by their number, padding included.
-    double loss = *static_cast<float*>(executor.tensor(program, "loss").data);
+    double loss = executor.tensor(program, "loss").floats()[0];
     if (!std::isfinite(loss))
       fail(fmt::format("the loss of tokens {}..{} is {}", done, done + counted, loss), "split '" + split.name() + "'",
            "The weights hold NaN or infinity, or the precision overflows: try --precision fp32.");

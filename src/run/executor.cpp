@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <cstddef>
 
 #include "core/error.h"
 #include "ops/op.h"
@@ -12,17 +12,21 @@ namespace crest {
 Executor::Executor(const CompiledSession& session, Communicator* communicator)
     : session_(session),
       communicator_(communicator),
-      persistent_(session.persistent_bytes),
-      transient_(session.transient_bytes) {
+      runtime_(make_runtime(session.device, communicator)),
+      persistent_(*runtime_, session.persistent_bytes),
+      transient_(*runtime_, session.transient_bytes) {
   for (auto& b : session.persistent)
-    if (b.name == "scalars") scalars_ = static_cast<Scalars*>(persistent_.at(b.offset));
+    if (b.name == "scalars") scalars_ = persistent_.at(b.offset);
   if (!scalars_) fail_internal("the session has no scalars");
-  scalars_->loss_scale = 1;
-  scalars_->grad_factor = 1;
-  for (auto& c : session.programs)
-    if (c.program.properties.has("loss_scale")) scalars_->loss_scale = float(c.program.properties.number("loss_scale"));
   bound_.reserve(session.programs.size());
   for (auto& c : session.programs) bind(c);
+  if (!session.recipe.deterministic) tune();
+  Scalars first = {};
+  first.loss_scale = 1;
+  first.grad_factor = 1;
+  for (auto& c : session.programs)
+    if (c.program.properties.has("loss_scale")) first.loss_scale = float(c.program.properties.number("loss_scale"));
+  set_scalars(first);
 }
 
 Executor::~Executor() = default;
@@ -41,43 +45,39 @@ void* Executor::address(const CompiledProgram& c, ValueId v) const {
 }
 
 void Executor::bind(const CompiledProgram& c) {
-  std::vector<Bound> list;
-  list.reserve(c.program.code.size());
+  BoundProgram bound;
+  bound.program = &c.program;
+  bound.code.reserve(c.program.code.size());
   std::vector<void*> addresses(c.program.values.size());
   for (size_t v = 0; v < addresses.size(); ++v) addresses[v] = address(c, ValueId(v));
   auto at = [&](ValueId v) { return v == no_value ? nullptr : addresses[size_t(v)]; };
   for (size_t i = 0; i < c.program.code.size(); ++i) {
     const Instr& instr = c.program.code[i];
-    Bound b;
+    BoundInstr b;
     b.kernel = c.kernels[i];
     for (ValueId v : instr.in) b.in.push_back(at(v));
     for (ValueId v : instr.out) b.out.push_back(at(v));
     int w = c.memory.block_of_instr[i];
     b.workspace = w < 0 ? nullptr : transient_.at(c.memory.blocks[size_t(w)].offset);
     if (b.kernel->prepare) b.prepared = b.kernel->prepare({c.program, instr, session_.device});
-    list.push_back(std::move(b));
+    bound.code.push_back(std::move(b));
   }
-  bound_.push_back(std::move(list));
+  bound_.push_back(std::move(bound));
 }
 
-void Executor::run(int program, StepTrace* trace) {
-  using Clock = std::chrono::steady_clock;
-  const CompiledProgram& c = session_.programs[size_t(program)];
-  auto& list = bound_[size_t(program)];
-  auto start = Clock::now(), before = start;
-  if (trace) trace->seconds.assign(list.size(), 0);
-  for (size_t i = 0; i < list.size(); ++i) {
-    Bound& b = list[i];
-    b.kernel->launch({c.program, c.program.code[i], b.in.data(), b.out.data(), b.workspace, b.prepared.get(),
-                      session_.device.threads, communicator_});
-    if (trace) {
-      auto now = Clock::now();
-      trace->seconds[i] = std::chrono::duration<double>(now - before).count();
-      before = now;
-    }
-  }
-  if (trace) trace->total = std::chrono::duration<double>(Clock::now() - start).count();
+// Timing overwrites tensors, so the arena that starts at zero is made zero again.
+void Executor::tune() {
+  bool tuned = false;
+  for (auto& p : bound_)
+    for (size_t i = 0; i < p.code.size(); ++i)
+      if (p.code[i].kernel->tune) {
+        p.code[i].kernel->tune(runtime_->call(p, i));
+        tuned = true;
+      }
+  if (tuned && persistent_.bytes()) runtime_->zero(persistent_.at(0), persistent_.bytes());
 }
+
+void Executor::run(int program, StepTrace* trace) { runtime_->run(bound_[size_t(program)], trace); }
 
 bool Executor::has(int program, const std::string& value_name) const {
   return session_.programs[size_t(program)].program.find(value_name) != no_value;
@@ -87,7 +87,17 @@ TensorRef Executor::tensor(int program, const std::string& value_name) const {
   const CompiledProgram& c = session_.programs[size_t(program)];
   ValueId v = c.program.find(value_name);
   if (v == no_value) fail_internal(fmt::format("no value %{}", value_name), c.spec.name);
-  return {address(c, v), c.program.at(v).dtype, c.program.at(v).shape};
+  return {address(c, v), c.program.at(v).dtype, c.program.at(v).shape, runtime_.get()};
 }
+
+Scalars Executor::scalars() const {
+  Scalars s;
+  runtime_->read(&s, scalars_, sizeof s);
+  return s;
+}
+
+void Executor::set_scalars(const Scalars& s) { runtime_->write(scalars_, &s, sizeof s); }
+
+void Executor::set_inputs(const Scalars& s) { runtime_->write(scalars_, &s, offsetof(Scalars, adam_step)); }
 
 }  // namespace crest

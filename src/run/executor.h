@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/runtime.h"
 #include "core/scalars.h"
 #include "plan/compile.h"
 #include "run/arena.h"
@@ -12,22 +13,10 @@ namespace crest {
 
 class Communicator;
 
-// Measured seconds per instruction of one run; row i is instruction i.
-struct StepTrace {
-  std::vector<double> seconds;
-  double total = 0;
-};
-
-// A tensor in an executor's memory.
-struct TensorRef {
-  void* data = nullptr;
-  DType dtype = DType::f32;
-  Shape shape;
-};
-
 class Executor {
  public:
-  // The session must outlive the executor. communicator is needed where Programs communicate.
+  // The session must outlive the executor. communicator is needed where Programs communicate. Kernels that choose by
+  // timing do so here, unless the recipe is deterministic.
   explicit Executor(const CompiledSession& session, Communicator* communicator = nullptr);
   ~Executor();
 
@@ -37,25 +26,29 @@ class Executor {
   // A value of a Program by name; throws an internal error when it is not there.
   TensorRef tensor(int program, const std::string& value_name) const;
   bool has(int program, const std::string& value_name) const;
-  Scalars& scalars() { return *scalars_; }
+
+  // The scalars as the kernels left them.
+  Scalars scalars() const;
+  void read_scalars_later(Scalars& to) const { runtime_->read_later(&to, scalars_, sizeof to); }
+  void set_scalars(const Scalars& scalars);
+  // Only what the host writes before a run (seed .. length); what kernels write stays.
+  void set_inputs(const Scalars& scalars);
+
+  Runtime& runtime() const { return *runtime_; }
   // Bytes of tensors that this executor really holds.
   int64_t held_bytes() const { return persistent_.bytes() + transient_.bytes(); }
 
  private:
-  struct Bound {
-    const Kernel* kernel;
-    std::vector<void*> in, out;
-    void* workspace;
-    std::shared_ptr<void> prepared;
-  };
   void bind(const CompiledProgram& program);
+  void tune();
   void* address(const CompiledProgram& program, ValueId v) const;
 
   const CompiledSession& session_;
   Communicator* communicator_;
+  std::unique_ptr<Runtime> runtime_;
   Arena persistent_, transient_;
-  Scalars* scalars_ = nullptr;
-  std::vector<std::vector<Bound>> bound_;  // per Program
+  void* scalars_ = nullptr;
+  std::vector<BoundProgram> bound_;
 };
 
 }  // namespace crest

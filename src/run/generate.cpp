@@ -25,20 +25,17 @@ Decoder::Decoder(Executor& executor) : executor_(executor) {
 // Brings window_[done_ .. done_ + count) into the cache.
 void Decoder::run(int program, int64_t count) {
   TensorRef tokens = executor_.tensor(program, "tokens");
-  auto* to = static_cast<int32_t*>(tokens.data);
-  std::fill(to, to + tokens.shape.numel(), 0);  // padding: any id of the vocabulary
-  std::copy_n(window_.begin() + done_, count, to);
-  executor_.scalars().position = int32_t(done_);
-  executor_.scalars().length = int32_t(count);
+  std::vector<int32_t> ids(size_t(tokens.shape.numel()), 0);  // padding: any id of the vocabulary
+  std::copy_n(window_.begin() + done_, count, ids.begin());
+  tokens.write(ids.data());
+  Scalars inputs = {};
+  inputs.position = int32_t(done_);
+  inputs.length = int32_t(count);
+  executor_.set_inputs(inputs);
   executor_.run(program);
   done_ += count;
   if (done_ < int64_t(window_.size())) return;
-  TensorRef logits = executor_.tensor(program, "logits");
-  if (logits.dtype == DType::f32) {
-    std::memcpy(logits_.data(), logits.data, logits_.size() * sizeof(float));
-  } else {
-    for (int64_t i = 0; i < vocab_; ++i) logits_[size_t(i)] = float(load_element(logits.data, logits.dtype, i));
-  }
+  logits_ = executor_.tensor(program, "logits").floats(vocab_);
 }
 
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens) {

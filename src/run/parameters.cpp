@@ -9,27 +9,14 @@ namespace crest {
 
 void ParameterRef::get(float* to) const {
   const TensorRef& from = master.data ? master : weight;
-  if (from.dtype == DType::f32) {
-    std::memcpy(to, from.data, size_t(numel()) * 4);
-    return;
-  }
-#pragma omp parallel for
-  for (int64_t i = 0; i < numel(); ++i) to[i] = float(load_element(from.data, from.dtype, i));
+  if (from.dtype == DType::f32) return from.read(to, numel() * 4);
+  std::vector<float> values = from.floats(numel());
+  std::memcpy(to, values.data(), values.size() * 4);
 }
 
 void ParameterRef::set(const float* from) const {
-  for (const TensorRef* t : {&master, &weight}) {
-    if (!t->data) continue;
-    int64_t padded = t->shape.numel();
-    if (t->dtype == DType::f32) {
-      std::memcpy(t->data, from, size_t(numel()) * 4);
-    } else {
-#pragma omp parallel for
-      for (int64_t i = 0; i < numel(); ++i) store_element(t->data, t->dtype, i, from[i]);
-    }
-    std::memset(static_cast<char*>(t->data) + size_t(numel()) * size_of(t->dtype), 0,
-                size_t(padded - numel()) * size_of(t->dtype));
-  }
+  for (const TensorRef* t : {&master, &weight})
+    if (t->data) t->set_floats(from, numel());
 }
 
 std::vector<ParameterRef> parameters(const Executor& executor) {

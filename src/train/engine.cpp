@@ -15,6 +15,15 @@ Engine::Engine(CompiledSession session) : session_(std::move(session)), calls_(t
   if (ranks > 1) communicators_ = make_local_communicators(ranks);
   for (int r = 0; r < ranks; ++r)
     executors_.push_back(std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr));
+  tokens_.resize(size_t(ranks)), targets_.resize(size_t(ranks));
+  for (auto& e : executors_) {
+    auto& list = ports_.emplace_back();
+    for (int p = 0; p < int(session_.programs.size()); ++p) {
+      auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name) : TensorRef{}; };
+      list.push_back({find("tokens"), find("targets"), find("loss")});
+    }
+  }
+  loss_scale_ = rank(0).scalars().loss_scale;
 }
 
 void Engine::initialize_weights(uint64_t seed) {
@@ -22,38 +31,46 @@ void Engine::initialize_weights(uint64_t seed) {
 }
 
 void Engine::fill(int r, int program, uint64_t first, const SampleSource& source) {
-  TensorRef tokens = rank(r).tensor(program, "tokens"), targets = rank(r).tensor(program, "targets");
-  int64_t batch = tokens.shape[0], seq = tokens.shape[1];
-  for (int64_t b = 0; b < batch; ++b)
-    source(first + uint64_t(b), static_cast<int32_t*>(tokens.data) + b * seq,
-           static_cast<int32_t*>(targets.data) + b * seq);
+  const Ports& ports = ports_[size_t(r)][size_t(program)];
+  int64_t batch = ports.tokens.shape[0], seq = ports.tokens.shape[1];
+  auto &tokens = tokens_[size_t(r)], &targets = targets_[size_t(r)];
+  tokens.resize(size_t(batch * seq)), targets.resize(size_t(batch * seq));
+  for (int64_t b = 0; b < batch; ++b) source(first + uint64_t(b), tokens.data() + b * seq, targets.data() + b * seq);
+  ports.tokens.write(tokens.data());
+  ports.targets.write(targets.data());
 }
 
 StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
   auto start = std::chrono::steady_clock::now();
   const Recipe& recipe = session_.recipe;
-  StepResult result;
-  result.loss_scale = rank(0).scalars().loss_scale;
   int loss_program = 0;
   for (auto& call : calls_)
     if (call.micro >= 0) loss_program = call.segment;
-  double loss = 0;
+  float loss = 0;
+  Scalars s = {};
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
     for (auto& call : calls_) {
       if (call.micro >= 0) {
         uint64_t first = (uint64_t(step * recipe.grad_accumulation + call.micro) * uint64_t(ranks()) + uint64_t(r)) *
                          uint64_t(recipe.batch);
-        e.scalars().seed = seed;
-        e.scalars().sample_base = int64_t(first);
-        e.scalars().lr = float(lr);
+        Scalars inputs = {};
+        inputs.seed = seed;
+        inputs.sample_base = int64_t(first);
+        inputs.lr = float(lr);
+        e.set_inputs(inputs);
         fill(r, call.segment, first, source);
       }
       e.run(call.segment);
-      if (call.segment == loss_program && r == 0) loss = *static_cast<float*>(e.tensor(loss_program, "loss").data);
+      // Later Programs may use the memory that the loss is in.
+      if (r == 0 && call.segment == loss_program) ports_[0][size_t(loss_program)].loss.read_later(&loss);
     }
+    if (r == 0) e.read_scalars_later(s);
+    e.runtime().synchronize();
   });
-  const Scalars& s = rank(0).scalars();
+  StepResult result;
+  result.loss_scale = loss_scale_;
+  loss_scale_ = s.loss_scale;
   result.loss = loss;
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;
@@ -74,7 +91,7 @@ double Engine::validate(int64_t batches, const SampleSource& source) {
     for (int64_t i = 0; i < batches; ++i) {
       fill(r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
       rank(r).run(program);
-      if (r == 0) sum += *static_cast<float*>(rank(r).tensor(program, "loss").data);
+      if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
   });
   return sum / double(batches);
@@ -87,10 +104,14 @@ void Engine::broadcast() {
     for (size_t q = 0; q < to.size(); ++q)
       for (auto part : {&ParameterRef::weight, &ParameterRef::master, &ParameterRef::m, &ParameterRef::v}) {
         TensorRef& t = to[q].*part;
-        if (t.data) std::memcpy(t.data, (from[q].*part).data, size_t(t.shape.numel()) * size_of(t.dtype));
+        if (!t.data) continue;
+        std::vector<char> bytes(size_t(t.bytes()));
+        (from[q].*part).read(bytes.data());
+        t.write(bytes.data());
       }
-    rank(r).scalars() = rank(0).scalars();
+    rank(r).set_scalars(rank(0).scalars());
   }
+  loss_scale_ = rank(0).scalars().loss_scale;
 }
 
 }  // namespace crest

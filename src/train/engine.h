@@ -32,7 +32,8 @@ class Engine {
   Executor& rank(int r) { return *executors_[size_t(r)]; }
 
   void initialize_weights(uint64_t seed);
-  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout.
+  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
+  // without an update Program: forward and backward of the micro steps only.
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
   // Mean loss over `batches` validation batches of the source (samples 0, 1, ..).
   double validate(int64_t batches, const SampleSource& source);
@@ -41,12 +42,19 @@ class Engine {
   void broadcast();
 
  private:
+  // Tensors that every step touches, of one Program on one rank; no data where the Program has no such value.
+  struct Ports {
+    TensorRef tokens, targets, loss;
+  };
   void fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
 
   CompiledSession session_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
+  float loss_scale_ = 1;                                // that the next step runs with
+  std::vector<std::vector<Ports>> ports_;               // by rank and Program
+  std::vector<std::vector<int32_t>> tokens_, targets_;  // by rank: the batch on its way to the device
 };
 
 }  // namespace crest

@@ -262,7 +262,7 @@ class Training {
     bool searching = scaled && r.loss_scale > 1;
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
-    const Scalars& s = engine_->rank(0).scalars();
+    Scalars s = engine_->rank(0).scalars();
     report_.warning(
         searching
             ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",

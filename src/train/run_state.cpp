@@ -13,7 +13,7 @@ namespace crest {
 
 void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
           const Tokenizer* tokenizer, const Report& warn) {
-  const Scalars& s = engine.rank(0).scalars();
+  Scalars s = engine.rank(0).scalars();
   const Recipe& r = engine.session().recipe;
   CheckpointContents contents;
   contents.step = state.step;
@@ -84,11 +84,12 @@ RunState restore(Engine& engine, const std::string& root, const Report& warn) {
   load_weights(engine.rank(0), *checkpoint);
   load_optimizer(engine.rank(0), *checkpoint);
   StateFile get(*checkpoint);
-  Scalars& s = engine.rank(0).scalars();
+  Scalars s = engine.rank(0).scalars();
   s.adam_step = get("adam_step");
   s.loss_scale = get("loss_scale");
   s.good_steps = get("good_steps");
   s.skipped = get("skipped");
+  engine.rank(0).set_scalars(s);
   engine.broadcast();
   RunState state;
   state.step = get("step");

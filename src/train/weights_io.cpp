@@ -23,9 +23,8 @@ std::vector<int64_t> dims(const Shape& shape) {
 const TensorRef& truth(const ParameterRef& p) { return p.master.data ? p.master : p.weight; }
 
 // The tensor's fp32 numbers where the host can read and write them in place, else null.
-float* direct(const Executor& executor, const TensorRef& t) {
-  bool host = executor.session().device.kind == "cpu";
-  return host && t.data && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
+float* direct(const TensorRef& t) {
+  return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
 // A parameter with the canonical tensors that make it up.
@@ -97,7 +96,7 @@ CanonicalWeights gather_weights(const Executor& executor) {
   ParameterLayout layout = layout_of(executor);
   for (auto& part : layout.parts) {
     const ParameterRef& p = part.parameter;
-    const float* data = direct(executor, truth(p));
+    const float* data = direct(truth(p));
     std::vector<float> copy;
     if (!data) {
       copy.resize(size_t(p.numel()));
@@ -124,11 +123,9 @@ CanonicalWeights gather_optimizer(const Executor& executor) {
   for (auto& p : parameters(executor)) {
     for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
       if (!t->data) continue;
-      const float* data = direct(executor, *t);
+      const float* data = direct(*t);
       if (!data) {
-        std::vector<float> buffer(size_t(p.numel()));
-        for (int64_t i = 0; i < p.numel(); ++i) buffer[size_t(i)] = float(load_element(t->data, t->dtype, i));
-        out.buffers.push_back(std::move(buffer));
+        out.buffers.push_back(t->floats(p.numel()));
         data = out.buffers.back().data();
       }
       out.tensors.push_back({{p.name + suffix, DType::f32, dims(p.shape)}, data});
@@ -170,7 +167,7 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
   std::vector<float*> places;
   std::vector<TensorTarget> targets;
   for (auto& part : layout.parts) {
-    float* place = direct(executor, truth(part.parameter));
+    float* place = direct(truth(part.parameter));
     if (!place) {
       buffers.emplace_back(size_t(part.parameter.numel()));
       place = buffers.back().data();
@@ -205,7 +202,7 @@ void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
   for (auto& p : list) {
     for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
       if (!t->data) continue;
-      float* place = direct(executor, *t);
+      float* place = direct(*t);
       if (!place) {
         copies.push_back({t, std::vector<float>(size_t(p.numel()))});
         place = copies.back().values.data();
@@ -216,11 +213,7 @@ void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
     }
   }
   checkpoint.load_optimizer(targets);
-  for (auto& c : copies) {
-    auto n = int64_t(c.values.size());
-    for (int64_t i = 0; i < c.to->shape.numel(); ++i)
-      store_element(c.to->data, c.to->dtype, i, i < n ? c.values[size_t(i)] : 0);
-  }
+  for (auto& c : copies) c.to->set_floats(c.values.data(), int64_t(c.values.size()));
 }
 
 void load_weights(const Executor& executor, const LoadedModel& model) {

@@ -117,7 +117,7 @@ class Gradient : public testing::TestWithParam<GradCase> {
     for (size_t o = 0; o < out.size(); ++o) memory.write(out_weights[o], out_values[o]);
     for (size_t w = 0; w < before.size(); ++w) memory.write(before[w], before_values[w]);
     for (const Instr& i : program.code)
-      if (i.phase == Phase::forward || backward) launch(reference_kernel(i.op->name), program, i, memory);
+      if (i.phase == Phase::forward || backward) launch(reference_kernel(i.op->name), cpu(), program, i, memory);
     double sum = 0;
     for (size_t o = 0; o < out.size(); ++o) {
       auto y = memory.read(out[o]);

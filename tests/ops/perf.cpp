@@ -65,7 +65,7 @@ static double measure(const Kernel& kernel, const Single& s, const Memory& memor
   using Clock = std::chrono::steady_clock;
   std::vector<double> ms;
   double total = 0;
-  BoundKernel bound(kernel, s.program, s.instr(), memory);
+  BoundKernel bound(kernel, cpu(), s.program, s.instr(), memory);
   bound.launch();
   while (ms.size() < 5 || total < 200) {
     auto start = Clock::now();
@@ -85,10 +85,10 @@ TEST(Perf, EveryKernel) {
     Memory memory(s.program);
     s.fill(memory, make_values(c));
     Cost cost = s.instr().op->cost(s.program, s.instr());
-    auto kernels = kernels_for(c.op);
+    auto kernels = kernels_for(c.op, cpu());
     for (const Kernel* k : kernels) {
       // The reference would take minutes; it is timed only where it is all there is.
-      if ((kernels.size() > 1 && k == kernels.back()) || !k->reject({s.program, s.instr(), device()}).empty()) continue;
+      if ((kernels.size() > 1 && k == kernels.back()) || !k->reject({s.program, s.instr(), cpu()}).empty()) continue;
       double ms = measure(*k, s, memory);
       std::cout << fmt::format("{:22} {:32} {:34} {:10.3f} {:9.1f} {:8.1f}\n", c.op, c.name, k->name, ms,
                                cost.flops / ms * 1e-6, cost.bytes() / ms * 1e-6)

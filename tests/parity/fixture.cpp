@@ -1,12 +1,10 @@
 #include "fixture.h"
 
-#include <omp.h>
-
 #include <cmath>
 #include <cstring>
 #include <fstream>
 
-#include "backend/cpu/isa.h"
+#include "device.h"
 #include "ops/op.h"
 #include "plan/memory_plan.h"
 #include "run/parameters.h"
@@ -61,15 +59,8 @@ Recipe Fixture::recipe(const std::string& precision) const {
   return r;
 }
 
-static Device device() {
-  Device d;
-  d.name = cpu_name(), d.threads = omp_get_max_threads(), d.isa = name(active_isa());
-  d.native_bf16 = has_native_bf16(), d.memory = int64_t(1) << 32;
-  return d;
-}
-
 Session::Session(const Fixture& fixture, const Recipe& recipe, const SessionUse& use, bool keep_logits)
-    : fixture_(fixture), session_(compile(recipe, device(), session_programs(recipe, use))) {
+    : fixture_(fixture), session_(compile(recipe, crest::test::test_device(0), session_programs(recipe, use))) {
   if (keep_logits) {
     CompiledProgram& c = session_.programs[size_t(session_.find("validation"))];
     for (auto& i : c.program.code)
@@ -108,23 +99,24 @@ void Session::run(const std::string& program, const std::string& tokens, const s
   for (auto& [value, source] : {std::pair<std::string, std::string>{"tokens", tokens}, {"targets", targets}}) {
     TensorRef t = executor_->tensor(p, value);
     auto& from = fixture_.at(source);
-    for (int64_t i = 0; i < t.shape.numel(); ++i)
-      static_cast<int32_t*>(t.data)[i] = int32_t(from.at(size_t(offset + i)));
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < t.shape.numel(); ++i) ids.push_back(int32_t(from.at(size_t(offset + i))));
+    t.write(ids.data());
   }
   executor_->run(p);
 }
 
 double Session::loss(const std::string& program) {
-  TensorRef t = executor_->tensor(session_.find(program), "loss");
-  return load_element(t.data, t.dtype, 0);
+  return executor_->tensor(session_.find(program), "loss").floats()[0];
 }
 
 std::vector<double> Session::logits() {
   TensorRef t = executor_->tensor(session_.find("validation"), "logits");
   std::vector<double> out;
+  std::vector<float> all = t.floats();
   int64_t pitch = t.shape.back();
   for (int64_t row = 0; row < t.shape.rows(); ++row)
-    for (int64_t i = 0; i < fixture_.config.vocab; ++i) out.push_back(load_element(t.data, t.dtype, row * pitch + i));
+    for (int64_t i = 0; i < fixture_.config.vocab; ++i) out.push_back(all[size_t(row * pitch + i)]);
   return out;
 }
 
@@ -133,8 +125,8 @@ std::map<std::string, std::vector<double>> Session::gradients() {
   double scale = executor_->scalars().loss_scale;
   for (auto& t : canonical_tensors(fixture_.config)) {
     TensorRef g = executor_->tensor(0, "grad." + t.parameter);
-    std::vector<float> whole(size_t(g.shape.numel())), part(size_t(t.elements()));
-    for (size_t i = 0; i < whole.size(); ++i) whole[i] = float(load_element(g.data, g.dtype, int64_t(i)) / scale);
+    std::vector<float> whole = g.floats(), part(size_t(t.elements()));
+    for (float& x : whole) x = float(x / scale);
     gather(t, whole.data(), part.data());
     out[t.name].assign(part.begin(), part.end());
   }

@@ -1,3 +1,4 @@
+#include "device.h"
 #include "run/generate.h"
 
 #include "data/tokenizer.h"
@@ -38,16 +39,19 @@ std::vector<std::vector<double>> reference(Runner& r, const std::vector<int32_t>
   EXPECT_FALSE(rows.empty());
   TensorRef x = r.executor->tensor(program, "tokens"), y = r.executor->tensor(program, "targets");
   int64_t vocab = x.shape[0], seq = x.shape[1];
+  std::vector<int32_t> inputs, outputs;
   for (int64_t v = 0; v < vocab; ++v)
     for (int64_t t = 0; t < seq; ++t) {
-      static_cast<int32_t*>(x.data)[v * seq + t] = t < int64_t(tokens.size()) ? tokens[size_t(t)] : 0;
-      static_cast<int32_t*>(y.data)[v * seq + t] = int32_t(v);
+      inputs.push_back(t < int64_t(tokens.size()) ? tokens[size_t(t)] : 0);
+      outputs.push_back(int32_t(v));
     }
+  x.write(inputs.data());
+  y.write(outputs.data());
   r.executor->run(program);
-  auto* loss = static_cast<const float*>(r.executor->tensor(program, rows).data);
+  std::vector<float> loss = r.executor->tensor(program, rows).floats();
   std::vector<std::vector<double>> out(tokens.size(), std::vector<double>(size_t(vocab)));
   for (size_t t = 0; t < tokens.size(); ++t)
-    for (int64_t v = 0; v < vocab; ++v) out[t][size_t(v)] = loss[v * seq + int64_t(t)];
+    for (int64_t v = 0; v < vocab; ++v) out[t][size_t(v)] = loss[size_t(v * seq + int64_t(t))];
   return out;
 }
 
@@ -248,7 +252,7 @@ TEST(Generate, SamplingBetweenStepsChangesNothing) {
     recipe.model.vocab = 257, recipe.model.dropout = 0.1;
     SessionUse use;
     use.train = use.update = use.sampling = true;
-    Device device = find_device("cpu", 2);
+    Device device = crest::test::test_device(2);
     Engine engine(compile(recipe, device, session_programs(recipe, use)));
     engine.initialize_weights(1);
     std::vector<double> out;

@@ -15,8 +15,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "device.h"
 #include "plan/compile.h"
-#include "plan/device.h"
 #include "run/executor.h"
 #include "run/parameters.h"
 
@@ -83,7 +83,7 @@ struct Runner {
   CompiledSession session;
   std::unique_ptr<Executor> executor;
   Runner(const Recipe& recipe, const SessionUse& use) {
-    Device device = find_device("cpu", 2);
+    Device device = crest::test::test_device(2);
     session = compile(recipe, device, session_programs(recipe, use));
     executor = std::make_unique<Executor>(session);
   }

@@ -27,7 +27,9 @@ void lively_moments(const Executor& executor) {
   for (auto& p : parameters(executor))
     for (auto* t : {&p.m, &p.v}) {
       ++stream;
-      for (int64_t i = 0; i < p.numel(); ++i) store_element(t->data, t->dtype, i, normal(11, stream, uint64_t(i)));
+      std::vector<float> values;
+      for (int64_t i = 0; i < p.numel(); ++i) values.push_back(float(normal(11, stream, uint64_t(i))));
+      t->set_floats(values.data(), p.numel());
     }
 }
 
@@ -48,11 +50,7 @@ std::string save(const Executor& executor, const std::string& root, int64_t step
 }
 
 // All bytes of a tensor, padding included, as numbers.
-std::vector<double> numbers(const TensorRef& t) {
-  std::vector<double> out;
-  for (int64_t i = 0; t.data && i < t.shape.numel(); ++i) out.push_back(load_element(t.data, t.dtype, i));
-  return out;
-}
+std::vector<float> numbers(const TensorRef& t) { return t.data ? t.floats() : std::vector<float>(); }
 
 void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
   auto p = parameters(a), q = parameters(b);
@@ -71,7 +69,7 @@ void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
 void poison(const Executor& executor) {
   for (auto& p : parameters(executor))
     for (auto* t : {&p.weight, &p.master, &p.m, &p.v})
-      for (int64_t i = 0; t->data && i < t->shape.numel(); ++i) store_element(t->data, t->dtype, i, 123);
+      if (t->data) t->set_floats(std::vector<float>(size_t(t->shape.numel()), 123).data(), t->shape.numel());
 }
 
 void flip_byte(const std::string& path, int64_t from_end) {

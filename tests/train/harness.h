@@ -1,7 +1,7 @@
 // A tiny training session for tests: model, recipe, synthetic data, steps.
 #pragma once
 #include "core/random.h"
-#include "plan/device.h"
+#include "device.h"
 #include "train/engine.h"
 
 namespace crest {
@@ -37,7 +37,7 @@ inline void synthetic(const Recipe& r, uint64_t sample, int32_t* tokens, int32_t
 inline Engine make_engine(const Recipe& r, int threads = 2) {
   SessionUse use;
   use.train = use.update = use.validation = true;
-  Engine e(compile(r, find_device("cpu", threads), session_programs(r, use)));
+  Engine e(compile(r, crest::test::test_device(threads), session_programs(r, use)));
   e.initialize_weights(3);
   return e;
 }

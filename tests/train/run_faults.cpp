@@ -11,6 +11,7 @@
 #include "checkpoint/tiny.h"
 #include "core/error.h"
 #include "data/prepare.h"
+#include "device.h"
 #include "train/harness.h"
 #include "train/run.h"
 
@@ -35,7 +36,7 @@ class RunFaults : public ::testing::Test {
     o.recipe = tiny_recipe();
     o.recipe.model.vocab = 257;
     o.recipe.batch = 2;
-    o.device = find_device("cpu", 1);
+    o.device = crest::test::test_device(1);
     o.memory_limit = int64_t(1) << 30;
     o.data = folder / "data";
     o.out = folder / "run";

@@ -1,0 +1,74 @@
+#include "backend/cpu/runtime.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+class HostRuntime : public Runtime {
+ public:
+  HostRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {}
+
+  // Pages are zero at first; large blocks ask for huge pages.
+  void* allocate(int64_t bytes) override {
+    size_t mapped = mapped_bytes(bytes);
+    if (mapped == 0) return nullptr;
+    void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+      throw Error(Exit::does_not_fit, "the system refused " + format_bytes(double(bytes)), "memory",
+                  "Use a smaller --batch, --recompute, or a smaller model.");
+    if (mapped >= (8 << 20)) madvise(p, mapped, MADV_HUGEPAGE);
+    return p;
+  }
+  void release(void* memory, int64_t bytes) override {
+    if (memory) munmap(memory, mapped_bytes(bytes));
+  }
+  bool host_memory() const override { return true; }
+  void write(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
+  void read(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
+  void read_later(void* to, const void* from, int64_t bytes) override { read(to, from, bytes); }
+  void synchronize() override {}
+  void zero(void* to, int64_t bytes) override { std::memset(to, 0, size_t(bytes)); }
+
+  KernelCall call(const BoundProgram& p, size_t i) override {
+    const BoundInstr& b = p.code[i];
+    return {*p.program,       p.program->code[i], b.in.data(),   b.out.data(), b.workspace,
+            b.prepared.get(), device_.threads,    communicator_, nullptr,      &device_};
+  }
+
+  void run(BoundProgram& p, StepTrace* trace) override {
+    using Clock = std::chrono::steady_clock;
+    auto start = Clock::now(), before = start;
+    if (trace) trace->seconds.assign(p.code.size(), 0);
+    for (size_t i = 0; i < p.code.size(); ++i) {
+      p.code[i].kernel->launch(call(p, i));
+      if (trace) {
+        auto now = Clock::now();
+        trace->seconds[i] = std::chrono::duration<double>(now - before).count();
+        before = now;
+      }
+    }
+    if (trace) trace->total = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+ private:
+  static size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
+
+  const Device& device_;
+  Communicator* communicator_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_host_runtime(const Device& device, Communicator* communicator) {
+  return std::make_unique<HostRuntime>(device, communicator);
+}
+
+}  // namespace crest

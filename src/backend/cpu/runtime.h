@@ -1,0 +1,7 @@
+// The runtime of kernels that run on the host: the CPU's, and the CUDA backend's under emulation.
+#pragma once
+#include "backend/runtime.h"
+
+namespace crest {
+std::unique_ptr<Runtime> make_host_runtime(const Device& device, Communicator* communicator);
+}

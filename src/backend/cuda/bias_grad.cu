@@ -1,0 +1,96 @@
+// Column sums of dy[rows, n]. Few rows: one kernel. Many: strips of columns times ranges of rows fill the device once
+// and leave partial sums [ranges, n] in the workspace, whose columns the same kernel sums in a second launch.
+#include "backend/cuda/device/column_sum.h"
+#include "backend/cuda/kernel.h"
+
+namespace crest::cuda {
+
+namespace {
+
+// Block (s, r): columns of strip s, rows [r * rows_per_block, (r + 1) * rows_per_block) -> row r of out[.., n] (+ acc).
+template <class S, class T, class Out, int V>
+__global__ void __launch_bounds__(256, 4)
+    column_sums(const T* x, int64_t rows, int64_t n, int64_t rows_per_block, const Out* acc, Out* out) {
+  int64_t first = int64_t(blockIdx.x) * S::columns, begin = blockIdx.y * rows_per_block;
+  int64_t column = first + S::column_lane() * V;
+  float sum[V] = {};
+  if (column < n) S::add_rows(x, n, begin, min(begin + rows_per_block, rows), column, sum);
+  float total = S::reduce(sum);
+  int64_t mine = first + threadIdx.x;
+  if (threadIdx.x >= S::columns || mine >= n) return;
+  out[blockIdx.y * n + mine] = narrow<Out>(acc ? total + widen(acc[mine]) : total);
+}
+
+// Strips of 8 x 16 bytes are whole cache lines; of 4 x 16 bytes they spread few rows over more blocks. V = 1 is for odd
+// n.
+template <int V>
+using Lines = Strip<V == 1 ? 32 : 8, V == 1 ? 8 : 32, V>;
+template <int V>
+using Halves = Strip<V == 1 ? 32 : 4, V == 1 ? 8 : 64, V>;
+
+constexpr int64_t one_launch_rows = 1024;  // up to here a second launch would cost more than it saves
+constexpr int64_t least_rows = 256;        // of a block: 8 loads a thread
+constexpr int64_t blocks_per_multiprocessor = 4;
+
+// How the rows are shared out; a function of shape and device only.
+struct Split {
+  int64_t ranges, rows_per_block;
+};
+
+Split split_rows(int64_t rows, int64_t n, size_t element, const Device& device) {
+  if (rows <= one_launch_rows) return {1, rows};
+  int64_t strip = 8 * 16 / int64_t(element), strips = (n + strip - 1) / strip;
+  int64_t fill = std::max<int64_t>(1, device.multiprocessors * blocks_per_multiprocessor / strips);
+  int64_t ranges = std::min(fill, (rows + least_rows - 1) / least_rows), each = (rows + ranges - 1) / ranges;
+  return {(rows + each - 1) / each, each};
+}
+
+template <int V, class T, class Out>
+void launch_columns(const KernelCall& c, const Split& s, int64_t rows, int64_t n, const T* x, const Out* acc,
+                    Out* out) {
+  using L = Lines<V>;
+  using H = Halves<V>;
+  if (s.ranges == 1) {
+    launch(c, column_sums<H, T, Out, V>, blocks_for(n, H::columns), H::threads, 0, x, rows, n, rows, acc, out);
+    return;
+  }
+  auto* partial = static_cast<float*>(c.workspace);
+  launch(c, column_sums<L, T, float, V>, dim3(blocks_for(n, L::columns), unsigned(s.ranges)), L::threads, 0, x, rows, n,
+         s.rows_per_block, nullptr, partial);
+  constexpr int P = V == 1 ? 1 : 4;
+  using Second = Halves<P>;
+  launch(c, column_sums<Second, float, Out, P>, blocks_for(n, Second::columns), Second::threads, 0, partial, s.ranges,
+         n, s.ranges, acc, out);
+}
+
+void launch_bias_grad(const KernelCall& c) {
+  const Value& dy = c.in_value(0);
+  int64_t n = dy.shape.back(), rows = dy.shape.rows();
+  Split split = split_rows(rows, n, size_of(dy.dtype), *c.device);
+  with_type(dy.dtype, [&](auto t) {
+    with_type(c.out_value(0).dtype, [&](auto o) {
+      using T = decltype(t);
+      using Out = decltype(o);
+      constexpr int V = Vec<T>::size;
+      auto* acc = c.has(1) ? c.input<Out>(1) : nullptr;
+      if (n % V == 0 && aligned({c.in[0]}))
+        launch_columns<V>(c, split, rows, n, c.input<T>(0), acc, c.output<Out>(0));
+      else
+        launch_columns<1>(c, split, rows, n, c.input<T>(0), acc, c.output<Out>(0));
+    });
+  });
+}
+
+size_t workspace(const KernelQuery& q) {
+  const Value& dy = q.in(0);
+  Split split = split_rows(dy.shape.rows(), dy.shape.back(), size_of(dy.dtype), q.device);
+  return split.ranges == 1 ? 0 : size_t(split.ranges * dy.shape.back()) * sizeof(float);
+}
+
+}  // namespace
+
+Kernel bias_grad_kernel() {
+  return {"bias_grad", "cuda.bias_grad", reject_unless_float, workspace, nullptr, launch_bias_grad};
+}
+
+}  // namespace crest::cuda

@@ -1,0 +1,292 @@
+// cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel the row waits in
+// shared memory between the sum of its exponentials and its gradient, so that the logits are read once.
+#include "backend/cuda/device/loss_async.h"
+#include "backend/cuda/device/numeric.h"
+#include "backend/cuda/kernel.h"
+#include "core/scalars.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr int max_threads = 512;
+constexpr int batch = 4;  // 16-byte vectors that a thread loads at once
+constexpr int everything = 1 << 30;
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+enum class Mode { forward, backward, fused };
+
+struct CrossEntropyArgs {
+  const void* logits;
+  const int32_t* targets;
+  const Scalars* scalars;
+  const float* lse_in;  // backward
+  float *loss, *lse;    // lse: forward
+  void* dlogits;
+  int cols, vocab;
+  int kept;     // batches of a row that fit shared memory, or everything; the others are read twice
+  bool single;  // logits and dlogits are aligned differently: no vectors
+  float scale;
+};
+
+// `sum` 2^`max` is a sum of exponentials e^x, max being the largest x log2(e).
+struct RowSum {
+  float max, sum;
+};
+
+__device__ inline RowSum merged(RowSum a, RowSum b) {
+  float max = fmaxf(a.max, b.max), shift = max == -INFINITY ? 0.f : max;  // -inf - -inf would be NaN
+  return {max, a.sum * loss_exp2(a.max - shift) + b.sum * loss_exp2(b.max - shift)};
+}
+
+// The same in every thread. To be called once.
+__device__ inline RowSum block_merged(RowSum s) {
+  __shared__ RowSum part[max_threads / 32];
+  for (int d = 16; d > 0; d /= 2)
+    s = merged(s, {__shfl_xor_sync(0xffffffffu, s.max, d), __shfl_xor_sync(0xffffffffu, s.sum, d)});
+  int lane = int(threadIdx.x % 32), warps = int(blockDim.x / 32);
+  if (lane == 0) part[threadIdx.x / 32] = s;
+  __syncthreads();
+  s = lane < warps ? part[lane] : RowSum{-INFINITY, 0.f};
+  for (int d = 16; d > 0; d /= 2)
+    s = merged(s, {__shfl_xor_sync(0xffffffffu, s.max, d), __shfl_xor_sync(0xffffffffu, s.sum, d)});
+  return {__shfl_sync(0xffffffffu, s.max, 0), __shfl_sync(0xffffffffu, s.sum, 0)};
+}
+
+// A row as its threads see it: single columns up to a 16-byte boundary, vectors, single columns. Thread t owns vectors
+// t, t + blockDim.x, .. and the t-th of the single columns; it alone reads and writes them.
+template <class T>
+struct Row {
+  static constexpr int N = Vec<T>::size;
+  const T* x;
+  int head, vectors, singles, vocab;
+  int batches;  // of `batch` vectors a thread, without padding columns; what follows is taken one by one
+
+  __device__ Row(const T* row, const CrossEntropyArgs& a) : x(row), vocab(a.vocab) {
+    head = a.single ? a.cols : min(int((16 - reinterpret_cast<uintptr_t>(row) % 16) % 16 / sizeof(T)), a.cols);
+    vectors = (a.cols - head) / N;
+    singles = a.cols - vectors * N;
+    batches = max(0, min(vectors, (vocab - head) / N)) / (batch * int(blockDim.x));
+  }
+  // Of a column: the number of its vector or its number among the single ones, which modulo blockDim.x is its thread.
+  __device__ int owner(int column) const {
+    int i = column - head;
+    return i < 0 ? column : i < vectors * N ? i / N : column - vectors * N;
+  }
+  __device__ int column_of_single(int i) const { return i < head ? i : i + vectors * N; }
+  __device__ float single(int column) const { return column < vocab ? widen(x[column]) : -INFINITY; }
+  __device__ const Vec<T>* all() const { return reinterpret_cast<const Vec<T>*>(x + head); }
+  // This thread's vector k of batch b.
+  __device__ int vector_of(int b, int k) const { return (b * batch + k) * int(blockDim.x) + int(threadIdx.x); }
+  // Vector i out of `from`, where padding columns are -inf.
+  __device__ Vec<T> padded(const Vec<T>* from, int i) const {
+    Vec<T> v = from[i];
+    int end = vocab - head - i * N;
+    if (end < N)
+      for (int e = 0; e < N; ++e)
+        if (e >= end) v.x[e] = narrow<T>(-INFINITY);
+    return v;
+  }
+};
+
+// Online softmax (Milakov and Gimelshein, 2018): the sum so far is rescaled when the maximum grows.
+template <class T, int K>
+__device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K]) {
+  constexpr int N = Vec<T>::size;
+  float max = -INFINITY, sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+#pragma unroll
+    for (int e = 0; e < N; ++e) max = fmaxf(max, widen(v[k].x[e]));
+  max = fmaxf(s.max, max * log2_e);
+  float shift = max == -INFINITY ? 0.f : max;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+#pragma unroll
+    for (int e = 0; e < N; ++e) sums[e % 4] += loss_exp2(fmaf(widen(v[k].x[e]), log2_e, -shift));
+  return {max, s.sum * loss_exp2(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
+}
+
+// Starts copies of the first batches of a row (one group each) and, as the last group, of what follows all of them;
+// returns how many groups.
+template <class T>
+__device__ int keep_row(Vec<T>* kept, const Row<T>& row, int most) {
+  const Vec<T>* x = row.all();
+  int groups = most == everything ? row.batches + 1 : min(most, row.batches);
+  for (int b = 0; b < min(groups, row.batches); ++b) {
+#pragma unroll
+    for (int k = 0; k < batch; ++k) loss_copy16(kept + row.vector_of(b, k), x + row.vector_of(b, k));
+    loss_copy_commit();
+  }
+  if (groups > row.batches) {
+    for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) loss_copy16(kept + i, x + i);
+    loss_copy_commit();
+  }
+  return groups;
+}
+
+template <class T>
+__device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
+  RowSum s{-INFINITY, 0.f};
+  for (int i = int(threadIdx.x); i < row.singles; i += int(blockDim.x)) {
+    float x = row.single(row.column_of_single(i)) * log2_e;
+    s = merged(s, {x, x == -INFINITY ? 0.f : 1.f});
+  }
+  for (int b = 0; b < row.batches; ++b) {
+    Vec<T> v[batch];
+    if (b < groups) {
+      loss_copy_wait(groups - 1 - b);
+#pragma unroll
+      for (int k = 0; k < batch; ++k) v[k] = kept[row.vector_of(b, k)];
+    } else {
+#pragma unroll
+      for (int k = 0; k < batch; ++k) v[k] = row.all()[row.vector_of(b, k)];
+    }
+    s = sum_vectors(s, v);
+  }
+  loss_copy_wait(0);
+  const Vec<T>* from = groups > row.batches ? kept : row.all();
+  for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) {
+    Vec<T> v[1] = {row.padded(from, i)};
+    s = sum_vectors(s, v);
+  }
+  return block_merged(s);
+}
+
+// d = e^x 2^-shift factor.
+template <class T>
+__device__ void write_row(T* d, const Row<T>& row, const Vec<T>* kept, int groups, float shift, float factor) {
+  constexpr int N = Vec<T>::size;
+  auto gradient = [&](T x) { return narrow<T>(loss_exp2(fmaf(widen(x), log2_e, -shift)) * factor); };
+  auto write = [&](Vec<T> v, int i) {
+#pragma unroll
+    for (int e = 0; e < N; ++e) v.x[e] = gradient(v.x[e]);
+    store_vec(d + row.head + i * N, v);
+  };
+  for (int i = int(threadIdx.x); i < row.singles; i += int(blockDim.x)) {
+    int column = row.column_of_single(i);
+    d[column] = column < row.vocab ? gradient(row.x[column]) : narrow<T>(0.f);
+  }
+  for (int b = 0; b < row.batches; ++b) {
+    Vec<T> v[batch];
+    if (b < groups) {
+#pragma unroll
+      for (int k = 0; k < batch; ++k) v[k] = kept[row.vector_of(b, k)];
+    } else {
+#pragma unroll
+      for (int k = 0; k < batch; ++k) v[k] = row.all()[row.vector_of(b, k)];
+    }
+#pragma unroll
+    for (int k = 0; k < batch; ++k) write(v[k], row.vector_of(b, k));
+  }
+  const Vec<T>* from = groups > row.batches ? kept : row.all();
+  for (int i = row.vector_of(row.batches, 0); i < row.vectors; i += int(blockDim.x)) write(row.padded(from, i), i);
+}
+
+template <class T>
+__device__ void zero_row(T* d, const Row<T>& row) {
+  for (int i = int(threadIdx.x); i < row.singles; i += int(blockDim.x)) d[row.column_of_single(i)] = narrow<T>(0.f);
+  Vec<T> zero;
+  for (int e = 0; e < Vec<T>::size; ++e) zero.x[e] = narrow<T>(0.f);
+  for (int i = int(threadIdx.x); i < row.vectors; i += int(blockDim.x))
+    store_vec(d + row.head + i * Vec<T>::size, zero);
+}
+
+template <class T, Mode mode>
+__global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropyArgs a) {
+  CREST_DYNAMIC_SHARED(Vec<T>, kept);
+  const int64_t r = blockIdx.x;
+  const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
+  T* d = static_cast<T*>(a.dlogits) + r * a.cols;
+  const int target = a.targets[r];
+  const bool counted = target >= 0 && target < a.vocab;
+  if (mode != Mode::forward && !counted) {
+    if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
+    return zero_row(d, row);
+  }
+  int groups = mode == Mode::fused ? keep_row(kept, row, a.kept) : 0;
+  // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites it.
+  const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
+  const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
+  RowSum s{0.f, 1.f};
+  if (mode == Mode::backward)
+    s.max = a.lse_in[r] * log2_e;
+  else
+    s = sum_row(row, kept, groups);
+  if (mode != Mode::backward && threadIdx.x == 0) {
+    float log2_sum = log2f(s.sum);
+    a.loss[r] = counted ? (log2_sum - fmaf(at_target, log2_e, -s.max)) * ln_2 : 0.f;
+    if (mode == Mode::forward) a.lse[r] = (s.max + log2_sum) * ln_2;
+  }
+  if (mode == Mode::forward) return;
+  const float scale = a.scale * a.scalars->loss_scale, factor = scale / s.sum;
+  write_row(d, row, kept, groups, s.max, factor);
+  if (owns) d[target] = narrow<T>(loss_exp2(fmaf(at_target, log2_e, -s.max)) * factor - scale);  // a second time
+}
+
+// Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB beside its own.
+int64_t shared_for_row(const Device* device) {
+  int64_t most = device && device->shared_per_block > 0 ? device->shared_per_block : 48 * 1024;
+  return (most + 1024) / 2 - 1024 - 256;
+}
+
+template <Mode mode>
+void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
+  const Value& logits = c.in_value(0);
+  a.logits = c.in[0];
+  a.targets = c.input<int32_t>(1);
+  a.cols = int(logits.shape.back());
+  a.vocab = int(c.instr.attrs.integer("vocab"));
+  if (mode != Mode::forward) a.scale = float(c.instr.attrs.number("scale"));
+  a.single = a.dlogits && (reinterpret_cast<uintptr_t>(a.logits) - reinterpret_cast<uintptr_t>(a.dlogits)) % 16 != 0;
+  int64_t vectors = a.cols * int64_t(size_of(logits.dtype)) / 16;
+  auto threads = unsigned(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, max_threads));
+  size_t shared = 0;
+  if (mode == Mode::fused) {
+    int64_t batch_bytes = int64_t(threads) * batch * 16, room = shared_for_row(c.device);
+    bool fits = vectors * 16 <= room;
+    a.kept = fits ? everything : int(room / batch_bytes);
+    shared = size_t(fits ? vectors * 16 : a.kept * batch_bytes);
+  }
+  with_type(logits.dtype, [&](auto t) {
+    launch(c, cross_entropy_row<decltype(t), mode>, unsigned(logits.shape.rows()), threads, shared, a);
+  });
+}
+
+void launch_forward(const KernelCall& c) {
+  CrossEntropyArgs a{};
+  a.loss = c.output<float>(0), a.lse = c.output<float>(1);
+  launch_rows<Mode::forward>(c, a);
+}
+
+void launch_backward(const KernelCall& c) {
+  CrossEntropyArgs a{};
+  a.lse_in = c.input<float>(2), a.scalars = c.input<Scalars>(3), a.dlogits = c.out[0];
+  launch_rows<Mode::backward>(c, a);
+}
+
+void launch_fused(const KernelCall& c) {
+  CrossEntropyArgs a{};
+  a.scalars = c.input<Scalars>(2), a.loss = c.output<float>(0), a.dlogits = c.out[1];
+  launch_rows<Mode::fused>(c, a);
+}
+
+std::string reject(const KernelQuery& q) {
+  const Shape& logits = q.in(0).shape;
+  if (logits.back() >= int64_t(1) << 30 || logits.rows() >= int64_t(1) << 31) return "2^30 columns or 2^31 rows";
+  return reject_unless_float(q);
+}
+
+}  // namespace
+
+Kernel cross_entropy_kernel() {
+  return {"cross_entropy", "cuda.cross_entropy.row", reject, nullptr, nullptr, launch_forward};
+}
+Kernel cross_entropy_grad_kernel() {
+  return {"cross_entropy_grad", "cuda.cross_entropy_grad.row", reject, nullptr, nullptr, launch_backward};
+}
+Kernel cross_entropy_fused_kernel() {
+  return {"cross_entropy_fused", "cuda.cross_entropy_fused.row", reject, nullptr, nullptr, launch_fused};
+}
+
+}  // namespace crest::cuda

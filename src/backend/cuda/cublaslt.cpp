@@ -1,0 +1,248 @@
+#include "backend/cuda/cublaslt.h"
+
+#include <fmt/format.h>
+
+#include "backend/cuda/blas_plan.h"
+#include "core/error.h"
+
+#ifdef CREST_HAVE_CUDA
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "backend/cuda/algorithm_cache.h"
+#include "backend/cuda/cublaslt_product.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/timing.h"
+#endif
+
+namespace crest::cuda {
+
+#ifdef CREST_HAVE_CUDA
+constexpr int built_for = CUBLAS_VER_MAJOR;
+#else
+constexpr int built_for = 13;
+#endif
+
+const Library& cublaslt_library() {
+  const Library& wanted = library("cublasLt", built_for);
+  if (wanted.handle) return wanted;
+  const Library& other = library("cublasLt", built_for == 13 ? 12 : 13);
+  return other.handle ? other : wanted;
+}
+
+std::string reject_cublaslt(const KernelQuery& q) {
+  if (q.device.emulated) return "the emulation runs Crest's own kernels only";
+  if (!q.device.cublaslt) {
+    const std::string& why = cublaslt_library().problem;
+    return "cuBLASLt was not found: " + (why.empty() ? "the device is described without it" : why);
+  }
+  if (std::string why = reject_tiled(q); !why.empty()) return why;
+  Contraction c = contraction_of(q.program, q.instr);
+  if (c.a.dtype != c.b.dtype) return "takes operands of one dtype";
+  if (c.c.dtype != c.a.dtype && c.c.dtype != DType::f32)
+    return fmt::format("makes f32 or {} of {} operands, not {}", name(c.a.dtype), name(c.a.dtype), name(c.c.dtype));
+  return plan_blas(q.program, q.instr).problem;
+}
+
+size_t workspace_cublaslt(const KernelQuery&) { return cublaslt_workspace; }
+
+#ifdef CREST_HAVE_CUDA
+namespace {
+
+using Algorithm = Product::Algorithm;
+
+// A way to compute a contraction: what the product does itself, and whether our GELU kernel follows.
+struct Variant {
+  const char* name;
+  Product product;
+  bool gelu_after;
+  std::vector<Algorithm> algorithms;
+};
+
+struct Prepared {
+  Contraction what;
+  BlasPlan plan;
+  cublasLtHandle_t handle = nullptr;
+  std::string key;                // of everything that a choice depends on
+  std::vector<Variant> variants;  // the one without timing first; empty: our tiled kernel runs
+  size_t variant = 0;
+  Algorithm algorithm = {};
+};
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "finding the current device");
+  return device;
+}
+
+std::string key_of(const Contraction& c, const BlasPlan& p) {
+  auto matrix = [](DType t, const BlasMatrix& x, int64_t stride, int64_t alignment) {
+    return fmt::format("{}{}/{}/{}/{}", name(t), x.transposed ? "^T" : "", x.ld, stride, alignment);
+  };
+  std::string key =
+      fmt::format("{}x{}x{} batch {} calls {} a {} b {} c {}", p.m, p.n, p.k, p.batch.size, p.calls(),
+                  matrix(c.a.dtype, p.a, p.batch.a, p.alignment_a), matrix(c.b.dtype, p.b, p.batch.b, p.alignment_b),
+                  matrix(c.c.dtype, p.c, p.batch.c, p.alignment_c));
+  if (c.bias) key += " bias";
+  if (c.gelu) key += c.keep ? " gelu_keep" : " gelu";
+  if (c.accumulate) key += " accumulate";
+  if (c.tf32) key += " tf32";
+  return key;
+}
+
+// Instructions repeat from layer to layer; the library is asked once.
+std::vector<Algorithm> algorithms_of(const Prepared& p, const Product& product, const char* variant, int device) {
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<Algorithm>> known;
+  std::lock_guard lock(mutex);
+  auto [it, added] = known.try_emplace(fmt::format("{} {} on {}", p.key, variant, device));
+  if (added) it->second = product.algorithms(p.handle, p.plan);
+  return it->second;
+}
+
+// Choices on a device, of all runs on machines like this one.
+AlgorithmCache& cache_of(int device) {
+  static std::mutex mutex;
+  static std::map<int, AlgorithmCache> caches;
+  std::lock_guard lock(mutex);
+  auto it = caches.find(device);
+  if (it == caches.end()) {
+    cudaDeviceProp properties;
+    int driver = 0;
+    check(cudaGetDeviceProperties(&properties, device), "asking for the device's name");
+    check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+    it = caches.try_emplace(device, algorithm_cache_path(properties.name, driver, cublaslt_version())).first;
+  }
+  return it->second;
+}
+
+char* at(const void* base, DType t, int64_t elements) {
+  return const_cast<char*>(static_cast<const char*>(base)) + elements * int64_t(size_of(t));
+}
+
+void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const KernelCall& c) {
+  const Contraction& w = p.what;
+  void* result = v.gelu_after && w.keep ? c.out[1] : c.out[0];
+  v.product.bind(w.bias ? c.in[2] : nullptr, w.keep ? c.out[1] : nullptr);
+  const auto &outer = p.plan.loops[0], &inner = p.plan.loops[1], &sum = p.plan.sum;
+  for (int64_t i = 0; i < outer.size; ++i)
+    for (int64_t j = 0; j < inner.size; ++j)
+      for (int64_t s = 0; s < sum.size; ++s) {
+        const char* a = at(c.in[0], w.a.dtype, i * outer.a + j * inner.a + s * sum.a);
+        const char* b = at(c.in[1], w.b.dtype, i * outer.b + j * inner.b + s * sum.b);
+        char* to = at(result, w.c.dtype, i * outer.c + j * inner.c);
+        const void* acc = w.accumulate && s == 0 ? c.in[2] : to;
+        v.product.run(p.handle, algorithm, a, b, w.accumulate || s > 0 ? 1.f : 0.f, acc, to, c.workspace,
+                      static_cast<cudaStream_t>(c.stream));
+      }
+  if (v.gelu_after) launch_gelu(c, w.c.dtype, result, c.out[0], w.m * w.n);
+}
+
+// The variant and algorithm of an earlier choice; false when the library does not take it.
+bool use(Prepared& p, const AlgorithmCache::Choice& choice) {
+  Algorithm algorithm;
+  if (!from_hex(choice.algorithm, &algorithm, sizeof algorithm)) return false;
+  for (size_t v = 0; v < p.variants.size(); ++v)
+    if (choice.variant == p.variants[v].name && p.variants[v].product.accepts(p.handle, algorithm)) {
+      p.variant = v;
+      p.algorithm = algorithm;
+      return true;
+    }
+  return false;
+}
+
+void fill_operands(const KernelCall& c) {
+  for (size_t i = 0; i < c.instr.in.size(); ++i) {
+    if (!c.has(i)) continue;
+    const Value& v = c.in_value(i);
+    int64_t extent = 1;  // of a view: to its last element
+    for (int d = 0; d < v.shape.rank(); ++d) extent += (v.shape[d] - 1) * v.layout.strides[d];
+    launch_normal(c, v.dtype, c.in[i], extent, uint32_t(i));
+  }
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(c.stream)), "filling operands");
+}
+
+}  // namespace
+
+std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) {
+  auto p = std::make_shared<Prepared>();
+  p->what = contraction_of(q.program, q.instr);
+  p->plan = plan_blas(q.program, q.instr);
+  p->key = key_of(p->what, p->plan);
+  int device = current_device();
+  p->handle = cublaslt_handle(device);
+  const Contraction& w = p->what;
+  auto offer = [&](const char* name, Epilogue epilogue, bool gelu_after) {
+    Product product(w, p->plan, epilogue);
+    auto algorithms = algorithms_of(*p, product, name, device);
+    if (!algorithms.empty()) p->variants.push_back({name, std::move(product), gelu_after, std::move(algorithms)});
+  };
+  Epilogue plain = {w.bias, false, false}, fused = {w.bias, true, w.keep};
+  if (!w.gelu) {
+    offer("plain", plain, false);
+  } else if (!w.keep) {
+    offer("gelu", fused, false);
+    offer("plain", plain, true);
+  } else {
+    offer("plain", plain, true);
+    if (p->plan.c.ld % 8 == 0) offer("gelu", fused, false);  // the library's rule for the second output
+  }
+  if (!p->variants.empty()) p->algorithm = p->variants[0].algorithms[0];
+  return p;
+}
+
+void launch_cublaslt(const KernelCall& c) {
+  auto& p = *static_cast<Prepared*>(c.prepared);
+  if (p.variants.empty()) return launch_tiled(c, p.what);
+  if (!aligned({c.in[0]}, size_t(p.plan.alignment_a)) || !aligned({c.in[1]}, size_t(p.plan.alignment_b)) ||
+      !aligned({c.out[0]}, size_t(p.plan.alignment_c)))
+    fail_internal("an operand is not as aligned as its layout says", c.instr_name());
+  run(p, p.variants[p.variant], p.algorithm, c);
+}
+
+void tune_cublaslt(const KernelCall& c) {
+  auto& p = *static_cast<Prepared*>(c.prepared);
+  if (p.variants.empty()) return;
+  AlgorithmCache& cache = cache_of(current_device());
+  if (auto choice = cache.find(p.key); choice && use(p, *choice)) return;
+
+  fill_operands(c);
+  std::vector<Alternative> alternatives;
+  std::vector<std::pair<size_t, Algorithm>> chosen_by;
+  for (size_t v = 0; v < p.variants.size(); ++v)
+    for (const Algorithm& algorithm : p.variants[v].algorithms) {
+      alternatives.push_back([&p, &c, v, &algorithm](void* stream) {
+        KernelCall call = c;
+        call.stream = stream;
+        run(p, p.variants[v], algorithm, call);
+      });
+      chosen_by.emplace_back(v, algorithm);
+    }
+  std::vector<double> us = time_alternatives(alternatives);
+  size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
+  if (!std::isfinite(us[best])) {  // the library's own candidates fail: ours does not
+    p.variants.clear();
+    return;
+  }
+  p.variant = chosen_by[best].first;
+  p.algorithm = chosen_by[best].second;
+  cache.store(p.key, {p.variants[p.variant].name, to_hex(&p.algorithm, sizeof p.algorithm), us[best]});
+}
+
+}  // namespace crest::cuda
+#else
+static void no_cuda() { fail_internal("a build without CUDA was asked to run cuBLASLt"); }
+
+std::shared_ptr<void> prepare_cublaslt(const KernelQuery&) {
+  no_cuda();
+  return nullptr;
+}
+void launch_cublaslt(const KernelCall&) { no_cuda(); }
+void tune_cublaslt(const KernelCall&) { no_cuda(); }
+
+}  // namespace crest::cuda
+#endif

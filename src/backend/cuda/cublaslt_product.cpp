@@ -1,0 +1,190 @@
+#include "backend/cuda/cublaslt_product.h"
+
+#ifdef CREST_HAVE_CUDA
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "backend/cuda/cublaslt.h"
+#include "core/error.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr size_t most_algorithms = 24, most_algorithms_if_slow = 16;
+constexpr double slow_flops = 1e12;  // milliseconds a run
+
+// The functions that are used, as the headers declare them.
+struct Api {
+  decltype(&::cublasLtGetVersion) version;
+  decltype(&::cublasLtGetStatusString) status;
+  decltype(&::cublasLtCreate) create;
+  decltype(&::cublasLtMatmul) matmul;
+  decltype(&::cublasLtMatmulDescCreate) desc_create;
+  decltype(&::cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&::cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&::cublasLtMatrixLayoutSetAttribute) layout_set;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&::cublasLtMatmulAlgoCheck) algorithm_check;
+
+  Api() {
+    const Library& l = cublaslt_library();
+    auto load = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol(l, name));
+    };
+    load(version, "cublasLtGetVersion");
+    load(status, "cublasLtGetStatusString");
+    load(create, "cublasLtCreate");
+    load(matmul, "cublasLtMatmul");
+    load(desc_create, "cublasLtMatmulDescCreate");
+    load(desc_destroy, "cublasLtMatmulDescDestroy");
+    load(desc_set, "cublasLtMatmulDescSetAttribute");
+    load(layout_create, "cublasLtMatrixLayoutCreate");
+    load(layout_destroy, "cublasLtMatrixLayoutDestroy");
+    load(layout_set, "cublasLtMatrixLayoutSetAttribute");
+    load(preference_create, "cublasLtMatmulPreferenceCreate");
+    load(preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    load(preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    load(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    load(algorithm_check, "cublasLtMatmulAlgoCheck");
+  }
+};
+
+const Api& api() {
+  static const Api functions;
+  return functions;
+}
+
+void check_lt(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(fmt::format("cuBLASLt cannot {}: {}", what, api().status(status)), cublaslt_library().path);
+}
+
+cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F; }
+
+// Descriptors look at the alignment of addresses that are bound later: bias and aux start a storage.
+void* const some_storage = reinterpret_cast<void*>(uintptr_t(64));
+
+void make_layout(cublasLtMatrixLayout_t& layout, DType t, const BlasMatrix& x, int64_t rows, int64_t cols,
+                 int64_t batch, int64_t stride) {
+  if (x.transposed) std::swap(rows, cols);
+  check_lt(api().layout_create(&layout, data_type(t), uint64_t(cols), uint64_t(rows), x.ld), "describe a matrix");
+  if (batch == 1) return;
+  auto count = int32_t(batch);
+  check_lt(api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), "describe a batch");
+  check_lt(api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
+           "describe a batch");
+}
+
+uint32_t epilogue_of(Epilogue e) {
+  if (e.aux) return e.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  if (e.gelu) return e.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+}  // namespace
+
+cublasLtHandle_t cublaslt_handle(int device) {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  std::lock_guard lock(mutex);
+  auto [it, added] = handles.try_emplace(device, nullptr);
+  if (added) check_lt(api().create(&it->second), "make a handle");
+  return it->second;
+}
+
+size_t cublaslt_version() { return api().version(); }
+
+template <class T>
+void Product::set(cublasLtMatmulDescAttributes_t attribute, T value) {
+  check_lt(api().desc_set(desc_, attribute, &value, sizeof value), "describe a product");
+}
+
+Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogue)
+    : epilogue_(epilogue), result_type_(what.c.dtype) {
+  // f32 products are f32 throughout unless TF32 is allowed; half-precision operands are always summed in f32.
+  bool tf32 = what.tf32 && what.a.dtype == DType::f32;
+  check_lt(api().desc_create(&desc_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+           "describe a product");
+  set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(plan.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+  set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
+  if (epilogue.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.c.ld);
+  bind(some_storage, some_storage);
+  make_layout(first_, what.b.dtype, plan.b, plan.k, plan.n, plan.batch.size, plan.batch.b);
+  make_layout(second_, what.a.dtype, plan.a, plan.m, plan.k, plan.batch.size, plan.batch.a);
+  make_layout(result_, what.c.dtype, plan.c, plan.m, plan.n, plan.batch.size, plan.batch.c);
+}
+
+Product::~Product() {
+  if (desc_) api().desc_destroy(desc_);
+  for (cublasLtMatrixLayout_t l : {first_, second_, result_})
+    if (l) api().layout_destroy(l);
+}
+
+Product::Product(Product&& o) noexcept
+    : epilogue_(o.epilogue_),
+      result_type_(o.result_type_),
+      desc_(std::exchange(o.desc_, nullptr)),
+      first_(std::exchange(o.first_, nullptr)),
+      second_(std::exchange(o.second_, nullptr)),
+      result_(std::exchange(o.result_, nullptr)) {}
+
+std::vector<Product::Algorithm> Product::algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_lt(api().preference_create(&preference), "make preferences");
+  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check_lt(api().preference_set(preference, attribute, &value, sizeof value), "set a preference");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(cublaslt_workspace));
+  // Partial sums (split-K) meet in the workspace in a fixed order, in f32. Not in place: there the order differs from
+  // run to run. Not in a half-precision output type: each would be rounded first.
+  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (result_type_ == DType::f32) schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(plan.alignment_b));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(plan.alignment_a));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(plan.alignment_c));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(plan.alignment_c));
+  double flops = 2.0 * double(plan.m) * double(plan.n) * double(plan.k) * double(plan.batch.size);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(flops > slow_flops ? most_algorithms_if_slow : most_algorithms);
+  int count = 0;
+  cublasStatus_t status = api().heuristic(handle, desc_, first_, second_, result_, result_, preference,
+                                          int(found.size()), found.data(), &count);
+  api().preference_destroy(preference);
+  std::vector<Algorithm> usable;
+  if (status != CUBLAS_STATUS_SUCCESS) return usable;  // says NOT_SUPPORTED where it has none
+  for (int i = 0; i < count; ++i)
+    if (found[size_t(i)].state == CUBLAS_STATUS_SUCCESS && found[size_t(i)].workspaceSize <= cublaslt_workspace)
+      usable.push_back(found[size_t(i)].algo);
+  return usable;
+}
+
+bool Product::accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result = {};
+  cublasStatus_t status = api().algorithm_check(handle, desc_, first_, second_, result_, result_, &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= cublaslt_workspace;
+}
+
+void Product::bind(const void* bias, void* aux) {
+  if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (epilogue_.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+}
+
+void Product::run(cublasLtHandle_t handle, const Algorithm& algorithm, const void* a, const void* b, float beta,
+                  const void* acc, void* c, void* workspace, cudaStream_t stream) const {
+  float alpha = 1;
+  check_lt(api().matmul(handle, desc_, &alpha, b, first_, a, second_, &beta, acc, result_, c, result_, &algorithm,
+                        workspace, cublaslt_workspace, stream),
+           "run a product");
+}
+
+}  // namespace crest::cuda
+#endif

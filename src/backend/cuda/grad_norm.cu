@@ -1,0 +1,151 @@
+// Global norm of the gradients in one pass: every block adds up the squares of its tiles of all tensors, then one block
+// joins the sums of the blocks and writes the scalars. Sums are in double: squares in f32 overflow long before the
+// norm.
+#include <cfloat>
+#include <vector>
+
+#include "backend/cuda/device/words.h"
+#include "backend/cuda/kernel.h"
+#include "core/scalars.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr int threads = 256, blocks_per_multiprocessor = 6;
+constexpr int vectors = 4;             // of 16 bytes: loads in flight a thread
+constexpr int tensors_a_launch = 128;  // kernel parameters end at 4 KiB
+
+constexpr int64_t tile_elements(size_t element) { return int64_t(threads * vectors * 16 / element); }
+
+// The tiles of all tensors are numbered through: tensor i has those from first_tile[i] to before first_tile[i + 1].
+struct Tensors {
+  const void* data[tensors_a_launch];
+  int64_t size[tensors_a_launch];
+  int64_t first_tile[tensors_a_launch + 1];
+};
+
+// Sum over the block as a fixed tree, in thread 0; the others get 0. Called once a kernel.
+__device__ inline double block_sum_double(double x) {
+  __shared__ double part[threads];
+  part[threadIdx.x] = x;
+  for (unsigned half = threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+  }
+  return threadIdx.x == 0 ? part[0] : 0;
+}
+
+// partial[block] = sum of the squares in tiles block, block + gridDim, ..; V elements are read at once.
+template <class T, int V>
+__global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
+    sum_squares(const Tensors tensors, int64_t tiles, double* partial) {
+  constexpr int64_t tile_size = tile_elements(sizeof(T));
+  constexpr int loads = int(tile_size) / (threads * V);
+  double sum = 0;
+  int tensor = 0;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    while (tile >= tensors.first_tile[tensor + 1]) ++tensor;
+    auto* x = static_cast<const T*>(tensors.data[tensor]);
+    int64_t n = tensors.size[tensor], begin = (tile - tensors.first_tile[tensor]) * tile_size;
+    Words<T, V> v[loads];
+#pragma unroll
+    for (int l = 0; l < loads; ++l) {
+      int64_t i = begin + (l * threads + int(threadIdx.x)) * V;
+      v[l] = i + V <= n ? load_words<V>(x + i) : Words<T, V>();
+    }
+#pragma unroll
+    for (int l = 0; l < loads; ++l)
+#pragma unroll
+      for (int e = 0; e < V; ++e) sum += double(v[l][e]) * double(v[l][e]);
+    int64_t left = n % V;  // elements after the last vector belong to the last tile
+    if (begin + tile_size >= n && threadIdx.x < left) {
+      double last = widen(x[n - left + threadIdx.x]);
+      sum += last * last;
+    }
+  }
+  sum = block_sum_double(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// One block. scalars is read and written in place.
+__global__ void __launch_bounds__(threads)
+    finish_norm(const double* partial, int count, double clip, Scalars* scalars) {
+  double sum = 0;
+  for (int i = int(threadIdx.x); i < count; i += threads) sum += partial[i];
+  sum = block_sum_double(sum);
+  if (threadIdx.x > 0) return;
+  double scale = scalars->loss_scale;
+  float norm = float(sqrt(sum) / scale);
+  bool finite = fabsf(norm) <= FLT_MAX;
+  double factor = clip > 0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0;
+  scalars->grad_norm = norm;
+  scalars->found_inf = !finite;
+  scalars->grad_factor = finite ? float(factor / scale) : 0.f;
+}
+
+// What one launch of sum_squares takes: inputs of one dtype.
+struct Share {
+  DType dtype;
+  std::vector<size_t> inputs;
+  int64_t tiles = 0;
+  int blocks = 0;
+};
+
+std::vector<Share> shares(const Program& p, const Instr& instr, const Device& device) {
+  std::vector<Share> all;
+  for (DType t : {DType::f32, DType::bf16, DType::f16}) {
+    size_t taken = tensors_a_launch;
+    for (size_t i = 1; i < instr.in.size(); ++i) {
+      const Value& g = p.at(instr.in[i]);
+      if (g.dtype != t) continue;
+      if (taken == tensors_a_launch) all.push_back({t, {}}), taken = 0;
+      Share& s = all.back();
+      s.inputs.push_back(i), ++taken;
+      s.tiles += (g.numel() + tile_elements(size_of(t)) - 1) / tile_elements(size_of(t));
+    }
+  }
+  for (Share& s : all)
+    s.blocks = int(std::clamp<int64_t>(s.tiles, 1, int64_t(device.multiprocessors) * blocks_per_multiprocessor));
+  return all;
+}
+
+size_t workspace(const KernelQuery& q) {
+  size_t blocks = 0;
+  for (const Share& s : shares(q.program, q.instr, q.device)) blocks += size_t(s.blocks);
+  return blocks * sizeof(double);
+}
+
+void launch_share(const KernelCall& c, const Share& s, double* partial) {
+  Tensors t = {};
+  bool vectors_fit = true;
+  for (size_t i = 0; i < s.inputs.size(); ++i) {
+    int64_t n = c.in_value(s.inputs[i]).numel(), tile = tile_elements(size_of(s.dtype));
+    t.data[i] = c.in[s.inputs[i]], t.size[i] = n;
+    t.first_tile[i + 1] = t.first_tile[i] + (n + tile - 1) / tile;
+    vectors_fit &= aligned({t.data[i]});
+  }
+  with_type(s.dtype, [&](auto type) {
+    using T = decltype(type);
+    auto kernel = vectors_fit ? sum_squares<T, Vec<T>::size> : sum_squares<T, 1>;
+    launch(c, kernel, unsigned(s.blocks), threads, 0, t, s.tiles, partial);
+  });
+}
+
+void launch_grad_norm(const KernelCall& c) {
+  auto* partial = static_cast<double*>(c.workspace);
+  int count = 0;
+  for (const Share& s : shares(c.program, c.instr, *c.device)) {
+    launch_share(c, s, partial + count);
+    count += s.blocks;
+  }
+  launch(c, finish_norm, 1, threads, 0, partial, count, c.instr.attrs.number("clip"), c.output<Scalars>(0));
+}
+
+}  // namespace
+
+Kernel grad_norm_kernel() {
+  return {"grad_norm", "cuda.grad_norm", reject_unless_float, workspace, nullptr, launch_grad_norm};
+}
+
+}  // namespace crest::cuda

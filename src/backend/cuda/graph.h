@@ -1,0 +1,35 @@
+// A bound Program captured as a CUDA graph, with the nodes that each instruction made.
+#pragma once
+#ifdef CREST_HAVE_CUDA
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <vector>
+
+namespace crest::cuda {
+
+class Graph {
+ public:
+  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. All streams but `main` are forked from it at
+  // the start and joined at the end by the caller's events inside `begin` and `end`.
+  Graph(cudaStream_t main, size_t count, const std::function<void()>& begin, const std::function<void(size_t)>& launch,
+        const std::function<void()>& end);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void replay(cudaStream_t stream) const;
+  // Nodes of instruction i: nodes()[first_node(i) .. first_node(i + 1)). A profiler's records of the replayed graph
+  // name nodes; this is how they find their instruction.
+  const std::vector<cudaGraphNode_t>& nodes() const { return nodes_; }
+  size_t first_node(size_t instruction) const { return first_[instruction]; }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t exec_ = nullptr;
+  std::vector<cudaGraphNode_t> nodes_;
+  std::vector<size_t> first_;  // count + 1 entries
+};
+
+}  // namespace crest::cuda
+#endif

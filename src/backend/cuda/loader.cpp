@@ -1,0 +1,143 @@
+#include "backend/cuda/loader.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest::cuda {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Folders named `prefix*` in `parent`, the highest version (last in the alphabet) first.
+std::vector<fs::path> folders_with_prefix(const fs::path& parent, const std::string& prefix) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (auto it = fs::directory_iterator(parent, fs::directory_options::skip_permission_denied, ignored);
+       !ignored && it != fs::directory_iterator(); it.increment(ignored)) {
+    std::error_code not_a_folder;
+    if (it->path().filename().string().rfind(prefix, 0) == 0 && it->is_directory(not_a_folder))
+      found.push_back(it->path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+class Folders {
+ public:
+  void add(const fs::path& folder) {
+    std::error_code ignored;
+    if (folder.empty() || !fs::is_directory(folder, ignored)) return;
+    fs::path real = fs::canonical(folder, ignored);
+    if (ignored || std::find(seen_.begin(), seen_.end(), real) != seen_.end()) return;
+    seen_.push_back(real);
+    list.push_back(folder.string());
+  }
+  // A CUDA toolkit.
+  void add_toolkit(const fs::path& root) {
+    if (root.empty()) return;
+    for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "extras/CUPTI/lib64"})
+      add(root / sub);
+  }
+  // The nvidia-* wheels below a Python prefix: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
+  void add_python(const fs::path& prefix) {
+    if (prefix.empty()) return;
+    for (auto& python : folders_with_prefix(prefix / "lib", "python3"))
+      for (const char* packages : {"site-packages", "dist-packages"})
+        for (auto& wheel : folders_with_prefix(python / packages / "nvidia", "")) add(wheel / "lib");
+  }
+  std::vector<std::string> list;
+
+ private:
+  std::vector<fs::path> seen_;
+};
+
+std::string last_problem() {
+  const char* text = dlerror();
+  return text ? text : "unknown reason";
+}
+
+}  // namespace
+
+std::vector<std::string> library_folders() {
+  Folders f;
+  for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
+  f.add_toolkit(variable("CUDA_HOME"));
+  f.add_toolkit(variable("CUDA_PATH"));
+  f.add_toolkit("/usr/local/cuda");
+  for (auto& versioned : folders_with_prefix("/usr/local", "cuda-")) f.add_toolkit(versioned);
+  f.add_python(variable("VIRTUAL_ENV"));
+  f.add_python(variable("CONDA_PREFIX"));
+  for (auto& folder : split(variable("PATH"), ':')) {
+    std::error_code ignored;
+    if (!folder.empty() && fs::exists(fs::path(folder) / "python3", ignored))
+      f.add_python(fs::path(folder).parent_path());
+  }
+  if (std::string home = variable("HOME"); !home.empty()) {
+    f.add_python(fs::path(home) / ".local");
+    std::string pyenv = variable("PYENV_ROOT");
+    for (auto& version : folders_with_prefix(fs::path(pyenv.empty() ? home + "/.pyenv" : pyenv) / "versions", ""))
+      f.add_python(version);
+  }
+  f.add_python("/usr/local");
+  return f.list;
+}
+
+Library open_library(const std::string& stem, int major) {
+  std::string file = fmt::format("lib{}.so.{}", stem, major);
+  std::vector<std::string> folders = library_folders(), broken;
+  for (auto& folder : folders) {
+    std::string path = (fs::path(folder) / file).string();
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) continue;
+    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return {handle, path, ""};
+    broken.push_back(last_problem());
+  }
+  if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    std::string path = file;
+    // The system's loader knows where it found the file.
+    if (char origin[4096]; dlinfo(handle, RTLD_DI_ORIGIN, origin) == 0) path = (fs::path(origin) / file).string();
+    return {handle, path, ""};
+  }
+  broken.push_back(last_problem());
+  return {
+      nullptr, "",
+      fmt::format("no usable {} (library {}, major version {}). Looked in: {}{}the system's loader. {}. Install it, "
+                  "or name its folder in CREST_LIBRARIES or --libraries.",
+                  file, stem, major, join(folders, ", "), folders.empty() ? "" : ", ", join(broken, "; "))};
+}
+
+const Library& library(const std::string& stem, int major) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, int>, Library> opened;  // addresses of map nodes stay
+  std::lock_guard lock(mutex);
+  auto [it, added] = opened.try_emplace({stem, major});
+  if (added) it->second = open_library(stem, major);
+  return it->second;
+}
+
+void* symbol(const Library& library, const char* name) {
+  if (!library.handle) fail(library.problem);
+  dlerror();
+  void* address = dlsym(library.handle, name);
+  if (!address)
+    fail(fmt::format("the library has no function {}", name), library.path,
+         "It is too old or damaged: name the folder of another version in CREST_LIBRARIES or --libraries.");
+  return address;
+}
+
+}  // namespace crest::cuda

@@ -1,0 +1,147 @@
+// norm and add_norm: one pass over memory. A row stays in registers between its mean, its variance (of the differences
+// from that mean: no cancellation) and its output.
+#include "backend/cuda/device/platform.h"
+#include "backend/cuda/device/rows_slice.h"
+#include "backend/cuda/rows.h"
+
+namespace crest::cuda {
+
+namespace {
+
+// x = a (+ b, then also written to s); y = norm(x). mean is null for rms, beta may be null.
+template <class T>
+struct Norm {
+  const T *a, *b, *gamma, *beta;
+  T *s, *y;
+  float *rstd, *mean;
+  int64_t rows;
+  int cols;
+  float inverse_cols, eps;
+};
+
+constexpr int warps_a_block = 4;  // of kernels with a warp per row
+
+template <class T, int K, int Threads, bool Add>
+__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads) norm_rows(Norm<T> p) {
+  using Slice = RowSlice<T, K, Threads>;
+  constexpr int N = Slice::N;
+  Slice slice(p.cols);
+  if (slice.row >= p.rows) return;  // a whole warp: rows that are shared by a block have exactly one block
+  Pack<T> a[K], b[K];
+  slice.load(a, p.a + slice.begin);
+  if constexpr (Add) slice.load(b, p.b + slice.begin);
+  float x[K][N], sum = 0, squares = 0, mean = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    a[k].widen_to(x[k]);
+    if constexpr (Add) {
+      float y[N];
+      b[k].widen_to(y);
+#pragma unroll
+      for (int j = 0; j < N; ++j) x[k][j] += y[j];
+      a[k] = Pack<T>::narrowed(x[k]);
+      slice.store(p.s + slice.begin, k, a[k]);
+      a[k].widen_to(x[k]);  // the norm is that of the rounded sum
+    }
+    float part = 0;  // a chain of additions for each vector: shorter than one for all
+#pragma unroll
+    for (int j = 0; j < N; ++j) part += x[k][j];
+    sum += part;
+  }
+  if (p.mean) mean = Slice::sum(sum) * p.inverse_cols;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (slice.has(k)) {
+      float part = 0;
+#pragma unroll
+      for (int j = 0; j < N; ++j) x[k][j] -= mean, part += x[k][j] * x[k][j];
+      squares += part;
+    }
+  float rstd = rsqrtf(Slice::sum(squares) * p.inverse_cols + p.eps);
+  if (slice.first()) {
+    if (p.mean) p.mean[slice.row] = mean;
+    p.rstd[slice.row] = rstd;
+  }
+  slice.load(a, p.gamma + slice.column);
+  if (p.beta) slice.load(b, p.beta + slice.column);
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float gamma[N], beta[N] = {};
+    a[k].widen_to(gamma);
+    if (p.beta) b[k].widen_to(beta);
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[k][j] = x[k][j] * rstd * gamma[j] + beta[j];
+    slice.store(p.y + slice.begin, k, Pack<T>::narrowed(x[k]));
+  }
+}
+
+// Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
+template <class T, int Threads, bool Add>
+__global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
+  int64_t row = blockIdx.x, begin = row * p.cols;
+  const T* x = (Add ? p.s : p.a) + begin;  // of s a thread reads what it wrote
+  float sum = 0, squares = 0, mean = 0;
+  for (int c = int(threadIdx.x); c < p.cols; c += Threads) {
+    if constexpr (Add) p.s[begin + c] = narrow<T>(widen(p.a[begin + c]) + widen(p.b[begin + c]));
+    sum += widen(x[c]);
+  }
+  if (p.mean) mean = block_sum<Threads>(sum) * p.inverse_cols;
+  for (int c = int(threadIdx.x); c < p.cols; c += Threads) squares += (widen(x[c]) - mean) * (widen(x[c]) - mean);
+  float rstd = rsqrtf(block_sum<Threads>(squares) * p.inverse_cols + p.eps);
+  if (threadIdx.x == 0) {
+    if (p.mean) p.mean[row] = mean;
+    p.rstd[row] = rstd;
+  }
+  for (int c = int(threadIdx.x); c < p.cols; c += Threads) {
+    float beta = p.beta ? widen(p.beta[c]) : 0.f;
+    p.y[begin + c] = narrow<T>((widen(x[c]) - mean) * rstd * widen(p.gamma[c]) + beta);
+  }
+}
+
+template <bool Add, class T>
+void launch_rows(const KernelCall& c, const Norm<T>& p) {
+  if (p.cols % Vec<T>::size == 0 && aligned({p.a, p.b, p.gamma, p.beta, p.s, p.y})) {
+    int64_t vectors = p.cols / Vec<T>::size;
+    auto go = [&](auto threads, auto k) {
+      constexpr int Threads = decltype(threads)::value, rows = Threads == 32 ? warps_a_block : 1;
+      launch(c, norm_rows<T, decltype(k)::value, Threads, Add>, blocks_for(p.rows, rows), Threads * rows, 0, p);
+    };
+    // GPT-2's widths of 768, 1024, 1280 and 1600 fill 3, 4, 5 and 6 1/4 vectors of half-precision numbers a lane.
+    if (with_at_least<1, 2, 3, 4, 5, 6, 7, 8>((vectors + 31) / 32, [&](auto k) { go(std::integral_constant<int, 32>(), k); }))
+      return;
+    if (with_at_least<4, 8>((vectors + 127) / 128, [&](auto k) { go(std::integral_constant<int, 128>(), k); })) return;
+    if (with_at_least<8>((vectors + 511) / 512, [&](auto k) { go(std::integral_constant<int, 512>(), k); })) return;
+  }
+  launch(c, norm_any<T, 256, Add>, unsigned(p.rows), 256, 0, p);
+}
+
+// Add: a, b, gamma, beta -> s, y, rstd, mean; otherwise a, gamma, beta -> y, rstd, mean.
+template <bool Add>
+void launch_norm(const KernelCall& c) {
+  const Value& x = c.in_value(0);
+  constexpr size_t gamma = Add ? 2 : 1, y = Add ? 1 : 0;
+  with_type(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    Norm<T> p = {};
+    p.a = c.input<T>(0);
+    p.gamma = c.input<T>(gamma);
+    if (c.has(gamma + 1)) p.beta = c.input<T>(gamma + 1);
+    if (Add) p.b = c.input<T>(1), p.s = c.output<T>(0);
+    p.y = c.output<T>(y);
+    p.rstd = c.output<float>(y + 1);
+    if (c.instr.attrs.word("kind") == "layer") p.mean = c.output<float>(y + 2);
+    p.rows = x.shape.rows(), p.cols = int(x.shape.back());
+    p.inverse_cols = 1.f / float(p.cols);
+    p.eps = float(c.instr.attrs.number("eps"));
+    launch_rows<Add>(c, p);
+  });
+}
+
+}  // namespace
+
+Kernel norm_kernel() { return {"norm", "cuda.norm", reject_unless_float, nullptr, nullptr, launch_norm<false>}; }
+Kernel add_norm_kernel() {
+  return {"add_norm", "cuda.add_norm", reject_unless_float, nullptr, nullptr, launch_norm<true>};
+}
+
+}  // namespace crest::cuda

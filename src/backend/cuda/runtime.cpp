@@ -1,0 +1,263 @@
+#include "backend/cuda/runtime.h"
+
+#ifdef CREST_HAVE_CUDA
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "backend/cuda/graph.h"
+#include "backend/cuda/kernel.h"
+#include "core/text.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr int lanes = 3;
+constexpr int slots = 8;  // of the ring between host and device
+constexpr int64_t slot_bytes = 1 << 20;
+constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads
+
+struct Event {
+  cudaEvent_t event = nullptr;
+  explicit Event(unsigned flags = cudaEventDisableTiming) { check(cudaEventCreateWithFlags(&event, flags), "event"); }
+  ~Event() { cudaEventDestroy(event); }
+  Event(const Event&) = delete;
+};
+
+class GpuRuntime : public Runtime {
+ public:
+  GpuRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {
+    check(cudaSetDevice(device.index), "selection of the device");
+    size_t total = 0;
+    check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
+    for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
+    for (auto& e : lane_events_) e = std::make_unique<Event>();
+    for (auto& e : slot_events_) e = std::make_unique<Event>();
+    check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + later_bytes)), "pinned memory");
+    later_ = ring_ + slots * slot_bytes;
+  }
+  ~GpuRuntime() override {
+    for (auto s : streams_) cudaStreamSynchronize(s), cudaStreamDestroy(s);
+    cudaFreeHost(ring_);
+  }
+
+  void* allocate(int64_t bytes) override {
+    if (bytes == 0) return nullptr;
+    activate();
+    void* p = nullptr;
+    if (cudaError_t code = cudaMalloc(&p, size_t(bytes)); code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the error is not sticky
+      size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      throw Error(Exit::does_not_fit,
+                  fmt::format("the GPU refused {}: {} of {} are free", format_bytes(double(bytes)),
+                              format_bytes(double(free)), format_bytes(double(total))),
+                  device_.name, "Use a smaller --batch or --recompute, or end what else uses this GPU.");
+    } else {
+      check(code, "cudaMalloc");
+    }
+    allocated_ += bytes;
+    check(cudaMemsetAsync(p, 0, size_t(bytes), main()), "memset");
+    return p;
+  }
+  void release(void* memory, int64_t bytes) override {
+    if (!memory) return;
+    allocated_ -= bytes;
+    cudaStreamSynchronize(main());
+    cudaFree(memory);
+  }
+  bool host_memory() const override { return false; }
+
+  // Through a ring of pinned slots: the caller's memory is free again at once, and the copy waits in the stream.
+  void write(void* to, const void* from, int64_t bytes) override {
+    activate();
+    for (int64_t done = 0; done < bytes;) {
+      int64_t n = std::min(slot_bytes, bytes - done);
+      char* slot = next_slot();
+      std::memcpy(slot, static_cast<const char*>(from) + done, size_t(n));
+      check(cudaMemcpyAsync(static_cast<char*>(to) + done, slot, size_t(n), cudaMemcpyHostToDevice, main()), "copy");
+      check(cudaEventRecord(slot_events_[size_t(slot_)]->event, main()), "event");
+      done += n;
+    }
+  }
+  void read(void* to, const void* from, int64_t bytes) override {
+    activate();
+    for (int64_t done = 0; done < bytes;) {
+      int64_t n = std::min(slot_bytes, bytes - done);
+      char* slot = next_slot();
+      check(cudaMemcpyAsync(slot, static_cast<const char*>(from) + done, size_t(n), cudaMemcpyDeviceToHost, main()),
+            "copy");
+      check(cudaStreamSynchronize(main()), "copy to the host");
+      std::memcpy(static_cast<char*>(to) + done, slot, size_t(n));
+      done += n;
+    }
+  }
+  void read_later(void* to, const void* from, int64_t bytes) override {
+    activate();
+    int64_t begin = pending_.empty() ? 0 : (pending_.back().offset + pending_.back().bytes + 63) / 64 * 64;
+    if (begin + bytes > later_bytes) fail_internal("too many reads wait", "runtime");
+    check(cudaMemcpyAsync(later_ + begin, from, size_t(bytes), cudaMemcpyDeviceToHost, main()), "copy");
+    pending_.push_back({to, begin, bytes});
+  }
+  void zero(void* to, int64_t bytes) override {
+    activate();
+    check(cudaMemsetAsync(to, 0, size_t(bytes), main()), "memset");
+  }
+  void synchronize() override {
+    activate();
+    check(cudaStreamSynchronize(main()), "work of the GPU");
+    for (auto& p : pending_) std::memcpy(p.to, later_ + p.offset, size_t(p.bytes));
+    pending_.clear();
+  }
+
+  KernelCall call(const BoundProgram& p, size_t i) override {
+    const BoundInstr& b = p.code[i];
+    const Instr& instr = p.program->code[i];
+    return {*p.program,      instr,         b.in.data(),
+            b.out.data(),    b.workspace,   b.prepared.get(),
+            device_.threads, communicator_, streams_[size_t(instr.lane)],
+            &device_};
+  }
+
+  // The first run launches one by one (modules load lazily, which a capture does not allow); the second is captured.
+  void run(BoundProgram& p, StepTrace* trace) override {
+    activate();
+    if (trace) return run_traced(p, *trace);
+    if (p.runs++ == 0) {
+      Order order(*this, p);
+      order.begin();
+      for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
+      order.end();
+      return;
+    }
+    if (!p.replay) {
+      Order order(*this, p);
+      p.replay = std::make_shared<Graph>(
+          main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
+    }
+    static_cast<Graph*>(p.replay.get())->replay(main());
+  }
+
+  int64_t other_bytes() const override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    return int64_t(free_at_start_) - int64_t(free) - allocated_;
+  }
+
+ private:
+  struct Pending {
+    void* to;
+    int64_t offset, bytes;
+  };
+
+  // Launches instructions on the streams of their lanes. Work of a lane waits for all earlier work of another lane when
+  // it reads or overwrites what that lane made: the lists of a Program are in an order where that is always enough.
+  class Order {
+   public:
+    Order(GpuRuntime& r, BoundProgram& p) : r_(r), p_(p) {
+      for (auto& instr : p.program->code) used_[size_t(instr.lane)] = true;
+      single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
+    }
+    void begin() {
+      if (single_) return;
+      r_.record(0);
+      for (int lane = 1; lane < lanes; ++lane)
+        if (used_[size_t(lane)]) r_.wait(lane, 0);
+      last_ = 0;
+    }
+    void launch(size_t i) {
+      int lane = int(p_.program->code[i].lane);
+      if (!single_ && lane != last_) {
+        r_.record(last_);
+        r_.wait(lane, last_);
+        last_ = lane;
+      }
+      p_.code[i].kernel->launch(r_.call(p_, i));
+    }
+    void end() {
+      if (single_) return;
+      for (int lane = 1; lane < lanes; ++lane)
+        if (used_[size_t(lane)]) {
+          r_.record(lane);
+          r_.wait(0, lane);
+        }
+    }
+
+   private:
+    GpuRuntime& r_;
+    BoundProgram& p_;
+    std::array<bool, lanes> used_ = {};
+    bool single_ = true;
+    int last_ = 0;
+  };
+
+  void run_traced(BoundProgram& p, StepTrace& trace) {
+    size_t n = p.code.size();
+    std::vector<std::unique_ptr<Event>> marks;
+    for (size_t i = 0; i <= n; ++i) marks.push_back(std::make_unique<Event>(cudaEventDefault));
+    Order order(*this, p);
+    order.begin();
+    check(cudaEventRecord(marks[0]->event, main()), "event");
+    for (size_t i = 0; i < n; ++i) {
+      order.launch(i);
+      check(cudaEventRecord(marks[i + 1]->event, streams_[size_t(p.program->code[i].lane)]), "event");
+    }
+    order.end();
+    check(cudaStreamSynchronize(main()), "work of the GPU");
+    trace.seconds.assign(n, 0);
+    float ms = 0;
+    for (size_t i = 0; i < n; ++i) {
+      check(cudaEventElapsedTime(&ms, marks[i]->event, marks[i + 1]->event), "event time");
+      trace.seconds[i] = double(ms) * 1e-3;
+    }
+    check(cudaEventElapsedTime(&ms, marks[0]->event, marks[n]->event), "event time");
+    trace.total = double(ms) * 1e-3;
+    ++p.runs;
+  }
+
+  void activate() { check(cudaSetDevice(device_.index), "selection of the device"); }
+  cudaStream_t main() const { return streams_[0]; }
+  void record(int lane) { check(cudaEventRecord(lane_events_[size_t(lane)]->event, streams_[size_t(lane)]), "event"); }
+  void wait(int lane, int event) {
+    check(cudaStreamWaitEvent(streams_[size_t(lane)], lane_events_[size_t(event)]->event, 0), "event");
+  }
+  char* next_slot() {
+    slot_ = (slot_ + 1) % slots;
+    check(cudaEventSynchronize(slot_events_[size_t(slot_)]->event), "copy to the GPU");
+    return ring_ + slot_ * slot_bytes;
+  }
+
+  const Device& device_;
+  Communicator* communicator_;
+  size_t free_at_start_ = 0;
+  int64_t allocated_ = 0;
+  std::array<cudaStream_t, lanes> streams_ = {};
+  std::array<std::unique_ptr<Event>, lanes> lane_events_;
+  std::array<std::unique_ptr<Event>, slots> slot_events_;
+  char *ring_ = nullptr, *later_ = nullptr;
+  int64_t slot_ = 0;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
+  return std::make_unique<GpuRuntime>(device, communicator);
+}
+
+void check(int code, const char* what) {
+  if (code == cudaSuccess) return;
+  auto error = static_cast<cudaError_t>(code);
+  throw Error(Exit::failed, fmt::format("{}: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error)), "GPU",
+              error == cudaErrorMemoryAllocation
+                  ? "The GPU has too little free memory for what Crest needs besides its plan: use a smaller --batch."
+                  : "The GPU or its driver stopped this process; checkpoints written before are whole (--resume). See "
+                    "dmesg and nvidia-smi -q for the cause.");
+}
+
+}  // namespace crest::cuda
+#endif

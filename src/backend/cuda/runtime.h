@@ -1,0 +1,9 @@
+// One GPU: memory, a stream per lane, Programs replayed as CUDA graphs.
+#pragma once
+#include "backend/runtime.h"
+
+namespace crest::cuda {
+
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+
+}  // namespace crest::cuda

@@ -1,0 +1,196 @@
+// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into registers.
+#include "backend/cuda/device/platform.h"
+#include "backend/cuda/device/rows_slice.h"
+#include "backend/cuda/rows.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr int warps_a_block = 4;  // of kernels with a warp per row
+
+// exp(x - top); a row without any finite number has the maximum -inf and becomes zeros.
+__device__ inline float exp_below(float x, float top) { return __expf(x - (top == -INFINITY ? 0.f : top)); }
+
+template <class T, int K, int Threads>
+__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads)
+    softmax_rows(const T* x, T* y, int64_t rows, int cols) {
+  using Slice = RowSlice<T, K, Threads>;
+  constexpr int N = Slice::N;
+  Slice slice(cols);
+  if (slice.row >= rows) return;
+  constexpr uint32_t minus_infinity = sizeof(T) == 4                       ? 0xff800000u
+                                      : std::is_same_v<T, bfloat16> ? 0xff80ff80u
+                                                                           : 0xfc00fc00u;
+  Pack<T> v[K];
+  slice.load(v, x + slice.begin, minus_infinity);
+  float e[K][N], top = -INFINITY, sum = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    v[k].widen_to(e[k]);
+#pragma unroll
+    for (int j = 0; j < N; ++j) top = fmaxf(top, e[k][j]);
+  }
+  top = Slice::max(top);
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float part = 0;
+#pragma unroll
+    for (int j = 0; j < N; ++j) part += e[k][j] = exp_below(e[k][j], top);
+    sum += part;
+  }
+  sum = Slice::sum(sum);
+  float inverse = sum == 0 ? 0.f : 1.f / sum;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) e[k][j] *= inverse;
+    slice.store(y + slice.begin, k, Pack<T>::narrowed(e[k]));
+  }
+}
+
+// dx = y (dy - sum(dy y)); dx may lie over dy.
+template <class T, int K, int Threads>
+__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads)
+    softmax_grad_rows(const T* dy, const T* y, T* dx, int64_t rows, int cols) {
+  using Slice = RowSlice<T, K, Threads>;
+  constexpr int N = Slice::N;
+  Slice slice(cols);
+  if (slice.row >= rows) return;
+  Pack<T> d[K], p[K];
+  slice.load(d, dy + slice.begin);
+  slice.load(p, y + slice.begin);
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float a[N], b[N], part = 0;
+    d[k].widen_to(a);
+    p[k].widen_to(b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) part += a[j] * b[j];
+    sum += part;
+  }
+  sum = Slice::sum(sum);
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float a[N], b[N];
+    d[k].widen_to(a);
+    p[k].widen_to(b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) a[j] = b[j] * (a[j] - sum);
+    slice.store(dx + slice.begin, k, Pack<T>::narrowed(a));
+  }
+}
+
+// Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
+template <class T>
+__global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols) {
+  int64_t begin = int64_t(blockIdx.x) * cols;
+  float top = -INFINITY, sum = 0;
+  for (int c = int(threadIdx.x); c < cols; c += 256) top = fmaxf(top, widen(x[begin + c]));
+  top = block_max<256>(top);
+  for (int c = int(threadIdx.x); c < cols; c += 256) sum += exp_below(widen(x[begin + c]), top);
+  sum = block_sum<256>(sum);
+  float inverse = sum == 0 ? 0.f : 1.f / sum;
+  for (int c = int(threadIdx.x); c < cols; c += 256)
+    y[begin + c] = narrow<T>(exp_below(widen(x[begin + c]), top) * inverse);
+}
+template <class T>
+__global__ void __launch_bounds__(256) softmax_grad_any(const T* dy, const T* y, T* dx, int cols) {
+  int64_t begin = int64_t(blockIdx.x) * cols;
+  float sum = 0;
+  for (int c = int(threadIdx.x); c < cols; c += 256) sum += widen(dy[begin + c]) * widen(y[begin + c]);
+  sum = block_sum<256>(sum);
+  for (int c = int(threadIdx.x); c < cols; c += 256)
+    dx[begin + c] = narrow<T>(widen(y[begin + c]) * (widen(dy[begin + c]) - sum));
+}
+
+// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal. What is masked is not read.
+template <class T, int N>
+__global__ void __launch_bounds__(128) mask_rows(const T* s, T* y, int cols) {
+  int64_t begin = int64_t(blockIdx.x) * cols;
+  int row = int(blockIdx.x % unsigned(cols));
+#pragma unroll 2
+  for (int c = int(threadIdx.x) * N; c < cols; c += 128 * N) {
+    Vec<T, N> v = {};
+    if (c <= row) v = load_vec<N>(s + begin + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      if (c + j > row) v.x[j] = narrow<T>(-INFINITY);
+    store_vec(y + begin + c, v);
+  }
+}
+
+// Calls body(threads, k) with the instance for rows of `cols` elements in registers; false when they are too long.
+template <class T, class Body>
+bool with_slice(int64_t cols, Body&& body) {
+  int64_t vectors = cols / Pack<T>::size;
+  return with_at_least<1, 2, 3, 4, 5, 6, 7, 8>((vectors + 31) / 32,
+                                               [&](auto k) { body(std::integral_constant<int, 32>(), k); }) ||
+         with_at_least<4, 8>((vectors + 127) / 128, [&](auto k) { body(std::integral_constant<int, 128>(), k); }) ||
+         with_at_least<8>((vectors + 511) / 512, [&](auto k) { body(std::integral_constant<int, 512>(), k); });
+}
+
+template <class T>
+bool in_vectors(const KernelCall& c, std::initializer_list<const void*> pointers) {
+  return c.in_value(0).shape.back() % Pack<T>::size == 0 && aligned(pointers);
+}
+
+void launch_softmax(const KernelCall& c) {
+  const Value& x = c.in_value(0);
+  int64_t rows = x.shape.rows(), cols = x.shape.back();
+  with_type(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    const T* in = c.input<T>(0);
+    T* out = c.output<T>(0);
+    bool done = in_vectors<T>(c, {in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
+      constexpr int Threads = decltype(threads)::value, per_block = Threads == 32 ? warps_a_block : 1;
+      launch(c, softmax_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block), Threads * per_block, 0, in,
+             out, rows, cols);
+    });
+    if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols);
+  });
+}
+
+void launch_grad(const KernelCall& c) {
+  const Value& dy = c.in_value(0);
+  int64_t rows = dy.shape.rows(), cols = dy.shape.back();
+  with_type(dy.dtype, [&](auto t) {
+    using T = decltype(t);
+    const T *d = c.input<T>(0), *y = c.input<T>(1);
+    T* dx = c.output<T>(0);
+    bool done = in_vectors<T>(c, {d, y, dx}) && with_slice<T>(cols, [&](auto threads, auto k) {
+      constexpr int Threads = decltype(threads)::value, per_block = Threads == 32 ? warps_a_block : 1;
+      launch(c, softmax_grad_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block), Threads * per_block, 0,
+             d, y, dx, rows, cols);
+    });
+    if (!done) launch(c, softmax_grad_any<T>, unsigned(rows), 256, 0, d, y, dx, cols);
+  });
+}
+
+void launch_mask(const KernelCall& c) {
+  const Value& s = c.in_value(0);
+  int64_t rows = s.shape.rows(), cols = s.shape.back();
+  with_type(s.dtype, [&](auto t) {
+    using T = decltype(t);
+    constexpr int N = Vec<T>::size;
+    const T* in = c.input<T>(0);
+    T* out = c.output<T>(0);
+    if (in_vectors<T>(c, {in, out}))
+      launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols);
+    else
+      launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols);
+  });
+}
+
+}  // namespace
+
+Kernel softmax_kernel() { return {"softmax", "cuda.softmax", reject_unless_float, nullptr, nullptr, launch_softmax}; }
+Kernel softmax_grad_kernel() {
+  return {"softmax_grad", "cuda.softmax_grad", reject_unless_float, nullptr, nullptr, launch_grad};
+}
+Kernel causal_mask_kernel() {
+  return {"causal_mask", "cuda.causal_mask", reject_unless_float, nullptr, nullptr, launch_mask};
+}
+
+}  // namespace crest::cuda

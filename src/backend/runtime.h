@@ -1,0 +1,82 @@
+// What an executor needs of a device: memory, copies in order with the work, and running bound Programs.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace crest {
+
+// Measured seconds per instruction of one run; row i is instruction i.
+struct StepTrace {
+  std::vector<double> seconds;
+  double total = 0;
+};
+
+struct BoundInstr {
+  const Kernel* kernel = nullptr;
+  std::vector<void*> in, out;
+  void* workspace = nullptr;
+  std::shared_ptr<void> prepared;
+};
+
+// A Program with kernels and addresses; what a runtime keeps to repeat it (a captured graph) hangs on `replay`.
+struct BoundProgram {
+  const Program* program = nullptr;
+  std::vector<BoundInstr> code;
+  std::shared_ptr<void> replay;
+  int runs = 0;
+};
+
+// The memory and the order of work of one device. Used by one thread at a time.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  // Zeroed memory, aligned to 256 bytes or more. Throws does_not_fit.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* memory, int64_t bytes) = 0;
+  // Whether the host may use addresses of this memory itself.
+  virtual bool host_memory() const = 0;
+  // Copies between host and device memory, ordered after all work before them. `from` of a write may be reused at once;
+  // a read has arrived on return.
+  virtual void write(void* to, const void* from, int64_t bytes) = 0;
+  virtual void read(void* to, const void* from, int64_t bytes) = 0;
+  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize().
+  virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
+  virtual void zero(void* to, int64_t bytes) = 0;
+  // Runs every instruction in order. With a trace, each instruction is timed on its own.
+  virtual void run(BoundProgram& program, StepTrace* trace) = 0;
+  // One instruction's call, outside of a Program's run (for tuning).
+  virtual KernelCall call(const BoundProgram& program, size_t instruction) = 0;
+  // Waits for all work; throws what went wrong in it.
+  virtual void synchronize() = 0;
+  // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
+  virtual int64_t other_bytes() const { return 0; }
+};
+
+class Communicator;
+// The device must outlive the runtime.
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+
+// A tensor in a runtime's memory.
+struct TensorRef {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape = {};
+  Runtime* runtime = nullptr;
+
+  int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }
+  bool on_host() const { return !runtime || runtime->host_memory(); }
+  // The first `count` bytes (all by default).
+  void read(void* to, int64_t count = -1) const { runtime->read(to, data, count < 0 ? bytes() : count); }
+  void read_later(void* to) const { runtime->read_later(to, data, bytes()); }
+  void write(const void* from, int64_t count = -1) const { runtime->write(data, from, count < 0 ? bytes() : count); }
+  // The first `count` elements (all by default), converted.
+  std::vector<float> floats(int64_t count = -1) const;
+  // Writes floats.size() elements, rounded to the dtype, and zeros behind them.
+  void set_floats(const float* from, int64_t count) const;
+};
+
+}  // namespace crest

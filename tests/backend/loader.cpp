@@ -1,0 +1,76 @@
+// Opening libraries at run time: what is missing is named, with the places that were searched.
+#include "backend/cuda/loader.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace crest::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Loader : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("crest-loader-" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    setenv("CREST_LIBRARIES", ("/nonexistent:" + folder_.string()).c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("CREST_LIBRARIES");
+    fs::remove_all(folder_);
+  }
+  fs::path folder_;
+};
+
+TEST_F(Loader, GivenFoldersComeFirstAndMissingOnesAreSkipped) {
+  auto folders = library_folders();
+  ASSERT_FALSE(folders.empty());
+  EXPECT_EQ(folders[0], folder_.string());
+}
+
+TEST_F(Loader, AMissingLibraryNamesItselfItsVersionAndThePlaces) {
+  Library l = open_library("crestmissing", 42);
+  EXPECT_EQ(l.handle, nullptr);
+  EXPECT_TRUE(contains(l.problem, "libcrestmissing.so.42")) << l.problem;
+  EXPECT_TRUE(contains(l.problem, "major version 42")) << l.problem;
+  EXPECT_TRUE(contains(l.problem, folder_.string())) << l.problem;
+  EXPECT_TRUE(contains(l.problem, "system's loader")) << l.problem;
+  EXPECT_TRUE(contains(l.problem, "CREST_LIBRARIES")) << l.problem;
+  EXPECT_THROW(symbol(l, "anything"), Error);
+}
+
+TEST_F(Loader, ADamagedLibraryIsNamedWithTheReason) {
+  std::ofstream(folder_ / "libcrestdamaged.so.1") << "not a library";
+  Library l = open_library("crestdamaged", 1);
+  EXPECT_EQ(l.handle, nullptr);
+  EXPECT_TRUE(contains(l.problem, (folder_ / "libcrestdamaged.so.1").string())) << l.problem;
+}
+
+TEST_F(Loader, TheSystemsLibrariesAreFoundAndMissingFunctionsNamed) {
+  Library l = open_library("m", 6);
+  if (!l.handle) GTEST_SKIP() << "this system has no libm.so.6";
+  EXPECT_TRUE(contains(l.path, "libm.so.6")) << l.path;
+  auto cosine = reinterpret_cast<double (*)(double)>(symbol(l, "cos"));
+  EXPECT_EQ(cosine(0.0), 1.0);
+  try {
+    symbol(l, "no_such_function");
+    FAIL() << "a missing function was not noticed";
+  } catch (const Error& e) {
+    EXPECT_TRUE(contains(e.problem(), "no_such_function"));
+    EXPECT_EQ(e.where(), l.path);
+  }
+}
+
+TEST_F(Loader, IsOpenedOncePerProcess) { EXPECT_EQ(&library("crestmissing", 1), &library("crestmissing", 1)); }
+
+}  // namespace
+}  // namespace crest::cuda

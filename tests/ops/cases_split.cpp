@@ -1,0 +1,42 @@
+// Sizes and places that kernels treat apart: more rows than one block sums, more tensors than one launch takes,
+// addresses that vectors do not fit, gradients whose squares overflow f32.
+#include "ops/case.h"
+
+namespace crest::test {
+
+static void add_cases(std::vector<Case>& list, DType t) {
+  auto add = [&](const char* op, const std::string& name, std::vector<Arg> in, Attrs attrs = {}) -> Case& {
+    list.push_back({op, name + "_" + std::string(crest::name(t)), std::move(in), std::move(attrs), nullptr,
+                    some_scalars(), nullptr});
+    return list.back();
+  };
+  DType f = DType::f32;
+  auto shifted = [](DType type, int64_t n) { return view(type, {n}, {1}, 3); };  // contiguous, not on a vector
+
+  Attrs to_f32 = Attrs().set("dtype", "f32");
+  add("bias_grad", "many_rows", {tensor(t, {2, 1100, 72})});
+  add("bias_grad", "many_rows_acc", {tensor(t, {2500, 200}), tensor(f, {200}, 10)}, to_f32);
+  add("bias_grad", "many_rows_odd", {tensor(t, {1500, 33}), tensor(f, {33}, 10)}, to_f32);
+  add("bias_grad", "shifted", {view(t, {40, 64}, {64, 1}, 3)});
+
+  Attrs clip = Attrs().set("clip", 1.0);
+  std::vector<Arg> many = {scalars_arg()};
+  for (int64_t i = 0; i < 300; ++i) many.push_back(tensor(i % 7 == 3 ? f : t, {1 + i * 13 % 101}));
+  add("grad_norm", "300_tensors", many, clip);
+  add("grad_norm", "shifted", {scalars_arg(), shifted(t, 9000), tensor(t, {70001})}, clip);
+  if (t != DType::f16)
+    add("grad_norm", "large", {scalars_arg(), tensor(t, {50})}, clip).complete = [](Values& v) { v[1][7] = 1e25; };
+
+  Attrs adamw = Attrs().set("beta1", 0.0).set("beta2", 0.999).set("eps", 1e-8).set("weight_decay", 0.0);
+  int64_t n = 60001;
+  add("adamw", "strided_blocks", {scalars_arg(), tensor(f, {n}), tensor(f, {n}), positive(f, {n}), tensor(t, {n}, 8)},
+      adamw)
+      .scalars.adam_step = 100000;
+  add("adamw", "shifted",
+      {scalars_arg(), tensor(f, {50}), shifted(f, 50), positive(f, {50}), shifted(t, 50), shifted(DType::bf16, 50)},
+      adamw);
+}
+
+static const CaseFile file = {add_cases};
+
+}  // namespace crest::test

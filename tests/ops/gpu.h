@@ -1,0 +1,37 @@
+// The GPU that tests run on, through CUDA's runtime. A build without CUDA has the functions, too, and never calls them.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace crest::test::gpu {
+
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes);  // aligned to 256 bytes
+  ~Buffer();
+  Buffer(Buffer&& b) noexcept : data_(b.data_), size_(b.size_) { b.data_ = nullptr; }
+  Buffer& operator=(Buffer&&) = delete;
+  void* data() const { return data_; }
+  size_t size() const { return size_; }
+  void fill(int byte);
+  void upload(const void* from, size_t bytes);
+  void download(void* to, size_t bytes) const;
+  // Repeats the first `bytes` bytes to the end.
+  void repeat(size_t bytes);
+
+ private:
+  void* data_ = nullptr;
+  size_t size_;
+};
+
+// The stream that all launches of the tests use. It does not synchronise with the default stream.
+void* stream();
+// Waits for the stream; throws an Error that names `what` when something failed on the device.
+void synchronize(const char* what);
+// Seconds of each of `repetitions` calls of launch(), which enqueues on stream(), measured with events on the device.
+std::vector<double> measure(const std::function<void()>& launch, int repetitions);
+// Bytes per second, read and written, of a device-to-device copy far larger than the caches.
+double copy_rate();
+
+}  // namespace crest::test::gpu
