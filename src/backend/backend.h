@@ -26,16 +26,11 @@ struct Device {
   int multiprocessors = 0;                              // of the device
   int64_t shared_per_block = 0;                         // bytes of shared memory that a block can have
   bool cublaslt = false, cudnn = false, nvrtc = false;  // libraries that are there
-<<<<<<< HEAD
   int64_t total_memory = 0;                             // bytes of the device
   bool described = false;                               // known by its data sheet only: for planning
   bool deterministic = false;  // choose nothing by timing, no kernels whose bits vary from run to run
   std::string note;            // what a user should know: libraries that were not found
   bool emulated = false;       // no GPU: kernels run on the host, for tests
-=======
-  bool emulated = false;                                // no GPU: kernels run on the host, for tests
-  bool deterministic = false;                           // choose nothing by timing, no kernels whose bits vary
->>>>>>> infer
 };
 
 struct KernelQuery {
