@@ -16,6 +16,11 @@ Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
 Kernel attention_grad_cudnn_kernel();
+Kernel cached_attention_kernel();
+Kernel cache_append_kernel();
+Kernel rope_kernel();
+Kernel split_heads_kernel();
+Kernel join_heads_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -63,6 +68,11 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
       cuda::attention_grad_cudnn_kernel(),
+      cuda::cached_attention_kernel(),
+      cuda::cache_append_kernel(),
+      cuda::rope_kernel(),
+      cuda::split_heads_kernel(),
+      cuda::join_heads_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),
