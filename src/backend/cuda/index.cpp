@@ -16,11 +16,11 @@ Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
 Kernel attention_grad_cudnn_kernel();
-Kernel cached_attention_kernel();
-Kernel cache_append_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel cache_append_kernel();
+Kernel cached_attention_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -30,12 +30,6 @@ Kernel causal_mask_kernel();
 Kernel fused_nvrtc_kernel();
 Kernel fused_interpreter_kernel();
 Kernel scale_kernel();
-Kernel norm_kernel();
-Kernel add_norm_kernel();
-Kernel norm_grad_kernel();
-Kernel softmax_kernel();
-Kernel softmax_grad_kernel();
-Kernel causal_mask_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
 Kernel embedding_grad_kernel();
@@ -54,8 +48,6 @@ Kernel all_reduce_kernel();
 
 std::vector<Kernel> cuda_kernels() {
   return {
-      cuda::scale_kernel(),   cuda::norm_kernel(),         cuda::add_norm_kernel(),    cuda::norm_grad_kernel(),
-      cuda::softmax_kernel(), cuda::softmax_grad_kernel(), cuda::causal_mask_kernel(),
       cuda::linear_kernel(),
       cuda::linear_tiled_kernel(),
       cuda::linear_gelu_kernel(),
@@ -68,11 +60,11 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
       cuda::attention_grad_cudnn_kernel(),
-      cuda::cached_attention_kernel(),
-      cuda::cache_append_kernel(),
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
+      cuda::cache_append_kernel(),
+      cuda::cached_attention_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),
