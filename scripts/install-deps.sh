@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|format|fuzz]...
+# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|cudnn|format|fuzz]...
 # Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
+# cudnn (part of build): the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,16 +25,51 @@ missing_of() {
   for package in "$@"; do installed "$package" || printf '%s ' "$package"; done
 }
 
+cache=${CREST_CACHE:-.cache}
+
+# Only the headers of the wheel are used, so it need not fit this Python or processor.
+# CMakeLists.txt names the version, too.
+frontend=nvidia-cudnn-frontend==1.32.0
+frontend_sha256=c6006556017a4d1c914c52a556c71b1267f2d6a0500f742e7b4edef539878df0
+cudnn_frontend() {
+  deps=$cache/deps target=$cache/deps/cudnn-frontend-${frontend##*=}
+  [ ! -e "$target/include/cudnn_frontend.h" ] || return 0
+  nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null) || return 0
+  python=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null || true)
+  found=""
+  for folder in "$(dirname "$nvcc")/../include" /usr/include "/usr/include/$(uname -m)-linux-gnu" \
+    "$python/nvidia/cudnn/include"; do
+    [ ! -e "$folder/cudnn.h" ] || found=$folder
+  done
+  [ -n "$found" ] || return 0
+  stamp=$deps/cudnn-frontend-tried # without a network every later build would wait for it again
+  [ "$1" = again ] || [ ! -e "$stamp" ] || return 0
+  echo "Fetching the headers of $frontend" >&2
+  rm -rf "$deps/wheel" && mkdir -p "$deps/wheel" && touch "$stamp"
+  if python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.11 \
+      --implementation cp --abi cp311 --platform manylinux_2_27_x86_64 -d "$deps/wheel" "$frontend" >&2 &&
+    echo "$frontend_sha256  $(ls "$deps"/wheel/*.whl)" | sha256sum -c --quiet - >&2 &&
+    python3 -m zipfile -e "$deps"/wheel/*.whl "$deps/wheel" >&2; then
+    mkdir -p "$target" && mv "$deps/wheel/include" "$target/include"
+  else
+    echo "install-deps: going on without the headers of $frontend: no cuDNN attention kernels." >&2
+    echo "Try again with:  sh scripts/install-deps.sh cudnn" >&2
+  fi
+  rm -rf "$deps/wheel"
+}
+
 wanted="" extra=""
 for group in "${@:-build}"; do
   case "$group" in
-    build) wanted="$wanted $build" extra="$extra $optional" ;;
+    build) wanted="$wanted $build" extra="$extra $optional" && cudnn_frontend once ;;
+    cudnn) cudnn_frontend again ;;
     format) wanted="$wanted $format" ;;
     fuzz) wanted="$wanted $fuzz" ;;
-    *) echo "install-deps: unknown group '$group' (known: build, format, fuzz)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown group '$group' (known: build, cudnn, format, fuzz)" >&2; exit 2 ;;
   esac
 done
 
+[ -n "$wanted" ] || exit 0
 if ! command -v dpkg-query >/dev/null 2>&1; then
   echo "install-deps: this is no Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
   echo "$wanted" >&2
@@ -44,7 +80,7 @@ missing=$(missing_of $wanted)
 # shellcheck disable=SC2086
 missing_extra=$(missing_of $extra)
 # Optional packages alone are tried once: without a network every later build would wait for it again.
-stamp=${CREST_CACHE:-.cache}/optional-packages-tried
+stamp=$cache/optional-packages-tried
 [ -n "$missing" ] || [ ! -e "$stamp" ] || missing_extra=""
 [ -n "$missing$missing_extra" ] || exit 0
 

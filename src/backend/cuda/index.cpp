@@ -4,12 +4,6 @@ namespace crest {
 
 // A kernel is a function that returns its Kernel; declare it here and list it below.
 namespace cuda {
-Kernel norm_kernel();
-Kernel add_norm_kernel();
-Kernel norm_grad_kernel();
-Kernel softmax_kernel();
-Kernel softmax_grad_kernel();
-Kernel causal_mask_kernel();
 Kernel linear_kernel();
 Kernel linear_tiled_kernel();
 Kernel linear_gelu_kernel();
@@ -20,6 +14,21 @@ Kernel linear_dw_kernel();
 Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
+Kernel attention_cudnn_kernel();
+Kernel attention_grad_cudnn_kernel();
+Kernel rope_kernel();
+Kernel split_heads_kernel();
+Kernel join_heads_kernel();
+Kernel cache_append_kernel();
+Kernel cached_attention_kernel();
+Kernel norm_kernel();
+Kernel add_norm_kernel();
+Kernel norm_grad_kernel();
+Kernel softmax_kernel();
+Kernel softmax_grad_kernel();
+Kernel causal_mask_kernel();
+Kernel fused_nvrtc_kernel();
+Kernel fused_interpreter_kernel();
 Kernel add_kernel();
 Kernel mul_kernel();
 Kernel scale_kernel();
@@ -50,6 +59,46 @@ Kernel all_reduce_kernel();
 
 std::vector<Kernel> cuda_kernels() {
   return {
+      cuda::linear_kernel(),
+      cuda::linear_tiled_kernel(),
+      cuda::linear_gelu_kernel(),
+      cuda::linear_gelu_tiled_kernel(),
+      cuda::linear_dx_kernel(),
+      cuda::linear_dx_tiled_kernel(),
+      cuda::linear_dw_kernel(),
+      cuda::linear_dw_tiled_kernel(),
+      cuda::matmul_kernel(),
+      cuda::matmul_tiled_kernel(),
+      cuda::attention_cudnn_kernel(),
+      cuda::attention_grad_cudnn_kernel(),
+      cuda::rope_kernel(),
+      cuda::split_heads_kernel(),
+      cuda::join_heads_kernel(),
+      cuda::cache_append_kernel(),
+      cuda::cached_attention_kernel(),
+      cuda::norm_kernel(),
+      cuda::add_norm_kernel(),
+      cuda::norm_grad_kernel(),
+      cuda::softmax_kernel(),
+      cuda::softmax_grad_kernel(),
+      cuda::causal_mask_kernel(),
+      cuda::fused_nvrtc_kernel(),
+      cuda::fused_interpreter_kernel(),
+      cuda::scale_kernel(),
+      cuda::bias_grad_kernel(),
+      cuda::embedding_kernel(),
+      cuda::embedding_grad_kernel(),
+      cuda::add_position_kernel(),
+      cuda::position_grad_kernel(),
+      cuda::take_row_kernel(),
+      cuda::cross_entropy_kernel(),
+      cuda::cross_entropy_grad_kernel(),
+      cuda::cross_entropy_fused_kernel(),
+      cuda::sum_loss_kernel(),
+      cuda::grad_norm_kernel(),
+      cuda::adamw_kernel(),
+      cuda::finish_step_kernel(),
+      cuda::all_reduce_kernel(),
       cuda::norm_kernel(),  //
       cuda::add_norm_kernel(),  //
       cuda::norm_grad_kernel(),  //

@@ -1,0 +1,45 @@
+// Attention by cuDNN's graph API. The library is opened at run time (loader.h); the headers of cudnn-frontend that the
+// graphs are written with are needed to build (scripts/install-deps.sh cudnn). Without either, own kernels take over.
+#pragma once
+#include <compare>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace crest::cuda {
+
+// Everything a plan depends on. qkv is interleaved, [batch, tokens, (heads + 2 kv_heads) head_dim].
+struct AttentionProblem {
+  int64_t batch, tokens, heads, kv_heads, head_dim;
+  DType dtype;
+  float scale;
+  bool causal, backward, deterministic;
+  int device, sm;  // index of the device and its compute capability times ten
+  auto operator<=>(const AttentionProblem&) const = default;
+};
+
+// What cuDNN made of a problem: a graph that can run, or why there is none.
+struct AttentionPlan {
+  AttentionProblem problem;
+  std::string reason;  // why not; empty: `graph` can run
+  size_t workspace = 0;
+  std::shared_ptr<void> graph;
+};
+
+// Whether `device` is in this machine and not one that is only planned for.
+bool device_present(const Device& device);
+
+// The plan of a problem on a device that is present. The first call for a problem builds it (cuDNN may compile a
+// kernel: up to a second); it is kept as long as the process, because captured CUDA graphs use its code. Thread safe.
+const AttentionPlan& attention_plan(const AttentionProblem& problem);
+
+// Forward reads qkv and writes out and lse; backward reads qkv, out, lse and dout and writes dqkv.
+struct AttentionTensors {
+  const void *qkv = nullptr, *dout = nullptr;
+  void *out = nullptr, *lse = nullptr, *dqkv = nullptr;
+};
+// Launches on `stream` (a cudaStream_t); `workspace` has at least plan.workspace bytes.
+void run_attention(const AttentionPlan& plan, const AttentionTensors& tensors, void* workspace, void* stream);
+
+}  // namespace crest::cuda

@@ -1,0 +1,69 @@
+// The flat form of a fused instruction's body, which the generated and the interpreting CUDA kernel both start from.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace crest::cuda {
+
+// Registers hold floats: 0 .. loads-1 the inputs that are read element by element, then one a step.
+struct FusedBody {
+  enum class Op : uint8_t { add, mul, scale, add_scalar, tanh, tanh_grad, gelu, gelu_grad, silu, silu_grad };
+  struct Step {
+    Op op;
+    int a, b;     // registers; b = a where the operation has one input
+    float value;  // of scale and add_scalar
+  };
+  struct Load {
+    int input;  // of the instruction
+    DType dtype;
+  };
+  struct Store {
+    int output;
+    DType dtype;
+    int from;  // register
+  };
+  struct ColumnSum {
+    int output;
+    DType dtype;
+    int acc;  // input with the sum so far, of the output's dtype; -1 for none
+    int from;
+  };
+  std::vector<Load> loads;
+  std::vector<Step> steps;
+  std::vector<Store> stores;
+  std::vector<ColumnSum> sums;
+  int64_t numel = 0;    // of the shape that the body works on
+  int64_t columns = 0;  // its last dimension
+  int64_t rows() const { return numel / columns; }
+};
+
+const char* name(FusedBody::Op);
+bool has_two_inputs(FusedBody::Op);
+
+// The body of a fused instruction. Casts vanish: intermediates stay float whatever dtype the body gives them. `why`
+// says what CUDA kernels cannot run; it stays empty on success.
+FusedBody flatten_body(const Instr& instr, std::string& why);
+
+// How a kernel with column sums (there must be one) cuts the rows and columns: blocks of tx x ty threads, a thread has
+// `width` columns next to one another; block (t, s) handles column tile t of rows s * slab .. (s + 1) * slab - 1.
+struct ColumnGrid {
+  int tx = 0, ty = 0;
+  int64_t tiles = 0, slabs = 0, slab = 0;
+};
+inline constexpr int fused_threads = 256;  // of a block
+// Slabs do not depend on `width` but on `widest`, so that partial sums have one size whatever is chosen at launch.
+ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Device& device);
+// Of partial column sums, float [sums][slabs][columns]; 0 without.
+size_t partial_bytes(const FusedBody& body, int widest, const Device& device);
+
+// Columns or elements that a thread takes at once: a power of two such that no access exceeds 16 bytes and, with column
+// sums, every row starts at a whole vector.
+int vector_width(const FusedBody& body);
+
+// out[c] = sum over slabs of partials[slab][c] (+ acc[c]); adds in a fixed order. For call.instr's column sum `sum`.
+void reduce_partials(const KernelCall& call, const FusedBody::ColumnSum& sum, const float* partials, int64_t slabs,
+                     int64_t columns);
+
+}  // namespace crest::cuda
