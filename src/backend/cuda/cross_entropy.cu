@@ -199,6 +199,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
   T* d = static_cast<T*>(a.dlogits) + r * a.cols;
   const int target = a.targets[r];
+  const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale;
   const bool counted = target >= 0 && target < a.vocab;
   if (mode != Mode::forward && !counted) {
     if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
@@ -224,7 +225,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     if (mode == Mode::forward) a.lse[r] = (s.max + log2_sum) * ln_2;
   }
   if (mode == Mode::forward) return;
-  const float scale = a.scale * a.scalars->loss_scale, factor = scale / s.sum;
+  const float factor = scale / s.sum;
   write_row(d, row, kept, groups, s.max, factor);
   if (owns) d[target] = narrow<T>(loss_exp2(fmaf(at_target, log2_e, -s.max)) * factor - scale);  // a second time
 }
