@@ -22,7 +22,7 @@ namespace crest::cuda {
 
 bool device_present(const Device& device) {
 #ifdef CREST_HAVE_CUDA
-  if (device.kind != "cuda" || device.emulated) return false;
+  if (device.kind != "cuda" || device.emulated || device.described) return false;
   int count = 0, major = 0, minor = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index >= count ||
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index) != cudaSuccess ||
