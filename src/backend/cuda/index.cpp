@@ -16,6 +16,12 @@ Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
 Kernel attention_grad_cudnn_kernel();
+Kernel flash_mma_kernel();
+Kernel flash_mma_grad_kernel();
+Kernel flash_fp32_kernel();
+Kernel flash_fp32_grad_kernel();
+Kernel attention_generic_kernel();
+Kernel attention_generic_grad_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -55,6 +61,12 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
       cuda::attention_grad_cudnn_kernel(),
+      cuda::flash_mma_kernel(),
+      cuda::flash_mma_grad_kernel(),
+      cuda::flash_fp32_kernel(),
+      cuda::flash_fp32_grad_kernel(),
+      cuda::attention_generic_kernel(),
+      cuda::attention_generic_grad_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),
