@@ -21,6 +21,12 @@ Kernel split_heads_kernel();
 Kernel join_heads_kernel();
 Kernel cache_append_kernel();
 Kernel cached_attention_kernel();
+Kernel flash_mma_kernel();
+Kernel flash_mma_grad_kernel();
+Kernel flash_fp32_kernel();
+Kernel flash_fp32_grad_kernel();
+Kernel attention_generic_kernel();
+Kernel attention_generic_grad_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -76,6 +82,12 @@ std::vector<Kernel> cuda_kernels() {
       cuda::join_heads_kernel(),
       cuda::cache_append_kernel(),
       cuda::cached_attention_kernel(),
+      cuda::flash_mma_kernel(),
+      cuda::flash_mma_grad_kernel(),
+      cuda::flash_fp32_kernel(),
+      cuda::flash_fp32_grad_kernel(),
+      cuda::attention_generic_kernel(),
+      cuda::attention_generic_grad_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),

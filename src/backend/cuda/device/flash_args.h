@@ -1,0 +1,63 @@
+// What all kernels of `attention` and `attention_grad` are given, and where a head lies in interleaved qkv.
+#pragma once
+#include "backend/cuda/device/flash_dropout.h"
+#include "backend/cuda/device/flash_tile.h"
+
+namespace crest::cuda {
+
+struct AttentionSizes {
+  int batch, tokens, heads, kv_heads, head_dim;
+  bool causal;
+  bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
+  float scale;
+  DropoutRule dropout;  // scalars is null without dropout
+
+  __host__ __device__ int group() const { return heads / kv_heads; }
+  __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
+
+// Rows of one head of one sample in qkv or its gradient: columns `first_head` counts heads over q, k and v.
+template <class T>
+__device__ inline HeadRows<T> qkv_rows(T* qkv, const AttentionSizes& s, int batch, int first_head) {
+  return {qkv + batch * (int64_t(s.tokens) * s.width()) + int64_t(first_head) * s.head_dim, s.width(), s.tokens,
+          s.head_dim, s.vectors};
+}
+template <class T>
+__device__ inline HeadRows<T> query_rows(T* qkv, const AttentionSizes& s, int batch, int head) {
+  return qkv_rows(qkv, s, batch, head);
+}
+template <class T>
+__device__ inline HeadRows<T> key_rows(T* qkv, const AttentionSizes& s, int batch, int kv_head) {
+  return qkv_rows(qkv, s, batch, s.heads + kv_head);
+}
+template <class T>
+__device__ inline HeadRows<T> value_rows(T* qkv, const AttentionSizes& s, int batch, int kv_head) {
+  return qkv_rows(qkv, s, batch, s.heads + s.kv_heads + kv_head);
+}
+// In o or its gradient.
+template <class T>
+__device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int batch, int head) {
+  int stride = s.heads * s.head_dim;
+  return {o + batch * (int64_t(s.tokens) * stride) + int64_t(head) * s.head_dim, stride, s.tokens, s.head_dim,
+          s.vectors};
+}
+
+// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with the most work
+// (`last_first`: the last ones) come first, so that the others fill the end of the grid: within a head, whose keys and
+// values then stay in the second-level cache, or over all heads where a grid is a few blocks per multiprocessor.
+struct BlockOrder {
+  int tiles, heads;
+  bool last_first, heads_fastest;
+};
+struct BlockPlace {
+  int tile, head, batch;
+};
+__device__ inline BlockPlace place_of_block(const BlockOrder& order, int batch) {
+  int x = int(blockIdx.x), all = order.heads * batch;
+  int tile = order.heads_fastest ? x / all : x % order.tiles, head = order.heads_fastest ? x % all : x / order.tiles;
+  return {order.last_first ? order.tiles - 1 - tile : tile, head % order.heads, head / order.heads};
+}
+
+}  // namespace crest::cuda

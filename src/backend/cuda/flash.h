@@ -1,0 +1,49 @@
+// Host side shared by the attention kernels: sizes, limits, the grid.
+#pragma once
+#include "backend/cuda/device/flash_args.h"
+#include "backend/cuda/kernel.h"
+
+namespace crest::cuda {
+
+// Of an instruction `attention` (qkv is input 0, scalars input 1) or `attention_grad` (inputs 1 and 4).
+AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
+
+// Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to 2^31 - 1 blocks.
+std::string reject_attention(const KernelQuery& q, size_t qkv);
+std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
+// The same for the FlashAttention kernels, whose tiles have up to max_flash_head_dim columns; half: they take 16-bit
+// dtypes, otherwise f32. shared_bytes: of a block, by head dimension.
+std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*shared_bytes)(int head_dim));
+
+// The grid of tiles of `rows` rows of each head.
+BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, int heads, bool last_first);
+inline unsigned blocks_of(const BlockOrder& order, const AttentionSizes& s) {
+  return unsigned(order.tiles) * unsigned(order.heads) * unsigned(s.batch);
+}
+// Whether that grid leaves multiprocessors idle that smaller tiles would use.
+bool few_blocks(const KernelCall& c, const AttentionSizes& s, int rows, int heads);
+
+// Head dimensions are padded with zeros to the next tile width.
+constexpr int max_flash_head_dim = 128;
+// Calls body(std::integral_constant<int, D>()) with the tile width of a head dimension.
+template <class Body>
+auto with_head_dim(int head_dim, Body&& body) {
+  if (head_dim <= 32) return body(std::integral_constant<int, 32>());
+  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
+  if (head_dim <= 96) return body(std::integral_constant<int, 96>());
+  if (head_dim <= max_flash_head_dim) return body(std::integral_constant<int, 128>());
+  fail_internal("a FlashAttention kernel was given a head_dim that it rejects");
+}
+inline int head_dim_of(const Value& qkv, const Attrs& attrs) {
+  return int(qkv.shape[2] / (attrs.integer("heads") + 2 * attrs.integer("kv_heads")));
+}
+
+// Calls body(T()) with the storage type of a 16-bit dtype.
+template <class Body>
+void with_half_type(DType t, Body&& body) {
+  if (t == DType::bf16) return body(bfloat16());
+  if (t == DType::f16) return body(float16());
+  fail_internal("a kernel for 16-bit dtypes was given another");
+}
+
+}  // namespace crest::cuda

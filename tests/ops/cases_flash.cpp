@@ -1,0 +1,45 @@
+// Attention at the sizes that divide tiles: head dimensions between and beyond the widths of tiles, lengths across
+// their borders with and without dropout, groups of heads.
+#include <cmath>
+
+#include "ops/case.h"
+#include "ops/harness.h"
+
+namespace crest::test {
+
+static void add_attention(std::vector<Case>& list, DType t, const std::string& n, const Shape& qkv, int64_t heads,
+                          int64_t kv_heads, bool causal, double p = 0, double scale = 0) {
+  int64_t b = qkv[0], s = qkv[1], d = qkv[2] / (heads + 2 * kv_heads);
+  Attrs attrs = Attrs().set("heads", heads).set("kv_heads", kv_heads).set("causal", causal);
+  attrs.set("scale", scale == 0 ? 1 / std::sqrt(double(d)) : scale);
+  if (p > 0) attrs.set("p", p).set("rng_id", 9);
+  Arg in = tensor(t, qkv), extra = p > 0 ? scalars_arg() : absent();
+  Arg o = tensor(t, {b, s, heads * d}), lse = tensor(DType::f32, {b, heads, s});
+  std::string name = n + "_" + std::string(crest::name(t));
+  list.push_back({"attention", name, {in, extra}, attrs, nullptr, some_scalars(), nullptr});
+  auto complete = [=](Values& v) {
+    Case forward = {"attention", "", {in, extra}, attrs, nullptr, some_scalars(), nullptr};
+    Values out = reference_outputs(in_double(forward), {v[1], v[4]});
+    v[2] = out[0], v[3] = out[1];
+  };
+  list.push_back({"attention_grad", name, {o, in, o, lse, extra}, attrs, nullptr, some_scalars(), complete});
+}
+
+static void add_cases(std::vector<Case>& list, DType t) {
+  // {batch, tokens, (heads + 2 kv_heads) head_dim}
+  add_attention(list, t, "width_128", {4, 130, 3 * 128}, 1, 1, true);
+  add_attention(list, t, "width_64_full", {1, 200, 4 * 64}, 2, 1, false);
+  add_attention(list, t, "width_64_blocks", {2, 130, 12 * 64}, 4, 4, true);
+  add_attention(list, t, "width_96_grouped", {8, 70, 4 * 96}, 2, 1, true);
+  add_attention(list, t, "odd_width", {1, 67, 8 * 33}, 4, 2, true);
+  add_attention(list, t, "odd_width_dropout", {2, 37, 3 * 50}, 1, 1, true, 0.3);
+  add_attention(list, t, "aligned_dropout", {2, 68, 8 * 64}, 4, 2, true, 0.3);
+  add_attention(list, t, "aligned_full_dropout", {1, 72, 3 * 128}, 1, 1, false, 0.1);
+  add_attention(list, t, "wide", {1, 20, 4 * 136}, 2, 1, true, 0.2);
+  add_attention(list, t, "negative_scale", {1, 20, 3 * 16}, 1, 1, true, 0, -0.5);
+  add_attention(list, t, "large_scores", {1, 150, 3 * 32}, 1, 1, true, 0, 4);
+}
+
+static const CaseFile file = {add_cases};
+
+}  // namespace crest::test
