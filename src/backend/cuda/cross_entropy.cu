@@ -194,7 +194,7 @@ __device__ void zero_row(T* d, const Row<T>& row) {
 
 template <class T, Mode mode>
 __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropyArgs a) {
-  CREST_DYNAMIC_SHARED(Vec<T>, kept);
+  Vec<T>* kept = nullptr;
   const int64_t r = blockIdx.x;
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
   T* d = static_cast<T*>(a.dlogits) + r * a.cols;
@@ -204,7 +204,12 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
     return zero_row(d, row);
   }
-  int groups = mode == Mode::fused ? keep_row(kept, row, a.kept) : 0;
+  int groups = 0;
+  if constexpr (mode == Mode::fused) {
+    CREST_DYNAMIC_SHARED(Vec<T>, shared);
+    kept = shared;
+    groups = keep_row(kept, row, a.kept);
+  }
   // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites it.
   const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
@@ -246,7 +251,7 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
     int64_t batch_bytes = int64_t(threads) * batch * 16, room = shared_for_row(c.device);
     bool fits = vectors * 16 <= room;
     a.kept = fits ? everything : int(room / batch_bytes);
-    shared = size_t(fits ? vectors * 16 : a.kept * batch_bytes);
+    shared = size_t(std::max<int64_t>(16, fits ? vectors * 16 : a.kept * batch_bytes));
   }
   with_type(logits.dtype, [&](auto t) {
     launch(c, cross_entropy_row<decltype(t), mode>, unsigned(logits.shape.rows()), threads, shared, a);

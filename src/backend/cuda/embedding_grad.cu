@@ -78,12 +78,12 @@ __device__ void clear_rows(const GradArgs& a, O* out, int first) {
       for (int64_t c = lane * W; c < a.cols; c += 32 * W) store_vec(out + (first + r) * a.cols + c, zero);
 }
 
+// row = sum (+ old, what is there).
 template <class O, int W>
-__device__ inline void add_to_row(const GradArgs& a, O* out, Vec<O, W> old, float (&sum)[W]) {
-  if (a.accumulate)
-    for (int e = 0; e < W; ++e) sum[e] += widen(old.x[e]);
-  for (int e = 0; e < W; ++e) old.x[e] = narrow<O>(sum[e]);
-  store_vec(out, old);
+__device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old, const float (&sum)[W]) {
+  Vec<O, W> v;
+  for (int e = 0; e < W; ++e) v.x[e] = narrow<O>(a.accumulate ? sum[e] + widen(old.x[e]) : sum[e]);
+  store_vec(row, v);
 }
 
 // A warp takes the runs of 32 sorted tokens, for 32 W columns. A run across one chunk's end belongs to the chunk that
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* d
           for (int e = 0; e < W; ++e) part.x[e] = sum[e];
           store_vec(a.partial + (int64_t(c) * 2 + (at_head ? 0 : 1)) * a.cols + column, part);
         } else {
-          add_to_row(a, out + key[k] * a.cols + column, old[k], sum);
+          write_sum(a, out + key[k] * a.cols + column, old[k], sum);
         }
       }
       for (int e = 0; e < W; ++e) sum[e] = 0;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out)
       O* row = out + key * a.cols + column;
       Vec<O, W> old;
       if (a.accumulate) old = load_vec<W>(row);
-      add_to_row(a, row, old, sum);
+      write_sum(a, row, old, sum);
     }
     __syncthreads();
   }

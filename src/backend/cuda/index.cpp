@@ -16,11 +16,11 @@ Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
 Kernel attention_grad_cudnn_kernel();
-Kernel cached_attention_kernel();
-Kernel cache_append_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel cache_append_kernel();
+Kernel cached_attention_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -29,7 +29,18 @@ Kernel softmax_grad_kernel();
 Kernel causal_mask_kernel();
 Kernel fused_nvrtc_kernel();
 Kernel fused_interpreter_kernel();
+Kernel add_kernel();
+Kernel mul_kernel();
 Kernel scale_kernel();
+Kernel add_scalar_kernel();
+Kernel tanh_kernel();
+Kernel tanh_grad_kernel();
+Kernel gelu_kernel();
+Kernel gelu_grad_kernel();
+Kernel silu_kernel();
+Kernel silu_grad_kernel();
+Kernel cast_kernel();
+Kernel dropout_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
 Kernel embedding_grad_kernel();
@@ -60,11 +71,11 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
       cuda::attention_grad_cudnn_kernel(),
-      cuda::cached_attention_kernel(),
-      cuda::cache_append_kernel(),
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
+      cuda::cache_append_kernel(),
+      cuda::cached_attention_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),
@@ -88,6 +99,43 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),
       cuda::finish_step_kernel(),
       cuda::all_reduce_kernel(),
+      cuda::norm_kernel(),  //
+      cuda::add_norm_kernel(),  //
+      cuda::norm_grad_kernel(),  //
+      cuda::softmax_kernel(),  //
+      cuda::softmax_grad_kernel(),  //
+      cuda::causal_mask_kernel(),  //
+      cuda::add_kernel(),  //
+      cuda::mul_kernel(),  //
+      cuda::scale_kernel(),  //
+      cuda::add_scalar_kernel(),  //
+      cuda::tanh_kernel(),  //
+      cuda::tanh_grad_kernel(),  //
+      cuda::gelu_kernel(),  //
+      cuda::gelu_grad_kernel(),  //
+      cuda::silu_kernel(),  //
+      cuda::silu_grad_kernel(),  //
+      cuda::cast_kernel(),  //
+      cuda::dropout_kernel(),  //
+      cuda::bias_grad_kernel(),  //
+      cuda::embedding_kernel(),  //
+      cuda::embedding_grad_kernel(),  //
+      cuda::add_position_kernel(),  //
+      cuda::position_grad_kernel(),  //
+      cuda::take_row_kernel(),  //
+      cuda::cross_entropy_kernel(),  //
+      cuda::cross_entropy_grad_kernel(),  //
+      cuda::cross_entropy_fused_kernel(),  //
+      cuda::sum_loss_kernel(),  //
+      cuda::grad_norm_kernel(),  //
+      cuda::adamw_kernel(),  //
+      cuda::finish_step_kernel(),  //
+      cuda::all_reduce_kernel(),  //
+      cuda::linear_kernel(),      cuda::linear_tiled_kernel(),
+      cuda::linear_gelu_kernel(), cuda::linear_gelu_tiled_kernel(),
+      cuda::linear_dx_kernel(),   cuda::linear_dx_tiled_kernel(),
+      cuda::linear_dw_kernel(),   cuda::linear_dw_tiled_kernel(),
+      cuda::matmul_kernel(),      cuda::matmul_tiled_kernel(),
   };
 }
 

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/emulator.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -66,6 +67,9 @@ std::string name_of(unsigned t) {
   const uint3& i = threads[t].index;
   return fmt::format("thread ({},{},{}) of block ({},{},{})", i.x, i.y, i.z, blockIdx.x, blockIdx.y, blockIdx.z);
 }
+bool same_place(const Site& a, const Site& b) {
+  return a.line == b.line && (a.file == b.file || !std::strcmp(a.file, b.file));
+}
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
 
 void release_barrier() {
@@ -81,7 +85,7 @@ void complete(unsigned first, unsigned mask) {
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     unsigned l = unsigned(__builtin_ctz(rest));
     Thread& t = threads[first + l];
-    if (t.op != self.op || t.site.line != self.site.line || std::strcmp(t.site.file, self.site.file))
+    if (t.op != self.op || !same_place(t.site, self.site))
       misuse(fmt::format("{} is at {}, while {} of the same warp and mask is at {}", name_of(now), where(self.site),
                          name_of(first + l), where(t.site)));
     switch (t.op) {
@@ -229,15 +233,16 @@ void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const 
 }
 
 void* dynamic_shared() {
-  if (!shared_memory) misuse("uses dynamic shared memory, but was launched without any");
-  return shared_memory;
+  // Without dynamic shared memory the array may be declared, but not accessed.
+  static void* inaccessible = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return shared_memory ? shared_memory : inaccessible;
 }
 
 int barrier(bool predicate, Site site, int* arrived) {
   Barrier& b = block_barrier;
   if (b.waiting) {
     const Site& other = threads[b.last].site;
-    if (other.line != site.line || std::strcmp(other.file, site.file))
+    if (!same_place(other, site))
       misuse(fmt::format("{} is at {}, while {} is at {}", name_of(now), where(site), name_of(b.last), where(other)));
   }
   b.true_predicates += predicate;
