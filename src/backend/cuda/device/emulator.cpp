@@ -72,6 +72,18 @@ bool same_place(const Site& a, const Site& b) {
 }
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
 
+// Out of line, so that the frame of warp() stays small: it is on the stack of every thread that waits.
+[[noreturn, gnu::noinline, gnu::cold]] void report_mask(unsigned mask, unsigned live_mask, Site site) {
+  if (!(mask >> now % 32 & 1))
+    misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(now), mask, where(site)));
+  misuse(fmt::format("{}: mask {:#x} at {} names lanes {:#x}, which have returned or are beyond the block",
+                     name_of(now), mask, where(site), mask & ~live_mask));
+}
+[[noreturn, gnu::noinline, gnu::cold]] void report_divergence(const char* what, unsigned other, Site site) {
+  misuse(fmt::format("{} is at {}, while {}{} is at {}", name_of(now), where(site), name_of(other), what,
+                     where(threads[other].site)));
+}
+
 void release_barrier() {
   block_barrier.result = block_barrier.true_predicates, block_barrier.threads = int(block_barrier.waiting);
   block_barrier.true_predicates = 0, block_barrier.waiting = 0;
@@ -86,8 +98,7 @@ void complete(unsigned first, unsigned mask) {
     unsigned l = unsigned(__builtin_ctz(rest));
     Thread& t = threads[first + l];
     if (t.op != self.op || !same_place(t.site, self.site))
-      misuse(fmt::format("{} is at {}, while {} of the same warp and mask is at {}", name_of(now), where(self.site),
-                         name_of(first + l), where(t.site)));
+      report_divergence(" of the same warp and mask", first + l, self.site);
     switch (t.op) {
       case WarpOp::sync: break;
       case WarpOp::exchange:  // a lane outside the mask has no defined value
@@ -242,8 +253,7 @@ int barrier(bool predicate, Site site, int* arrived) {
   Barrier& b = block_barrier;
   if (b.waiting) {
     const Site& other = threads[b.last].site;
-    if (!same_place(other, site))
-      misuse(fmt::format("{} is at {}, while {} is at {}", name_of(now), where(site), name_of(b.last), where(other)));
+    if (!same_place(other, site)) report_divergence("", b.last, site);
   }
   b.true_predicates += predicate;
   b.last = now;
@@ -259,11 +269,7 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site si
   unsigned self = now, first = self / 32 * 32;
   Warp& w = warps[self / 32];
   Thread& t = threads[self];
-  if (!(mask >> lane() & 1))
-    misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(self), mask, where(site)));
-  if (mask & ~w.live)
-    misuse(fmt::format("{}: mask {:#x} at {} names lanes {:#x}, which have returned or are beyond the block",
-                       name_of(self), mask, where(site), mask & ~w.live));
+  if (!(mask >> lane() & 1) || mask & ~w.live) report_mask(mask, w.live, site);
   t.op = op, t.mask = mask, t.value = value, t.source = source, t.site = site;
   w.waiting |= 1u << lane();
   bool all = (w.waiting & mask) == mask;
