@@ -40,14 +40,28 @@ __device__ inline int valid_tokens(const DecodeArgs& a, const Scalars* s) {
   return max(0, min(min(int(s->length), a.context - int(s->position)), a.tokens));
 }
 
-// Copies `keys` rows of dim elements, contiguous in the cache, to rows of `pitch` elements.
+// Copies `rows` keys and values of dim elements, contiguous in the cache, to rows of `pitch` elements; the loads of
+// both are under way together.
 template <class T, int N>
-__device__ inline void load_tile(const T* __restrict__ from, T* __restrict__ to, int keys, int dim, int pitch) {
-  int per_row = dim / N, n = keys * per_row;
-#pragma unroll 4
-  for (int i = int(threadIdx.x); i < n; i += threads) {
-    int row = i / per_row;
-    store_vec(to + row * pitch + (i - row * per_row) * N, load_vec<N>(from + int64_t(i) * N));
+__device__ inline void load_tile(const T* __restrict__ from_keys, const T* __restrict__ from_values,
+                                 T* __restrict__ keys, T* __restrict__ values, int rows, int dim, int pitch) {
+  constexpr int batch = 4;
+  int per_row = dim / N, n = rows * per_row, i = int(threadIdx.x);
+  int row = i / per_row, column = i - row * per_row, row_step = threads / per_row;
+  int column_step = threads - row_step * per_row;
+  while (i < n) {
+    Vec<T, N> k[batch], v[batch];
+#pragma unroll
+    for (int u = 0; u < batch; ++u) {
+      int e = i + u * threads;
+      if (e < n) k[u] = load_vec<N>(from_keys + int64_t(e) * N), v[u] = load_vec<N>(from_values + int64_t(e) * N);
+    }
+#pragma unroll
+    for (int u = 0; u < batch; ++u, i += threads) {
+      if (i < n) store_vec(keys + row * pitch + column * N, k[u]), store_vec(values + row * pitch + column * N, v[u]);
+      row += row_step, column += column_step;
+      if (column >= per_row) column -= per_row, ++row;
+    }
   }
 }
 
@@ -66,9 +80,9 @@ __global__ void __launch_bounds__(threads)
   T* values = keys + a.tile_keys * a.pitch;
 
   int tid = int(threadIdx.x), split = int(blockIdx.y);
-  int tile = int(blockIdx.x) % a.row_tiles, kv = int(blockIdx.x) / a.row_tiles % a.kv_heads;
+  int row_tile = int(blockIdx.x) % a.row_tiles, kv = int(blockIdx.x) / a.row_tiles % a.kv_heads;
   int64_t sample = int(blockIdx.x) / a.row_tiles / a.kv_heads;
-  int position = scalars->position, valid = valid_tokens(a, scalars), first_row = tile * Rows;
+  int position = scalars->position, valid = valid_tokens(a, scalars), first_row = row_tile * Rows;
   int last_row = min(first_row + Rows, a.tokens * a.group) - 1;
   int last_token = min(last_row / a.group, valid - 1);                   // the last one that sees anything
   int end = min((split + 1) * a.split_keys, position + last_token + 1);  // keys that some row sees
@@ -95,8 +109,8 @@ __global__ void __launch_bounds__(threads)
   int column_threads = threads / a.column_groups, column_group = tid / column_threads;
   for (int k0 = split * a.split_keys; k0 < end; k0 += a.tile_keys) {
     int count = min(a.tile_keys, end - k0);
-    load_tile<T, N>(key_base + int64_t(k0) * a.dim, keys, count, a.dim, a.pitch);
-    load_tile<T, N>(value_base + int64_t(k0) * a.dim, values, count, a.dim, a.pitch);
+    int64_t tile = int64_t(k0) * a.dim;
+    load_tile<T, N>(key_base + tile, value_base + tile, keys, values, count, a.dim, a.pitch);
     __syncthreads();
 
     // Scores: a thread takes one key and every (threads / tile_keys)-th row.
