@@ -15,9 +15,13 @@ Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
+Kernel flash_mma_kernel();
+Kernel flash_fp32_kernel();
 Kernel attention_generic_grad_kernel();
 Kernel attention_generic_kernel();
 Kernel attention_grad_cudnn_kernel();
+Kernel flash_mma_grad_kernel();
+Kernel flash_fp32_grad_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
@@ -57,10 +61,6 @@ Kernel grad_norm_kernel();
 Kernel adamw_kernel();
 Kernel finish_step_kernel();
 Kernel all_reduce_kernel();
-Kernel flash_fp32_kernel();
-Kernel flash_fp32_grad_kernel();
-Kernel flash_mma_kernel();
-Kernel flash_mma_grad_kernel();
 }  // namespace cuda
 
 std::vector<Kernel> cuda_kernels() {
@@ -76,9 +76,13 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_kernel(),
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
+      cuda::flash_mma_kernel(),
+      cuda::flash_fp32_kernel(),
       cuda::attention_generic_grad_kernel(),
       cuda::attention_generic_kernel(),
       cuda::attention_grad_cudnn_kernel(),
+      cuda::flash_mma_grad_kernel(),
+      cuda::flash_fp32_grad_kernel(),
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
@@ -118,10 +122,6 @@ std::vector<Kernel> cuda_kernels() {
       cuda::adamw_kernel(),
       cuda::finish_step_kernel(),
       cuda::all_reduce_kernel(),
-      cuda::flash_fp32_kernel(),
-      cuda::flash_fp32_grad_kernel(),
-      cuda::flash_mma_kernel(),
-      cuda::flash_mma_grad_kernel(),
   };
 }
 
