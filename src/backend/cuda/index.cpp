@@ -17,11 +17,11 @@ Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
 Kernel flash_mma_kernel();
 Kernel flash_fp32_kernel();
-Kernel attention_generic_grad_kernel();
 Kernel attention_generic_kernel();
 Kernel attention_grad_cudnn_kernel();
 Kernel flash_mma_grad_kernel();
 Kernel flash_fp32_grad_kernel();
+Kernel attention_generic_grad_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
@@ -78,11 +78,11 @@ std::vector<Kernel> cuda_kernels() {
       cuda::attention_cudnn_kernel(),
       cuda::flash_mma_kernel(),
       cuda::flash_fp32_kernel(),
-      cuda::attention_generic_grad_kernel(),
       cuda::attention_generic_kernel(),
       cuda::attention_grad_cudnn_kernel(),
       cuda::flash_mma_grad_kernel(),
       cuda::flash_fp32_grad_kernel(),
+      cuda::attention_generic_grad_kernel(),
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
