@@ -49,12 +49,13 @@ void launch_pointwise(const KernelCall& c, const In* a, const In* b, Out* y, int
   auto start = [&](auto kernel, int64_t per_block) {
     launch(c, kernel, blocks_for(n, per_block), pointwise_threads, 0, a, b, y, n, f);
   };
+  constexpr int64_t elements = int64_t(pointwise_threads) * N;
   if (!aligned({a, b, y}))
     start(pointwise<1, unroll, binary, In, Out, F>, int64_t(pointwise_threads) * unroll);
-  else if (n < int64_t(1) << 21)  // small: rather more blocks than more loads in flight
-    start(pointwise<N, 1, binary, In, Out, F>, int64_t(pointwise_threads) * N);
+  else if (n < 2 * c.device->multiprocessors * elements * unroll)  // blocks for all come before loads in flight
+    start(pointwise<N, 1, binary, In, Out, F>, elements);
   else
-    start(pointwise<N, unroll, binary, In, Out, F>, int64_t(pointwise_threads) * N * unroll);
+    start(pointwise<N, unroll, binary, In, Out, F>, elements * unroll);
 }
 
 }  // namespace crest::cuda
