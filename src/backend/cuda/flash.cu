@@ -1,5 +1,4 @@
 // Host side of the FlashAttention kernels; kernels are in flash_forward.cu, flash_grad.cu and flash_f32.cu.
-#pragma GCC diagnostic ignored "-Wunknown-pragmas"  // device headers unroll loops
 #include "backend/cuda/flash.h"
 
 #include <fmt/format.h>
@@ -36,17 +35,17 @@ std::string reject_attention(const KernelQuery& q, size_t qkv) {
 
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes) {
   if (int64_t(bytes) <= q.device.shared_per_block) return "";
-  return fmt::format("needs {} bytes of shared memory a block, the device has {}", bytes, q.device.shared_per_block);
+  return fmt::format(fmt::runtime("needs {} bytes of shared memory a block, the device has {}"), bytes, q.device.shared_per_block);
 }
 
 std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
   const Value& v = q.in(qkv);
-  if (half && !is_half(v.dtype)) return fmt::format("takes bf16 or f16, not {}", name(v.dtype));
-  if (!half && v.dtype != DType::f32) return fmt::format("takes f32, not {}", name(v.dtype));
+  if (half && !is_half(v.dtype)) return fmt::format(fmt::runtime("takes bf16 or f16, not {}"), name(v.dtype));
+  if (!half && v.dtype != DType::f32) return fmt::format(fmt::runtime("takes f32, not {}"), name(v.dtype));
   int head_dim = head_dim_of(v, q.instr.attrs);
   if (head_dim > max_flash_head_dim)
-    return fmt::format("takes a head_dim of up to {}, not {}", max_flash_head_dim, head_dim);
+    return fmt::format(fmt::runtime("takes a head_dim of up to {}, not {}"), max_flash_head_dim, head_dim);
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
   if (half && q.device.sm < 80) return "needs compute capability 8.0";
   return reject_shared_memory(q, shared_bytes(head_dim));
