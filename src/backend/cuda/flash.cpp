@@ -31,23 +31,23 @@ std::string reject_attention(const KernelQuery& q, size_t qkv) {
   const Value& v = q.in(qkv);
   double blocks = double(v.shape[0]) * double(v.shape[1]) * double(q.instr.attrs.integer("heads"));
   if (blocks > 2147483647.0 || v.shape[1] * v.shape[2] > 2147483647)
-    return "takes up to 2^31 - 1 query rows and elements of a sample, %" + v.name + " has more";
+    return fmt::format("takes up to 2^31 - 1 query rows and elements of a sample, %{} has more", v.name);
   return "";
 }
 
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes) {
   if (int64_t(bytes) <= q.device.shared_per_block) return "";
-  return fmt::format(fmt::runtime("needs {} bytes of shared memory a block, the device has {}"), bytes, q.device.shared_per_block);
+  return fmt::format("needs {} bytes of shared memory a block, the device has {}", bytes, q.device.shared_per_block);
 }
 
 std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
   const Value& v = q.in(qkv);
-  if (half && !is_half(v.dtype)) return fmt::format(fmt::runtime("takes bf16 or f16, not {}"), name(v.dtype));
-  if (!half && v.dtype != DType::f32) return fmt::format(fmt::runtime("takes f32, not {}"), name(v.dtype));
+  if (half && !is_half(v.dtype)) return fmt::format("takes bf16 or f16, not {}", name(v.dtype));
+  if (!half && v.dtype != DType::f32) return fmt::format("takes f32, not {}", name(v.dtype));
   int head_dim = head_dim_of(v, q.instr.attrs);
   if (head_dim > max_flash_head_dim)
-    return fmt::format(fmt::runtime("takes a head_dim of up to {}, not {}"), max_flash_head_dim, head_dim);
+    return fmt::format("takes a head_dim of up to {}, not {}", max_flash_head_dim, head_dim);
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
   if (half && q.device.sm < 80) return "needs compute capability 8.0";
   return reject_shared_memory(q, shared_bytes(head_dim));
