@@ -61,9 +61,9 @@ struct CaseFile {
   }
 };
 
-// Small cases for check and support; larger ones for perf.
+// Small cases for check and support.
 const std::vector<Case>& all_cases();
-std::vector<Case> perf_cases();
+std::vector<GradCase> grad_cases();
 
 // The parts of the list.
 void add_contraction_cases(std::vector<Case>&, DType);

@@ -1,4 +1,5 @@
-// Mode grad: gradient rules against central finite differences, both in double on the reference kernels.
+// Mode grad: gradient rules against central finite differences, both in double on the reference kernels; and forward
+// and backward in float on the kernels of every device against the same in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,16 +65,16 @@ class TinyAutograd : public Grad {
 
 constexpr double loss_scale = 1024;  // of some_scalars()
 
-class Gradient : public testing::TestWithParam<GradCase> {
- protected:
-  const GradCase& c = GetParam();
+// A case with its backward half, in double.
+struct Differentiated {
+  const GradCase& c;
   Program program;
   std::vector<ValueId> in, out, out_weights, before;  // before: gradients so far of the weights
   std::vector<ValueId> gradients;
   Values values, out_values, before_values;
 
   // with_accumulators: the weights have a gradient already.
-  void build(bool with_accumulators) {
+  Differentiated(const GradCase& grad_case, bool with_accumulators) : c(grad_case) {
     Builder b(program);
     b.origin = Origin("test");
     auto declare = [&](const std::string& name, DType t, const Shape& s) {
@@ -111,11 +112,15 @@ class Gradient : public testing::TestWithParam<GradCase> {
     return x;
   }
 
-  // Runs the instructions of one phase; returns the weighted sum of the outputs.
-  double run(Memory& memory, bool backward) {
+  void fill(Memory& memory) const {
     for (size_t i = 0; i < in.size(); ++i) memory.write(in[i], values[i]);
     for (size_t o = 0; o < out.size(); ++o) memory.write(out_weights[o], out_values[o]);
     for (size_t w = 0; w < before.size(); ++w) memory.write(before[w], before_values[w]);
+  }
+
+  // Runs the forward half, or all; returns the weighted sum of the outputs.
+  double run(Memory& memory, bool backward) const {
+    fill(memory);
     for (const Instr& i : program.code)
       if (i.phase == Phase::forward || backward) launch(reference_kernel(i.op->name), cpu(), program, i, memory);
     double sum = 0;
@@ -154,108 +159,49 @@ class Gradient : public testing::TestWithParam<GradCase> {
   }
 };
 
-TEST_P(Gradient, AgreesWithFiniteDifferences) {
-  build(false);
-  expect_gradients();
-}
+class Gradient : public testing::TestWithParam<GradCase> {};
+
+TEST_P(Gradient, AgreesWithFiniteDifferences) { Differentiated(GetParam(), false).expect_gradients(); }
 
 class WeightGradient : public Gradient {};
 
-TEST_P(WeightGradient, AddsToWhatTheWeightHas) {
-  build(true);
-  expect_gradients();
-}
+TEST_P(WeightGradient, AddsToWhatTheWeightHas) { Differentiated(GetParam(), true).expect_gradients(); }
 
-// One instruction with the inputs in order; `outs` of its outputs are weighed.
-GradCase single(const std::string& name, const std::string& op, std::vector<Arg> in, Attrs attrs = {},
-                std::vector<size_t> weights = {}, size_t outs = 1) {
-  auto forward = [=](Builder& b, const std::vector<ValueId>& v) {
-    auto o = b.emit(op, v, attrs);
-    o.resize(outs);
-    return o;
-  };
-  return {name, std::move(in), std::move(weights), forward};
-}
-
-std::vector<GradCase> grad_cases() {
-  std::vector<GradCase> list;
-  Arg x = tensor(d, {2, 3, 5}), w = tensor(d, {4, 5});
-  list.push_back(single("linear", "linear", {x, w}, {}, {1}));
-  list.push_back(single("linear_bias", "linear", {x, w, tensor(d, {4})}, {}, {1, 2}));
-  list.push_back({"linear_tied", {x, tensor(d, {5, 5})}, {1}, [](Builder& b, auto& v) {
-                    return std::vector{b.emit1("linear", {b.emit1("linear", {v[0], v[1]}), v[1]})};
-                  }});
-  for (bool ta : {false, true})
-    for (bool tb : {false, true}) {
-      Attrs attrs = Attrs().set("transpose_a", ta).set("transpose_b", tb);
-      Shape a = ta ? Shape{2, 4, 5, 3} : Shape{2, 4, 3, 5};
-      for (int64_t g : {4, 2}) {
-        if (ta && g == 2) continue;  // appears in gradients only
-        Shape b = tb ? Shape{2, g, 6, 5} : Shape{2, g, 5, 6};
-        std::string n = std::string("matmul") + (ta ? "_ta" : "") + (tb ? "_tb" : "") + (g == 2 ? "_grouped" : "");
-        list.push_back(single(n, "matmul", {tensor(d, a), tensor(d, b)}, attrs));
-      }
-    }
-  for (const char* op : {"add", "mul"}) list.push_back(single(op, op, {x, x}));
-  for (const char* op : {"tanh", "gelu", "silu"}) list.push_back(single(op, op, {x}));
-  list.push_back(single("scale", "scale", {x}, Attrs().set("value", -1.7)));
-  list.push_back(single("add_scalar", "add_scalar", {x}, Attrs().set("value", 0.3)));
-  list.push_back(single("cast", "cast", {x}, Attrs().set("dtype", "f64")));
-  list.push_back(single("dropout", "dropout", {x, scalars_arg()}, Attrs().set("p", 0.3).set("rng_id", 3)));
-  list.push_back({"used_twice", {x}, {}, [](Builder& b, auto& v) {
-                    ValueId t = b.emit1("tanh", {v[0]});
-                    return std::vector{b.emit1("mul", {b.emit1("silu", {t}), b.emit1("add", {t, v[0]})})};
-                  }});
-
-  Arg gamma = positive(d, {5}), beta = tensor(d, {5});
-  Attrs layer = Attrs().set("kind", "layer").set("eps", 1e-2), rms = Attrs().set("kind", "rms").set("eps", 1e-2);
-  list.push_back(single("norm_layer", "norm", {x, gamma}, layer, {1}));
-  list.push_back(single("norm_layer_beta", "norm", {x, gamma, beta}, layer, {1, 2}));
-  list.push_back(single("norm_rms", "norm", {x, gamma}, rms, {1}));
-  list.push_back(single("softmax", "softmax", {x}));
-  list.push_back({"causal_softmax", {tensor(d, {2, 2, 5, 5})}, {}, [](Builder& b, auto& v) {
-                    return std::vector{b.emit1("softmax", {b.emit1("causal_mask", {v[0]})})};
-                  }});
-
-  for (auto [causal, kv, p] : {std::tuple{1, 4, 0.0}, {0, 4, 0.0}, {1, 2, 0.0}, {1, 1, 0.0}, {1, 2, 0.3}}) {
-    Attrs attrs = Attrs().set("heads", 4).set("kv_heads", kv).set("causal", causal).set("scale", 0.6);
-    std::vector<Arg> in = {tensor(d, {2, 5, (4 + 2 * kv) * 3})};
-    if (p > 0) {
-      attrs.set("p", p).set("rng_id", 4);
-      in.push_back(scalars_arg());
-    }
-    std::string n = "attention_kv" + std::to_string(kv) + (causal ? "_causal" : "") + (p > 0 ? "_dropout" : "");
-    list.push_back(single(n, "attention", in, attrs));
+const Kernel& first_kernel(const Device& device, const Program& program, const Instr& instr) {
+  std::string refusals;
+  for (const Kernel* k : kernels_for(instr.op->name, device)) {
+    std::string reason = k->reject({program, instr, device});
+    if (reason.empty()) return *k;
+    refusals += std::string("\n  ") + k->name + ": " + reason;
   }
-  Attrs heads = Attrs().set("heads", 4).set("kv_heads", 2);
-  Arg qkv = tensor(d, {2, 5, 8 * 4});
-  list.push_back(single("split_heads", "split_heads", {qkv}, heads, {}, 3));
-  list.push_back(single("split_heads_q", "split_heads", {qkv}, Attrs().set("heads", 4).set("kv_heads", 0)));
-  list.push_back(
-      single("join_heads", "join_heads", {tensor(d, {2, 4, 5, 3}), tensor(d, {2, 2, 5, 3}), tensor(d, {2, 2, 5, 3})}));
-  list.push_back(single("join_heads_q", "join_heads", {tensor(d, {2, 4, 5, 3})}));
-  list.push_back({"naive_attention", {qkv}, {}, [heads](Builder& b, auto& v) {
-                    auto h = b.emit("split_heads", {v[0]}, heads);
-                    ValueId s = b.emit1("matmul", {h[0], h[1]}, Attrs().set("transpose_b", true));
-                    ValueId p = b.emit1("softmax",
-                                        {b.emit1("causal_mask", {b.emit1("scale", {s}, Attrs().set("value", 0.5))})});
-                    return std::vector{b.emit1("join_heads", {b.emit1("matmul", {p, h[2]})})};
-                  }});
-  Attrs rope = heads;
-  rope.set("theta", 100.0);
-  list.push_back(single("rope", "rope", {qkv}, rope));
-  list.push_back(single("rope_position", "rope", {qkv, scalars_arg()}, rope));
-  rope.set("factor", 8.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0).set("original_context", 64);
-  list.push_back(single("rope_llama3", "rope", {qkv}, Attrs(rope).set("inverse", true)));
+  fail(std::string("no kernel of ") + device.kind + " takes " + instr.op->name + refusals);
+}
 
-  list.push_back(single("embedding", "embedding", {ids({2, 4}, 6), tensor(d, {7, 3})}, {}, {1}));
-  list.push_back(single("add_position", "add_position", {x, tensor(d, {6, 5})}, {}, {1}));
-  Attrs loss = Attrs().set("vocab", 7).set("scale", 0.5);
-  list.push_back(single("cross_entropy", "cross_entropy", {tensor(d, {6, 9}), targets({6}, 7), scalars_arg()}, loss));
-  list.back().root = true;
-  for (const CaseFile* file : CaseFile::all())
-    if (file->grad_cases) file->grad_cases(list);
-  return list;
+struct DeviceCase {
+  GradCase c;
+  const Device* device;
+};
+void PrintTo(const DeviceCase& c, std::ostream* os) { *os << c.c.name << " on " << c.device->kind; }
+
+class DeviceGradient : public testing::TestWithParam<DeviceCase> {};
+
+// The kernels of forward and backward understand each other's saved values.
+TEST_P(DeviceGradient, AgreesWithTheReferenceInDouble) {
+  const Device& device = *GetParam().device;
+  Differentiated exact(GetParam().c, true);
+  Memory expected(exact.program);
+  exact.run(expected, true);
+  Program program = with_dtype(exact.program, DType::f32);
+  Memory memory(program);
+  exact.fill(memory);
+  for (const Instr& i : program.code) launch(first_kernel(device, program, i), device, program, i, memory);
+  EXPECT_TRUE(memory.guards_intact());
+  for (size_t i = 0; i < exact.in.size(); ++i) {
+    if (!is_float(program.at(exact.in[i]).dtype)) continue;
+    // A chain of a few kernels, each within 1e-5 (check.cpp).
+    EXPECT_LE(relative_error(memory.read(exact.gradients[i]), expected.read(exact.gradients[i])), 5e-5)
+        << "input " << i;
+  }
 }
 
 std::vector<GradCase> weight_grad_cases() {
@@ -267,6 +213,14 @@ std::vector<GradCase> weight_grad_cases() {
 std::string grad_case_name(const testing::TestParamInfo<GradCase>& info) { return identifier(info.param.name); }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Gradient, testing::ValuesIn(grad_cases()), grad_case_name);
+std::vector<DeviceCase> device_cases() {
+  std::vector<DeviceCase> list;
+  for (const Device& device : devices())
+    for (const GradCase& c : grad_cases()) list.push_back({c, &device});
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()),
+                         [](auto& info) { return identifier(info.param.device->kind + "_" + info.param.c.name); });
 INSTANTIATE_TEST_SUITE_P(Ops, WeightGradient, testing::ValuesIn(weight_grad_cases()), grad_case_name);
 
 // Every operation with a gradient rule is in the list above.

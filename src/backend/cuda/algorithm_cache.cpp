@@ -126,6 +126,7 @@ std::string algorithm_cache_path(std::string_view gpu, int driver, size_t librar
     else if (!name.empty() && name.back() != '-')
       name += '-';
   }
+  if (!name.empty() && name.back() == '-') name.pop_back();
   return join_path(folder, fmt::format("algorithms-{}-{}-{}.json", name, driver, library));
 }
 

@@ -194,17 +194,23 @@ __device__ void zero_row(T* d, const Row<T>& row) {
 
 template <class T, Mode mode>
 __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropyArgs a) {
-  CREST_DYNAMIC_SHARED(Vec<T>, kept);
+  Vec<T>* kept = nullptr;
   const int64_t r = blockIdx.x;
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
   T* d = static_cast<T*>(a.dlogits) + r * a.cols;
   const int target = a.targets[r];
+  const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale;
   const bool counted = target >= 0 && target < a.vocab;
   if (mode != Mode::forward && !counted) {
     if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
     return zero_row(d, row);
   }
-  int groups = mode == Mode::fused ? keep_row(kept, row, a.kept) : 0;
+  int groups = 0;
+  if constexpr (mode == Mode::fused) {
+    CREST_DYNAMIC_SHARED(Vec<T>, shared);
+    kept = shared;
+    groups = keep_row(kept, row, a.kept);
+  }
   // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites it.
   const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
@@ -219,7 +225,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     if (mode == Mode::forward) a.lse[r] = (s.max + log2_sum) * ln_2;
   }
   if (mode == Mode::forward) return;
-  const float scale = a.scale * a.scalars->loss_scale, factor = scale / s.sum;
+  const float factor = scale / s.sum;
   write_row(d, row, kept, groups, s.max, factor);
   if (owns) d[target] = narrow<T>(loss_exp2(fmaf(at_target, log2_e, -s.max)) * factor - scale);  // a second time
 }
@@ -246,7 +252,7 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
     int64_t batch_bytes = int64_t(threads) * batch * 16, room = shared_for_row(c.device);
     bool fits = vectors * 16 <= room;
     a.kept = fits ? everything : int(room / batch_bytes);
-    shared = size_t(fits ? vectors * 16 : a.kept * batch_bytes);
+    shared = size_t(std::max<int64_t>(16, fits ? vectors * 16 : a.kept * batch_bytes));
   }
   with_type(logits.dtype, [&](auto t) {
     launch(c, cross_entropy_row<decltype(t), mode>, unsigned(logits.shape.rows()), threads, shared, a);

@@ -51,7 +51,6 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
   if (p.backward && p.tokens == 1) return "cuDNN has no backward pass for one token";
   if (p.deterministic && score_bytes(p) > deterministic_limit)
     return fmt::format("the deterministic backward pass would need {} of workspace", format_bytes(score_bytes(p)));
-  if (q.device.emulated) return "the device is emulated";
   if (q.device.sm < 80) return "needs compute capability 8.0 or newer";
   if (!q.device.cudnn) return "cuDNN 9 was not found";
   return "";

@@ -22,7 +22,7 @@ namespace crest::cuda {
 
 bool device_present(const Device& device) {
 #ifdef CREST_HAVE_CUDA
-  if (device.kind != "cuda" || device.emulated) return false;
+  if (device.kind != "cuda" || device.emulated || device.described) return false;
   int count = 0, major = 0, minor = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index >= count ||
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index) != cudaSuccess ||
@@ -146,6 +146,13 @@ std::shared_ptr<Graph> make_graph(const AttentionProblem& p) {
   return g;
 }
 
+// cuDNN's messages go on with a trace for every engine that it tried: the first line, and why the first one failed.
+std::string shortened(const std::string& message) {
+  std::string what = message.substr(0, message.find('\n'));
+  size_t reason = message.find("Reason: ");
+  return reason == std::string::npos ? what : what + " " + message.substr(reason, message.find('\n', reason) - reason);
+}
+
 void build(AttentionPlan& plan) {
   plan.reason = open_cudnn();
   if (!plan.reason.empty()) return;
@@ -162,9 +169,8 @@ void build(AttentionPlan& plan) {
     must(graph->get_workspace_size(bytes));
     plan.workspace = size_t(bytes);
     plan.graph = graph;
-  } catch (const std::exception& e) {  // the first line says what; cuDNN appends one per engine that it tried
-    std::string what = e.what();
-    plan.reason = fmt::format("cuDNN {}: {}", fe::detail::get_backend_version(), what.substr(0, what.find('\n')));
+  } catch (const std::exception& e) {
+    plan.reason = fmt::format("cuDNN {}: {}", fe::detail::get_backend_version(), shortened(e.what()));
   }
 }
 
@@ -207,7 +213,8 @@ void run_attention(const AttentionPlan& plan, const AttentionTensors& t, void* w
     must(static_cast<const Graph*>(plan.graph.get())->execute(h.cudnn, tensors, workspace));
   } catch (const std::exception& e) {
     const char* op = p.backward ? "attention_grad" : "attention";
-    fail(fmt::format("cuDNN: {}", e.what()), op, fmt::format("Try another kernel: --kernel {}='*flash*'.", op));
+    fail(fmt::format("cuDNN: {}", shortened(e.what())), op,
+         fmt::format("Try another kernel: --kernel {}='*flash*'.", op));
   }
 }
 

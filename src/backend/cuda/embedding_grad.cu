@@ -44,14 +44,6 @@ struct GradArgs {
   // Beyond the tokens: vocab, as ids that are not there.
   __device__ SortToken token(int i) const { return i >= 0 && i < tokens ? sorted(i) : SortToken{uint32_t(vocab), 0}; }
   __device__ uint32_t key(int i) const { return token(i).key; }
-  // Of the run across the start of chunk c, if there is one: whether it reaches over the start of another one too.
-  __device__ bool crosses(int c) const {
-    return key(c * chunk) < uint32_t(vocab) && key(c * chunk - 1) == key(c * chunk);
-  }
-  __device__ bool is_long(int c) const {
-    uint32_t k = key(c * chunk);
-    return key((c + 1) * chunk) == k || key((c - 1) * chunk - 1) == k;
-  }
 };
 
 // Clears rows of the table that no token names.
@@ -78,12 +70,12 @@ __device__ void clear_rows(const GradArgs& a, O* out, int first) {
       for (int64_t c = lane * W; c < a.cols; c += 32 * W) store_vec(out + (first + r) * a.cols + c, zero);
 }
 
+// row = sum (+ old, what is there).
 template <class O, int W>
-__device__ inline void add_to_row(const GradArgs& a, O* out, Vec<O, W> old, float (&sum)[W]) {
-  if (a.accumulate)
-    for (int e = 0; e < W; ++e) sum[e] += widen(old.x[e]);
-  for (int e = 0; e < W; ++e) old.x[e] = narrow<O>(sum[e]);
-  store_vec(out, old);
+__device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old, const float (&sum)[W]) {
+  Vec<O, W> v;
+  for (int e = 0; e < W; ++e) v.x[e] = narrow<O>(a.accumulate ? sum[e] + widen(old.x[e]) : sum[e]);
+  store_vec(row, v);
 }
 
 // A warp takes the runs of 32 sorted tokens, for 32 W columns. A run across one chunk's end belongs to the chunk that
@@ -100,13 +92,17 @@ __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* d
   const bool active = column < a.cols;
 
   const SortToken own = a.token(start + lane), after = a.token(start + chunk + lane);
+  // Keys around the chunk: before it, before the previous one, first after the next one.
+  const uint32_t before = a.key(start - 1), long_before = a.key(start - chunk - 1), beyond = a.key(start + 2 * chunk);
   const uint32_t first_key = __shfl_sync(0xffffffffu, own.key, 0), last_key = __shfl_sync(0xffffffffu, own.key, 31);
-  const uint32_t after_key = __shfl_sync(0xffffffffu, after.key, 0);
-  const bool from_before = a.crosses(c), goes_on = last_key == after_key && last_key < uint32_t(a.vocab);
-  const bool long_head = from_before && a.is_long(c), long_tail = goes_on && a.is_long(c + 1);
+  const uint32_t after_key = __shfl_sync(0xffffffffu, after.key, 0), none = uint32_t(a.vocab);
+  const bool from_before = first_key == before && first_key < none, goes_on = last_key == after_key && last_key < none;
+  // Long: across the start of another chunk too.
+  const bool long_head = from_before && (after_key == first_key || long_before == first_key);
+  const bool long_tail = goes_on && (beyond == last_key || before == last_key);
   // Tokens begin .. end, counted from `start`, are summed here; bit t of `ends`: token t is the last of its run.
   int begin = from_before && !long_head ? __popc(__ballot_sync(0xffffffffu, own.key == first_key)) : 0;
-  int end = __popc(__ballot_sync(0xffffffffu, own.key < uint32_t(a.vocab)));
+  int end = __popc(__ballot_sync(0xffffffffu, own.key < none));
   if (goes_on && !long_tail) end += __popc(__ballot_sync(0xffffffffu, after.key == last_key));
   uint32_t next_key = __shfl_down_sync(0xffffffffu, own.key, 1);
   const unsigned ends = __ballot_sync(0xffffffffu, own.key != (lane == 31 ? after_key : next_key));
@@ -142,7 +138,7 @@ __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* d
           for (int e = 0; e < W; ++e) part.x[e] = sum[e];
           store_vec(a.partial + (int64_t(c) * 2 + (at_head ? 0 : 1)) * a.cols + column, part);
         } else {
-          add_to_row(a, out + key[k] * a.cols + column, old[k], sum);
+          write_sum(a, out + key[k] * a.cols + column, old[k], sum);
         }
       }
       for (int e = 0; e < W; ++e) sum[e] = 0;
@@ -163,10 +159,11 @@ __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out)
   const int first = int(blockIdx.x) * join_chunks;
   bool begins = false;
   if (lane < join_chunks && first + lane < a.chunks) {
-    int c = first + lane;
+    int start = (first + lane) * chunk;
     // Across the start of the next chunk and the one after it, but not of this one.
-    begins = a.crosses(c + 1) && a.key((c + 2) * chunk) == a.key((c + 1) * chunk) &&
-             a.key(c * chunk - 1) != a.key((c + 1) * chunk);
+    uint32_t k = a.key(start + chunk);
+    begins = k < uint32_t(a.vocab) && a.key(start + chunk - 1) == k && a.key(start + 2 * chunk) == k &&
+             a.key(start - 1) != k;
   }
   unsigned todo = __ballot_sync(0xffffffffu, begins);  // the same in all warps
   for (; todo; todo &= todo - 1) {
@@ -192,7 +189,7 @@ __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out)
       O* row = out + key * a.cols + column;
       Vec<O, W> old;
       if (a.accumulate) old = load_vec<W>(row);
-      add_to_row(a, row, old, sum);
+      write_sum(a, row, old, sum);
     }
     __syncthreads();
   }

@@ -31,7 +31,7 @@ std::string reject_attention(const KernelQuery& q, size_t qkv) {
   const Value& v = q.in(qkv);
   double blocks = double(v.shape[0]) * double(v.shape[1]) * double(q.instr.attrs.integer("heads"));
   if (blocks > 2147483647.0 || v.shape[1] * v.shape[2] > 2147483647)
-    return fmt::format("takes up to 2^31 - 1 query rows and elements of a sample, %{} has more", v.name);
+    return "takes up to 2^31 - 1 query rows and elements of a sample, %" + v.name + " has more";
   return "";
 }
 

@@ -150,13 +150,21 @@ std::shared_ptr<void> prepare(const KernelQuery& q) {
   p->body = flatten_body(q.instr, why);
   const FusedBody& b = p->body;
   Code& code = p->code;
-  code.loads = int(b.loads.size()), code.steps = int(b.steps.size());
-  code.stores = int(b.stores.size()), code.sums = int(b.sums.size());
-  for (size_t i = 0; i < b.steps.size(); ++i)
-    code.step[i] = {b.steps[i].op, uint8_t(b.steps[i].a), uint8_t(b.steps[i].b), b.steps[i].value};
-  for (size_t i = 0; i < b.loads.size(); ++i) code.load[i] = {nullptr, b.loads[i].dtype, 0};
-  for (size_t i = 0; i < b.stores.size(); ++i) code.store[i] = {nullptr, b.stores[i].dtype, uint8_t(b.stores[i].from)};
-  for (size_t i = 0; i < b.sums.size(); ++i) code.sum[i] = uint8_t(b.sums[i].from);
+  // reject() has seen that all fit.
+  code.loads = int(std::min<size_t>(b.loads.size(), most_loads));
+  code.steps = int(std::min<size_t>(b.steps.size(), most_steps));
+  code.stores = int(std::min<size_t>(b.stores.size(), most_stores));
+  code.sums = int(std::min<size_t>(b.sums.size(), most_sums));
+  for (int i = 0; i < code.loads; ++i) code.load[i] = {nullptr, b.loads[size_t(i)].dtype, 0};
+  for (int i = 0; i < code.steps; ++i) {
+    const FusedBody::Step& s = b.steps[size_t(i)];
+    code.step[i] = {s.op, uint8_t(s.a), uint8_t(s.b), s.value};
+  }
+  for (int i = 0; i < code.stores; ++i) {
+    const FusedBody::Store& s = b.stores[size_t(i)];
+    code.store[i] = {nullptr, s.dtype, uint8_t(s.from)};
+  }
+  for (int i = 0; i < code.sums; ++i) code.sum[i] = uint8_t(b.sums[size_t(i)].from);
   if (!b.sums.empty()) p->grid = column_grid(b, 1, 1, q.device);
   return p;
 }

@@ -138,6 +138,7 @@ ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Devic
 }
 
 size_t partial_bytes(const FusedBody& body, int widest, const Device& device) {
+  if (body.sums.empty()) return 0;
   return body.sums.size() * size_t(column_grid(body, widest, widest, device).slabs * body.columns) * sizeof(float);
 }
 

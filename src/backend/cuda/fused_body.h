@@ -46,8 +46,8 @@ bool has_two_inputs(FusedBody::Op);
 // says what CUDA kernels cannot run; it stays empty on success.
 FusedBody flatten_body(const Instr& instr, std::string& why);
 
-// How a kernel with column sums cuts the rows and columns: blocks of tx x ty threads, a thread has `width` columns next
-// to one another; block (t, s) handles column tile t of rows s * slab .. (s + 1) * slab - 1.
+// How a kernel with column sums (there must be one) cuts the rows and columns: blocks of tx x ty threads, a thread has
+// `width` columns next to one another; block (t, s) handles column tile t of rows s * slab .. (s + 1) * slab - 1.
 struct ColumnGrid {
   int tx = 0, ty = 0;
   int64_t tiles = 0, slabs = 0, slab = 0;
@@ -55,7 +55,7 @@ struct ColumnGrid {
 inline constexpr int fused_threads = 256;  // of a block
 // Slabs do not depend on `width` but on `widest`, so that partial sums have one size whatever is chosen at launch.
 ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Device& device);
-// float [sums][slabs][columns]: partial column sums.
+// Of partial column sums, float [sums][slabs][columns]; 0 without.
 size_t partial_bytes(const FusedBody& body, int widest, const Device& device);
 
 // Columns or elements that a thread takes at once: a power of two such that no access exceeds 16 bytes and, with column

@@ -116,12 +116,12 @@ template <int N, int U> __device__ __forceinline__ void elements(const Pointers&
       in.load_from(p, v * N);
       in.finish(p, v * N, none);
     }
-    if (N > 1 && blockIdx.x == gridDim.x - 1 && threadIdx.x < n - vectors * N) {
-      Inputs<1> in;
-      float none[1][1];
-      in.load_from(p, vectors * N + threadIdx.x);
-      in.finish(p, vectors * N + threadIdx.x, none);
-    }
+  }
+  if (N > 1 && blockIdx.x == gridDim.x - 1 && threadIdx.x < n - vectors * N) {
+    Inputs<1> in;
+    float none[1][1];
+    in.load_from(p, vectors * N + threadIdx.x);
+    in.finish(p, vectors * N + threadIdx.x, none);
   }
 }
 )";

@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(256) gelu_vectors(const T* x, T* y, int64_t n)
       for (int e = 0; e < N; ++e) v[k].x[e] = narrow<T>(gelu(widen(v[k].x[e])));
       store_vec(y + i, v[k]);
     } else {
+#pragma unroll 1
       for (; i < n; ++i) y[i] = narrow<T>(gelu(widen(x[i])));
     }
   }

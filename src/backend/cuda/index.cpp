@@ -15,13 +15,18 @@ Kernel linear_dw_tiled_kernel();
 Kernel matmul_kernel();
 Kernel matmul_tiled_kernel();
 Kernel attention_cudnn_kernel();
-Kernel attention_grad_cudnn_kernel();
 Kernel flash_mma_kernel();
-Kernel flash_mma_grad_kernel();
 Kernel flash_fp32_kernel();
-Kernel flash_fp32_grad_kernel();
 Kernel attention_generic_kernel();
+Kernel attention_grad_cudnn_kernel();
+Kernel flash_mma_grad_kernel();
+Kernel flash_fp32_grad_kernel();
 Kernel attention_generic_grad_kernel();
+Kernel rope_kernel();
+Kernel split_heads_kernel();
+Kernel join_heads_kernel();
+Kernel cache_append_kernel();
+Kernel cached_attention_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -30,7 +35,18 @@ Kernel softmax_grad_kernel();
 Kernel causal_mask_kernel();
 Kernel fused_nvrtc_kernel();
 Kernel fused_interpreter_kernel();
+Kernel add_kernel();
+Kernel mul_kernel();
 Kernel scale_kernel();
+Kernel add_scalar_kernel();
+Kernel tanh_kernel();
+Kernel tanh_grad_kernel();
+Kernel gelu_kernel();
+Kernel gelu_grad_kernel();
+Kernel silu_kernel();
+Kernel silu_grad_kernel();
+Kernel cast_kernel();
+Kernel dropout_kernel();
 Kernel bias_grad_kernel();
 Kernel embedding_kernel();
 Kernel embedding_grad_kernel();
@@ -60,13 +76,18 @@ std::vector<Kernel> cuda_kernels() {
       cuda::matmul_kernel(),
       cuda::matmul_tiled_kernel(),
       cuda::attention_cudnn_kernel(),
-      cuda::attention_grad_cudnn_kernel(),
       cuda::flash_mma_kernel(),
-      cuda::flash_mma_grad_kernel(),
       cuda::flash_fp32_kernel(),
-      cuda::flash_fp32_grad_kernel(),
       cuda::attention_generic_kernel(),
+      cuda::attention_grad_cudnn_kernel(),
+      cuda::flash_mma_grad_kernel(),
+      cuda::flash_fp32_grad_kernel(),
       cuda::attention_generic_grad_kernel(),
+      cuda::rope_kernel(),
+      cuda::split_heads_kernel(),
+      cuda::join_heads_kernel(),
+      cuda::cache_append_kernel(),
+      cuda::cached_attention_kernel(),
       cuda::norm_kernel(),
       cuda::add_norm_kernel(),
       cuda::norm_grad_kernel(),
@@ -75,7 +96,18 @@ std::vector<Kernel> cuda_kernels() {
       cuda::causal_mask_kernel(),
       cuda::fused_nvrtc_kernel(),
       cuda::fused_interpreter_kernel(),
+      cuda::add_kernel(),
+      cuda::mul_kernel(),
       cuda::scale_kernel(),
+      cuda::add_scalar_kernel(),
+      cuda::tanh_kernel(),
+      cuda::tanh_grad_kernel(),
+      cuda::gelu_kernel(),
+      cuda::gelu_grad_kernel(),
+      cuda::silu_kernel(),
+      cuda::silu_grad_kernel(),
+      cuda::cast_kernel(),
+      cuda::dropout_kernel(),
       cuda::bias_grad_kernel(),
       cuda::embedding_kernel(),
       cuda::embedding_grad_kernel(),

@@ -19,10 +19,8 @@ struct Norm {
   float inverse_cols, eps;
 };
 
-constexpr int warps_a_block = 4;  // of kernels with a warp per row
-
 template <class T, int K, int Threads, bool Add>
-__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads) norm_rows(Norm<T> p) {
+__global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T> p) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(p.cols);
@@ -100,19 +98,12 @@ __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
 
 template <bool Add, class T>
 void launch_rows(const KernelCall& c, const Norm<T>& p) {
-  if (p.cols % Vec<T>::size == 0 && aligned({p.a, p.b, p.gamma, p.beta, p.s, p.y})) {
-    int64_t vectors = p.cols / Vec<T>::size;
-    auto go = [&](auto threads, auto k) {
-      constexpr int Threads = decltype(threads)::value, rows = Threads == 32 ? warps_a_block : 1;
-      launch(c, norm_rows<T, decltype(k)::value, Threads, Add>, blocks_for(p.rows, rows), Threads * rows, 0, p);
-    };
-    // GPT-2's widths of 768, 1024, 1280 and 1600 fill 3, 4, 5 and 6 1/4 vectors of half-precision numbers a lane.
-    if (with_at_least<1, 2, 3, 4, 5, 6, 7, 8>((vectors + 31) / 32, [&](auto k) { go(std::integral_constant<int, 32>(), k); }))
-      return;
-    if (with_at_least<4, 8>((vectors + 127) / 128, [&](auto k) { go(std::integral_constant<int, 128>(), k); })) return;
-    if (with_at_least<8>((vectors + 511) / 512, [&](auto k) { go(std::integral_constant<int, 512>(), k); })) return;
-  }
-  launch(c, norm_any<T, 256, Add>, unsigned(p.rows), 256, 0, p);
+  bool done = aligned({p.a, p.b, p.gamma, p.beta, p.s, p.y}) && with_slice<T>(p.cols, [&](auto threads, auto k) {
+                constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
+                launch(c, norm_rows<T, decltype(k)::value, Threads, Add>, blocks_for(p.rows, per_block),
+                       Threads * per_block, 0, p);
+              });
+  if (!done) launch(c, norm_any<T, 256, Add>, unsigned(p.rows), 256, 0, p);
 }
 
 // Add: a, b, gamma, beta -> s, y, rstd, mean; otherwise a, gamma, beta -> y, rstd, mean.

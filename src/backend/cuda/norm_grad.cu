@@ -1,6 +1,7 @@
-// norm_grad: dx and the column sums dgamma, dbeta in one pass over dy and x. Every group of threads walks over many rows
-// and keeps its columns' sums in registers; blocks leave partial sums in the workspace, a second kernel adds those up in a
-// fixed order. With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g).
+// norm_grad: dx and the column sums dgamma, dbeta in one pass over dy and x. Every group of threads walks over many
+// rows and keeps its columns' sums in registers; blocks leave partial sums in the workspace, a second kernel adds those
+// up in a fixed order. With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without
+// mean(g).
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
@@ -25,28 +26,33 @@ struct NormGrad {
 // Sums of both over the threads of a row, the same bits in each of them.
 template <int Threads>
 __device__ inline void row_sums(float& a, float& b) {
-  a = block_sum<Threads>(a);
-  b = block_sum<Threads>(b);
+  a = warp_sum(a), b = warp_sum(b);
+  if constexpr (Threads > 32) {
+    __shared__ float2 part[Threads / 32];
+    __syncthreads();  // those of the row before may still be read
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = {a, b};
+    __syncthreads();
+    a = b = 0;
+    for (int i = 0; i < Threads / 32; ++i) a += part[i].x, b += part[i].y;
+  }
 }
 
-// A group of `Threads` threads (a warp, or the block) handles rows first, first + step, .. A thread copies its vectors of
-// the next row (dy, x, dres) to its own places in shared memory while it works on the present row: no barrier but those of
-// the sums, and the copies in flight cost no registers.
-// The first Sure of the K vectors of a thread always exist.
+// A group of `Threads` threads (a warp, or the block) handles rows first, first + step, .. A thread copies its vectors
+// of the next row (dy, x, dres) to its own places in shared memory while it works on the present row: no barrier but
+// those of the sums, and the copies in flight cost no registers. The first Sure of the K vectors of a thread always
+// exist.
 template <class T, int K, int Sure, int Threads, int MaxThreads>
 __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   constexpr int N = Pack<T>::size;
   CREST_DYNAMIC_SHARED(Pack<T>, shared);
   const int index = int(threadIdx.x % Threads), group = int(threadIdx.x / Threads), groups = int(blockDim.x / Threads);
   const int vectors = p.cols / N, arrays = p.dres ? 3 : 2;
-  Pack<T>* const gamma = shared + index;                                   // [vectors]
+  Pack<T>* const gamma = shared + index;                                 // [vectors]
   Pack<T>* stage = shared + (1 + group * 2 * arrays) * vectors + index;  // [2][arrays][vectors]
   const int other_stage = arrays * vectors;
   auto has = [&](int k) { return k < Sure || index + k * Threads < vectors; };
 
   float dgamma[K][N] = {}, dbeta[K][N] = {};
-  for (int v = int(threadIdx.x); v < vectors; v += int(blockDim.x)) shared[v] = load_pack(p.gamma + v * N);
-  __syncthreads();
 
   // Blocks differ in the fastest index, so that a last incomplete round is spread over all of them.
   const int64_t step = int64_t(gridDim.x) * groups;
@@ -68,6 +74,8 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
     commit_copies();
   };
   fetch(row, stage);
+  for (int v = int(threadIdx.x); v < vectors; v += int(blockDim.x)) shared[v] = load_pack(p.gamma + v * N);
+  __syncthreads();
   for (int odd = 0; row < p.rows; row += step, odd ^= 1) {
     const Pack<T>* now = stage + (odd ? other_stage : 0);
     const float mean = next_mean, rstd = next_rstd;
@@ -105,14 +113,13 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
       take(k, gamma).widen_to(w);
       if (p.dres) take(k, now + 2 * vectors).widen_to(dres);
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        dx[j] = rstd * (d[j] * w[j] - mean_g - (x[j] - mean) * (rstd * mean_gn)) + dres[j];
+      for (int j = 0; j < N; ++j) dx[j] = rstd * (d[j] * w[j] - mean_g - (x[j] - mean) * (rstd * mean_gn)) + dres[j];
       if (has(k)) store_pack(p.dx + row * p.cols + (index + k * Threads) * N, Pack<T>::narrowed(dx));
     }
   }
 
-  // The groups of the block, added up in order. Shared memory has room: a float of two sums for at least two stages of two
-  // arrays of at least two bytes.
+  // The groups of the block, added up in order. Shared memory has room: a float of two sums for at least two stages of
+  // two arrays of at least two bytes.
   float* to = p.partial + int64_t(blockIdx.x) * 2 * p.cols;
   auto leave = [&](float* sums) {
 #pragma unroll
@@ -122,7 +129,8 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
 #pragma unroll
         for (int j = 0; j < N; j += 4) {
           *reinterpret_cast<float4*>(at + j) = {dgamma[k][j], dgamma[k][j + 1], dgamma[k][j + 2], dgamma[k][j + 3]};
-          *reinterpret_cast<float4*>(at + p.cols + j) = {dbeta[k][j], dbeta[k][j + 1], dbeta[k][j + 2], dbeta[k][j + 3]};
+          *reinterpret_cast<float4*>(at + p.cols + j) = {dbeta[k][j], dbeta[k][j + 1], dbeta[k][j + 2],
+                                                         dbeta[k][j + 3]};
         }
       }
   };
@@ -139,8 +147,8 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   }
 }
 
-// Any width and alignment, two kernels. First the column sums of a block's rows (blockIdx.x) for 32 columns (blockIdx.y),
-// because dx may lie over dy.
+// Any width and alignment, two kernels. First the column sums of a block's rows (blockIdx.x) for 32 columns
+// (blockIdx.y), because dx may lie over dy.
 template <class T>
 __global__ void __launch_bounds__(256) norm_grad_columns_any(NormGrad<T> p) {
   __shared__ float sums[2][8][32];
@@ -181,9 +189,8 @@ __global__ void __launch_bounds__(256) norm_grad_dx_any(NormGrad<T> p) {
 
 // Adds up the blocks' partial sums and the accumulators (null: none), 32 columns of [dgamma, dbeta] a block.
 template <class G>
-__global__ void __launch_bounds__(512)
-    norm_grad_finish(const float* partial, int blocks, int cols, int columns, const G* acc_gamma, const G* acc_beta,
-                     G* dgamma, G* dbeta) {
+__global__ void __launch_bounds__(512) norm_grad_finish(const float* partial, int blocks, int cols, int columns,
+                                                        const G* acc_gamma, const G* acc_beta, G* dgamma, G* dbeta) {
   __shared__ float sums[16][32];
   int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   int c = int(blockIdx.x) * 32 + lane;
@@ -205,7 +212,7 @@ __global__ void __launch_bounds__(512)
 }
 
 // The widest block of a warp-per-row kernel whose lanes hold `units` times 8 columns: two sums of each in registers.
-constexpr int max_threads(int units) { return units <= 2 ? 512 : units <= 4 ? 384 : units == 5 ? 320 : 256; }
+constexpr int max_threads(int units) { return units <= 2 ? 512 : units <= 5 ? 384 : 256; }
 
 struct Plan {
   int threads = 0;  // of a row: a warp, a block of 256 or 512, or 0 for the kernels that take anything

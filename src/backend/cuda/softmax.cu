@@ -7,21 +7,19 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int warps_a_block = 4;  // of kernels with a warp per row
-
 // exp(x - top); a row without any finite number has the maximum -inf and becomes zeros.
 __device__ inline float exp_below(float x, float top) { return __expf(x - (top == -INFINITY ? 0.f : top)); }
 
 template <class T, int K, int Threads>
-__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads)
+__global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_rows(const T* x, T* y, int64_t rows, int cols) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
   if (slice.row >= rows) return;
-  constexpr uint32_t minus_infinity = sizeof(T) == 4                       ? 0xff800000u
+  constexpr uint32_t minus_infinity = sizeof(T) == 4                ? 0xff800000u
                                       : std::is_same_v<T, bfloat16> ? 0xff80ff80u
-                                                                           : 0xfc00fc00u;
+                                                                    : 0xfc00fc00u;
   Pack<T> v[K];
   slice.load(v, x + slice.begin, minus_infinity);
   float e[K][N], top = -INFINITY, sum = 0;
@@ -51,7 +49,7 @@ __global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads)
 
 // dx = y (dy - sum(dy y)); dx may lie over dy.
 template <class T, int K, int Threads>
-__global__ void __launch_bounds__(Threads == 32 ? 32 * warps_a_block : Threads)
+__global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_grad_rows(const T* dy, const T* y, T* dx, int64_t rows, int cols) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
@@ -121,21 +119,6 @@ __global__ void __launch_bounds__(128) mask_rows(const T* s, T* y, int cols) {
   }
 }
 
-// Calls body(threads, k) with the instance for rows of `cols` elements in registers; false when they are too long.
-template <class T, class Body>
-bool with_slice(int64_t cols, Body&& body) {
-  int64_t vectors = cols / Pack<T>::size;
-  return with_at_least<1, 2, 3, 4, 5, 6, 7, 8>((vectors + 31) / 32,
-                                               [&](auto k) { body(std::integral_constant<int, 32>(), k); }) ||
-         with_at_least<4, 8>((vectors + 127) / 128, [&](auto k) { body(std::integral_constant<int, 128>(), k); }) ||
-         with_at_least<8>((vectors + 511) / 512, [&](auto k) { body(std::integral_constant<int, 512>(), k); });
-}
-
-template <class T>
-bool in_vectors(const KernelCall& c, std::initializer_list<const void*> pointers) {
-  return c.in_value(0).shape.back() % Pack<T>::size == 0 && aligned(pointers);
-}
-
 void launch_softmax(const KernelCall& c) {
   const Value& x = c.in_value(0);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
@@ -143,11 +126,11 @@ void launch_softmax(const KernelCall& c) {
     using T = decltype(t);
     const T* in = c.input<T>(0);
     T* out = c.output<T>(0);
-    bool done = in_vectors<T>(c, {in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
-      constexpr int Threads = decltype(threads)::value, per_block = Threads == 32 ? warps_a_block : 1;
-      launch(c, softmax_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block), Threads * per_block, 0, in,
-             out, rows, cols);
-    });
+    bool done = aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
+                  constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
+                  launch(c, softmax_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
+                         Threads * per_block, 0, in, out, rows, cols);
+                });
     if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols);
   });
 }
@@ -159,11 +142,11 @@ void launch_grad(const KernelCall& c) {
     using T = decltype(t);
     const T *d = c.input<T>(0), *y = c.input<T>(1);
     T* dx = c.output<T>(0);
-    bool done = in_vectors<T>(c, {d, y, dx}) && with_slice<T>(cols, [&](auto threads, auto k) {
-      constexpr int Threads = decltype(threads)::value, per_block = Threads == 32 ? warps_a_block : 1;
-      launch(c, softmax_grad_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block), Threads * per_block, 0,
-             d, y, dx, rows, cols);
-    });
+    bool done = aligned({d, y, dx}) && with_slice<T>(cols, [&](auto threads, auto k) {
+                  constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
+                  launch(c, softmax_grad_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
+                         Threads * per_block, 0, d, y, dx, rows, cols);
+                });
     if (!done) launch(c, softmax_grad_any<T>, unsigned(rows), 256, 0, d, y, dx, cols);
   });
 }
@@ -176,7 +159,7 @@ void launch_mask(const KernelCall& c) {
     constexpr int N = Vec<T>::size;
     const T* in = c.input<T>(0);
     T* out = c.output<T>(0);
-    if (in_vectors<T>(c, {in, out}))
+    if (cols % N == 0 && aligned({in, out}))
       launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols);
     else
       launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols);

@@ -139,11 +139,17 @@ std::vector<double> time_alternatives(const std::vector<Alternative>& alternativ
 
   std::vector<std::unique_ptr<Repeated>> graphs(us.size());
   std::vector<std::vector<double>> samples(us.size());
-  for (size_t i : rest) {
-    int runs = std::clamp(int(sample_us / std::max(us[i], 1.0)), 1, 64);
-    graphs[i] = std::make_unique<Repeated>(alternatives[i], runs, timer.stream());
-    graphs[i]->time(timer);  // the first launch uploads it
-  }
+  std::erase_if(rest, [&](size_t i) {
+    try {
+      int runs = std::clamp(int(sample_us / std::max(us[i], 1.0)), 1, 64);
+      graphs[i] = std::make_unique<Repeated>(alternatives[i], runs, timer.stream());
+      graphs[i]->time(timer);  // the first launch uploads it
+      return false;
+    } catch (const Error&) {  // graphs are how it would run
+      us[i] = infinity;
+      return true;
+    }
+  });
   for (int turn = 0; turn < turns && rest.size() > 1; ++turn) {
     for (size_t i : rest) samples[i].push_back(graphs[i]->time(timer));
     best = infinity;

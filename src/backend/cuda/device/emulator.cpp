@@ -2,6 +2,7 @@
 #include "backend/cuda/device/emulator.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -66,7 +67,22 @@ std::string name_of(unsigned t) {
   const uint3& i = threads[t].index;
   return fmt::format("thread ({},{},{}) of block ({},{},{})", i.x, i.y, i.z, blockIdx.x, blockIdx.y, blockIdx.z);
 }
+bool same_place(const Site& a, const Site& b) {
+  return a.line == b.line && (a.file == b.file || !std::strcmp(a.file, b.file));
+}
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
+
+// Out of line, so that the frame of warp() stays small: it is on the stack of every thread that waits.
+[[noreturn, gnu::noinline, gnu::cold]] void report_mask(unsigned mask, unsigned live_mask, Site site) {
+  if (!(mask >> now % 32 & 1))
+    misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(now), mask, where(site)));
+  misuse(fmt::format("{}: mask {:#x} at {} names lanes {:#x}, which have returned or are beyond the block",
+                     name_of(now), mask, where(site), mask & ~live_mask));
+}
+[[noreturn, gnu::noinline, gnu::cold]] void report_divergence(const char* what, unsigned other, Site site) {
+  misuse(fmt::format("{} is at {}, while {}{} is at {}", name_of(now), where(site), name_of(other), what,
+                     where(threads[other].site)));
+}
 
 void release_barrier() {
   block_barrier.result = block_barrier.true_predicates, block_barrier.threads = int(block_barrier.waiting);
@@ -81,9 +97,8 @@ void complete(unsigned first, unsigned mask) {
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     unsigned l = unsigned(__builtin_ctz(rest));
     Thread& t = threads[first + l];
-    if (t.op != self.op || t.site.line != self.site.line || std::strcmp(t.site.file, self.site.file))
-      misuse(fmt::format("{} is at {}, while {} of the same warp and mask is at {}", name_of(now), where(self.site),
-                         name_of(first + l), where(t.site)));
+    if (t.op != self.op || !same_place(t.site, self.site))
+      report_divergence(" of the same warp and mask", first + l, self.site);
     switch (t.op) {
       case WarpOp::sync: break;
       case WarpOp::exchange:  // a lane outside the mask has no defined value
@@ -229,16 +244,16 @@ void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const 
 }
 
 void* dynamic_shared() {
-  if (!shared_memory) misuse("uses dynamic shared memory, but was launched without any");
-  return shared_memory;
+  // Without dynamic shared memory the array may be declared, but not accessed.
+  static void* inaccessible = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return shared_memory ? shared_memory : inaccessible;
 }
 
 int barrier(bool predicate, Site site, int* arrived) {
   Barrier& b = block_barrier;
   if (b.waiting) {
     const Site& other = threads[b.last].site;
-    if (other.line != site.line || std::strcmp(other.file, site.file))
-      misuse(fmt::format("{} is at {}, while {} is at {}", name_of(now), where(site), name_of(b.last), where(other)));
+    if (!same_place(other, site)) report_divergence("", b.last, site);
   }
   b.true_predicates += predicate;
   b.last = now;
@@ -254,11 +269,7 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site si
   unsigned self = now, first = self / 32 * 32;
   Warp& w = warps[self / 32];
   Thread& t = threads[self];
-  if (!(mask >> lane() & 1))
-    misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(self), mask, where(site)));
-  if (mask & ~w.live)
-    misuse(fmt::format("{}: mask {:#x} at {} names lanes {:#x}, which have returned or are beyond the block",
-                       name_of(self), mask, where(site), mask & ~w.live));
+  if (!(mask >> lane() & 1) || mask & ~w.live) report_mask(mask, w.live, site);
   t.op = op, t.mask = mask, t.value = value, t.source = source, t.site = site;
   w.waiting |= 1u << lane();
   bool all = (w.waiting & mask) == mask;

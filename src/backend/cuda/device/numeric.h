@@ -61,6 +61,35 @@ __device__ inline void store_vec(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 
+// N floats from and to elements of T in one vector; halves are rounded two at a time.
+template <int N, class T>
+__device__ inline void load_floats(const T* p, float (&x)[N]) {
+  Vec<T, N> v = load_vec<N>(p);
+  for (int i = 0; i < N; ++i) x[i] = widen(v.x[i]);
+}
+template <int N, class T>
+__device__ inline void store_floats(T* p, const float (&x)[N]) {
+  Vec<T, N> v;
+#ifdef __CUDACC__
+  constexpr bool pairs = sizeof(T) == 2 && N % 2 == 0;
+#else
+  constexpr bool pairs = false;
+#endif
+  if constexpr (!pairs) {
+    for (int i = 0; i < N; ++i) v.x[i] = narrow<T>(x[i]);
+  } else {
+#ifdef __CUDACC__
+    for (int i = 0; i < N; i += 2) {
+      if constexpr (std::is_same_v<T, bfloat16>)
+        *reinterpret_cast<__nv_bfloat162*>(&v.x[i]) = __floats2bfloat162_rn(x[i], x[i + 1]);
+      else
+        *reinterpret_cast<__half2*>(&v.x[i]) = __floats2half2_rn(x[i], x[i + 1]);
+    }
+#endif
+  }
+  store_vec(p, v);
+}
+
 __device__ inline float warp_sum(float x) {
   for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
   return x;

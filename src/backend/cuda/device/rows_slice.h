@@ -1,10 +1,13 @@
 // Kernels over rows: a row of C elements lies in the registers of `Threads` threads (a warp, or a whole block), up to K
-// vectors of 16 bytes in each. Vector k of a thread is vector k * Threads + index of the row, so that neighbouring threads
-// touch neighbouring memory.
+// vectors of 16 bytes in each. Vector k of a thread is vector k * Threads + index of the row, so that neighbouring
+// threads touch neighbouring memory.
 #pragma once
 #include "backend/cuda/device/rows_pack.h"
 
 namespace crest::cuda {
+
+// Rows that a block works on when `threads` threads work on one.
+constexpr int rows_a_block(int threads) { return threads == 32 ? 4 : 1; }
 
 template <class T, int K, int Threads>
 struct RowSlice {
@@ -16,7 +19,7 @@ struct RowSlice {
 
   __device__ explicit RowSlice(int cols) {
     unsigned index = threadIdx.x % Threads;
-    row = Threads == 32 ? int64_t(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32 : int64_t(blockIdx.x);
+    row = Threads == 32 ? int64_t(blockIdx.x) * rows_a_block(32) + threadIdx.x / 32 : int64_t(blockIdx.x);
     column = int(index) * N;
     begin = row * cols + column;
     left = cols / N - int(index);

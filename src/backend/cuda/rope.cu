@@ -1,0 +1,122 @@
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's frequency scaling.
+#include "backend/cuda/device/numeric.h"
+#include "backend/cuda/kernel.h"
+#include "core/scalars.h"
+
+namespace crest::cuda {
+
+namespace {
+
+struct RopeArgs {
+  int batch, tokens, rotated, heads, dim;  // rotated: query and key heads; heads: with the value heads
+  int batch_per_block;
+  double log2_theta;
+  // Llama 3 (Grattafiori et al. 2024): 0 = plain frequencies.
+  double factor, low_freq_factor, high_freq_factor, original_context;
+  bool inverse;
+};
+
+// Angle of a position per unit of the position for pair i, as the CPU kernel computes it.
+__device__ double rope_frequency(const RopeArgs& a, int i) {
+  double f = exp2(-2.0 * i / a.dim * a.log2_theta);
+  if (a.factor == 0) return f;
+  double turns = a.original_context * f / 6.283185307179586477;  // within the original context
+  if (turns < a.low_freq_factor) return f / a.factor;
+  if (turns > a.high_freq_factor) return f;
+  double smooth = (turns - a.low_freq_factor) / (a.high_freq_factor - a.low_freq_factor);
+  return (1 - smooth) * f / a.factor + smooth * f;
+}
+
+// Cosine and sine of a large angle to float accuracy: reduced to [-pi/4, pi/4] in double (pi/2 in two parts: exact
+// products up to 2^20 quarter turns), the rest in float.
+__device__ float2 cosine_sine(double angle) {
+  double quarters = rint(angle * 0.63661977236758134308);
+  double r = fma(-quarters, 1.57079632679489655800, angle);
+  r = fma(-quarters, 6.12323399573676603587e-17, r);
+  float c = cosf(float(r)), s = sinf(float(r));
+  int quadrant = int(static_cast<long long>(quarters) & 3);
+  if (quadrant & 1) {
+    float old = c;
+    c = -s, s = old;
+  }
+  return quadrant & 2 ? float2{-c, -s} : float2{c, s};
+}
+
+// A block rotates token blockIdx.x of batch_per_block samples: cosines and sines are computed once for all of them.
+// x and y may be the same memory: a pair is read and written by one thread.
+template <class T, int N>
+__global__ void __launch_bounds__(256) rotate(const T* x, T* y, RopeArgs a, const Scalars* scalars) {
+  CREST_DYNAMIC_SHARED(float2, table);  // [dim / 2]
+  int half = a.dim / 2, token = int(blockIdx.x);
+  double position = double(token) + (scalars ? double(scalars->position) : 0.0);
+  for (int i = int(threadIdx.x); i < half; i += 256) {
+    float2 cs = cosine_sine(position * rope_frequency(a, i));
+    if (a.inverse) cs.y = -cs.y;
+    table[i] = cs;
+  }
+  __syncthreads();
+  int first = int(blockIdx.y) * a.batch_per_block, samples = min(a.batch_per_block, a.batch - first);
+  int per_head = half / N, pairs = a.rotated * per_head;
+  int copied = x == y ? 0 : (a.heads - a.rotated) * (a.dim / N), work = pairs + copied;
+  int64_t width = int64_t(a.heads) * a.dim;
+  for (int i = int(threadIdx.x); i < samples * work; i += 256) {
+    int sample = i / work, item = i - sample * work;
+    int64_t row = (int64_t(first + sample) * a.tokens + token) * width;
+    if (item >= pairs) {
+      int64_t e = row + int64_t(a.rotated) * a.dim + int64_t(item - pairs) * N;
+      store_vec(y + e, load_vec<N>(x + e));
+      continue;
+    }
+    int head = item / per_head, j = (item - head * per_head) * N;
+    int64_t e = row + int64_t(head) * a.dim + j;
+    Vec<T, N> u = load_vec<N>(x + e), v = load_vec<N>(x + e + half);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      float p = widen(u.x[k]), q = widen(v.x[k]);
+      float2 cs = table[j + k];
+      u.x[k] = narrow<T>(p * cs.x - q * cs.y);
+      v.x[k] = narrow<T>(q * cs.x + p * cs.y);
+    }
+    store_vec(y + e, u);
+    store_vec(y + e + half, v);
+  }
+}
+
+void launch_rope(const KernelCall& c) {
+  const Value& qkv = c.in_value(0);
+  const Attrs& attrs = c.instr.attrs;
+  int64_t heads = attrs.integer("heads"), kv_heads = attrs.integer("kv_heads");
+  RopeArgs a = {};
+  a.batch = int(qkv.shape[0]), a.tokens = int(qkv.shape[1]);
+  a.rotated = int(heads + kv_heads), a.heads = int(heads + 2 * kv_heads);
+  a.dim = int(qkv.shape[2]) / a.heads;
+  a.log2_theta = std::log2(attrs.number("theta"));
+  if (attrs.has("factor")) {
+    a.factor = attrs.number("factor"), a.original_context = attrs.number("original_context");
+    a.low_freq_factor = attrs.number("low_freq_factor"), a.high_freq_factor = attrs.number("high_freq_factor");
+  }
+  a.inverse = attrs.integer("inverse", 0) != 0;
+  // A few dozen blocks a multiprocessor hide the tail; fewer compute the same angles less often.
+  int64_t wanted = 32 * std::max(1, c.device ? c.device->multiprocessors : 1);
+  int64_t groups = std::clamp<int64_t>((wanted + a.tokens - 1) / a.tokens, 1, std::min(a.batch, 65535));
+  a.batch_per_block = int((a.batch + groups - 1) / groups);
+  dim3 grid(unsigned(a.tokens), blocks_for(a.batch, a.batch_per_block));
+  size_t shared = size_t(a.dim / 2) * sizeof(float2);
+  with_type(qkv.dtype, [&](auto t) {
+    using T = decltype(t);
+    constexpr int N = Vec<T>::size;
+    auto start = [&](auto kernel) {
+      launch(c, kernel, grid, 256, shared, c.input<T>(0), c.output<T>(0), a, c.has(1) ? c.input<Scalars>(1) : nullptr);
+    };
+    if (a.dim / 2 % N == 0 && aligned({c.in[0], c.out[0]}))
+      start(rotate<T, N>);
+    else
+      start(rotate<T, 1>);
+  });
+}
+
+}  // namespace
+
+Kernel rope_kernel() { return {"rope", "cuda.rope", reject_unless_float, nullptr, nullptr, launch_rope}; }
+
+}  // namespace crest::cuda

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Everything that needs an NVIDIA GPU, in one command: operations, parity with PyTorch, runs, resume, sampling, refusals,
+# memory checker. Prints a line a part and writes OUT/summary.md.
+#   tests/gpu.sh [--build DIR] [--out DIR] [--only PART,..] [--skip PART,..]
+# DIR is a build with the CUDA backend and its tests (make all-targets on a GPU machine, or make cuda elsewhere, carried
+# here: docs/gpu.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
+set -u
+cd "$(dirname "$0")/.."
+build=build/release out=build/gpu only="" skip=""
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --build) build=$2 ;; --out) out=$2 ;; --only) only=$2 ;; --skip) skip=$2 ;;
+    *) echo "gpu.sh: unknown option $1 (--build DIR, --out DIR, --only PARTS, --skip PARTS)" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+crest=$build/crest tests=$build/tests
+[ -x "$crest" ] || { echo "gpu.sh: no $crest: build first (docs/gpu.md)" >&2; exit 2; }
+mkdir -p "$out/logs"
+export GOMP_SPINCOUNT=4000 CREST_TEST_DEVICE=cuda
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+summary=$out/summary.md failed=0
+
+wanted() {
+  case ",$skip," in *",$1,"*) return 1 ;; esac
+  [ -z "$only" ] && return 0
+  case ",$only," in *",$1,"*) return 0 ;; *) return 1 ;; esac
+}
+# part NAME WHAT COMMAND...: one row of the summary; the last line of the log says what was seen.
+part() {
+  local name=$1 what=$2 start=$SECONDS result
+  shift 2
+  wanted "$name" || return 0
+  if "$@" >"$out/logs/$name.log" 2>&1; then result=passed; else result=FAILED failed=1; fi
+  local seen
+  seen=$(grep -E '^\[  (PASSED|FAILED)|tests? ran|^seen:|ERROR SUMMARY' "$out/logs/$name.log" | tail -3 | tr '\n' ' ' | tr -s ' ' | tr '|' '/')
+  printf '%-12s %-7s %4d s  %s\n' "$name" "$result" $((SECONDS - start)) "$seen"
+  echo "| $name | $what | $result | $((SECONDS - start)) s | $seen |" >>"$summary"
+}
+
+text() { # some English for runs: the Bible where it is installed, else this repository's own documents
+  if command -v bible >/dev/null; then bible gen1:1-rev22:21 2>/dev/null; else cat README.md docs/*.md src/README.md; fi >"$work/text.txt"
+  [ -s "$work/text.txt" ] || cat README.md docs/*.md >"$work/text.txt"
+  "$crest" data prepare "$work/text.txt" --out "$work/data" >/dev/null
+}
+train() { "$crest" train --device cuda --data "$work/data" --batch 8 --seed 3 "$@"; }
+hash_of() { sha256sum "$(ls -d "$1"/checkpoints/step-* | tail -1)/model.safetensors" | cut -c1-16; }
+
+same_bits() { # five deterministic runs, one hash
+  local i list=""
+  for i in 1 2 3 4 5; do
+    train --deterministic --steps 40 --out "$work/same$i" >/dev/null || return 1
+    list="$list $(hash_of "$work/same$i")"
+  done
+  echo "seen: hashes$list"
+  [ "$(echo $list | tr ' ' '\n' | sort -u | wc -l)" = 1 ]
+}
+resume() { # 40 steps at once against 20 and 20
+  local p
+  for p in "--precision bf16" "--precision fp32" "--precision fp16 --grad-accumulation 2"; do
+    rm -rf "$work/whole" "$work/cut"
+    train $p --steps 40 --out "$work/whole" >/dev/null || return 1
+    train $p --steps 40 --stop-after 20 --out "$work/cut" >/dev/null || return 1
+    "$crest" train --device cuda --resume "$work/cut" >/dev/null || return 1
+    echo "$p: $(hash_of "$work/whole") $(hash_of "$work/cut")"
+    [ "$(hash_of "$work/whole")" = "$(hash_of "$work/cut")" ] || return 1
+  done
+  echo "seen: equal hashes in 3 settings"
+}
+interchange() { # a checkpoint of the GPU evaluated on both, then continued on the CPU
+  train --steps 60 --out "$work/run" >/dev/null || return 1
+  local a b
+  a=$("$crest" eval --run "$work/run" --data "$work/data" --device cuda --precision fp32 --batches 4 --json | grep -m1 '"loss"' | tr -dc '0-9.')
+  b=$("$crest" eval --run "$work/run" --data "$work/data" --device cpu --precision fp32 --batches 4 --json | grep -m1 '"loss"' | tr -dc '0-9.')
+  echo "seen: loss of the same checkpoint: GPU $a, CPU $b"
+  awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }'
+}
+sample() {
+  local a b
+  [ -d "$work/run" ] || train --steps 60 --out "$work/run" >/dev/null || return 1
+  a=$("$crest" sample --run "$work/run" --device cuda --precision fp32 --prompt "In the beginning" --max-tokens 300 --temperature 0) || return 1
+  b=$("$crest" sample --run "$work/run" --device cpu --precision fp32 --prompt "In the beginning" --max-tokens 300 --temperature 0) || return 1
+  echo "seen: 300 greedy tokens, GPU and CPU $([ "$a" = "$b" ] && echo equal || echo different)"
+  [ -n "$a" ]
+}
+refusals() { # exit codes of what cannot be
+  local code bad=0
+  expect() { local want=$1; shift; "$@" >>"$work/refusals" 2>&1; code=$?; echo "exit $code (wanted $want): $*"; [ $code = "$want" ] || bad=1; }
+  expect 3 "$crest" bench --device cuda --model gpt2-1558M --batch 512
+  expect 4 "$crest" bench --device cuda:99 --model nano
+  expect 2 "$crest" bench --device cuda --model nano --data-parallel 2
+  expect 4 env CUDA_VISIBLE_DEVICES= "$crest" bench --device cuda --model nano
+  cat "$work/refusals"
+  echo "seen: exit codes 3, 4, 2, 4"
+  return $bad
+}
+odd() { # shapes that no vector width divides
+  local args
+  for args in "--vocab 50257 --pad-vocab 1 --batch 3 --seq 65" "--batch 1 --seq 1" "--batch 5 --seq 33 --attention naive" \
+    "--batch 2 --seq 65 --fusion off" "--batch 3 --seq 65 --recompute full --precision fp16" "--batch 3 --seq 65 --precision tf32"; do
+    "$crest" bench --device cuda --model nano --samples 2 --no-mfu $args || return 1
+  done
+  echo "seen: 6 odd recipes ran"
+}
+memory() { # held bytes equal the plan
+  "$crest" bench --device cuda --model gpt2-124M --batch 4 --samples 3 --no-mfu --json >"$work/bench.json" || return 1
+  local planned held
+  planned=$(grep -o '"planned_bytes": *[0-9]*' "$work/bench.json" | head -1 | tr -dc 0-9)
+  held=$(grep -o '"held_bytes": *[0-9]*' "$work/bench.json" | head -1 | tr -dc 0-9)
+  echo "seen: planned $planned, held $held bytes; $(grep -o '"device_peak_bytes": *[0-9]*' "$work/bench.json" | head -1)"
+  [ -n "$planned" ] && [ "$planned" = "$held" ]
+}
+sanitizer() { # a subset of cases for each tool: all of them take hours
+  command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
+  compute-sanitizer --tool memcheck --error-exitcode 9 "$tests/test_ops" --gtest_filter="${SANITIZE:-*cuda*}" || return 1
+  compute-sanitizer --tool racecheck --error-exitcode 9 "$tests/test_ops" --gtest_filter="${SANITIZE_RACES:-*cuda*}" || return 1
+}
+
+{
+  echo "# tests/gpu.sh"
+  echo
+  echo "$(date -u +%Y-%m-%dT%H:%MZ), $("$crest" --version | head -1)"
+  echo
+  echo '```'
+  "$crest" devices
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv 2>/dev/null
+  echo '```'
+  echo
+  echo '| part | what | result | time | seen |'
+  echo '|---|---|---|---|---|'
+} >"$summary"
+text || { echo "gpu.sh: preparing text failed" >&2; exit 1; }
+part ops "every operation against the f64 reference, twice, and gradients" "$tests/test_ops" --gtest_filter='*cuda*' --gtest_brief=1
+part backend "libraries, algorithm cache, fused bodies" "$tests/test_backend" --gtest_brief=1
+part parity "logits, gradients and ten steps against PyTorch's fixtures" "$tests/test_parity" --gtest_brief=1
+part run "executor, sampling, evaluation, weights" "$tests/test_run" --gtest_brief=1
+part train "levers, faults, bitwise resume" "$tests/test_train" --gtest_brief=1
+part same_bits "--deterministic five times" same_bits
+part resume "20 + 20 steps equal 40" resume
+part interchange "checkpoints work on GPU and CPU" interchange
+part sample "greedy sampling with the KV cache" sample
+part refusals "what cannot be is refused" refusals
+part odd "odd shapes" odd
+part memory "arenas equal the plan" memory
+part sanitizer "compute-sanitizer: memcheck and racecheck" sanitizer
+cat "$summary"
+exit $failed

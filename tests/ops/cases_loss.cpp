@@ -1,0 +1,84 @@
+// Loss and embedding where kernels change their way: rows beyond on-chip memory, rows that vectors do not fit, more
+// tokens than one block sorts, ids with a thousand occurrences.
+#include <cmath>
+
+#include "ops/case.h"
+#include "ops/harness.h"
+
+namespace crest::test {
+
+static void add_cases(std::vector<Case>& list, DType t) {
+  auto add = [&](const char* op, const std::string& name, std::vector<Arg> in, Attrs attrs = {}) -> Case& {
+    list.push_back({op, name + "_" + std::string(crest::name(t)), std::move(in), std::move(attrs), nullptr,
+                    some_scalars(), nullptr});
+    return list.back();
+  };
+  DType f = DType::f32;
+
+  struct Size {
+    const char* name;
+    Arg logits;
+    int64_t vocab;
+  };
+  const Size sizes[] = {{"gpt2", tensor(t, {5, 50304}, 2), 50257},    {"unpadded", tensor(t, {5, 50257}, 2), 50257},
+                        {"llama", tensor(t, {2, 128256}, 2), 128256}, {"padding", tensor(t, {2, 66000}, 0.1), 10000},
+                        {"narrow", tensor(t, {9, 3}, 2), 2},          {"boundary", tensor(t, {5, 16384}, 2), 16383},
+                        {"shifted", view(t, {6, 96}, {96, 1}, 3), 90}};
+  for (const Size& s : sizes) {
+    Shape rows = {s.logits.shape.rows()};
+    Arg labels = targets(rows, s.vocab);
+    // A forbidden token, a row decided by one logit, targets at the ends.
+    auto edit = [=](Values& v) {
+      auto width = size_t(s.logits.shape.back());
+      v[0][1] = -INFINITY, v[0][width + size_t(s.vocab) - 1] = 50;
+      v[1][0] = 0, v[1][1] = double(s.vocab - 1);
+    };
+    // A power of two: rounding the target's gradient, far larger than the others, does not hide them. Those of f16
+    // need a loss scale, as in training.
+    Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
+    float loss_scale = t == DType::f16 ? 262144 : 1024;
+    add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;
+    Case& fused = add("cross_entropy_fused", s.name, {s.logits, labels, scalars_arg()}, attrs);
+    fused.complete = edit, fused.scalars.loss_scale = loss_scale;
+    std::vector<Arg> forward = {s.logits, labels};
+    Case& grad = add("cross_entropy_grad", s.name, {s.logits, labels, tensor(f, rows), scalars_arg()}, attrs);
+    grad.scalars.loss_scale = loss_scale, grad.complete = [=](Values& v) {
+      edit(v);
+      Case c{"cross_entropy", "lse", forward, attrs};
+      v[2] = reference_outputs(in_double(c), {v[0], v[1]})[1];
+    };
+  }
+  if (t == f) add("sum_loss", "many", {positive(t, {70001}), positive(t, {1})}, Attrs().set("scale", 1 / 70001.0));
+
+  add("embedding", "wide", {ids({2, 3}, 9), tensor(t, {9, 3000})});
+  add("embedding", "shifted", {ids({2, 9}, 9), view(t, {9, 64}, {64, 1}, 3)});
+  add("add_position", "wide", {tensor(t, {3, 5, 2100}), tensor(t, {7, 2100})});
+  add("take_row", "odd", {tensor(t, {3, 5, 33}), scalars_arg()});
+  for (int64_t batch : {1, 6, 9, 75})
+    add("position_grad", "batch" + std::to_string(batch), {tensor(t, {batch, 9, 40}), tensor(f, {12, 40}, 10)},
+        Attrs().set("rows", 12).set("dtype", "f32"));
+  add("position_grad", "shifted", {view(t, {20, 3, 33}, {99, 33, 1}, 3)}, Attrs().set("rows", 4).set("dtype", "f32"));
+
+  struct Tokens {
+    const char* name;
+    Shape ids;
+    int64_t limit, rows, width;
+  };
+  const Tokens tokens[] = {{"sorted_by_tiles", {5, 1000}, 3000, 3000, 40}, {"long_runs", {3, 1700}, 20, 25, 136},
+                           {"long_runs_alone", {2, 1000}, 9, 16, 33},      {"one_id", {1, 9000}, 1, 3, 8},
+                           {"three_digits", {3, 1500}, 262200, 262200, 2}, {"one_token", {1, 1}, 5, 5, 768}};
+  for (const Tokens& k : tokens) {
+    Arg dy = tensor(t, {k.ids[0], k.ids[1], k.width}), acc = tensor(f, {k.rows, k.width}, 10);
+    Attrs attrs = Attrs().set("rows", k.rows).set("dtype", "f32");
+    auto mixed = [](Values& v) {  // runs of all lengths, ids that are not there
+      for (size_t i = 0; i < v[0].size(); ++i)
+        if (i % 7 == 0) v[0][i] = i % 21 == 0 ? -1 : double(i % 2);
+    };
+    add("embedding_grad", k.name, {ids(k.ids, k.limit), dy}, attrs);
+    add("embedding_grad", std::string(k.name) + "_acc", {ids(k.ids, k.limit), dy, acc}, attrs).complete = mixed;
+  }
+}
+
+static const CaseFile file = {add_cases};
+
+}  // namespace crest::test
