@@ -187,7 +187,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
   }
   std::string fits;
-  for (const char* recompute : {"none", "selective", "full"}) {
+  for (const char* recompute : {"none", "pointwise", "selective", "full"}) {
     Recipe r = s.recipe;
     r.recompute = recompute;
     int64_t batch = largest_batch(r, s.device, use, limit);
