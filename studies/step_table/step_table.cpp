@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   Recipe r;
   r.model = load_model_config(argv[1]);
   r.batch = std::atoi(argv[2]), r.seq = std::atoi(argv[3]), r.precision = argv[4];
-  if (argc > 6) r.recompute = argv[6];
+  r.recompute = argc > 6 ? argv[6] : "auto";
   Device device = find_device(argc > 5 ? argv[5] : "cpu", 0);
   DType type = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
   double rate = quick_gemm_rate(device, type, r.precision == "tf32").flops_per_second;
@@ -60,23 +60,25 @@ int main(int argc, char** argv) {
 
   constexpr int repetitions = 7;
   std::map<std::string, Row> rows;
-  for (int k = 0; k < repetitions; ++k)
-    for (size_t p = 0; p < engine.session().programs.size(); ++p) {
-      const CompiledProgram& c = engine.session().programs[p];
-      StepTrace trace;
-      engine.rank(0).run(int(p), &trace);
-      std::map<std::string, double> sums;
+  std::vector<SegmentCall> calls = training_step(engine.session());
+  for (int k = 0; k < repetitions; ++k) {
+    std::vector<StepTrace> traces;
+    engine.step(10 + k, 1e-4, 1, random, &traces);
+    std::map<std::string, double> sums;
+    for (size_t t = 0; t < calls.size(); ++t) {
+      const CompiledProgram& c = engine.session().programs[size_t(calls[t].segment)];
       for (size_t i = 0; i < c.program.code.size(); ++i) {
         std::string key = key_of(c, i);
-        sums[key] += trace.seconds[i];
+        sums[key] += traces[t].seconds[i];
         if (k > 0) continue;
         Cost cost = c.program.code[i].op->cost(c.program, c.program.code[i]);
         Row& row = rows[key];
         row.flops += cost.flops, row.bytes += cost.bytes(), ++row.count;
         row.floor += std::max(cost.flops / rate, cost.bytes() / bandwidth);
       }
-      for (auto& [key, s] : sums) rows[key].seconds.push_back(s);
     }
+    for (auto& [key, s] : sums) rows[key].seconds.push_back(s);
+  }
 
   struct Line {
     double gap, seconds, floor;
@@ -95,7 +97,7 @@ int main(int argc, char** argv) {
   for (int k = 0; k < 20; ++k) steps.push_back(engine.step(100 + k, 1e-4, 1, random).seconds);
   std::sort(steps.begin(), steps.end());
   fmt::print("{} batch {} seq {} {} recompute {} on {}: step {:.3f} ms (median of 20)\n", argv[1], r.batch, r.seq,
-             r.precision, r.recompute, device.name, steps[10] * 1e3);
+             r.precision, engine.session().recipe.recompute, device.name, steps[10] * 1e3);
   fmt::print("floors: {:.0f} TFLOP/s, {:.2f} TB/s, both measured\n\n", rate / 1e12, bandwidth / 1e12);
   fmt::print(
       "| ms | floor | gap | share | calls | TFLOP/s | TB/s | kernel, phase |\n|---|---|---|---|---|---|---|---|\n");
