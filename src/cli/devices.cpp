@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda/discover.h"
+#include "backend/cuda/loader.h"
 #include "cli/command.h"
 #include "cli/libraries.h"
 #include "cli/options.h"
@@ -28,16 +30,6 @@ struct Options {
   bool measure = false, json = false;
 };
 
-// Why there is no CUDA device, in the words of the device search itself.
-std::string cuda_reason() {
-  try {
-    find_device("cuda", 0);
-  } catch (const Error& e) {
-    return e.problem();
-  }
-  return "";
-}
-
 struct Measured {
   std::vector<Bandwidth> bandwidths;
   std::vector<GemmRate> rates;
@@ -46,6 +38,15 @@ struct Measured {
 Measured measure_limits(const Device& device) {
   Measured m;
   auto say = [](const char* what) { fmt::print(stderr, "measuring {} ...\n", what); };
+  if (device.kind == "cuda") {
+    say("copy bandwidth");
+    m.bandwidths.push_back(measure_device_copy(device));
+    say("fp32 matrix products");
+    m.rates.push_back(quick_gemm_rate(device, DType::f32));
+    say("bf16 matrix products");
+    m.rates.push_back(quick_gemm_rate(device, DType::bf16));
+    return m;
+  }
   say("read bandwidth");
   m.bandwidths.push_back(measure_read_bandwidth({.threads = device.threads}));
   say("copy bandwidth");
@@ -111,8 +112,8 @@ void print_measured(const Measured& m) {
   };
   for (auto& b : m.bandwidths)
     add(fmt::format("{} {}", b.level, b.kind), format_si(b.bytes_per_second, "B/s"), b.seconds,
-        fmt::format("{} threads, {} buffer{}", b.threads, format_bytes(double(b.buffer_bytes)),
-                    b.kind == "copy" ? "s, read + written bytes" : ""));
+        fmt::format("{}{} buffer{}", b.threads ? fmt::format("{} threads, ", b.threads) : "",
+                    format_bytes(double(b.buffer_bytes)), b.kind == "copy" ? "s, read + written bytes" : ""));
   for (auto& r : m.rates) {
     std::string what = fmt::format("{} matrix product", dtype_label(r.type));
     if (r.flops_per_second > 0)
@@ -124,8 +125,25 @@ void print_measured(const Measured& m) {
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
 }
 
-void print_text(const Device& d, const Environment& e, const std::string& reason) {
-  fmt::print("device 0    {} {}\n", d.kind, d.name);
+void print_gpus(const cuda::Found& found) {
+  if (found.devices.empty()) return fmt::print("cuda        none: {}\n", found.problem);
+  for (auto& d : found.devices) {
+    fmt::print("cuda:{}      {}\n", d.index, d.name);
+    fmt::print("  kernels   compute capability {}.{}, {} multiprocessors{}\n", d.sm / 10, d.sm % 10, d.multiprocessors,
+               d.native_bf16 ? ", bf16 and tf32 in hardware" : ", no bf16: fp16 or fp32");
+    fmt::print("  memory    {} of {} free\n", format_bytes(double(cuda::free_memory(d.index))),
+               format_bytes(double(d.total_memory)));
+  }
+  fmt::print("  driver    CUDA {}.{}, built with {}.{}\n", found.driver / 1000, found.driver % 1000 / 10,
+             found.runtime / 1000, found.runtime % 1000 / 10);
+  for (auto [stem, major] : {std::pair{"cublasLt", 13}, {"cudnn", 9}, {"nvrtc", 13}}) {
+    const cuda::Library& l = cuda::library(stem, major);
+    fmt::print("  {:<9} {}\n", stem, l.handle ? printable(l.path, 300) : "missing: " + printable(l.problem, 600));
+  }
+}
+
+void print_text(const Device& d, const Environment& e, const cuda::Found& found) {
+  fmt::print("cpu         {}\n", d.name);
   fmt::print("  kernels   {}{}\n", d.isa, d.native_bf16 ? ", bf16 in hardware" : ", bf16 emulated (fp32 is faster)");
   fmt::print("  cores     {} online, {:.4g} usable, {} thread{} a step\n", e.cores_online, e.cores_usable, d.threads,
              d.threads == 1 ? "" : "s");
@@ -134,7 +152,7 @@ void print_text(const Device& d, const Environment& e, const std::string& reason
              e.last_level_cache_bytes ? format_bytes(double(e.last_level_cache_bytes)) : std::string("unknown size,"));
   fmt::print("  memory    {} of {} available\n", format_bytes(double(e.memory_available_bytes)),
              format_bytes(double(e.memory_total_bytes)));
-  fmt::print("cuda        none: {}\n", reason);
+  print_gpus(found);
   fmt::print("system      {}, load {:.2f}\n", e.kernel, e.load_average);
   std::string libraries;
   for (auto& [library, version] : e.libraries) libraries += fmt::format(", {} {}", library, version);
@@ -142,20 +160,23 @@ void print_text(const Device& d, const Environment& e, const std::string& reason
 }
 
 int run(const Options& o) {
-  Device device = find_device(o.device, o.threads);
+  Device device = find_device(o.device, o.threads), cpu = find_device("cpu", o.threads);
   Environment environment = read_environment(library_versions());
-  std::string reason = cuda_reason();
+  cuda::Found found = cuda::find_devices();
   Measured measured;
-  if (!o.json) print_text(device, environment, reason);
+  if (!o.json) print_text(cpu, environment, found);
   std::fflush(stdout);
   if (o.measure) measured = measure_limits(device);
   if (!o.json) {
     if (o.measure) print_measured(measured);
     return 0;
   }
-  Json document = {{"devices", Json::array({device_to_json(device)})},
-                   {"unavailable", Json::array({{{"kind", "cuda"}, {"reason", reason}}})},
-                   {"environment", Json::parse(to_json(environment))}};
+  Json devices = Json::array(), unavailable = Json::array();
+  for (auto& d : found.devices) devices.push_back(device_to_json(find_device(fmt::format("cuda:{}", d.index), 0)));
+  devices.push_back(device_to_json(cpu));
+  if (found.devices.empty()) unavailable.push_back({{"kind", "cuda"}, {"reason", found.problem}});
+  Json document = {
+      {"devices", devices}, {"unavailable", unavailable}, {"environment", Json::parse(to_json(environment))}};
   if (o.measure) document["measured"] = measured_json(measured);
   print_json(document);
   return 0;

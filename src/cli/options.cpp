@@ -39,6 +39,7 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
     return app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
   Recipe& r = o.recipe;
+  r.recompute = "auto";
   app.add_option("--model", o.model, "preset, TOML file, or folder with a Hugging Face config.json")->group(group);
   option("--batch", r.batch, "micro batch: sequences");
   app.add_option("--seq", r.seq, "sequence length (default: the model's context)")->group(group);
@@ -50,7 +51,10 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--attention", r.attention, "flash or naive");
   option("--fusion", r.fusion, "on or off");
   option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
-  option("--recompute", r.recompute, "none, selective or full");
+  option(
+      "--recompute", r.recompute,
+      "auto (activation on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
+      "pointwise (norms too), selective (attention too) or full");
   option("--optimizer", r.optimizer, "adamw");
   option("--weight-decay", r.weight_decay, "decay of matrices");
   option("--beta1", r.beta1, "AdamW's first moment");

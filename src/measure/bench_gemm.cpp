@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/runtime.h"
-#include "core/error.h"
+#include "core/random.h"
 #include "program/builder.h"
 
 namespace crest {
@@ -103,6 +103,42 @@ GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32) {
   return measure_gemm_rate(
       type, linear_kernel_factory(device, tf32), sizes,
       {.warmup = 3, .min_samples = 6, .max_samples = 20, .max_seconds = 0.4, .target_relative_ci = 0.02});
+}
+
+Bandwidth measure_device_copy(const Device& device) {
+  Bandwidth b;
+  b.kind = "copy", b.level = "device memory";
+  b.buffer_bytes = int64_t(4) << 30;
+  Program program;
+  Builder builder(program);
+  ValueId x = builder.declare("x", DType::f32, Shape{b.buffer_bytes / 4}, Role::input, Lifetime::micro);
+  builder.emit1("scale", {x}, Attrs().set("value", 0.5));
+  auto runtime = make_runtime(device, nullptr);
+  BoundProgram bound;
+  bound.program = &program;
+  BoundInstr instr;
+  for (auto& kernel : kernels_of(device.kind))
+    if (std::string_view(kernel.op) == "scale") instr.kernel = &kernel;
+  void *from = runtime->allocate(b.buffer_bytes), *to = runtime->allocate(b.buffer_bytes);
+  std::vector<float> noise(1 << 22);
+  for (size_t i = 0; i < noise.size(); ++i) noise[i] = float(normal(7, 1, i));
+  int64_t piece = int64_t(noise.size()) * 4;
+  for (int64_t done = 0; done < b.buffer_bytes; done += piece)
+    runtime->write(static_cast<char*>(from) + done, noise.data(), piece);
+  instr.in = {from}, instr.out = {to};
+  bound.code.push_back(std::move(instr));
+  b.seconds = measure(
+      [&] {
+        return time_once([&] {
+          runtime->run(bound, nullptr);
+          runtime->synchronize();
+        });
+      },
+      {.warmup = 3, .min_samples = 7, .max_samples = 50, .max_seconds = 1, .target_relative_ci = 0.02});
+  b.bytes_per_second = 2 * double(b.buffer_bytes) / b.seconds.median();
+  runtime->release(from, b.buffer_bytes);
+  runtime->release(to, b.buffer_bytes);
+  return b;
 }
 
 }  // namespace crest

@@ -12,4 +12,8 @@ GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false);
 // The measured rate in about a second; for f16 and f32 too. flops_per_second = 0 when no fast kernel takes the type.
 GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32 = false);
 
+// Copy bandwidth of a GPU's memory (bytes read plus bytes written), by the scale kernel over buffers far larger than
+// its caches.
+Bandwidth measure_device_copy(const Device& device);
+
 }  // namespace crest

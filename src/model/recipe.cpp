@@ -27,7 +27,7 @@ void validate(const Recipe& r) {
   one_of("--grad-dtype", r.grad_dtype, {"fp32", "bf16"});
   one_of("--attention", r.attention, {"flash", "naive"});
   one_of("--fusion", r.fusion, {"on", "off"});
-  one_of("--recompute", r.recompute, {"none", "selective", "full"});
+  one_of("--recompute", r.recompute, {"auto", "none", "activation", "pointwise", "selective", "full"});
   one_of("--optimizer", r.optimizer, {"adamw"});
   at_least("--batch", double(r.batch), 1);
   at_least("--grad-accumulation", double(r.grad_accumulation), 1);

@@ -23,7 +23,7 @@ struct Recipe {
   std::string attention = "flash";  // flash, naive
   std::string fusion = "on";
   int64_t pad_vocab = 128;
-  std::string recompute = "none";  // none, selective, full
+  std::string recompute = "none";  // auto (resolved for the device), none, activation, pointwise, ..
 
   std::string optimizer = "adamw";
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;

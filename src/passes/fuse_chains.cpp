@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t longest = 24;  // instructions of a body; keeps scratch tiles in L1
 
-// Greedy clustering in program order: an instruction joins the clusters of its producers when the merged cluster can
-// run at the position of its last member, that is, when nobody outside reads a member's result before that.
+// Greedy clustering in program order: an instruction joins the clusters of its producers, and a gradient the repeated
+// activation that reads the same input (recompute), when there is a position at which all members of the merged cluster
+// can run: after every input, and before anybody outside reads a result.
 class ChainFuser {
  public:
   explicit ChainFuser(Program& program)
@@ -48,55 +49,72 @@ class ChainFuser {
     const Instr& instr = p_.code[i];
     std::vector<int> merged = {int(i)};
     std::vector<int> sources;
-    for (ValueId v : instr.in) {
-      if (v == no_value || producer_[size_t(v)] < 0) continue;
-      int c = cluster_[size_t(producer_[size_t(v)])];
-      if (c < 0 || std::find(sources.begin(), sources.end(), c) != sources.end()) continue;
+    auto consider = [&](int c) {
+      if (c < 0 || std::find(sources.begin(), sources.end(), c) != sources.end()) return;
       const Instr& head = p_.code[size_t(members_[size_t(c)][0])];
-      if (head.phase != instr.phase || head.lane != instr.lane || !(shape_of(head) == shape_of(instr))) continue;
-      if (is(p_.code[size_t(producer_[size_t(v)])], "bias_grad")) continue;
+      bool phases = head.phase == instr.phase || (head.phase == Phase::recompute && instr.phase == Phase::backward);
+      if (!phases || head.lane != instr.lane || !(shape_of(head) == shape_of(instr))) return;
       std::vector<int> trial = merged;
       trial.insert(trial.end(), members_[size_t(c)].begin(), members_[size_t(c)].end());
       std::sort(trial.begin(), trial.end());
-      if (trial.size() <= longest && movable(trial)) merged = trial, sources.push_back(c);
+      if (trial.size() <= longest && position_of(trial) >= 0) merged = trial, sources.push_back(c);
+    };
+    for (ValueId v : instr.in) {
+      if (v == no_value) continue;
+      if (int made = producer_[size_t(v)]; made >= 0 && !is(p_.code[size_t(made)], "bias_grad"))
+        consider(cluster_[size_t(made)]);
+      if (instr.phase != Phase::backward) continue;
+      for (int other : consumers_[size_t(v)])
+        if (other < int(i) && p_.code[size_t(other)].phase == Phase::recompute) consider(cluster_[size_t(other)]);
     }
     if (sources.empty()) {
       cluster_[i] = int(members_.size());
       members_.push_back({int(i)});
+      position_.push_back(int(i));
       return;
     }
     int target = sources[0];
     for (int c : sources)
       if (c != target) members_[size_t(c)].clear();
     members_[size_t(target)] = merged;
+    for (int m : merged) cluster_[size_t(m)] = -1;  // their old places do not bind the new one
+    position_[size_t(target)] = position_of(merged);
     for (int m : merged) cluster_[size_t(m)] = target;
   }
 
-  // Members may all run where the last one stands.
-  bool movable(const std::vector<int>& members) const {
-    int last = members.back();
-    for (int m : members) {
+  bool clustered(int i) const {
+    int c = cluster_[size_t(i)];
+    return c >= 0 && members_[size_t(c)].size() > 1;
+  }
+  int place(int i) const { return clustered(i) ? position_[size_t(cluster_[size_t(i)])] : i; }
+
+  // Where all members may run at once: at their last one's place, or before the first reader outside when that comes
+  // earlier; -1 when some input is made only after that.
+  int position_of(const std::vector<int>& members) const {
+    auto member = [&](int i) { return std::binary_search(members.begin(), members.end(), i); };
+    int position = members.back();
+    for (int m : members)
       for (ValueId v : p_.code[size_t(m)].out)
         for (int c : consumers_[size_t(v)])
-          if (c < last && !std::binary_search(members.begin(), members.end(), c)) return false;
-      // An accumulator is consumed: nobody else may touch its memory in between.
-      if (is(p_.code[size_t(m)], "bias_grad") && m != last)
-        for (int k = m + 1; k < last; ++k)
-          for (ValueId v : p_.code[size_t(k)].in)
-            if (v == p_.code[size_t(m)].out[0]) return false;
-    }
-    return true;
+          if (!member(c)) position = std::min(position, clustered(c) ? place(c) - 1 : c);
+    for (int m : members)
+      for (ValueId v : p_.code[size_t(m)].in)
+        if (v != no_value && producer_[size_t(v)] >= 0 && !member(producer_[size_t(v)]) &&
+            place(producer_[size_t(v)]) >= position)
+          return -1;
+    return position;
   }
 
   void rebuild() {
+    std::unordered_map<int, std::vector<size_t>> here;  // clusters by the instruction that they run before
+    for (size_t c = 0; c < members_.size(); ++c)
+      if (members_[c].size() > 1) here[position_[c]].push_back(c);
     std::vector<Instr> old = std::move(p_.code), code;
     for (size_t i = 0; i < old.size(); ++i) {
+      if (auto it = here.find(int(i)); it != here.end())
+        for (size_t c : it->second) code.push_back(fused(old, members_[c]));
       int c = cluster_[i];
-      if (c < 0 || members_[size_t(c)].size() < 2) {
-        code.push_back(old[i]);
-      } else if (members_[size_t(c)].back() == int(i)) {
-        code.push_back(fused(old, members_[size_t(c)]));
-      }
+      if (c < 0 || members_[size_t(c)].size() < 2) code.push_back(old[i]);
     }
     p_.code = std::move(code);
     drop_unused_values(p_);
@@ -105,7 +123,7 @@ class ChainFuser {
   Instr fused(const std::vector<Instr>& old, const std::vector<int>& members) {
     Instr result;
     result.op = &op("fused");
-    result.phase = old[size_t(members[0])].phase, result.lane = old[size_t(members[0])].lane;
+    result.phase = old[size_t(members.back())].phase, result.lane = old[size_t(members[0])].lane;
     auto body = std::make_shared<Program>();
     body->name = "body";
     std::unordered_map<ValueId, ValueId> inside;  // value of the Program -> value of the body
@@ -157,6 +175,7 @@ class ChainFuser {
   std::vector<std::vector<int>> consumers_;
   std::vector<int> cluster_;               // per instruction: its cluster or -1
   std::vector<std::vector<int>> members_;  // per cluster: sorted instruction indices
+  std::vector<int> position_;              // per cluster: the instruction before which it runs
   std::vector<bool> is_output_;
 };
 

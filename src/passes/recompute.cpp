@@ -1,6 +1,7 @@
 // Lever --recompute: forward instructions are cloned into the backward half, right before the first use, instead of
-// keeping their results. selective repeats norms, pointwise operations and attention where that needs no value that is
-// not kept anyway (Korthikanti et al. 2022); full keeps only what crosses layers (Chen et al. 2016).
+// keeping their results, where that needs no value that is not kept anyway. activation repeats element-wise operations
+// (GELU, SwiGLU), which the fusion pass then joins with their gradient's kernel; pointwise repeats norms, too;
+// selective also attention (Korthikanti et al. 2022); full keeps only what crosses layers (Chen et al. 2016).
 #include <unordered_map>
 
 #include "passes/pass.h"
@@ -12,7 +13,11 @@ namespace {
 
 class Recompute {
  public:
-  Recompute(Program& program, bool full) : program_(program), full_(full) {}
+  Recompute(Program& program, const std::string& level)
+      : program_(program),
+        full_(level == "full"),
+        attention_(level == "selective"),
+        norms_(attention_ || level == "pointwise") {}
 
   void run() {
     find_candidates();
@@ -41,6 +46,7 @@ class Recompute {
       if (value.role != Role::activation || crosses_[size_t(v)]) return false;
     }
     if (full_) return true;
+    if (!attention_) return instr.op->pointwise || (norms_ && instr.op->op_class == OpClass::normalisation);
     return instr.op->cheap || instr.op->pointwise || instr.op->op_class == OpClass::attention ||
            instr.op->op_class == OpClass::movement || is(instr, "matmul");
   }
@@ -104,7 +110,7 @@ class Recompute {
   }
 
   Program& program_;
-  bool full_;
+  bool full_, attention_, norms_;
   std::vector<int> producer_;
   std::vector<bool> crosses_, saved_, available_, repeat_;
   std::unordered_map<ValueId, ValueId> clones_;
@@ -113,8 +119,9 @@ class Recompute {
 }  // namespace
 
 void recompute(Program& program, const PassContext& context) {
-  if (context.kind != ProgramKind::train || context.recipe.recompute == "none") return;
-  Recompute(program, context.recipe.recompute == "full").run();
+  if (context.kind != ProgramKind::train || context.recipe.recompute == "none" || context.recipe.recompute == "auto")
+    return;
+  Recompute(program, context.recipe.recompute).run();
 }
 
 }  // namespace crest

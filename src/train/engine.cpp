@@ -40,7 +40,9 @@ void Engine::fill(int r, int program, uint64_t first, const SampleSource& source
   ports.targets.write(targets.data());
 }
 
-StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
+StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
+                        std::vector<StepTrace>* traces) {
+  if (traces) traces->assign(calls_.size(), {});
   auto start = std::chrono::steady_clock::now();
   const Recipe& recipe = session_.recipe;
   int loss_program = 0;
@@ -50,7 +52,8 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   Scalars s = {};
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
-    for (auto& call : calls_) {
+    for (size_t c = 0; c < calls_.size(); ++c) {
+      const SegmentCall& call = calls_[c];
       if (call.micro >= 0) {
         uint64_t first = (uint64_t(step * recipe.grad_accumulation + call.micro) * uint64_t(ranks()) + uint64_t(r)) *
                          uint64_t(recipe.batch);
@@ -61,7 +64,7 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
         e.set_inputs(inputs);
         fill(r, call.segment, first, source);
       }
-      e.run(call.segment);
+      e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
       // Later Programs may use the memory that the loss is in.
       if (r == 0 && call.segment == loss_program) ports_[0][size_t(loss_program)].loss.read_later(&loss);
     }

@@ -34,7 +34,9 @@ class Engine {
   void initialize_weights(uint64_t seed);
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
   // without an update Program: forward and backward of the micro steps only.
-  StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
+  // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
+  StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
+                  std::vector<StepTrace>* traces = nullptr);
   // Mean loss over `batches` validation batches of the source (samples 0, 1, ..).
   double validate(int64_t batches, const SampleSource& source);
   int64_t validation_batch() const;

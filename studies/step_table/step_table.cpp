@@ -1,14 +1,16 @@
-// Table of a training step by kernel and shape: seconds, share, GFLOP/s, GB/s; the work list for faster kernels.
-// `crest profile` will replace it. Build `make build` first, then in the repository's root:
-//   g++ -std=c++20 -O2 -fopenmp -DFMT_SHARED -Isrc studies/step_table/step_table.cpp -o build/step_table \
-//     build/release/libcrest_lib.a -lfmt -lgomp -lpthread -ltomlplusplus -ldnnl -lutf8proc -ldl
-//   GOMP_SPINCOUNT=4000 build/step_table MODEL BATCH SEQ PRECISION [THREADS]
+// Table of a training step by instruction kind: time, floor, gap, sorted by gap: the work list for faster kernels. The
+// floor is the larger of FLOPs over the measured matrix rate and bytes over the measured copy bandwidth of this device.
+// `crest profile` will replace it.
+//   ninja -C build/release step_table
+//   GOMP_SPINCOUNT=4000 build/release/step_table MODEL BATCH SEQ PRECISION [DEVICE] [RECOMPUTE]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
 #include "core/random.h"
+#include "measure/bench_gemm.h"
+#include "measure/ceilings.h"
 #include "ops/op.h"
 #include "plan/device.h"
 #include "train/engine.h"
@@ -19,7 +21,7 @@ namespace {
 
 struct Row {
   std::vector<double> seconds;  // one entry a repetition
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, floor = 0;
   int count = 0;
 };
 
@@ -34,13 +36,19 @@ std::string key_of(const CompiledProgram& c, size_t i) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) return fmt::print("step_table MODEL BATCH SEQ PRECISION [THREADS]\n"), 2;
+  if (argc < 5) return fmt::print("step_table MODEL BATCH SEQ PRECISION [DEVICE] [RECOMPUTE]\n"), 2;
   Recipe r;
   r.model = load_model_config(argv[1]);
   r.batch = std::atoi(argv[2]), r.seq = std::atoi(argv[3]), r.precision = argv[4];
+  r.recompute = argc > 6 ? argv[6] : "auto";
+  Device device = find_device(argc > 5 ? argv[5] : "cpu", 0);
+  DType type = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
+  double rate = quick_gemm_rate(device, type, r.precision == "tf32").flops_per_second;
+  double bandwidth =
+      device.kind == "cuda" ? measure_device_copy(device).bytes_per_second : measure_copy_bandwidth().bytes_per_second;
   SessionUse use;
   use.train = use.update = true;
-  Engine engine(compile(r, find_device("cpu", argc > 5 ? std::atoi(argv[5]) : 0), session_programs(r, use)));
+  Engine engine(compile(r, device, session_programs(r, use)));
   engine.initialize_weights(1);
   SampleSource random = [&](uint64_t g, int32_t* x, int32_t* y) {
     for (int64_t t = 0; t < r.seq; ++t) {
@@ -52,36 +60,52 @@ int main(int argc, char** argv) {
 
   constexpr int repetitions = 7;
   std::map<std::string, Row> rows;
-  for (int k = 0; k < repetitions; ++k)
-    for (size_t p = 0; p < engine.session().programs.size(); ++p) {
-      const CompiledProgram& c = engine.session().programs[p];
-      StepTrace trace;
-      engine.rank(0).run(int(p), &trace);
-      std::map<std::string, double> sums;
+  std::vector<SegmentCall> calls = training_step(engine.session());
+  for (int k = 0; k < repetitions; ++k) {
+    std::vector<StepTrace> traces;
+    engine.step(10 + k, 1e-4, 1, random, &traces);
+    std::map<std::string, double> sums;
+    for (size_t t = 0; t < calls.size(); ++t) {
+      const CompiledProgram& c = engine.session().programs[size_t(calls[t].segment)];
       for (size_t i = 0; i < c.program.code.size(); ++i) {
         std::string key = key_of(c, i);
-        sums[key] += trace.seconds[i];
+        sums[key] += traces[t].seconds[i];
         if (k > 0) continue;
         Cost cost = c.program.code[i].op->cost(c.program, c.program.code[i]);
-        rows[key].flops += cost.flops, rows[key].bytes += cost.bytes(), ++rows[key].count;
+        Row& row = rows[key];
+        row.flops += cost.flops, row.bytes += cost.bytes(), ++row.count;
+        row.floor += std::max(cost.flops / rate, cost.bytes() / bandwidth);
       }
-      for (auto& [key, s] : sums) rows[key].seconds.push_back(s);
     }
+    for (auto& [key, s] : sums) rows[key].seconds.push_back(s);
+  }
 
-  std::vector<std::pair<double, std::string>> order;
-  double total = 0;
+  struct Line {
+    double gap, seconds, floor;
+    std::string key;
+  };
+  std::vector<Line> lines;
+  double total = 0, floors = 0;
   for (auto& [key, row] : rows) {
     std::sort(row.seconds.begin(), row.seconds.end());
-    order.emplace_back(row.seconds[row.seconds.size() / 2], key);
-    total += order.back().first;
+    double seconds = row.seconds[row.seconds.size() / 2];
+    lines.push_back({seconds - row.floor, seconds, row.floor, key});
+    total += seconds, floors += row.floor;
   }
-  std::sort(order.rbegin(), order.rend());
-  fmt::print("| ms (median of {}) | share | calls | GFLOP/s | GB/s | kernel |\n|---|---|---|---|---|---|\n",
+  std::sort(lines.begin(), lines.end(), [](auto& x, auto& y) { return x.gap > y.gap; });
+  std::vector<double> steps;
+  for (int k = 0; k < 20; ++k) steps.push_back(engine.step(100 + k, 1e-4, 1, random).seconds);
+  std::sort(steps.begin(), steps.end());
+  fmt::print("{} batch {} seq {} {} recompute {} on {}: step {:.3f} ms (median of 20)\n", argv[1], r.batch, r.seq,
+             r.precision, engine.session().recipe.recompute, device.name, steps[10] * 1e3);
+  fmt::print("floors: {:.0f} TFLOP/s, {:.2f} TB/s, both measured\n\n", rate / 1e12, bandwidth / 1e12);
+  fmt::print(
+      "| ms | floor | gap | share | calls | TFLOP/s | TB/s | kernel, phase |\n|---|---|---|---|---|---|---|---|\n");
+  for (auto& l : lines)
+    if (l.seconds > total / 1000)
+      fmt::print("| {:.3f} | {:.3f} | {:.3f} | {:.1f}% | {} | {:.1f} | {:.2f} | {} |\n", l.seconds * 1e3, l.floor * 1e3,
+                 l.gap * 1e3, 100 * l.seconds / total, rows[l.key].count, rows[l.key].flops / l.seconds / 1e12,
+                 rows[l.key].bytes / l.seconds / 1e12, l.key);
+  fmt::print("\nsum {:.3f} ms, floors {:.3f} ms (medians of {}, launched one by one)\n", total * 1e3, floors * 1e3,
              repetitions);
-  for (auto& [s, key] : order)
-    if (s > total / 1000)
-      fmt::print("| {:.2f} | {:.1f}% | {} | {:.0f} | {:.1f} | {} |\n", s * 1e3, 100 * s / total, rows[key].count,
-                 rows[key].flops / s / 1e9, rows[key].bytes / s / 1e9, key);
-  fmt::print("\nsum {:.1f} ms, {:.1f} GFLOP/s (6N + 12 L d T per token)\n", total * 1e3,
-             r.model.flops_per_token(r.seq) * double(r.batch * r.seq) / total / 1e9);
 }

@@ -28,6 +28,7 @@ std::vector<Lever> levers() {
       {"decompose", set(&Recipe::fusion, "off")},
       {"groups", [](Recipe&) {}},
       {"recompute", set(&Recipe::recompute, "selective")},
+      {"recompute", set(&Recipe::recompute, "activation")},
       {"recompute", set(&Recipe::recompute, "full")},
       {"fusion", set(&Recipe::fusion, "on")},
       {"lanes", [](Recipe&) {}},

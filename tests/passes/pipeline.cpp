@@ -31,7 +31,7 @@ TEST(Pipeline, EveryLeverGivesAProgramThatVerifiesAndParsesBack) {
     for (std::string policy : {"pure", "autocast"})
       for (std::string attention : {"flash", "naive"})
         for (std::string fusion : {"on", "off"})
-          for (std::string recompute : {"none", "selective", "full"})
+          for (std::string recompute : {"none", "activation", "selective", "full"})
             for (bool llama : {false, true})
               for (double dropout : {0.0, 0.1})
                 for (int variant = 0; variant < 3; ++variant) {

@@ -42,7 +42,7 @@ TEST(Session, HoldsWhatWasPlanned) {
   for (const char* model : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16", "fp16"})
       for (const char* policy : {"pure", "autocast"})
-        for (const char* recompute : {"none", "selective", "full"})
+        for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
           for (int64_t steps : {1, 3})
             for (const char* fusion : {"on", "off"}) {
               Recipe r = small(model);
@@ -172,7 +172,7 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     // What it offers fits, and one sequence more does not.
     int offers = 0;
-    for (const char* recompute : {"none", "selective", "full"}) {
+    for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
       std::string key = std::string("--recompute ") + recompute + " --batch ";
       size_t at = text.find(key);
       if (at == std::string::npos) continue;
@@ -225,7 +225,7 @@ TEST(Fragmentation, IsSmallForGpt2) {
     for (const char* policy : {"pure", "autocast"})
       for (const char* attention : {"flash", "naive"})
         for (const char* fusion : {"on", "off"})
-          for (const char* recompute : {"none", "selective", "full"})
+          for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
             for (int64_t seq : {256, 1024}) {
               r.precision = precision, r.policy = policy, r.attention = attention, r.fusion = fusion;
               r.recompute = recompute, r.seq = seq;

@@ -1,5 +1,5 @@
-#include "device.h"
 #include "run/generate.h"
+#include "device.h"
 
 #include "data/tokenizer.h"
 #include "ops/op.h"

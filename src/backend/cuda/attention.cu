@@ -2,6 +2,8 @@
 // rather than fast: where FlashAttention kernels (flash*.cu) do not go, such as a head_dim above 128.
 #include "backend/cuda/flash.h"
 
+#include "backend/cuda/device/flash_args.h"
+
 namespace crest::cuda {
 
 namespace {

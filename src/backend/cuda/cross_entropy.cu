@@ -153,11 +153,17 @@ __device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
   return block_merged(s);
 }
 
-// d = e^x 2^-shift factor.
-template <class T>
+// e^x over what `shift` stands for: 2^shift after a sum over the row; e^shift when the saved log-sum-exp is given,
+// whose difference from x keeps more digits than that of scaled numbers.
+template <Mode mode>
+__device__ float probability(float x, float shift) {
+  return mode == Mode::backward ? loss_exp2((x - shift) * log2_e) : loss_exp2(fmaf(x, log2_e, -shift));
+}
+
+template <class T, Mode mode>
 __device__ void write_row(T* d, const Row<T>& row, const Vec<T>* kept, int groups, float shift, float factor) {
   constexpr int N = Vec<T>::size;
-  auto gradient = [&](T x) { return narrow<T>(loss_exp2(fmaf(widen(x), log2_e, -shift)) * factor); };
+  auto gradient = [&](T x) { return narrow<T>(probability<mode>(widen(x), shift) * factor); };
   auto write = [&](Vec<T> v, int i) {
 #pragma unroll
     for (int e = 0; e < N; ++e) v.x[e] = gradient(v.x[e]);
@@ -216,7 +222,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
   RowSum s{0.f, 1.f};
   if (mode == Mode::backward)
-    s.max = a.lse_in[r] * log2_e;
+    s.max = a.lse_in[r];
   else
     s = sum_row(row, kept, groups);
   if (mode != Mode::backward && threadIdx.x == 0) {
@@ -226,8 +232,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   }
   if (mode == Mode::forward) return;
   const float factor = scale / s.sum;
-  write_row(d, row, kept, groups, s.max, factor);
-  if (owns) d[target] = narrow<T>(loss_exp2(fmaf(at_target, log2_e, -s.max)) * factor - scale);  // a second time
+  write_row<T, mode>(d, row, kept, groups, s.max, factor);
+  if (owns) d[target] = narrow<T>(probability<mode>(at_target, s.max) * factor - scale);  // a second time
 }
 
 // Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB beside its own.

@@ -47,6 +47,7 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
   if (!is_half(p.dtype)) return fmt::format("takes bf16 or f16, not {}", name(p.dtype));
   if (p.head_dim % 8 || p.head_dim > 128)
     return fmt::format("head_dim {} is not a multiple of 8 up to 128", p.head_dim);
+  if (!(p.scale > 0)) return "takes a positive scale";
   if (q.instr.attrs.number("p", 0.0) > 0) return "dropout masks come from Crest's own random numbers";
   if (p.backward && p.tokens == 1) return "cuDNN has no backward pass for one token";
   if (p.deterministic && score_bytes(p) > deterministic_limit)

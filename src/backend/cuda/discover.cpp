@@ -14,7 +14,7 @@ namespace crest::cuda {
 namespace {
 
 // What Crest keeps free for the context, code, library handles and graphs when it plans against the free memory.
-[[maybe_unused]] constexpr int64_t reserve = int64_t(768) << 20;
+constexpr int64_t reserve = int64_t(768) << 20;
 
 #ifdef CREST_HAVE_CUDA
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
@@ -69,13 +69,13 @@ Found find_devices() {
   return out;
 }
 
-int64_t usable_memory(int index) {
+int64_t free_memory(int index) {
   size_t free = 0, total = 0;
   if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-  return std::max<int64_t>(0, int64_t(free) - reserve);
+  return int64_t(free);
 }
 #else
-int64_t usable_memory(int) { return 0; }
+int64_t free_memory(int) { return 0; }
 
 Found find_devices() {
   Found out;
@@ -84,6 +84,8 @@ Found find_devices() {
   return out;
 }
 #endif
+
+int64_t usable_memory(int index) { return std::max<int64_t>(0, free_memory(index) - reserve); }
 
 Device describe_h200() {
   Device d;

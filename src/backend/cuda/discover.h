@@ -18,6 +18,9 @@ Found find_devices();
 // Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the context.
 int64_t usable_memory(int index);
 
+// Free bytes of a GPU now.
+int64_t free_memory(int index);
+
 // A description of an H200 for planning on machines without one.
 Device describe_h200();
 

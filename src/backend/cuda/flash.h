@@ -1,6 +1,6 @@
 // Host side shared by the attention kernels: sizes, limits, the grid.
 #pragma once
-#include "backend/cuda/device/flash_args.h"
+#include "backend/cuda/device/flash_sizes.h"
 #include "backend/cuda/kernel.h"
 
 namespace crest::cuda {
@@ -20,8 +20,8 @@ BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, i
 inline unsigned blocks_of(const BlockOrder& order, const AttentionSizes& s) {
   return unsigned(order.tiles) * unsigned(order.heads) * unsigned(s.batch);
 }
-// Whether that grid leaves multiprocessors idle that smaller tiles would use.
-bool few_blocks(const KernelCall& c, const AttentionSizes& s, int rows, int heads);
+// Whether that grid, with so much shared memory a block, leaves multiprocessors idle or does not fit on the device.
+bool prefer_small_tiles(const KernelCall& c, const AttentionSizes& s, int heads, int rows, int shared_bytes);
 
 // Head dimensions are padded with zeros to the next tile width.
 constexpr int max_flash_head_dim = 128;

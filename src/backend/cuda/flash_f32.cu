@@ -4,6 +4,8 @@
 // flash_grad.cu.
 #include "backend/cuda/flash.h"
 
+#include "backend/cuda/device/flash_args.h"
+
 namespace crest::cuda {
 
 namespace {

@@ -4,6 +4,8 @@
 // behind by a factor of 2^8, so that the accumulators are rescaled rarely.
 #include "backend/cuda/flash.h"
 
+#include "backend/cuda/device/flash_args.h"
+
 namespace crest::cuda {
 
 namespace {
@@ -169,7 +171,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   store_rows<D, T>(q_tile, warp * Tile::warp_rows, Tile::warp_rows, output_rows(o_out, s, at.batch, at.head), warp_row);
 }
 
-// Large: 32 rows a warp halve the reads of keys and values from shared memory; small: more blocks for short batches.
+// Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks for short batches,
+// less shared memory, and registers for dropout, whose random numbers cost more than the reads.
 template <int D>
 struct ForwardTiles {
   using Large = ForwardTile<D, 2, 4, 64, D <= 64, 2>;
@@ -189,19 +192,20 @@ void launch_forward(const KernelCall& c) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = ForwardTiles<d()>;
+      using Large = typename Tiles::Large;
       if (s.dropout.scalars)
-        start<T, typename Tiles::Large, true>(c, s);
-      else if (few_blocks(c, s, Tiles::Large::rows, s.heads))
+        start<T, typename Tiles::Small, true>(c, s);
+      else if (prefer_small_tiles(c, s, s.heads, Large::rows, Large::shared_bytes))
         start<T, typename Tiles::Small, false>(c, s);
       else
-        start<T, typename Tiles::Large, false>(c, s);
+        start<T, Large, false>(c, s);
     });
   });
 }
 
 std::string reject(const KernelQuery& q) {
   return reject_flash(q, 0, true, [](int head_dim) {
-    return with_head_dim(head_dim, [](auto d) { return size_t(ForwardTiles<d()>::Large::shared_bytes); });
+    return with_head_dim(head_dim, [](auto d) { return size_t(ForwardTiles<d()>::Small::shared_bytes); });
   });
 }
 

@@ -9,6 +9,8 @@
 // query row: {lse log2(e), dO . O}.
 #include "backend/cuda/flash.h"
 
+#include "backend/cuda/device/flash_args.h"
+
 namespace crest::cuda {
 
 namespace {
@@ -239,16 +241,14 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   }
 }
 
-// 32 rows a warp (MT = 2) halve the reads of streamed tiles, where the accumulators leave room for them.
+// Large: 32 rows a warp (MT = 2) halve the reads of streamed tiles, where the accumulators leave room for them. Small:
+// more blocks for short batches, less shared memory, and registers for dropout, whose random numbers cost more than the
+// reads.
 template <int D>
 struct GradTiles {
-  static constexpr int MT = D <= 64 ? 2 : 1, warps = D <= 64 ? 4 : 8;
-  using Queries = GradTile<D, MT, warps, 64, 32, true, D <= 64 ? 2 : 1>;
-  using Keys = GradTile<D, MT, warps, 64, 32, D <= 32, D <= 64 ? 2 : 1>;
-  // Short of shared memory: streamed tiles of half the length.
-  using NarrowQueries = GradTile<D, MT, warps, 32, 32, true, D <= 64 ? 2 : 1>;
-  using NarrowKeys = GradTile<D, MT, warps, 32, 32, D <= 32, D <= 64 ? 2 : 1>;
-  // More blocks, for short batches.
+  static constexpr int MT = D <= 64 ? 2 : 1, warps = D <= 64 ? 4 : 8, min_blocks = D <= 64 ? 2 : 1;
+  using LargeQueries = GradTile<D, MT, warps, 64, 32, true, min_blocks>;
+  using LargeKeys = GradTile<D, MT, warps, 64, 32, D <= 32, min_blocks>;
   using SmallQueries = GradTile<D, 1, 4, 64, 32, true, 2>;
   using SmallKeys = GradTile<D, 1, 4, 64, 32, D <= 64, 2>;
 };
@@ -279,19 +279,20 @@ void launch_grad(const KernelCall& c) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = GradTiles<d()>;
+      using Keys = typename Tiles::LargeKeys;
       if (s.dropout.scalars)
-        start_both<T, typename Tiles::Queries, typename Tiles::Keys, true>(c, s);
-      else if (few_blocks(c, s, Tiles::Keys::rows, s.kv_heads))
+        start_both<T, typename Tiles::SmallQueries, typename Tiles::SmallKeys, true>(c, s);
+      else if (prefer_small_tiles(c, s, s.kv_heads, Keys::rows, Keys::shared_bytes))
         start_both<T, typename Tiles::SmallQueries, typename Tiles::SmallKeys, false>(c, s);
       else
-        start_both<T, typename Tiles::Queries, typename Tiles::Keys, false>(c, s);
+        start_both<T, typename Tiles::LargeQueries, Keys, false>(c, s);
     });
   });
 }
 
 std::string reject(const KernelQuery& q) {
   return reject_flash(q, 1, true, [](int head_dim) {
-    return with_head_dim(head_dim, [](auto d) { return size_t(GradTiles<d()>::Keys::shared_bytes); });
+    return with_head_dim(head_dim, [](auto d) { return size_t(GradTiles<d()>::SmallKeys::shared_bytes); });
   });
 }
 

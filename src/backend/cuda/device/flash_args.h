@@ -1,20 +1,9 @@
-// What all kernels of `attention` and `attention_grad` are given, and where a head lies in interleaved qkv.
+// Where heads lie in interleaved qkv, and which of them a block works on.
 #pragma once
 #include "backend/cuda/device/flash_dropout.h"
 #include "backend/cuda/device/flash_tile.h"
 
 namespace crest::cuda {
-
-struct AttentionSizes {
-  int batch, tokens, heads, kv_heads, head_dim;
-  bool causal;
-  bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
-  float scale;
-  DropoutRule dropout;  // scalars is null without dropout
-
-  __host__ __device__ int group() const { return heads / kv_heads; }
-  __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
-};
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
 
@@ -44,13 +33,7 @@ __device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int bat
           s.vectors};
 }
 
-// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with the most work
-// (`last_first`: the last ones) come first, so that the others fill the end of the grid: within a head, whose keys and
-// values then stay in the second-level cache, or over all heads where a grid is a few blocks per multiprocessor.
-struct BlockOrder {
-  int tiles, heads;
-  bool last_first, heads_fastest;
-};
+// The tile of a head that a block works on.
 struct BlockPlace {
   int tile, head, batch;
 };

@@ -1,19 +1,10 @@
 // Dropout of attention probabilities in C fragments (mma.h). Element (row, column) of a head is kept or not as
 // core/random.h says for e = (head T + row) T + column; a Philox block is the four elements 4 (e / 4) .. + 3.
 #pragma once
-#include "backend/cuda/device/platform.h"
+#include "backend/cuda/device/flash_sizes.h"
 #include "core/random.h"
-#include "core/scalars.h"
 
 namespace crest::cuda {
-
-// Of an instruction.
-struct DropoutRule {
-  const Scalars* scalars;
-  uint32_t rng_id;
-  uint32_t threshold;  // element is kept when the upper 24 bits of its random word are >= threshold
-  float keep_scale;    // 1 / (1 - p)
-};
 
 // Of one head of one sample.
 struct DropoutHead {

@@ -1,7 +1,9 @@
-// Host side of the FlashAttention kernels; kernels are in flash_forward.cu, flash_grad.cu and flash_f32.cu.
+// Host side that the attention kernels share: flash_forward.cu, flash_grad.cu, flash_f32.cu, attention.cu.
 #include "backend/cuda/flash.h"
 
 #include <fmt/format.h>
+
+#include <cmath>
 
 namespace crest::cuda {
 
@@ -51,7 +53,7 @@ std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*s
   return reject_shared_memory(q, shared_bytes(head_dim));
 }
 
-static int multiprocessors(const KernelCall& c) { return c.device ? c.device->multiprocessors : 1; }
+static int multiprocessors(const KernelCall& c) { return c.device ? std::max(c.device->multiprocessors, 1) : 1; }
 
 BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, int heads, bool last_first) {
   int tiles = int(blocks_for(s.tokens, rows));
@@ -59,8 +61,9 @@ BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, i
   return {tiles, heads, last_first, heads_fastest};
 }
 
-bool few_blocks(const KernelCall& c, const AttentionSizes& s, int rows, int heads) {
-  return int64_t(blocks_for(s.tokens, rows)) * heads * s.batch < 2 * multiprocessors(c);
+bool prefer_small_tiles(const KernelCall& c, const AttentionSizes& s, int heads, int rows, int shared_bytes) {
+  bool few = int64_t(blocks_for(s.tokens, rows)) * heads * s.batch < 2 * multiprocessors(c);
+  return few || (c.device && shared_bytes > c.device->shared_per_block);
 }
 
 }  // namespace crest::cuda

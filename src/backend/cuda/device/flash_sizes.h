@@ -1,0 +1,34 @@
+// What all kernels of `attention` and `attention_grad` are given.
+#pragma once
+#include "backend/cuda/device/platform.h"
+#include "core/scalars.h"
+
+namespace crest::cuda {
+
+// Dropout of an instruction.
+struct DropoutRule {
+  const Scalars* scalars;
+  uint32_t rng_id;
+  uint32_t threshold;  // element is kept when the upper 24 bits of its random word are >= threshold
+  float keep_scale;    // 1 / (1 - p)
+};
+
+struct AttentionSizes {
+  int batch, tokens, heads, kv_heads, head_dim;
+  bool causal;
+  bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
+  float scale;
+  DropoutRule dropout;  // scalars is null without dropout
+
+  __host__ __device__ int group() const { return heads / kv_heads; }
+  __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with the most work
+// (`last_first`: the last ones) come first, so that the others fill the end of the grid: within a head, whose keys and
+// values then stay in the second-level cache, or over all heads where a grid is a few blocks per multiprocessor.
+struct BlockOrder {
+  int tiles, heads;
+  bool last_first, heads_fastest;
+};
+}  // namespace crest::cuda

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Crest and PyTorch side by side on one GPU: the same training steps, processes taking turns in one run.
+
+  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|124M-B64,..] [--rounds 2] [--samples 30]
+
+Each round runs every program of a row once (Crest, PyTorch, Crest, PyTorch, ..), so that drift of the machine meets all
+of them; the spread between rounds of one program (A/A) is the noise floor of the row. Ratios are of medians. Writes
+DIR/compare.json (everything) and DIR/compare.md (the table).
+"""
+import argparse, json, os, shlex, statistics, subprocess, sys, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+def row(name, model, batch, torch, crest="", precision="bf16", attention="flash", vocab=50304):
+    return dict(name=name, model=model, batch=batch, torch=torch, crest=crest, precision=precision,
+                attention=attention, vocab=vocab)
+
+COMPILE, GRAPHS = ["--compile"], ["--compile", "--mode", "reduce-overhead"]
+SIZES = [
+    row("124M-B64", "124M", 64, [COMPILE]), row("124M-B16", "124M", 16, [COMPILE]),
+    row("124M-B4", "124M", 4, [GRAPHS]), row("124M-B1", "124M", 1, [GRAPHS]),
+    row("355M-B32", "355M", 32, [COMPILE]), row("774M-B16", "774M", 16, [COMPILE]),
+    row("1558M-B16", "1558M", 16, [COMPILE]),
+]
+def rung(name, fusion, precision, attention, vocab):
+    torch = [[]] if fusion == "off" else [COMPILE]
+    pad = "--pad-vocab 1" if vocab == 50257 else ""
+    return row(f"{name}-fusion-{fusion}", "124M", 16, torch, f"--fusion {fusion} {pad}", precision, attention, vocab)
+LADDER = [rung(n, f, p, a, v) for n, p, a, v in [
+    ("A-fp32-naive", "fp32", "naive", 50257), ("B-tf32-naive", "tf32", "naive", 50257),
+    ("C-bf16-naive", "bf16", "naive", 50257), ("D-bf16-flash", "bf16", "flash", 50257),
+    ("E-bf16-flash-padded", "bf16", "flash", 50304)] for f in ("off", "on")]
+
+def run(command, timeout=240):
+    start = time.time()
+    p = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    return p, time.time() - start
+
+def crest(a, r):
+    command = shlex.split(a.crest) + ["bench", "--device", "cuda", "--model", f"gpt2-{r['model']}", "--batch",
+        str(r["batch"]), "--seq", "1024", "--precision", r["precision"], "--attention", r["attention"], "--samples",
+        str(a.samples), "--warmup", "5", "--no-mfu", "--json"] + shlex.split(r["crest"])
+    p, wall = run(command)
+    if p.returncode:
+        return dict(program="crest", error=(p.stderr.strip().splitlines() or ["?"])[-1][:200], command=shlex.join(command))
+    d = json.loads(p.stdout)[0]
+    return dict(program="crest", ms=d["step_ms_median"] if "step_ms_median" in d else d["ms_median"], gib=d["memory"]["measured_peak_bytes"] / 2**30,
+                device_gib=d["memory"]["device_peak_bytes"] / 2**30, wall_s=wall, command=shlex.join(command), raw=d)
+
+def torch(a, r, extra):
+    precision = r["precision"]
+    command = [sys.executable, os.path.join(HERE, "torch_gpt2.py"), "--size", r["model"], "--batch", str(r["batch"]),
+               "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" else a.torch_attention,
+               "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", "5"] + extra
+    p, wall = run(command)
+    line = next((l for l in reversed(p.stdout.splitlines()) if l.startswith("{")), "{}")
+    d = json.loads(line)
+    name = "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
+    if "ms" not in d:
+        return dict(program=name, error=(d.get("error") or p.stderr[-300:]), command=shlex.join(command))
+    return dict(program=name, ms=d["ms"], gib=d["peak_alloc_gib"], device_gib=d["peak_reserved_gib"], wall_s=wall,
+                command=shlex.join(command), raw=d)
+
+def table(results):
+    lines = ["| row | program | ms a step (rounds) | tokens/s | A/A | Crest faster by | tensors GiB | Crest's share |",
+             "|---|---|---|---|---|---|---|---|"]
+    for name, runs in results.items():
+        by = {}
+        for x in runs["runs"]:
+            by.setdefault(x["program"], []).append(x)
+        ours = [x["ms"] for x in by.get("crest", []) if "ms" in x]
+        mem = [x["gib"] for x in by.get("crest", []) if "ms" in x]
+        for program, xs in by.items():
+            ms = [x["ms"] for x in xs if "ms" in x]
+            if not ms:
+                lines.append(f"| {name} | {program} | {xs[0]['error'].strip().splitlines()[-1][:60]} | | | | | |")
+                continue
+            m = statistics.median(ms)
+            noise = f"{(max(ms) / min(ms) - 1) * 100:.1f}%" if len(ms) > 1 else ""
+            gib = statistics.median(x["gib"] for x in xs if "ms" in x)
+            same = program == "crest" or not ours
+            ratio = "" if same else f"{m / statistics.median(ours):.2f}x"
+            share = "" if same else f"{statistics.median(mem) / gib:.2f}x"
+            tokens = runs["row"]["batch"] * 1024 / m * 1e3
+            lines.append(f"| {name} | {program} | {m:.2f} ({', '.join(f'{x:.2f}' for x in ms)}) | {tokens:,.0f} | {noise} | "
+                         f"{ratio} | {gib:.2f} | {share} |")
+    return "\n".join(lines)
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--crest", default="crest"); p.add_argument("--out", default="build/compare")
+    p.add_argument("--rows", default="sizes"); p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--samples", type=int, default=30); p.add_argument("--torch-attention", default="cudnn")
+    p.add_argument("--budget", type=float, default=560, help="seconds after which no further run is started")
+    a = p.parse_args()
+    rows = {r["name"]: r for r in SIZES + LADDER}
+    chosen = [r["name"] for r in SIZES] if a.rows == "sizes" else [r["name"] for r in LADDER] if a.rows == "ladder" \
+        else a.rows.split(",")
+    os.makedirs(a.out, exist_ok=True)
+    results, start = {}, time.time()
+    for name in chosen:
+        r = rows[name]
+        results[name] = dict(row=r, runs=[])
+        for _ in range(a.rounds):
+            for program in [lambda: crest(a, r)] + [lambda e=e: torch(a, r, e) for e in r["torch"]]:
+                if time.time() - start > a.budget:
+                    continue
+                try:
+                    x = program()
+                except subprocess.TimeoutExpired as e:
+                    x = dict(program="timeout", error=str(e)[:200])
+                results[name]["runs"].append(x)
+                print(name, x["program"], x.get("ms", x.get("error")), x.get("gib"), f"{x.get('wall_s', 0):.0f}s", flush=True)
+                json.dump(results, open(os.path.join(a.out, "compare.json"), "w"), indent=1)
+    text = table(results)
+    open(os.path.join(a.out, "compare.md"), "w").write(text + "\n")
+    print(text)
+
+main()
