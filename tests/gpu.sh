@@ -138,7 +138,7 @@ part ops "every operation against the f64 reference, twice, and gradients" "$tes
 part backend "libraries, algorithm cache, fused bodies" "$tests/test_backend" --gtest_brief=1
 part parity "logits, gradients and ten steps against PyTorch's fixtures" "$tests/test_parity" --gtest_brief=1
 part run "executor, sampling, evaluation, weights" "$tests/test_run" --gtest_brief=1
-part train "levers, faults, bitwise resume" "$tests/test_train" --gtest_brief=1
+part train "levers, faults, bitwise resume" "$tests/test_train"
 part same_bits "--deterministic five times" same_bits
 part resume "20 + 20 steps equal 40" resume
 part interchange "checkpoints work on GPU and CPU" interchange
