@@ -95,7 +95,8 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   app.add_option("--disable-pass", r.disabled_passes, "switches a pass off by name")
       ->group(group)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--deterministic", r.deterministic, "choose nothing by timing (CPU kernels always give the same bits)")
+  app.add_flag("--deterministic", r.deterministic,
+               "choose nothing by timing, no kernels whose bits vary (CPU kernels always give the same)")
       ->group(group);
 }
 

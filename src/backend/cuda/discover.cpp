@@ -117,8 +117,8 @@ std::string reject_device(const Device&) { return ""; }
 
 Found find_devices() {
   Found out;
-  out.problem = "this build of Crest has no CUDA backend (no nvcc was found when it was built)";
-  out.advice = "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).";
+  out.problem = "this build of Crest has no CUDA backend (it was made without nvcc, or for a machine without a GPU)";
+  out.advice = "Use --device cpu, or build with the CUDA toolkit: make cuda (docs/gpu.md).";
   return out;
 }
 #endif
