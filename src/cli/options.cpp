@@ -71,10 +71,9 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--attention", r.attention, "flash or naive");
   option("--fusion", r.fusion, "on or off");
   option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
-  option(
-      "--recompute", r.recompute,
-      "auto (activation on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
-      "pointwise (norms too), selective (attention too) or full");
+  option("--recompute", r.recompute,
+         "auto (pointwise on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
+         "pointwise (norms too), selective (attention too) or full");
   option("--optimizer", r.optimizer, "adamw");
   option("--weight-decay", r.weight_decay, "decay of matrices");
   option("--beta1", r.beta1, "AdamW's first moment");
