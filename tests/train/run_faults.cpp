@@ -142,13 +142,13 @@ TEST(NotFiniteStep, IsSkippedAndCounted) {
       static std::vector<char> before;
       for (auto& p : parameters(e.rank(0))) {
         if (p.name.find("ln_f.weight") == std::string::npos) continue;
-        auto* bytes = static_cast<char*>(p.weight.data);
-        size_t size = size_of(p.weight.dtype);
+        auto size = int64_t(size_of(p.weight.dtype));
         if (on) {
-          before.assign(bytes, bytes + size);
-          std::memset(bytes, 0xff, size);  // a NaN in every float type
+          before.resize(size_t(size));
+          p.weight.read(before.data(), size);
+          p.weight.write(std::string(8, '\xff').data(), size);  // a NaN in every float type
         } else {
-          std::memcpy(bytes, before.data(), size);
+          p.weight.write(before.data(), size);
         }
         return true;
       }
