@@ -24,12 +24,16 @@ __device__ inline void load_seen(Pack<T> (&v)[K], const T* x, int seen) {
     if (k * stride < seen) v[k] = load_pack(x + k * stride);
   }
 }
-// The numbers of a vector of which the first `seen` (any number) count, with `hidden` for the others.
+// Zeros for all but the first `seen` (any number) numbers of a vector: nothing to do but for the one on the diagonal.
 template <class T>
-__device__ inline void widen_seen(const Pack<T>& v, float (&x)[Pack<T>::size], int seen, float scale, float hidden) {
-  v.widen_to(x);
+__device__ inline void hide(Pack<T>& v, int seen) {
+  constexpr int pair = 4 / int(sizeof(T));
+  if (seen >= Pack<T>::size) return;
 #pragma unroll
-  for (int j = 0; j < Pack<T>::size; ++j) x[j] = j < seen ? x[j] * scale : hidden;
+  for (int i = 0; i < 4; ++i) {
+    if (pair * i >= seen) v.w[i] = 0;
+    if (pair == 2 && 2 * i + 1 == seen) v.w[i] &= 0xffffu;
+  }
 }
 
 template <class T, int K, int Threads>
@@ -45,9 +49,12 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
   float e[K][N], top = -INFINITY, sum = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    widen_seen(v[k], e[k], seen - k * Threads * N, scale, -INFINITY);
+    v[k].widen_to(e[k]);
 #pragma unroll
-    for (int j = 0; j < N; ++j) top = fmaxf(top, e[k][j]);
+    for (int j = 0; j < N; ++j) {
+      e[k][j] = k * Threads * N + j < seen ? e[k][j] * scale : -INFINITY;
+      top = fmaxf(top, e[k][j]);
+    }
   }
   top = Slice::max(top);
 #pragma unroll
@@ -83,8 +90,10 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float a[N], b[N], part = 0;
-    widen_seen(d[k], a, seen - k * Threads * N, 1.f, 0.f);
-    widen_seen(p[k], b, seen - k * Threads * N, 1.f, 0.f);
+    hide(d[k], seen - k * Threads * N);
+    hide(p[k], seen - k * Threads * N);
+    d[k].widen_to(a);
+    p[k].widen_to(b);
 #pragma unroll
     for (int j = 0; j < N; ++j) part += a[j] * b[j];
     sum += part;
@@ -93,10 +102,10 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float a[N], b[N];
-    widen_seen(d[k], a, seen - k * Threads * N, 1.f, 0.f);
-    widen_seen(p[k], b, seen - k * Threads * N, scale, 0.f);
+    d[k].widen_to(a);
+    p[k].widen_to(b);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = b[j] * (a[j] - sum);
+    for (int j = 0; j < N; ++j) a[j] = b[j] * scale * (a[j] - sum);
     slice.store(dx + slice.begin, k, Pack<T>::narrowed(a));
   }
 }
