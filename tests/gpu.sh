@@ -15,6 +15,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 crest=$build/crest tests=$build/tests
+[ -d "$tests" ] || tests=$build # a bundle
 [ -x "$crest" ] || { echo "gpu.sh: no $crest: build first (docs/gpu.md)" >&2; exit 2; }
 mkdir -p "$out/logs"
 export GOMP_SPINCOUNT=4000 CREST_TEST_DEVICE=cuda

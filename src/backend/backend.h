@@ -9,6 +9,7 @@
 
 namespace crest {
 
+class Choices;
 class Communicator;
 
 // The device a Program is planned for.
@@ -54,6 +55,7 @@ struct KernelCall {
   Communicator* communicator;  // for operations of class communication
   void* stream = nullptr;      // CUDA: the cudaStream_t to launch on
   const Device* device = nullptr;
+  Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
   const char* instr_name() const;  // of the operation, for errors
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }
@@ -79,8 +81,9 @@ struct Kernel {
   std::shared_ptr<void> (*prepare)(const KernelQuery&) = nullptr;
   void (*launch)(const KernelCall&) = nullptr;
   // Chooses between variants by timing them on the call's own memory, whose content it may overwrite; keeps the choice
-  // in call.prepared. Called once after binding, before any tensor has a meaning, and never with --deterministic. Null:
-  // there is nothing to choose.
+  // in call.prepared. Takes what call.choices has for the problem instead of timing, and tells it what is used. Called
+  // once after binding, before any tensor has a meaning, and never with --deterministic. Null: there is nothing to
+  // choose.
   void (*tune)(const KernelCall&) = nullptr;
 };
 

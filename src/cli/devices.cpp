@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda/discover.h"
-#include "backend/cuda/loader.h"
 #include "cli/command.h"
 #include "cli/libraries.h"
 #include "cli/options.h"
@@ -25,8 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string device = "auto";
-  int threads = 0;
+  DeviceOptions device;
   bool measure = false, json = false;
 };
 
@@ -133,13 +131,14 @@ void print_gpus(const cuda::Found& found) {
                d.native_bf16 ? ", bf16 and tf32 in hardware" : ", no bf16: fp16 or fp32");
     fmt::print("  memory    {} of {} free\n", format_bytes(double(cuda::free_memory(d.index))),
                format_bytes(double(d.total_memory)));
+    if (std::string why = cuda::reject_device(d); !why.empty()) fmt::print("  unusable  {}\n", why);
   }
   fmt::print("  driver    CUDA {}.{}, built with {}.{}\n", found.driver / 1000, found.driver % 1000 / 10,
              found.runtime / 1000, found.runtime % 1000 / 10);
-  for (auto [stem, major] : {std::pair{"cublasLt", 13}, {"cudnn", 9}, {"nvrtc", 13}}) {
-    const cuda::Library& l = cuda::library(stem, major);
-    fmt::print("  {:<9} {}\n", stem, l.handle ? printable(l.path, 300) : "missing: " + printable(l.problem, 600));
-  }
+  for (auto& l : cuda::used_libraries())
+    fmt::print("  {:<9} {}\n", l.name,
+               l.library.handle ? printable(l.library.path, 300)
+                                : fmt::format("missing: {}. {}", l.without, printable(l.library.problem, 1000)));
 }
 
 void print_text(const Device& d, const Environment& e, const cuda::Found& found) {
@@ -160,7 +159,8 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
 }
 
 int run(const Options& o) {
-  Device device = find_device(o.device, o.threads), cpu = find_device("cpu", o.threads);
+  o.device.use_libraries();
+  Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
   Environment environment = read_environment(library_versions());
   cuda::Found found = cuda::find_devices();
   Measured measured;
@@ -172,7 +172,12 @@ int run(const Options& o) {
     return 0;
   }
   Json devices = Json::array(), unavailable = Json::array();
-  for (auto& d : found.devices) devices.push_back(device_to_json(find_device(fmt::format("cuda:{}", d.index), 0)));
+  for (auto& d : found.devices) {
+    if (std::string why = cuda::reject_device(d); !why.empty())
+      unavailable.push_back({{"kind", "cuda"}, {"reason", d.name + ": " + why}});
+    else
+      devices.push_back(device_to_json(find_device(fmt::format("cuda:{}", d.index), 0)));
+  }
   devices.push_back(device_to_json(cpu));
   if (found.devices.empty()) unavailable.push_back({{"kind", "cuda"}, {"reason", found.problem}});
   Json document = {
@@ -187,8 +192,9 @@ int run(const Options& o) {
 std::function<int()> setup_devices(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_flag("--measure", o->measure, "measure memory bandwidth and matrix-product rates (some ten seconds)");
-  app.add_option("--device", o->device, "auto, cpu or cuda[:N]")->capture_default_str();
-  app.add_option("--threads", o->threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
+  app.add_option("--device", o->device.device, "auto, cpu or cuda[:N]: what to measure")->capture_default_str();
+  app.add_option("--threads", o->device.threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
+  add_libraries_option(app, o->device);
   add_json_option(app, o->json);
   add_config_option(app);
   return [o] { return run(*o); };

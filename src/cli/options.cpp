@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
+#include "backend/cuda/loader.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
@@ -15,10 +16,23 @@
 namespace crest {
 
 Device DeviceOptions::find() const {
+  use_libraries();
   Device d = find_device(device, threads);
   for (auto& line : split(d.note, '\n'))
-    if (!line.empty()) fmt::print(stderr, "crest: note: {}\n", printable(line, 400));
+    if (!line.empty()) fmt::print(stderr, "crest: note: {}\n", printable(line, 1000));
   return d;
+}
+
+void DeviceOptions::use_libraries() const {
+  std::vector<std::string> folders;
+  for (auto& folder : split(libraries, ':')) {
+    if (folder.empty()) continue;
+    if (!is_directory(folder))
+      fail_usage(fmt::format("there is no folder '{}'", printable(folder)), "--libraries",
+                 "Name folders that hold CUDA's libraries (libcublasLt.so, libcudnn.so, ...), ':' between them.");
+    folders.push_back(folder);
+  }
+  if (!folders.empty()) cuda::prefer_library_folders(folders);
 }
 
 const char* default_model(const Device& device) { return device.kind == "cuda" ? "micro" : "nano"; }
@@ -31,6 +45,12 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
   app.add_option("--device", o.device, "auto, cpu or cuda[:N]")->capture_default_str()->group("Device");
   app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
   app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
+  add_libraries_option(app, o);
+}
+
+void add_libraries_option(CLI::App& app, DeviceOptions& o) {
+  app.add_option("--libraries", o.libraries, "DIR[:DIR]: where to look for CUDA's libraries first (crest devices)")
+      ->group("Device");
 }
 
 void add_recipe_options(CLI::App& app, RecipeOptions& o) {
@@ -51,10 +71,9 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--attention", r.attention, "flash or naive");
   option("--fusion", r.fusion, "on or off");
   option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
-  option(
-      "--recompute", r.recompute,
-      "auto (activation on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
-      "pointwise (norms too), selective (attention too) or full");
+  option("--recompute", r.recompute,
+         "auto (pointwise on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
+         "pointwise (norms too), selective (attention too) or full");
   option("--optimizer", r.optimizer, "adamw");
   option("--weight-decay", r.weight_decay, "decay of matrices");
   option("--beta1", r.beta1, "AdamW's first moment");
@@ -75,7 +94,8 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   app.add_option("--disable-pass", r.disabled_passes, "switches a pass off by name")
       ->group(group)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--deterministic", r.deterministic, "choose nothing by timing (CPU kernels always give the same bits)")
+  app.add_flag("--deterministic", r.deterministic,
+               "choose nothing by timing, no kernels whose bits vary (CPU kernels always give the same)")
       ->group(group);
 }
 

@@ -18,12 +18,18 @@ struct DeviceOptions {
   std::string device = "auto";
   int threads = 0;
   std::string memory_limit;  // "" = what the device has
+  std::string libraries;     // folders, ':' between them
+  // The device; what a user should know about it goes to standard error.
   Device find() const;
+  // Makes --libraries the first folders to look in; a usage error for one that does not exist. find() does it, too.
+  void use_libraries() const;
   int64_t limit(const Device& device) const;  // bytes
 };
 // The preset of a recipe that names none: micro on a GPU, nano on the CPU.
 const char* default_model(const Device& device);
 void add_device_options(CLI::App& app, DeviceOptions& options);
+// --libraries alone.
+void add_libraries_option(CLI::App& app, DeviceOptions& options);
 
 // Flags of the recipe; finish() loads the model and fills the Recipe (not yet resolved for a device).
 struct RecipeOptions {

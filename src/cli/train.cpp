@@ -100,6 +100,12 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Tr
   else
     keys.push_back({"max_seconds", fmt::format("{}", t.max_seconds)});
   if (!t.init.empty()) keys.push_back({"init", quoted(fs::absolute(t.init).string())});
+  if (auto* libraries = app.get_option("--libraries"); libraries->count()) {
+    std::vector<std::string> folders;
+    for (auto& folder : split(libraries->as<std::string>(), ':'))
+      if (!folder.empty()) folders.push_back(fs::absolute(folder).string());
+    keys.push_back({"libraries", quoted(join(folders, ":"))});
+  }
   static const std::vector<std::string> not_kept = {"help", "config", "resume",     "overwrite",  "out",
                                                     "json", "quiet",  "stop-after", "max-seconds"};
   for (const CLI::Option* o : app.get_options()) {

@@ -128,9 +128,9 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
 
 Recipe resolve(Recipe r, const Device& device) {
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
-  // In the fused gradient's kernel repeating the activation costs a GPU 1% of the step and saves a sixth of the memory;
-  // a CPU would pay for the exponentials.
-  if (r.recompute == "auto") r.recompute = device.kind == "cuda" && r.fusion == "on" ? "activation" : "none";
+  // A GPU repeats norms and activations (the latter inside their gradient's kernel) for 1% to 2% of the step and a
+  // quarter of the memory (docs/performance.md); a CPU would pay for the exponentials.
+  if (r.recompute == "auto") r.recompute = device.kind == "cuda" && r.fusion == "on" ? "pointwise" : "none";
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU has no tf32", "--precision", "tf32 is a mode of NVIDIA matrix units; use fp32 or bf16 here.");
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))

@@ -63,7 +63,15 @@ Device find_device(const std::string& spec, int threads) {
         fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
     }
     cuda::Found found = cuda::find_devices();
-    if (found.devices.empty() && spec == "auto") return cpu_device(threads);
+    if (spec == "auto") {
+      std::string why = found.outdated ? found.problem : "";
+      if (!found.devices.empty()) why = cuda::reject_device(found.devices[0]);
+      if (found.devices.empty() || !why.empty()) {
+        Device cpu = cpu_device(threads);
+        if (!why.empty()) cpu.note = "the GPU is not used: " + why;
+        return cpu;
+      }
+    }
     if (found.devices.empty())
       throw Error(Exit::no_device, "no CUDA device can be used: " + found.problem, "--device " + spec, found.advice);
     if (index >= found.devices.size())
@@ -71,6 +79,9 @@ Device find_device(const std::string& spec, int threads) {
                   fmt::format("This machine has {} GPU{}, counted from 0.", found.devices.size(),
                               found.devices.size() == 1 ? "" : "s"));
     d = found.devices[index];
+    if (std::string why = cuda::reject_device(d); !why.empty())
+      throw Error(Exit::no_device, fmt::format("{} cannot be used: {}", d.name, why), "--device " + spec,
+                  "Build Crest for this GPU (CUDA_ARCHS, docs/gpu.md), or use --device cpu.");
     d.memory = cuda::usable_memory(d.index);
   } else {
     fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");

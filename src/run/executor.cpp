@@ -9,7 +9,7 @@
 
 namespace crest {
 
-Executor::Executor(const CompiledSession& session, Communicator* communicator)
+Executor::Executor(const CompiledSession& session, Communicator* communicator, Choices* choices)
     : session_(session),
       communicator_(communicator),
       runtime_(make_runtime(session.device, communicator)),
@@ -20,7 +20,7 @@ Executor::Executor(const CompiledSession& session, Communicator* communicator)
   if (!scalars_) fail_internal("the session has no scalars");
   bound_.reserve(session.programs.size());
   for (auto& c : session.programs) bind(c);
-  if (!session.recipe.deterministic) tune();
+  if (!session.recipe.deterministic) tune(choices);
   Scalars first = {};
   first.loss_scale = 1;
   first.grad_factor = 1;
@@ -66,12 +66,14 @@ void Executor::bind(const CompiledProgram& c) {
 }
 
 // Timing overwrites tensors, so the arena that starts at zero is made zero again.
-void Executor::tune() {
+void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& p : bound_)
     for (size_t i = 0; i < p.code.size(); ++i)
       if (p.code[i].kernel->tune) {
-        p.code[i].kernel->tune(runtime_->call(p, i));
+        KernelCall call = runtime_->call(p, i);
+        call.choices = choices;
+        p.code[i].kernel->tune(call);
         tuned = true;
       }
   if (tuned && persistent_.bytes()) runtime_->zero(persistent_.at(0), persistent_.bytes());

@@ -11,13 +11,15 @@
 
 namespace crest {
 
+class Choices;
 class Communicator;
 
 class Executor {
  public:
   // The session must outlive the executor. communicator is needed where Programs communicate. Kernels that choose by
-  // timing do so here, unless the recipe is deterministic.
-  explicit Executor(const CompiledSession& session, Communicator* communicator = nullptr);
+  // timing do so here, unless the recipe is deterministic; `choices` has what an earlier session chose, and gets what
+  // is used.
+  explicit Executor(const CompiledSession& session, Communicator* communicator = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
@@ -40,7 +42,7 @@ class Executor {
 
  private:
   void bind(const CompiledProgram& program);
-  void tune();
+  void tune(Choices* choices);
   void* address(const CompiledProgram& program, ValueId v) const;
 
   const CompiledSession& session_;

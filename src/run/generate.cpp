@@ -66,13 +66,16 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
   validate(o.sampler);
   using Clock = std::chrono::steady_clock;
   auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
+  auto feed = [&](std::span<const int32_t> tokens) {
+    auto logits = decoder.feed(tokens);
+    return o.vocab > 0 ? logits.first(size_t(std::min(o.vocab, decoder.vocab()))) : logits;
+  };
   Generated out;
   auto start = Clock::now();
   decoder.reset();
-  std::span<const float> logits = decoder.feed(prompt);
+  std::span<const float> logits = feed(prompt);
   out.prompt_seconds = since(start);
   start = Clock::now();
-  if (o.vocab > 0) logits = logits.first(size_t(std::min(o.vocab, decoder.vocab())));
   for (int64_t i = 0; i < o.max_tokens; ++i) {
     int32_t next = sample_token(logits, o.sampler, o.sample, prompt.size() + uint64_t(i));
     if (next == o.end_token) {
@@ -84,7 +87,7 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
       out.end = GenerateEnd::stopped;
       break;
     }
-    if (i + 1 < o.max_tokens) decoder.feed(std::span(&next, 1));
+    if (i + 1 < o.max_tokens) logits = feed(std::span(&next, 1));
   }
   out.decode_seconds = since(start);
   return out;

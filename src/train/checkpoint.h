@@ -22,7 +22,7 @@ struct CheckpointContents {
   int64_t step = 0;                          // completed optimizer steps, >= 0
   std::vector<TensorSource> weights;         // logical, canonical tensors; any order
   std::vector<TensorSource> optimizer;       // may be empty
-  std::string state = "{}";                  // a JSON value: loader position, scalars, seeds, kernel choices, ...
+  std::string state = "{}";                  // a JSON value: loader position, scalars, seeds, ...
   std::map<std::string, std::string> files;  // name -> bytes of small files
 };
 

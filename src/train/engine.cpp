@@ -10,11 +10,13 @@
 
 namespace crest {
 
-Engine::Engine(CompiledSession session) : session_(std::move(session)), calls_(training_step(session_)) {
+Engine::Engine(CompiledSession session, Choices choices)
+    : session_(std::move(session)), choices_(std::move(choices)), calls_(training_step(session_)) {
   int ranks = session_.recipe.data_parallel;
   if (ranks > 1) communicators_ = make_local_communicators(ranks);
   for (int r = 0; r < ranks; ++r)
-    executors_.push_back(std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr));
+    executors_.push_back(
+        std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr, &choices_));
   tokens_.resize(size_t(ranks)), targets_.resize(size_t(ranks));
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();

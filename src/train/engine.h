@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/choices.h"
 #include "comm/comm.h"
 #include "run/executor.h"
 #include "run/parameters.h"
@@ -25,11 +26,13 @@ struct StepResult {
 class Engine {
  public:
   // Executors for recipe.data_parallel ranks (threads of this process); weights are zero until initialize or a load.
-  explicit Engine(CompiledSession session);
+  // choices: of the session that is continued.
+  explicit Engine(CompiledSession session, Choices choices = {});
 
   const CompiledSession& session() const { return session_; }
   int ranks() const { return int(executors_.size()); }
   Executor& rank(int r) { return *executors_[size_t(r)]; }
+  const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
@@ -51,6 +54,7 @@ class Engine {
   void fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
 
   CompiledSession session_;
+  Choices choices_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;

@@ -52,11 +52,10 @@ class Training {
           std::clamp<int64_t>(int64_t(val_->samples_per_epoch()) / o_.recipe.data_parallel, 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
-    engine_.emplace(std::move(session));
     if (o_.resume)
-      continue_run();
+      continue_run(std::move(session));
     else
-      start_run();
+      start_run(std::move(session));
     report_.describe(*engine_, dataset_, state_, {schedule_, fitting_, val_ ? val_every_ : 0, save_every_});
     loop();
     return finish();
@@ -88,7 +87,8 @@ class Training {
                                   dataset_.val().total_tokens(), seq + 1));
   }
 
-  void start_run() {
+  void start_run(CompiledSession session) {
+    engine_.emplace(std::move(session));
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
     else
@@ -104,15 +104,21 @@ class Training {
     files_->continue_at(0);
   }
 
-  void continue_run() {
+  // The engine chooses kernels when it is made, so it is told first what the run chose before.
+  void continue_run(CompiledSession session) {
+    auto warn = [&](const std::string& m) { report_.warning(m); };
     files_.emplace(RunFiles::open(o_.out));
-    state_ = restore(*engine_, files_->checkpoints(), [&](const std::string& m) { report_.warning(m); });
+    Checkpoint checkpoint = newest_checkpoint(files_->checkpoints(), warn);
+    engine_.emplace(std::move(session), kernel_choices(checkpoint, warn));
+    state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
     if (state_.seed != o_.seed)
       fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed",
                  "Leave --seed out when a run is continued.");
     if (state_.threads != o_.device.threads)
       report_.warning(fmt::format("the run used {} threads, now {}: it continues, but not bit for bit", state_.threads,
                                   o_.device.threads));
+    if (std::string other = engine_->choices().difference(); !other.empty())
+      warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset_.train().total_tokens();
     if (state_.train_tokens != tokens)
       report_.warning(

@@ -11,6 +11,8 @@
 
 namespace crest {
 
+static constexpr const char* choices_file = "kernel_choices.json";
+
 void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
           const Tokenizer* tokenizer, const Report& warn) {
   Scalars s = engine.rank(0).scalars();
@@ -31,6 +33,7 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
   contents.state = j.dump();
   contents.files = model_files(r.model, tokenizer);
   contents.files["config.toml"] = config_toml;
+  if (!engine.choices().used().empty()) contents.files[choices_file] = to_json(engine.choices().used());
   CanonicalWeights weights = gather_weights(engine.rank(0));
   CanonicalWeights optimizer = gather_optimizer(engine.rank(0));
   contents.weights = weights.tensors;
@@ -71,7 +74,7 @@ void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-RunState restore(Engine& engine, const std::string& root, const Report& warn) {
+Checkpoint newest_checkpoint(const std::string& root, const Report& warn) {
   auto checkpoint = find_checkpoint(root, warn);
   if (!checkpoint && !list_checkpoints(root).empty())
     fail("every checkpoint of the run is damaged", printable(root),
@@ -80,10 +83,25 @@ RunState restore(Engine& engine, const std::string& root, const Report& warn) {
   if (!checkpoint)
     fail("no checkpoint to continue from", printable(root),
          "Start the run again without --resume (add --overwrite to replace it).");
-  check_samples(engine, *checkpoint);
-  load_weights(engine.rank(0), *checkpoint);
-  load_optimizer(engine.rank(0), *checkpoint);
-  StateFile get(*checkpoint);
+  return std::move(*checkpoint);
+}
+
+Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn) {
+  const std::string* text = checkpoint.file(choices_file);
+  if (!text) return {};
+  try {
+    return Choices(parse_choices(*text, join_path(checkpoint.path(), choices_file)));
+  } catch (const Error& e) {
+    warn(fmt::format("kernels are chosen anew: {}", e.what()));
+    return {};
+  }
+}
+
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {
+  check_samples(engine, checkpoint);
+  load_weights(engine.rank(0), checkpoint);
+  load_optimizer(engine.rank(0), checkpoint);
+  StateFile get(checkpoint);
   Scalars s = engine.rank(0).scalars();
   s.adam_step = get("adam_step");
   s.loss_scale = get("loss_scale");

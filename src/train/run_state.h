@@ -7,6 +7,7 @@
 
 namespace crest {
 
+class Checkpoint;
 class Tokenizer;
 
 // Everything that the next step depends on; the loader's position follows from `step`.
@@ -20,12 +21,17 @@ struct RunState {
 
 using Report = std::function<void(const std::string&)>;
 
-// Saves weights, optimizer state, scalars and small files (model.toml, config.toml, config.json, tokenizer.json).
+// Saves weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml, config.json,
+// tokenizer.json).
 void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
           const Tokenizer* tokenizer, const Report& warn);
-// Restores the newest valid checkpoint below root; damaged ones that are newer are set aside (reject_newer). Throws
-// when there is none, or when it is of another model or another number of samples a step.
-RunState restore(Engine& engine, const std::string& root, const Report& warn);
+// The newest valid checkpoint below root; throws when there is none.
+Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
+// Its kernel choices, for the Engine that continues the run; none where the checkpoint has none.
+Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn);
+// Restores a checkpoint below root; damaged ones that are newer are set aside (reject_newer). Throws when it is of
+// another model or another number of samples a step.
+RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);
 // --init: weights of a Hugging Face folder, a run or a checkpoint; the optimizer starts fresh.
 void load_initial_weights(Engine& engine, const std::string& path, const Report& warn);
 

@@ -22,6 +22,8 @@ class Loader : public testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("crest-loader-" + std::to_string(::getpid()));
     fs::create_directories(folder_);
+    fs::create_directories(folder_ / "python/nvidia/one/lib");
+    fs::create_directories(folder_ / "python/nvidia/two/lib");
     setenv("CREST_LIBRARIES", ("/nonexistent:" + folder_.string()).c_str(), 1);
   }
   void TearDown() override {
@@ -43,9 +45,17 @@ TEST_F(Loader, AMissingLibraryNamesItselfItsVersionAndThePlaces) {
   EXPECT_TRUE(contains(l.problem, "libcrestmissing.so.42")) << l.problem;
   EXPECT_TRUE(contains(l.problem, "major version 42")) << l.problem;
   EXPECT_TRUE(contains(l.problem, folder_.string())) << l.problem;
-  EXPECT_TRUE(contains(l.problem, "system's loader")) << l.problem;
+  EXPECT_TRUE(contains(l.problem, "system's folders")) << l.problem;
   EXPECT_TRUE(contains(l.problem, "CREST_LIBRARIES")) << l.problem;
   EXPECT_THROW(symbol(l, "anything"), Error);
+}
+
+TEST_F(Loader, ManyWheelsAreToldAsOnePlace) {
+  std::string wheels = (folder_ / "python/nvidia/").string();
+  setenv("CREST_LIBRARIES", (wheels + "one/lib:" + wheels + "two/lib").c_str(), 1);
+  Library l = open_library("crestmissing", 42);
+  EXPECT_TRUE(contains(l.problem, wheels + "*/lib")) << l.problem;
+  EXPECT_FALSE(contains(l.problem, wheels + "two/lib")) << l.problem;
 }
 
 TEST_F(Loader, ADamagedLibraryIsNamedWithTheReason) {
@@ -68,6 +78,30 @@ TEST_F(Loader, TheSystemsLibrariesAreFoundAndMissingFunctionsNamed) {
     EXPECT_TRUE(contains(e.problem(), "no_such_function"));
     EXPECT_EQ(e.where(), l.path);
   }
+}
+
+// In a process of its own: what was opened stays.
+TEST_F(Loader, PreferredFoldersComeBeforeTheEnvironmentAndBeforeTheFirstLibrary) {
+  auto child = [&] {
+    auto must = [](bool good) {
+      if (!good) _exit(1);
+    };
+    fs::path mine = folder_ / "python/nvidia/one/lib";
+    prefer_library_folders({mine.string()});
+    auto folders = library_folders();
+    must(folders.size() >= 2 && folders[0] == mine.string() && folders[1] == folder_.string());
+    must(contains(library("crestmissing", 3).problem, (folder_ / "python/nvidia/*/lib").string()));
+    prefer_library_folders({mine.string()});  // the same again is no change
+    try {
+      prefer_library_folders({folder_.string()});
+    } catch (const Error& e) {
+      must(e.code() == Exit::usage && e.where() == "--libraries");
+      _exit(0);
+    }
+    _exit(2);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Loader, IsOpenedOncePerProcess) { EXPECT_EQ(&library("crestmissing", 1), &library("crestmissing", 1)); }

@@ -223,3 +223,18 @@ TEST(ConfigToml, RepeatsARunFittedToATime) {
   EXPECT_TRUE(f.read("again/checkpoints/" + name + "/model.safetensors") ==
               f.read("run/checkpoints/" + name + "/model.safetensors"));
 }
+
+// The choice of libraries belongs to a run, wherever it is continued from.
+TEST(ResumeLibraries, AreThoseOfTheRunUnlessGiven) {
+  TrainFolder f;
+  std::filesystem::create_directories(f.path() / "libs");
+  RunResult r = f.train("run", 2, {"--libraries", "libs", "--stop-after", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(f.read("run/config.toml"), "libraries = \"" + (f / "libs") + "\"")) << f.read("run/config.toml");
+  std::filesystem::remove(f.path() / "libs");
+  r = f.resume("run");
+  EXPECT_EQ(r.code, 2);
+  EXPECT_TRUE(contains(r.err, "--libraries") && contains(r.err, f / "libs")) << r.err;
+  r = f.resume("run", {"--libraries", "data"});
+  EXPECT_EQ(r.code, 0) << r.err;
+}

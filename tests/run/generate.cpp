@@ -1,7 +1,9 @@
 #include "run/generate.h"
-#include "device.h"
+
+#include <set>
 
 #include "data/tokenizer.h"
+#include "device.h"
 #include "ops/op.h"
 #include "run/small.h"
 #include "train/engine.h"
@@ -203,6 +205,28 @@ TEST(Generate, SameSeedSameTextWhateverTheChunkAndTheHistory) {
     EXPECT_EQ(t.size(), 80u);
     for (int32_t id : t) EXPECT_TRUE(id >= 0 && id < 97) << id;
   }
+}
+
+// Each token is drawn from the logits that follow the one before it.
+TEST(Generate, GreedyTokensAreTheLargestLogits) {
+  SessionUse use;
+  use.sampling = true;
+  Runner r(small_recipe("gpt2"), use);
+  lively_weights(*r.executor, 7);
+  Decoder decoder(*r.executor);
+  GenerateOptions o;
+  o.max_tokens = 20, o.sampler.temperature = 0;
+  std::vector<int32_t> prompt = {5, 6, 7}, expected;
+  std::vector<int32_t> text = generate(decoder, prompt, o).tokens;
+  decoder.reset();
+  std::vector<int32_t> tokens = prompt;
+  for (int i = 0; i < 20; ++i) {
+    auto logits = decoder.feed(tokens);
+    tokens = {int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin())};
+    expected.push_back(tokens[0]);
+  }
+  EXPECT_EQ(text, expected);
+  EXPECT_GT(std::set<int32_t>(text.begin(), text.end()).size(), 2u) << "a text that repeats itself shows nothing";
 }
 
 TEST(Generate, EndsAndLimits) {

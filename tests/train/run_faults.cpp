@@ -1,57 +1,19 @@
-// Training on a disk that fails: run_training() with faults at its system calls.
-#include <gtest/gtest.h>
-
+// Training on a disk or a device that fails: run_training() with faults at its system calls and kernels.
 #include <signal.h>
 #include <sys/resource.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "checkpoint/faults.h"
-#include "checkpoint/tiny.h"
 #include "core/error.h"
-#include "data/prepare.h"
-#include "device.h"
-#include "train/harness.h"
-#include "train/run.h"
+#include "train/run_fixture.h"
 
 using namespace crest;
 using namespace crest::testing;
 
 namespace {
 
-class RunFaults : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 300; ++i) text << "word " << i % 17 << " and ";
-    text.close();
-    PrepareOptions p;
-    p.inputs = {folder / "text.txt"};
-    p.out = folder / "data";
-    prepare(p);
-  }
-  TrainOptions options() const {
-    TrainOptions o;
-    o.recipe = tiny_recipe();
-    o.recipe.model.vocab = 257;
-    o.recipe.batch = 2;
-    o.device = crest::test::test_device(1);
-    o.memory_limit = int64_t(1) << 30;
-    o.data = folder / "data";
-    o.out = folder / "run";
-    o.quiet = true;
-    o.val_every = 0;
-    o.steps = 4;
-    o.lr = 1e-3;
-    return o;
-  }
-  std::string newest() const {
-    auto found = find_checkpoint(folder / "run/checkpoints", [](const std::string& m) { ADD_FAILURE() << m; });
-    return found ? checkpoint_name(found->step()) : "none";
-  }
-  TemporaryFolder folder;
-};
+class RunFaults : public RunTest {};
 
 }  // namespace
 
@@ -123,6 +85,41 @@ TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
   EXPECT_EQ(newest(), "step-000004");
 }
 
+// What a lost GPU looks like: a launch that fails in the middle of a step. The run ends with its error and saves
+// nothing: what the device holds cannot be trusted any more.
+TEST_F(RunFaults, ALostDeviceEndsTheRunAndLeavesTheLastCheckpoint) {
+  TrainOptions straight = options(), cut = options();
+  straight.steps = cut.steps = 8;
+  straight.out = folder / "straight";
+  cut.stop_after = 4;
+  ASSERT_EQ(run_training(straight), 0);
+  ASSERT_EQ(run_training(cut), 0);
+  cut.stop_after = 0;
+  cut.resume = true;
+  cut.save_every = 1;
+  static int launches_left;
+  for (const char* op : {"linear_dw", "adamw"}) {
+    SCOPED_TRACE(op);
+    launches_left = 0;
+    std::string error;
+    {
+      ChangedKernels lost(op, [](Kernel& k) {
+        k.launch = [](const KernelCall& c) {
+          if (launches_left-- <= 0) fail("unspecified launch failure", c.instr_name());
+        };
+      });
+      error = error_of([&] { run_training(cut); });
+    }
+    EXPECT_TRUE(contains(error, op) && contains(error, "unspecified launch failure")) << error;
+    EXPECT_EQ(newest(), "step-000004");
+  }
+  ASSERT_EQ(run_training(cut), 0) << "a new process on a good device goes on";
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"})
+    EXPECT_TRUE(read_file(folder / "run/checkpoints/step-000008/" + file, 1 << 30) ==
+                read_file(folder / "straight/checkpoints/step-000008/" + file, 1 << 30))
+        << file;
+}
+
 // One poisoned step is skipped and counted, and leaves weights and moments as they were.
 TEST(NotFiniteStep, IsSkippedAndCounted) {
   for (const char* precision : {"fp32", "bf16"}) {
@@ -145,13 +142,13 @@ TEST(NotFiniteStep, IsSkippedAndCounted) {
       static std::vector<char> before;
       for (auto& p : parameters(e.rank(0))) {
         if (p.name.find("ln_f.weight") == std::string::npos) continue;
-        auto* bytes = static_cast<char*>(p.weight.data);
-        size_t size = size_of(p.weight.dtype);
+        auto size = int64_t(size_of(p.weight.dtype));
         if (on) {
-          before.assign(bytes, bytes + size);
-          std::memset(bytes, 0xff, size);  // a NaN in every float type
+          before.resize(size_t(size));
+          p.weight.read(before.data(), size);
+          p.weight.write(std::string(8, '\xff').data(), size);  // a NaN in every float type
         } else {
-          std::memcpy(bytes, before.data(), size);
+          p.weight.write(before.data(), size);
         }
         return true;
       }

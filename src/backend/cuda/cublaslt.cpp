@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 
+#include "backend/choices.h"
 #include "backend/cuda/algorithm_cache.h"
 #include "backend/cuda/cublaslt_product.h"
 #include "backend/cuda/kernel.h"
@@ -143,16 +144,31 @@ void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const Kernel
 }
 
 // The variant and algorithm of an earlier choice; false when the library does not take it.
-bool use(Prepared& p, const AlgorithmCache::Choice& choice) {
+bool use(Prepared& p, const std::string& variant, const std::string& hex) {
   Algorithm algorithm;
-  if (!from_hex(choice.algorithm, &algorithm, sizeof algorithm)) return false;
+  if (!from_hex(hex, &algorithm, sizeof algorithm)) return false;
   for (size_t v = 0; v < p.variants.size(); ++v)
-    if (choice.variant == p.variants[v].name && p.variants[v].product.accepts(p.handle, algorithm)) {
+    if (variant == p.variants[v].name && p.variants[v].product.accepts(p.handle, algorithm)) {
       p.variant = v;
       p.algorithm = algorithm;
       return true;
     }
   return false;
+}
+
+constexpr const char* tiled = "tiled";  // the choice where none of the library's algorithms runs
+
+// A session's choice as text: "gelu 4a00..".
+std::string text_of(const Prepared& p) {
+  if (p.variants.empty()) return tiled;
+  return fmt::format("{} {}", p.variants[p.variant].name, to_hex(&p.algorithm, sizeof p.algorithm));
+}
+bool use(Prepared& p, const std::string& text) {
+  size_t space = text.find(' ');
+  if (space != std::string::npos) return use(p, text.substr(0, space), text.substr(space + 1));
+  if (text != tiled) return false;
+  p.variants.clear();
+  return true;
 }
 
 void fill_operands(const KernelCall& c) {
@@ -164,6 +180,31 @@ void fill_operands(const KernelCall& c) {
     launch_normal(c, v.dtype, c.in[i], extent, uint32_t(i));
   }
   check(cudaStreamSynchronize(static_cast<cudaStream_t>(c.stream)), "filling operands");
+}
+
+// Times the variants and remembers the best in the cache.
+void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
+  fill_operands(c);
+  std::vector<Alternative> alternatives;
+  std::vector<std::pair<size_t, Algorithm>> chosen_by;
+  for (size_t v = 0; v < p.variants.size(); ++v)
+    for (const Algorithm& algorithm : p.variants[v].algorithms) {
+      alternatives.push_back([&p, &c, v, &algorithm](void* stream) {
+        KernelCall call = c;
+        call.stream = stream;
+        run(p, p.variants[v], algorithm, call);
+      });
+      chosen_by.emplace_back(v, algorithm);
+    }
+  std::vector<double> us = time_alternatives(alternatives);
+  size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
+  if (!std::isfinite(us[best])) {  // the library's own candidates fail: ours does not
+    p.variants.clear();
+    return;
+  }
+  p.variant = chosen_by[best].first;
+  p.algorithm = chosen_by[best].second;
+  cache.store(p.key, {p.variants[p.variant].name, to_hex(&p.algorithm, sizeof p.algorithm), us[best]});
 }
 
 }  // namespace
@@ -204,33 +245,18 @@ void launch_cublaslt(const KernelCall& c) {
   run(p, p.variants[p.variant], p.algorithm, c);
 }
 
+// What the session has chosen comes before the cache, which comes before timing.
 void tune_cublaslt(const KernelCall& c) {
   auto& p = *static_cast<Prepared*>(c.prepared);
   if (p.variants.empty()) return;
-  AlgorithmCache& cache = cache_of(current_device());
-  if (auto choice = cache.find(p.key); choice && use(p, *choice)) return;
-
-  fill_operands(c);
-  std::vector<Alternative> alternatives;
-  std::vector<std::pair<size_t, Algorithm>> chosen_by;
-  for (size_t v = 0; v < p.variants.size(); ++v)
-    for (const Algorithm& algorithm : p.variants[v].algorithms) {
-      alternatives.push_back([&p, &c, v, &algorithm](void* stream) {
-        KernelCall call = c;
-        call.stream = stream;
-        run(p, p.variants[v], algorithm, call);
-      });
-      chosen_by.emplace_back(v, algorithm);
-    }
-  std::vector<double> us = time_alternatives(alternatives);
-  size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
-  if (!std::isfinite(us[best])) {  // the library's own candidates fail: ours does not
-    p.variants.clear();
-    return;
+  std::string scope = c.choices ? fmt::format("{}, cuBLASLt {}", c.device->name, cublaslt_version()) : "";
+  auto known = c.choices ? c.choices->find(scope, p.key) : std::nullopt;
+  if (!known || !use(p, *known)) {
+    AlgorithmCache& cache = cache_of(current_device());
+    auto cached = cache.find(p.key);
+    if (!cached || !use(p, cached->variant, cached->algorithm)) choose(p, c, cache);
   }
-  p.variant = chosen_by[best].first;
-  p.algorithm = chosen_by[best].second;
-  cache.store(p.key, {p.variants[p.variant].name, to_hex(&p.algorithm, sizeof p.algorithm), us[best]});
+  if (c.choices) c.choices->use(scope, p.key, text_of(p));
 }
 
 }  // namespace crest::cuda

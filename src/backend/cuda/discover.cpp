@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
-#include "backend/cuda/loader.h"
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/nvrtc.h"
+#include "core/text.h"
 #ifdef CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #endif
@@ -16,10 +19,60 @@ namespace {
 // What Crest keeps free for the context, code, library handles and graphs when it plans against the free memory.
 constexpr int64_t reserve = int64_t(768) << 20;
 
-#ifdef CREST_HAVE_CUDA
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
-Device describe(int index) {
+}  // namespace
+
+Found judge(const DriverAnswer& a) {
+  Found out;
+  out.driver = a.driver, out.runtime = a.runtime;
+  if (a.driver == 0) {
+    out.problem = "no NVIDIA driver is loaded (libcuda.so.1)";
+    out.advice = "Install the NVIDIA driver (a container must be started with its GPUs), or use --device cpu.";
+  } else if (a.driver < a.runtime / 1000 * 1000) {
+    out.outdated = true;
+    out.problem = fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}",
+                              version(a.driver), version(a.runtime / 1000 * 1000));
+    out.advice = "Update the driver, build Crest with an older CUDA toolkit, or use --device cpu.";
+  } else if (!a.error.empty() || a.devices == 0) {
+    out.problem = fmt::format("CUDA finds no GPU ({})", a.error.empty() ? "it counts none" : a.error);
+    out.advice = "See nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu.";
+  }
+  return out;
+}
+
+std::string no_code_for(int sm, std::string_view archs) {
+  std::vector<std::string> names;
+  int newest = 0;
+  bool newest_as_ptx = false;
+  for (auto& text : split(archs, ',')) {
+    int arch = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), arch);
+    bool portable = error == std::errc() && end == text.data() + text.size();  // "90a" runs on 9.0 only
+    if (arch == sm || (portable && arch / 10 == sm / 10 && arch < sm)) return "";
+    newest = arch, newest_as_ptx = portable;
+    names.push_back(fmt::format("{}.{}", arch / 10, arch % 10));
+  }
+  if (newest_as_ptx && newest < sm) return "";
+  return fmt::format("its compute capability is {}.{}, this build has kernels for {}", sm / 10, sm % 10,
+                     join(names, ", "));
+}
+
+std::vector<UsedLibrary> used_libraries() {
+  return {{"cuBLASLt", cublaslt_library(), "matrix products run on Crest's own kernels, which are many times slower"},
+          {"cuDNN", library("cudnn", 9), "attention runs on Crest's own kernels"},
+          {"NVRTC", nvrtc_library(), "fused instructions are interpreted, which is slower"}};
+}
+
+std::string note_of(const std::vector<UsedLibrary>& libraries) {
+  std::vector<std::string> lines;
+  for (auto& l : libraries)
+    if (!l.library.handle) lines.push_back(fmt::format("{} is missing: {}. {}", l.name, l.without, l.library.problem));
+  return join(lines, "\n");
+}
+
+#ifdef CREST_HAVE_CUDA
+static Device describe(int index, const std::vector<UsedLibrary>& libraries) {
   Device d;
   d.kind = "cuda";
   d.index = index;
@@ -32,42 +85,25 @@ Device describe(int index) {
   d.native_bf16 = d.sm >= 80;
   d.total_memory = int64_t(p.totalGlobalMem);
   d.isa = fmt::format("sm_{}", d.sm);
-  auto find = [&](const char* stem, int major, const char* instead) {
-    const Library& l = library(stem, major);
-    if (!l.handle) d.note += fmt::format("{}{} ({})", d.note.empty() ? "" : "\n", l.problem, instead);
-    return l.handle != nullptr;
-  };
-  d.cublaslt = find("cublasLt", 13, "matrix products run on Crest's own kernels, which are many times slower");
-  d.cudnn = find("cudnn", 9, "attention runs on Crest's own kernels");
-  d.nvrtc = find("nvrtc", 13, "fused instructions are interpreted, which is slower");
+  d.cublaslt = libraries[0].library.handle, d.cudnn = libraries[1].library.handle,
+  d.nvrtc = libraries[2].library.handle;
+  d.note = note_of(libraries);
   return d;
 }
-#endif
 
-}  // namespace
-
-#ifdef CREST_HAVE_CUDA
 Found find_devices() {
-  Found out;
-  out.runtime = CUDART_VERSION;
-  cudaDriverGetVersion(&out.driver);
-  int count = 0;
-  cudaError_t code = cudaGetDeviceCount(&count);
-  if (out.driver == 0) {
-    out.problem = "no NVIDIA driver is loaded (libcuda.so.1)";
-    out.advice = "Install the NVIDIA driver, or use --device cpu.";
-  } else if (code == cudaErrorInsufficientDriver || out.driver < CUDART_VERSION / 1000 * 1000) {
-    out.problem = fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}",
-                              version(out.driver), version(CUDART_VERSION));
-    out.advice = "Update the driver, build Crest with an older CUDA toolkit, or use --device cpu.";
-  } else if (code != cudaSuccess || count == 0) {
-    out.problem = fmt::format("CUDA finds no GPU ({})", cudaGetErrorString(code));
-    out.advice = "See nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu.";
-  } else {
-    for (int i = 0; i < count; ++i) out.devices.push_back(describe(i));
-  }
+  DriverAnswer a;
+  a.runtime = CUDART_VERSION;
+  cudaDriverGetVersion(&a.driver);
+  if (cudaError_t code = cudaGetDeviceCount(&a.devices); code != cudaSuccess) a.error = cudaGetErrorString(code);
+  Found out = judge(a);
+  if (!out.problem.empty()) return out;
+  std::vector<UsedLibrary> libraries = used_libraries();
+  for (int i = 0; i < a.devices; ++i) out.devices.push_back(describe(i, libraries));
   return out;
 }
+
+std::string reject_device(const Device& device) { return no_code_for(device.sm, CREST_CUDA_ARCHS); }
 
 int64_t free_memory(int index) {
   size_t free = 0, total = 0;
@@ -77,10 +113,12 @@ int64_t free_memory(int index) {
 #else
 int64_t free_memory(int) { return 0; }
 
+std::string reject_device(const Device&) { return ""; }
+
 Found find_devices() {
   Found out;
-  out.problem = "this build of Crest has no CUDA backend (no nvcc was found when it was built)";
-  out.advice = "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).";
+  out.problem = "this build of Crest has no CUDA backend (it was made without nvcc, or for a machine without a GPU)";
+  out.advice = "Use --device cpu, or build with the CUDA toolkit: make cuda (docs/gpu.md).";
   return out;
 }
 #endif

@@ -1,9 +1,11 @@
 // Finding GPUs.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/loader.h"
 
 namespace crest::cuda {
 
@@ -11,9 +13,36 @@ struct Found {
   std::vector<Device> devices;  // threads and memory of the host are not filled in
   std::string problem;          // why there is none; empty otherwise
   std::string advice;
+  bool outdated = false;        // it is the driver's age
   int driver = 0, runtime = 0;  // CUDA versions: 13000 is 13.0
 };
 Found find_devices();
+
+// What the CUDA runtime says when it is asked for GPUs.
+struct DriverAnswer {
+  int driver = 0;          // CUDA version that the driver supports; 0: there is no driver
+  int runtime = 0;         // CUDA version of this build
+  int devices = 0;         // how many
+  std::string error = {};  // of counting them; empty: none
+};
+// Fills in problem and advice when no GPU can be used; never the devices.
+Found judge(const DriverAnswer& answer);
+// Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty when they can. archs: what they
+// were compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
+std::string no_code_for(int sm, std::string_view archs);
+// The same for a GPU of this machine and this build.
+std::string reject_device(const Device& device);
+
+// A library of CUDA that Crest uses: opened, or with the reason why not, and what Crest does then.
+struct UsedLibrary {
+  const char* name;
+  const Library& library;
+  const char* without;
+};
+// cuBLASLt, cuDNN, NVRTC. Opens them.
+std::vector<UsedLibrary> used_libraries();
+// Device::note: a line for each library that is missing.
+std::string note_of(const std::vector<UsedLibrary>& libraries);
 
 // Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the context.
 int64_t usable_memory(int index);

@@ -66,6 +66,22 @@ class Folders {
   std::vector<fs::path> seen_;
 };
 
+// Wheels lie beside each other in many folders: .../nvidia/*/lib stands for them.
+std::string summary(const std::vector<std::string>& folders) {
+  std::vector<std::string> shown;
+  for (auto& folder : folders) {
+    fs::path path = folder, package = path.parent_path();
+    bool wheel = package.parent_path().filename() == "nvidia";
+    std::string text = wheel ? (package.parent_path() / "*" / path.filename()).string() : folder;
+    if (std::find(shown.begin(), shown.end(), text) == shown.end()) shown.push_back(text);
+  }
+  return join(shown, ", ");
+}
+
+std::mutex mutex;                                       // of what follows
+std::map<std::pair<std::string, int>, Library> opened;  // addresses of map nodes stay
+std::vector<std::string> preferred;
+
 std::string last_problem() {
   const char* text = dlerror();
   return text ? text : "unknown reason";
@@ -75,6 +91,7 @@ std::string last_problem() {
 
 std::vector<std::string> library_folders() {
   Folders f;
+  for (auto& folder : preferred) f.add(folder);
   for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
   f.add_toolkit(variable("CUDA_HOME"));
   f.add_toolkit(variable("CUDA_PATH"));
@@ -116,18 +133,25 @@ Library open_library(const std::string& stem, int major) {
   broken.push_back(last_problem());
   return {
       nullptr, "",
-      fmt::format("no usable {} (library {}, major version {}). Looked in: {}{}the system's loader. {}. Install it, "
-                  "or name its folder in CREST_LIBRARIES or --libraries.",
-                  file, stem, major, join(folders, ", "), folders.empty() ? "" : ", ", join(broken, "; "))};
+      fmt::format("no usable {} (library {}, major version {}): {}. Looked in {}{}the system's folders. Install it, or "
+                  "name its folder in --libraries or CREST_LIBRARIES.",
+                  file, stem, major, join(broken, "; "), summary(folders), folders.empty() ? "" : " and ")};
 }
 
 const Library& library(const std::string& stem, int major) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, Library> opened;  // addresses of map nodes stay
   std::lock_guard lock(mutex);
   auto [it, added] = opened.try_emplace({stem, major});
   if (added) it->second = open_library(stem, major);
   return it->second;
+}
+
+void prefer_library_folders(const std::vector<std::string>& folders) {
+  std::lock_guard lock(mutex);
+  if (folders == preferred) return;
+  if (!opened.empty())
+    fail_usage("this process has opened its libraries already", "--libraries",
+               "Compare two versions of a library in two processes: crest bench --peer 'crest bench --libraries ...'.");
+  preferred = folders;
 }
 
 void* symbol(const Library& library, const char* name) {
@@ -136,7 +160,7 @@ void* symbol(const Library& library, const char* name) {
   void* address = dlsym(library.handle, name);
   if (!address)
     fail(fmt::format("the library has no function {}", name), library.path,
-         "It is too old or damaged: name the folder of another version in CREST_LIBRARIES or --libraries.");
+         "It is too old or damaged: name the folder of another version in --libraries or CREST_LIBRARIES.");
   return address;
 }
 

@@ -1,6 +1,6 @@
 // CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing, and can be given
-// other versions. Search order: CREST_LIBRARIES (folders, ':' between them; --libraries sets it), folders of the CUDA
-// toolkit, nvidia/* of the Python environment (PyTorch's), the system's loader.
+// other versions. Search order: --libraries, CREST_LIBRARIES (folders, ':' between them), folders of the CUDA toolkit,
+// nvidia/* of the Python environment (PyTorch's), the system's loader.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,9 +18,12 @@ const Library& library(const std::string& stem, int major);
 // A function of an open library; throws an Error naming the library and its path when it has no such function.
 void* symbol(const Library& library, const char* name);
 
+// Folders to look in before all others (--libraries). Throws a usage error when libraries were opened with others: a
+// process opens them once.
+void prefer_library_folders(const std::vector<std::string>& folders);
 // The folders that library() looks in before it asks the system's loader, in order; only those that exist.
 std::vector<std::string> library_folders();
-// library() without the memory of earlier calls: for tests, and after CREST_LIBRARIES changed.
+// library() without the memory of earlier calls: for tests.
 Library open_library(const std::string& stem, int major);
 
 }  // namespace crest::cuda

@@ -10,6 +10,9 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/sha256.h"
+#ifdef CREST_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#endif
 
 namespace crest::cuda {
 
@@ -40,7 +43,7 @@ struct Nvrtc {
 
 const Nvrtc& nvrtc() {
   static const Nvrtc functions = [] {
-    const Library& lib = library("nvrtc", 13);
+    const Library& lib = nvrtc_library();
     Nvrtc n{};
     auto find = [&](auto& f, const char* name) { f = reinterpret_cast<std::decay_t<decltype(f)>>(symbol(lib, name)); };
     find(n.version, "nvrtcVersion");
@@ -96,6 +99,18 @@ std::string header(const std::string& image) {
 }
 
 }  // namespace
+
+const Library& nvrtc_library() {
+#ifdef CREST_HAVE_CUDA
+  constexpr int built_for = CUDART_VERSION / 1000;
+#else
+  constexpr int built_for = 13;
+#endif
+  const Library& wanted = library("nvrtc", built_for);
+  if (wanted.handle || built_for == 12) return wanted;
+  const Library& older = library("nvrtc", 12);
+  return older.handle ? older : wanted;
+}
 
 std::string compile(const std::string& source, int sm) {
   const Nvrtc& n = nvrtc();

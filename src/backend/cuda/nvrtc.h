@@ -4,6 +4,11 @@
 
 namespace crest::cuda {
 
+struct Library;
+
+// NVRTC of this build's CUDA version, else an older one; without either, Library::problem says so.
+const Library& nvrtc_library();
+
 // Device code for compute capability `sm` (90 for 9.0): a cubin, or PTX where this NVRTC is older than the device.
 // Throws an Error with the compiler's log when the source does not compile, or when NVRTC is missing.
 std::string compile(const std::string& source, int sm);
