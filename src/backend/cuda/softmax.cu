@@ -1,5 +1,6 @@
 // softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into registers. What a causal
 // mask hides is not read, only written.
+#include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
@@ -36,9 +37,11 @@ __device__ inline void hide(Pack<T>& v, int seen) {
   }
 }
 
+// For a positive scale, given as scale log2(e): the largest score is that of the largest element, and one fused
+// multiply-add makes an exponent (rounding of the common shift cancels in the quotient).
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
-    softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale, bool causal) {
+    softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
@@ -52,16 +55,17 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     v[k].widen_to(e[k]);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      e[k][j] = k * Threads * N + j < seen ? e[k][j] * scale : -INFINITY;
+      e[k][j] = k * Threads * N + j < seen ? e[k][j] : -INFINITY;
       top = fmaxf(top, e[k][j]);
     }
   }
   top = Slice::max(top);
+  float shift = top == -INFINITY ? 0.f : top * scale_log2;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float part = 0;
 #pragma unroll
-    for (int j = 0; j < N; ++j) part += e[k][j] = exp_below(e[k][j], top);
+    for (int j = 0; j < N; ++j) part += e[k][j] = exp2_fast(fmaf(e[k][j], scale_log2, -shift));
     sum += part;
   }
   sum = Slice::sum(sum);
@@ -98,14 +102,14 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     for (int j = 0; j < N; ++j) part += a[j] * b[j];
     sum += part;
   }
-  sum = Slice::sum(sum);
+  float shift = Slice::sum(sum) * scale;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float a[N], b[N];
     d[k].widen_to(a);
     p[k].widen_to(b);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = b[j] * scale * (a[j] - sum);
+    for (int j = 0; j < N; ++j) a[j] = b[j] * fmaf(a[j], scale, -shift);
     slice.store(dx + slice.begin, k, Pack<T>::narrowed(a));
   }
 }
@@ -162,12 +166,13 @@ void launch_softmax(const KernelCall& c) {
     using T = decltype(t);
     const T* in = c.input<T>(0);
     T* out = c.output<T>(0);
-    bool done = aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
+    float scale = scale_of(c);
+    bool done = scale > 0 && aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
                   constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
                   launch(c, softmax_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
-                         Threads * per_block, 0, in, out, rows, cols, scale_of(c), is_causal(c));
+                         Threads * per_block, 0, in, out, rows, cols, scale * float(M_LOG2E), is_causal(c));
                 });
-    if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols, scale_of(c), is_causal(c));
+    if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols, scale, is_causal(c));
   });
 }
 
