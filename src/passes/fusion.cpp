@@ -31,6 +31,8 @@ class Patterns {
       Instr& instr = p_.code[i];
       if (is(instr, "add")) residual_norm(i);
       if (is(instr, "linear")) linear_gelu(i);
+      if (is(instr, "softmax")) scores_softmax(i);
+      if (is(instr, "softmax_grad")) softmax_grad_scale(i);
       if (is(instr, "cross_entropy")) loss_and_gradient(i);
       if (is(instr, "norm_grad")) norm_grad_residual(i);
     }
@@ -47,6 +49,20 @@ class Patterns {
     *index = size_t(consumers_[size_t(v)][0]);
     Instr& c = p_.code[*index];
     return !gone_[*index] && is(c, op_name) ? &c : nullptr;
+  }
+  // What makes a value that one instruction of `like`'s phase and lane reads, and nobody else.
+  const Instr* only_producer(ValueId v, const Instr& like, size_t* index) const {
+    int made = producer_[size_t(v)];
+    if (made < 0 || gone_[size_t(made)] || consumers_[size_t(v)].size() != 1 || is_output_[size_t(v)]) return nullptr;
+    const Instr& instr = p_.code[*index = size_t(made)];
+    return instr.phase == like.phase && instr.lane == like.lane ? &instr : nullptr;
+  }
+  // The reader of what a unary instruction makes reads that one's input instead.
+  void absorb(size_t unary, size_t reader) {
+    ValueId x = p_.code[unary].in[0];
+    p_.code[reader].in[0] = x;
+    std::replace(consumers_[size_t(x)].begin(), consumers_[size_t(x)].end(), int(unary), int(reader));
+    gone_[unary] = true;
   }
   bool defined_before(ValueId v, size_t i) const { return v == no_value || producer_[size_t(v)] < int(i); }
 
@@ -82,6 +98,53 @@ class Patterns {
       gone_[size_t(c)] = true;
       return;
     }
+  }
+
+  // softmax(causal_mask(scale(x))), in any order and part, also behind a cast to more precision  ->
+  // softmax(x) {scale, causal}. The mask's gradient is the identity and that of scale needs no value, so mostly nobody
+  // else reads the intermediates; the probabilities' gradient learns of the mask, too: hidden ones need no reading.
+  void scores_softmax(size_t i) {
+    Instr& softmax = p_.code[i];
+    double scale = softmax.attrs.number("scale", 1);
+    bool causal = softmax.attrs.integer("causal", 0) != 0, changed = false;
+    for (size_t reader = i, at = 0;;) {
+      ValueId x = p_.code[reader].in[0];
+      const Instr* made = only_producer(x, softmax, &at);
+      if (!made) break;
+      if (is(*made, "cast") && size_of(p_.at(made->in[0]).dtype) <= size_of(p_.at(x).dtype)) {
+        reader = at;
+        continue;
+      }
+      if (is(*made, "causal_mask") && scale > 0)  // what is masked before a scale must not change its sign
+        causal = true;
+      else if (is(*made, "scale"))
+        scale *= made->attrs.number("value");
+      else
+        break;
+      absorb(at, reader);
+      softmax.origin = made->origin | softmax.origin;
+      changed = true;
+    }
+    if (!changed) return;
+    if (scale != 1) softmax.attrs.set("scale", scale);
+    if (!causal) return;
+    softmax.attrs.set("causal", 1);
+    for (int c : consumers_[size_t(softmax.out[0])])
+      if (Instr& grad = p_.code[size_t(c)]; is(grad, "softmax_grad") && grad.in[1] == softmax.out[0])
+        grad.attrs.set("causal", 1);
+  }
+
+  // dx = softmax_grad(..); ds = scale(dx)  ->  ds = softmax_grad(..) {scale}
+  void softmax_grad_scale(size_t i) {
+    Instr& grad = p_.code[i];
+    size_t at = 0;
+    Instr* scale = only_consumer(grad.out[0], "scale", &at);
+    if (!scale || scale->phase != grad.phase) return;
+    grad.attrs.set("scale", grad.attrs.number("scale", 1) * scale->attrs.number("value"));
+    grad.out[0] = scale->out[0];
+    producer_[size_t(grad.out[0])] = int(i);
+    grad.origin = grad.origin | scale->origin;
+    gone_[at] = true;
   }
 
   // cross_entropy and its gradient in one pass over the logits, whose memory the gradient may take.

@@ -67,7 +67,10 @@ const std::vector<Pass>& pipeline() {
        data_parallel,
        {},
        "it sums over the ranks"},
-      {"fusion", "--fusion on: residual + norm, GEMM + GELU, loss + gradient, pointwise chains, flat optimizer", fuse},
+      {"fusion",
+       "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
+       "optimizer",
+       fuse},
       {"lanes", "assigns communication to its own lane", assign_lanes},
       {"prune", "removes instructions whose results nobody reads", prune},
   };

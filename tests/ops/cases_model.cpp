@@ -75,6 +75,21 @@ void add_row_cases(std::vector<Case>& list, DType t) {
   for (const Shape& s : {Shape{3, 2, 65, 65}, Shape{5, 33}, Shape{1, 1}})
     add(list, t, "softmax_grad", "width" + std::to_string(s.back()), {tensor(t, s), positive(t, s)}).complete =
         [s](Values& v) { v[1] = forward("softmax", {tensor(DType::f64, s)}, {}, {v[1]})[0]; };
+  for (const Shape& s : {Shape{3, 2, 65, 65}, Shape{1, 1, 33, 33}, Shape{2, 1, 1, 1}, Shape{1, 2, 40, 40}})
+    for (bool causal : {true, false}) {
+      std::string n = (causal ? "causal" : "scaled") + std::to_string(s.back());
+      for (double scale : {0.3, -2.0}) {
+        Attrs a = Attrs().set("scale", scale).set("causal", causal);
+        std::string full = n + (scale < 0 ? "_negative" : "");
+        add(list, t, "softmax", full, {tensor(t, s, 3)}, a);
+        // What is hidden is no probability here: it must not be read.
+        add(list, t, "softmax_grad", full, {tensor(t, s), positive(t, s)}, a).complete = [s, causal](Values& v) {
+          auto y = forward("softmax", {tensor(DType::f64, s)}, Attrs().set("causal", causal), {v[1]})[0];
+          for (size_t e = 0, n = size_t(s.back()); e < y.size(); ++e)
+            if (!causal || e % n <= e / n % n) v[1][e] = y[e];
+        };
+      }
+    }
   add(list, t, "causal_mask", "batch3", {tensor(t, {3, 2, 65, 65})});
   add(list, t, "causal_mask", "one", {tensor(t, {1, 1, 1, 1})});
 }

@@ -55,6 +55,9 @@ std::vector<GradCase> grad_cases() {
   list.push_back(single("norm_layer_beta", "norm", {x, gamma, beta}, layer, {1, 2}));
   list.push_back(single("norm_rms", "norm", {x, gamma}, rms, {1}));
   list.push_back(single("softmax", "softmax", {x}));
+  list.push_back(single("softmax_scale", "softmax", {x}, Attrs().set("scale", -0.7)));
+  list.push_back(
+      single("softmax_causal", "softmax", {tensor(d, {2, 2, 5, 5})}, Attrs().set("scale", 0.7).set("causal", 1)));
   list.push_back({"causal_softmax", {tensor(d, {2, 2, 5, 5})}, {}, [](Builder& b, auto& v) {
                     return std::vector{b.emit1("softmax", {b.emit1("causal_mask", {v[0]})})};
                   }});

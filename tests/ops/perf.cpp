@@ -72,6 +72,9 @@ void add_layer(List& list, int64_t b, int64_t s) {
   Arg qkv = tensor(t, {b, s, 2304}, 0.5), head = tensor(t, {b, 12, s, 64}), scores = tensor(t, {b, 12, s, s});
   list.add("softmax", fmt::format("{}x12x{}x{}", b, s, s), {scores});
   list.add("softmax_grad", fmt::format("{}x12x{}x{}", b, s, s), {scores, scores});
+  Attrs causal = Attrs().set("scale", 0.125).set("causal", 1);
+  list.add("softmax", fmt::format("causal {}x12x{}x{}", b, s, s), {scores}, causal);
+  list.add("softmax_grad", fmt::format("causal {}x12x{}x{}", b, s, s), {scores, scores}, causal);
   list.add("matmul", fmt::format("scores {}x12x{}x{}x64", b, s, s), {head, head}, Attrs().set("transpose_b", true));
   list.add("join_heads", size(2304), {head, head, head});
   list.add("rope", size(2304), {qkv}, Attrs().set("heads", 12).set("kv_heads", 12).set("theta", 10000.0));

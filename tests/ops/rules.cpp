@@ -76,6 +76,9 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
   refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");
+  refused("softmax", {value(f, {1, 1, 2, 3})}, Attrs().set("causal", 1), "square");
+  refused("softmax_grad", {x, x}, Attrs().set("causal", 1), "dimensions");
+  refused("softmax", {x}, Attrs().set("causal", 2), "must be 0 or 1");
   refused("embedding", {x, w}, {}, "dimensions");
   refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
   refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry a row");
@@ -101,6 +104,13 @@ TEST(Cost, CountsExecutedArithmetic) {
   EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
   b.emit("attention_grad", {o[0], x, o[0], o[1]}, heads);
   EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6);
+  ValueId s = value("s", {2, 2, 8, 8});
+  b.emit("softmax", {s}, Attrs().set("causal", 1));
+  Cost causal = op("softmax").cost(p, p.code.back());
+  EXPECT_EQ(causal.flops, 5.0 * 4 * (8 * 9 / 2));
+  EXPECT_EQ(causal.bytes_read, 4.0 * 4 * (8 * 9 / 2));
+  EXPECT_EQ(causal.bytes_written, 4.0 * 4 * 64);
+  b.emit("split_heads", {x}, Attrs().set("heads", 1).set("kv_heads", 1));
   Cost views = op("split_heads").cost(p, p.code.back());
   EXPECT_EQ(views.bytes(), 0);
 }

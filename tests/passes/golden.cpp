@@ -38,6 +38,7 @@ void add_dead_code(Program& p) {
 
 std::vector<Golden> cases() {
   auto fusion_on = [](Recipe& r) { r.fusion = "on"; };
+  auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
@@ -71,6 +72,13 @@ std::vector<Golden> cases() {
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
       {"fusion.gpt2", "fusion", fusion_on},
       {"fusion.llama", "fusion", fusion_on, true},
+      {"fusion.naive", "fusion", naive},
+      {"fusion.naive.llama", "fusion", naive, true},
+      {"fusion.naive.dropout.autocast", "fusion",
+       [=](Recipe& r) {
+         naive(r);
+         r.model.dropout = 0.1, r.precision = "bf16", r.policy = "autocast", r.recompute = "selective";
+       }},
       {"fusion.update", "fusion", fusion_on, false, update},
       {"lanes", "lanes", [](Recipe& r) { r.data_parallel = 2; }},
       {"prune", "prune", none, false, train, true, true, add_dead_code},

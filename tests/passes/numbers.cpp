@@ -22,6 +22,7 @@ struct Lever {
 
 std::vector<Lever> levers() {
   auto set = [](auto member, const char* value) { return [=](Recipe& r) { r.*member = value; }; };
+  auto naive = [](const char* recompute) { return [=](Recipe& r) { r.attention = "naive", r.recompute = recompute; }; };
   return {
       {"vocabulary_padding", [](Recipe& r) { r.pad_vocab = 16; }},
       {"attention", set(&Recipe::attention, "naive")},
@@ -31,6 +32,10 @@ std::vector<Lever> levers() {
       {"recompute", set(&Recipe::recompute, "activation")},
       {"recompute", set(&Recipe::recompute, "full")},
       {"fusion", set(&Recipe::fusion, "on")},
+      {"fusion", naive("none")},
+      {"fusion", naive("pointwise")},
+      {"fusion", naive("selective")},
+      {"fusion", naive("full")},
       {"lanes", [](Recipe&) {}},
       {"prune", set(&Recipe::attention, "naive")},
   };

@@ -24,18 +24,23 @@ void over_rows(const KernelCall& c, F f) {
 
 size_t softmax_workspace(const KernelQuery& q) { return size_t(q.device.threads) * float_lines(q.in(0).shape.back()); }
 
+SoftmaxRows rows_of(const KernelCall& c, int64_t begin, int64_t end) {
+  const Attrs& a = c.instr.attrs;
+  return {c.in_value(0).shape.back(), begin, end, float(a.number("scale", 1)), a.integer("causal", 0) != 0};
+}
+
 void launch_softmax(const KernelCall& c) {
-  int64_t cols = c.in_value(0).shape.back(), stride = int64_t(float_lines(cols) / 4);
+  int64_t stride = int64_t(float_lines(c.in_value(0).shape.back()) / 4);
   over_rows(c, [&](int64_t begin, int64_t end, int t) {
     CREST_SIMD_PICK(softmax_functions)
-        .forward(c.in[0], c.out[0], c.in_value(0).dtype, cols, begin, end,
+        .forward(c.in[0], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end),
                  static_cast<float*>(c.workspace) + t * stride);
   });
 }
 void launch_grad(const KernelCall& c) {
   over_rows(c, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
-        .backward(c.in[0], c.in[1], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end);
+        .backward(c.in[0], c.in[1], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end));
   });
 }
 void launch_mask(const KernelCall& c) {

@@ -1,4 +1,6 @@
-// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into registers.
+// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into registers. What a causal
+// mask hides is not read, only written.
+#include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
@@ -10,31 +12,60 @@ namespace {
 // exp(x - top); a row without any finite number has the maximum -inf and becomes zeros.
 __device__ inline float exp_below(float x, float top) { return __expf(x - (top == -INFINITY ? 0.f : top)); }
 
+// Leading elements of a row that count: all, or of square causal scores those up to the diagonal.
+__device__ inline int visible(int64_t row, int cols, bool causal) { return causal ? int(row % cols) + 1 : cols; }
+
+// The thread's vectors of a row of which `seen` elements count from the thread's first one on; the others are zeros.
+template <int Threads, class T, int K>
+__device__ inline void load_seen(Pack<T> (&v)[K], const T* x, int seen) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    constexpr int stride = Threads * Pack<T>::size;
+    v[k] = {};
+    if (k * stride < seen) v[k] = load_pack(x + k * stride);
+  }
+}
+// Zeros for all but the first `seen` (any number) numbers of a vector: nothing to do but for the one on the diagonal.
+template <class T>
+__device__ inline void hide(Pack<T>& v, int seen) {
+  constexpr int pair = 4 / int(sizeof(T));
+  if (seen >= Pack<T>::size) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (pair * i >= seen) v.w[i] = 0;
+    if (pair == 2 && 2 * i + 1 == seen) v.w[i] &= 0xffffu;
+  }
+}
+
+// For a positive scale, given as scale log2(e): the largest score is that of the largest element, and one fused
+// multiply-add makes an exponent (rounding of the common shift cancels in the quotient).
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
-    softmax_rows(const T* x, T* y, int64_t rows, int cols) {
+    softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
   if (slice.row >= rows) return;
-  constexpr uint32_t minus_infinity = sizeof(T) == 4                ? 0xff800000u
-                                      : std::is_same_v<T, bfloat16> ? 0xff80ff80u
-                                                                    : 0xfc00fc00u;
+  int seen = visible(slice.row, cols, causal) - slice.column;
   Pack<T> v[K];
-  slice.load(v, x + slice.begin, minus_infinity);
+  load_seen<Threads>(v, x + slice.begin, seen);
   float e[K][N], top = -INFINITY, sum = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     v[k].widen_to(e[k]);
 #pragma unroll
-    for (int j = 0; j < N; ++j) top = fmaxf(top, e[k][j]);
+    for (int j = 0; j < N; ++j) {
+      e[k][j] = k * Threads * N + j < seen ? e[k][j] : -INFINITY;
+      top = fmaxf(top, e[k][j]);
+    }
   }
   top = Slice::max(top);
+  float shift = top == -INFINITY ? 0.f : top * scale_log2;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float part = 0;
 #pragma unroll
-    for (int j = 0; j < N; ++j) part += e[k][j] = exp_below(e[k][j], top);
+    for (int j = 0; j < N; ++j) part += e[k][j] = exp2_fast(fmaf(e[k][j], scale_log2, -shift));
     sum += part;
   }
   sum = Slice::sum(sum);
@@ -47,60 +78,66 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
   }
 }
 
-// dx = y (dy - sum(dy y)); dx may lie over dy.
+// dx = scale y (dy - sum(dy y)); dx may lie over dy.
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
-    softmax_grad_rows(const T* dy, const T* y, T* dx, int64_t rows, int cols) {
+    softmax_grad_rows(const T* dy, const T* y, T* dx, int64_t rows, int cols, float scale, bool causal) {
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
   if (slice.row >= rows) return;
+  int seen = visible(slice.row, cols, causal) - slice.column;
   Pack<T> d[K], p[K];
-  slice.load(d, dy + slice.begin);
-  slice.load(p, y + slice.begin);
+  load_seen<Threads>(d, dy + slice.begin, seen);
+  load_seen<Threads>(p, y + slice.begin, seen);
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float a[N], b[N], part = 0;
+    hide(d[k], seen - k * Threads * N);
+    hide(p[k], seen - k * Threads * N);
     d[k].widen_to(a);
     p[k].widen_to(b);
 #pragma unroll
     for (int j = 0; j < N; ++j) part += a[j] * b[j];
     sum += part;
   }
-  sum = Slice::sum(sum);
+  float shift = Slice::sum(sum) * scale;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     float a[N], b[N];
     d[k].widen_to(a);
     p[k].widen_to(b);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = b[j] * (a[j] - sum);
+    for (int j = 0; j < N; ++j) a[j] = b[j] * fmaf(a[j], scale, -shift);
     slice.store(dx + slice.begin, k, Pack<T>::narrowed(a));
   }
 }
 
 // Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
 template <class T>
-__global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols) {
+__global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, float scale, bool causal) {
   int64_t begin = int64_t(blockIdx.x) * cols;
+  int n = visible(blockIdx.x, cols, causal);
   float top = -INFINITY, sum = 0;
-  for (int c = int(threadIdx.x); c < cols; c += 256) top = fmaxf(top, widen(x[begin + c]));
+  for (int c = int(threadIdx.x); c < n; c += 256) top = fmaxf(top, widen(x[begin + c]) * scale);
   top = block_max<256>(top);
-  for (int c = int(threadIdx.x); c < cols; c += 256) sum += exp_below(widen(x[begin + c]), top);
+  for (int c = int(threadIdx.x); c < n; c += 256) sum += exp_below(widen(x[begin + c]) * scale, top);
   sum = block_sum<256>(sum);
   float inverse = sum == 0 ? 0.f : 1.f / sum;
   for (int c = int(threadIdx.x); c < cols; c += 256)
-    y[begin + c] = narrow<T>(exp_below(widen(x[begin + c]), top) * inverse);
+    y[begin + c] = narrow<T>(c < n ? exp_below(widen(x[begin + c]) * scale, top) * inverse : 0.f);
 }
 template <class T>
-__global__ void __launch_bounds__(256) softmax_grad_any(const T* dy, const T* y, T* dx, int cols) {
+__global__ void __launch_bounds__(256)
+    softmax_grad_any(const T* dy, const T* y, T* dx, int cols, float scale, bool causal) {
   int64_t begin = int64_t(blockIdx.x) * cols;
+  int n = visible(blockIdx.x, cols, causal);
   float sum = 0;
-  for (int c = int(threadIdx.x); c < cols; c += 256) sum += widen(dy[begin + c]) * widen(y[begin + c]);
+  for (int c = int(threadIdx.x); c < n; c += 256) sum += widen(dy[begin + c]) * widen(y[begin + c]);
   sum = block_sum<256>(sum);
   for (int c = int(threadIdx.x); c < cols; c += 256)
-    dx[begin + c] = narrow<T>(widen(y[begin + c]) * (widen(dy[begin + c]) - sum));
+    dx[begin + c] = narrow<T>(c < n ? scale * widen(y[begin + c]) * (widen(dy[begin + c]) - sum) : 0.f);
 }
 
 // A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal. What is masked is not read.
@@ -119,6 +156,9 @@ __global__ void __launch_bounds__(128) mask_rows(const T* s, T* y, int cols) {
   }
 }
 
+float scale_of(const KernelCall& c) { return float(c.instr.attrs.number("scale", 1)); }
+bool is_causal(const KernelCall& c) { return c.instr.attrs.integer("causal", 0) != 0; }
+
 void launch_softmax(const KernelCall& c) {
   const Value& x = c.in_value(0);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
@@ -126,12 +166,13 @@ void launch_softmax(const KernelCall& c) {
     using T = decltype(t);
     const T* in = c.input<T>(0);
     T* out = c.output<T>(0);
-    bool done = aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
+    float scale = scale_of(c);
+    bool done = scale > 0 && aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
                   constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
                   launch(c, softmax_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
-                         Threads * per_block, 0, in, out, rows, cols);
+                         Threads * per_block, 0, in, out, rows, cols, scale * float(M_LOG2E), is_causal(c));
                 });
-    if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols);
+    if (!done) launch(c, softmax_any<T>, unsigned(rows), 256, 0, in, out, cols, scale, is_causal(c));
   });
 }
 
@@ -145,9 +186,9 @@ void launch_grad(const KernelCall& c) {
     bool done = aligned({d, y, dx}) && with_slice<T>(cols, [&](auto threads, auto k) {
                   constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
                   launch(c, softmax_grad_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
-                         Threads * per_block, 0, d, y, dx, rows, cols);
+                         Threads * per_block, 0, d, y, dx, rows, cols, scale_of(c), is_causal(c));
                 });
-    if (!done) launch(c, softmax_grad_any<T>, unsigned(rows), 256, 0, d, y, dx, cols);
+    if (!done) launch(c, softmax_grad_any<T>, unsigned(rows), 256, 0, d, y, dx, cols, scale_of(c), is_causal(c));
   });
 }
 

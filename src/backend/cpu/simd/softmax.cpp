@@ -7,48 +7,59 @@ namespace {
 
 constexpr float infinity = __builtin_inff();
 
+CREST_INLINE int64_t visible(const SoftmaxRows& rows, int64_t r) { return rows.causal ? r % rows.cols + 1 : rows.cols; }
 template <class T>
-void forward_rows(const T* x, T* y, int64_t n, int64_t begin, int64_t end, float* e) {
-  for (int64_t r = begin; r < end; ++r) {
-    const T* xr = x + r * n;
-    T* yr = y + r * n;
+CREST_INLINE void clear(T* y, int64_t n) {
+  for_vectors(n, [&](int64_t i, int64_t k) { store_some(y + i, Vf{}, k); });
+}
+
+template <class T>
+void forward_rows(const T* x, T* y, const SoftmaxRows& rows, float* e) {
+  float scale = rows.scale;
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const T* xr = x + r * rows.cols;
+    T* yr = y + r * rows.cols;
+    int64_t n = visible(rows, r), i = 0;
     Vf m = splat(-infinity);
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) m = max(load(xr + i), m);
+    for (; i + lanes <= n; i += lanes) m = max(load(xr + i) * scale, m);
     float top = max_of(m);
     if (i < n) {
       float tail[lanes];
-      store(tail, load_n(xr + i, n - i));
+      store(tail, load_n(xr + i, n - i) * scale);
       for (int64_t k = 0; k < n - i; ++k) top = tail[k] > top ? tail[k] : top;
     }
     if (top == -infinity) top = 0;
     Vf total{};
     for (i = 0; i + lanes <= n; i += lanes) {
-      Vf p = exp(load(xr + i) - top);
+      Vf p = exp(load(xr + i) * scale - top);
       store(e + i, p);
       total += p;
     }
     float s = sum(total);
     if (i < n) {
-      store_n(e + i, exp(load_n(xr + i, n - i) - top), n - i);
+      store_n(e + i, exp(load_n(xr + i, n - i) * scale - top), n - i);
       for (; i < n; ++i) s += e[i];
     }
     float inverse = s == 0 ? 0.0f : 1.0f / s;
     for_vectors(n, [&](int64_t j, int64_t k) { store_some(yr + j, load_some(e + j, k) * inverse, k); });
+    clear(yr + n, rows.cols - n);
   }
 }
 
 template <class T>
-void backward_rows(const T* dy, const T* y, T* dx, int64_t n, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    const T* d = dy + r * n;
-    const T* p = y + r * n;
-    T* out = dx + r * n;
+void backward_rows(const T* dy, const T* y, T* dx, const SoftmaxRows& rows) {
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const T* d = dy + r * rows.cols;
+    const T* p = y + r * rows.cols;
+    T* out = dx + r * rows.cols;
+    int64_t n = visible(rows, r);
     Vf total{};
     for_vectors(n, [&](int64_t i, int64_t k) { total += load_some(d + i, k) * load_some(p + i, k); });
     float s = sum(total);
-    for_vectors(n,
-                [&](int64_t i, int64_t k) { store_some(out + i, load_some(p + i, k) * (load_some(d + i, k) - s), k); });
+    for_vectors(n, [&](int64_t i, int64_t k) {
+      store_some(out + i, load_some(p + i, k) * rows.scale * (load_some(d + i, k) - s), k);
+    });
+    clear(out + n, rows.cols - n);
   }
 }
 
@@ -63,21 +74,21 @@ void mask_rows(const T* x, T* y, int64_t size, int64_t begin, int64_t end) {
   }
 }
 
-void forward(const void* x, void* y, DType t, int64_t n, int64_t begin, int64_t end, float* scratch) {
+void forward(const void* x, void* y, DType t, const SoftmaxRows& rows, float* scratch) {
   if (t == DType::f32)
-    forward_rows((const float*)x, (float*)y, n, begin, end, scratch);
+    forward_rows((const float*)x, (float*)y, rows, scratch);
   else if (t == DType::bf16)
-    forward_rows((const bfloat16*)x, (bfloat16*)y, n, begin, end, scratch);
+    forward_rows((const bfloat16*)x, (bfloat16*)y, rows, scratch);
   else
-    forward_rows((const float16*)x, (float16*)y, n, begin, end, scratch);
+    forward_rows((const float16*)x, (float16*)y, rows, scratch);
 }
-void backward(const void* dy, const void* y, void* dx, DType t, int64_t n, int64_t begin, int64_t end) {
+void backward(const void* dy, const void* y, void* dx, DType t, const SoftmaxRows& rows) {
   if (t == DType::f32)
-    backward_rows((const float*)dy, (const float*)y, (float*)dx, n, begin, end);
+    backward_rows((const float*)dy, (const float*)y, (float*)dx, rows);
   else if (t == DType::bf16)
-    backward_rows((const bfloat16*)dy, (const bfloat16*)y, (bfloat16*)dx, n, begin, end);
+    backward_rows((const bfloat16*)dy, (const bfloat16*)y, (bfloat16*)dx, rows);
   else
-    backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, n, begin, end);
+    backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, rows);
 }
 void causal_mask(const void* x, void* y, DType t, int64_t size, int64_t begin, int64_t end) {
   if (t == DType::f32)

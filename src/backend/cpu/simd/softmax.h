@@ -4,12 +4,19 @@
 
 namespace crest::cpu {
 
+// Rows begin .. end-1 of [rows, cols], the values times `scale`; causal: columns above the row's number modulo cols are
+// not read and give 0.
+struct SoftmaxRows {
+  int64_t cols, begin, end;
+  float scale;
+  bool causal;
+};
+
 struct SoftmaxFunctions {
-  // y = softmax of rows begin .. end-1 of x[rows, cols]; -inf gives 0, a row of -inf gives zeros. y may be x.
-  // Scratch holds cols floats.
-  void (*forward)(const void* x, void* y, DType, int64_t cols, int64_t begin, int64_t end, float* scratch);
-  // dx = y (dy - sum(dy y)); dx may be dy.
-  void (*backward)(const void* dy, const void* y, void* dx, DType, int64_t cols, int64_t begin, int64_t end);
+  // y = softmax of the rows of scale x; -inf gives 0, a row of -inf gives zeros. y may be x. Scratch holds cols floats.
+  void (*forward)(const void* x, void* y, DType, const SoftmaxRows&, float* scratch);
+  // dx = scale y (dy - sum(dy y)); dx may be dy.
+  void (*backward)(const void* dy, const void* y, void* dx, DType, const SoftmaxRows&);
   // Rows of [.., size, size]: -inf in columns above the row's number. y may be x.
   void (*causal_mask)(const void* x, void* y, DType, int64_t size, int64_t begin, int64_t end);
 };
