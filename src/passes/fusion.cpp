@@ -126,7 +126,7 @@ class Patterns {
       changed = true;
     }
     if (!changed) return;
-    if (scale != 1) softmax.attrs.set("scale", scale);
+    if (scale != 1 || softmax.attrs.has("scale")) softmax.attrs.set("scale", scale);
     if (!causal) return;
     softmax.attrs.set("causal", 1);
     for (int c : consumers_[size_t(softmax.out[0])])
