@@ -115,11 +115,12 @@ memory() { # held bytes equal the plan
   echo "seen: planned $planned, held $held bytes; $(grep -o '"device_peak_bytes": *[0-9]*' "$work/bench.json" | head -1)"
   [ -n "$planned" ] && [ "$planned" = "$held" ]
 }
-sanitizer() { # memcheck over every case; racecheck, a hundred times slower, over some cases of every kernel with barriers
+sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels: cuDNN's order their shared memory by
+  # means that racecheck does not see (it reports cuDNN's own kernels, whatever calls them)
   command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
   compute-sanitizer --tool memcheck --error-exitcode 9 "$tests/test_ops" --gtest_filter="${SANITIZE:-*cuda*}" --gtest_brief=1 || return 1
   compute-sanitizer --tool racecheck --error-exitcode 9 "$tests/test_ops" --gtest_brief=1 \
-    --gtest_filter="${SANITIZE_RACES:-Ops/Check*cuda*batch3_bf16*:Ops/Check*cuda*rows_61x768*bf16*:Ops/Check*cuda_cross_entropy*padded_bf16*:Ops/Check*cuda_bias_grad_many*bf16*:Ops/Check*cuda_attention*grouped_bf16*:Ops/Check*cuda_embedding_grad*odd*f32*}" || return 1
+    --gtest_filter="${SANITIZE_RACES:-Ops/Check*cuda*batch3*:Ops/Check*cuda*odd*:Ops/Check*cuda*rows_61*:Ops/Check*cuda*padded*:Ops/Check*cuda*grouped*:Ops/Check*cuda*width_128*:Ops/Check*cuda_bias_grad_many*-*cudnn*:*cublaslt*:*generic*}" || return 1
 }
 
 {
