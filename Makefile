@@ -19,7 +19,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps:
-	@sh scripts/install-deps.sh build
+	@sh scripts/install-deps.sh build $(if $(filter-out OFF,$(CREST_CUDA))$(filter cuda,$(MAKECMDGOALS)),cuda)
 
 # ninja runs cmake again by itself when a CMake file or the list of sources changed.
 build/%/build.ninja: | deps

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|cudnn|format|fuzz]...
+# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|cuda|cudnn|format|fuzz]...
 # Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
-# cudnn (part of build): the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are.
+# cuda: the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are; cudnn: the same, tried again.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -61,11 +61,12 @@ cudnn_frontend() {
 wanted="" extra=""
 for group in "${@:-build}"; do
   case "$group" in
-    build) wanted="$wanted $build" extra="$extra $optional" && cudnn_frontend once ;;
+    build) wanted="$wanted $build" extra="$extra $optional" ;;
+    cuda) cudnn_frontend once ;;
     cudnn) cudnn_frontend again ;;
     format) wanted="$wanted $format" ;;
     fuzz) wanted="$wanted $fuzz" ;;
-    *) echo "install-deps: unknown group '$group' (known: build, cudnn, format, fuzz)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown group '$group' (known: build, cuda, cudnn, format, fuzz)" >&2; exit 2 ;;
   esac
 done
 

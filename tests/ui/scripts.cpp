@@ -217,7 +217,9 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
   std::string command = "PATH=" + d.path.string() + ":$PATH bash " + (d.root / ".ci/run").string();
   CommandOutput r = run_command(command, {.timeout_seconds = 60});
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_EQ(d.log(), "make check-format\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=10\n");
+  std::string parts = d.log(), compiled = "make cuda CUDA_ARCHS=90a\n";  // where there is an nvcc
+  if (size_t at = parts.find(compiled); at != std::string::npos) parts.erase(at, compiled.size());
+  EXPECT_EQ(parts, "make check-format\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=10\n");
   EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
   EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
   d.script("make", "[ \"$1\" != asan ]");

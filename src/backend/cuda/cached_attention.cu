@@ -155,7 +155,8 @@ __global__ void __launch_bounds__(threads)
         total += w;
       }
       total = warp_sum(total);
-      if (tid % 32 == 0) {  // every lane has read state[r]: warp_sum came after
+      __syncwarp();  // every lane has read state[r]
+      if (tid % 32 == 0) {
         float factor = none ? 1.f : exp2f(before - largest);
         state[r] = largest;
         state[Rows + r] = state[Rows + r] * factor + total;
