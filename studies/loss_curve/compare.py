@@ -1,84 +1,161 @@
 #!/usr/bin/env python3
-"""Loss curves of Crest and PyTorch on one another: table, verdict, figure.
+"""Judges whether Crest's loss curves lie on PyTorch's within its run-to-run spread (README.md: the criterion).
 
-  compare.py --crest seed-1=log.jsonl,seed-2=log.jsonl --torch repeat-1.csv repeat-2.csv seed-2.csv --out DIR
+  studies/loss_curve/compare.py --crest runs/default --crest runs/autocast \\
+      --repeat torch/repeat-1.csv --repeat torch/repeat-2.csv --other torch/weights-2.csv --out OUT
 
-repeat-1 and repeat-2 are the same PyTorch run twice (same weights, same order of data): what differs is the order of
-additions on the GPU. seed-2 starts from other weights. Losses are averaged over windows of 50 steps. The distance of two
-runs is the mean over windows of the absolute difference. Crest's run of seed 1 lies on PyTorch's curve when its distance
-from PyTorch's (the nearer repeat) is at most PyTorch's own run-to-run spread: the largest distance between any two of the
-PyTorch runs. The distance between the two repeats alone is printed beside it. Exit code 1 when it does not.
+--crest: run folders of crest train. --repeat: PyTorch with the same weights and data, at least two. --other: PyTorch
+with other initial weights and the same data. --shuffled: PyTorch with another order of the data (shown, not judged).
+Writes loss_curve.svg, .md and .json into OUT. Exit code 0: within, 1: outside, 2: cannot be judged.
 """
-import argparse, csv, json, os, sys
+import argparse
+import csv
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
 
-WINDOW = 50
+import numpy as np
 
-def smooth(losses):
-    return [sum(losses[i:i + WINDOW]) / len(losses[i:i + WINDOW]) for i in range(0, len(losses), WINDOW)]
+from figure import draw
+
+REPEAT_FACTOR = 2.0  # README.md, criterion 1
+
+
+class Unjudged(Exception):
+    pass
+
+
+class Curve:
+    """losses[i]: training loss of step i + 1, nats a token; val: (step, loss); kind: crest, repeat, other, shuffled."""
+
+    def __init__(self, name, kind, losses, val, policy=""):
+        self.name, self.kind, self.losses, self.val, self.policy = name, kind, np.array(losses), val, policy
+
+    def windows(self, size):
+        count = len(self.losses) // size
+        return self.losses[:count * size].reshape(count, size).mean(1)
+
+
+def read_crest(folder):
+    rows = [json.loads(line) for line in open(folder / "log.jsonl")]
+    skipped = [r["step"] for r in rows if r.get("skipped")]
+    if skipped:
+        raise Unjudged(f"{folder}: steps {skipped[:5]} were skipped")
+    policy = re.search(r'^policy = "(\w+)"', (folder / "config.toml").read_text(), re.M)
+    return Curve(f"Crest, {folder.name}", "crest", [r["loss"] for r in rows if "loss" in r],
+                 [(r["step"], r["val_loss"]) for r in rows if "val_loss" in r and r["step"] > 0], policy[1])
+
+
+def read_torch(path, kind):
+    losses = [float(r["loss"]) for r in csv.DictReader(open(path))]
+    val = path.with_suffix(".val.csv")
+    rows = csv.DictReader(open(val)) if val.exists() else []
+    return Curve(f"PyTorch, {path.stem}", kind, losses, [(int(r["step"]), float(r["val_loss"])) for r in rows])
+
 
 def distance(a, b):
-    return sum(abs(x - y) for x, y in zip(a, b)) / min(len(a), len(b))
+    """Root mean square over the windows, in nats."""
+    return float(np.sqrt(np.mean((a - b) ** 2)))
 
-def svg(curves, path):
-    width, height, left, bottom, top = 860, 460, 60, 50, 20
-    steps = max(len(c) for c in curves.values()) * WINDOW
-    low = min(min(c) for c in curves.values()) - 0.2
-    high = max(max(c) for c in curves.values())
-    x = lambda i: left + (width - left - 20) * (i * WINDOW + WINDOW / 2) / steps
-    y = lambda v: top + (height - top - bottom) * (high - v) / (high - low)
-    colors = {"Crest seed 1": "#c2410c", "Crest seed 2": "#f59e0b"}
-    blues = iter(["#1d4ed8", "#0891b2", "#64748b"])
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
-           f'<rect width="{width}" height="{height}" fill="white"/>']
-    for v in range(int(low) + 1, int(high) + 1):
-        out.append(f'<line x1="{left}" x2="{width - 20}" y1="{y(v):.1f}" y2="{y(v):.1f}" stroke="#ddd"/>'
-                   f'<text x="{left - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{v}</text>')
-    for s in range(0, steps + 1, steps // 4):
-        px = left + (width - left - 20) * s / steps
-        out.append(f'<text x="{px:.1f}" y="{height - bottom + 20}" text-anchor="middle">{s}</text>')
-    out.append(f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle">step</text>'
-               f'<text x="16" y="{height / 2}" transform="rotate(-90 16 {height / 2})" text-anchor="middle">'
-               f'loss (mean of {WINDOW} steps)</text>')
-    for k, (name, c) in enumerate(curves.items()):
-        color = colors.get(name) or next(blues)
-        points = " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in enumerate(c))
-        dash = ' stroke-dasharray="6 4"' if name.startswith("Crest") else ""
-        out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dash}/>'
-                   f'<line x1="{width - 200}" x2="{width - 165}" y1="{40 + 20 * k}" y2="{40 + 20 * k}" stroke="{color}" stroke-width="2"{dash}/>'
-                   f'<text x="{width - 158}" y="{44 + 20 * k}">{name}</text>')
-    out.append("</svg>")
-    open(path, "w").write("\n".join(out) + "\n")
+
+def check(curves, steps):
+    for c in curves:
+        if len(c.losses) != steps:
+            raise Unjudged(f"{c.name} has {len(c.losses)} steps, not {steps}")
+        if not np.isfinite(c.losses).all():
+            raise Unjudged(f"{c.name} has losses that are not finite")
+
+
+def judge(curves, size):
+    kind = {k: [c for c in curves if c.kind == k] for k in ("crest", "repeat", "other", "shuffled")}
+    if not kind["crest"] or len(kind["repeat"]) < 2:
+        raise Unjudged("one run of Crest and two repeats of PyTorch are needed")
+    window = {c: c.windows(size) for c in curves}
+    if len(window[curves[0]]) < 4:
+        raise Unjudged(f"less than four windows of {size} steps")
+    center = np.mean([window[c] for c in kind["repeat"]], axis=0)
+    pairs = [distance(window[a], window[b]) for a, b in itertools.combinations(kind["repeat"], 2)]
+    others = kind["repeat"][:1] + kind["other"]
+    result = {"steps": len(curves[0].losses), "window": size, "repeat_distances": pairs, "repeat_spread": max(pairs),
+              "weights_distances": [distance(window[a], window[b]) for a, b in itertools.combinations(others, 2)],
+              "runs": {}, "failures": []}
+    result["weights_spread"] = min(result["weights_distances"], default=None)
+    if result["repeat_spread"] == 0:
+        raise Unjudged("PyTorch's repeats are equal bit for bit: they have no spread; nudge the weights of one")
+    for c in curves:
+        # A repeat is compared with the other repeats.
+        peers = [window[r] for r in kind["repeat"] if r is not c]
+        last = len(center) - len(center) // 4
+        difference = window[c] - (np.mean(peers, axis=0) if c.kind == "repeat" else center)
+        run = {"kind": c.kind, "policy": c.policy,
+               "distance": float(np.mean([distance(window[c], p) for p in peers])),
+               "largest": float(np.abs(difference).max()), "last_quarter": float(difference[last:].mean()),
+               "final_loss": float(window[c][-1]), "final_val_loss": c.val[-1][1] if c.val else None}
+        result["runs"][c.name] = run
+        if c.kind != "crest":
+            continue
+        run["repeat_ratio"] = run["distance"] / result["repeat_spread"]
+        if c.policy == "autocast" and not run["repeat_ratio"] <= REPEAT_FACTOR:
+            result["failures"].append(f"{c.name}: {run['repeat_ratio']:.2f} times the spread of repeats from them, "
+                                      f"more than {REPEAT_FACTOR:g} (criterion 1)")
+        if result["weights_spread"] is not None and not run["largest"] <= result["weights_spread"]:
+            result["failures"].append(f"{c.name}: a window is {run['largest']:.5f} off, more than the spread of "
+                                      f"initial weights {result['weights_spread']:.5f} (criterion 2)")
+    if not any(c.policy == "autocast" for c in kind["crest"]):
+        result["unchecked"] = "criterion 1: no run of Crest with --policy autocast"
+    elif result["weights_spread"] is None:
+        result["unchecked"] = "criterion 2: no run of PyTorch with other weights"
+    return result
+
+
+def markdown(result):
+    lines = ["| run | distance to the repeats | largest window | last quarter, signed | loss of the last window | "
+             "validation loss |", "|---|---|---|---|---|---|"]
+    for name, r in result["runs"].items():
+        val = "" if r["final_val_loss"] is None else f"{r['final_val_loss']:.4f}"
+        lines.append(f"| {name} | {r['distance']:.5f} | {r['largest']:.5f} | {r['last_quarter']:+.5f} | "
+                     f"{r['final_loss']:.4f} | {val} |")
+    lines += ["", f"{result['steps']} steps, means over windows of {result['window']} steps, nats a token.",
+              f"Repeats of PyTorch are at most {result['repeat_spread']:.5f} apart (root mean square of the windows)."]
+    if result["weights_spread"] is not None:
+        lines.append(f"Runs of PyTorch with different weights are at least {result['weights_spread']:.5f} apart.")
+    for name, r in result["runs"].items():
+        if r["kind"] == "crest":
+            lines.append(f"{name} ({r['policy']}): {r['repeat_ratio']:.2f} times the spread of the repeats from them.")
+    failures = "; ".join(result["failures"])
+    lines += ["", f"**Verdict: outside.** {failures}" if failures else "**Verdict: within.**"]
+    if "unchecked" in result:
+        lines.append("Not checked: " + result["unchecked"] + ".")
+    return "\n".join(lines) + "\n"
+
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--crest", nargs="+", required=True, help="log.jsonl of seed 1, then of seed 2")
-    p.add_argument("--torch", nargs="+", required=True, help="CSV files of repeat-1, repeat-2 and others")
-    p.add_argument("--out", required=True)
-    a = p.parse_args()
-    curves = {}
-    for path in a.torch:
-        name = "PyTorch " + os.path.basename(path)[:-4].replace("-", " ")
-        curves[name] = smooth([float(r["loss"]) for r in csv.DictReader(open(path))])
-    for i, path in enumerate(a.crest):
-        rows = [json.loads(line) for line in open(path)]
-        curves[f"Crest seed {i + 1}"] = smooth([r["loss"] for r in rows if "loss" in r and "step_ms" in r])
-    torch = [n for n in curves if n.startswith("PyTorch")]
-    repeats = [n for n in torch if "repeat" in n]
-    spread = max(distance(curves[m], curves[n]) for m in torch for n in torch if m < n)
-    same = distance(curves[repeats[0]], curves[repeats[1]]) if len(repeats) > 1 else float("nan")
-    ours = min(distance(curves["Crest seed 1"], curves[n]) for n in repeats)
-    os.makedirs(a.out, exist_ok=True)
-    svg(curves, os.path.join(a.out, "loss_curve.svg"))
-    windows = [0, 1, 3, 9, 19, 29, len(curves[torch[0]]) - 1]
-    lines = ["| run | " + " | ".join(f"{w * WINDOW + 1}..{(w + 1) * WINDOW}" for w in windows) + " |",
-             "|---|" + "---|" * len(windows)]
-    for n, c in curves.items():
-        lines.append(f"| {n} | " + " | ".join(f"{c[w]:.4f}" for w in windows) + " |")
-    lines += ["", f"Distance of Crest's seed 1 from PyTorch's: {ours:.4f}. PyTorch's run-to-run spread: {spread:.4f} "
-              f"(the same run twice: {same:.4f}). Verdict: {'on it' if ours <= spread else 'OUTSIDE'}."]
-    text = "\n".join(lines) + "\n"
-    open(os.path.join(a.out, "loss_curve.md"), "w").write(text)
-    print(text)
-    sys.exit(0 if ours <= spread else 1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--crest", type=Path, action="append", default=[])
+    for flag in ("--repeat", "--other", "--shuffled"):
+        parser.add_argument(flag, type=Path, action="append", default=[])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--window", type=int, default=50, help="steps of a window")
+    parser.add_argument("--title", default="Training loss, Crest and PyTorch")
+    args = parser.parse_args()
+    try:
+        curves = [read_crest(f) for f in args.crest]
+        for kind in ("repeat", "other", "shuffled"):
+            curves += [read_torch(f, kind) for f in getattr(args, kind)]
+        check(curves, len(curves[0].losses) if curves else 0)
+        result = judge(curves, args.window)
+    except (Unjudged, OSError, ValueError) as e:
+        print(f"compare.py: cannot be judged: {e}", file=sys.stderr)
+        sys.exit(2)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "loss_curve.json").write_text(json.dumps(result, indent=1) + "\n")
+    (args.out / "loss_curve.md").write_text(markdown(result))
+    (args.out / "loss_curve.svg").write_text(draw(curves, args.window, result, args.title))
+    print(markdown(result), end="")
+    sys.exit(1 if result["failures"] else 2 if "unchecked" in result else 0)
 
-main()
+
+if __name__ == "__main__":
+    main()

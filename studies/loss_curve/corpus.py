@@ -3,9 +3,9 @@
 
   studies/loss_curve/corpus.py --crest "build/release/crest" --out build/curve_data
 
-Needs apt, dpkg-deb and a Debian 12 mirror. OUT gets what `crest data prepare` writes and packages.txt: every package with
-its version, SHA-256 and the bytes taken. Packages found in --packages are used as they are, so a second run gives the
-same corpus; a mirror that has newer versions gives a slightly different one.
+Needs apt, dpkg-deb and a Debian 12 mirror. OUT gets what `crest data prepare` writes and packages.txt: every package
+with its version, SHA-256 and the bytes taken. Packages found in --packages are used as they are, so a second run gives
+the same corpus; a mirror that has newer versions gives a slightly different one.
 """
 import argparse
 import collections
@@ -100,7 +100,9 @@ def documents(deb, wanted, unwanted, kind):
     found = []
     with tarfile.open(fileobj=archive.stdout, mode="r|") as tar:
         for entry in tar:
-            if not entry.isfile() or not re.search(wanted, entry.name) or (unwanted and re.search(unwanted, entry.name)):
+            if not entry.isfile() or not re.search(wanted, entry.name):
+                continue
+            if unwanted and re.search(unwanted, entry.name):
                 continue
             data = tar.extractfile(entry).read()
             if entry.name.endswith((".gz", ".dz")):

@@ -35,13 +35,16 @@ class GPT2(nn.Module):
         self.wpe = nn.Embedding(config["n_positions"], width)
         self.h = nn.ModuleList(Block(config["n_head"], width) for _ in range(config["n_layer"]))
         self.ln_f = nn.LayerNorm(width)
+        self.register_buffer("padding", torch.arange(self.wte.num_embeddings) >= self.vocab, persistent=False)
 
     def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
         for block in self.h:
             x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)[..., :self.vocab]
-        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        logits = F.linear(self.ln_f(x), self.wte.weight).float()
+        if self.wte.num_embeddings > self.vocab:
+            logits = logits.masked_fill(self.padding, -math.inf)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 NAMES = {"attn.c_attn": "qkv", "attn.c_proj": "proj", "mlp.c_fc": "fc", "mlp.c_proj": "fc_proj"}

@@ -5,10 +5,12 @@
       --run repeat-1:1:1337 --run repeat-2:1:1337 --run seed-2:2:1337 --out build/curve
 
 A run is NAME:WEIGHTS:ORDER, seeds of the initial weights (init_weights.py) and of the order of the data (crest's
---seed). OUT/NAME.csv gets `step,loss,grad_norm`, OUT/NAME.val.csv `step,val_loss`. All runs share one process and one
-compiled model: weights are written anew and the optimizer is made anew for each.
+--seed). NAME:WEIGHTS:ORDER:nudge changes the last bit of every initial weight, up or down at random: the smallest
+disturbance there is. OUT/NAME.csv gets `step,loss,grad_norm`, OUT/NAME.val.csv `step,val_loss`. All runs share one
+process and one compiled model: weights are written anew and the optimizer is made anew for each.
 """
 import argparse
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -28,6 +30,15 @@ def learning_rate(args, step):
         return args.lr * (step + 1) / (args.warmup + 1)
     t = (step - args.warmup) / (args.steps - args.warmup)
     return args.min_lr + (args.lr - args.min_lr) * (1 + math.cos(math.pi * t)) / 2
+
+
+ATTENTION = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def nudged(weights):
+    rng = np.random.default_rng(0)
+    steps = (np.float32(1 - 2**-23), np.float32(1 + 2**-23))
+    return {name: w * np.where(rng.random(w.shape, np.float32) < 0.5, *steps) for name, w in weights.items()}
 
 
 def clip_gradients(parameters, limit=1.0):
@@ -63,8 +74,10 @@ class Twin:
         order = np.arange(rounds * size) % val_windows
         self.val = torch.from_numpy(loader.batches(val, args.seq, order, size)).to(self.device)
 
-    def reset(self, seed):
+    def reset(self, seed, nudge):
         weights = initial_weights(self.config, seed)
+        if nudge:
+            weights = nudged(weights)
         load_weights(self.model, weights)
         if self.pure:
             source = GPT2(self.config, self.args.pad_vocab)
@@ -73,16 +86,17 @@ class Twin:
                 master.data.copy_(value)
         matrices = [p for p in self.masters if p.dim() >= 2]
         rest = [p for p in self.masters if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=rest, weight_decay=0.0)],
-                                           lr=self.args.lr, betas=(0.9, 0.95), eps=1e-8,
+        groups = [dict(params=matrices, weight_decay=0.1), dict(params=rest, weight_decay=0.0)]
+        self.optimizer = torch.optim.AdamW(groups, lr=self.args.lr, betas=(0.9, 0.95), eps=1e-8,
                                            fused=self.device.type == "cuda" or None)
 
     def loss(self, batch):
         batch = batch.long()
         autocast = self.args.precision == "bf16" and not self.pure
-        backend = {"flash": [SDPBackend.FLASH_ATTENTION], "cudnn": [SDPBackend.CUDNN_ATTENTION]}.get(
-            self.args.attention, list(SDPBackend.__members__.values())[1:])
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast), sdpa_kernel(backend):
+        attention = contextlib.nullcontext()
+        if self.args.attention != "any":
+            attention = sdpa_kernel(ATTENTION[self.args.attention])
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast), attention:
             return self.forward(batch[:, :-1], batch[:, 1:])
 
     def step(self, batch, lr):
@@ -105,21 +119,21 @@ class Twin:
         # With gradients enabled, although unused: the compiled graph of training serves this too.
         return float(sum(self.loss(batch).detach().double() for batch in self.val) / len(self.val))
 
-    def run(self, name, weights_seed, order_seed):
+    def run(self, name, weights_seed, order_seed, nudge):
         args = self.args
-        self.reset(weights_seed)
+        self.reset(weights_seed, nudge)
         order = loader.training_order(self.count, order_seed, args.steps * args.batch)
+        batches = torch.from_numpy(loader.batches(self.train, args.seq, order, args.batch)).to(self.device)
         losses = torch.zeros(args.steps, 2, device=self.device)
         started, validations = time.time(), []
         for step in range(args.steps):
-            window = order[step * args.batch:(step + 1) * args.batch]
-            batch = torch.from_numpy(loader.batches(self.train, args.seq, window, args.batch)[0]).to(self.device)
-            losses[step, 0], losses[step, 1] = self.step(batch, learning_rate(args, step))
+            losses[step, 0], losses[step, 1] = self.step(batches[step], learning_rate(args, step))
             done = step + 1
             if args.val_every and (done % args.val_every == 0 or done == args.steps):
                 validations.append((done, self.validate()))
             if done % args.report_every == 0 or done == args.steps:
-                print(f"{name}: step {done}, loss {losses[step, 0].item():.4f}, {time.time() - started:.1f} s", flush=True)
+                loss = losses[step, 0].item()
+                print(f"{name}: step {done}, loss {loss:.4f}, {time.time() - started:.1f} s", flush=True)
                 self.write(name, losses[:done], validations)
         return time.time() - started
 
@@ -138,7 +152,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--run", action="append", required=True, metavar="NAME:WEIGHTS:ORDER")
+    parser.add_argument("--run", action="append", required=True, metavar="NAME:WEIGHTS:ORDER[:nudge]")
     parser.add_argument("--model", default="gpt2-124M", choices=PRESETS)
     parser.add_argument("--vocab", type=int, default=0, help="of the model (default: the data's)")
     parser.add_argument("--pad-vocab", type=int, default=128, help="rows of the embedding are a multiple of this")
@@ -165,8 +179,10 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     twin = Twin(args)
     for run in args.run:
-        name, weights_seed, order_seed = run.split(":")
-        seconds = twin.run(name, int(weights_seed), int(order_seed))
+        name, weights_seed, order_seed, *nudge = run.split(":")
+        if nudge not in ([], ["nudge"]):
+            raise SystemExit(f"torch_train.py: --run {run}: expected NAME:WEIGHTS:ORDER or NAME:WEIGHTS:ORDER:nudge")
+        seconds = twin.run(name, int(weights_seed), int(order_seed), bool(nudge))
         print(f"{name}: {args.steps} steps in {seconds:.1f} s, PyTorch {torch.__version__}", flush=True)
 
 
