@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out)
     begins = k < uint32_t(a.vocab) && a.key(start + chunk - 1) == k && a.key(start + 2 * chunk) == k &&
              a.key(start - 1) != k;
   }
-  unsigned todo = __ballot_sync(0xffffffffu, begins);  // the same in all warps
-  for (; todo; todo &= todo - 1) {
-    const int c = first + __ffs(int(todo)) - 1;
+  unsigned pending = __ballot_sync(0xffffffffu, begins);  // the same in all warps
+  for (; pending; pending &= pending - 1) {
+    const int c = first + __ffs(int(pending)) - 1;
     const uint32_t key = a.key((c + 1) * chunk);
     int end = c + 2;  // one past the last chunk of the run
     for (unsigned same = 0xffffffffu; same == 0xffffffffu;) {
