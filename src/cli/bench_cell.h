@@ -40,7 +40,7 @@ class BenchCell {
   double run();
   // Bytes of the arenas that all ranks hold.
   int64_t held_bytes();
-  // On a GPU: what the process takes of the device, context and libraries included.
+  // On a GPU: what it takes of the device: arenas, code, library handles and graphs; not the CUDA context itself.
   int64_t device_bytes();
 
  private:

@@ -39,10 +39,8 @@ class Problem {
     transpose(g.b, weight.data(), g.k, g.n, size_of(g.type));
     runtime_->write(in(0), g.a, program_.at(x).bytes());
     runtime_->write(in(1), weight.data(), program_.at(w).bytes());
-    c_ = g.c;
-    c_bytes_ = program_.at(y).bytes();
     runtime_->run(bound_, nullptr);
-    runtime_->read(c_, bound_.code[0].out[0], c_bytes_);
+    runtime_->read(g.c, bound_.code[0].out[0], program_.at(y).bytes());
   }
   ~Problem() {
     for (auto& [memory, bytes] : taken_) runtime_->release(memory, bytes);
@@ -82,8 +80,6 @@ class Problem {
   std::unique_ptr<Runtime> runtime_;
   BoundProgram bound_;
   std::vector<std::pair<void*, int64_t>> taken_;
-  void* c_ = nullptr;
-  int64_t c_bytes_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel the row waits in
 // shared memory between the sum of its exponentials and its gradient, so that the logits are read once.
+#include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/loss_async.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
@@ -36,7 +37,7 @@ struct RowSum {
 
 __device__ inline RowSum merged(RowSum a, RowSum b) {
   float max = fmaxf(a.max, b.max), shift = max == -INFINITY ? 0.f : max;  // -inf - -inf would be NaN
-  return {max, a.sum * loss_exp2(a.max - shift) + b.sum * loss_exp2(b.max - shift)};
+  return {max, a.sum * exp2_fast(a.max - shift) + b.sum * exp2_fast(b.max - shift)};
 }
 
 // The same in every thread. To be called once.
@@ -103,8 +104,8 @@ __device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K]) {
 #pragma unroll
   for (int k = 0; k < K; ++k)
 #pragma unroll
-    for (int e = 0; e < N; ++e) sums[e % 4] += loss_exp2(fmaf(widen(v[k].x[e]), log2_e, -shift));
-  return {max, s.sum * loss_exp2(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
+    for (int e = 0; e < N; ++e) sums[e % 4] += exp2_fast(fmaf(widen(v[k].x[e]), log2_e, -shift));
+  return {max, s.sum * exp2_fast(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 
 // Starts copies of the first batches of a row (one group each) and, as the last group, of what follows all of them;
@@ -157,7 +158,7 @@ __device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
 // whose difference from x keeps more digits than that of scaled numbers.
 template <Mode mode>
 __device__ float probability(float x, float shift) {
-  return mode == Mode::backward ? loss_exp2((x - shift) * log2_e) : loss_exp2(fmaf(x, log2_e, -shift));
+  return mode == Mode::backward ? exp2_fast((x - shift) * log2_e) : exp2_fast(fmaf(x, log2_e, -shift));
 }
 
 template <class T, Mode mode>

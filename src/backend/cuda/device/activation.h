@@ -2,20 +2,11 @@
 // compiled from at run time (fused_source.cpp), so that there is one definition of each: hence the macro, which both
 // defines the functions and keeps their text, and no #directives or types of our own inside.
 #pragma once
-#include "backend/cuda/device/platform.h"
+#include "backend/cuda/device/exp2.h"
 
 namespace crest::cuda {
 
-// 2^x and 1/x by the special function unit, to about two units in the last place. Denormal results become zero.
-__device__ inline float exp2_fast(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
+// 1/x by the special function unit, to about two units in the last place.
 __device__ inline float reciprocal_fast(float x) {
 #ifdef __CUDACC__
   float y;

@@ -44,15 +44,4 @@ __device__ inline void loss_copy_wait(int pending) {
   }
 }
 
-// 2^x with a relative error of 2^-22; results below 2^-126 become 0, NaN stays NaN.
-__device__ inline float loss_exp2(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
-
 }  // namespace crest::cuda

@@ -5,6 +5,7 @@
 //   B 16 x 8:  b[0] (rows 2t, 2t + 1; column g), b[1] (rows 2t + 8, 2t + 9; column g)
 //   C 16 x 8:  c[0], c[1] (row g; columns 2t, 2t + 1), c[2], c[3] (row g + 8)
 #pragma once
+#include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/numeric.h"
 #ifndef __CUDACC__
 #include "backend/cuda/device/mma_emulated.h"
@@ -24,17 +25,6 @@ __device__ inline uint32_t pack2(float low, float high) {
   return r;
 #else
   return uint32_t(narrow<T>(low).bits) | uint32_t(narrow<T>(high).bits) << 16;
-#endif
-}
-
-// 2^x with a relative error of 2^-22; 0 for x below -126.
-__device__ inline float exp2_fast(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
 #endif
 }
 
