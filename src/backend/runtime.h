@@ -9,10 +9,22 @@
 
 namespace crest {
 
-// Measured seconds per instruction of one run; row i is instruction i.
+// A piece of work that the device itself reported: a kernel, a copy, a memset.
+struct DeviceWork {
+  std::string name;      // demangled
+  int instruction = -1;  // that launched it; -1: none did (copies of inputs)
+  int stream = 0;
+  double start = 0, seconds = 0;
+};
+
+// One run of a Program, measured; row i is instruction i. Starts are in seconds on a clock that all traces of a step
+// share.
 struct StepTrace {
-  std::vector<double> seconds;
-  double total = 0;
+  std::vector<double> seconds, starts;
+  double start = 0, total = 0;
+  // With Runtime::record_work: what ran, in order of start; seconds[i] is then the sum of instruction i's work. Filled
+  // by the next synchronize().
+  std::vector<DeviceWork> work;
 };
 
 struct BoundInstr {
@@ -46,12 +58,16 @@ class Runtime {
   // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize().
   virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
   virtual void zero(void* to, int64_t bytes) = 0;
-  // Runs every instruction in order. With a trace, each instruction is timed on its own.
+  // Runs every instruction in order. With a trace each instruction is timed on its own, unless record_work is on. The
+  // trace must stay where it is until synchronize().
   virtual void run(BoundProgram& program, StepTrace* trace) = 0;
   // One instruction's call, outside of a Program's run (for tuning).
   virtual KernelCall call(const BoundProgram& program, size_t instruction) = 0;
   // Waits for all work; throws what went wrong in it.
   virtual void synchronize() = 0;
+  // On: traces are filled from the device's own records while the Program runs as it always does (a replayed graph).
+  // False: this runtime has no such records. Throws when they should be there but are not (library, permission).
+  virtual bool record_work(bool) { return false; }
   // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };

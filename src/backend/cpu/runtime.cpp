@@ -44,21 +44,27 @@ class HostRuntime : public Runtime {
   }
 
   void run(BoundProgram& p, StepTrace* trace) override {
-    using Clock = std::chrono::steady_clock;
-    auto start = Clock::now(), before = start;
-    if (trace) trace->seconds.assign(p.code.size(), 0);
-    for (size_t i = 0; i < p.code.size(); ++i) {
-      p.code[i].kernel->launch(call(p, i));
-      if (trace) {
-        auto now = Clock::now();
-        trace->seconds[i] = std::chrono::duration<double>(now - before).count();
-        before = now;
-      }
+    size_t n = p.code.size();
+    if (!trace) {
+      for (size_t i = 0; i < n; ++i) p.code[i].kernel->launch(call(p, i));
+      return;
     }
-    if (trace) trace->total = std::chrono::duration<double>(Clock::now() - start).count();
+    trace->seconds.assign(n, 0);
+    trace->starts.assign(n, 0);
+    double before = trace->start = now();
+    for (size_t i = 0; i < n; ++i) {
+      p.code[i].kernel->launch(call(p, i));
+      double after = now();
+      trace->starts[i] = before, trace->seconds[i] = after - before;
+      before = after;
+    }
+    trace->total = before - trace->start;
   }
 
  private:
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
   static size_t mapped_bytes(int64_t bytes) { return size_t((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20)); }
 
   const Device& device_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "backend/cuda/graph.h"
@@ -208,17 +209,23 @@ class GpuRuntime : public Runtime {
     }
     order.end();
     check(cudaStreamSynchronize(main()), "work of the GPU");
+    double host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     trace.seconds.assign(n, 0);
-    float ms = 0;
+    trace.starts.assign(n, 0);
+    trace.start = host_seconds - elapsed(*marks[0], *marks[n]);
     for (size_t i = 0; i < n; ++i) {
-      check(cudaEventElapsedTime(&ms, marks[i]->event, marks[i + 1]->event), "event time");
-      trace.seconds[i] = double(ms) * 1e-3;
+      trace.starts[i] = trace.start + elapsed(*marks[0], *marks[i]);
+      trace.seconds[i] = elapsed(*marks[i], *marks[i + 1]);
     }
-    check(cudaEventElapsedTime(&ms, marks[0]->event, marks[n]->event), "event time");
-    trace.total = double(ms) * 1e-3;
+    trace.total = elapsed(*marks[0], *marks[n]);
     ++p.runs;
   }
 
+  static double elapsed(const Event& from, const Event& to) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, from.event, to.event), "event time");
+    return double(ms) * 1e-3;
+  }
   void activate() { check(cudaSetDevice(device_.index), "selection of the device"); }
   cudaStream_t main() const { return streams_[0]; }
   void record(int lane) { check(cudaEventRecord(lane_events_[size_t(lane)]->event, streams_[size_t(lane)]), "event"); }

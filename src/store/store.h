@@ -1,0 +1,55 @@
+// The run database: one SQLite file (WAL) in which every bench, profile, experiment and training run is recorded. Two
+// processes may write at once; what a killed process leaves is its own open run, with all it had written until then.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/record.h"
+
+namespace crest {
+
+struct RunFilter {
+  std::string kind, status, model, device, phase, grid, key, since, until;  // "" = any; since/until: UTC prefix
+  std::string text;                                                         // part of the name, command or folder
+  int64_t limit = 0;                                                        // 0: all; the newest ones
+};
+
+class Store {
+ public:
+  // Opens or creates; throws for a file that is no run database of Crest, is damaged, or was written by a newer Crest.
+  explicit Store(const std::string& file);
+  ~Store();
+  Store(Store&&) noexcept;
+
+  // Writes the record with status "running" unless it says otherwise, returns its id. uid and started are filled in
+  // when empty. The add_ functions append and are durable on return.
+  int64_t begin(RunRecord& record);
+  void add_samples(int64_t id, const std::vector<SampleRow>& samples);
+  void add_log(int64_t id, const std::vector<LogRow>& rows);
+  void set_document(int64_t id, const std::string& name, const Json& json);
+  // Writes status, error, result and environment_after and the end time.
+  void finish(int64_t id, const RunRecord& record);
+  // Everything at once, in one transaction (imports; runs that were measured before they are recorded). A uid that is
+  // there already is left alone; returns its id.
+  int64_t add(RunRecord& record);
+
+  // Without samples, log and documents; newest first. Runs whose process is gone are "lost".
+  std::vector<RunRecord> list(const RunFilter& filter = {}) const;
+  RunRecord load(int64_t id) const;  // everything
+  // id, uid (or a start of it of at least 4 digits), name (the newest of that name), or path of a run folder. Throws
+  // with the nearest names.
+  int64_t find(const std::string& run) const;
+  void erase(int64_t id);
+
+  const std::string& file() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// --store, else $CREST_STORE, else crest.db in the working folder.
+std::string default_store_file();
+
+}  // namespace crest
