@@ -76,7 +76,9 @@ struct GroupSide {
   std::vector<std::string> ops;         // "12 x matmul", most time first
   std::vector<std::string> kernels;     // Crest's names, most time first
   std::vector<std::string> arithmetic;  // "bf16", by FLOPs
-  std::vector<std::string> types;       // dtypes of the results, by bytes
+  std::vector<std::string> types;       // dtypes of the results, most time first
+  std::vector<std::string> classes;     // operation classes, most time first
+  bool quadratic = false;               // a result has two dimensions of the sequence's length (T x T)
 };
 
 // A group of instructions of both sides that do the same for the model, and what its difference is made of.
