@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_cell.h"
 #include "cli/options.h"
+#include "measure/bench_cell.h"
 
 namespace crest {
 

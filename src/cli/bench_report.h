@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_cell.h"
 #include "measure/ab.h"
+#include "measure/bench_cell.h"
 
 namespace crest {
 
