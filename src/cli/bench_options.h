@@ -34,7 +34,8 @@ struct BenchOptions {
 void add_bench_options(CLI::App& app, BenchOptions& options);
 // Throws usage errors for numbers that make no sense.
 void validate(const BenchOptions& options);
-// Options of every cell: the product of the lists. Outermost are the levers in the order of their declaration, innermost
+// Options of every cell: the product of the lists. Outermost are the levers in the order of their declaration,
+// innermost
 // --batch, then --seq, which varies fastest. Wrong values and empty lists are usage errors.
 std::vector<CellOptions> cells_of(const BenchOptions& options);
 std::vector<BenchPhase> phases_of(const std::string& phase);

@@ -34,7 +34,7 @@ struct BenchRow {
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
   bool out_of_memory = false;
-  std::optional<double> noise_floor;     // measured with this row
+  std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // of an earlier measurement
 
   double tokens_per_second() const { return double(tokens) / seconds.median(); }
