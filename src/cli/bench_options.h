@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench_cell.h"
 #include "cli/new_record.h"
 #include "cli/options.h"
+#include "measure/bench_cell.h"
 
 namespace crest {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_cell.h"
 #include "measure/ab.h"
+#include "measure/bench_cell.h"
 #include "measure/noise_floor.h"
 
 namespace crest {

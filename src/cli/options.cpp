@@ -42,7 +42,9 @@ int64_t DeviceOptions::limit(const Device& d) const {
 }
 
 void add_device_options(CLI::App& app, DeviceOptions& o) {
-  app.add_option("--device", o.device, "auto, cpu or cuda[:N]")->capture_default_str()->group("Device");
+  app.add_option("--device", o.device, "auto, cpu, cuda[:N]; plan and program also take h200")
+      ->capture_default_str()
+      ->group("Device");
   app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
   app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
   add_libraries_option(app, o);

@@ -65,8 +65,9 @@ static void complete(RunRecord& r) {
   if (r.started.empty()) r.started = utc_now();
   if (r.status.empty()) r.status = "running";
   if (r.name.empty()) r.name = recipe_name(r);
+  if (!r.imported_from.empty()) return;
   if (r.key.empty()) r.key = measurement_key(r.recipe, r.device, r.phase);
-  if (r.imported_from.empty()) r.folder = absolute_folder(r.folder);
+  r.folder = absolute_folder(r.folder);
 }
 
 Store::Store(const std::string& file, Mode mode)

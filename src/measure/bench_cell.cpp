@@ -1,4 +1,4 @@
-#include "cli/bench_cell.h"
+#include "measure/bench_cell.h"
 
 #include <fmt/format.h>
 
@@ -35,12 +35,13 @@ const char* name(BenchPhase phase) {
   return phase == BenchPhase::forward ? "forward" : phase == BenchPhase::backward ? "backward" : "step";
 }
 
-CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase) {
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
+                              const CompileOptions& options) {
   SessionUse use;
   use.validation = phase == BenchPhase::forward;
   use.train = phase != BenchPhase::forward;
   use.update = phase == BenchPhase::step;
-  return compile(recipe, device, session_programs(recipe, use));
+  return compile(recipe, device, session_programs(recipe, use), options);
 }
 
 int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
@@ -92,18 +93,18 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, b
   if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
 }
 
-double BenchCell::run() {
+double BenchCell::run(std::vector<StepTrace>* traces) {
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
     if (phase_ == BenchPhase::forward)
-      loss = engine_.validate(1, source_);
+      loss = engine_.validate(1, source_, traces);
     else
-      loss = engine_.step(steps_, bench_lr, seed_, source_).loss;
+      loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
   });
   ++steps_;
   if (!std::isfinite(loss))
-    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("bench, phase {}", name(phase_)),
+    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
          "The time of such a run means nothing; please report the recipe.");
   return seconds;
 }

@@ -1,4 +1,4 @@
-// One measured cell of crest bench: a compiled session on random tokens, run again and again.
+// What crest bench and crest profile measure: a phase of a training step on random tokens, run again and again.
 #pragma once
 #include <memory>
 #include <optional>
@@ -16,7 +16,8 @@ enum class BenchPhase : uint8_t { forward, backward, step };
 const char* name(BenchPhase);
 
 // The Programs that a phase needs, and nothing else.
-CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase);
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
+                              const CompileOptions& options = {});
 
 // Tokens that one run of the phase reads on all ranks.
 int64_t phase_tokens(const Recipe& recipe, BenchPhase phase);
@@ -45,9 +46,13 @@ class BenchCell {
   BenchPhase phase() const { return phase_; }
   int ranks() const { return engine_.ranks(); }
   // Runs the phase once; seconds. Fails when the loss is not finite: such a run measures something else.
-  double run();
-  // Bytes of the arenas that all ranks hold.
+  // With traces: one for each of phase_calls (rank 0).
+  double run(std::vector<StepTrace>* traces = nullptr);
+  // Runtime::record_work of rank 0.
+  bool record_work(bool on) { return engine_.rank(0).runtime().record_work(on); }
+  // Bytes of the arenas that all ranks hold, or one.
   int64_t held_bytes();
+  int64_t held_bytes(int rank) { return engine_.rank(rank).held_bytes(); }
   // On a GPU: what it takes of the device: arenas, code, library handles and graphs; not the CUDA context itself.
   int64_t device_bytes();
 
