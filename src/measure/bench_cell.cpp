@@ -63,6 +63,11 @@ std::string describe(FlopsConvention convention, BenchPhase phase) {
   return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 }
 
+double palm_flops(const Recipe& r, BenchPhase phase) {
+  double flops = r.model.flops_per_token(r.seq_length()) * double(phase_tokens(r, phase));
+  return phase == BenchPhase::forward ? flops / 3 : flops;
+}
+
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
   if (phase == BenchPhase::forward) return {s.find("validation")};
   std::vector<int> calls;
@@ -71,10 +76,7 @@ std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
 }
 
 double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention convention) {
-  if (convention == FlopsConvention::palm) {
-    double flops = s.recipe.model.flops_per_token(s.recipe.seq_length()) * double(phase_tokens(s.recipe, phase));
-    return phase == BenchPhase::forward ? flops / 3 : flops;
-  }
+  if (convention == FlopsConvention::palm) return palm_flops(s.recipe, phase);
   double sum = 0;
   for (int call : phase_calls(s, phase)) {
     const Program& p = s.programs[size_t(call)].program;
@@ -83,14 +85,16 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
   return sum * double(s.recipe.data_parallel);
 }
 
-BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed)
+BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush)
     : engine_(std::move(session)), phase_(phase), seed_(seed) {
   const Recipe& r = engine_.session().recipe;
   source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
   engine_.initialize_weights(seed);
+  if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
 }
 
 double BenchCell::run(std::vector<StepTrace>* traces) {
+  if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
     if (phase_ == BenchPhase::forward)

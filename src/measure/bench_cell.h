@@ -1,8 +1,11 @@
 // What crest bench and crest profile measure: a phase of a training step on random tokens, run again and again.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "measure/cache_flush.h"
 #include "measure/samples.h"
 #include "train/engine.h"
 
@@ -27,6 +30,8 @@ std::string describe(FlopsConvention convention, BenchPhase phase);
 // FLOPs of one run. palm: ModelConfig::flops_per_token, a third of it for the forward phase (its matrix products are a
 // third of those of forward and backward); executed: sum of the costs of the instructions.
 double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);
+// palm, from the recipe alone.
+double palm_flops(const Recipe& recipe, BenchPhase phase);
 // Index of the Program of each call of the phase, in order.
 std::vector<int> phase_calls(const CompiledSession& session, BenchPhase phase);
 
@@ -34,7 +39,8 @@ class BenchCell {
  public:
   // Takes the memory, fills weights from `seed` and runs nothing yet. Inputs are tokens uniform over the vocabulary, a
   // pure function of (seed, sample, position).
-  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed);
+  // flush: the caches are emptied before every run, outside of its time.
+  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false);
 
   const CompiledSession& session() const { return engine_.session(); }
   BenchPhase phase() const { return phase_; }
@@ -56,6 +62,7 @@ class BenchCell {
   uint64_t seed_;
   int64_t steps_ = 0;
   SampleSource source_;
+  std::optional<CacheFlush> flush_;
 };
 
 }  // namespace crest
