@@ -76,7 +76,9 @@ std::string prepared(const Options& o) {
 }
 
 // JSON's string is a TOML basic string.
-std::string quoted(const std::string& s) { return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string quoted(const std::string& s) {
+  return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 // RUN/config.toml: what the run depends on, resolved, and the other options that were given. --resume reads it, and
 // --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.

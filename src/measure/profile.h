@@ -89,8 +89,9 @@ struct Profile {
   double model_flops = 0;                              // by the PaLM convention, of a step
   std::vector<double> step_ms;                         // not profiled, every sample
   std::vector<double> profiled_ms;                     // with the profiler on, every sample
-  // Of the kept step: from its first to its last piece of work, union of all intervals, and what nothing ran in.
-  double span_ms = 0, busy_ms = 0, idle_ms = 0;
+  // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and what nothing
+  // ran in.
+  double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
   int64_t launches = 0;  // kernels (GPU) or instructions (CPU) of a step
   double clock_mhz = 0;  // of the device while it was measured; 0: unknown
   std::vector<ProfileRate> rates;
@@ -102,6 +103,9 @@ struct Profile {
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;
+  double overhead() const { return profiled_median_ms() / step_median_ms() - 1; }  // of the profiler: 0.03 is 3%
+  // What the intervals explain of a step that was not profiled; 1 is all of it.
+  double closure() const { return span_ms / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
 };
 

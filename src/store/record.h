@@ -48,4 +48,13 @@ struct RunRecord {
   std::map<std::string, Json> documents;  // "profile" (measure/profile.h), "plan", "program", "comparison"
 };
 
+// 16 random hexadecimal digits.
+std::string new_uid();
+// The time now as RunRecord::started has it.
+std::string utc_now();
+// A name made from kind, model and levers: "bench-gpt2-124M-bf16-naive-b16-t1024".
+std::string recipe_name(const RunRecord& record);
+// RunRecord::key; "" for an unknown recipe.
+std::string measurement_key(const Json& recipe, const Json& device, const std::string& phase);
+
 }  // namespace crest

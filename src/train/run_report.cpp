@@ -101,7 +101,7 @@ void RunReport::sample(int64_t step, const std::string& text) {
 void RunReport::finish(const Summary& s) {
   double median = median_step_ms();
   if (options_.json) {
-    std::string out = Json(options_.out).dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string out = nlohmann::json(options_.out).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     fmt::print(
         "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, "
         "\"seconds\": {:.3f}, \"interrupted\": {}}}\n",
