@@ -121,8 +121,10 @@ struct ProfileShare {
 };
 // phase: forward, recompute, backward, update; communication (by lane), copies (work of no instruction), idle.
 std::vector<ProfileShare> by_phase(const Profile&);
-std::vector<ProfileShare> by_layer(const Profile&);  // "layer 0", ..., "outside"
-std::vector<ProfileShare> by_class(const Profile&);  // operation classes
+std::vector<ProfileShare> by_layer(const Profile&);        // "layer 0", ..., "outside"
+std::vector<ProfileShare> by_class(const Profile&);        // operation classes
+std::vector<ProfileShare> by_instruction(const Profile&);  // "train[12] cpu.linear.onednn forward h.3.attn.qkv bf16[8]"
+std::vector<ProfileShare> by_place(const Profile&);        // layers together: "cpu.linear.onednn forward h.*.attn.qkv"
 // Device kernels by name, an instruction's costs split by the time of its kernels; Crest's kernels on the CPU.
 std::vector<ProfileShare> by_kernel(const Profile&);
 

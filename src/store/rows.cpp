@@ -47,6 +47,15 @@ int64_t insert_run(Database& database, const RunRecord& r) {
   return database.last_id();
 }
 
+void reopen_run(Database& database, int64_t id) {
+  Statement s(database,
+              "UPDATE runs SET status = 'running', error = '', finished = '', result = NULL, environment_after = NULL, "
+              "host = ?, boot = ?, space = ?, pid = ?, pid_started = ? WHERE id = ?");
+  ProcessId p = this_process();
+  s.add(p.host).add(p.boot).add(p.space).add(p.pid).add(p.started).add(id).run();
+  Statement(database, "DELETE FROM log WHERE run = ?").add(id).run();
+}
+
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples) {
   int64_t number = next_number(database, "samples", id);
   Statement s(database, "INSERT INTO samples VALUES (?,?,?,?,?,?)");

@@ -82,6 +82,10 @@ int64_t Store::begin(RunRecord& r) {
   return r.id = insert_run(impl_->database, r);
 }
 
+void Store::reopen(int64_t id) {
+  impl_->change(id, [&] { reopen_run(impl_->database, id); });
+}
+
 void Store::add_samples(int64_t id, const std::vector<SampleRow>& samples) {
   impl_->change(id, [&] { insert_samples(impl_->database, id, samples); });
 }
