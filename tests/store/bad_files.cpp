@@ -68,7 +68,8 @@ TEST(StoreFiles, OfANewerCrest) {
 
 TEST(StoreFiles, MissingOnes) {
   Folder f;
-  expect_says(error_of([&] { Store(f / "none.db", Store::Mode::read); }), {"no run database", "crest bench", "--store"});
+  expect_says(error_of([&] { Store(f / "none.db", Store::Mode::read); }),
+              {"no run database", "crest bench", "--store"});
   EXPECT_FALSE(std::filesystem::exists(f / "none.db")) << "reading makes no file";
   expect_says(error_of([&] { Store(f / "no/folder.db"); }), {"no such folder"});
   expect_says(error_of([&] { Store(f.write("empty.db", ""), Store::Mode::read); }), {"empty"});
