@@ -12,6 +12,7 @@ std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
+std::function<int()> setup_runs(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -24,6 +25,7 @@ const std::vector<Command>& commands() {
       {"program", "print the Program of a training step", setup_program},
       {"plan", "parameters, memory and FLOPs before anything runs", setup_plan},
       {"devices", "list devices; --measure their limits", setup_devices},
+      {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
   };
   return table;
 }
