@@ -152,6 +152,9 @@ std::string profile_head(const Profile& p) {
     text +=
         "warning: that is off by more than 2%: other work kept this machine busy, or a step has work beside its\n"
         "         Programs; measure again, with more --samples\n";
+  if (int64_t slow = std::count(p.throttled.begin(), p.throttled.end(), 1))
+    text += fmt::format("warning: the device was slowed down during {} of {} runs ({})\n", slow, p.step_ms.size(),
+                        printable(join(p.throttle_reasons, ", ")));
   text += "limits    ";
   for (size_t i = 0; i < p.rates.size(); ++i)
     text += fmt::format("{}{} {}", i ? ", " : "", printable(p.rates[i].name),
