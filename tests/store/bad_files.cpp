@@ -25,7 +25,9 @@ void expect_refused(const std::string& file, std::initializer_list<const char*> 
     expect_says(text, said);
     expect_says(text, {file.c_str()});
   }
-  if (regular) EXPECT_EQ(content(), before);
+  if (regular) {
+    EXPECT_EQ(content(), before);
+  }
 }
 
 std::string good_file(const Folder& folder, const std::string& name = "good.db", int runs = 30) {

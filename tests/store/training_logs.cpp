@@ -182,7 +182,7 @@ TEST(LogLine, AnyBytes) {
     }
     LogLine l = scan_log_line(text);
     EXPECT_FALSE(std::isinf(l.step_ms));
-    if (l.step) EXPECT_GE(*l.step, 0);
+    EXPECT_GE(l.step.value_or(0), 0);
   }
   EXPECT_FALSE(scan_log_line("step " + std::string(100'000, '9')).step);
   scan_log_line(std::string(1'000'000, 'a') + " 1");
