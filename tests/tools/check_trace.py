@@ -130,9 +130,12 @@ def check_tensorboard(path, trace):
         data = RunProfileData.parse("crest", "", os.path.join(folder, "crest.1.pt.trace.json"), Cache())
         data.process()
         data.analyze()
-    steps = [c.name for c in [data.overview.steps] if hasattr(c, "name")] if hasattr(data, "overview") else []
-    print(f"{version('torch-tb-profiler')}: {len(data.events)} events, {len(data.op_list_groupby_name or [])} operators, "
-          f"{len(data.kernel_list_groupby_name or []) if data.kernel_list_groupby_name is not None else 0} kernels", *steps)
+    kernels = sum(e.get("cat") == "kernel" for e in trace["traceEvents"])
+    assert not kernels or len(data.kernel_stat) > 0, "no kernel was read"
+    peaks = data.memory_snapshot.get_peak_memory() if data.memory_snapshot else {}
+    print(f"{version('torch-tb-profiler')}: steps {data.steps_names}, {len(data.op_list_groupby_name)} operators, "
+          f"{len(data.kernel_stat) if data.kernel_stat is not None else 0} kernels by name, "
+          f"devices {data.used_devices}, peak memory {[peak for peak in peaks.values()]}")
 
 
 def check_hta(path, trace):
@@ -145,8 +148,10 @@ def check_hta(path, trace):
         if any(e.get("cat") == "kernel" for e in trace["traceEvents"]):
             temporal = analysis.get_temporal_breakdown(visualize=False)
             parts.append(f"busy {100 - float(temporal['idle_time_pctg'][0]):.1f}%")
-            kinds, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
+            _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
             parts.append(f"{len(kernels)} kernels by name")
+            idle, _ = analysis.get_idle_time_breakdown(visualize=False)
+            parts.append(f"idle times of {len(idle)} stream and cause pairs")
     print(f"{version('HolisticTraceAnalysis')}: {', '.join(parts)}")
 
 
