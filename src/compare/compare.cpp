@@ -72,11 +72,23 @@ double measured_floor(const ComparedSide& s) {
   return comparison ? number(*comparison, "noise_floor", -1) : -1;
 }
 
+// Samples of the step's time, or of the time per token.
+std::vector<double> times(const ComparedSide& s, bool per_token) {
+  std::vector<double> list = s.step_ms;
+  if (per_token)
+    for (double& ms : list) ms /= double(s.run.tokens);
+  return list;
+}
+
+// More than a thousandth of the step, and more than groups differ by from run to run.
 void mark_significant(RunComparison& c) {
-  double least = 1e-3 * std::max(c.a.step_ms, c.b.step_ms);
+  double scale_a = c.per_token ? 1 / double(c.a.tokens) : 1, scale_b = c.per_token ? 1 / double(c.b.tokens) : 1;
+  double least = 1e-3 * std::max(scale_a * c.a.step_ms, scale_b * c.b.step_ms);
   double relative = std::max(c.noise.floor, 0.02);
-  for (auto& cause : c.causes)
-    cause.significant = std::abs(cause.ms) > least && std::abs(cause.ms) > relative * std::max(cause.a.ms, cause.b.ms);
+  for (auto& cause : c.causes) {
+    double size = std::abs(c.per_token ? cause.ms_per_token : cause.ms);
+    cause.significant = size > least && size > relative * std::max(scale_a * cause.a.ms, scale_b * cause.b.ms);
+  }
 }
 
 std::vector<LossRow> common(const std::vector<LogRow>& a, const std::vector<LogRow>& b, double LogRow::*field) {
@@ -148,6 +160,11 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
 
 }  // namespace
 
+double RunComparison::explained_difference() const {
+  if (!per_token) return step_difference();
+  return b.step_ms / double(b.tokens) - a.step_ms / double(a.tokens);
+}
+
 RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b, const CompareOptions& options) {
   ComparedSide a = open_side(record_a, options.title_a), b = open_side(record_b, options.title_b);
   check_comparable(a, b);
@@ -156,7 +173,9 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.differences = find_differences(a, b);
   double floor = options.noise_floor;
   if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
-  c.noise = check_noise(a.step_ms, b.step_ms, floor, options.paired);
+  bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
+  c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
+  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, options.paired);
   if (a.profiled && b.profiled)
     split_steps(c, a, b, options.by);
   else if (!a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)

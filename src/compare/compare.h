@@ -35,7 +35,7 @@ using FactorMs = std::array<double, factor_count>;
 struct WaterfallBar {
   Factor factor = Factor::residual;
   double ms = 0;            // negative: B is faster by this. The bars sum to b.step_ms - a.step_ms
-  double ms_per_token = 0;  // the same split of the time per token; 0 when the tokens of a step are unknown
+  double ms_per_token = 0;  // the same split of step_ms / tokens; 0 when the tokens of a step are unknown
   std::string detail;       // "12.3 -> 11.9 TFLOP"
 };
 
@@ -60,7 +60,7 @@ struct Difference {
 
 struct NoiseCheck {
   bool tested = false;  // false: one side has too few samples
-  double ratio = 0;     // median(B) / median(A)
+  double ratio = 0;     // median(B) / median(A), of steps or per token (RunComparison::per_token)
   Interval ratio_interval;
   double floor = 0;  // relative
   std::string floor_source;
@@ -78,6 +78,7 @@ struct GroupSide {
   std::vector<std::string> arithmetic;  // "bf16", by FLOPs
   std::vector<std::string> types;       // dtypes of the results, most time first
   std::vector<std::string> classes;     // operation classes, most time first
+  std::string type;                     // result of the instruction that takes most time
   bool quadratic = false;               // a result has two dimensions of the sequence's length (T x T)
 };
 
@@ -88,20 +89,20 @@ struct Cause {
   std::vector<std::string> roles;  // scopes without the layer's number
   std::string op_class;            // of most of its time
   GroupSide a, b;
-  double ms = 0;       // b.ms - a.ms
-  double share = 0;    // of the step's difference; 0 when that is zero
-  FactorMs factors{};  // sums to ms
+  double ms = 0;                            // b.ms - a.ms
+  double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
+  double share = 0;                         // of explained_difference(); 0 when that is zero
+  FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
   Factor main_factor = Factor::unsplit;
   bool significant = false;         // beyond noise and rounding
   std::vector<std::string> levers;  // keys of the recipe that differ and explain it, the best one first
   std::string sentence;
 };
 
-// What the difference of one lever of the recipe (or several at once) did: its causes together.
+// What one lever of the recipe did: the parts of all groups that it explains best. All effects sum to the difference.
 struct LeverEffect {
   std::string lever, a, b;  // "attention", "naive", "flash"; "": what no lever explains
-  double ms = 0, share = 0;
-  int groups = 0;
+  double ms = 0, ms_per_token = 0, share = 0;
   std::string sentence;
 };
 
@@ -139,6 +140,7 @@ struct RunComparison {
   ComparedRun a, b;
   std::vector<Difference> differences;
   NoiseCheck noise;
+  bool per_token = false;               // the difference to explain is that of the time per token, not per step
   std::string join;                     // how rows met: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times
   double residual_share = 0;            // the larger of both sides' |residual| / step
@@ -152,6 +154,8 @@ struct RunComparison {
   std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
 
   double step_difference() const { return b.step_ms - a.step_ms; }
+  // What causes and levers have a share of: milliseconds per step, or per token.
+  double explained_difference() const;
   int64_t planned_difference() const { return b.planned_bytes - a.planned_bytes; }
 };
 
@@ -160,6 +164,7 @@ enum class GroupBy { scope, op_class, layer };
 struct CompareOptions {
   GroupBy by = GroupBy::scope;
   double noise_floor = -1;  // of an A/A measurement; negative: not measured
+  bool per_token = false;   // always so when the tokens of a step differ
   bool paired = false;      // samples i of both were taken in the same round
   std::string title_a = "A", title_b = "B";
 };

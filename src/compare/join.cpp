@@ -15,26 +15,26 @@ namespace {
 
 using Rows = std::vector<ProfileInstr>;
 
-// What people call the scopes of the models that Crest builds; others keep their name.
+// What people call the scopes of the models that Crest builds, in the order of a step; others keep their name.
 constexpr struct {
   const char *role, *label;
 } labels[] = {
     {"wte", "token embedding"},
     {"wpe", "position embedding"},
-    {"attn", "attention"},
+    {"ln_1", "norm 1"},
     {"attn.qkv", "attention qkv"},
+    {"attn", "attention"},
     {"attn.proj", "attention projection"},
     {"attn.residual", "attention residual"},
     {"attn.rope", "rotary embedding"},
-    {"ln_1", "norm 1"},
     {"ln_2", "norm 2"},
-    {"ln_f", "final norm"},
-    {"mlp.fc", "MLP up"},
+    {"mlp.fc", "MLP in"},
     {"mlp.gate", "MLP gate"},
     {"mlp.up", "MLP up"},
     {"mlp.act", "MLP activation"},
-    {"mlp.proj", "MLP down"},
+    {"mlp.proj", "MLP out"},
     {"mlp.residual", "MLP residual"},
+    {"ln_f", "final norm"},
     {"lm_head", "output head"},
     {"loss", "loss"},
     {"data_parallel", "gradient all-reduce"},
@@ -44,6 +44,21 @@ constexpr struct {
 std::string parent(const std::string& role) {
   size_t dot = role.rfind('.');
   return dot == std::string::npos ? "" : role.substr(0, dot);
+}
+
+// Place in the table; roles inside of one it names stand with it.
+size_t place_of(const std::string& role) {
+  for (size_t i = 0; i < std::size(labels); ++i)
+    if (role == labels[i].role) return i;
+  std::string around = parent(role);
+  return around.empty() ? std::size(labels) : place_of(around);
+}
+
+std::string label_of(const std::string& role) {
+  size_t i = place_of(role);
+  if (i == std::size(labels)) return role;
+  std::string known = labels[i].role;
+  return labels[i].label + (role == known ? "" : " " + role.substr(known.size() + 1));
 }
 
 // The rows of one step that serve one role in one phase.
@@ -82,6 +97,8 @@ class ScopeJoin {
       if (std::find(roles.begin(), roles.end(), nodes_[n].role) == roles.end()) roles.push_back(nodes_[n].role);
       phases[g].insert(nodes_[n].phase);
     }
+    auto in_order = [](auto& x, auto& y) { return place_of(x) < place_of(y); };
+    for (auto& g : list) std::stable_sort(g.roles.begin(), g.roles.end(), in_order);
     for (size_t g = 0; g < list.size(); ++g) {
       list[g].label = role_label(list[g].roles);
       list[g].phase = phase_text(phases[g]);
@@ -214,9 +231,7 @@ std::string role_label(const std::vector<std::string>& roles) {
     for (std::string around = parent(role); !around.empty(); around = parent(around))
       inside |= std::find(roles.begin(), roles.end(), around) != roles.end();
     if (inside) continue;
-    std::string word = role;
-    for (auto& l : labels)
-      if (role == l.role) word = l.label;
+    std::string word = label_of(role);
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
   }
   constexpr size_t shown = 3;

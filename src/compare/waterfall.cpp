@@ -20,7 +20,7 @@ bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction"
 // differ by noise, and that is no reason for anything.
 class Rates {
  public:
-  Rates(const ComparedSide& a, const ComparedSide& b) : same_(same_device(a, b)) {
+  Rates(const ComparedSide& a, const ComparedSide& b) : same_(crest::same_device(a, b)) {
     for (auto& r : a.profile.rates) rate_[0][r.name] = r.per_second;
     for (auto& r : b.profile.rates) rate_[1][r.name] = r.per_second;
     if (same_)
@@ -37,7 +37,6 @@ class Rates {
     return it == rate_[side].end() ? 0 : it->second;
   }
   const Devices& devices() const { return devices_; }
-  bool same_device() const { return same_; }
 
  private:
   bool same_;
@@ -92,6 +91,7 @@ class Weighted {
 GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
   GroupSide g;
   Weighted ops, kernels, arithmetic, types, classes;
+  double most = -1;
   std::map<int, int> layers;
   for (int i : rows) {
     const ProfileInstr& r = s.rows[size_t(i)];
@@ -99,6 +99,7 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
     g.ms += r.ms, g.floor_ms += r.floor_ms, g.flops += r.flops, g.bytes += r.bytes;
     ops.add(r.op, r.ms), kernels.add(r.kernel, r.ms), classes.add(r.op_class, r.ms);
     arithmetic.add(r.arithmetic, r.flops), types.add(r.type.substr(0, r.type.find('[')), r.ms);
+    if (r.ms > most) most = r.ms, g.type = r.type;
     if (r.layer >= 0) ++layers[r.layer];
     g.quadratic |= is_quadratic(r.type, s);
   }
@@ -177,7 +178,6 @@ std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, 
   auto rate = [&](const Totals& t, int side) {
     return fmt::format("{} {}", t.arithmetic, format_si(rates.of(side, t.arithmetic), "FLOP/s"));
   };
-  auto times = [](double from, double to) { return fmt::format("{} -> {}", format_ms(from), format_ms(to)); };
   switch (factor) {
     case Factor::flops: return fmt::format("{} -> {}", format_si(x.flops, "FLOP"), format_si(y.flops, "FLOP"));
     case Factor::rate: return fmt::format("{} -> {}", rate(x, 0), rate(y, 1));
@@ -187,13 +187,13 @@ std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, 
                          format_si(rates.devices().bandwidth_b, "B/s"));
     case Factor::efficiency: return fmt::format("{:.0f}% -> {:.0f}% of the limit", share(x), share(y));
     case Factor::clocks: return fmt::format("{:.0f} -> {:.0f} MHz", a.profile.clock_mhz, b.profile.clock_mhz);
-    case Factor::communication: return times(x.communication_ms, y.communication_ms);
+    case Factor::communication: return format_ms_pair(x.communication_ms, y.communication_ms);
     case Factor::unsplit: return "work unknown on one side";
     case Factor::idle:
-      return fmt::format("{}, {} -> {} launches", times(a.profile.idle_ms, b.profile.idle_ms), a.profile.launches,
-                         b.profile.launches);
-    case Factor::overlap: return times(a.overlap_ms(), b.overlap_ms());
-    case Factor::residual: return times(residual(a), residual(b));
+      return fmt::format("{}, {} -> {} launches", format_ms_pair(a.profile.idle_ms, b.profile.idle_ms),
+                         a.profile.launches, b.profile.launches);
+    case Factor::overlap: return format_ms_pair(a.overlap_ms(), b.overlap_ms());
+    case Factor::residual: return format_ms_pair(residual(a), residual(b));
   }
   return "";
 }
@@ -215,13 +215,18 @@ std::string format_ms(double ms) {
   return fmt::format("{:.{}f} ms", ms, size >= 99.95 ? 1 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3);
 }
 
+std::string format_ms_pair(double a, double b) {
+  std::string x = format_ms(a), y = format_ms(b);
+  return fmt::format("{} -> {}", x.substr(0, x.size() - 3), y);
+}
+
 std::string format_ms_signed(double ms) { return (ms < 0 ? "-" : "+") + format_ms(std::abs(ms)); }
 
 void split_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {
   Rates rates(a, b);
   Join joined = join_rows(a.rows, b.rows, by);
   c.join = joined.how;
-  double difference = c.step_difference();
+  double difference = c.explained_difference();
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   double scale_a = tokens ? 1 / double(a.run.tokens) : 0, scale_b = tokens ? 1 / double(b.run.tokens) : 0;
   FactorMs sum = around(a, b, 1, 1), sum_per_token = around(a, b, scale_a, scale_b);
@@ -229,9 +234,12 @@ void split_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b,
     Cause cause = cause_of(g, a, b);
     cause.factors = split_group(g, a, b, rates, 1, 1);
     cause.main_factor = main_of(cause.factors, cause.ms);
-    cause.share = difference != 0 ? cause.ms / difference : 0;
+    cause.ms_per_token = scale_b * cause.b.ms - scale_a * cause.a.ms;
+    if (difference != 0) cause.share = (c.per_token ? cause.ms_per_token : cause.ms) / difference;
     add(sum, cause.factors);
-    if (tokens) add(sum_per_token, split_group(g, a, b, rates, scale_a, scale_b));
+    cause.factors_per_token = tokens ? split_group(g, a, b, rates, scale_a, scale_b) : FactorMs{};
+    if (c.per_token) cause.main_factor = main_of(cause.factors_per_token, cause.ms_per_token);
+    add(sum_per_token, cause.factors_per_token);
     c.causes.push_back(std::move(cause));
   }
   std::stable_sort(c.causes.begin(), c.causes.end(), [](auto& x, auto& y) { return std::abs(x.ms) > std::abs(y.ms); });

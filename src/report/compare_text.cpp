@@ -99,42 +99,37 @@ class Text {
 
   void waterfall() {
     if (c_.waterfall.empty()) return;
-    bool per_token = o_.per_token || (c_.a.tokens > 0 && c_.b.tokens > 0 && c_.a.tokens != c_.b.tokens);
-    per_token &= c_.a.tokens > 0 && c_.b.tokens > 0;
     title("Where the time went");
     double at = c_.a.step_ms, low = std::min(at, c_.b.step_ms), high = std::max(at, c_.b.step_ms);
     for (auto& w : c_.waterfall) at += w.ms, low = std::min(low, at), high = std::max(high, at);
     low = std::max(0.0, low - 0.15 * (high - low));
-    int width = std::clamp(o_.width - 66, 12, 40);
-    std::vector<Column> columns = {{"", Align::left}, {"step"}};
-    if (per_token) columns.push_back({"per 1000 tokens"});
-    columns.push_back({"", Align::left}), columns.push_back({"", Align::left});
+    int width = std::clamp(o_.width - (c_.per_token ? 82 : 66), 12, 40);
+    std::vector<Column> columns = {{"", Align::left}, {"step"}, {"", Align::left}, {"", Align::left}};
+    if (c_.per_token) columns.push_back({"per 1000 tokens"});
     Table t(columns);
-    auto add = [&](std::string label, std::string ms, std::string token, std::string picture, std::string detail) {
-      std::vector<std::string> cells = {std::move(label), std::move(ms)};
-      if (per_token) cells.push_back(std::move(token));
-      cells.push_back(std::move(picture)), cells.push_back(std::move(detail));
+    auto whole = [&](const ComparedRun& r) {
+      std::vector<std::string> cells = {cell(r.title), format_ms(r.step_ms), bar(low, r.step_ms, low, high, width), ""};
+      if (c_.per_token) cells.push_back(format_ms(1e3 * r.step_ms / double(r.tokens)));
       t.row(std::move(cells));
     };
-    auto whole = [&](const ComparedRun& r) {
-      double token = r.tokens > 0 ? 1e3 * r.step_ms / double(r.tokens) : 0;
-      add(r.title, format_ms(r.step_ms), format_ms(token), bar(low, r.step_ms, low, high, width), "");
+    auto part = [&](const WaterfallBar& w, const char* name, const std::string& picture) {
+      std::vector<std::string> cells = {std::string("  ") + name, format_ms_signed(w.ms), picture, cell(w.detail, 48)};
+      if (c_.per_token) cells.push_back(format_ms_signed(1e3 * w.ms_per_token));
+      t.row(std::move(cells));
     };
     whole(c_.a);
     at = c_.a.step_ms;
-    double least = 5e-4 * std::max(c_.a.step_ms, c_.b.step_ms), small = 0, small_token = 0;
+    double least = 5e-4 * std::max(c_.a.step_ms, c_.b.step_ms);
+    WaterfallBar rest;
     for (auto& w : c_.waterfall) {
-      if (std::abs(w.ms) < least && std::abs(w.ms_per_token) * double(c_.a.tokens) < least) {
-        small += w.ms, small_token += w.ms_per_token;
-        at += w.ms;
-        continue;
-      }
-      add(std::string("  ") + label(w.factor), format_ms_signed(w.ms), format_ms_signed(1e3 * w.ms_per_token),
-          bar(at, at + w.ms, low, high, width), cell(w.detail, 48));
+      bool small = std::abs(w.ms) < least && std::abs(w.ms_per_token) * double(c_.a.tokens) < least;
+      if (small)
+        rest.ms += w.ms, rest.ms_per_token += w.ms_per_token;
+      else
+        part(w, label(w.factor), bar(at, at + w.ms, low, high, width));
       at += w.ms;
     }
-    if (std::abs(small) >= 5e-4)
-      add("  smaller ones", format_ms_signed(small), format_ms_signed(1e3 * small_token), "", "");
+    if (rest.ms != 0) part(rest, "smaller ones", "");
     whole(c_.b);
     table(t);
   }
@@ -144,19 +139,22 @@ class Text {
     for (auto& c : c_.causes)
       if (c.significant && int(shown.size()) < o_.top) shown.push_back(&c);
     if (shown.empty()) return;
-    title("Because of what");
-    Table t({{"group", Align::left},
+    title(c_.per_token ? "Because of what (times per 1000 tokens)" : "Because of what");
+    Table t({{"", Align::left},
              {"A"},
              {"B"},
              {"difference"},
              {"share"},
              {"mostly", Align::left},
-             {"lever", Align::left}});
+             {"changed", Align::left}});
     bool told = c_.noise.verdict != Verdict::cannot_tell;
+    double scale_a = c_.per_token ? 1e3 / double(c_.a.tokens) : 1,
+           scale_b = c_.per_token ? 1e3 / double(c_.b.tokens) : 1;
+    size_t width = size_t(std::clamp(o_.width - 70, 20, 48));
     for (auto* c : shown)
-      t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), 44), format_ms(c->a.ms), format_ms(c->b.ms),
-             format_ms_signed(c->ms), told ? fmt::format("{:.0f}%", 100 * c->share) : "-", label(c->main_factor),
-             cell(join(c->levers, ", "))});
+      t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), width), format_ms(scale_a * c->a.ms),
+             format_ms(scale_b * c->b.ms), format_ms_signed(c_.per_token ? 1e3 * c->ms_per_token : c->ms),
+             told ? fmt::format("{:.0f}%", 100 * c->share) : "-", label(c->main_factor), cell(join(c->levers, ", "))});
     table(t);
     out_ += "\n";
     for (auto* c : shown) out_ += wrapped("- " + c->sentence, o_.width);
@@ -164,7 +162,7 @@ class Text {
 
   void levers() {
     if (c_.levers.size() < 2) return;
-    title("By lever of the recipe");
+    title("By what was changed");
     for (auto& l : c_.levers) out_ += wrapped("- " + l.sentence, o_.width);
   }
 

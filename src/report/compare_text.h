@@ -7,8 +7,7 @@
 namespace crest {
 
 struct CompareTextOptions {
-  int top = 10;            // rows of each table
-  bool per_token = false;  // waterfall by token; always shown beside the step's when the tokens of a step differ
+  int top = 10;  // rows of each table
   int width = 80;
   bool color = false;
 };
