@@ -24,7 +24,7 @@ std::string run_key(const Recipe& recipe, const Device& device, const std::strin
   return measurement_key(what, device_to_json(device), phase);
 }
 
-static std::string quoted(const std::string& word) {
+static std::string shell_quoted(const std::string& word) {
   bool plain = !word.empty();
   for (char c : word) plain &= std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=./,:+@%", c);
   if (plain) return word;
@@ -37,7 +37,7 @@ std::string command_line() {
   std::string text = read_system_file("/proc/self/cmdline"), line = "crest";
   if (!text.empty() && text.back() == '\0') text.pop_back();
   auto words = split(text, '\0');
-  for (size_t i = 1; i < words.size(); ++i) line += " " + quoted(words[i]);
+  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_quoted(words[i]);
   return line;
 }
 
