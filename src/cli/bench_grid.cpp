@@ -191,8 +191,7 @@ class Grid {
     BenchRow row = bench_.finished_row(cell, task, seconds);
     row.throttled = size_t(std::count(marks.begin(), marks.end(), true));
     row.throttle_reasons = watch.reasons();
-    if (Store* store = bench_.recorder().store())
-      row.known_floor = noise_floor_of(*store, task.key, task.device.name);
+    if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i) samples.push_back({seconds.values()[i] * 1e3, int(i), "", marks[i]});
     rows_.push_back(to_json(row));
@@ -209,10 +208,11 @@ class Grid {
 
   [[noreturn]] void tell_interrupted() const {
     if (!rows_.empty() && !o_.json) print();
-    std::string how = bench_.recorder().on()
-                          ? fmt::format("The measured cells are in {}. The same command with --resume measures the rest.",
-                                        printable(bench_.recorder().file()))
-                          : "Nothing was recorded (--no-store).";
+    std::string how =
+        bench_.recorder().on()
+            ? fmt::format("The measured cells are in {}. The same command with --resume measures the rest.",
+                          printable(bench_.recorder().file()))
+            : "Nothing was recorded (--no-store).";
     throw Error(Exit::interrupted, fmt::format("interrupted after {} of {} cells", rows_.size(), tasks_.size()),
                 "crest bench", how);
   }

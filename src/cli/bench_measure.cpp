@@ -14,8 +14,7 @@
 
 namespace crest {
 
-BenchMeasure::BenchMeasure(const BenchOptions& o)
-    : o_(o), convention_(parse_flops_convention(o.convention)) {}
+BenchMeasure::BenchMeasure(const BenchOptions& o) : o_(o), convention_(parse_flops_convention(o.convention)) {}
 
 void BenchMeasure::say(const std::string& line) { fmt::print(stderr, "{}\n", printable(line, 400)); }
 

@@ -142,7 +142,8 @@ class BenchTable {
     }
   }
 
-  inline static const std::vector<std::string> usual = {"precision", "attention", "fusion", "recompute", "batch", "seq"};
+  inline static const std::vector<std::string> usual = {"precision", "attention", "fusion",
+                                                        "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
   std::vector<std::string> levers_, notes_;
   bool throttling_ = false, floors_ = false;
@@ -172,8 +173,9 @@ Judged judge(const Json& faster, const Json& slower) {
   double scale = number(faster, "step_ms_median") * number(faster, "tokens_per_second") /
                  (number(slower, "step_ms_median") * number(slower, "tokens_per_second"));
   bool apart = number(faster, "step_ms_median_high") < number(slower, "step_ms_median_low") * scale;
-  return {apart, fmt::format("{:.1f}%, their 95% intervals {}; no noise floor is known, crest bench --noise measures it",
-                             100 * difference, apart ? "lie apart" : "meet or are unknown")};
+  return {apart,
+          fmt::format("{:.1f}%, their 95% intervals {}; no noise floor is known, crest bench --noise measures it",
+                      100 * difference, apart ? "lie apart" : "meet or are unknown")};
 }
 
 }  // namespace
@@ -197,8 +199,8 @@ std::vector<std::string> conclusions(const std::vector<Json>& rows) {
     Judged next = judge(best, *cells[1]);
     std::string who = label(best, keys), second = label(*cells[1], keys);
     if (next.told)
-      sentences.push_back(fmt::format("{}: {} has the most tokens/s; the next is {} (by {})", phase, who, second,
-                                      next.why));
+      sentences.push_back(
+          fmt::format("{}: {} has the most tokens/s; the next is {} (by {})", phase, who, second, next.why));
     else
       sentences.push_back(fmt::format("{}: cannot tell {} from {}{} (by {})", phase, who, second,
                                       alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.why));

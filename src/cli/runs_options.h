@@ -11,7 +11,7 @@ namespace crest {
 struct RunsOptions {
   std::string action;
   std::vector<std::string> names;  // runs, or files of import
-  StoreOptions store;
+  StoreFile store;
   RunFilter filter;
   LogDescription log;
   int64_t limit = -1;

@@ -61,8 +61,9 @@ Json programs_to_json(const CompiledSession& s) {
 
 Json plan_document(const CompiledSession& s) {
   constexpr int blocks = 20;
-  return {
-      {"model", model_to_json(s.recipe.model)}, {"memory", memory_to_json(s, blocks)}, {"programs", programs_to_json(s)}};
+  return {{"model", model_to_json(s.recipe.model)},
+          {"memory", memory_to_json(s, blocks)},
+          {"programs", programs_to_json(s)}};
 }
 
 // What the peak rate of an instruction's arithmetic is of.

@@ -10,12 +10,12 @@ class App;
 
 namespace crest {
 
-struct StoreOptions {
+struct StoreFile {
   std::string file;  // "" = default_store_file()
   std::string path() const;
   Store open_to_write() const;  // created when it is missing
   Store open_to_read() const;   // an error when it is missing
 };
-void add_store_option(CLI::App& app, StoreOptions& options);
+void add_store_option(CLI::App& app, StoreFile& file);
 
 }  // namespace crest

@@ -1,6 +1,7 @@
 #include "measure/profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -44,6 +45,20 @@ std::vector<ProfileShare> sums(const Profile& p, Key key) {
   return shares.sorted();
 }
 
+// "h.3.attn.qkv" and "h.4.attn.qkv" are one place: "h.*.attn.qkv".
+std::string place_of(const std::vector<std::string>& scopes) {
+  std::vector<std::string> places;
+  for (auto& scope : scopes) {
+    std::string place = scope;
+    size_t digits = 0;
+    if (scope.rfind("h.", 0) == 0)
+      while (2 + digits < scope.size() && scope[2 + digits] >= '0' && scope[2 + digits] <= '9') ++digits;
+    if (digits) place = "h.*" + scope.substr(2 + digits);
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  }
+  return fmt::format("{}", fmt::join(places, "+"));
+}
+
 size_t category_of(const std::string& text) {
   for (int c = 0; c < category_count; ++c)
     if (name(Category(c)) == text) return size_t(c);
@@ -80,6 +95,16 @@ std::vector<ProfileShare> by_layer(const Profile& p) {
 
 std::vector<ProfileShare> by_class(const Profile& p) {
   return sums(p, [](auto& r) { return r.op_class; });
+}
+
+std::vector<ProfileShare> by_instruction(const Profile& p) {
+  return sums(p, [](auto& r) {
+    return fmt::format("{}[{}] {} {} {} {}", r.program, r.index, r.kernel, r.phase, fmt::join(r.scopes, "+"), r.type);
+  });
+}
+
+std::vector<ProfileShare> by_place(const Profile& p) {
+  return sums(p, [](auto& r) { return fmt::format("{} {} {}", r.kernel, r.phase, place_of(r.scopes)); });
 }
 
 std::vector<ProfileShare> by_kernel(const Profile& p) {

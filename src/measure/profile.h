@@ -88,7 +88,9 @@ struct Profile {
   int64_t tokens = 0;                                  // of a step
   double model_flops = 0;                              // by the PaLM convention, of a step
   std::vector<double> step_ms;                         // not profiled, every sample
-  std::vector<double> profiled_ms;                     // with the profiler on, every sample
+  std::vector<int> throttled;                 // 1: slowed down during this sample of step_ms; empty: not watched
+  std::vector<std::string> throttle_reasons;  // of all runs (measure/throttle.h)
+  std::vector<double> profiled_ms;            // with the profiler on, every sample
   // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and what nothing
   // ran in.
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
@@ -121,8 +123,10 @@ struct ProfileShare {
 };
 // phase: forward, recompute, backward, update; communication (by lane), copies (work of no instruction), idle.
 std::vector<ProfileShare> by_phase(const Profile&);
-std::vector<ProfileShare> by_layer(const Profile&);  // "layer 0", ..., "outside"
-std::vector<ProfileShare> by_class(const Profile&);  // operation classes
+std::vector<ProfileShare> by_layer(const Profile&);        // "layer 0", ..., "outside"
+std::vector<ProfileShare> by_class(const Profile&);        // operation classes
+std::vector<ProfileShare> by_instruction(const Profile&);  // "train[12] cpu.linear.onednn forward h.3.attn.qkv bf16[8]"
+std::vector<ProfileShare> by_place(const Profile&);        // layers together: "cpu.linear.onednn forward h.*.attn.qkv"
 // Device kernels by name, an instruction's costs split by the time of its kernels; Crest's kernels on the CPU.
 std::vector<ProfileShare> by_kernel(const Profile&);
 

@@ -60,6 +60,7 @@ template <class F, Is<Profile> R>
 void fields(F& f, R& r) {
   f("recipe", r.recipe), f("device", r.device), f("environment", r.environment), f("phase", r.phase);
   f("method", r.method), f("tokens", r.tokens), f("model_flops", r.model_flops), f("step_ms", r.step_ms);
+  f("throttled", r.throttled), f("throttle_reasons", r.throttle_reasons);
   f("profiled_ms", r.profiled_ms), f("kept_ms", r.kept_ms), f("span_ms", r.span_ms), f("busy_ms", r.busy_ms),
       f("idle_ms", r.idle_ms);
   f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("rates", r.rates), f("calls", r.calls);
@@ -170,6 +171,8 @@ class Check {
   Check(const Profile& p, const std::string& where) : p_(p), where_(where) {}
 
   void run() {
+    expect(p_.throttled.empty() || p_.throttled.size() == p_.step_ms.size(), "throttled",
+           "it has not as many entries as step_ms");
     std::map<std::string, int> length;  // instructions of each Program
     for (auto& r : p_.instrs) {
       expect(r.index == length[r.program]++, "instrs", "its rows are not in the order of their Programs");

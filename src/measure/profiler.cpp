@@ -1,8 +1,13 @@
 #include "measure/profiler.h"
 
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "measure/conditions.h"
 #include "measure/memory.h"
-#include "measure/profile_rates.h"
 #include "measure/profile_rows.h"
+#include "measure/throttle.h"
 
 namespace crest {
 
@@ -10,7 +15,8 @@ namespace {
 
 class Measurement {
  public:
-  Measurement(BenchCell& cell, const ProfilerOptions& options) : cell_(cell), options_(options) {}
+  Measurement(BenchCell& cell, const ProfilerOptions& options)
+      : cell_(cell), options_(options), device_(cell.session().device), throttle_(throttle_poll(device_)) {}
 
   // In turns, and in turns first, so that neither always follows the other.
   void run() {
@@ -21,23 +27,33 @@ class Measurement {
     for (int i = 0; i < std::max(options_.rule.warmup, records_ ? 2 : 0); ++i) plain();
     profiled();
     for (double spent = 0; !options_.rule.done(plain_, spent);) {
-      bool profiled_first = runs.size() % 2;
-      if (profiled_first) runs.push_back(profiled());
+      bool profiled_first = runs_.size() % 2;
+      if (profiled_first) runs_.push_back(profiled());
       double seconds = plain();
-      if (!profiled_first) runs.push_back(profiled());
+      if (!profiled_first) runs_.push_back(profiled());
       plain_.add(seconds);
-      spent += seconds + runs.back().seconds;
+      spent += seconds + runs_.back().seconds;
     }
   }
 
-  std::vector<double> plain_ms() const { return plain_.scaled(1e3).values(); }
-  bool records() const { return records_; }
-  std::vector<ProfiledRun> runs;
+  void tell(Profile& p) {
+    p.method = records_ ? "cupti" : "timers";
+    p.step_ms = plain_.scaled(1e3).values();
+    std::vector<bool> marks = throttle_.last(plain_run_.size());
+    for (size_t i = 0; i < marks.size(); ++i)
+      if (plain_run_[i]) p.throttled.push_back(marks[i]);
+    p.throttled.erase(p.throttled.begin(), p.throttled.end() - std::ptrdiff_t(p.step_ms.size()));  // warm-up
+    p.throttle_reasons.assign(throttle_.reasons().begin(), throttle_.reasons().end());
+    if (!clocks_.empty()) p.clock_mhz = clocks_.median();
+    summarize_runs(p, runs_);
+  }
 
  private:
   double plain() {
     if (options_.before_run) options_.before_run();
-    return cell_.run();
+    double seconds = cell_.run();
+    finished_run(true);
+    return seconds;
   }
   ProfiledRun profiled() {
     if (options_.before_run) options_.before_run();
@@ -45,12 +61,28 @@ class Measurement {
     ProfiledRun run;
     run.seconds = cell_.run(&run.traces);
     if (records_) cell_.record_work(false);
+    finished_run(false);
     return run;
+  }
+  // Outside of all times. The clock right after the work is the clock of the work.
+  void finished_run(bool is_plain) {
+    plain_run_.push_back(is_plain);
+    throttle_.sampled();
+    if (time_ && std::chrono::steady_clock::now() - *time_ < std::chrono::milliseconds(100)) return;
+    Conditions now = read_conditions(device_);
+    double mhz = now.gpu ? now.gpu->sm_mhz.value_or(NAN) : now.cpu_mhz;
+    if (std::isfinite(mhz)) clocks_.add(mhz);
+    time_ = std::chrono::steady_clock::now();
   }
 
   BenchCell& cell_;
   const ProfilerOptions& options_;
-  Samples plain_;
+  const Device& device_;
+  ThrottleWatch throttle_;
+  Samples plain_, clocks_;
+  std::vector<ProfiledRun> runs_;
+  std::vector<bool> plain_run_;                                // of each run, the first one first: was it a plain one
+  std::optional<std::chrono::steady_clock::time_point> time_;  // of the last reading of the clock
   bool records_ = false;
 };
 
@@ -67,9 +99,7 @@ Profile run_profiler(BenchCell& cell, const ProfilerOptions& options) {
   set_floors(p);
   Measurement measurement(cell, options);
   measurement.run();
-  p.method = measurement.records() ? "cupti" : "timers";
-  p.step_ms = measurement.plain_ms();
-  summarize_runs(p, measurement.runs);
+  measurement.tell(p);
   p.memory.measured_peak_bytes = cell.held_bytes(0);
   p.memory.device_peak_bytes = session.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
   return p;

@@ -151,8 +151,15 @@ class Reader {
     pieces_.push_back({make(r.name, c.operation, c, c.op_class, r.thread), start, end, start});
   }
 
+  // All small work of an optimizer's step is the optimizer's.
+  static bool of_optimizer(const Context& c, std::optional<OpClass> k) {
+    return c.phase == Context::update &&
+           (!k || k == OpClass::elementwise || k == OpClass::reduction || k == OpClass::movement);
+  }
+
   TorchWork make(int name, int64_t launch, const Context& c, std::optional<OpClass> op_class, int stream) const {
     static const char* phases[] = {"forward", "backward", "update"};
+    if (of_optimizer(c, op_class)) op_class = OpClass::optimizer;
     bool updates = c.phase == Context::update || op_class == OpClass::optimizer;
     return {.name = name,
             .launch = launch,

@@ -115,7 +115,7 @@ class Reader {
 
 void write_export(const Store& store, const std::vector<int64_t>& ids,
                   const std::function<void(std::string_view)>& write) {
-  auto line = [&](const Json& json) { write(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"); };
+  auto line = [&](const Json& json) { write(dump_json(json) + "\n"); };
   line({{"type", "header"},
         {"format", format_name},
         {"version", format_version},

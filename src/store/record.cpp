@@ -29,17 +29,12 @@ std::string utc_now() {
   return fmt::format("{}.{:03}Z", text, now.tv_nsec / 1'000'000);
 }
 
-namespace {
-
-// The value of a key as text, "" when it is missing.
-std::string text_of(const Json& object, const char* key) {
+std::string text_at(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key) || object[key].is_null()) return "";
-  return object[key].is_string() ? object[key].get<std::string>() : object[key].dump();
+  return object[key].is_string() ? object[key].get<std::string>() : dump_json(object[key]);
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-}  // namespace
+std::string dump_json(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string recipe_name(const RunRecord& record) {
   std::string name = record.kind;
@@ -47,14 +42,14 @@ std::string recipe_name(const RunRecord& record) {
     if (!part.empty()) name += "-" + part;
   };
   const Json& r = record.recipe;
-  add(text_of(r, "model"));
+  add(text_at(r, "model"));
   if (record.phase != "step") add(record.phase);
-  add(text_of(r, "precision"));
-  if (text_of(r, "attention") == "naive") add("naive");
-  if (text_of(r, "fusion") == "off") add("unfused");
-  if (std::string recompute = text_of(r, "recompute"); recompute != "none") add(recompute);
+  add(text_at(r, "precision"));
+  if (text_at(r, "attention") == "naive") add("naive");
+  if (text_at(r, "fusion") == "off") add("unfused");
+  if (std::string recompute = text_at(r, "recompute"); recompute != "none") add(recompute);
   for (auto [key, letter] : {std::pair{"batch", 'b'}, {"seq", 't'}})
-    if (std::string value = text_of(r, key); !value.empty()) add(letter + value);
+    if (std::string value = text_at(r, key); !value.empty()) add(letter + value);
   return name;
 }
 
@@ -62,8 +57,9 @@ std::string measurement_key(const Json& recipe, const Json& device, const std::s
   if (!recipe.is_object()) return "";
   Json what = {{"recipe", recipe}, {"phase", phase}};
   // Not the memory: what is free differs from run to run.
-  for (const char* key : {"kind", "name", "threads", "isa"}) what[key] = text_of(device, key);
-  std::string text = dump(nlohmann::json(what));  // sorted keys: the order of a recipe's does not count
+  for (const char* key : {"kind", "name", "threads", "isa"}) what[key] = text_at(device, key);
+  std::string text = nlohmann::json(what).dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);  // sorted keys: the order of a recipe's does not count
   return sha256_hex(text.data(), text.size()).substr(0, 16);
 }
 

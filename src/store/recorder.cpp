@@ -23,11 +23,12 @@ void Recorder::stop(const std::string& why) {
   warn_(fmt::format("nothing more is recorded in {}: {}", file, why));
 }
 
-void Recorder::begin(RunRecord& record) {
+void Recorder::begin(RunRecord& record, int64_t earlier) {
   record.id = 0;
   if (!store_) return;
   try {
-    record.id = store_->begin(record);
+    if (earlier) store_->reopen(earlier);
+    record.id = earlier ? earlier : store_->begin(record);
     begun_ = true;
   } catch (const std::exception& e) {
     if (!begun_) throw;

@@ -1,5 +1,5 @@
-// Records measurements in the run store, or nowhere. A measurement is worth more than its record: a store that cannot be
-// written is an error only before the first one has begun; later it is one warning, and recording stops.
+// Records measurements in the run store, or nowhere. A measurement is worth more than its record: a store that cannot
+// be written is an error only before the first one has begun; later it is one warning, and recording stops.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,8 +24,9 @@ class Recorder {
   Store* store() const { return store_.get(); }  // null when nothing is recorded
   std::string file() const { return store_ ? store_->file() : ""; }
 
-  // Sets record.id; 0 when nothing is recorded, and then the calls below do nothing.
-  void begin(RunRecord& record);
+  // Sets record.id; 0 when nothing is recorded, and then the calls below do nothing. earlier: a record to continue
+  // (Store::reopen) instead of a new one; 0: none.
+  void begin(RunRecord& record, int64_t earlier = 0);
   void add_samples(const RunRecord& record, const std::vector<SampleRow>& samples);
   void add_log(const RunRecord& record, const std::vector<LogRow>& rows);
   void set_document(const RunRecord& record, const std::string& name, const Json& json);

@@ -16,14 +16,11 @@ constexpr JsonLimits json_limits{.bytes = uint64_t(512) << 20,
                                  .string_bytes = uint64_t(64) << 20,
                                  .keys = 20'000};
 
-// NaN has no place in JSON: it is written as null. Bytes that are no UTF-8 (of a command line) become U+FFFD.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 void add_json(Statement& statement, const Json& json) {
   if (json.is_null())
     statement.add_null();
   else
-    statement.add(dump(json));
+    statement.add(dump_json(json));
 }
 
 int64_t next_number(Database& database, const char* table, int64_t id) {
@@ -35,17 +32,28 @@ int64_t next_number(Database& database, const char* table, int64_t id) {
 }  // namespace
 
 int64_t insert_run(Database& database, const RunRecord& r) {
-  Statement s(database,
-              "INSERT INTO runs (uid, name, kind, status, started, finished, command, folder, grid, key, phase, error, "
-              "imported_from, recipe, device, environment, environment_after, result, host, boot, space, pid, "
-              "pid_started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  Statement s(
+      database,
+      "INSERT INTO runs (uid, name, kind, status, started, finished, command, folder, grid, key, phase, error, "
+      "imported_from, recipe, device, environment, environment_after, result, host, boot, space, pid, "
+      "pid_started, model, device_name, device_kind) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   for (auto* text : {&r.uid, &r.name, &r.kind, &r.status, &r.started, &r.finished, &r.command, &r.folder, &r.grid,
                      &r.key, &r.phase, &r.error, &r.imported_from})
     s.add(*text);
   for (auto* json : {&r.recipe, &r.device, &r.environment, &r.environment_after, &r.result}) add_json(s, *json);
   ProcessId p = r.imported_from.empty() ? this_process() : ProcessId();
-  s.add(p.host).add(p.boot).add(p.space).add(p.pid).add(p.started).run();
+  s.add(p.host).add(p.boot).add(p.space).add(p.pid).add(p.started);
+  s.add(text_at(r.recipe, "model")).add(text_at(r.device, "name")).add(text_at(r.device, "kind")).run();
   return database.last_id();
+}
+
+void reopen_run(Database& database, int64_t id) {
+  Statement s(database,
+              "UPDATE runs SET status = 'running', error = '', finished = '', result = NULL, environment_after = NULL, "
+              "host = ?, boot = ?, space = ?, pid = ?, pid_started = ? WHERE id = ?");
+  ProcessId p = this_process();
+  s.add(p.host).add(p.boot).add(p.space).add(p.pid).add(p.started).add(id).run();
+  Statement(database, "DELETE FROM log WHERE run = ?").add(id).run();
 }
 
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples) {
@@ -69,7 +77,7 @@ void insert_document(Database& database, int64_t id, const std::string& name, co
   Statement s(database,
               "INSERT INTO documents (run, name, json) VALUES (?,?,?) "
               "ON CONFLICT (run, name) DO UPDATE SET json = excluded.json");
-  s.add(id).add(name).add(dump(json)).run();
+  s.add(id).add(name).add(dump_json(json)).run();
 }
 
 void update_end(Database& database, int64_t id, const RunRecord& r) {

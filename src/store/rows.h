@@ -10,6 +10,8 @@ namespace crest {
 
 // A row of runs, without samples, log and documents; returns its id.
 int64_t insert_run(Database& database, const RunRecord& record);
+// "running" again, of this process, without log and end.
+void reopen_run(Database& database, int64_t id);
 // They append: rows are numbered in the order of writing.
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples);
 void insert_log(Database& database, int64_t id, const std::vector<LogRow>& rows);

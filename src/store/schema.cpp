@@ -36,9 +36,7 @@ CREATE TABLE runs (
   imported_from TEXT NOT NULL,
   recipe TEXT, device TEXT, environment TEXT, environment_after TEXT, result TEXT,
   host TEXT, boot TEXT, space TEXT, pid INTEGER, pid_started INTEGER,
-  model TEXT AS (json_extract(recipe, '$.model')) VIRTUAL,
-  device_name TEXT AS (json_extract(device, '$.name')) VIRTUAL,
-  device_kind TEXT AS (json_extract(device, '$.kind')) VIRTUAL
+  model TEXT NOT NULL, device_name TEXT NOT NULL, device_kind TEXT NOT NULL  -- out of recipe and device
 );
 CREATE INDEX runs_started ON runs (started);
 CREATE INDEX runs_key ON runs (key);
@@ -114,6 +112,7 @@ void use_wal(Database& database) {
 
 void check_kind(Database& database) {
   std::string where = printable(database.file());
+  if (is_empty(database)) fail("is empty, not a run database", where, "Check the path of --store.");
   if (database.integer("PRAGMA application_id") != application_id)
     fail("is a database of another program, not a run database of Crest", where,
          "Check the path of --store; nothing was changed.");

@@ -65,8 +65,9 @@ static void complete(RunRecord& r) {
   if (r.started.empty()) r.started = utc_now();
   if (r.status.empty()) r.status = "running";
   if (r.name.empty()) r.name = recipe_name(r);
+  if (!r.imported_from.empty()) return;
   if (r.key.empty()) r.key = measurement_key(r.recipe, r.device, r.phase);
-  if (r.imported_from.empty()) r.folder = absolute_folder(r.folder);
+  r.folder = absolute_folder(r.folder);
 }
 
 Store::Store(const std::string& file, Mode mode)
@@ -79,6 +80,10 @@ const std::string& Store::file() const { return impl_->database.file(); }
 int64_t Store::begin(RunRecord& r) {
   complete(r);
   return r.id = insert_run(impl_->database, r);
+}
+
+void Store::reopen(int64_t id) {
+  impl_->change(id, [&] { reopen_run(impl_->database, id); });
 }
 
 void Store::add_samples(int64_t id, const std::vector<SampleRow>& samples) {

@@ -29,6 +29,8 @@ class Store {
   // filled in when empty, and the folder is made absolute. The add_ functions append; what they wrote stays when the
   // process is killed after their return.
   int64_t begin(RunRecord& record);
+  // Continues a record, as of a training run that is resumed: "running" again, of this process, with an empty log.
+  void reopen(int64_t id);
   void add_samples(int64_t id, const std::vector<SampleRow>& samples);
   void add_log(int64_t id, const std::vector<LogRow>& rows);
   void set_document(int64_t id, const std::string& name, const Json& json);

@@ -1,5 +1,6 @@
 #include "train/run_record.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 
@@ -57,6 +58,7 @@ void TrainingRecord::begin(const RunFiles& files) {
   recorder_.begin(record_, earlier);
   for (auto& r : files.steps()) rows_.push_back(log_row(r));
   for (auto& r : files.validations()) rows_.push_back(log_row(r));
+  std::stable_sort(rows_.begin(), rows_.end(), [](auto& a, auto& b) { return a.step < b.step; });
   writer_ = std::thread([this] { write_until_stopped(); });
 }
 

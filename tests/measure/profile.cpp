@@ -29,7 +29,7 @@ Profile example() {
   p.environment = {{"libraries", {{"x", "1.0"}}}};
   p.method = "cupti";
   p.tokens = 64, p.model_flops = 1e9;
-  p.step_ms = {3, 1, 2}, p.profiled_ms = {4, 5};
+  p.step_ms = {3, 1, 2}, p.throttled = {0, 1, 0}, p.throttle_reasons = {"thermal"}, p.profiled_ms = {4, 5};
   p.span_ms = 12, p.busy_ms = 11, p.idle_ms = 1, p.launches = 7, p.clock_mhz = 1980;
   p.rates = {{"bf16", 1e12, "measured"}, {"bandwidth", 1e11, "measured"}};
   p.calls = {"train.first", "train.first", "update"};

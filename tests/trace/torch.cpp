@@ -88,7 +88,7 @@ TEST(TorchTrace, CpuTraceOfPyTorchItself) {
                           "normalisation forward", "normalisation backward", "loss forward", "loss backward",
                           "embedding forward", "embedding backward", "elementwise forward", "optimizer update"})
     EXPECT_GT(found[row], 0) << row;
-  EXPECT_EQ(found.count("contraction update"), 0u);
+  for (auto& [row, ms] : found) EXPECT_TRUE(!row.ends_with(" update") || row == "optimizer update") << row;
   // One thread: own times are a partition of what was busy.
   double sum = 0, largest = 0;
   for (auto& w : t.steps[0].work) sum += w.ms;
