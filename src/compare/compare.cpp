@@ -75,6 +75,12 @@ double measured_floor(const ComparedSide& s) {
   return floor;
 }
 
+// Measured in the same interleaved rounds (crest bench --ab).
+bool same_rounds(const RunRecord& a, const RunRecord& b) {
+  auto x = a.documents.find("comparison"), y = b.documents.find("comparison");
+  return x != a.documents.end() && y != b.documents.end() && x->second.is_object() && x->second == y->second;
+}
+
 // Samples of the step's time, or of the time per token.
 std::vector<double> times(const ComparedSide& s, bool per_token) {
   std::vector<double> list = s.step_ms;
@@ -178,7 +184,8 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
-  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, options.paired);
+  bool paired = options.paired || same_rounds(record_a, record_b);
+  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
   if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
   if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), 0, "not profiled"}};

@@ -15,7 +15,7 @@ namespace {
 std::vector<double> recorded_samples(const RunRecord& r) {
   std::vector<double> steady, all;
   for (auto& s : r.samples) {
-    if ((!s.contender.empty() && s.contender != "a") || !(s.ms > 0)) continue;
+    if (s.contender == "a again" || !(s.ms > 0)) continue;
     all.push_back(s.ms);
     if (!s.throttled) steady.push_back(s.ms);
   }
