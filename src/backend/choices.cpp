@@ -59,14 +59,16 @@ std::string Choices::difference() const {
   return fmt::format("{} of {} kernel choices are not those from before", others, all);
 }
 
-std::string to_json(const Choices::Table& table) { return Json{{"format", format}, {"choices", table}}.dump(1) + "\n"; }
+std::string to_json(const Choices::Table& table) {
+  return nlohmann::json{{"format", format}, {"choices", table}}.dump(1) + "\n";
+}
 
 Choices::Table parse_choices(std::string_view text, const std::string& where) {
-  Json document = parse_json_guarded(text, limits, where);
+  nlohmann::json document = parse_json_guarded(text, limits, where);
   try {
     if (document.at("format") != format) fail("kernel choices of another version of Crest", printable(where));
     return document.at("choices").get<Choices::Table>();
-  } catch (const Json::exception& e) {
+  } catch (const nlohmann::json::exception& e) {
     fail("not kernel choices: " + printable(e.what()), printable(where));
   }
 }

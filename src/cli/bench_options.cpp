@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -16,9 +16,10 @@ namespace {
 
 using List = std::vector<std::string>;
 
+constexpr size_t most_cells = 10000;
+
 // "4,8" and repeated flags as one list; an empty entry is an error.
-List values_of(const List& given, const char* flag, const std::string& otherwise) {
-  if (given.empty()) return {otherwise};
+List values_of(const List& given, const std::string& flag) {
   List values;
   for (auto& text : given)
     for (auto& v : split(text, ',')) {
@@ -28,15 +29,6 @@ List values_of(const List& given, const char* flag, const std::string& otherwise
     }
   if (values.empty()) fail_usage("an empty list", flag, "Write for example 4,8.");
   return values;
-}
-
-int64_t whole_number(const std::string& text, const char* flag) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    fail_usage(fmt::format("'{}' is not a whole number of sequences or tokens", printable(text)), flag,
-               "Write for example 8, or 4,8 for a grid.");
-  return value;
 }
 
 // The words of a command line as a shell splits them; quotes keep blanks.
@@ -60,28 +52,70 @@ List shell_words(const std::string& text) {
   return words;
 }
 
+// Flags of one cell, read by the same options as those of the other commands.
+class CellParser {
+ public:
+  explicit CellParser(const CellOptions& base) : cell_(base) {
+    app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    add_recipe_options(app_, cell_.recipe);
+    add_device_options(app_, cell_.device);
+  }
+  // Every call must give the same flags: what an earlier one set stays.
+  const CellOptions& parse(List arguments) {
+    std::reverse(arguments.begin(), arguments.end());
+    app_.parse(arguments);
+    return cell_;
+  }
+
+ private:
+  CellOptions cell_;
+  CLI::App app_;
+};
+
+struct GridList {
+  std::string flag;
+  List values;
+};
+
+// The lists that were given, outermost first.
+std::vector<GridList> grid_lists(const BenchOptions& o) {
+  std::vector<GridList> lists;
+  for (auto& [flag, given] : o.lists)
+    if (!given.empty()) lists.push_back({flag, values_of(given, flag)});
+  auto inner = [](const GridList& l) { return l.flag == "--seq" ? 2 : l.flag == "--batch" ? 1 : 0; };
+  std::stable_sort(lists.begin(), lists.end(), [&](auto& a, auto& b) { return inner(a) < inner(b); });
+  return lists;
+}
+
+void check_values(const BenchOptions& o, const std::vector<GridList>& lists) {
+  CellParser parser(o.base);
+  for (auto& l : lists)
+    for (auto& v : l.values) try {
+        parser.parse({l.flag + "=" + v});
+      } catch (const CLI::ParseError&) {
+        fail_usage(fmt::format("'{}' is not a value of {}", printable(v), l.flag), l.flag,
+                   "Write one value, or a list such as A,B for a grid. See crest bench --help.");
+      }
+}
+
 }  // namespace
 
-std::vector<RecipeOptions> cells_of(const BenchOptions& o) {
-  const Recipe& base = o.recipe.recipe;
-  std::vector<RecipeOptions> cells = {o.recipe};
-  auto multiply = [&](const List& given, const char* flag, const std::string& otherwise, auto set) {
-    std::vector<RecipeOptions> more;
-    for (auto& cell : cells)
-      for (auto& v : values_of(given, flag, otherwise)) {
-        more.push_back(cell);
-        set(more.back().recipe, v);
-      }
-    if (more.size() > 10000) fail_usage("the grid has more than 10000 cells", flag);
-    cells = std::move(more);
-  };
-  multiply(o.precision, "--precision", base.precision, [](Recipe& r, auto& v) { r.precision = v; });
-  multiply(o.attention, "--attention", base.attention, [](Recipe& r, auto& v) { r.attention = v; });
-  multiply(o.fusion, "--fusion", base.fusion, [](Recipe& r, auto& v) { r.fusion = v; });
-  multiply(o.recompute, "--recompute", base.recompute, [](Recipe& r, auto& v) { r.recompute = v; });
-  multiply(o.batch, "--batch", std::to_string(base.batch),
-           [](Recipe& r, auto& v) { r.batch = whole_number(v, "--batch"); });
-  multiply(o.seq, "--seq", std::to_string(base.seq), [](Recipe& r, auto& v) { r.seq = whole_number(v, "--seq"); });
+std::vector<CellOptions> cells_of(const BenchOptions& o) {
+  std::vector<GridList> lists = grid_lists(o);
+  check_values(o, lists);
+  size_t count = 1;
+  for (auto& l : lists)
+    if ((count *= l.values.size()) > most_cells)
+      fail_usage(fmt::format("the grid has more than {} cells", most_cells), l.flag, "Measure it in parts.");
+  CellParser parser(o.base);
+  std::vector<CellOptions> cells;
+  for (size_t cell = 0; cell < count; ++cell) {
+    List arguments(lists.size());
+    size_t rest = cell;
+    for (size_t i = lists.size(); i-- > 0; rest /= lists[i].values.size())
+      arguments[i] = lists[i].flag + "=" + lists[i].values[rest % lists[i].values.size()];
+    cells.push_back(parser.parse(arguments));
+  }
   return cells;
 }
 
@@ -93,14 +127,14 @@ std::vector<BenchPhase> phases_of(const std::string& text) {
              did_you_mean(text, {"forward", "backward", "step", "all"}) + " Values: forward, backward, step, all.");
 }
 
-void overlay_flags(const std::string& flags, RecipeOptions& recipe, DeviceOptions& device) {
+void overlay_flags(const std::string& flags, CellOptions& cell) {
   List words = shell_words(flags);
   std::vector<const char*> argv;
   for (auto& w : words) argv.push_back(w.c_str());
   CLI::App app{"second recipe", "bench --ab"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_recipe_options(app, recipe);
-  add_device_options(app, device);
+  add_recipe_options(app, cell.recipe);
+  add_device_options(app, cell.device);
   try {
     parse_command_line(app, int(argv.size()), argv.data());
   } catch (const CLI::ParseError& e) {
@@ -118,6 +152,29 @@ void validate(const BenchOptions& o) {
     fail_usage("a time limit must be positive", "--max-seconds, --timeout");
   if (o.peak < 0 || !std::isfinite(o.peak))
     fail_usage(fmt::format("--peak {}", o.peak), "--peak", "FLOP/s, e.g. 2.5e11.");
+  if (o.resume && (o.store.off || o.compares()))
+    fail_usage("only a grid that was recorded can be continued", "--resume",
+               "Leave --no-store, --ab, --peer and --noise out.");
+}
+
+// Recipe flags with one value, and --threads, become lists with the same help.
+static void make_lists(CLI::App& app, BenchOptions& o) {
+  std::vector<CLI::Option*> single;
+  for (CLI::Option* option : app.get_options())
+    if ((option->get_group() == "Recipe" || option->check_lname("threads")) && option->get_type_size() > 0 &&
+        option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
+      single.push_back(option);
+  for (CLI::Option* option : single) {
+    std::string flag = "--" + option->get_lnames().at(0), help = option->get_description();
+    std::string otherwise = option->get_default_str(), group = option->get_group();
+    app.remove_option(option);
+    o.lists.emplace_back(flag, List());
+    app.add_option(flag, o.lists.back().second, help)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->default_str(otherwise)
+        ->group(group);
+  }
 }
 
 void add_bench_options(CLI::App& app, BenchOptions& o) {
@@ -141,30 +198,20 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
   app.add_flag("--noise", o.noise, "compare with itself: what can be told apart on this machine")->group("Measurement");
   option("--timeout", o.timeout, "seconds that a run of the peer may take");
   option("--seed", o.seed, "of weights and tokens");
+  app.add_flag("--flush-cache", o.flush_cache, "empty the caches before every run")->group("Measurement");
   option("--flops-convention", o.convention, "palm (6N + 12 L d T per token) or executed (sum over instructions)");
   app.add_option("--peak", o.peak, "FLOP/s that MFU is taken against (default: measured, takes about a second)")
       ->group("Measurement");
   app.add_flag("--no-mfu", o.no_mfu, "do not measure the peak; no MFU")->group("Measurement");
+  const char* grid = "Grid (a list A,B of a recipe flag, or of --threads, makes one)";
+  app.add_flag("--resume", o.resume, "continue the newest grid of the same cells: measure only what it lacks")
+      ->group(grid);
+  app.add_flag("--yes", o.yes, "measure grids that take long without asking")->group(grid);
   add_json_option(app, o.json);
-  add_recipe_options(app, o.recipe);
-  // Levers and sizes that take lists here.
-  auto grid = [&](const char* flag, List& values) {
-    std::string help = app.get_option(flag)->get_description() + "; a list (A,B) makes a grid";
-    std::string otherwise = app.get_option(flag)->get_default_str();
-    app.remove_option(app.get_option(flag));
-    app.add_option(flag, values, help)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->default_str(otherwise)
-        ->group("Recipe");
-  };
-  grid("--batch", o.batch);
-  grid("--seq", o.seq);
-  grid("--precision", o.precision);
-  grid("--attention", o.attention);
-  grid("--fusion", o.fusion);
-  grid("--recompute", o.recompute);
-  add_device_options(app, o.device);
+  add_store_options(app, o.store);
+  add_recipe_options(app, o.base.recipe);
+  add_device_options(app, o.base.device);
+  make_lists(app, o);
   add_config_option(app);
 }
 

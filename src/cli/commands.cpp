@@ -8,9 +8,11 @@ std::function<int()> setup_train(CLI::App&);
 std::function<int()> setup_sample(CLI::App&);
 std::function<int()> setup_eval(CLI::App&);
 std::function<int()> setup_bench(CLI::App&);
+std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
+std::function<int()> setup_runs(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -19,9 +21,11 @@ const std::vector<Command>& commands() {
       {"sample", "generate text with a trained model", setup_sample},
       {"eval", "loss and perplexity of a model on data", setup_eval},
       {"bench", "measure a forward pass, forward + backward, or a training step", setup_bench},
+      {"profile", "where the time and the memory of a step go", setup_profile},
       {"program", "print the Program of a training step", setup_program},
       {"plan", "parameters, memory and FLOPs before anything runs", setup_plan},
       {"devices", "list devices; --measure their limits", setup_devices},
+      {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
   };
   return table;
 }

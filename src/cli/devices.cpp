@@ -7,13 +7,13 @@
 
 #include "backend/cuda/discover.h"
 #include "cli/command.h"
-#include "cli/libraries.h"
 #include "cli/options.h"
 #include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "measure/bench_gemm.h"
 #include "measure/environment.h"
+#include "measure/libraries.h"
 #include "plan/device.h"
 #include "report/table.h"
 
@@ -161,7 +161,7 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
 int run(const Options& o) {
   o.device.use_libraries();
   Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
-  Environment environment = read_environment(library_versions());
+  Environment environment = read_environment(library_versions(device));
   cuda::Found found = cuda::find_devices();
   Measured measured;
   if (!o.json) print_text(cpu, environment, found);

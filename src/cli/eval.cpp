@@ -79,16 +79,16 @@ int run(const Options& o) {
   });
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (o.json) {
-    Json j = {{"run", o.run},          {"model", model.config.name},
-              {"data", o.data},        {"split", o.split},
-              {"loss", e.loss},        {"perplexity", e.perplexity()},
-              {"tokens", e.tokens},    {"split_tokens", split.total_tokens()},
-              {"batch", recipe.batch}, {"seq", recipe.seq_length()},
-              {"device", device.kind}, {"precision", recipe.precision},
-              {"seconds", seconds},    {"tokens_per_second", double(e.tokens) / seconds}};
-    j["step"] = model.step >= 0 ? Json(model.step) : Json();
-    j["bits_per_byte"] = e.bytes ? Json(e.bits_per_byte()) : Json();
-    fmt::print("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
+    nlohmann::json j = {{"run", o.run},          {"model", model.config.name},
+                        {"data", o.data},        {"split", o.split},
+                        {"loss", e.loss},        {"perplexity", e.perplexity()},
+                        {"tokens", e.tokens},    {"split_tokens", split.total_tokens()},
+                        {"batch", recipe.batch}, {"seq", recipe.seq_length()},
+                        {"device", device.kind}, {"precision", recipe.precision},
+                        {"seconds", seconds},    {"tokens_per_second", double(e.tokens) / seconds}};
+    j["step"] = model.step >= 0 ? nlohmann::json(model.step) : nlohmann::json();
+    j["bits_per_byte"] = e.bytes ? nlohmann::json(e.bits_per_byte()) : nlohmann::json();
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
   fmt::print("model        {}{}\n", printable(model.config.name),

@@ -42,7 +42,9 @@ int64_t DeviceOptions::limit(const Device& d) const {
 }
 
 void add_device_options(CLI::App& app, DeviceOptions& o) {
-  app.add_option("--device", o.device, "auto, cpu or cuda[:N]")->capture_default_str()->group("Device");
+  app.add_option("--device", o.device, "auto, cpu, cuda[:N]; plan and program also take h200")
+      ->capture_default_str()
+      ->group("Device");
   app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
   app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
   add_libraries_option(app, o);
@@ -59,7 +61,6 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
     return app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
   Recipe& r = o.recipe;
-  r.recompute = "auto";
   app.add_option("--model", o.model, "preset, TOML file, or folder with a Hugging Face config.json")->group(group);
   option("--batch", r.batch, "micro batch: sequences");
   app.add_option("--seq", r.seq, "sequence length (default: the model's context)")->group(group);
@@ -187,7 +188,8 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
 
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args, from_file;
-  bool resumes = app.get_option_no_throw("--resume") != nullptr;  // the run's own config.toml comes first
+  const CLI::Option* resume = app.get_option_no_throw("--resume");
+  bool resumes = resume && resume->get_type_size() > 0;  // of a run: its own config.toml comes first
   for (int i = 0; i < argc; ++i) {
     std::string a = argv[i];
     if (a == "--config" && i + 1 < argc)

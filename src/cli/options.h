@@ -33,6 +33,7 @@ void add_libraries_option(CLI::App& app, DeviceOptions& options);
 
 // Flags of the recipe; finish() loads the model and fills the Recipe (not yet resolved for a device).
 struct RecipeOptions {
+  RecipeOptions() { recipe.recompute = "auto"; }
   std::string model;  // "" = the device's default preset
   Recipe recipe;      // levers are parsed straight into it
   std::vector<std::string> kernels;

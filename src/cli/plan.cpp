@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/recipe_json.h"
+#include "cli/session_json.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/op.h"
@@ -53,13 +54,6 @@ struct Report {
   double model_flops() const {
     return model().flops_per_token(session.recipe.seq_length()) * double(session.recipe.tokens_per_step());
   }
-  std::vector<const Block*> largest_blocks(int rows) const {
-    std::vector<const Block*> list;
-    for (auto& b : session.largest().memory.blocks) list.push_back(&b);
-    std::stable_sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
-    list.resize(std::min(list.size(), size_t(rows)));
-    return list;
-  }
 };
 
 SessionUse use_of(const std::string& text) {
@@ -100,30 +94,6 @@ Report make_report(const Options& o) {
 
 Json to_json(const Report& r, int rows) {
   const CompiledSession& s = r.session;
-  const CompiledProgram& big = s.largest();
-  const MemoryPlan& m = big.memory;
-  Json peak = nullptr;
-  if (m.peak_instr >= 0) {
-    const Instr& i = big.program.code[size_t(m.peak_instr)];
-    peak = {{"program", big.spec.name},
-            {"instruction", m.peak_instr},
-            {"op", i.op->name},
-            {"origin", i.origin.text()},
-            {"phase", name(i.phase)},
-            {"live_bytes", m.live_peak},
-            {"by_category", categories_to_json(m.at_peak)}};
-  }
-  Json blocks = Json::array(), programs = Json::array();
-  for (const Block* b : r.largest_blocks(rows))
-    blocks.push_back({{"name", b->name},
-                      {"bytes", b->bytes},
-                      {"offset", b->offset},
-                      {"first_instruction", b->first},
-                      {"last_instruction", b->last},
-                      {"category", name(b->category)}});
-  for (auto& c : s.programs)
-    programs.push_back(
-        {{"name", c.spec.name}, {"instructions", c.program.code.size()}, {"transient_bytes", c.memory.bytes}});
   return {
       {"model", model_to_json(r.model())},
       {"recipe", recipe_to_json(s.recipe)},
@@ -135,16 +105,9 @@ Json to_json(const Report& r, int rows) {
        {{"model_per_step", r.model_flops()},
         {"executed_per_step", r.executed_flops},
         {"flops_convention", convention}}},
-      {"memory",
-       {{"planned_bytes", r.planned()},
-        {"persistent_bytes", s.persistent_bytes * r.ranks},
-        {"transient_bytes", s.transient_bytes * r.ranks},
-        {"ranks", r.ranks},
-        {"by_category", categories_to_json(s.by_category(), r.ranks)},
-        {"peak", peak},
-        {"largest_blocks", blocks}}},
+      {"memory", memory_to_json(s, rows)},
       {"fit", {{"memory_bytes", r.limit}, {"fits", r.fits()}, {"largest_batch", r.batch_that_fits}}},
-      {"programs", programs},
+      {"programs", programs_to_json(s)},
       {"seconds", s.compile_seconds + r.search_seconds}};
 }
 
@@ -177,7 +140,7 @@ void print_memory(const Report& r, int rows) {
   }
   if (rows <= 0) return;
   Table blocks({{"largest blocks", Align::left}, {"bytes"}, {"category", Align::left}, {"instructions"}});
-  for (const Block* b : r.largest_blocks(rows))
+  for (const Block* b : largest_blocks(s, rows))
     blocks.row({b->name, format_bytes(double(b->bytes)), std::string(name(b->category)),
                 fmt::format("{}..{}", b->first, b->last)});
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));

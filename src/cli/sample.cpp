@@ -116,25 +116,25 @@ class Sampling {
             model_.step >= 0 ? fmt::format(" at step {}", model_.step) : "",
             format_count(double(model_.config.parameters())), session.recipe.precision, device.name);
     Decoder decoder(executor);
-    Json list = Json::array();
+    nlohmann::json list = nlohmann::json::array();
     for (int64_t i = 0; i < o_.samples; ++i) {
       if (i > 0) out_.write("---\n");
       list.push_back(one(decoder, prompt, text, i));
     }
     if (!o_.json) return 0;
-    Json j = {{"run", o_.run},
-              {"model", model_.config.name},
-              {"device", device.kind},
-              {"precision", session.recipe.precision},
-              {"seed", o_.sampler.seed},
-              {"temperature", o_.sampler.temperature},
-              {"top_k", o_.sampler.top_k},
-              {"top_p", o_.sampler.top_p},
-              {"prompt_tokens", prompt.size()},
-              {"samples", list}};
-    j["step"] = model_.step >= 0 ? Json(model_.step) : Json();
-    j["prompt"] = o_.has_tokens ? Json() : Json(text);
-    fmt::print("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
+    nlohmann::json j = {{"run", o_.run},
+                        {"model", model_.config.name},
+                        {"device", device.kind},
+                        {"precision", session.recipe.precision},
+                        {"seed", o_.sampler.seed},
+                        {"temperature", o_.sampler.temperature},
+                        {"top_k", o_.sampler.top_k},
+                        {"top_p", o_.sampler.top_p},
+                        {"prompt_tokens", prompt.size()},
+                        {"samples", list}};
+    j["step"] = model_.step >= 0 ? nlohmann::json(model_.step) : nlohmann::json();
+    j["prompt"] = o_.has_tokens ? nlohmann::json() : nlohmann::json(text);
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
 
@@ -159,7 +159,7 @@ class Sampling {
     return prompt;
   }
 
-  Json one(Decoder& decoder, const std::vector<int32_t>& prompt, const std::string& text, int64_t number) {
+  nlohmann::json one(Decoder& decoder, const std::vector<int32_t>& prompt, const std::string& text, int64_t number) {
     const Tokenizer* tokenizer = model_.tokenizer.get();
     GenerateOptions g;
     g.max_tokens = o_.max_tokens;
@@ -193,12 +193,12 @@ class Sampling {
     if (slides > 0)
       message("         the context of {} tokens was full {} times: each time its last half was kept",
               decoder.cache_length(), slides);
-    Json j = {{"tokens", result.tokens},
-              {"finish", name(result.end)},
-              {"prompt_seconds", result.prompt_seconds},
-              {"decode_seconds", result.decode_seconds},
-              {"tokens_per_second", rate}};
-    j["text"] = o_.has_tokens ? Json() : Json(written);
+    nlohmann::json j = {{"tokens", result.tokens},
+                        {"finish", name(result.end)},
+                        {"prompt_seconds", result.prompt_seconds},
+                        {"decode_seconds", result.decode_seconds},
+                        {"tokens_per_second", rate}};
+    j["text"] = o_.has_tokens ? nlohmann::json() : nlohmann::json(written);
     return j;
   }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "cli/command.h"
+#include "cli/new_record.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -29,6 +30,7 @@ struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
   TrainOptions train;
+  StoreOptions store;
   std::vector<std::string> texts;
   std::string tokenizer, resume;
 };
@@ -76,7 +78,9 @@ std::string prepared(const Options& o) {
 }
 
 // JSON's string is a TOML basic string.
-std::string quoted(const std::string& s) { return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string quoted(const std::string& s) {
+  return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 // RUN/config.toml: what the run depends on, resolved, and the other options that were given. --resume reads it, and
 // --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.
@@ -99,6 +103,8 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Tr
     keys.push_back({"steps", fmt::format("{}", t.steps)});
   else
     keys.push_back({"max_seconds", fmt::format("{}", t.max_seconds)});
+  if (auto* store = app.get_option("--store"); store->count())
+    keys.push_back({"store", quoted(fs::absolute(store->as<std::string>()).string())});
   if (!t.init.empty()) keys.push_back({"init", quoted(fs::absolute(t.init).string())});
   if (auto* libraries = app.get_option("--libraries"); libraries->count()) {
     std::vector<std::string> folders;
@@ -186,6 +192,12 @@ int run(const CLI::App& app, Options& o) {
   std::string name = r.model.empty() ? default_model(t.device) : r.model;
   std::string preset = std::find(presets.begin(), presets.end(), name) == presets.end() ? "" : name;
   t.config_toml = [&app, preset](const TrainOptions& resolved) { return config_text(app, preset, resolved); };
+  if (!o.store.off) {
+    t.record.emplace();
+    t.record->store = o.store.file;
+    t.record->before = read_conditions(t.device);
+    t.record->head = new_record("train", o.store.name, t.recipe, t.device, "", t.record->before);
+  }
   return run_training(t);
 }
 
@@ -222,6 +234,7 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--seed", t.seed, "seed of weights, data order and dropout")->capture_default_str();
   app.add_flag("--quiet", t.quiet, "no progress lines");
   add_json_option(app, t.json);
+  add_store_options(app, o->store);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -27,6 +28,7 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
          printable(where));
   int depth = 0;
   uint64_t values = 0;
+  std::vector<uint64_t> keys;  // of each open object
   for (size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
     size_t start = i;
@@ -35,9 +37,13 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
       case '{':
         if (++depth > limits.depth) refuse(fmt::format("JSON is nested deeper than {} levels", limits.depth), i);
         ++values;
+        keys.push_back(0);
         break;
       case ']':
-      case '}': --depth; break;
+      case '}':
+        --depth;
+        if (!keys.empty()) keys.pop_back();
+        break;
       case '"':
         for (++i; i < text.size() && text[i] != '"'; ++i)
           if (text[i] == '\\') ++i;
@@ -49,8 +55,11 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
       case '\n':  // the parser keeps even these, so an endless run is as long as an endless text
         while (i + 1 < text.size() && std::string_view(" \t\r\n").find(text[i + 1]) != std::string_view::npos) ++i;
         break;
-      case ',':
-      case ':': break;
+      case ':':
+        if (!keys.empty() && ++keys.back() > limits.keys)
+          refuse(fmt::format("a JSON object has more than {} keys", limits.keys), i);
+        break;
+      case ',': break;
       default:  // a number or a word: runs to the next separator
         while (i + 1 < text.size() && std::string_view(" \t\r\n,:[]{}\"").find(text[i + 1]) == std::string_view::npos)
           ++i;
@@ -62,17 +71,27 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
   }
 }
 
-Json parse_json_guarded(std::string_view text, const JsonLimits& limits, std::string_view where) {
+template <class Document>
+static Document parse(std::string_view text, const JsonLimits& limits, std::string_view where) {
   check_json_limits(text, limits, where);
   try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::parse_error& e) {
+    return Document::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::parse_error& e) {
     size_t at = e.byte > 0 ? e.byte - 1 : 0;
     fail(at >= text.size() ? "JSON ends in the middle" : "not valid JSON",
          fmt::format("{} ({})", printable(where), line_and_column(text, at)));
-  } catch (const Json::exception& e) {  // a number beyond the range of double
+  } catch (const nlohmann::json::exception& e) {  // a number beyond the range of double
     fail(fmt::format("not valid JSON: {}", printable(e.what())), printable(where));
   }
+}
+
+nlohmann::json parse_json_guarded(std::string_view text, const JsonLimits& limits, std::string_view where) {
+  return parse<nlohmann::json>(text, limits, where);
+}
+
+nlohmann::ordered_json parse_ordered_json_guarded(std::string_view text, const JsonLimits& limits,
+                                                  std::string_view where) {
+  return parse<nlohmann::ordered_json>(text, limits, where);
 }
 
 }  // namespace crest

@@ -35,7 +35,7 @@ void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
   }
 }
 
-static Json read_meta_json(const std::string& path) {
+static nlohmann::json read_meta_json(const std::string& path) {
   JsonLimits limits;
   limits.bytes = 8 << 20, limits.depth = 8;
   std::string text = read_file(path, limits.bytes);
@@ -47,7 +47,7 @@ static Json read_meta_json(const std::string& path) {
 }
 
 DatasetInfo read_meta(const fs::path& path) {
-  Json meta = read_meta_json(path.string());
+  nlohmann::json meta = read_meta_json(path.string());
   DatasetInfo info;
   try {
     if (meta.at("format").get<std::string>() != "crest-data")
@@ -76,7 +76,7 @@ DatasetInfo read_meta(const fs::path& path) {
 }
 
 std::string read_cache_key(const fs::path& path) {
-  Json meta = read_meta_json(path.string());
+  nlohmann::json meta = read_meta_json(path.string());
   return meta.is_object() && meta.contains("cache_key") && meta["cache_key"].is_string()
              ? meta["cache_key"].get<std::string>()
              : "";

@@ -94,9 +94,12 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
     for (size_t i = 0; i < n; ++i) {
       size_t place = round % 2 ? n - 1 - i : i;
       size_t which = (start + place) % n;
-      double seconds = contenders[which == n - 1 ? 0 : which].run();
+      bool again = which == n - 1;
+      size_t contender = again ? 0 : which;
+      double seconds = contenders[contender].run();
       if (round < 0) continue;
-      (which == n - 1 ? result.again : result.samples[which]).add(seconds);
+      (again ? result.again : result.samples[contender]).add(seconds);
+      result.order.push_back({contender, again, round, seconds});
       spent += seconds;
     }
     if (round < 0) continue;

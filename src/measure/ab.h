@@ -28,11 +28,20 @@ struct Comparison {
   Verdict verdict = Verdict::cannot_tell;
 };
 
+// A sample in the order in which all were taken; warm-up rounds are not among them.
+struct AbSample {
+  size_t contender = 0;
+  bool again = false;  // the second run of the first contender
+  int round = 0;
+  double seconds = 0;
+};
+
 struct AbResult {
   std::vector<Samples> samples;         // one a contender, in seconds, in the contenders' order
   Samples again;                        // the second run of the first contender
   double noise_floor = 0;               // relative; see compare_interleaved
   std::vector<Comparison> comparisons;  // contender 1, 2, ... against contender 0
+  std::vector<AbSample> order;
   int rounds = 0;
 };
 

@@ -67,8 +67,10 @@ static void apply_cpu(CgroupLimits& limits, const std::string& folder, bool v2) 
   if (limits.cpus < 0 || cpus < limits.cpus) limits.cpus = cpus;
 }
 
-CgroupLimits read_cgroup_limits(const std::string& root) {
-  CgroupLimits limits;
+// Calls level(folder, v2, controller) for each control group that this process is in, and those above it; controller is
+// "" for v2, which has one tree for all.
+template <class F>
+static void for_each_group(const std::string& root, F level) {
   // Lines "hierarchy:controllers:path"; v2 has one line "0::path".
   for (auto& line : split(read_system_file(root + "/proc/self/cgroup"), '\n')) {
     auto parts = split(line, ':');
@@ -77,14 +79,31 @@ CgroupLimits read_cgroup_limits(const std::string& root) {
     if (path.find("..") != std::string::npos) path.clear();
     auto controllers = split(parts[1], ',');
     auto has = [&](const char* c) { return std::find(controllers.begin(), controllers.end(), c) != controllers.end(); };
-    for (auto& level : with_parents(path)) {
-      std::string base = root + "/sys/fs/cgroup";
-      if (parts[1].empty()) apply_memory(limits, base + level, true), apply_cpu(limits, base + level, true);
-      if (has("memory")) apply_memory(limits, base + "/memory" + level, false);
-      if (has("cpu")) apply_cpu(limits, base + "/cpu" + level, false);
+    std::string base = root + "/sys/fs/cgroup";
+    for (auto& above : with_parents(path)) {
+      if (parts[1].empty()) level(base + above, true, "");
+      for (const char* controller : {"memory", "cpu"})
+        if (has(controller)) level(base + "/" + controller + above, false, controller);
     }
   }
+}
+
+CgroupLimits read_cgroup_limits(const std::string& root) {
+  CgroupLimits limits;
+  for_each_group(root, [&](const std::string& folder, bool v2, const std::string& controller) {
+    if (v2 || controller == "memory") apply_memory(limits, folder, v2);
+    if (v2 || controller == "cpu") apply_cpu(limits, folder, v2);
+  });
   return limits;
+}
+
+int64_t read_cgroup_throttles(const std::string& root) {
+  int64_t sum = 0;
+  for_each_group(root, [&](const std::string& folder, bool v2, const std::string& controller) {
+    if (!v2 && controller != "cpu") return;
+    sum += std::max<int64_t>(0, number_after(read_system_file(folder + "/cpu.stat"), "nr_throttled"));
+  });
+  return sum;
 }
 
 }  // namespace crest

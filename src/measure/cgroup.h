@@ -12,6 +12,8 @@ struct CgroupLimits {
 };
 
 CgroupLimits read_cgroup_limits(const std::string& root = "");
+// How often the groups' CPU quota stopped this process or its neighbours in them, since the groups were made.
+int64_t read_cgroup_throttles(const std::string& root = "");
 
 // The whole file, empty when it cannot be read (files of /proc and /sys have no size).
 std::string read_system_file(const std::string& path);

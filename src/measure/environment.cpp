@@ -42,7 +42,7 @@ static std::vector<std::string> relevant_flags(const std::string& cpuinfo) {
   return result;
 }
 
-static int64_t last_level_cache(const std::string& root) {
+int64_t last_level_cache_bytes(const std::string& root) {
   int64_t best_level = 0, best = 0;
   for (int i = 0; i < 8; ++i) {
     std::string folder = fmt::format("{}/sys/devices/system/cpu/cpu0/cache/index{}", root, i);
@@ -72,7 +72,7 @@ static std::string host_id() {
   return fmt::format("{:016x}", hash);
 }
 
-static std::string utc_now() {
+static std::string utc_seconds() {
   time_t now = time(nullptr);
   tm parts{};
   gmtime_r(&now, &parts);
@@ -93,7 +93,7 @@ Environment read_environment(std::vector<std::pair<std::string, std::string>> li
   e.cores_online = int(sysconf(_SC_NPROCESSORS_ONLN));
   e.cores_usable = cores_usable(root);
   e.isa_flags = relevant_flags(cpuinfo);
-  e.last_level_cache_bytes = last_level_cache(root);
+  e.last_level_cache_bytes = last_level_cache_bytes(root);
   e.memory_total_bytes = total_memory_bytes(root);
   e.memory_available_bytes = available_memory_bytes(root);
 #ifdef __clang__
@@ -104,7 +104,7 @@ Environment read_environment(std::vector<std::pair<std::string, std::string>> li
   e.crest_version = CREST_VERSION;
   e.libraries = std::move(libraries);
   e.load_average = std::atof(read_system_file(root + "/proc/loadavg").c_str());
-  e.time_utc = utc_now();
+  e.time_utc = utc_seconds();
   e.host_id = host_id();
   return e;
 }

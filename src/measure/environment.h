@@ -29,6 +29,9 @@ Environment read_environment(std::vector<std::pair<std::string, std::string>> li
 // One JSON object with the names of the fields above as keys.
 std::string to_json(const Environment& environment, int indent = 2);
 
+// 0 = unknown.
+int64_t last_level_cache_bytes(const std::string& root = "");
+
 // Threads worth starting: cores_usable rounded down, at least 1.
 int usable_threads();
 

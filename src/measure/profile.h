@@ -62,9 +62,10 @@ struct ProfileBlock {
 
 struct ProfilePersistent {
   std::string name, category;
-  int64_t offset = 0, bytes = 0;
+  int64_t offset = 0, bytes = 0;  // with the padding behind it
 };
 
+// Of one rank; device_peak_bytes is of the process or device.
 struct ProfileMemory {
   int64_t planned_bytes = 0, persistent_bytes = 0, transient_bytes = 0;
   int64_t measured_peak_bytes = 0, device_peak_bytes = 0;
@@ -79,6 +80,7 @@ struct ProfileRate {
   std::string source;
 };
 
+// Instructions, intervals and memory are of rank 0; tokens and model_flops of all ranks.
 struct Profile {
   nlohmann::ordered_json recipe, device, environment;  // docs/contract.md
   std::string phase = "step";                          // forward, backward, step
@@ -86,9 +88,12 @@ struct Profile {
   int64_t tokens = 0;                                  // of a step
   double model_flops = 0;                              // by the PaLM convention, of a step
   std::vector<double> step_ms;                         // not profiled, every sample
-  std::vector<double> profiled_ms;                     // with the profiler on, every sample
-  // Of the kept step: from its first to its last piece of work, union of all intervals, and what nothing ran in.
-  double span_ms = 0, busy_ms = 0, idle_ms = 0;
+  std::vector<int> throttled;                 // 1: slowed down during this sample of step_ms; empty: not watched
+  std::vector<std::string> throttle_reasons;  // of all runs (measure/throttle.h)
+  std::vector<double> profiled_ms;            // with the profiler on, every sample
+  // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and what nothing
+  // ran in.
+  double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
   int64_t launches = 0;  // kernels (GPU) or instructions (CPU) of a step
   double clock_mhz = 0;  // of the device while it was measured; 0: unknown
   std::vector<ProfileRate> rates;
@@ -100,6 +105,9 @@ struct Profile {
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;
+  double overhead() const { return profiled_median_ms() / step_median_ms() - 1; }  // of the profiler: 0.03 is 3%
+  // What the intervals explain of a step that was not profiled; 1 is all of it.
+  double closure() const { return span_ms / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
 };
 
@@ -110,16 +118,19 @@ Profile profile_from_json(const nlohmann::ordered_json& json, const std::string&
 // Sums over the rows by a key, largest first.
 struct ProfileShare {
   std::string key;
-  int64_t instructions = 0;
+  int64_t instructions = 0, launches = 0;  // rows, and how often they ran in the step
   double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
 };
-// phase: forward, recompute, backward, update, communication, idle (the last two by lane and gaps).
+// phase: forward, recompute, backward, update; communication (by lane), copies (work of no instruction), idle.
 std::vector<ProfileShare> by_phase(const Profile&);
-std::vector<ProfileShare> by_layer(const Profile&);   // "layer 0", ..., "outside"
-std::vector<ProfileShare> by_class(const Profile&);   // operation classes
-std::vector<ProfileShare> by_kernel(const Profile&);  // device kernels by name; Crest's kernels on the CPU
+std::vector<ProfileShare> by_layer(const Profile&);        // "layer 0", ..., "outside"
+std::vector<ProfileShare> by_class(const Profile&);        // operation classes
+std::vector<ProfileShare> by_instruction(const Profile&);  // "train[12] cpu.linear.onednn forward h.3.attn.qkv bf16[8]"
+std::vector<ProfileShare> by_place(const Profile&);        // layers together: "cpu.linear.onednn forward h.*.attn.qkv"
+// Device kernels by name, an instruction's costs split by the time of its kernels; Crest's kernels on the CPU.
+std::vector<ProfileShare> by_kernel(const Profile&);
 
-// Bytes taken before each executed instruction of a step, by category.
+// Bytes taken while each instruction of a step runs, by category, in order of execution.
 struct MemoryPoint {
   int call = 0, index = 0;  // call of the step, instruction of its Program
   int instr = -1;           // row of Profile::instrs

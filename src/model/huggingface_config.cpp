@@ -15,10 +15,10 @@ namespace {
 // Keys of one JSON object by type; null counts as absent, as in transformers.
 class Keys {
  public:
-  Keys(const Json& object, std::string where, std::string prefix = "")
+  Keys(const nlohmann::json& object, std::string where, std::string prefix = "")
       : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {}
 
-  const Json* find(const char* key) const {
+  const nlohmann::json* find(const char* key) const {
     auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
   }
@@ -60,12 +60,12 @@ class Keys {
   const std::string& where() const { return where_; }
 
  private:
-  [[noreturn]] void wrong(const char* key, const Json& v, const char* expected) const {
-    std::string shown = v.dump(-1, ' ', true, Json::error_handler_t::replace);
+  [[noreturn]] void wrong(const char* key, const nlohmann::json& v, const char* expected) const {
+    std::string shown = v.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     fail_usage(fmt::format("'{}{}' must be {}, not {}", prefix_, key, expected, printable(shown, 60)), where_,
                "Correct the file, or give a preset or a TOML file.");
   }
-  const Json& object_;
+  const nlohmann::json& object_;
   std::string where_, prefix_;
 };
 
@@ -105,9 +105,9 @@ ModelConfig read_gpt2(const Keys& k) {
 
 // transformers 4: rope_theta and rope_scaling; transformers 5: rope_parameters with both.
 void read_rope(const Keys& k, ModelConfig& c) {
-  const Json* parameters = k.find("rope_parameters");
+  const nlohmann::json* parameters = k.find("rope_parameters");
   const char* name = parameters ? "rope_parameters" : "rope_scaling";
-  const Json* scaling = parameters ? parameters : k.find("rope_scaling");
+  const nlohmann::json* scaling = parameters ? parameters : k.find("rope_scaling");
   c.rope_theta = k.number("rope_theta", 10000);
   if (!scaling) return;
   if (!scaling->is_object()) fail_usage(fmt::format("'{}' must be an object", name), k.where(), "See transformers.");
@@ -157,7 +157,7 @@ ModelConfig read_llama(const Keys& k) {
 }  // namespace
 
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where) {
-  Json object = parse_json_guarded(text, {.bytes = 1 << 20, .values = 10'000}, where);
+  nlohmann::json object = parse_json_guarded(text, {.bytes = 1 << 20, .values = 10'000}, where);
   if (!object.is_object()) fail_usage("is not a JSON object", where, "Give a Hugging Face config.json.");
   Keys keys(object, where);
   if (!keys.find("model_type"))

@@ -48,4 +48,17 @@ struct RunRecord {
   std::map<std::string, Json> documents;  // "profile" (measure/profile.h), "plan", "program", "comparison"
 };
 
+// 16 random hexadecimal digits.
+std::string new_uid();
+// The time now as RunRecord::started has it.
+std::string utc_now();
+// One line of JSON. NaN becomes null; bytes that are no UTF-8 (of a command line) become U+FFFD.
+std::string dump_json(const Json& json);
+// The value of a key as text, "" when it is not there.
+std::string text_at(const Json& object, const char* key);
+// A name made from kind, model and levers: "bench-gpt2-124M-bf16-naive-b16-t1024".
+std::string recipe_name(const RunRecord& record);
+// RunRecord::key; "" for an unknown recipe.
+std::string measurement_key(const Json& recipe, const Json& device, const std::string& phase);
+
 }  // namespace crest

@@ -69,8 +69,9 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   }
   if (!out.tensors_.count("model.safetensors")) fail_damaged("its manifest lists no tensors", folder);
   std::string state_path = join_path(folder, "state.json");
-  Json state = parse_json_guarded(out.files_.at("state.json"), {}, state_path);
-  if (!state.is_object() || !state.contains("state") || state.value("step", Json()) != Json(out.manifest_.step))
+  nlohmann::json state = parse_json_guarded(out.files_.at("state.json"), {}, state_path);
+  if (!state.is_object() || !state.contains("state") ||
+      state.value("step", nlohmann::json()) != nlohmann::json(out.manifest_.step))
     fail_damaged("step and state are not what the manifest says", state_path);
   out.state_ = state["state"].dump();
   return out;

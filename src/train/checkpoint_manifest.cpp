@@ -20,14 +20,14 @@ std::string print_manifest(const Manifest& manifest) {
   std::string text = fmt::format("{{\n\"format\": \"{}\",\n\"step\": {},\n\"files\": {{", format_name, manifest.step);
   const char* comma = "\n";
   for (auto& [name, file] : manifest.files) {
-    text += fmt::format("{}  {}: {{\"bytes\": {}, \"{}\": \"{}\"", comma, Json(name).dump(), file.bytes,
+    text += fmt::format("{}  {}: {{\"bytes\": {}, \"{}\": \"{}\"", comma, nlohmann::json(name).dump(), file.bytes,
                         file.is_tensors ? "header_sha256" : "sha256", to_hex(file.sha256));
     comma = ",\n";
     if (file.is_tensors) {
       text += ", \"tensors\": {";
       const char* inner = "\n";
       for (auto& [tensor, digest] : file.tensors) {
-        text += fmt::format("{}    {}: \"{}\"", inner, Json(tensor).dump(), to_hex(digest));
+        text += fmt::format("{}    {}: \"{}\"", inner, nlohmann::json(tensor).dump(), to_hex(digest));
         inner = ",\n";
       }
       text += "}";
@@ -45,7 +45,7 @@ bool is_plain_file_name(std::string_view name) {
                      [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '/' && c != '\\'; });
 }
 
-static std::optional<Digest> parse_hex(const Json& value) {
+static std::optional<Digest> parse_hex(const nlohmann::json& value) {
   auto* text = value.get_ptr<const std::string*>();
   if (!text || text->size() != 64) return std::nullopt;
   Digest out{};
@@ -65,7 +65,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     refuse("it does not end with its own hash");
   if (tail.substr(tail_begin.size(), 64) != sha256_hex(body.data(), body.size()))
     refuse("its content does not match its own hash");
-  Json json = parse_json_guarded(text, {.bytes = uint64_t(64) << 20, .depth = 6, .values = 500'000}, where);
+  nlohmann::json json = parse_json_guarded(text, {.bytes = uint64_t(64) << 20, .depth = 6, .values = 500'000}, where);
   Manifest out;
   try {
     if (json.at("format") != format_name)
@@ -92,7 +92,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
         }
       out.files.emplace(name, std::move(file));
     }
-  } catch (const Json::exception& e) {
+  } catch (const nlohmann::json::exception& e) {
     refuse(printable(e.what()));
   }
   return out;

@@ -88,16 +88,18 @@ int64_t Engine::validation_batch() const {
   return program < 0 ? 0 : session_.programs[size_t(program)].spec.batch;
 }
 
-double Engine::validate(int64_t batches, const SampleSource& source) {
+double Engine::validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces) {
   int program = session_.find("validation");
   if (program < 0) fail_internal("the session has no validation program");
+  if (traces) traces->assign(size_t(batches), {});
   double sum = 0;
   run_on_ranks(ranks(), [&](int r) {
     for (int64_t i = 0; i < batches; ++i) {
       fill(r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
-      rank(r).run(program);
+      rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
       if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
+    if (traces) rank(r).runtime().synchronize();
   });
   return sum / double(batches);
 }

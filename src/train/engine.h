@@ -40,8 +40,8 @@ class Engine {
   // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
-  // Mean loss over `batches` validation batches of the source (samples 0, 1, ..).
-  double validate(int64_t batches, const SampleSource& source);
+  // Mean loss over `batches` validation batches of the source (samples 0, 1, ..). With traces: one a batch (rank 0).
+  double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
   // Copies rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();

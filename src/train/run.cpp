@@ -14,12 +14,14 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "measure/environment.h"
+#include "measure/libraries.h"
 #include "model/config_files.h"
 #include "report/table.h"
 #include "run/generate.h"
 #include "train/checkpoint.h"
 #include "train/engine.h"
 #include "train/run_files.h"
+#include "train/run_record.h"
 #include "train/run_report.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
@@ -39,7 +41,8 @@ struct Stopped {};  // thrown out of a validation or a step that a signal cuts s
 
 class Training {
  public:
-  explicit Training(const TrainOptions& o) : o_(o), dataset_(open_data(o)), report_(o) {}
+  explicit Training(const TrainOptions& o)
+      : o_(o), dataset_(open_data(o)), report_(o), record_(o, [this](auto& text) { report_.warning(text); }) {}
 
   int run() {
     check_data();
@@ -57,8 +60,14 @@ class Training {
     else
       start_run(std::move(session));
     report_.describe(*engine_, dataset_, state_, {schedule_, fitting_, val_ ? val_every_ : 0, save_every_});
-    loop();
-    return finish();
+    record_.begin(*files_);
+    try {
+      loop();
+      return finish();
+    } catch (const std::exception& e) {
+      record_.finish("failed", nullptr, e.what());
+      throw;
+    }
   }
 
  private:
@@ -100,7 +109,7 @@ class Training {
     files_.emplace(RunFiles::create(o_.out, o_.overwrite));
     write_config();
     files_->write("model.toml", to_toml(recipe().model));
-    files_->write("environment.json", to_json(read_environment()) + "\n");
+    files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
     files_->continue_at(0);
   }
 
@@ -256,6 +265,7 @@ class Training {
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
     StepRow row{state_.step, r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped};
     files_->add(row);
+    record_.add(row);
     if (!r.skipped) last_loss_ = r.loss;
     report_.step(row, fitting_ ? -1 : steps_, *engine_);
   }
@@ -303,7 +313,9 @@ class Training {
     double loss = engine_->validate(batches, source(*val_, true));
     throw_read_error();
     if (std::isnan(loss)) loss = NAN;  // without a sign in messages
-    files_->add(ValidationRow{state_.step, loss});
+    ValidationRow row{state_.step, loss};
+    files_->add(row);
+    record_.add(row);
     report_.message(fmt::format("step {}: validation loss {:.4f}", state_.step, loss));
   }
 
@@ -332,6 +344,7 @@ class Training {
     end.loss = last_loss_, end.val_loss = files_->validations().empty() ? NAN : files_->validations().back().val_loss;
     end.seconds = seconds_, end.saving_seconds = saving_seconds_;
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
+    record_.finish(interrupted_ ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
     return int(interrupted_ ? Exit::interrupted : Exit::ok);
   }
@@ -339,6 +352,7 @@ class Training {
   const TrainOptions& o_;
   Dataset dataset_;
   RunReport report_;
+  TrainingRecord record_;
   std::optional<Loader> train_, val_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;

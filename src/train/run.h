@@ -1,12 +1,22 @@
 // A training run from data folder to checkpoints.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "backend/backend.h"
+#include "measure/conditions.h"
 #include "model/recipe.h"
+#include "store/record.h"
 
 namespace crest {
+
+// How a run is recorded in the run store.
+struct TrainRecord {
+  std::string store;  // file; "": default_store_file()
+  RunRecord head;     // name, command, recipe, device, key, environment
+  Conditions before;
+};
 
 struct TrainOptions {
   Recipe recipe;
@@ -20,6 +30,8 @@ struct TrainOptions {
   // What is written to RUN/config.toml, from options with steps, lr and warmup as they are used. It is asked again when
   // the steps have been fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
+
+  std::optional<TrainRecord> record;
 
   std::string schedule = "cosine";
   double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]

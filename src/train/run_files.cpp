@@ -71,7 +71,7 @@ void RunFiles::continue_at(int64_t step) {
   std::string kept;
   std::ifstream in(folder_ + "/log.jsonl");
   for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line, nullptr, false);
+    nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;  // cut short by a kill
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;

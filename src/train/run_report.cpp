@@ -29,8 +29,6 @@ std::string terminal_text(const std::string& s) {
   return out;
 }
 
-std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
-
 }  // namespace
 
 RunReport::RunReport(const TrainOptions& o) : options_(o), progress_(progress_options(o)) {}
@@ -98,15 +96,21 @@ void RunReport::sample(int64_t step, const std::string& text) {
   message(fmt::format("--- sample at step {}\n{}\n---", step, terminal_text(text)));
 }
 
+nlohmann::ordered_json RunReport::result(const Summary& s) const {
+  auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
+  auto loss = [](double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr); };
+  return {{"run", options_.out},
+          {"step", s.step},
+          {"loss", loss(s.loss)},
+          {"val_loss", loss(s.val_loss)},
+          {"step_ms_median", rounded(median_step_ms())},
+          {"seconds", rounded(s.seconds)},
+          {"interrupted", s.interrupted}};
+}
+
 void RunReport::finish(const Summary& s) {
   double median = median_step_ms();
-  if (options_.json) {
-    std::string out = Json(options_.out).dump(-1, ' ', false, Json::error_handler_t::replace);
-    fmt::print(
-        "{{\"run\": {}, \"step\": {}, \"loss\": {}, \"val_loss\": {}, \"step_ms_median\": {:.3f}, "
-        "\"seconds\": {:.3f}, \"interrupted\": {}}}\n",
-        out, s.step, number(s.loss), number(s.val_loss), median, s.seconds, s.interrupted);
-  }
+  if (options_.json) fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
   if (s.saving_seconds > saving_share_told * s.seconds)
     message(fmt::format("saving took {} ({:.1f}% of the time): a larger --save-every lowers it",

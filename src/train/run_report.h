@@ -1,6 +1,7 @@
 // What a training run tells: its description, its steps, and how it ended. Standard error, and one JSON document on
 // standard output where that was asked for.
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ class RunReport {
     std::string curve;  // for a terminal
   };
   void finish(const Summary& summary);
+  // What --json prints.
+  nlohmann::ordered_json result(const Summary& summary) const;
 
   // Of the steps of this process.
   double median_step_ms(size_t skip_first = 0) const;

@@ -19,17 +19,17 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
   const Recipe& r = engine.session().recipe;
   CheckpointContents contents;
   contents.step = state.step;
-  Json j = {{"step", state.step},
-            {"total_steps", state.total_steps},
-            {"seed", state.seed},
-            {"threads", state.threads},
-            {"train_tokens", state.train_tokens},
-            {"seq", r.seq_length()},
-            {"samples", state.step * r.grad_accumulation * r.data_parallel * r.batch},
-            {"adam_step", s.adam_step},
-            {"loss_scale", s.loss_scale},
-            {"good_steps", s.good_steps},
-            {"skipped", s.skipped}};
+  nlohmann::json j = {{"step", state.step},
+                      {"total_steps", state.total_steps},
+                      {"seed", state.seed},
+                      {"threads", state.threads},
+                      {"train_tokens", state.train_tokens},
+                      {"seq", r.seq_length()},
+                      {"samples", state.step * r.grad_accumulation * r.data_parallel * r.batch},
+                      {"adam_step", s.adam_step},
+                      {"loss_scale", s.loss_scale},
+                      {"good_steps", s.good_steps},
+                      {"skipped", s.skipped}};
   contents.state = j.dump();
   contents.files = model_files(r.model, tokenizer);
   contents.files["config.toml"] = config_toml;
@@ -48,12 +48,12 @@ namespace {
 struct StateFile {
   explicit StateFile(const Checkpoint& c)
       : where(printable(c.path() + "/state.json")), json(parse_json_guarded(c.state(), {}, where)) {}
-  Json operator()(const char* key) const {
+  nlohmann::json operator()(const char* key) const {
     if (!json.contains(key) || !json[key].is_number()) fail(fmt::format("key '{}' is missing", key), where);
     return json[key];
   }
   std::string where;
-  Json json;
+  nlohmann::json json;
 };
 
 // Sample numbers follow from the step, so they are continued exactly only with as many samples a step.

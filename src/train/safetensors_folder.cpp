@@ -27,7 +27,7 @@ static bool is_plain_name(std::string_view name) {
 }
 
 std::vector<std::pair<std::string, std::string>> parse_shard_index(std::string_view json, const std::string& where) {
-  Json index = parse_json_guarded(json, {.bytes = uint64_t(64) << 20, .depth = 8}, where);
+  nlohmann::json index = parse_json_guarded(json, {.bytes = uint64_t(64) << 20, .depth = 8}, where);
   auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object())
     fail("is not an index of safetensors files: no \"weight_map\"", printable(where));

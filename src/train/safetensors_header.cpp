@@ -33,7 +33,7 @@ constexpr StoredType stored_types[] = {
 };
 
 // State machine over the events; each handler checks that the event is allowed where it comes.
-class HeaderReader final : public nlohmann::json_sax<Json> {
+class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
@@ -167,7 +167,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
   JsonLimits limits{uint64_t(100) << 20, 4, max_tensors * (7 + max_rank) + 2 * max_metadata, uint64_t(8) << 20};
   check_json_limits(json, limits, where);
   // Trailing spaces are the format's padding; the SAX parser skips them and refuses anything else.
-  Json::sax_parse(json.begin(), json.end(), &reader);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   auto& tensors = reader.header.tensors;
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;

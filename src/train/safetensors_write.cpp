@@ -28,8 +28,8 @@ static std::string_view stored_name(DType t) {
 
 static std::string json_string(const std::string& text) {
   try {
-    return Json(text).dump();
-  } catch (const Json::exception&) {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
     fail("a name to be saved is not UTF-8: " + printable(text));
   }
 }

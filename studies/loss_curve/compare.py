@@ -100,8 +100,8 @@ def judge(curves, size):
         if c.policy == "autocast" and not run["repeat_ratio"] <= REPEAT_FACTOR:
             result["failures"].append(f"{c.name}: {run['repeat_ratio']:.2f} times the spread of repeats from them, "
                                       f"more than {REPEAT_FACTOR:g} (criterion 1)")
-        if result["weights_spread"] is not None and not run["largest"] <= result["weights_spread"]:
-            result["failures"].append(f"{c.name}: a window is {run['largest']:.5f} off, more than the spread of "
+        if result["weights_spread"] is not None and not run["distance"] <= result["weights_spread"]:
+            result["failures"].append(f"{c.name}: {run['distance']:.5f} from the repeats, more than the spread of "
                                       f"initial weights {result['weights_spread']:.5f} (criterion 2)")
     if not any(c.policy == "autocast" for c in kind["crest"]):
         result["unchecked"] = "criterion 1: no run of Crest with --policy autocast"

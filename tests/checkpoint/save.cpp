@@ -44,7 +44,7 @@ TEST(Checkpoint, WhatIsSavedIsLoaded) {
 TEST(Checkpoint, ManifestHashesEveryFile) {
   TemporaryFolder folder;
   std::string path = save_checkpoint(TinyModel(1).contents(), folder.path(), 0).path;
-  Json manifest = Json::parse(read_file(path + "/manifest.json", 1 << 20));
+  nlohmann::json manifest = nlohmann::json::parse(read_file(path + "/manifest.json", 1 << 20));
   std::string config = read_file(path + "/config.json", 1000);
   EXPECT_EQ(manifest["files"]["config.json"]["sha256"], sha256_hex(config.data(), config.size()));
   auto file = SafetensorsFile::open(path + "/model.safetensors");

@@ -48,6 +48,20 @@ elif target == "toml":
               b".".join([b"a"] * 3000) + b" = 1", b"[" + b"a." * 3000 + b"a]", b"a = " + b"[" * 3000,
               b"a = " + b"{a=" * 1500, b'a = """\n\\', b"a = '''", b"a = 1979-05-27T07:32:00Z", b"a = 0xffffffffffffffffff",
               b'a.b = 1\na.b.c = 2', b"\xff", b'"\\ud800" = 1', b"a = nan\nb = -inf", b"[[a]]\n[a]"]
+elif target == "torch_trace":
+    def event(cat, name, ts, dur, tid=1, **args):
+        return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+    step = event("user_annotation", "ProfilerStep#1", 0, 100)
+    host = [event("cpu_op", "aten::linear", 1, 50), event("cpu_op", "aten::addmm", 5, 40, **{"External id": 3}),
+            event("cuda_runtime", "cudaLaunchKernel", 6, 1, correlation=7)]
+    kernels = [event("kernel", "nvjet_tst", 20, 5, 7, stream=7, correlation=7, **{"External id": 3}),
+               event("gpu_memcpy", "Memcpy DtoD", 24, 5, "stream 9", stream=9, correlation=8)]
+    traces = [[step] + host, [step] + host + kernels, kernels, host, [step], [event("cpu_op", "a", 0, 10), event("cpu_op", "b", 5, 10)],
+              [event("cpu_op", "a", 1e16, 1)], [event("cpu_op", "a", -5, -1)], [event("kernel", "k", "1", None)]]
+    seeds += [json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": t}).encode() for t in traces]
+    seeds += [json.dumps(t).encode() for t in traces]
+    seeds += [b"[" * 3000, b'{"traceEvents":' * 300, b"\x1f\x8b", b'{"traceEvents":[{"args":{"args":[{"args":1}]}}]}', b"[1e999]", b""]
 else:
     sys.exit(0)  # a target without seeds of its own starts from nothing
 

@@ -79,7 +79,7 @@ TEST(Tensorboard, EventBytes) {
 
 TEST(Tensorboard, WritesAFile) {
   const char* keep =
-      std::getenv("CREST_TENSORBOARD_OUT");  // read_tensorboard.py looks at the files with the real reader
+      std::getenv("CREST_TENSORBOARD_OUT");  // tests/tools/check_tensorboard.py looks at the files with the real reader
   std::string folder = keep ? keep : testing::TempDir() + "crest_tb_" + std::to_string(getpid()) + "/deep";
   std::string path, second;
   {

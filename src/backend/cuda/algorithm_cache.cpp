@@ -46,7 +46,7 @@ class FileLock {
 // Adds the file's choices for keys that are not there yet.
 void merge(const std::string& path, std::map<std::string, AlgorithmCache::Choice>& into) {
   if (!path_exists(path)) return;
-  Json document = parse_json_guarded(read_file(path, limits.bytes), limits, path);
+  nlohmann::json document = parse_json_guarded(read_file(path, limits.bytes), limits, path);
   try {
     if (document.at("format").get<int>() != format) return;
     std::map<std::string, AlgorithmCache::Choice> read;
@@ -54,16 +54,16 @@ void merge(const std::string& path, std::map<std::string, AlgorithmCache::Choice
       read[key] = {c.at("variant").get<std::string>(), c.at("algorithm").get<std::string>(),
                    c.at("microseconds").get<double>()};
     into.merge(read);
-  } catch (const Json::exception& e) {
+  } catch (const nlohmann::json::exception& e) {
     fail(e.what(), path);
   }
 }
 
 std::string text_of(const std::map<std::string, AlgorithmCache::Choice>& choices) {
-  Json list = Json::object();
+  nlohmann::json list = nlohmann::json::object();
   for (auto& [key, c] : choices)
     list[key] = {{"variant", c.variant}, {"algorithm", c.algorithm}, {"microseconds", c.microseconds}};
-  return Json{{"format", format}, {"choices", list}}.dump(1) + "\n";
+  return nlohmann::json{{"format", format}, {"choices", list}}.dump(1) + "\n";
 }
 
 }  // namespace

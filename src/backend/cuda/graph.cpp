@@ -49,5 +49,11 @@ Graph::~Graph() {
 
 void Graph::replay(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "launch of a graph"); }
 
+bool Graph::makes_work(size_t node) const {
+  cudaGraphNodeType type;
+  check(cudaGraphNodeGetType(nodes_[node], &type), "type of a graph node");
+  return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
+}
+
 }  // namespace crest::cuda
 #endif

@@ -23,6 +23,8 @@ class Graph {
   // name nodes; this is how they find their instruction.
   const std::vector<cudaGraphNode_t>& nodes() const { return nodes_; }
   size_t first_node(size_t instruction) const { return first_[instruction]; }
+  // Whether a node is a kernel, a copy or a memset; others (events, empty nodes) leave no records.
+  bool makes_work(size_t node) const;
 
  private:
   cudaGraph_t graph_ = nullptr;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "backend/cuda/cupti.h"
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
 #include "core/text.h"
@@ -111,6 +112,10 @@ class GpuRuntime : public Runtime {
   void synchronize() override {
     activate();
     check(cudaStreamSynchronize(main()), "work of the GPU");
+    if (!recorded_.empty()) {
+      assign_work(Cupti::get().take(), recorded_);
+      recorded_.clear();
+    }
     for (auto& p : pending_) std::memcpy(p.to, later_ + p.offset, size_t(p.bytes));
     pending_.clear();
   }
@@ -127,20 +132,33 @@ class GpuRuntime : public Runtime {
   // The first run launches one by one (modules load lazily, which a capture does not allow); the second is captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
-    if (trace) return run_traced(p, *trace);
+    if (trace && !recording_) return run_traced(p, *trace);
     if (p.runs++ == 0) {
+      if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
       Order order(*this, p);
       order.begin();
       for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
       order.end();
       return;
     }
-    if (!p.replay) {
-      Order order(*this, p);
-      p.replay = std::make_shared<Graph>(
-          main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
+    if (!p.replay) p.replay = std::make_shared<Replays>();
+    auto& replays = *static_cast<Replays*>(p.replay.get());
+    auto& graph = recording_ ? replays.recorded : replays.plain;
+    if (!graph) graph = capture(p);
+    if (recording_) {
+      if (replays.nodes.empty()) replays.nodes = node_map(*graph, p.code.size());
+      recorded_.push_back({&replays.nodes, p.code.size(), trace});
     }
-    static_cast<Graph*>(p.replay.get())->replay(main());
+    graph->replay(main());
+  }
+
+  bool record_work(bool on) override {
+    if (on == recording_) return true;
+    synchronize();
+    Cupti::get().record(on);
+    if (on) Cupti::get().take();  // of what else ran in this process
+    recording_ = on;
+    return true;
   }
 
   int64_t other_bytes() const override {
@@ -154,6 +172,24 @@ class GpuRuntime : public Runtime {
     void* to;
     int64_t offset, bytes;
   };
+
+  // A graph that was captured while records were on may carry what makes them, so it is not used for anything else.
+  struct Replays {
+    std::unique_ptr<Graph> plain, recorded;
+    NodeMap nodes;  // of `recorded`
+  };
+  std::unique_ptr<Graph> capture(BoundProgram& p) {
+    Order order(*this, p);
+    return std::make_unique<Graph>(
+        main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
+  }
+  static NodeMap node_map(const Graph& graph, size_t instructions) {
+    NodeMap map;
+    for (size_t i = 0; i < instructions; ++i)
+      for (size_t n = graph.first_node(i); n < graph.first_node(i + 1); ++n)
+        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = int(i);
+    return map;
+  }
 
   // Launches instructions on the streams of their lanes. Work of a lane waits for all earlier work of another lane when
   // it reads or overwrites what that lane made: the lists of a Program are in an order where that is always enough.
@@ -248,6 +284,8 @@ class GpuRuntime : public Runtime {
   char *ring_ = nullptr, *later_ = nullptr;
   int64_t slot_ = 0;
   std::vector<Pending> pending_;
+  bool recording_ = false;
+  std::vector<GraphRun> recorded_;  // since the last synchronize()
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/bench_cell.h"
+#include "measure/bench_cell.h"
 
 #include <fmt/format.h>
 
@@ -35,12 +35,13 @@ const char* name(BenchPhase phase) {
   return phase == BenchPhase::forward ? "forward" : phase == BenchPhase::backward ? "backward" : "step";
 }
 
-CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase) {
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
+                              const CompileOptions& options) {
   SessionUse use;
   use.validation = phase == BenchPhase::forward;
   use.train = phase != BenchPhase::forward;
   use.update = phase == BenchPhase::step;
-  return compile(recipe, device, session_programs(recipe, use));
+  return compile(recipe, device, session_programs(recipe, use), options);
 }
 
 int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
@@ -62,40 +63,48 @@ std::string describe(FlopsConvention convention, BenchPhase phase) {
   return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 }
 
+double palm_flops(const Recipe& r, BenchPhase phase) {
+  double flops = r.model.flops_per_token(r.seq_length()) * double(phase_tokens(r, phase));
+  return phase == BenchPhase::forward ? flops / 3 : flops;
+}
+
+std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
+  if (phase == BenchPhase::forward) return {s.find("validation")};
+  std::vector<int> calls;
+  for (auto& call : training_step(s)) calls.push_back(call.segment);
+  return calls;
+}
+
 double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention convention) {
-  if (convention == FlopsConvention::palm) {
-    double flops = s.recipe.model.flops_per_token(s.recipe.seq_length()) * double(phase_tokens(s.recipe, phase));
-    return phase == BenchPhase::forward ? flops / 3 : flops;
-  }
+  if (convention == FlopsConvention::palm) return palm_flops(s.recipe, phase);
   double sum = 0;
-  auto add = [&](const Program& p) {
+  for (int call : phase_calls(s, phase)) {
+    const Program& p = s.programs[size_t(call)].program;
     for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
-  };
-  if (phase == BenchPhase::forward)
-    add(s.programs[size_t(s.find("validation"))].program);
-  else
-    for (auto& call : training_step(s)) add(s.programs[size_t(call.segment)].program);
+  }
   return sum * double(s.recipe.data_parallel);
 }
 
-BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed)
+BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush)
     : engine_(std::move(session)), phase_(phase), seed_(seed) {
   const Recipe& r = engine_.session().recipe;
   source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
   engine_.initialize_weights(seed);
+  if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
 }
 
-double BenchCell::run() {
+double BenchCell::run(std::vector<StepTrace>* traces) {
+  if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
     if (phase_ == BenchPhase::forward)
-      loss = engine_.validate(1, source_);
+      loss = engine_.validate(1, source_, traces);
     else
-      loss = engine_.step(steps_, bench_lr, seed_, source_).loss;
+      loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
   });
   ++steps_;
   if (!std::isfinite(loss))
-    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("bench, phase {}", name(phase_)),
+    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
          "The time of such a run means nothing; please report the recipe.");
   return seconds;
 }

@@ -1,0 +1,35 @@
+// Which instruction of which run a device's record belongs to. Host code, always compiled.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/runtime.h"
+
+namespace crest::cuda {
+
+// A kernel, copy or memset as the device recorded it. node: of the graph that launched it, 0: no graph did.
+struct WorkRecord {
+  std::string name;
+  uint64_t node = 0;
+  int stream = 0;
+  double start = 0, seconds = 0;
+};
+
+// Instruction of each node of a graph, by the id that records name.
+using NodeMap = std::unordered_map<uint64_t, int>;
+
+// A replay of a graph. trace: null when nobody asked for it.
+struct GraphRun {
+  const NodeMap* nodes;
+  size_t instructions;
+  StepTrace* trace;
+};
+
+// Fills the traces of runs (in the order of their launch). A graph runs each of its nodes once, so the k-th record of a
+// node belongs to the k-th run of its graph. Work outside of graphs (copies of inputs) goes to the trace it ran before,
+// as instruction -1. Fails when a traced run has no record of one of its nodes: the device lost some.
+void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& runs);
+
+}  // namespace crest::cuda

@@ -1,0 +1,233 @@
+#include "cli/bench_grid.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/sha256.h"
+#include "core/text.h"
+#include "measure/memory.h"
+#include "report/table.h"
+#include "store/store.h"
+
+namespace crest {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+constexpr size_t cells_without_asking = 100;
+constexpr double seconds_without_asking = 30 * 60;
+constexpr double usual_share_of_peak = 0.3;  // of the matrix-product rate, before anything was measured
+constexpr double setup_seconds = 0.3;        // of a cell: compiling, filling weights
+
+StoppingRule rule_of(const BenchOptions& o) {
+  StoppingRule rule{.warmup = o.warmup, .min_samples = 6, .max_samples = 200, .max_seconds = o.max_seconds};
+  if (o.samples > 0) {
+    rule.min_samples = rule.max_samples = o.samples;
+    rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+  }
+  return rule;
+}
+
+}  // namespace
+
+double GridClock::cell_seconds(const BenchTask& task, double rate) const {
+  StoppingRule rule = rule_of(o_);
+  double step = palm_flops(task.recipe, task.phase) / rate;
+  double runs = std::clamp(rule.max_seconds / step, double(rule.min_samples), double(rule.max_samples));
+  return setup_seconds + step * (rule.warmup + runs);
+}
+
+double GridClock::estimate(const std::vector<BenchTask>& tasks, double rate) const {
+  double sum = 0;
+  for (auto& t : tasks) sum += cell_seconds(t, rate);
+  return sum;
+}
+
+void GridClock::measured(const BenchTask& task, double run_seconds, double wall_seconds) {
+  if (run_seconds <= 0) return;
+  flops_ += palm_flops(task.recipe, task.phase);
+  run_seconds_ += run_seconds;
+  wall_seconds_ += wall_seconds;
+  done_.push_back(task);
+}
+
+double GridClock::left(const std::vector<BenchTask>& tasks, size_t from) const {
+  if (rate() <= 0) return -1;
+  std::vector<BenchTask> rest(tasks.begin() + std::ptrdiff_t(from), tasks.end());
+  return estimate(rest, rate()) * wall_seconds_ / estimate(done_, rate());
+}
+
+void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
+  if (bench.options().yes) return;
+  GridClock clock(bench.options());
+  const Device& device = tasks[0].device;
+  // A rate that no device stays below saves measuring one for a grid that is short in any case.
+  double seconds = clock.estimate(tasks, device.kind == "cuda" ? 5e12 : 2e9 * device.threads);
+  if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
+  BenchPeak peak = bench.peak(tasks[0].recipe.precision, device);
+  if (peak.flops_per_second > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak.flops_per_second);
+  if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
+  fail_usage(fmt::format("{} cells take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
+             fmt::format("Add --yes to measure them all, or take fewer values, --samples N or a smaller --max-seconds. "
+                         "(Estimated from {:.0f}% of the measured matrix-product rate.)",
+                         100 * usual_share_of_peak));
+}
+
+namespace {
+
+// The identity of a grid: its cells, and how they are measured.
+std::string identity(const BenchOptions& o, const std::vector<BenchTask>& tasks) {
+  std::string text = fmt::format("{} {} {} {}", o.samples, o.warmup, o.max_seconds, o.seed);
+  for (auto& t : tasks) text += " " + t.key;
+  return sha256_hex(text.data(), text.size()).substr(0, 8);
+}
+
+class Grid {
+ public:
+  Grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks)
+      : bench_(bench), o_(bench.options()), tasks_(tasks), clock_(o_), identity_(identity(o_, tasks)) {
+    if (tasks.size() > 1) id_ = identity_ + new_uid().substr(0, 8);
+  }
+
+  int run() {
+    if (o_.resume) find_earlier();
+    try {
+      for (size_t i = 0; i < tasks_.size(); ++i) add_row(i);
+    } catch (const Error& e) {
+      if (e.code() != Exit::interrupted || tasks_.size() == 1) throw;
+      tell_interrupted();
+    }
+    print();
+    return 0;
+  }
+
+ private:
+  // Results of the newest grid of the same cells; measuring continues it.
+  void find_earlier() {
+    if (tasks_.size() == 1) fail_usage("one cell is no grid", "--resume", "Give a list, for example --batch 4,8.");
+    RunFilter filter;
+    filter.kind = "bench";
+    std::string grid;
+    for (auto& run : bench_.recorder().store()->list(filter)) {
+      if (run.grid.rfind(identity_, 0) != 0 || (!grid.empty() && run.grid != grid)) continue;
+      grid = run.grid;
+      bool whole = run.result.is_object() && run.result.contains("recipe") && run.result.contains("memory");
+      if (whole && (run.status == "done" || run.status == "out_of_memory")) earlier_[run.key].push_back(run.result);
+    }
+    if (grid.empty())
+      fail("no grid of these cells was recorded", printable(bench_.recorder().file()),
+           "Give the same flags as before, and the same --store; or leave --resume out.");
+    id_ = grid;
+  }
+
+  void add_row(size_t i) {
+    const BenchTask& task = tasks_[i];
+    if (auto it = earlier_.find(task.key); it != earlier_.end() && !it->second.empty()) {
+      rows_.push_back(it->second.back());
+      it->second.pop_back();
+      return;
+    }
+    BenchMeasure::check_interrupt();
+    double left = clock_.left(tasks_, i);
+    BenchMeasure::say(fmt::format("[{}/{}] {} {}, {}, batch {}, seq {} ...{}", i + 1, tasks_.size(),
+                                  task.recipe.model.name, name(task.phase), task.recipe.precision, task.recipe.batch,
+                                  task.recipe.seq_length(),
+                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+    auto start = Clock::now();
+    RunRecord record = bench_.begin("bench", task, id_);
+    try {
+      measure_cell(task, record);
+    } catch (const Error& e) {
+      bench_.finish(record, e.code() == Exit::interrupted ? "interrupted" : "failed", nullptr, e.what());
+      throw;
+    }
+    clock_.measured(task, rows_.back().value("step_ms_median", 0.0) / 1e3, since(start));
+  }
+
+  void measure_cell(const BenchTask& task, RunRecord& record) {
+    reset_peak_resident();
+    CompiledSession session = compile_phase(task.recipe, task.device, task.phase);
+    bench_.add_documents(record, session, task.phase);
+    BenchRow planned = bench_.planned_row(session, task);
+    // A cell that does not fit is a result of a grid, and an error alone.
+    if (tasks_.size() > 1 && planned.planned > task.limit) return does_not_fit(planned, record, "");
+    try {
+      auto cell = bench_.make_cell(std::move(session), task, task.limit);
+      add_times(*cell, task, record);
+    } catch (const Error& e) {
+      if (e.code() != Exit::does_not_fit) throw;
+      does_not_fit(planned, record, e.what());
+      if (tasks_.size() > 1) return;
+      if (o_.json) print();
+      throw;
+    }
+  }
+
+  void does_not_fit(BenchRow row, RunRecord& record, const std::string& why) {
+    row.out_of_memory = true;
+    rows_.push_back(to_json(row));
+    bench_.finish(record, "out_of_memory", rows_.back(), why);
+  }
+
+  void add_times(BenchCell& cell, const BenchTask& task, RunRecord& record) {
+    ThrottleWatch watch(throttle_poll(task.device));
+    Samples seconds = measure(
+        [&] {
+          BenchMeasure::check_interrupt();
+          double s = cell.run();
+          watch.sampled();
+          return s;
+        },
+        rule_of(o_));
+    std::vector<bool> marks = watch.last(seconds.count());
+    BenchRow row = bench_.finished_row(cell, task, seconds);
+    row.throttled = size_t(std::count(marks.begin(), marks.end(), true));
+    row.throttle_reasons = watch.reasons();
+    if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
+    std::vector<SampleRow> samples;
+    for (size_t i = 0; i < seconds.count(); ++i) samples.push_back({seconds.values()[i] * 1e3, int(i), "", marks[i]});
+    rows_.push_back(to_json(row));
+    bench_.recorder().add_samples(record, samples);
+    bench_.finish(record, "done", rows_.back());
+  }
+
+  void print() const {
+    if (o_.json) return print_json(rows_);
+    bench_.print_head(tasks_[0].recipe, tasks_[0].device);
+    fmt::print("{}", text_of(rows_, use_color(STDOUT_FILENO)));
+    for (auto& sentence : conclusions(rows_)) fmt::print("{}\n", printable(sentence, 1000));
+  }
+
+  [[noreturn]] void tell_interrupted() const {
+    if (!rows_.empty() && !o_.json) print();
+    std::string how =
+        bench_.recorder().on()
+            ? fmt::format("The measured cells are in {}. The same command with --resume measures the rest.",
+                          printable(bench_.recorder().file()))
+            : "Nothing was recorded (--no-store).";
+    throw Error(Exit::interrupted, fmt::format("interrupted after {} of {} cells", rows_.size(), tasks_.size()),
+                "crest bench", how);
+  }
+
+  BenchMeasure& bench_;
+  const BenchOptions& o_;
+  const std::vector<BenchTask>& tasks_;
+  GridClock clock_;
+  std::string identity_, id_;
+  std::vector<Json> rows_;
+  std::map<std::string, std::vector<Json>> earlier_;  // by key
+};
+
+}  // namespace
+
+int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks) { return Grid(bench, tasks).run(); }
+
+}  // namespace crest

@@ -1,0 +1,76 @@
+// What the grid and the comparisons of crest bench share: cells, their rows, and their records.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bench_options.h"
+#include "cli/bench_report.h"
+#include "measure/throttle.h"
+
+namespace crest {
+
+// A recipe to be measured on a device.
+struct BenchTask {
+  Recipe recipe;  // resolved
+  Device device;
+  int64_t limit = 0;  // bytes that it may plan
+  BenchPhase phase = BenchPhase::step;
+  std::string key;  // RunRecord::key
+};
+
+class BenchMeasure {
+ public:
+  // The options must outlive it.
+  explicit BenchMeasure(const BenchOptions& options);
+  // Before anything is measured; nothing is recorded without it.
+  void open_store() { recorder_ = o_.store.open(); }
+
+  const BenchOptions& options() const { return o_; }
+  Recorder& recorder() { return recorder_; }
+  BenchTask task(const CellOptions& cell, BenchPhase phase);
+
+  // Takes the memory; throws does_not_fit, with advice.
+  std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
+  // A row without times, and one with the samples of the cell; marks: which of them were throttled.
+  BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
+  BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
+  BenchPeak peak(const std::string& precision, const Device& device);
+
+  // grid: "" where the cell stands alone.
+  RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
+  // Of an external command that is measured beside `beside`.
+  RunRecord begin_peer(const std::string& command, const RunRecord& beside);
+  // The documents "plan" and "program".
+  void add_documents(const RunRecord& record, const CompiledSession& session, BenchPhase phase);
+  // Closes the record: a second call does nothing.
+  void finish(RunRecord& record, const std::string& status, const nlohmann::ordered_json& result,
+              const std::string& error = "");
+
+  static void say(const std::string& line);
+  // Throws `interrupted` after the first Ctrl-C.
+  static void check_interrupt();
+  void print_head(const Recipe& recipe, const Device& device) const;
+
+ private:
+  const Device& device(const DeviceOptions& options);
+
+  const BenchOptions& o_;
+  FlopsConvention convention_;
+  Recorder recorder_;
+  std::map<int, Device> devices_;  // by --threads
+  std::map<std::string, BenchPeak> peaks_;
+  std::map<std::string, ModelConfig> models_;
+  struct Open {
+    Device device;
+    Conditions before;
+  };
+  std::map<int64_t, Open> open_;  // by record
+};
+
+// cli/bench_grid.cpp, cli/bench_compare.cpp; the exit code.
+int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
+int run_comparison(BenchMeasure& bench, const CellOptions& first, const BenchTask& task);
+
+}  // namespace crest

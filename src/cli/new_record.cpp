@@ -1,0 +1,58 @@
+#include "cli/new_record.h"
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cstring>
+
+#include "cli/recipe_json.h"
+#include "core/text.h"
+#include "measure/cgroup.h"
+
+namespace crest {
+
+void add_store_options(CLI::App& app, StoreOptions& o) {
+  app.add_option("--store", o.file, "database that the run is recorded in (default: $CREST_STORE, else crest.db)")
+      ->group("Record");
+  app.add_option("--name", o.name, "name of the record")->group("Record");
+  app.add_flag("--no-store", o.off, "record nothing")->group("Record");
+}
+
+std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
+  Json what = recipe_to_json(recipe);
+  what["sizes"] = model_to_json(recipe.model);  // a model file may change and keep its name
+  if (!variant.empty()) what["variant"] = variant;
+  return measurement_key(what, device_to_json(device), phase);
+}
+
+static std::string shell_quoted(const std::string& word) {
+  bool plain = !word.empty();
+  for (char c : word) plain &= std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=./,:+@%", c);
+  if (plain) return word;
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string command_line() {
+  std::string text = read_system_file("/proc/self/cmdline"), line = "crest";
+  if (!text.empty() && text.back() == '\0') text.pop_back();
+  auto words = split(text, '\0');
+  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_quoted(words[i]);
+  return line;
+}
+
+RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,
+                     const std::string& phase, const Conditions& before) {
+  RunRecord r;
+  r.kind = kind;
+  r.phase = phase;
+  r.name = name;
+  r.command = command_line();
+  r.recipe = recipe_to_json(recipe);
+  r.device = device_to_json(device);
+  r.key = run_key(recipe, device, phase);
+  r.environment = environment_json(device, before);
+  return r;
+}
+
+}  // namespace crest

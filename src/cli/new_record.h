@@ -1,0 +1,36 @@
+// The head of a record of the run store, and the flags that say where it goes; for every command that records.
+#pragma once
+#include <string>
+
+#include "backend/backend.h"
+#include "measure/conditions.h"
+#include "model/recipe.h"
+#include "store/recorder.h"
+
+namespace CLI {
+class App;
+}
+
+namespace crest {
+
+struct StoreOptions {
+  std::string file;  // "": default_store_file()
+  std::string name;  // of the record
+  bool off = false;
+  Recorder open() const { return off ? Recorder() : Recorder(file); }
+};
+// --store, --name, --no-store.
+void add_store_options(CLI::App& app, StoreOptions& options);
+
+// kind, phase ("" for training), name (the store makes one when empty), command, recipe, device, key, environment.
+RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,
+                     const std::string& phase, const Conditions& before);
+
+// RunRecord::key. The recipe must be resolved. variant: what else makes measurements incomparable.
+std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase,
+                    const std::string& variant = "");
+
+// This process' command line, quoted for a shell.
+std::string command_line();
+
+}  // namespace crest

@@ -1,0 +1,112 @@
+// crest runs export, import.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/recipe_json.h"
+#include "cli/runs_options.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "store/export.h"
+
+namespace crest {
+
+namespace {
+
+std::vector<int64_t> runs_to_export(const Store& store, const RunsOptions& o) {
+  std::vector<int64_t> ids;
+  for (auto& name : o.names)
+    if (int64_t id = store.find(name); std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  if (!o.names.empty()) return ids;
+  for (auto& r : store.list(o.filter)) ids.push_back(r.id);
+  std::reverse(ids.begin(), ids.end());  // oldest first: an import gives ids in the same order
+  return ids;
+}
+
+}  // namespace
+
+int run_export(RunsOptions& o) {
+  check_filter(o.filter);
+  bool some = is_filtered(o.filter) || o.limit >= 0;
+  if (o.names.empty() && !some && !o.all)
+    fail_usage("no runs were given", "crest runs export", "Name runs, give a filter such as --kind bench, or --all.");
+  if (!o.names.empty() && (some || o.all))
+    fail_usage("runs and filters were both given", "crest runs export", "Give one of them.");
+  if (o.out.empty())
+    fail_usage("no file to write", "crest runs export", "Add -o runs.jsonl, or -o - for standard output.");
+  o.filter.limit = std::max<int64_t>(o.limit, 0);
+  Store store = o.store.open_to_read();
+  std::vector<int64_t> ids = runs_to_export(store, o);
+  if (ids.empty()) fail("no run matches", printable(store.file()), "See crest runs list.");
+  if (o.out == "-") {
+    write_export(store, ids, [](std::string_view text) { fmt::print("{}", text); });
+    return 0;
+  }
+  if (path_exists(o.out) && !o.overwrite)
+    fail(fmt::format("'{}' exists", printable(o.out)), "-o", "Name another file, or add --overwrite.");
+  std::string temporary = o.out + ".tmp";
+  try {
+    File file = File::create(temporary);
+    write_export(store, ids, [&](std::string_view text) { file.write(text); });
+    file.sync();
+    file.close();
+    rename_path(temporary, o.out);
+  } catch (...) {
+    remove_tree(temporary);
+    throw;
+  }
+  if (o.json)
+    print_json({{"file", o.out}, {"runs", ids.size()}});
+  else
+    fmt::print(stderr, "{} runs -> {}\n", ids.size(), printable(o.out));
+  return 0;
+}
+
+static Json import_file(Store& store, const std::string& path, const LogDescription& description) {
+  LineReader lines(path, export_line_limit);
+  std::string first;
+  if (lines.next(first)) {
+    if (first.rfind("SQLite format 3", 0) == 0)
+      fail("is a run database itself", printable(path),
+           "Read it with --store, or export it: crest runs export --all --store FILE -o runs.jsonl.");
+    lines.unread(first);
+  }
+  if (is_export(first)) {
+    Store::Added added = import_export(store, lines);
+    fmt::print(stderr, "{}: {} runs imported, {} were there already\n", printable(path), added.ids.size(), added.known);
+    return {{"file", path}, {"runs", added.ids}, {"known", added.known}};
+  }
+  ImportedLog log = import_log(lines, description);
+  Store::Added added = store.add_all([&, given = false](RunRecord& r) mutable {
+    if (given) return false;
+    r = log.record;
+    return given = true;
+  });
+  fmt::print(stderr, "{}: {} steps and {} validations of {} lines{}\n", printable(path), log.steps, log.validations,
+             log.lines, added.known ? "; this log was there already" : fmt::format(" -> run {}", added.ids[0]));
+  if (log.numbered) fmt::print(stderr, "  The log does not number its steps: its rows were counted.\n");
+  if (log.without_unit > 0)
+    fmt::print(stderr, "  {} times or sizes without a unit (ms, s, MB, ...) were left out.\n", log.without_unit);
+  return {{"file", path},
+          {"runs", added.ids},
+          {"known", added.known},
+          {"steps", log.steps},
+          {"validations", log.validations},
+          {"lines", log.lines},
+          {"skipped_lines", log.skipped}};
+}
+
+int run_import(const RunsOptions& o) {
+  if (o.names.empty())
+    fail_usage("no file was given", "crest runs import", "Name an export or a training log; - is standard input.");
+  LogDescription d = o.log;
+  d.model = o.filter.model, d.device = o.filter.device;
+  Store store = o.store.open_to_write();
+  Json files = Json::array();
+  for (auto& path : o.names) files.push_back(import_file(store, path, d));
+  if (o.json) print_json(files);
+  return 0;
+}
+
+}  // namespace crest

@@ -1,0 +1,193 @@
+#include "compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compare/differences.h"
+#include "compare/levers.h"
+#include "compare/memory.h"
+#include "compare/noise.h"
+#include "compare/sentences.h"
+#include "compare/side.h"
+#include "compare/waterfall.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "measure/samples.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double residual_limit = 0.05;
+
+std::string described(const ComparedSide& s) {
+  std::string name = s.run.name.empty() ? s.run.uid : s.run.name;
+  std::string kind = s.run.kind.empty() ? "run" : s.run.kind;
+  return fmt::format("{} ({} {})", s.run.title, kind, name.empty() ? "without a name" : printable(name));
+}
+
+// What a phase is called by a run that has it; a training run is a series of steps.
+std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
+
+// A command that measures this recipe; what is as Crest takes it anyway is left out.
+std::string profile_command(const ComparedSide& s) {
+  static const std::map<std::string, std::string> defaults = {
+      {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},  {"grad_dtype", "fp32"},
+      {"attention", "flash"},     {"fusion", "on"},       {"pad_vocab", "128"}};
+  std::string command = "crest profile";
+  for (const char* key : {"model", "batch", "seq", "grad_accumulation", "data_parallel", "precision", "policy",
+                          "grad_dtype", "attention", "fusion", "pad_vocab", "recompute"}) {
+    const Json* value = member(s.recipe, key);
+    if (!value) continue;
+    std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+    if (auto it = defaults.find(key); it != defaults.end() && it->second == text) continue;
+    std::string flag = key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    command += fmt::format(" --{} {}", flag, printable(text));
+  }
+  if (phase_of(s) != "step") command += " --phase " + phase_of(s);
+  return command;
+}
+
+void check_comparable(const ComparedSide& a, const ComparedSide& b) {
+  for (auto* s : {&a, &b}) {
+    bool anything = !s->step_ms.empty() || s->run.planned_bytes > 0 || !s->record->log.empty();
+    if (anything) continue;
+    std::string status = s->record->status.empty() ? "nothing" : "status " + s->record->status;
+    std::string why = s->record->error.empty() ? "" : ": " + printable(s->record->error);
+    fail(fmt::format("{} has no times, no memory and no log ({}{})", described(*s), status, why), "compare",
+         "Compare runs that have finished: crest runs list.");
+  }
+  if (phase_of(a) == phase_of(b)) return;
+  fail(fmt::format("{} is of phase {}, {} of phase {}: different work", described(a), phase_of(a), described(b),
+                   phase_of(b)),
+       "compare", fmt::format("Measure both in the same phase: {}", profile_command(phase_of(a) == "step" ? a : b)));
+}
+
+double measured_floor(const ComparedSide& s) {
+  const Json* comparison = member(s.record->result, "comparison");
+  return comparison ? number(*comparison, "noise_floor", -1) : -1;
+}
+
+// Samples of the step's time, or of the time per token.
+std::vector<double> times(const ComparedSide& s, bool per_token) {
+  std::vector<double> list = s.step_ms;
+  if (per_token)
+    for (double& ms : list) ms /= double(s.run.tokens);
+  return list;
+}
+
+// More than a thousandth of the step, and more than groups differ by from run to run.
+void mark_significant(RunComparison& c) {
+  double scale_a = c.per_token ? 1 / double(c.a.tokens) : 1, scale_b = c.per_token ? 1 / double(c.b.tokens) : 1;
+  double least = 1e-3 * std::max(scale_a * c.a.step_ms, scale_b * c.b.step_ms);
+  double relative = std::max(c.noise.floor, 0.02);
+  for (auto& cause : c.causes) {
+    double size = std::abs(c.per_token ? cause.ms_per_token : cause.ms);
+    cause.significant = size > least && size > relative * std::max(scale_a * cause.a.ms, scale_b * cause.b.ms);
+  }
+}
+
+std::vector<LossRow> common(const std::vector<LogRow>& a, const std::vector<LogRow>& b, double LogRow::*field) {
+  std::map<int64_t, double> of_b;
+  for (auto& row : b)
+    if (std::isfinite(row.*field)) of_b[row.step] = row.*field;
+  std::vector<LossRow> rows;
+  for (auto& row : a)
+    if (auto it = of_b.find(row.step); it != of_b.end() && std::isfinite(row.*field))
+      rows.push_back({row.step, row.*field, it->second});
+  return rows;
+}
+
+double median_rate(const std::vector<LogRow>& log) {
+  std::vector<double> rates;
+  for (auto& row : log)
+    if (std::isfinite(row.tokens_per_second)) rates.push_back(row.tokens_per_second);
+  return rates.empty() ? 0 : Samples(rates).median();
+}
+
+void compare_training(RunComparison& c, const RunRecord& a, const RunRecord& b) {
+  if (a.log.empty() || b.log.empty()) return;
+  c.training.loss = common(a.log, b.log, &LogRow::loss);
+  c.training.val_loss = common(a.log, b.log, &LogRow::val_loss);
+  c.training.tokens_per_second_a = median_rate(a.log);
+  c.training.tokens_per_second_b = median_rate(b.log);
+}
+
+void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
+  for (auto* s : {&a, &b}) {
+    const std::string& title = s->run.title;
+    if (!s->profiled && !s->run.out_of_memory)
+      c.notes.push_back(fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
+                                    s->recipe.is_object() ? profile_command(*s) : "crest profile RECIPE"));
+    if (s->with_profiler)
+      c.notes.push_back(fmt::format("{} was measured with its profiler on only: its true step is shorter.", title));
+    if (!s->recipe.is_object())
+      c.notes.push_back(fmt::format("{} does not say its recipe: differences in it are not listed.", title));
+    if (s->record->status == "running" || s->record->status == "interrupted" || s->record->status == "lost")
+      c.notes.push_back(fmt::format("{} did not run to its end (status {}).", title, s->record->status));
+  }
+}
+
+void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
+  if (a.record->uid == b.record->uid && !a.record->uid.empty()) c.notes.push_back("A and B are the same run.");
+  const NoiseCheck& n = c.noise;
+  if (n.floor_source == "assumed")
+    c.notes.push_back(
+        fmt::format("The noise floor of this recipe here was not measured (crest bench --noise); {:.0f}% "
+                    "is assumed.",
+                    100 * n.floor));
+  if (n.floor_source == "too few samples")
+    c.notes.push_back(
+        fmt::format("{} and {} samples of the step are too few to test: only a difference above {:.0f}% "
+                    "is claimed.",
+                    a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
+  if (!c.join.empty() && n.verdict == Verdict::cannot_tell)
+    c.notes.push_back(
+        "The steps cannot be told apart, so no cause is claimed for the whole; single groups may differ.");
+  if (c.residual_share > residual_limit)
+    c.notes.push_back(
+        fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "
+                    "the profiler slowed it down, or it missed work.",
+                    100 * c.residual_share, 100 * residual_limit));
+  if (c.join == "classes" || c.join == "classes and phases")
+    if (!a.rows.empty() && !b.rows.empty())
+      c.notes.push_back(fmt::format("Joined by operation {}.", c.join == "classes" ? "class" : "class and phase"));
+}
+
+}  // namespace
+
+double RunComparison::explained_difference() const {
+  if (!per_token) return step_difference();
+  return b.step_ms / double(b.tokens) - a.step_ms / double(a.tokens);
+}
+
+RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b, const CompareOptions& options) {
+  ComparedSide a = open_side(record_a, options.title_a), b = open_side(record_b, options.title_b);
+  check_comparable(a, b);
+  RunComparison c;
+  c.a = a.run, c.b = b.run;
+  c.differences = find_differences(a, b);
+  double floor = options.noise_floor;
+  if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
+  bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
+  c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
+  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, options.paired);
+  if (a.profiled && b.profiled)
+    split_steps(c, a, b, options.by);
+  else if (!a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
+    c.waterfall = {{Factor::unsplit, c.step_difference(), 0, "not profiled"}};
+  mark_significant(c);
+  explain_by_levers(c);
+  compare_memory(c, a, b);
+  compare_training(c, record_a, record_b);
+  write_sentences(c);
+  note_missing(c, a, b);
+  note_uncertain(c, a, b);
+  return c;
+}
+
+}  // namespace crest

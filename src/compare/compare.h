@@ -1,0 +1,177 @@
+// Why two runs differ: step time split into causes that sum to the difference, memory by category and by block, what
+// differs in recipe, device, versions and kernels. Plain data: the terminal, JSON and reports draw it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "measure/ab.h"
+#include "store/record.h"
+
+namespace crest {
+
+// What the time of a piece of work depends on. The first six are switched from A to B one after the other, in every
+// order (compare/split.h); the others are differences as they are.
+enum class Factor : uint8_t {
+  flops,          // amount of arithmetic
+  rate,           // the device's arithmetic rate: another precision, another device
+  bytes,          // memory traffic
+  bandwidth,      // of another device
+  efficiency,     // distance from the floor: another kernel, another shape
+  clocks,         // the same device at another clock
+  communication,  // between ranks
+  unsplit,        // time in kernels of which one side does not tell the work (imported traces)
+  idle,           // nothing runs: launches and gaps
+  overlap,        // work that ran at the same time as other work
+  residual,       // step time that the profiled intervals do not explain
+};
+inline constexpr int factor_count = 11;
+const char* name(Factor factor);   // "flops": JSON
+const char* label(Factor factor);  // "arithmetic work (FLOPs)": people
+using FactorMs = std::array<double, factor_count>;
+
+struct WaterfallBar {
+  Factor factor = Factor::residual;
+  double ms = 0;            // negative: B is faster by this. The bars sum to b.step_ms - a.step_ms
+  double ms_per_token = 0;  // the same split of step_ms / tokens; 0 when the tokens of a step are unknown
+  std::string detail;       // "12.3 -> 11.9 TFLOP"
+};
+
+// One side of the comparison in a few figures; 0 or empty: unknown.
+struct ComparedRun {
+  std::string title;  // "a", "b", or the run's name
+  std::string uid, name, kind, phase, device;
+  double step_ms = 0;  // median, not profiled
+  Interval step_interval;
+  int64_t samples = 0, tokens = 0, launches = 0;
+  double tokens_per_second = 0;
+  double busy_ms = 0, idle_ms = 0;
+  int64_t planned_bytes = 0, measured_peak_bytes = 0, device_peak_bytes = 0;
+  bool profiled = false;       // has rows to join
+  bool out_of_memory = false;  // it did not fit
+};
+
+// Something that is not the same on both sides. Sections in this order: recipe, device, versions, kernels, conditions.
+struct Difference {
+  std::string section, key, a, b;
+};
+
+struct NoiseCheck {
+  bool tested = false;  // false: one side has too few samples
+  double ratio = 0;     // median(B) / median(A), of steps or per token (RunComparison::per_token)
+  Interval ratio_interval;
+  double floor = 0;  // relative
+  std::string floor_source;
+  Verdict verdict = Verdict::cannot_tell;
+};
+
+// One side of a group of instructions, all layers and calls of a step together.
+struct GroupSide {
+  int64_t instructions = 0;  // rows
+  int64_t calls = 0;
+  int layers = 0;
+  double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
+  std::vector<std::string> ops;         // "12 x matmul", most time first
+  std::vector<std::string> kernels;     // Crest's names, most time first
+  std::vector<std::string> arithmetic;  // "bf16", by FLOPs
+  std::vector<std::string> types;       // dtypes of the results, most time first
+  std::vector<std::string> classes;     // operation classes, most time first
+  std::string type;                     // result of the instruction that takes most time
+  bool quadratic = false;               // a result has two dimensions of the sequence's length (T x T)
+};
+
+// A group of instructions of both sides that do the same for the model, and what its difference is made of.
+struct Cause {
+  std::string label;               // "attention", "MLP up + activation"
+  std::string phase;               // "backward"; "forward + backward"; "" for both
+  std::vector<std::string> roles;  // scopes without the layer's number
+  std::string op_class;            // of most of its time
+  GroupSide a, b;
+  double ms = 0;                            // b.ms - a.ms
+  double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
+  double share = 0;                         // of explained_difference(); 0 when that is zero
+  FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
+  Factor main_factor = Factor::unsplit;
+  bool significant = false;         // beyond noise and rounding
+  std::vector<std::string> levers;  // keys of the recipe that differ and explain it, the best one first
+  std::string sentence;
+};
+
+// What one lever of the recipe did: the parts of all groups that it explains best. All effects sum to the difference.
+struct LeverEffect {
+  std::string lever, a, b;  // "attention", "naive", "flash"; "": what no lever explains
+  double ms = 0, ms_per_token = 0, share = 0;
+  std::string sentence;
+};
+
+struct MemoryRow {
+  std::string label;  // category
+  int64_t a = 0, b = 0;
+};
+
+// Blocks that are alive at the peak, and persistent ones, joined by role and category. They sum to the planned bytes.
+struct MemoryCause {
+  std::string label, category;
+  int64_t a = 0, b = 0;
+  int blocks_a = 0, blocks_b = 0;
+  std::string type_a, type_b;  // of the largest block, when it is known: "bf16[16,12,1024,1024]"
+  bool quadratic = false;      // grows with the square of the sequence length (on the side that holds more)
+  std::string sentence;
+};
+
+struct PeakHolder {  // the instruction at which the transient arena is fullest; op is empty when unknown
+  std::string program, op, phase, scope;
+  int64_t live_bytes = 0;
+};
+
+struct LossRow {
+  int64_t step = 0;
+  double a = 0, b = 0;
+};
+
+struct TrainingComparison {                                 // both sides have a log
+  std::vector<LossRow> loss, val_loss;                      // at steps that both have
+  double tokens_per_second_a = 0, tokens_per_second_b = 0;  // medians
+};
+
+struct RunComparison {
+  ComparedRun a, b;
+  std::vector<Difference> differences;
+  NoiseCheck noise;
+  bool per_token = false;               // the difference to explain is that of the time per token, not per step
+  std::string join;                     // how rows met: "scopes", "classes", "layers"; "" without profiles
+  std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times
+  double residual_share = 0;            // the larger of both sides' |residual| / step
+  std::vector<Cause> causes;            // largest first
+  std::vector<LeverEffect> levers;      // largest first
+  std::vector<MemoryRow> memory;        // by category; sums to planned_bytes
+  std::vector<MemoryCause> memory_causes;
+  PeakHolder peak_a, peak_b;
+  TrainingComparison training;
+  std::vector<std::string> sentences;  // the first one says it all
+  std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
+
+  double step_difference() const { return b.step_ms - a.step_ms; }
+  // What causes and levers have a share of: milliseconds per step, or per token.
+  double explained_difference() const;
+  int64_t planned_difference() const { return b.planned_bytes - a.planned_bytes; }
+};
+
+enum class GroupBy { scope, op_class, layer };
+
+struct CompareOptions {
+  GroupBy by = GroupBy::scope;
+  double noise_floor = -1;  // of an A/A measurement; negative: not measured
+  bool per_token = false;   // always so when the tokens of a step differ
+  bool paired = false;      // samples i of both were taken in the same round
+  std::string title_a = "A", title_b = "B";
+};
+
+// Throws when the two cannot be compared (another phase, nothing measured), saying what is missing.
+RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
+
+Json to_json(const RunComparison& comparison);
+
+}  // namespace crest

@@ -1,0 +1,135 @@
+#include "compare/differences.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+std::string text_of(const Json* value) {
+  if (!value) return "not said";
+  if (value->is_string()) return value->get<std::string>();
+  return value->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+class List {
+ public:
+  void add(const char* section, const std::string& key, const Json* a, const Json* b) {
+    if ((a == nullptr) == (b == nullptr) && (!a || *a == *b)) return;
+    list_.push_back({section, key, text_of(a), text_of(b)});
+  }
+  void add(const char* section, const std::string& key, const std::string& a, const std::string& b) {
+    if (a != b) list_.push_back({section, key, a, b});
+  }
+  // Key by key, in the order of a, then what only b has. Silent where one side says nothing at all.
+  void add_all(const char* section, const Json* a, const Json* b) {
+    if (!a || !b || !a->is_object() || !b->is_object() || a->empty() || b->empty()) return;
+    for (auto& [key, value] : a->items()) add(section, key, member(*a, key), member(*b, key));
+    for (auto& [key, value] : b->items())
+      if (!a->contains(key)) add(section, key, nullptr, member(*b, key));
+  }
+  std::vector<Difference> take() { return std::move(list_); }
+
+ private:
+  std::vector<Difference> list_;
+};
+
+void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
+  if (!a.device.is_object() || !b.device.is_object()) return;
+  for (const char* key : {"kind", "name", "threads", "isa", "memory_bytes"})
+    list.add("device", key, member(a.device, key), member(b.device, key));
+  // The same kind of device in another machine is another device, too.
+  for (const char* key : {"cpu_model", "host_id"}) {
+    const Json *x = member(a.environment, key), *y = member(b.environment, key);
+    if (x && y) list.add("device", key, x, y);
+  }
+}
+
+void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
+  for (const char* key : {"crest_version", "compiler", "kernel"}) {
+    const Json *x = member(a.environment, key), *y = member(b.environment, key);
+    if (x && y) list.add("versions", key, x, y);
+  }
+  list.add_all("versions", member(a.environment, "libraries"), member(b.environment, "libraries"));
+}
+
+// Kernel of each operation and shape that both sides run: Crest's names, and where they are the same the device's.
+struct Chosen {
+  std::set<std::string> kernels, device_kernels;
+};
+std::map<std::string, Chosen> chosen(const ComparedSide& s) {
+  std::map<std::string, Chosen> map;
+  std::vector<std::string> keys;
+  for (auto& r : s.profile.instrs) {
+    keys.push_back(fmt::format("{} {} ({})", r.op, r.type, r.phase));
+    if (!r.kernel.empty()) map[keys.back()].kernels.insert(r.kernel);
+  }
+  for (auto& k : s.profile.kernels)
+    if (k.instr >= 0 && size_t(k.instr) < keys.size()) map[keys[size_t(k.instr)]].device_kernels.insert(k.name);
+  return map;
+}
+
+std::string names(const std::set<std::string>& set) { return join({set.begin(), set.end()}, ", "); }
+
+void add_kernels(List& list, const ComparedSide& a, const ComparedSide& b) {
+  auto of_a = chosen(a), of_b = chosen(b);
+  for (auto& [key, x] : of_a) {
+    auto it = of_b.find(key);
+    if (it == of_b.end()) continue;
+    const Chosen& y = it->second;
+    if (x.kernels != y.kernels)
+      list.add("kernels", key, names(x.kernels), names(y.kernels));
+    else if (!x.device_kernels.empty() && !y.device_kernels.empty())
+      list.add("kernels", key, names(x.device_kernels), names(y.device_kernels));
+  }
+}
+
+// What the run ended with says more than what it began with: the machine was warm then.
+const Json* conditions(const ComparedSide& s) {
+  if (const Json* after = member(s.record->environment_after, "conditions")) return after;
+  return member(s.environment, "conditions");
+}
+
+// Readings always differ a little; the others are no difference.
+void add_reading(List& list, const std::string& key, const Json& a, const Json& b, double least, const char* unit) {
+  double x = number(a, key, NAN), y = number(b, key, NAN);
+  if (!std::isfinite(x) || !std::isfinite(y) || std::abs(x - y) < least) return;
+  list.add("conditions", key, fmt::format("{:.4g}{}", x, unit), fmt::format("{:.4g}{}", y, unit));
+}
+
+void add_conditions(List& list, const ComparedSide& a, const ComparedSide& b) {
+  double x = a.profile.clock_mhz, y = b.profile.clock_mhz;
+  if (x > 0 && y > 0 && std::abs(x - y) > 0.005 * x)
+    list.add("conditions", "clock while measured", fmt::format("{:.0f} MHz", x), fmt::format("{:.0f} MHz", y));
+  const Json *ca = conditions(a), *cb = conditions(b);
+  if (!ca || !cb) return;
+  add_reading(list, "other_load", *ca, *cb, 0.25, " CPUs");
+  add_reading(list, "cpu_mhz", *ca, *cb, 0.02 * number(*ca, "cpu_mhz"), " MHz");
+  const Json *ga = member(*ca, "gpu"), *gb = member(*cb, "gpu");
+  if (!ga || !gb) return;
+  add_reading(list, "sm_mhz", *ga, *gb, 0.01 * number(*ga, "sm_mhz"), " MHz");
+  add_reading(list, "memory_mhz", *ga, *gb, 1, " MHz");
+  add_reading(list, "temperature_c", *ga, *gb, 10, " C");
+  add_reading(list, "power_limit_watts", *ga, *gb, 1, " W");
+  list.add("conditions", "throttle_reasons", member(*ga, "throttle_reasons"), member(*gb, "throttle_reasons"));
+}
+
+}  // namespace
+
+std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSide& b) {
+  List list;
+  list.add_all("recipe", &a.recipe, &b.recipe);
+  add_device(list, a, b);
+  add_versions(list, a, b);
+  add_kernels(list, a, b);
+  add_conditions(list, a, b);
+  return list.take();
+}
+
+}  // namespace crest

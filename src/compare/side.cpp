@@ -1,0 +1,186 @@
+#include "compare/side.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/text.h"
+#include "measure/samples.h"
+
+namespace crest {
+
+namespace {
+
+// Samples of the run itself, without those taken while the device was slowed down unless there are no others.
+std::vector<double> recorded_samples(const RunRecord& r) {
+  std::vector<double> steady, all;
+  for (auto& s : r.samples) {
+    if ((!s.contender.empty() && s.contender != "a") || !(s.ms > 0)) continue;
+    all.push_back(s.ms);
+    if (!s.throttled) steady.push_back(s.ms);
+  }
+  return steady.empty() ? all : steady;
+}
+
+std::vector<double> logged_steps(const RunRecord& r) {
+  std::vector<double> ms;
+  for (auto& row : r.log)
+    if (std::isfinite(row.step_ms) && row.step_ms > 0) ms.push_back(row.step_ms);
+  return ms;
+}
+
+std::vector<double> step_samples(const ComparedSide& s, const RunRecord& r) {
+  if (s.profiled && !s.profile.step_ms.empty()) return s.profile.step_ms;
+  if (auto samples = recorded_samples(r); !samples.empty()) return samples;
+  if (auto logged = logged_steps(r); !logged.empty()) return logged;
+  if (double median = number(r.result, "step_ms_median"); median > 0) return {median};
+  return {};
+}
+
+// Copies and memsets that no instruction made, and kernels of a trace that knows no instructions.
+std::vector<ProfileInstr> rows_of(const Profile& p) {
+  std::vector<ProfileInstr> rows = p.instrs;
+  for (auto& k : p.kernels) {
+    if (k.instr >= 0) continue;
+    ProfileInstr row;
+    row.op = "copy", row.kernel = k.name, row.op_class = "movement", row.phase = "copies", row.lane = "copy";
+    row.calls = int(k.count);
+    row.ms = k.ms;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+double tokens_of(const Json& recipe) {
+  double tokens = 1;
+  for (const char* key : {"batch", "seq", "grad_accumulation", "data_parallel"}) tokens *= number(recipe, key);
+  return tokens;
+}
+
+double logged_rate(const RunRecord& r) {
+  std::vector<double> rates;
+  for (auto& row : r.log)
+    if (std::isfinite(row.tokens_per_second) && row.tokens_per_second > 0) rates.push_back(row.tokens_per_second);
+  return rates.empty() ? 0 : Samples(rates).median();
+}
+
+void fill_memory(ComparedSide& s, const RunRecord& r) {
+  ComparedRun& run = s.run;
+  if (s.profiled) {
+    run.planned_bytes = s.profile.memory.planned_bytes;
+    run.measured_peak_bytes = s.profile.memory.measured_peak_bytes;
+    run.device_peak_bytes = s.profile.memory.device_peak_bytes;
+  }
+  const Json* memory = member(r.result, "memory");
+  if (!memory) return;
+  auto take = [&](int64_t& field, const char* key) {
+    if (!field) field = int64_t(number(*memory, key));
+  };
+  take(run.planned_bytes, "planned_bytes");
+  take(run.measured_peak_bytes, "measured_peak_bytes");
+  take(run.device_peak_bytes, "device_peak_bytes");
+}
+
+void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
+  ComparedRun& run = s.run;
+  run.title = title;
+  run.uid = r.uid, run.name = r.name, run.kind = r.kind;
+  run.phase = s.profiled ? s.profile.phase : r.phase;
+  run.device = word(s.device, "name");
+  run.profiled = s.profiled;
+  run.out_of_memory = r.status == "out_of_memory" || word(r.result, "error") == "out_of_memory";
+  run.samples = int64_t(s.step_ms.size());
+  if (!s.step_ms.empty()) {
+    Samples samples(s.step_ms);
+    run.step_ms = samples.median();
+    run.step_interval = samples.median_interval();
+  }
+  run.tokens = s.profiled && s.profile.tokens > 0 ? s.profile.tokens : int64_t(tokens_of(s.recipe));
+  run.tokens_per_second = run.tokens > 0 && run.step_ms > 0 ? 1e3 * double(run.tokens) / run.step_ms : logged_rate(r);
+  if (s.profiled) {
+    run.launches = s.profile.launches;
+    run.busy_ms = s.profile.busy_ms, run.idle_ms = s.profile.idle_ms;
+  }
+  fill_memory(s, r);
+}
+
+const Json& first_known(const Json& x, const Json& y) { return x.is_object() && !x.empty() ? x : y; }
+
+}  // namespace
+
+const Json* member(const Json& json, const std::string& key) {
+  if (!json.is_object()) return nullptr;
+  auto it = json.find(key);
+  return it == json.end() || it->is_null() ? nullptr : &*it;
+}
+
+double number(const Json& json, const std::string& key, double otherwise) {
+  const Json* m = member(json, key);
+  return m && m->is_number() ? m->get<double>() : otherwise;
+}
+
+std::string word(const Json& json, const std::string& key) {
+  const Json* m = member(json, key);
+  return m && m->is_string() ? m->get<std::string>() : "";
+}
+
+double ComparedSide::rows_ms() const {
+  double sum = 0;
+  for (auto& r : rows) sum += r.ms;
+  return sum;
+}
+
+double ComparedSide::overlap_ms() const {
+  if (profile.intervals.empty()) return profile.busy_ms > 0 ? std::max(0.0, rows_ms() - profile.busy_ms) : 0;
+  double sum = 0;
+  for (auto& i : profile.intervals) sum += i.ms;
+  return std::max(0.0, sum - profile.busy_ms);
+}
+
+ComparedSide open_side(const RunRecord& record, const std::string& title) {
+  ComparedSide s;
+  s.record = &record;
+  auto document = record.documents.find("profile");
+  if (document != record.documents.end()) {
+    s.profile = profile_from_json(document->second, title);
+    s.rows = rows_of(s.profile);
+    s.profiled = !s.rows.empty();
+  }
+  s.recipe = first_known(record.recipe, s.profile.recipe);
+  s.device = first_known(record.device, s.profile.device);
+  s.environment = first_known(record.environment, s.profile.environment);
+  s.step_ms = step_samples(s, record);
+  if (s.step_ms.empty() && s.profiled) {
+    s.with_profiler = true;
+    s.step_ms = s.profile.profiled_ms;
+    if (s.step_ms.empty()) s.step_ms = {s.profile.span_ms > 0 ? s.profile.span_ms : s.rows_ms()};
+  }
+  fill_run(s, record, title);
+  return s;
+}
+
+std::vector<int64_t> dimensions(const std::string& type) {
+  std::vector<int64_t> list;
+  size_t open = type.find('[');
+  if (open == std::string::npos || type.back() != ']') return list;
+  for (auto& d : split(std::string_view(type).substr(open + 1, type.size() - open - 2), ','))
+    list.push_back(std::atoll(d.c_str()));
+  return list;
+}
+
+bool is_quadratic(const std::string& type, const ComparedSide& side) {
+  auto d = dimensions(type);
+  int64_t seq = int64_t(number(side.recipe, "seq"));
+  return seq > 1 && d.size() >= 3 && d[d.size() - 1] == seq && d[d.size() - 2] == seq;
+}
+
+bool same_device(const ComparedSide& a, const ComparedSide& b) {
+  for (const char* key : {"kind", "name", "threads"}) {
+    const Json *x = member(a.device, key), *y = member(b.device, key);
+    if (!x || !y) return false;
+    if (*x != *y) return false;
+  }
+  return true;
+}
+
+}  // namespace crest

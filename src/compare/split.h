@@ -1,0 +1,39 @@
+// Splits the difference of two times over the factors that make a time.
+//
+// A group of instructions is modelled as two pools of work, products on matrix units (contractions, attention) and the
+// rest, each bound by arithmetic or by memory (roofline; Williams, Waterman and Patterson 2009):
+//   time = slowdown * sum over pools of max(flops * seconds_per_flop / clock, bytes / bandwidth)
+// slowdown is what remains: measured time over that floor. Each factor's share is its Shapley value: the change of time
+// when it is switched from A to B, averaged over all orders of switching (Shapley 1953):
+//   share(i) = sum over sets S without i of |S|! (n - |S| - 1)! / n! * (time(S + i) - time(S))
+// The shares sum to the difference, and comparing B with A gives the same shares with the other sign.
+#pragma once
+#include <array>
+
+#include "compare/compare.h"
+
+namespace crest {
+
+struct WorkPool {
+  double flops = 0, bytes = 0;
+  double arithmetic_seconds = 0;  // sum of flops / rate
+};
+
+struct Work {  // one side of a group
+  double ms = 0;
+  std::array<WorkPool, 2> pools;
+  bool any() const { return ms > 0 || pools[0].flops + pools[1].flops + pools[0].bytes + pools[1].bytes > 0; }
+  void add(const Work& other);
+};
+
+// What the two devices differ in. clock_ratio = clock of B / clock of A where both are the same device, else 1.
+struct Devices {
+  double bandwidth_a = 0, bandwidth_b = 0;  // bytes/s, 0: unknown
+  double clock_ratio = 1;
+};
+
+// Sums to b.ms - a.ms. Only flops .. clocks and unsplit are used: all of it is unsplit when one side has time but no
+// known work.
+FactorMs split(const Work& a, const Work& b, const Devices& devices);
+
+}  // namespace crest

@@ -1,0 +1,252 @@
+#include "compare/waterfall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compare/split.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+bool is_communication(const ProfileInstr& r) { return r.lane == "comm" || r.op_class == "communication"; }
+bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
+
+// Rates of both sides. The same device has one rate per arithmetic, the best that was measured: two measurements of it
+// differ by noise, and that is no reason for anything.
+class Rates {
+ public:
+  Rates(const ComparedSide& a, const ComparedSide& b) : same_(crest::same_device(a, b)) {
+    for (auto& r : a.profile.rates) rate_[0][r.name] = r.per_second;
+    for (auto& r : b.profile.rates) rate_[1][r.name] = r.per_second;
+    if (same_)
+      for (int side : {0, 1})
+        for (auto& [name, rate] : rate_[side]) rate = std::max(rate, of(1 - side, name));
+    if (same_)
+      for (int side : {0, 1}) rate_[side].insert(rate_[1 - side].begin(), rate_[1 - side].end());
+    devices_.bandwidth_a = of(0, "bandwidth"), devices_.bandwidth_b = of(1, "bandwidth");
+    double clock_a = a.profile.clock_mhz, clock_b = b.profile.clock_mhz;
+    if (same_ && clock_a > 0 && clock_b > 0) devices_.clock_ratio = clock_b / clock_a;
+  }
+  double of(int side, const std::string& name) const {
+    auto it = rate_[side].find(name);
+    return it == rate_[side].end() ? 0 : it->second;
+  }
+  const Devices& devices() const { return devices_; }
+
+ private:
+  bool same_;
+  std::map<std::string, double> rate_[2];
+  Devices devices_;
+};
+
+Work work_of(const ComparedSide& s, const std::vector<int>& rows, int side, const Rates& rates) {
+  Work w;
+  for (int i : rows) {
+    const ProfileInstr& r = s.rows[size_t(i)];
+    WorkPool& pool = w.pools[on_matrix_units(r) ? 0 : 1];
+    w.ms += r.ms;
+    pool.flops += r.flops, pool.bytes += r.bytes;
+    if (double rate = rates.of(side, r.arithmetic); rate > 0) pool.arithmetic_seconds += r.flops / rate;
+  }
+  return w;
+}
+
+Work scaled(Work w, double factor) {
+  w.ms *= factor;
+  for (auto& p : w.pools) p.flops *= factor, p.bytes *= factor, p.arithmetic_seconds *= factor;
+  return w;
+}
+
+// Names by weight, heaviest first.
+class Weighted {
+ public:
+  void add(const std::string& name, double weight) {
+    if (name.empty()) return;
+    auto [it, added] = index_.emplace(name, list_.size());
+    if (added) list_.push_back({name, 0, 0});
+    list_[it->second].weight += weight, list_[it->second].count += 1;
+  }
+  std::vector<std::string> names(bool counted = false) {
+    std::stable_sort(list_.begin(), list_.end(), [](auto& x, auto& y) { return x.weight > y.weight; });
+    std::vector<std::string> out;
+    for (auto& e : list_) out.push_back(counted ? fmt::format("{} x {}", e.count, e.name) : e.name);
+    return out;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    double weight;
+    int count;
+  };
+  std::map<std::string, size_t> index_;
+  std::vector<Entry> list_;
+};
+
+GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
+  GroupSide g;
+  Weighted ops, kernels, arithmetic, types, classes;
+  double most = -1;
+  std::map<int, int> layers;
+  for (int i : rows) {
+    const ProfileInstr& r = s.rows[size_t(i)];
+    g.instructions += 1, g.calls += r.calls;
+    g.ms += r.ms, g.floor_ms += r.floor_ms, g.flops += r.flops, g.bytes += r.bytes;
+    ops.add(r.op, r.ms), kernels.add(r.kernel, r.ms), classes.add(r.op_class, r.ms);
+    arithmetic.add(r.arithmetic, r.flops), types.add(r.type.substr(0, r.type.find('[')), r.ms);
+    if (r.ms > most) most = r.ms, g.type = r.type;
+    if (r.layer >= 0) ++layers[r.layer];
+    g.quadratic |= is_quadratic(r.type, s);
+  }
+  g.layers = int(layers.size());
+  g.ops = ops.names(true), g.kernels = kernels.names(), g.arithmetic = arithmetic.names();
+  g.types = types.names(), g.classes = classes.names();
+  return g;
+}
+
+Factor main_of(const FactorMs& parts, double difference) {
+  size_t best = size_t(Factor::unsplit);
+  double most = 0;
+  for (size_t f = 0; f < parts.size(); ++f)
+    if (double with = difference < 0 ? -parts[f] : parts[f]; with > most) most = with, best = f;
+  return Factor(best);
+}
+
+// Communication is time, not work at a rate: what it costs depends on the other ranks.
+FactorMs split_group(const JoinedGroup& g, const ComparedSide& a, const ComparedSide& b, const Rates& rates,
+                     double scale_a, double scale_b) {
+  FactorMs parts{};
+  std::vector<int> rows[2];
+  for (int side : {0, 1}) {
+    const ComparedSide& s = side ? b : a;
+    for (int i : side ? g.b : g.a)
+      if (is_communication(s.rows[size_t(i)]))
+        parts[size_t(Factor::communication)] += (side ? scale_b : -scale_a) * s.rows[size_t(i)].ms;
+      else
+        rows[side].push_back(i);
+  }
+  FactorMs compute = split(scaled(work_of(a, rows[0], 0, rates), scale_a),
+                           scaled(work_of(b, rows[1], 1, rates), scale_b), rates.devices());
+  for (size_t f = 0; f < parts.size(); ++f) parts[f] += compute[f];
+  return parts;
+}
+
+void add(FactorMs& sum, const FactorMs& parts) {
+  for (size_t f = 0; f < sum.size(); ++f) sum[f] += parts[f];
+}
+
+// step = rows - overlap + idle + residual.
+double residual(const ComparedSide& s) { return s.run.step_ms - (s.rows_ms() - s.overlap_ms() + s.profile.idle_ms); }
+
+// What lies between the rows; of the step as a whole.
+FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, double scale_b) {
+  FactorMs parts{};
+  parts[size_t(Factor::idle)] = scale_b * b.profile.idle_ms - scale_a * a.profile.idle_ms;
+  parts[size_t(Factor::overlap)] = -(scale_b * b.overlap_ms() - scale_a * a.overlap_ms());
+  parts[size_t(Factor::residual)] = scale_b * residual(b) - scale_a * residual(a);
+  return parts;
+}
+
+struct Totals {
+  double flops = 0, bytes = 0, ms = 0, floor_ms = 0, communication_ms = 0;
+  std::string arithmetic;  // of most FLOPs
+};
+
+Totals totals(const ComparedSide& s) {
+  Totals t;
+  Weighted arithmetic;
+  for (auto& r : s.rows) {
+    if (is_communication(r)) {
+      t.communication_ms += r.ms;
+      continue;
+    }
+    t.flops += r.flops, t.bytes += r.bytes, t.ms += r.ms, t.floor_ms += r.floor_ms;
+    arithmetic.add(r.arithmetic, r.flops);
+  }
+  if (auto names = arithmetic.names(); !names.empty()) t.arithmetic = names[0];
+  return t;
+}
+
+std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates) {
+  Totals x = totals(a), y = totals(b);
+  auto share = [](const Totals& t) { return t.ms > 0 ? 100 * t.floor_ms / t.ms : 0; };
+  auto rate = [&](const Totals& t, int side) {
+    return fmt::format("{} {}", t.arithmetic, format_si(rates.of(side, t.arithmetic), "FLOP/s"));
+  };
+  switch (factor) {
+    case Factor::flops: return fmt::format("{} -> {}", format_si(x.flops, "FLOP"), format_si(y.flops, "FLOP"));
+    case Factor::rate: return fmt::format("{} -> {}", rate(x, 0), rate(y, 1));
+    case Factor::bytes: return fmt::format("{} -> {}", format_si(x.bytes, "B"), format_si(y.bytes, "B"));
+    case Factor::bandwidth:
+      return fmt::format("{} -> {}", format_si(rates.devices().bandwidth_a, "B/s"),
+                         format_si(rates.devices().bandwidth_b, "B/s"));
+    case Factor::efficiency: return fmt::format("{:.0f}% -> {:.0f}% of the limit", share(x), share(y));
+    case Factor::clocks: return fmt::format("{:.0f} -> {:.0f} MHz", a.profile.clock_mhz, b.profile.clock_mhz);
+    case Factor::communication: return format_ms_pair(x.communication_ms, y.communication_ms);
+    case Factor::unsplit: return "work unknown on one side";
+    case Factor::idle:
+      return fmt::format("{}, {} -> {} launches", format_ms_pair(a.profile.idle_ms, b.profile.idle_ms),
+                         a.profile.launches, b.profile.launches);
+    case Factor::overlap: return format_ms_pair(a.overlap_ms(), b.overlap_ms());
+    case Factor::residual: return format_ms_pair(residual(a), residual(b));
+  }
+  return "";
+}
+
+Cause cause_of(const JoinedGroup& g, const ComparedSide& a, const ComparedSide& b) {
+  Cause c;
+  c.label = g.label, c.phase = g.phase, c.roles = g.roles;
+  c.a = side_of(a, g.a), c.b = side_of(b, g.b);
+  c.ms = c.b.ms - c.a.ms;
+  const GroupSide& heavier = c.a.ms > c.b.ms ? c.a : c.b;
+  if (!heavier.classes.empty()) c.op_class = heavier.classes[0];
+  return c;
+}
+
+}  // namespace
+
+std::string format_ms(double ms) {
+  double size = std::abs(ms);
+  return fmt::format("{:.{}f} ms", ms, size >= 99.95 ? 1 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3);
+}
+
+std::string format_ms_pair(double a, double b) {
+  std::string x = format_ms(a), y = format_ms(b);
+  return fmt::format("{} -> {}", x.substr(0, x.size() - 3), y);
+}
+
+std::string format_ms_signed(double ms) { return (ms < 0 ? "-" : "+") + format_ms(std::abs(ms)); }
+
+void split_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {
+  Rates rates(a, b);
+  Join joined = join_rows(a.rows, b.rows, by);
+  c.join = joined.how;
+  double difference = c.explained_difference();
+  bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
+  double scale_a = tokens ? 1 / double(a.run.tokens) : 0, scale_b = tokens ? 1 / double(b.run.tokens) : 0;
+  FactorMs sum = around(a, b, 1, 1), sum_per_token = around(a, b, scale_a, scale_b);
+  for (auto& g : joined.groups) {
+    Cause cause = cause_of(g, a, b);
+    cause.factors = split_group(g, a, b, rates, 1, 1);
+    cause.main_factor = main_of(cause.factors, cause.ms);
+    cause.ms_per_token = scale_b * cause.b.ms - scale_a * cause.a.ms;
+    if (difference != 0) cause.share = (c.per_token ? cause.ms_per_token : cause.ms) / difference;
+    add(sum, cause.factors);
+    cause.factors_per_token = tokens ? split_group(g, a, b, rates, scale_a, scale_b) : FactorMs{};
+    if (c.per_token) cause.main_factor = main_of(cause.factors_per_token, cause.ms_per_token);
+    add(sum_per_token, cause.factors_per_token);
+    c.causes.push_back(std::move(cause));
+  }
+  std::stable_sort(c.causes.begin(), c.causes.end(), [](auto& x, auto& y) { return std::abs(x.ms) > std::abs(y.ms); });
+  for (size_t f = 0; f < sum.size(); ++f)
+    if (sum[f] != 0) c.waterfall.push_back({Factor(f), sum[f], sum_per_token[f], detail(Factor(f), a, b, rates)});
+  for (const ComparedSide* s : {&a, &b})
+    if (s->run.step_ms > 0) c.residual_share = std::max(c.residual_share, std::abs(residual(*s)) / s->run.step_ms);
+}
+
+}  // namespace crest

@@ -1,0 +1,19 @@
+// The difference of two step times as bars that sum to it, and the groups of instructions behind them.
+#pragma once
+#include <vector>
+
+#include "compare/compare.h"
+#include "compare/join.h"
+#include "compare/side.h"
+
+namespace crest {
+
+// Fills join, causes (without levers and sentences), waterfall and residual_share.
+void split_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
+
+// "38.1 ms", "0.042 ms": three digits or so; signed: with a sign before it.
+std::string format_ms(double ms);
+std::string format_ms_signed(double ms);
+std::string format_ms_pair(double a, double b);  // "140.3 -> 81.6 ms"
+
+}  // namespace crest

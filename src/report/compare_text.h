@@ -1,0 +1,17 @@
+// A comparison of two runs for the terminal: one sentence first, then the parts it is made of.
+#pragma once
+#include <string>
+
+#include "compare/compare.h"
+
+namespace crest {
+
+struct CompareTextOptions {
+  int top = 10;  // rows of each table
+  int width = 80;
+  bool color = false;
+};
+
+std::string compare_text(const RunComparison& comparison, const CompareTextOptions& options = {});
+
+}  // namespace crest

@@ -1,0 +1,51 @@
+// Writes Python's pickle format (protocol 4) with the few opcodes that small unpicklers know, too: lists, dicts, text,
+// numbers, and references to what was written before.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace crest {
+
+class PickleWriter {
+ public:
+  PickleWriter();
+
+  void begin_dict();
+  void key(std::string_view name);  // followed by one value
+  void end_dict();
+  void begin_list();
+  void end_list();
+  void text(std::string_view value);  // UTF-8; the same text is stored once
+  void integer(int64_t value);
+  void number(double value);
+  void boolean(bool value);
+  void none();
+
+  // Gives the value that was just written a number; recall(number) writes a reference to it.
+  uint32_t remember();
+  void recall(uint32_t number);
+
+  // The pickle; nothing may be written afterwards.
+  std::string finish();
+
+ private:
+  struct Level {
+    bool dict;
+    size_t values = 0;  // since the last mark: keys and values of a dict
+  };
+
+  void before_value();
+  void close();
+  void put_text(std::string_view value);
+  void put_bytes(uint64_t value, int bytes);
+
+  std::string out_;
+  std::vector<Level> open_;
+  std::unordered_map<std::string, uint32_t> texts_;
+  uint32_t remembered_ = 0;
+};
+
+}  // namespace crest

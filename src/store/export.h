@@ -1,0 +1,27 @@
+// Runs as a file that another machine imports: JSON lines, each small, so that no run is too long for it.
+//   {"type": "header", "format": "crest-runs", "version": 1, ...}
+//   {"type": "run", ...} then its {"type": "samples" | "log", "rows": [...]} and {"type": "document", "name", "json"}
+//   {"type": "end", "runs": N}
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/lines.h"
+#include "store/store.h"
+
+namespace crest {
+
+// Hands whole lines to `write`.
+void write_export(const Store& store, const std::vector<int64_t>& ids,
+                  const std::function<void(std::string_view)>& write);
+
+// The longest line that import takes.
+inline constexpr uint64_t export_line_limit = uint64_t(512) << 20;
+// Whether a first line is that of an export.
+bool is_export(std::string_view first_line);
+// All runs of the export or, when a line is damaged (the message names it), none.
+Store::Added import_export(Store& store, LineReader& lines);
+
+}  // namespace crest

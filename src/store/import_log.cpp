@@ -1,0 +1,169 @@
+#include "store/import_log.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/sha256.h"
+#include "core/text.h"
+#include "measure/samples.h"
+#include "store/log_line.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t most_rows = 50'000'000;
+
+// The rows of a log, line by line.
+class LogReader {
+ public:
+  void read(const std::string& text) {
+    ++out.lines;
+    hash_.update(text.data(), text.size());
+    hash_.update("\n", 1);
+    bool told = false;
+    for (auto& part : split(text, '\r'))
+      told = add(scan_log_line(part)) || told;  // progress bars write over themselves
+    if (!told) ++out.skipped;
+  }
+
+  void finish(const std::string& path) {
+    if (rows_.empty())
+      fail("holds no training steps", printable(path),
+           "Looked for lines with a step and a loss or time, such as \"iter 10: loss 3.21, time 12.3ms\", "
+           "\"step 10/100 | loss 3.21 | 12.3 ms | 41000 tok/s\" or {\"step\": 10, \"loss\": 3.21}; or the header of "
+           "crest runs export.");
+    // Some programs print an estimate of the training loss with each validation; beside the loss of the steps
+    // themselves it would be a second curve.
+    if (step_losses_ > 0)
+      for (auto& r : rows_)
+        if (!std::isnan(r.val_loss)) r.loss = NAN;
+    out.record.log = std::move(rows_);
+    out.record.uid = to_hex(hash_.digest()).substr(0, 16);
+  }
+
+  Json result(const LogDescription& d) const {
+    std::vector<double> ms, rates;
+    double loss = NAN, val_loss = NAN;
+    int64_t last = 0;
+    for (auto& r : out.record.log) {
+      if (!std::isnan(r.step_ms)) ms.push_back(r.step_ms);
+      if (!std::isnan(r.tokens_per_second)) rates.push_back(r.tokens_per_second);
+      if (!std::isnan(r.loss)) loss = r.loss;
+      if (!std::isnan(r.val_loss)) val_loss = r.val_loss;
+      last = std::max(last, r.step);
+    }
+    if (ms.empty() && steps_per_second_ > 0) ms.push_back(1e3 / steps_per_second_);
+    Samples times(ms);
+    double rate = rates.empty() ? double(d.batch) * double(d.seq) * 1e3 / times.median() : Samples(rates).median();
+    Json json = {{"step", last}};
+    auto add = [&](const char* key, double x) {
+      if (std::isfinite(x)) json[key] = x;
+    };
+    add("loss", loss);
+    add("val_loss", val_loss);
+    add("step_ms_mean", times.mean());
+    add("step_ms_std", times.std_dev());
+    add("step_ms_median", times.median());
+    add("step_ms_min", times.min());
+    add("step_ms_max", times.max());
+    json["samples"] = ms.size();
+    if (rate > 0) add("tokens_per_second", rate);
+    if (!mfu_.empty()) add("mfu", Samples(mfu_).median());
+    if (memory_ > 0) json["memory"] = {{"device_peak_bytes", int64_t(memory_)}};
+    return json;
+  }
+
+  ImportedLog out;
+
+ private:
+  // Whether the line said something.
+  bool add(const LogLine& l) {
+    out.without_unit += l.without_unit;
+    if (l.bar) bar_ = *l.bar;
+    if (l.memory_bytes > memory_ && l.memory_bytes < 1e15) memory_ = l.memory_bytes;
+    if (!std::isnan(l.mfu) && l.step) mfu_.push_back(l.mfu);
+    if (l.steps_per_second > 0) return steps_per_second_ = l.steps_per_second, true;
+    if (!l.says_step()) return l.memory_bytes > 0;
+    bool validation = !std::isnan(l.val_loss);
+    int64_t step = last_step_;
+    if (l.step) {
+      step = *l.step;
+    } else if (l.braces && l.has_loss) {  // Hugging Face's Trainer leaves the step to its progress bar
+      out.numbered = out.numbered || bar_ == 0;
+      step = bar_ > 0 ? bar_ : last_step_ + 1;
+    } else if (!validation) {
+      return false;
+    }
+    last_step_ = step;
+    add_row(l, step);
+    return true;
+  }
+
+  void add_row(const LogLine& l, int64_t step) {
+    if (rows_.size() >= most_rows) fail(fmt::format("more than {} steps", most_rows), "training log");
+    LogRow r;
+    r.step = step;
+    r.loss = l.loss, r.val_loss = l.val_loss, r.lr = l.lr, r.grad_norm = l.grad_norm;
+    r.step_ms = l.step_ms, r.tokens_per_second = l.tokens_per_second, r.skipped = l.skipped;
+    // The time since the start, as modded-nanogpt prints it: steps took what lies between two lines.
+    if (!std::isnan(l.elapsed_ms)) {
+      if (std::isnan(r.step_ms) && step > elapsed_step_ && l.elapsed_ms > elapsed_ms_ && !std::isnan(elapsed_ms_))
+        r.step_ms = (l.elapsed_ms - elapsed_ms_) / double(step - elapsed_step_);
+      elapsed_ms_ = l.elapsed_ms, elapsed_step_ = step;
+    }
+    if (std::isnan(r.val_loss)) {
+      ++out.steps;
+      step_losses_ += l.has_loss;
+    } else {
+      ++out.validations;
+    }
+    rows_.push_back(r);
+  }
+
+  std::vector<LogRow> rows_;
+  std::vector<double> mfu_;
+  Sha256 hash_;
+  int64_t last_step_ = 0, bar_ = 0, elapsed_step_ = 0, step_losses_ = 0;
+  double elapsed_ms_ = NAN, memory_ = 0, steps_per_second_ = 0;
+};
+
+// When the file was written last; "" for a pipe.
+std::string time_of_file(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  tm parts{};
+  gmtime_r(&info.st_mtim.tv_sec, &parts);
+  char text[40];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", text, info.st_mtim.tv_nsec / 1'000'000);
+}
+
+}  // namespace
+
+ImportedLog import_log(LineReader& lines, const LogDescription& d) {
+  LogReader reader;
+  for (std::string line; lines.next(line);) reader.read(line);
+  reader.finish(lines.path());
+  RunRecord& r = reader.out.record;
+  r.kind = "log", r.status = "done", r.imported_from = lines.path();
+  r.name = d.name.empty() ? std::filesystem::path(lines.path()).stem().string() : d.name;
+  r.started = r.finished = time_of_file(lines.path());
+  if (r.finished.empty()) r.started = r.finished = utc_now();
+  if (!d.model.empty()) r.recipe["model"] = d.model;
+  if (d.batch > 0) r.recipe["batch"] = d.batch;
+  if (d.seq > 0) r.recipe["seq"] = d.seq;
+  if (!d.device.empty()) r.device = {{"kind", ""}, {"name", d.device}};
+  r.result = reader.result(d);
+  // The same log with the same description is the same run, wherever it lies.
+  std::string told = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", r.uid, r.name, d.model, d.device, d.batch, d.seq);
+  r.uid = sha256_hex(told.data(), told.size()).substr(0, 16);
+  return std::move(reader.out);
+}
+
+}  // namespace crest

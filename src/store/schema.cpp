@@ -1,0 +1,149 @@
+#include "store/schema.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int64_t application_id = 0x43525354;       // "CRST"; file(1) and SQLite tell formats apart by it
+constexpr int64_t checked_bytes = int64_t(4) << 20;  // a file up to this size is checked whole when it is opened
+
+// Columns are what lists are filtered by; what a run is in full is JSON, with the keys of docs/contract.md.
+constexpr const char* tables = R"sql(
+CREATE TABLE runs (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  status TEXT NOT NULL,
+  started TEXT NOT NULL,
+  finished TEXT NOT NULL,
+  command TEXT NOT NULL,
+  folder TEXT NOT NULL,
+  grid TEXT NOT NULL,
+  key TEXT NOT NULL,
+  phase TEXT NOT NULL,
+  error TEXT NOT NULL,
+  imported_from TEXT NOT NULL,
+  recipe TEXT, device TEXT, environment TEXT, environment_after TEXT, result TEXT,
+  host TEXT, boot TEXT, space TEXT, pid INTEGER, pid_started INTEGER,
+  model TEXT NOT NULL, device_name TEXT NOT NULL, device_kind TEXT NOT NULL  -- out of recipe and device
+);
+CREATE INDEX runs_started ON runs (started);
+CREATE INDEX runs_key ON runs (key);
+CREATE INDEX runs_kind ON runs (kind, started);
+CREATE INDEX runs_name ON runs (name);
+
+CREATE TABLE samples (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  number INTEGER NOT NULL,
+  ms REAL,
+  round INTEGER NOT NULL,
+  contender TEXT NOT NULL,
+  throttled INTEGER NOT NULL,
+  PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+
+CREATE TABLE log (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  number INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  loss REAL, val_loss REAL, lr REAL, grad_norm REAL, step_ms REAL, tokens_per_second REAL,
+  skipped INTEGER NOT NULL,
+  PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+
+CREATE TABLE documents (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  json TEXT NOT NULL,
+  UNIQUE (run, name)
+);
+
+CREATE VIEW profile_instructions AS
+SELECT d.run, i.value ->> '$.program' AS program, i.value ->> '$.index' AS "index", i.value ->> '$.op' AS op,
+  i.value ->> '$.kernel' AS kernel, i.value ->> '$.phase' AS phase, i.value ->> '$.op_class' AS class,
+  i.value ->> '$.layer' AS layer, i.value ->> '$.ms' AS ms, i.value ->> '$.floor_ms' AS floor_ms,
+  i.value ->> '$.flops' AS flops, i.value ->> '$.bytes' AS bytes
+FROM documents d, json_each(d.json, '$.instrs') i WHERE d.name = 'profile';
+
+CREATE VIEW profile_kernels AS
+SELECT d.run, k.value ->> '$.name' AS name, k.value ->> '$.count' AS count, k.value ->> '$.ms' AS ms
+FROM documents d, json_each(d.json, '$.kernels') k WHERE d.name = 'profile';
+)sql";
+
+bool is_empty(Database& database) {
+  return database.integer("SELECT count(*) FROM sqlite_schema") == 0 && database.integer("PRAGMA application_id") == 0;
+}
+
+void create(Database& database) {
+  database.run("PRAGMA auto_vacuum = INCREMENTAL");
+  Transaction transaction(database);
+  if (!is_empty(database)) return;  // another process was faster
+  database.run(tables);
+  database.run(
+      fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", application_id, store_version).c_str());
+  transaction.commit();
+}
+
+// Switching takes the file for a moment, and SQLite does not wait for others here.
+void use_wal(Database& database) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      // Where there is no shared memory (some network file systems) the answer is another mode, which works as well,
+      // one process after the other.
+      database.run("PRAGMA journal_mode = WAL");
+      return;
+    } catch (const Error&) {
+      if (attempt == 200) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+}
+
+void check_kind(Database& database) {
+  std::string where = printable(database.file());
+  if (is_empty(database)) fail("is empty, not a run database", where, "Check the path of --store.");
+  if (database.integer("PRAGMA application_id") != application_id)
+    fail("is a database of another program, not a run database of Crest", where,
+         "Check the path of --store; nothing was changed.");
+  int64_t version = database.integer("PRAGMA user_version");
+  if (version > store_version)
+    fail(fmt::format("was written by a newer Crest (format {}, this one reads {})", version, store_version), where,
+         "Use that Crest, or name another --store FILE.");
+  if (version < 1) database.fail_with(SQLITE_CORRUPT);
+}
+
+void check_whole(Database& database) {
+  struct stat info;
+  if (::stat(database.file().c_str(), &info) != 0 || info.st_size > checked_bytes) return;
+  Statement check(database, "PRAGMA quick_check(1)");
+  if (check.step() && check.text(0) != "ok")
+    fail(fmt::format("the run database is damaged ({})", printable(check.text(0))), printable(database.file()),
+         "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.");
+}
+
+}  // namespace
+
+void prepare_schema(Database& database, Database::Mode mode) {
+  if (mode == Database::Mode::write && is_empty(database)) create(database);
+  check_kind(database);
+  check_whole(database);
+  if (!database.read_only()) {
+    use_wal(database);
+    // What was written survives the death of its process. A power failure may take the last moments, never the rest.
+    database.run("PRAGMA synchronous = NORMAL");
+  }
+  database.run("PRAGMA foreign_keys = ON");
+}
+
+}  // namespace crest

@@ -1,0 +1,122 @@
+#include "train/run_record.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+namespace crest {
+
+namespace {
+
+LogRow log_row(const StepRow& r) {
+  LogRow row;
+  row.step = r.step, row.loss = r.loss, row.lr = r.lr, row.grad_norm = r.grad_norm;
+  row.step_ms = r.step_ms, row.tokens_per_second = r.tokens_per_second, row.skipped = r.skipped;
+  return row;
+}
+
+LogRow log_row(const ValidationRow& r) {
+  LogRow row;
+  row.step = r.step, row.val_loss = r.val_loss;
+  return row;
+}
+
+// The newest record of a run's folder; 0: none. An imported one is of another machine.
+int64_t record_of(const Store& store, const std::string& folder) {
+  RunFilter filter;
+  filter.kind = "train";
+  for (auto& run : store.list(filter))
+    if (run.folder == folder && run.imported_from.empty()) return run.id;
+  return 0;
+}
+
+}  // namespace
+
+TrainingRecord::TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn)
+    : options_(options), warn_(std::move(warn)) {
+  if (!options.record) return;
+  recorder_ = Recorder(options.record->store, [this](const std::string& text) {
+    std::lock_guard lock(mutex_);
+    warning_ = text;
+  });
+}
+
+TrainingRecord::~TrainingRecord() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  if (writer_.joinable()) writer_.join();
+}
+
+void TrainingRecord::begin(const RunFiles& files) {
+  if (!recorder_.on()) return;
+  record_ = options_.record->head;
+  record_.folder = std::filesystem::weakly_canonical(files.folder()).string();
+  int64_t earlier = options_.resume ? record_of(*recorder_.store(), record_.folder) : 0;
+  recorder_.begin(record_, earlier);
+  for (auto& r : files.steps()) rows_.push_back(log_row(r));
+  for (auto& r : files.validations()) rows_.push_back(log_row(r));
+  std::stable_sort(rows_.begin(), rows_.end(), [](auto& a, auto& b) { return a.step < b.step; });
+  writer_ = std::thread([this] { write_until_stopped(); });
+}
+
+void TrainingRecord::add(const StepRow& row) { add(log_row(row)); }
+void TrainingRecord::add(const ValidationRow& row) { add(log_row(row)); }
+
+void TrainingRecord::add(LogRow row) {
+  if (record_.id == 0) return;
+  {
+    std::lock_guard lock(mutex_);
+    rows_.push_back(row);
+  }
+  pass_warning_on();
+}
+
+// Called by the writer alone, then, when it has ended, by finish().
+void TrainingRecord::write_rows() {
+  std::vector<LogRow> rows;
+  {
+    std::lock_guard lock(mutex_);
+    rows.swap(rows_);
+  }
+  if (!rows.empty()) recorder_.add_log(record_, rows);
+}
+
+void TrainingRecord::write_until_stopped() {
+  for (bool stop = false; !stop;) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, std::chrono::seconds(1), [&] { return stop_; });
+      stop = stop_;
+    }
+    write_rows();
+  }
+}
+
+void TrainingRecord::pass_warning_on() {
+  std::string text;
+  {
+    std::lock_guard lock(mutex_);
+    text.swap(warning_);
+  }
+  if (!text.empty()) warn_(text);
+}
+
+void TrainingRecord::finish(const std::string& status, const Json& result, const std::string& error) {
+  if (record_.id == 0) return;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  if (writer_.joinable()) writer_.join();
+  record_.status = status, record_.result = result, record_.error = error;
+  record_.environment_after = environment_after_json(options_.device, options_.record->before);
+  recorder_.finish(record_);
+  record_.id = 0;
+  pass_warning_on();
+}
+
+}  // namespace crest
