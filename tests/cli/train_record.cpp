@@ -152,6 +152,6 @@ TEST_F(TrainRecords, AStoreThatFailsDuringTrainingCostsOneWarning) {
 
 TEST_F(TrainRecords, AStoreThatCannotBeOpenedIsAnErrorBeforeTraining) {
   expect_error({"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--store", "none/runs.db"}, 1,
-               {"none/runs.db"}, folder_.options());
+               {"none", "no such folder"}, folder_.options());
   EXPECT_FALSE(folder_.exists("run")) << "the same command works once the store is right";
 }
