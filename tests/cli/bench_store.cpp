@@ -276,7 +276,7 @@ TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {
 TEST_F(BenchStore, LongGridsAskFirst) {
   std::string hundred = "1";
   for (int i = 2; i <= 100; ++i) hundred += "," + std::to_string(i);
-  std::vector<std::string> flags = {"--batch", hundred, "--pad-vocab", hundred, "--samples", "1", "--no-mfu"};
+  std::vector<std::string> flags = {"--batch", hundred, "--pad-vocab", hundred, "--samples", "1", "--peak", "1e11"};
   RunResult r = run_crest(command(flags));
   EXPECT_EQ(r.code, 2) << r.err;
   for (const char* said : {"10000 cells", "up to about", "--yes"})
@@ -286,6 +286,6 @@ TEST_F(BenchStore, LongGridsAskFirst) {
   flags[3] += ",101";
   expect_error(command(flags), 2, {"more than 10000 cells"});
   // Few cells that take long.
-  expect_error(command({"--batch", "1,2", "--samples", "1000000", "--seq", "32", "--grad-accumulation", "64"}), 2,
+  expect_error(command({"--batch", "1,2", "--samples", "1000000", "--grad-accumulation", "64", "--peak", "1e11"}), 2,
                {"2 cells take up to about", "--yes"});
 }
