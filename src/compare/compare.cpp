@@ -67,9 +67,18 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
        "compare", fmt::format("Measure both in the same phase: {}", profile_command(phase_of(a) == "step" ? a : b)));
 }
 
+// With this run, or known when it was made.
 double measured_floor(const ComparedSide& s) {
-  const Json* comparison = member(s.record->result, "comparison");
-  return comparison ? number(*comparison, "noise_floor", -1) : -1;
+  double floor = number(s.record->result, "noise_floor", -1);
+  if (const Json* known = member(s.record->result, "known_noise_floor"); known && floor < 0)
+    floor = number(*known, "relative", -1);
+  return floor;
+}
+
+// Measured in the same interleaved rounds (crest bench --ab).
+bool same_rounds(const RunRecord& a, const RunRecord& b) {
+  auto x = a.documents.find("comparison"), y = b.documents.find("comparison");
+  return x != a.documents.end() && y != b.documents.end() && x->second.is_object() && x->second == y->second;
 }
 
 // Samples of the step's time, or of the time per token.
@@ -145,7 +154,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         fmt::format("{} and {} samples of the step are too few to test: only a difference above {:.0f}% "
                     "is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
-  if (!c.join.empty() && n.verdict == Verdict::cannot_tell)
+  if (!c.causes.empty() && n.verdict == Verdict::cannot_tell)
     c.notes.push_back(
         "The steps cannot be told apart, so no cause is claimed for the whole; single groups may differ.");
   if (c.residual_share > residual_limit)
@@ -175,10 +184,10 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
-  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, options.paired);
-  if (a.profiled && b.profiled)
-    split_steps(c, a, b, options.by);
-  else if (!a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
+  bool paired = options.paired || same_rounds(record_a, record_b);
+  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
+  if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
+  if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), 0, "not profiled"}};
   mark_significant(c);
   explain_by_levers(c);
