@@ -66,7 +66,7 @@ double GridClock::left(const std::vector<BenchTask>& tasks, size_t from) const {
 }
 
 void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
-  if (bench.options().yes) return;
+  if (bench.options().yes || tasks.size() == 1) return;
   GridClock clock(bench.options());
   const Device& device = tasks[0].device;
   // A rate that no device stays below saves measuring one for a grid that is short in any case.
@@ -137,10 +137,10 @@ class Grid {
     }
     BenchMeasure::check_interrupt();
     double left = clock_.left(tasks_, i);
-    BenchMeasure::say(fmt::format("[{}/{}] {} {}, {}, batch {}, seq {} ...{}", i + 1, tasks_.size(),
-                                  task.recipe.model.name, name(task.phase), task.recipe.precision, task.recipe.batch,
-                                  task.recipe.seq_length(),
-                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+    std::string label = task.label.empty() ? "" : ": " + task.label;
+    std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
+    BenchMeasure::say(fmt::format("[{}/{}] {} {}{} ...{}", i + 1, tasks_.size(), task.recipe.model.name,
+                                  name(task.phase), label, eta));
     auto start = Clock::now();
     RunRecord record = bench_.begin("bench", task, id_);
     try {

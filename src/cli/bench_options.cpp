@@ -110,11 +110,16 @@ std::vector<CellOptions> cells_of(const BenchOptions& o) {
   CellParser parser(o.base);
   std::vector<CellOptions> cells;
   for (size_t cell = 0; cell < count; ++cell) {
-    List arguments(lists.size());
-    size_t rest = cell;
-    for (size_t i = lists.size(); i-- > 0; rest /= lists[i].values.size())
-      arguments[i] = lists[i].flag + "=" + lists[i].values[rest % lists[i].values.size()];
+    List arguments, label;
+    size_t inner = count;  // cells between two changes of a list's value
+    for (auto& l : lists) {
+      inner /= l.values.size();
+      const std::string& value = l.values[cell / inner % l.values.size()];
+      arguments.push_back(l.flag + "=" + value);
+      if (l.values.size() > 1) label.push_back(l.flag.substr(2) + " " + value);
+    }
     cells.push_back(parser.parse(arguments));
+    cells.back().label = join(label, ", ");
   }
   return cells;
 }

@@ -146,8 +146,10 @@ std::string profile_head(const Profile& p) {
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
                       p.method == "cupti" ? "CUPTI records of the captured graph that is always run"
                                           : "a timer around each instruction");
-  text += fmt::format("closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled\n",
-                      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.span_ms), ms(step));
+  text += fmt::format(
+      "closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled;\n"
+      "          medians of the rows add up to {} ms\n",
+      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.span_ms), ms(step), ms(facts_of(p).total_ms));
   if (!(std::abs(p.closure() - 1) <= 0.02))
     text +=
         "warning: that is off by more than 2%: other work kept this machine busy, or a step has work beside its\n"
@@ -167,8 +169,10 @@ std::string profile_head(const Profile& p) {
 }
 
 std::string profile_times(const Profile& p, const ProfileView& view) {
-  double total = p.span_ms > 0 ? p.span_ms : facts_of(p).total_ms;
-  return share_table(by_phase(p), total, "phase", view) + "\n" + share_table(by_class(p), total, "class", view) + "\n" +
+  std::vector<ProfileShare> phases = by_phase(p);
+  double all = 0;  // idle time too; overlapping lanes count twice
+  for (auto& s : phases) all += s.ms;
+  return share_table(phases, all, "phase", view) + "\n" + share_table(by_class(p), all, "class", view) + "\n" +
          layers_text(p, view);
 }
 

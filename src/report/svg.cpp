@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -13,6 +13,201 @@
 #include "report/table.h"
 
 namespace crest {
+
+bool Box::overlaps(const Box& o) const {
+  return x < o.x + o.width && o.x < x + width && y < o.y + o.height && o.y < y + height;
+}
+
+double text_width(std::string_view text, double size, bool bold) {
+  // Advance widths of U+0020 .. U+007E in hundredths of the font size, as DejaVu Sans has them: wider than what most
+  // systems use.
+  static const uint8_t widths[] = {32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36,  32, 34, 64, 64, 64,
+                                   64, 64, 64, 64, 64, 64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63,
+                                   58, 77, 75, 29, 29, 66, 56, 86, 75, 79, 60, 79, 69, 63,  61, 73, 68, 99, 68,
+                                   61, 68, 39, 34, 39, 84, 50, 50, 61, 63, 55, 63, 62, 35,  63, 63, 28, 28, 58,
+                                   28, 97, 63, 61, 63, 63, 41, 52, 39, 63, 59, 82, 59, 59,  52, 64, 34, 64, 84};
+  double sum = 0;
+  for (size_t i = 0; i < text.size();) {
+    uint8_t c = uint8_t(text[i]);
+    size_t bytes = 1;
+    if (c >= 0x20 && c < 0x7F) {
+      sum += widths[c - 0x20];
+    } else {
+      while (i + bytes < text.size() && (uint8_t(text[i + bytes]) & 0xC0) == 0x80) ++bytes;
+      sum += 84.0 * double(std::max<size_t>(1, display_width(text.substr(i, bytes))));
+    }
+    i += bytes;
+  }
+  return sum / 100 * size * (bold ? 1.12 : 1);
+}
+
+std::string fit_text(std::string_view text, double width, double size, bool bold) {
+  if (text_width(text, size, bold) <= width) return std::string(text);
+  for (size_t n = text.size(); n > 0; --n) {
+    if (n < text.size() && (uint8_t(text[n]) & 0xC0) == 0x80) continue;  // within a character
+    std::string cut = std::string(text.substr(0, n)) + "…";
+    if (text_width(cut, size, bold) <= width) return cut;
+  }
+  return "…";
+}
+
+std::string fill(int color) { return fmt::format("c{}", color % colors); }
+std::string stroke(int color) { return fmt::format("s{}", color % colors); }
+
+Svg::Svg(double width, double height, std::string label) : width_(width), height_(height), label_(std::move(label)) {}
+
+void Svg::shape(const std::string& tag, std::string_view css, std::string_view tip) {
+  body_ += "<" + tag;
+  if (!css.empty()) body_ += fmt::format(" class=\"{}\"", css);
+  if (tip.empty())
+    body_ += "/>\n";
+  else
+    body_ += fmt::format("><title>{}</title></{}>\n", escape_xml(tip), tag.substr(0, tag.find(' ')));
+}
+
+void Svg::rect(double x, double y, double width, double height, std::string_view css, std::string_view tip) {
+  shape(fmt::format("rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"", x, y, std::max(0.0, width),
+                    std::max(0.0, height)),
+        css, tip);
+}
+
+void Svg::line(double x1, double y1, double x2, double y2, std::string_view css) {
+  shape(fmt::format("line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"", x1, y1, x2, y2), css, {});
+}
+
+void Svg::path(const std::string& d, std::string_view css, std::string_view tip) {
+  shape("path d=\"" + d + "\"", css, tip);
+}
+
+void Svg::circle(double x, double y, double radius, std::string_view css, std::string_view tip) {
+  shape(fmt::format("circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"", x, y, radius), css, tip);
+}
+
+void Svg::hatched(double x, double y, double width, double height, std::string_view tip) {
+  rect(x, y, width, height, "void", tip);
+  std::string d;
+  for (double at = 8; at < width + height; at += 8) {
+    // From the top edge (or the right one) down to the left edge (or the bottom one).
+    double right = std::min(at, width), left = std::max(0.0, at - height);
+    d += fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", x + right, y + at - right, x + left, y + at - left);
+  }
+  if (!d.empty()) path(d, "hatch");
+}
+
+bool Svg::free(const Box& box) const {
+  auto meets = [&](const Box& o) { return box.overlaps(o); };
+  return std::none_of(texts_.begin(), texts_.end(), meets) && std::none_of(taken_.begin(), taken_.end(), meets);
+}
+
+bool Svg::text(double x, double y, std::string_view text, const TextStyle& style) {
+  std::string look = style.look;
+  double size = look == "small" ? 11 : 13;
+  bool bold = look == "strong";
+  std::string shown = style.max_width > 0 ? fit_text(text, style.max_width, size, bold) : std::string(text);
+  double width = text_width(shown, size, bold);
+  double back = style.anchor == Anchor::end ? width : style.anchor == Anchor::middle ? width / 2 : 0;
+  Box box =
+      style.upright ? Box{x - 0.8 * size, y - width + back, size, width} : Box{x - back, y - 0.8 * size, width, size};
+  if (style.optional) {
+    bool inside = box.x >= 0 && box.y >= 0 && box.x + box.width <= width_ && box.y + box.height <= height_;
+    if (!inside || !free(box)) return false;
+  }
+  texts_.push_back(box);
+  body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"", x, y);
+  if (!look.empty()) body_ += fmt::format(" class=\"{}\"", look);
+  if (style.anchor != Anchor::start)
+    body_ += fmt::format(" text-anchor=\"{}\"", style.anchor == Anchor::end ? "end" : "middle");
+  if (style.upright) body_ += fmt::format(" transform=\"rotate(-90 {:.1f} {:.1f})\"", x, y);
+  body_ += ">";
+  if (shown != text) body_ += fmt::format("<title>{}</title>", escape_xml(text));
+  body_ += escape_xml(shown) + "</text>\n";
+  return true;
+}
+
+double Svg::legend(double x, double y, double right, const std::vector<std::pair<std::string, int>>& entries) {
+  if (entries.empty()) return y;
+  double at = x;
+  for (auto& [name, color] : entries) {
+    double width = std::min(18 + text_width(name), right - x);
+    if (at > x && at + width > right) at = x, y += 20;
+    rect(at, y + 2, 11, 11, fill(color));
+    text(at + 17, y + 12, name, {.look = "ink", .max_width = std::max(20.0, right - at - 17)});
+    at += width + 18;
+  }
+  return y + 24;
+}
+
+static std::string open_tag(double width, double height, const std::string& label) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fig\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" "
+      "aria-label=\"{}\">\n",
+      width, height, escape_xml(label));
+}
+
+std::string Svg::embedded() const { return open_tag(width_, height_, label_) + body_ + "</svg>\n"; }
+
+std::string Svg::file(const std::string& title) const {
+  const double top = 38;
+  return open_tag(width_, height_ + top, label_) +
+         fmt::format("<title>{}</title>\n<style>\n{}</style>\n", escape_xml(title), figure_css()) +
+         "<rect width=\"100%\" height=\"100%\" class=\"paper\"/>\n" +
+         fmt::format("<text class=\"title\" x=\"14\" y=\"26\">{}</text>\n<g transform=\"translate(0 {})\">\n",
+                     escape_xml(fit_text(title, width_ - 28, 16, true)), top) +
+         body_ + "</g>\n</svg>\n";
+}
+
+namespace {
+
+struct Scheme {
+  const char *paper, *ink, *soft, *grid, *faint;
+  const char* shapes[colors];
+  const char* upon[colors];  // ink on top of the colour
+};
+
+// After Okabe and Ito. Plain classes, no custom properties: picture viewers know these.
+const Scheme light = {
+    "#ffffff",
+    "#1a1f24",
+    "#59636e",
+    "#e4e8ec",
+    "#f4f6f8",
+    {"#0b6bb0", "#d55e00", "#00946b", "#b0578d", "#e0a500", "#5db4e8", "#6d4fa8", "#7f6a58", "#a4adb7"},
+    {"#ffffff", "#ffffff", "#ffffff", "#ffffff", "#1a1f24", "#1a1f24", "#ffffff", "#ffffff", "#1a1f24"}};
+const Scheme dark = {
+    "#14181c",
+    "#e8ebee",
+    "#a3adb7",
+    "#2b323a",
+    "#1c2126",
+    {"#4ba3e3", "#ff8f45", "#35c498", "#df91be", "#f0cf5a", "#9ad5f7", "#ab8fe6", "#bda28a", "#6e7883"},
+    {"#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#ffffff"}};
+
+std::string rules(const Scheme& s) {
+  std::string css = fmt::format(
+      ".fig text {{ fill: {1} }} .fig .ink, .fig .strong, .fig .title {{ fill: {0} }}\n"
+      ".fig .paper {{ fill: {2} }} .fig .grid {{ stroke: {3} }} .fig .axis {{ stroke: {1} }}\n"
+      ".fig .band {{ fill: {4} }} .fig .void {{ fill: {4}; stroke: {1} }} .fig .hatch {{ stroke: {3} }}\n"
+      ".fig .whisker {{ stroke: {0} }} .fig .edge {{ stroke: {2} }}\n",
+      s.ink, s.soft, s.paper, s.grid, s.faint);
+  for (int i = 0; i < colors; ++i)
+    css += fmt::format(".fig .c{0} {{ fill: {1} }} .fig .s{0} {{ stroke: {1} }} .fig .on{0} {{ fill: {2} }}\n", i,
+                       s.shapes[i], s.upon[i]);
+  return css;
+}
+
+}  // namespace
+
+std::string figure_css() {
+  return ".fig text { font: 13px system-ui, -apple-system, \"Segoe UI\", Roboto, sans-serif }\n"
+         ".fig .small { font-size: 11px } .fig .strong { font-weight: 600 }\n"
+         ".fig .title { font-size: 16px; font-weight: 600 }\n"
+         ".fig .grid, .fig .axis, .fig .void { stroke-width: 1 } .fig .hatch { stroke-width: 2; fill: none }\n"
+         ".fig .whisker { stroke-width: 1.5; fill: none } .fig .edge { stroke-width: 1 }\n"
+         ".fig .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }\n"
+         ".fig .dashed { stroke-dasharray: 6 4 } .fig .thin { stroke-width: 1 } .fig .dot { fill-opacity: .55; "
+         "stroke-width: 1.5 }\n" +
+         rules(light) + "@media screen and (prefers-color-scheme: dark) {\n" + rules(dark) + "}\n";
+}
 
 std::string escape_xml(std::string_view text) {
   std::string out;
@@ -31,125 +226,6 @@ std::string escape_xml(std::string_view text) {
     }
   }
   return valid_utf8(out);
-}
-
-namespace {
-
-struct Frame {
-  double left, top, right, bottom;  // of the plot area, in pixels
-  ChartAxes axes;
-  double px(double v) const { return left + axes.x.place(v) * (right - left); }
-  double py(double v) const { return bottom - axes.y.place(v) * (bottom - top); }
-};
-
-// Colours of Okabe and Ito, told apart by colour-blind readers; the dark variants are lighter.
-// Plain classes, no custom properties: picture viewers know these, and dark mode overrides them where it exists.
-std::string style() {
-  static const char* const light[] = {"#0072b2", "#d55e00", "#009e73", "#b0578d", "#a07400", "#56708c"};
-  static const char* const dark[] = {"#56b4e9", "#ff9b52", "#3fd0a4", "#e39ac4", "#f0d25c", "#a9c0d8"};
-  auto palette = [](const char* const(&colors)[6], const char* paper, const char* ink, const char* soft,
-                    const char* grid) {
-    std::string css =
-        fmt::format(".paper {{ fill: {} }} text {{ fill: {} }} .title {{ fill: {} }} .grid {{ stroke: {} }}\n", paper,
-                    soft, ink, grid);
-    for (int i = 0; i < 6; ++i)
-      css += fmt::format(".s{} {{ stroke: {} }} .f{} {{ fill: {} }}\n", i, colors[i], i, colors[i]);
-    return css;
-  };
-  return "<style>\ntext { font: 13px system-ui, sans-serif }\n.title { font-size: 16px; font-weight: 600 }\n"
-         ".grid { stroke-width: 1 }\n.line { fill: none; stroke-width: 2; stroke-linejoin: round }\n" +
-         palette(light, "#ffffff", "#1c2126", "#5c6670", "#e3e7eb") + "@media (prefers-color-scheme: dark) {\n" +
-         palette(dark, "#15191d", "#e8ebee", "#a3adb7", "#333a42") + "}\n</style>\n";
-}
-
-// The path through the points of one pixel column keeps its first, lowest, highest and last point.
-std::string path_of(const Series& s, const Frame& f) {
-  struct Point {
-    double x, y;
-  };
-  std::string path;
-  bool pen_down = false;
-  std::vector<Point> column;
-  auto flush = [&] {
-    if (column.empty()) return;
-    auto [low, high] = std::minmax_element(column.begin(), column.end(), [](auto& a, auto& b) { return a.y < b.y; });
-    std::vector<ptrdiff_t> keep = {0, low - column.begin(), high - column.begin(), ptrdiff_t(column.size()) - 1};
-    std::sort(keep.begin(), keep.end());
-    keep.erase(std::unique(keep.begin(), keep.end()), keep.end());
-    for (ptrdiff_t i : keep) {
-      path += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", column[size_t(i)].x, column[size_t(i)].y);
-      pen_down = true;
-    }
-    column.clear();
-  };
-  for (size_t i = 0; i < std::min(s.x.size(), s.y.size()); ++i) {
-    Point p{f.px(s.x[i]), f.py(s.y[i])};
-    if (!std::isfinite(p.x) || !std::isfinite(p.y)) {
-      flush();
-      pen_down = false;
-      continue;
-    }
-    if (!column.empty() && std::floor(column[0].x) != std::floor(p.x)) flush();
-    column.push_back(p);
-  }
-  flush();
-  return path;
-}
-
-std::string draw_axes(const Frame& f, const ChartOptions& o, int height) {
-  std::string out;
-  auto ys = nice_ticks(f.axes.y, 6), xs = nice_ticks(f.axes.x, 7);
-  auto y_labels = tick_labels(ys), x_labels = tick_labels(xs);
-  for (size_t i = 0; i < ys.size(); ++i)
-    out += fmt::format(
-        "<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-        f.left, f.right, f.py(ys[i]), f.py(ys[i]), f.left - 8, f.py(ys[i]) + 4, y_labels[i]);
-  for (size_t i = 0; i < xs.size(); ++i)
-    out += fmt::format(
-        "<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-        f.px(xs[i]), f.px(xs[i]), f.bottom, f.bottom + 5, f.px(xs[i]), f.bottom + 19, x_labels[i]);
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", (f.left + f.right) / 2,
-                     height - 8, escape_xml(o.x_label));
-  double middle = (f.top + f.bottom) / 2;
-  out +=
-      fmt::format("<text x=\"16\" y=\"{:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {:.1f})\">{}</text>\n",
-                  middle, middle, escape_xml(o.y_label));
-  return out;
-}
-
-}  // namespace
-
-std::string line_chart_svg(const std::vector<Series>& series, const ChartOptions& options, int width, int height) {
-  Frame f{72, 64, double(width) - 20, double(height) - 52, fit_axes(series, options)};
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n"
-      "<title>{}</title>\n{}<rect width=\"100%\" height=\"100%\" class=\"paper\"/>\n"
-      "<text class=\"title\" x=\"{}\" y=\"26\">{}</text>\n",
-      width, height, escape_xml(options.title), escape_xml(options.title), style(), f.left, escape_xml(options.title));
-  out += draw_axes(f, options, height);
-  double legend = f.left;
-  for (size_t i = 0; i < series.size(); ++i) {
-    size_t color = i % 6;
-    std::string name = escape_xml(series[i].name);
-    std::string path = path_of(series[i], f);
-    if (!path.empty())
-      out += fmt::format("<path class=\"line s{}\"{} d=\"{}\"/>\n", color, i >= 6 ? " stroke-dasharray=\"6 4\"" : "",
-                         path);
-    // A validation curve of a few points would otherwise be hard to see, and one point invisible.
-    if (series[i].x.size() <= 30)
-      for (size_t j = 0; j < std::min(series[i].x.size(), series[i].y.size()); ++j)
-        if (double x = f.px(series[i].x[j]), y = f.py(series[i].y[j]); std::isfinite(x) && std::isfinite(y))
-          out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" class=\"f{}\"/>\n", x, y, color);
-    if (name.empty()) continue;
-    out += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"42\" width=\"18\" height=\"4\" rx=\"2\" class=\"f{}\"/>"
-        "<text x=\"{:.1f}\" y=\"49\">{}</text>\n",
-        legend, color, legend + 24, name);
-    legend += 24 + 7.5 * double(display_width(series[i].name)) + 20;
-  }
-  return out + "</svg>\n";
 }
 
 void write_text_file(const std::string& path, std::string_view text) {

@@ -16,7 +16,7 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "report/svg.h"
+#include "report/figure.h"
 #include "report/terminal_chart.h"
 
 namespace crest {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "report/figure.h"
 #include "report/svg.h"
 #include "report/table.h"
 #include "report/terminal_chart.h"

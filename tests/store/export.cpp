@@ -125,7 +125,8 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "[1e999,0,\"a\",true]"), {"line 3"});
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "[1.5,0,\"a\"]"), {"line 3", "4 values"});
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "NaN"), {"line 3", "JSON"});
-  expect_refused(replaced(text, "{\"type\":\"samples\",\"rows\"", "{\"type\":\"samples\",\"raws\""), {"line 3", "rows"});
+  expect_refused(replaced(text, "{\"type\":\"samples\",\"rows\"", "{\"type\":\"samples\",\"raws\""),
+                 {"line 3", "rows"});
   expect_refused(replaced(text, "[1099511627776,", "[-1,"), {"line 4", "step"});
   expect_refused(replaced(text, "[1099511627776,", "[18446744073709551615,"), {"line 4", "step"});
   expect_refused(replaced(text, "\"name\":\"profile\"", "\"name\":\"plan\""), {"line 6", "before"});

@@ -1,0 +1,267 @@
+// Text and tables of a page in both forms.
+#include "report/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "report/page_style.h"
+
+namespace crest {
+
+Text& Text::push(const std::string& text, Style style) {
+  if (!text.empty()) pieces_.push_back({text, style});
+  return *this;
+}
+
+Text& Text::append(const Text& other) {
+  pieces_.insert(pieces_.end(), other.pieces_.begin(), other.pieces_.end());
+  return *this;
+}
+
+std::string Text::plain() const {
+  std::string out;
+  for (auto& p : pieces_) out += p.text;
+  return out;
+}
+
+namespace {
+
+// Names that come from files: no control characters, whatever their form.
+std::string clean(const std::string& text) { return printable(text, 4000); }
+std::string html_of(const std::string& text) { return escape_xml(clean(text)); }
+
+// Characters that begin Markdown or HTML are escaped; underscores only where they could begin emphasis.
+std::string markdown_of(const std::string& raw) {
+  std::string text = clean(raw), out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    bool inside =
+        i > 0 && i + 1 < text.size() && std::isalnum(uint8_t(text[i - 1])) && std::isalnum(uint8_t(text[i + 1]));
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (std::string_view("\\`*[]|~").find(c) != std::string_view::npos || (c == '_' && !inside) ||
+             (i == 0 && std::string_view("#+-=").find(c) != std::string_view::npos))
+      out += std::string("\\") + c;
+    else
+      out += c;
+  }
+  return out;
+}
+
+// A fence longer than any run of backticks within.
+std::string fence(const std::string& text, size_t least) {
+  size_t longest = 0, run = 0;
+  for (char c : text) longest = std::max(longest, run = c == '`' ? run + 1 : 0);
+  return std::string(std::max(least, longest + 1), '`');
+}
+
+std::string code_markdown(const std::string& raw) {
+  std::string text = clean(raw), f = fence(text, 1);
+  bool pad = text.front() == '`' || text.back() == '`';
+  return f + (pad ? " " : "") + text + (pad ? " " : "") + f;
+}
+
+const char* class_of(PageCell::Look look) {
+  switch (look) {
+    case PageCell::Look::best: return "best";
+    case PageCell::Look::missing: return "missing";
+    case PageCell::Look::soft: return "soft";
+    default: return "";
+  }
+}
+
+std::string cell_html(const PageCell& cell, Align align) {
+  std::string css = align == Align::right ? "n" : "";
+  if (*class_of(cell.look)) css += (css.empty() ? "" : " ") + std::string(class_of(cell.look));
+  std::string attributes = css.empty() ? "" : fmt::format(" class=\"{}\"", css);
+  std::string bar;
+  if (cell.bar >= 0) bar = fmt::format("<i class=\"bar\" style=\"width:{:.1f}%\"></i>", 100 * std::min(cell.bar, 1.0));
+  return fmt::format("<td{}>{}{}</td>", attributes, html_of(cell.text), bar);
+}
+
+std::string table_html(const PageTable& t) {
+  std::string out = "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>";
+  for (auto& c : t.columns)
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", c.align == Align::right ? " class=\"n\"" : "", html_of(c.header));
+  out += "</tr></thead>\n<tbody>\n";
+  for (auto& row : t.rows) {
+    out += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) out += cell_html(row[i], t.columns[i].align);
+    out += "</tr>\n";
+  }
+  out += "</tbody></table></div>\n";
+  if (!t.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", html_of(t.note));
+  if (!t.folded) return out;
+  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", html_of(t.summary), out);
+}
+
+std::string table_markdown(const PageTable& t) {
+  std::string out = "|";
+  for (auto& c : t.columns) out += fmt::format(" {} |", markdown_of(c.header));
+  out += "\n|";
+  for (auto& c : t.columns) out += c.align == Align::right ? "---:|" : "---|";
+  out += "\n";
+  for (auto& row : t.rows) {
+    out += "|";
+    for (auto& cell : row)
+      out += cell.look == PageCell::Look::best && !cell.text.empty() ? fmt::format(" **{}** |", markdown_of(cell.text))
+                                                                     : fmt::format(" {} |", markdown_of(cell.text));
+    out += "\n";
+  }
+  if (!t.note.empty()) out += "\n" + markdown_of(t.note) + "\n";
+  if (!t.folded) return out + "\n";
+  return fmt::format("<details><summary>{}</summary>\n\n{}\n</details>\n\n", html_of(t.summary), out);
+}
+
+struct Html {
+  int figures = 0;
+
+  std::string operator()(const Heading& h) {
+    return fmt::format("<h{0}{2}>{1}</h{0}>\n", h.level, html_of(h.text),
+                       h.level == 2 ? fmt::format(" id=\"{}\"", anchor(h.text)) : "");
+  }
+  std::string operator()(const Paragraph& p) { return fmt::format("<p>{}</p>\n", p.text.html()); }
+  std::string operator()(const Warning& w) {
+    return fmt::format("<p class=\"warning\" role=\"note\">{}</p>\n", w.text.html());
+  }
+  std::string operator()(const Bullets& b) {
+    std::string out = "<ul>\n";
+    for (auto& item : b.items) out += fmt::format("<li>{}</li>\n", item.html());
+    return out + "</ul>\n";
+  }
+  std::string operator()(const Tiles& t) {
+    std::string out = "<dl class=\"tiles\">\n";
+    for (auto& tile : t.tiles)
+      out += fmt::format("<div><dt>{}</dt><dd>{}</dd><dd class=\"note\">{}</dd></div>\n", html_of(tile.label),
+                         html_of(tile.value), html_of(tile.note));
+    return out + "</dl>\n";
+  }
+  std::string operator()(const PageTable& t) { return table_html(t); }
+  std::string operator()(const Figure& f) {
+    PageTable numbers = f.numbers;
+    numbers.folded = true;
+    numbers.summary = "The numbers of this figure";
+    return fmt::format(
+        "<figure>\n<figcaption><strong>Figure {}. {}.</strong> {}</figcaption>\n<div class=\"wide\">{}</div>\n"
+        "<div class=\"narrow\">{}</div>\n{}</figure>\n",
+        ++figures, html_of(f.title), f.caption.html(), f.draw(wide_figure).embedded(), f.draw(narrow_figure).embedded(),
+        table_html(numbers));
+  }
+  std::string operator()(const Commands& c) {
+    std::string out = "<pre tabindex=\"0\"><code>";
+    for (auto& line : c.lines) out += html_of(line) + "\n";
+    return out + "</code></pre>\n";
+  }
+
+  static std::string anchor(const std::string& text) {
+    std::string id;
+    for (char c : text)
+      if (std::isalnum(uint8_t(c)))
+        id += char(std::tolower(c));
+      else if (!id.empty() && id.back() != '-')
+        id += '-';
+    return id;
+  }
+};
+
+struct Markdown {
+  std::string folder;
+  std::vector<std::pair<std::string, std::string>>& files;
+  int figures = 0;
+
+  std::string operator()(const Heading& h) {
+    return std::string(size_t(h.level), '#') + " " + markdown_of(h.text) + "\n\n";
+  }
+  std::string operator()(const Paragraph& p) { return p.text.markdown() + "\n\n"; }
+  std::string operator()(const Warning& w) { return "> **Note:** " + w.text.markdown() + "\n\n"; }
+  std::string operator()(const Bullets& b) {
+    std::string out;
+    for (auto& item : b.items) out += "- " + item.markdown() + "\n";
+    return out + "\n";
+  }
+  std::string operator()(const Tiles& t) {
+    std::string out;
+    for (auto& tile : t.tiles)
+      out += fmt::format("- {}: **{}** {}\n", markdown_of(tile.label), markdown_of(tile.value),
+                         tile.note.empty() ? "" : "(" + markdown_of(tile.note) + ")");
+    return out + "\n";
+  }
+  std::string operator()(const PageTable& t) { return table_markdown(t); }
+  std::string operator()(const Figure& f) {
+    ++figures;
+    std::string out;
+    if (!folder.empty()) {
+      std::string file = fmt::format("figure-{:02}.svg", figures);
+      files.push_back({file, f.draw(wide_figure).file(f.title)});
+      std::string address;
+      for (char c : folder) address += c == ' ' ? std::string("%20") : std::string(1, c);
+      out += fmt::format("![{}](<{}/{}>)\n\n", markdown_of(f.title), address, file);
+    }
+    out += fmt::format("**Figure {}. {}.** {}\n\n", figures, markdown_of(f.title), f.caption.markdown());
+    PageTable numbers = f.numbers;
+    numbers.folded = true;
+    numbers.summary = "The numbers of this figure";
+    return out + table_markdown(numbers);
+  }
+  std::string operator()(const Commands& c) {
+    std::string text;
+    for (auto& line : c.lines) text += clean(line) + "\n";
+    std::string f = fence(text, 3);
+    return f + "sh\n" + text + f + "\n\n";
+  }
+};
+
+}  // namespace
+
+std::string Text::html() const {
+  std::string out;
+  for (auto& p : pieces_)
+    out += p.style == Style::strong ? "<strong>" + html_of(p.text) + "</strong>"
+           : p.style == Style::code ? "<code>" + html_of(p.text) + "</code>"
+                                    : html_of(p.text);
+  return out;
+}
+
+std::string Text::markdown() const {
+  std::string out;
+  for (auto& p : pieces_)
+    out += p.style == Style::strong ? "**" + markdown_of(p.text) + "**"
+           : p.style == Style::code ? code_markdown(p.text)
+                                    : markdown_of(p.text);
+  return out;
+}
+
+std::string to_html(const Page& page) {
+  std::string contents, body;
+  Html form;
+  for (auto& block : page.blocks) {
+    if (auto* h = std::get_if<Heading>(&block); h && h->level == 2)
+      contents += fmt::format("<a href=\"#{}\">{}</a>\n", Html::anchor(h->text), html_of(h->text));
+    body += std::visit(form, block);
+  }
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n"
+      "<body>\n<header>\n<h1>{0}</h1>\n<p class=\"subtitle\">{3}</p>\n</header>\n<nav "
+      "aria-label=\"Sections\">\n{4}</nav>\n"
+      "<main>\n{5}</main>\n<footer><p>{6}</p></footer>\n</body>\n</html>\n",
+      html_of(page.title), page_css(), figure_css(), html_of(page.subtitle), contents, body, html_of(page.footer));
+}
+
+MarkdownFiles to_markdown(const Page& page, const std::string& folder) {
+  MarkdownFiles files;
+  Markdown form{folder, files.figures};
+  files.text = fmt::format("# {}\n\n{}\n\n", markdown_of(page.title), markdown_of(page.subtitle));
+  for (auto& block : page.blocks) files.text += std::visit(form, block);
+  files.text += "---\n\n" + markdown_of(page.footer) + "\n";
+  return files;
+}
+
+}  // namespace crest

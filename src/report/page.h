@@ -1,0 +1,100 @@
+// A document as a list of blocks, and its two forms: one self-contained HTML file, or Markdown with SVG files beside
+// it. All text is plain; it is escaped here and nowhere else.
+#pragma once
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "report/svg.h"
+#include "report/table.h"
+
+namespace crest {
+
+// Text with emphasis.
+class Text {
+ public:
+  Text() = default;
+  Text(const char* plain) { add(plain); }
+  Text(const std::string& plain) { add(plain); }
+  Text& add(const std::string& plain) { return push(plain, Style::plain); }
+  Text& strong(const std::string& text) { return push(text, Style::strong); }
+  Text& code(const std::string& text) { return push(text, Style::code); }
+  Text& append(const Text& other);
+  bool empty() const { return pieces_.empty(); }
+  std::string plain() const;
+  std::string html() const;
+  std::string markdown() const;
+
+ private:
+  enum class Style { plain, strong, code };
+  struct Piece {
+    std::string text;
+    Style style;
+  };
+  Text& push(const std::string& text, Style style);
+  std::vector<Piece> pieces_;
+};
+
+struct Heading {
+  int level = 2;
+  std::string text;
+};
+struct Paragraph {
+  Text text;
+};
+struct Warning {
+  Text text;
+};
+struct Bullets {
+  std::vector<Text> items;
+};
+// A few figures in large type.
+struct Tiles {
+  struct Tile {
+    std::string label, value, note;
+  };
+  std::vector<Tile> tiles;
+};
+struct PageCell {
+  PageCell() = default;
+  PageCell(std::string t) : text(std::move(t)) {}
+  PageCell(const char* t) : text(t) {}
+  std::string text;
+  enum class Look { plain, best, missing, soft } look = Look::plain;
+  double bar = -1;  // 0 to 1: a bar behind the text; negative: none
+};
+struct PageTable {
+  std::vector<Column> columns;
+  std::vector<std::vector<PageCell>> rows;
+  std::string note;     // below it
+  bool folded = false;  // shown on demand, under `summary`
+  std::string summary;
+};
+struct Figure {
+  std::string title;
+  Text caption;
+  std::function<Svg(double width)> draw;
+  PageTable numbers;  // the same in numbers
+};
+struct Commands {
+  std::vector<std::string> lines;
+};
+using PageBlock = std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands>;
+
+struct Page {
+  std::string title, subtitle;
+  std::vector<PageBlock> blocks;
+  std::string footer;
+};
+
+std::string to_html(const Page& page);
+
+struct MarkdownFiles {
+  std::string text;
+  std::vector<std::pair<std::string, std::string>> figures;  // file name, SVG
+};
+// folder: of the figures, as the text links to it; "": without figures.
+MarkdownFiles to_markdown(const Page& page, const std::string& folder);
+
+}  // namespace crest

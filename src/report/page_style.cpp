@@ -1,0 +1,80 @@
+#include "report/page_style.h"
+
+namespace crest {
+
+std::string page_css() {
+  return R"(:root {
+  color-scheme: light dark;
+  --paper: #ffffff; --ink: #1a1f24; --soft: #59636e; --rule: #d9dfe5; --faint: #f4f6f8; --accent: #0b6bb0;
+  --best: #e3f0fa; --warn: #fdf3e3; --warn-rule: #e08a00;
+}
+@media screen and (prefers-color-scheme: dark) { :root {
+  --paper: #14181c; --ink: #e8ebee; --soft: #a3adb7; --rule: #323a43; --faint: #1c2126; --accent: #6fb8ee;
+  --best: #16324a; --warn: #33270f; --warn-rule: #f0a63a;
+} }
+* { box-sizing: border-box }
+html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth }
+body {
+  margin: 0 auto; max-width: 928px; padding: 0 24px 64px; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: break-word;
+}
+header { padding: 56px 0 8px }
+h1 { font-size: 34px; line-height: 1.2; letter-spacing: -.015em; margin: 0 0 8px; font-weight: 700 }
+.subtitle { color: var(--soft); margin: 0 }
+nav { display: flex; flex-wrap: wrap; gap: 4px 20px; border-bottom: 1px solid var(--rule); padding: 12px 0 14px }
+nav a { color: var(--soft); text-decoration: none; font-size: 14px }
+nav a:hover, nav a:focus { color: var(--accent); text-decoration: underline }
+h2 { font-size: 23px; letter-spacing: -.01em; margin: 56px 0 12px; line-height: 1.3 }
+h3 { font-size: 17px; margin: 36px 0 8px; line-height: 1.4 }
+p, ul { margin: 0 0 14px; max-width: 72ch }
+ul { padding-left: 22px } li { margin-bottom: 6px }
+code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .875em }
+p code, li code { background: var(--faint); padding: 1px 5px; border-radius: 4px }
+pre { background: var(--faint); border-radius: 8px; padding: 14px 16px; overflow-x: auto; line-height: 1.5; margin: 0 0 14px }
+.warning { background: var(--warn); border-left: 4px solid var(--warn-rule); padding: 10px 14px; border-radius: 0 6px 6px 0 }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 1px; margin: 24px 0 28px;
+  background: var(--rule); border: 1px solid var(--rule); border-radius: 10px; overflow: hidden }
+.tiles div { background: var(--paper); padding: 14px 16px 12px }
+dt { color: var(--soft); font-size: 13px }
+dd { margin: 2px 0 0; font-size: 25px; font-weight: 650; letter-spacing: -.015em; line-height: 1.25; font-variant-numeric: tabular-nums }
+dd.note { font-size: 13px; font-weight: 400; letter-spacing: 0; line-height: 1.4; color: var(--soft); margin-top: 4px }
+.scroll { overflow-x: auto; margin: 0 0 8px; -webkit-overflow-scrolling: touch }
+table { border-collapse: collapse; font-size: 14px; line-height: 1.4; font-variant-numeric: tabular-nums; min-width: 100% }
+th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; vertical-align: bottom; border-bottom: 1px solid var(--ink) }
+td { border-bottom: 1px solid var(--rule); vertical-align: top }
+th, td { padding: 7px 18px 7px 0; white-space: nowrap }
+th:last-child, td:last-child { padding-right: 4px }
+td.wrap { white-space: normal }
+.n { text-align: right }
+td.best { font-weight: 700; color: var(--accent) }
+td.missing { color: var(--soft); font-style: italic }
+td.soft { color: var(--soft) }
+.bar { display: block; height: 3px; background: var(--accent); border-radius: 2px; margin-top: 3px; min-width: 1px }
+td.n .bar { margin-left: auto }
+.note { color: var(--soft); font-size: 14px }
+figure { margin: 30px 0 34px }
+figcaption { margin-bottom: 14px; max-width: 72ch; font-size: 15px; color: var(--soft) }
+figcaption strong { color: var(--ink) }
+figure svg { display: block; width: 100%; height: auto }
+.narrow { display: none }
+details { margin: 10px 0 14px }
+summary { cursor: pointer; color: var(--soft); font-size: 14px; padding: 4px 0 }
+summary:hover { color: var(--accent) }
+a:focus-visible, summary:focus-visible, .scroll:focus-visible, pre:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
+footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px; color: var(--soft); font-size: 14px }
+@media (max-width: 600px) {
+  body { padding: 0 16px 48px; font-size: 16px } header { padding-top: 32px } h1 { font-size: 27px } h2 { margin-top: 44px }
+  .wide { display: none } .narrow { display: block } .tiles { grid-template-columns: 1fr 1fr } .tiles div { padding: 12px }
+  dd { font-size: 20px }
+}
+@media print {
+  body { max-width: none; padding: 0; font-size: 10.5pt } header { padding-top: 0 } nav { display: none }
+  h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
+  table { font-size: 8.5pt } th, td { white-space: normal; padding-right: 10px } .scroll, pre { overflow: visible }
+  pre { white-space: pre-wrap } details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
+  dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
+}
+)";
+}
+
+}  // namespace crest

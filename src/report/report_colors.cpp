@@ -1,0 +1,54 @@
+#include "report/report_colors.h"
+
+#include <algorithm>
+
+#include "plan/memory_plan.h"
+#include "report/svg.h"
+
+namespace crest {
+
+static int place(const std::vector<std::string>& order, const std::string& name) {
+  auto it = std::find(order.begin(), order.end(), name);
+  return it == order.end() ? grey : int(it - order.begin());
+}
+
+int category_color(const std::string& category) {
+  for (int i = 0; i < category_count; ++i)
+    if (name(Category(i)) == category) {
+      static const int color[category_count] = {0, 5, 6, 1, 4, 7, 2, 3, grey};
+      return color[i];
+    }
+  return grey;
+}
+
+const std::vector<std::string>& phase_order() {
+  static const std::vector<std::string> order = {"forward", "recompute", "backward", "update", "communication", "idle"};
+  return order;
+}
+
+int phase_color(const std::string& phase) {
+  static const int color[] = {0, 4, 1, 2, 6, grey};
+  int i = place(phase_order(), phase);
+  return i < 6 ? color[i] : grey;
+}
+
+const std::vector<std::string>& class_order() {
+  static const std::vector<std::string> order = {"contraction", "attention",    "normalisation", "elementwise",
+                                                 "loss",        "optimizer",    "embedding",     "reduction",
+                                                 "movement",    "communication"};
+  return order;
+}
+
+int class_color(const std::string& op_class) {
+  static const int color[] = {0, 1, 2, 4, 3, 6, 7, 5, grey, grey};
+  int i = place(class_order(), op_class);
+  return i < 10 && i < int(std::size(color)) ? color[i] : grey;
+}
+
+std::string words(const std::string& name) {
+  std::string text = name;
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+}  // namespace crest

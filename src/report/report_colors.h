@@ -1,0 +1,17 @@
+// Which colour (svg.h) and which words stand for what, in every figure alike.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crest {
+
+int category_color(const std::string& category);
+int phase_color(const std::string& phase);
+int class_color(const std::string& op_class);
+// Phases and operation classes in the order in which figures stack them.
+const std::vector<std::string>& phase_order();
+const std::vector<std::string>& class_order();
+// "optimizer_state" -> "optimizer state"
+std::string words(const std::string& name);
+
+}  // namespace crest

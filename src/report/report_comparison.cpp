@@ -1,0 +1,157 @@
+// Why two profiled recipes differ, through the comparison module.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "report/figure.h"
+#include "report/report_colors.h"
+#include "report/report_parts.h"
+#include "report/report_profiles.h"
+#include "report/report_words.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t most_comparisons = 4;
+
+struct Compared {
+  ProfiledCell a, b;
+  size_t settings = 0;  // that differ
+};
+
+// Pairs of one group, those that differ in the fewest settings first. The slower one is A.
+std::vector<Compared> pairs_of(const ReportData& data) {
+  std::vector<ProfiledCell> cells = profiled_cells(data);
+  std::vector<Compared> pairs;
+  for (size_t i = 0; i < cells.size(); ++i)
+    for (size_t j = i + 1; j < cells.size(); ++j) {
+      if (cells[i].group != cells[j].group) continue;
+      Compared c{cells[i], cells[j]};
+      if (c.a.cell->speed() > c.b.cell->speed()) std::swap(c.a, c.b);
+      for (auto& name : c.a.group->varying) c.settings += c.a.cell->setting(name) != c.b.cell->setting(name);
+      pairs.push_back(c);
+    }
+  std::stable_sort(pairs.begin(), pairs.end(), [](auto& a, auto& b) { return a.settings < b.settings; });
+  if (pairs.size() > most_comparisons) pairs.resize(most_comparisons);
+  return pairs;
+}
+
+void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
+  if (c.waterfall.empty()) return;
+  Waterfall chart;
+  chart.axis = "milliseconds";
+  chart.from = pair.a.title, chart.to = pair.b.title;
+  chart.start = c.a.step_ms, chart.end = c.b.step_ms;
+  chart.start_text = say_ms(c.a.step_ms), chart.end_text = say_ms(c.b.step_ms);
+  PageTable numbers;
+  numbers.columns = {{"cause", Align::left}, {"difference, ms"}, {"from and to", Align::left}};
+  for (auto& bar : c.waterfall) {
+    chart.steps.push_back({label(bar.factor), say_signed_ms(bar.ms), bar.ms, bar.detail});
+    numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", bar.ms), bar.detail});
+  }
+  Figure f;
+  f.title = "From " + pair.a.title + " to " + pair.b.title;
+  f.caption.add(
+      "The difference in time, split into what causes it. Bars to the left save time, bars to the right cost it; "
+      "together they are the whole difference.");
+  chart.label = f.title + ". " + f.caption.plain();
+  f.draw = [chart](double width) { return draw_waterfall(chart, width); };
+  f.numbers = numbers;
+  page.blocks.push_back(f);
+}
+
+void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
+  Waterfall chart;
+  chart.bytes = true;
+  chart.from = pair.a.title, chart.to = pair.b.title;
+  PageTable numbers;
+  numbers.columns = {{"category", Align::left}, {"A"}, {"B"}, {"difference"}};
+  for (auto& row : c.memory) {
+    chart.start += double(row.a), chart.end += double(row.b);
+    double delta = double(row.b) - double(row.a);
+    if (row.a || row.b)
+      numbers.rows.push_back(
+          {words(row.label), say_bytes(double(row.a)), say_bytes(double(row.b)), say_signed_bytes(delta)});
+    if (delta != 0) chart.steps.push_back({words(row.label), say_signed_bytes(delta), delta, ""});
+  }
+  if (chart.steps.empty()) return;
+  chart.start_text = say_bytes(chart.start), chart.end_text = say_bytes(chart.end);
+  Figure f;
+  f.title = "Memory from " + pair.a.title + " to " + pair.b.title;
+  f.caption.add("The difference in planned memory by category.");
+  chart.label = f.title + ". " + f.caption.plain();
+  f.draw = [chart](double width) { return draw_waterfall(chart, width); };
+  f.numbers = numbers;
+  page.blocks.push_back(f);
+}
+
+void add_causes(Page& page, const RunComparison& c) {
+  PageTable t;
+  t.columns = {{"part of the model", Align::left},
+               {"phase", Align::left},
+               {"A, ms"},
+               {"B, ms"},
+               {"difference"},
+               {"share"},
+               {"mostly", Align::left}};
+  for (auto& cause : c.causes) {
+    if (t.rows.size() >= 12) break;
+    t.rows.push_back({cause.label, cause.phase, fmt::format("{:.3f}", cause.a.ms), fmt::format("{:.3f}", cause.b.ms),
+                      fmt::format("{:+.3f}", cause.ms), say_percent(cause.share), label(cause.main_factor)});
+    if (!cause.significant)
+      for (auto& cell : t.rows.back()) cell.look = PageCell::Look::soft;
+  }
+  if (t.rows.empty()) return;
+  if (c.causes.size() > t.rows.size())
+    t.note = fmt::format("{} smaller parts are left out.", c.causes.size() - t.rows.size());
+  page.blocks.push_back(t);
+}
+
+void add_differences(Page& page, const RunComparison& c) {
+  PageTable t;
+  t.columns = {{"of", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}};
+  for (auto& d : c.differences) t.rows.push_back({d.section, words(d.key), d.a, d.b});
+  if (t.rows.empty()) return;
+  t.folded = true;
+  t.summary = "What is not the same in both runs";
+  page.blocks.push_back(t);
+}
+
+void add_pair(Page& page, const Compared& pair) {
+  RunComparison c;
+  CompareOptions options;
+  options.title_a = pair.a.title, options.title_b = pair.b.title;
+  if (pair.a.group->noise > 0) options.noise_floor = std::max(0.01, pair.a.group->noise);
+  try {
+    c = compare_runs(*pair.a.cell->profiled, *pair.b.cell->profiled, options);
+  } catch (const Error& e) {
+    page.blocks.push_back(
+        Paragraph{pair.a.title + " and " + pair.b.title + " cannot be compared: " + e.problem() + "."});
+    return;
+  }
+  page.blocks.push_back(Heading{3, pair.a.title + " against " + pair.b.title});
+  Bullets said;
+  for (auto& s : c.sentences) said.items.push_back(s);
+  if (!said.items.empty()) page.blocks.push_back(said);
+  add_waterfall(page, c, pair);
+  add_causes(page, c);
+  add_memory(page, c, pair);
+  add_differences(page, c);
+  Bullets notes;
+  for (auto& n : c.notes) notes.items.push_back(n);
+  if (!notes.items.empty()) page.blocks.push_back(notes);
+}
+
+}  // namespace
+
+void add_comparisons(Page& page, const ReportData& data) {
+  std::vector<Compared> pairs = pairs_of(data);
+  if (pairs.empty()) return;
+  page.blocks.push_back(Heading{2, "Why they differ"});
+  for (auto& pair : pairs) add_pair(page, pair);
+}
+
+}  // namespace crest

@@ -1,0 +1,302 @@
+#include "report/report_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+const Json* at_path(const Json& json, const std::string& path) {
+  const Json* at = &json;
+  for (auto& key : split(path.substr(1), '/')) {
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &(*at)[key];
+  }
+  return at;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<Setting> settings_of(const RunRecord& run) {
+  std::vector<Setting> all;
+  if (run.recipe.is_object())
+    for (auto& [key, value] : run.recipe.items())
+      if (key != "model") all.push_back({key, text_of(value)});
+  for (const char* key : {"name", "threads"})
+    if (const Json* v = at_path(run.device, std::string("/") + key); v && !v->is_null())
+      all.push_back({key == std::string("name") ? "device" : key, text_of(*v)});
+  if (std::string v = json_word(run.environment, "/crest_version"); !v.empty()) all.push_back({"crest", v});
+  if (const Json* libraries = at_path(run.environment, "/libraries"); libraries && libraries->is_object())
+    for (auto& [key, value] : libraries->items()) all.push_back({key, text_of(value)});
+  if (!run.recipe.is_object()) all.push_back({"run", run.name});
+  return all;
+}
+
+bool has_times(const RunRecord& r) {
+  return !r.samples.empty() || std::isfinite(json_number(r.result, "/step_ms_median"));
+}
+
+void read_times(ReportCell& c) {
+  const RunRecord& r = *c.timed;
+  for (auto& s : r.samples) {
+    if (!(s.contender.empty() || s.contender == "a") || !std::isfinite(s.ms)) continue;
+    c.ms.add(s.ms);
+    c.throttled += s.throttled;
+  }
+  if (c.ms.empty() && c.profile)
+    for (double ms : c.profile->step_ms)
+      if (std::isfinite(ms)) c.ms.add(ms);
+  if (!c.ms.empty()) {
+    c.mean = c.ms.mean(), c.deviation = c.ms.std_dev(), c.median = c.ms.median();
+    if (Interval i = c.ms.median_interval(); std::isfinite(i.low) && std::isfinite(i.high)) c.interval = i;
+  } else {
+    c.mean = json_number(r.result, "/step_ms_mean");
+    c.deviation = json_number(r.result, "/step_ms_std");
+    c.median = json_number(r.result, "/step_ms_median");
+  }
+  c.tokens_per_second = json_number(r.result, "/tokens_per_second");
+  double tokens = json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") *
+                  json_number(r.recipe, "/grad_accumulation") * json_number(r.recipe, "/data_parallel");
+  if (c.profile && c.profile->tokens > 0) tokens = double(c.profile->tokens);
+  if (!std::isfinite(c.tokens_per_second)) c.tokens_per_second = 1e3 * tokens / c.median;
+  c.mfu = json_number(r.result, "/mfu");
+}
+
+void read_memory(ReportCell& c) {
+  const Json& result = c.timed->result;
+  c.planned_bytes = json_number(result, "/memory/planned_bytes");
+  c.measured_bytes = json_number(result, "/memory/measured_peak_bytes");
+  c.device_bytes = json_number(result, "/memory/device_peak_bytes");
+  if (const Json* parts = at_path(result, "/memory/by_category"); parts && parts->is_object())
+    for (auto& [key, value] : parts->items())
+      if (value.is_number()) c.categories.push_back({key, value.get<double>()});
+  if (!c.profile) return;
+  const ProfileMemory& m = c.profile->memory;
+  auto fill = [](double& to, int64_t from) {
+    if (!std::isfinite(to) && from > 0) to = double(from);
+  };
+  fill(c.planned_bytes, m.planned_bytes);
+  fill(c.measured_bytes, m.measured_peak_bytes);
+  fill(c.device_bytes, m.device_peak_bytes);
+}
+
+void finish(ReportCell& c) {
+  std::stable_sort(c.runs.begin(), c.runs.end(), [](auto* a, auto* b) { return a->started > b->started; });
+  for (auto* r : c.runs) {
+    if (!c.profiled && r->documents.count("profile")) c.profiled = r;
+    bool better =
+        !c.timed || (has_times(*r) && (!has_times(*c.timed) || (r->kind == "bench" && c.timed->kind != "bench")));
+    if (better) c.timed = r;
+  }
+  if (c.profiled)
+    c.profile = std::make_shared<const Profile>(
+        profile_from_json(c.profiled->documents.at("profile"), "profile of run " + c.profiled->name));
+  c.out_of_memory = c.timed->status == "out_of_memory" || json_word(c.timed->result, "/error") == "out_of_memory";
+  read_times(c);
+  read_memory(c);
+}
+
+// What differs between cells, in the order of the settings; sorts the cells by it.
+void find_varying(ReportGroup& g) {
+  std::vector<std::string> names;
+  std::map<std::string, std::set<std::string>> values;
+  for (auto& c : g.cells)
+    for (auto& [name, value] : c.settings)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  for (auto& c : g.cells)
+    for (auto& name : names) values[name].insert(c.setting(name));
+  for (auto& name : names)
+    if (values[name].size() > 1) g.varying.push_back(name);
+  // Levers as users think of them first, sizes last.
+  auto rank = [](const std::string& name) {
+    static const char* const order[] = {"precision", "policy", "attention", "fusion", "recompute"};
+    for (int i = 0; i < 5; ++i)
+      if (name == order[i]) return i;
+    return name == "batch" || name == "seq" ? 7 : 6;
+  };
+  std::stable_sort(g.varying.begin(), g.varying.end(), [&](auto& a, auto& b) { return rank(a) < rank(b); });
+  std::stable_sort(g.cells.begin(), g.cells.end(), [&](const ReportCell& a, const ReportCell& b) {
+    for (auto& name : g.varying) {
+      std::string x = a.setting(name), y = b.setting(name);
+      if (x != y) return before(name, x, y);
+    }
+    return false;
+  });
+  for (auto& c : g.cells) {
+    std::vector<std::string> parts;
+    for (auto& name : g.varying)
+      if (std::string value = c.setting(name); !value.empty()) parts.push_back(setting_label({name, value}));
+    c.label = parts.empty() ? c.timed->name : join(parts, ", ");
+  }
+}
+
+// Medians of repeated runs of a cell, and of both halves of each run: what differs there is not the recipe.
+void find_noise(ReportGroup& g) {
+  for (auto& c : g.cells) {
+    std::vector<double> medians;
+    for (auto* r : c.runs) {
+      Samples s;
+      for (auto& row : r->samples)
+        if (row.contender.empty() && std::isfinite(row.ms)) s.add(row.ms);
+      if (s.count() >= 6) medians.push_back(s.median());
+    }
+    auto [low, high] = std::minmax_element(medians.begin(), medians.end());
+    if (medians.size() > 1 && *high / *low - 1 > g.noise) {
+      g.noise = *high / *low - 1;
+      g.noise_source = fmt::format("{} runs of the same recipe ({}) differ by as much", medians.size(), c.label);
+    }
+    double floor = json_number(c.timed->result, "/comparison/noise_floor");
+    if (std::isfinite(floor) && floor > g.noise)
+      g.noise = floor, g.noise_source = "measured by running one recipe against itself";
+    const auto& v = c.ms.values();
+    if (v.size() < 12) continue;
+    auto half = v.begin() + ptrdiff_t(v.size() / 2);
+    double a = Samples({v.begin(), half}).median(), b = Samples({half, v.end()}).median();
+    double drift = std::max(a, b) / std::min(a, b) - 1;
+    if (drift > g.noise) {
+      g.noise = drift;
+      g.noise_source = fmt::format("the first and second half of a run ({}) differ by as much", c.label);
+    }
+  }
+}
+
+void rank(ReportGroup& g) {
+  std::set<std::string> work;
+  for (size_t i = 0; i < g.cells.size(); ++i) {
+    const ReportCell& c = g.cells[i];
+    work.insert(c.setting("batch") + "x" + c.setting("seq") + "x" + c.setting("grad_accumulation") + "x" +
+                c.setting("data_parallel"));
+    if (c.measured()) {
+      if (g.fastest < 0 || c.speed() > g.cells[size_t(g.fastest)].speed()) g.fastest = int(i);
+      if (g.slowest < 0 || c.speed() < g.cells[size_t(g.slowest)].speed()) g.slowest = int(i);
+    }
+    if (c.measured() && std::isfinite(c.planned_bytes) &&
+        (g.smallest < 0 || c.planned_bytes < g.cells[size_t(g.smallest)].planned_bytes))
+      g.smallest = int(i);
+  }
+  g.same_tokens = work.size() <= 1;
+}
+
+}  // namespace
+
+ReportCell::ReportCell()
+    : mean(nan),
+      deviation(nan),
+      median(nan),
+      interval{nan, nan},
+      tokens_per_second(nan),
+      mfu(nan),
+      planned_bytes(nan),
+      measured_bytes(nan),
+      device_bytes(nan) {}
+
+bool ReportCell::measured() const { return !out_of_memory && median > 0; }
+double ReportCell::speed() const { return std::isfinite(tokens_per_second) ? tokens_per_second : 1e3 / median; }
+
+double ReportCell::spread() const {
+  double half = (interval.high - interval.low) / 2 / median;
+  return std::isfinite(half) ? half : std::numeric_limits<double>::infinity();
+}
+
+std::string ReportCell::setting(const std::string& name) const {
+  for (auto& [key, value] : settings)
+    if (key == name) return value;
+  return "";
+}
+
+std::string ReportGroup::title() const {
+  std::string what = phase == "forward"    ? "forward pass"
+                     : phase == "backward" ? "forward and backward"
+                                           : "training step";
+  return model.empty() ? what : model + ", " + what;
+}
+
+double json_number(const Json& json, const std::string& path) {
+  const Json* v = at_path(json, path);
+  return v && v->is_number() ? v->get<double>() : nan;
+}
+
+std::string json_word(const Json& json, const std::string& path) {
+  const Json* v = at_path(json, path);
+  return v && v->is_string() ? v->get<std::string>() : "";
+}
+
+std::string setting_label(const Setting& setting) {
+  auto& [name, value] = setting;
+  if (name == "precision" || name == "device" || name == "run") return value;
+  if (name == "attention") return value + " attention";
+  std::string words = name;
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words + " " + value;
+}
+
+bool is_number(const std::string& text) {
+  char* end = nullptr;
+  double value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == 0 && std::isfinite(value);
+}
+
+bool before(const std::string& setting, const std::string& a, const std::string& b) {
+  static const std::map<std::string, std::vector<std::string>> orders = {
+      {"precision", {"fp32", "tf32", "fp16", "bf16", "fp8"}},
+      {"policy", {"autocast", "pure"}},
+      {"attention", {"naive", "flash"}},
+      {"fusion", {"off", "on"}},
+      {"recompute", {"none", "pointwise", "activation", "selective", "full"}},
+  };
+  if (auto it = orders.find(setting); it != orders.end()) {
+    auto place = [&](const std::string& v) { return std::find(it->second.begin(), it->second.end(), v); };
+    if (place(a) != place(b)) return place(a) < place(b);
+  }
+  if (is_number(a) && is_number(b)) return std::strtod(a.c_str(), nullptr) < std::strtod(b.c_str(), nullptr);
+  return a < b;
+}
+
+ReportData sort_runs(const std::vector<RunRecord>& runs) {
+  ReportData data;
+  data.runs = &runs;
+  std::map<std::pair<std::string, std::string>, size_t> groups;
+  for (auto& run : runs) {
+    bool oom = run.status == "out_of_memory" || json_word(run.result, "/error") == "out_of_memory";
+    if (!run.log.empty()) {
+      data.trainings.push_back(&run);
+    } else if (oom || has_times(run) || run.documents.count("profile")) {
+      std::string model = json_word(run.recipe, "/model");
+      auto [it, fresh] = groups.insert({{model, run.phase}, data.groups.size()});
+      if (fresh) data.groups.push_back({});
+      ReportGroup& g = data.groups[it->second];
+      g.model = model, g.phase = run.phase;
+      std::vector<Setting> settings = settings_of(run);
+      auto cell = std::find_if(g.cells.begin(), g.cells.end(), [&](auto& c) { return c.settings == settings; });
+      if (cell == g.cells.end()) {
+        g.cells.emplace_back();
+        cell = g.cells.end() - 1;
+        cell->settings = settings;
+      }
+      cell->runs.push_back(&run);
+    } else {
+      data.others.push_back(&run);
+    }
+  }
+  for (auto& g : data.groups) {
+    for (auto& c : g.cells) finish(c);
+    find_varying(g);
+    find_noise(g);
+    rank(g);
+  }
+  return data;
+}
+
+}  // namespace crest

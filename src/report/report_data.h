@@ -1,0 +1,77 @@
+// What a report is computed from: runs sorted into cells (the same recipe, device, versions and phase), and cells into
+// groups whose times may be compared (the same model and phase).
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "measure/profile.h"
+#include "measure/samples.h"
+#include "store/record.h"
+
+namespace crest {
+
+// A setting and its value, as text: recipe, device, versions.
+using Setting = std::pair<std::string, std::string>;
+
+struct ReportCell {
+  std::vector<const RunRecord*> runs;  // newest first
+  const RunRecord* timed = nullptr;    // the one whose figures count: the newest bench, else the newest of all
+  const RunRecord* profiled = nullptr;
+  std::shared_ptr<const Profile> profile;
+  std::vector<Setting> settings;  // all, in a fixed order
+  std::string label;              // what tells it from the others of its group
+  bool out_of_memory = false;
+
+  Samples ms;  // of a run of the phase
+  int64_t throttled = 0;
+  double mean, deviation, median;  // NaN: nothing measured; the interval too, with fewer than 6 samples
+  Interval interval;               // 95% of the median
+  double tokens_per_second, mfu;
+  double planned_bytes, measured_bytes, device_bytes;
+  std::vector<std::pair<std::string, double>> categories;  // of planned_bytes
+  ReportCell();
+
+  bool measured() const;
+  // What cells are ranked by: tokens a second, else runs a second.
+  double speed() const;
+  // Half of the interval over the median; infinite without one.
+  double spread() const;
+  std::string setting(const std::string& name) const;  // "" when it has none
+};
+
+struct ReportGroup {
+  std::string model, phase;
+  std::vector<ReportCell> cells;
+  std::vector<std::string> varying;               // names of the settings that differ, in their order
+  int fastest = -1, slowest = -1, smallest = -1;  // cells; smallest: planned memory
+  bool same_tokens = true;                        // every cell does the same work, so times can be compared
+  double noise = 0;                               // relative: smaller differences say nothing
+  std::string noise_source;
+
+  std::string title() const;
+};
+
+struct ReportData {
+  std::vector<ReportGroup> groups;
+  std::vector<const RunRecord*> trainings;  // runs with a log
+  std::vector<const RunRecord*> others;     // without any figure: failed, running
+  const std::vector<RunRecord>* runs = nullptr;
+};
+
+// `runs` must outlive the result.
+ReportData sort_runs(const std::vector<RunRecord>& runs);
+
+// Reads JSON that may lack what is looked for. path: "/memory/planned_bytes".
+double json_number(const Json& json, const std::string& path);  // NaN when it is none
+std::string json_word(const Json& json, const std::string& path);
+
+// "flash attention", "batch 8", "fusion on".
+std::string setting_label(const Setting& setting);
+// Whether value `a` of a setting comes before `b`: plain before clever, small before large.
+bool before(const std::string& setting, const std::string& a, const std::string& b);
+bool is_number(const std::string& text);
+
+}  // namespace crest

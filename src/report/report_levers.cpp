@@ -1,0 +1,168 @@
+// What each setting does: pairs of recipes that differ in it alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compare/noise.h"
+#include "core/text.h"
+#include "report/report_colors.h"
+#include "report/report_parts.h"
+#include "report/report_words.h"
+
+namespace crest {
+
+namespace {
+
+// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens are unknown.
+std::vector<double> scaled_samples(const ReportCell& c) {
+  double tokens = std::isfinite(c.tokens_per_second) ? c.tokens_per_second * c.median / 1e3 : 1;
+  std::vector<double> ms = c.ms.values();
+  if (ms.empty()) ms.push_back(c.median);
+  for (double& v : ms) v /= tokens;
+  return ms;
+}
+
+double ratio_of(double b, double a) { return a > 0 ? b / a : std::nan(""); }
+
+struct Range {
+  double low = 1e300, high = -1e300;
+  void add(double v) {
+    if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+  }
+  bool any() const { return low <= high; }
+};
+
+std::string change_of(const LeverChange& c) {
+  return c.setting == "device" || c.setting == "run" ? c.from + " to " + c.to
+                                                     : words(c.setting) + " " + c.from + " to " + c.to;
+}
+
+Text sentence_of(const LeverChange& change) {
+  size_t faster = 0, slower = 0, unknown = 0, fits = 0, fails = 0;
+  Range speed, memory;
+  const ReportPair *most = nullptr, *least = nullptr;
+  for (auto& p : change.pairs) {
+    memory.add(p.memory);
+    if (p.a->out_of_memory != p.b->out_of_memory) (p.a->out_of_memory ? fits : fails) += 1;
+    if (!std::isfinite(p.speed)) continue;
+    if (p.verdict == Verdict::cannot_tell) {
+      ++unknown;
+      continue;
+    }
+    (p.verdict == Verdict::b_faster ? faster : slower) += 1;
+    speed.add(p.speed);
+    if (!most || p.speed > most->speed) most = &p;
+    if (!least || p.speed < least->speed) least = &p;
+  }
+  Text t;
+  t.strong(change_of(change)).add(": ");
+  size_t all = faster + slower + unknown;
+  std::string of = all == 1 ? "" : fmt::format(" in {} of {} pairs", std::max(faster, slower), all);
+  if (all == 0)
+    t.add("speed cannot be compared");
+  else if (faster + slower == 0)
+    t.add(all == 1 ? "no difference in speed beyond noise"
+                   : fmt::format("no difference in speed beyond noise in any of {} pairs", all));
+  else if (faster && slower)
+    t.add(fmt::format("faster in {}, slower in {} of {} pairs, from {} to {}", faster, slower, all,
+                      say_faster(speed.low), say_faster(speed.high)));
+  else
+    t.strong(say_faster_range(speed.low, speed.high)).add(of);
+  if (unknown && faster + slower) t.add(fmt::format(", {} cannot be told from noise", unknown));
+  if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
+  t.add(".");
+  if (fits)
+    t.add(
+        fmt::format(" {} only with {}.", fits == 1 ? "One recipe fits" : say_count(fits) + " recipes fit", change.to));
+  if (fails)
+    t.add(fmt::format(" {} with {}.",
+                      fails == 1 ? "One recipe no longer fits" : say_count(fails) + " recipes no longer fit",
+                      change.to));
+  // Where a gain depends on the rest, say on what.
+  if (most && least && most != least && most->speed / least->speed > 1.1 && !most->context.empty())
+    t.add(fmt::format(" Most with {}, least with {}.", most->context, least->context));
+  return t;
+}
+
+}  // namespace
+
+ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell& b) {
+  ReportPair p;
+  p.a = &a, p.b = &b;
+  p.memory = ratio_of(b.planned_bytes, a.planned_bytes);
+  if (!a.measured() || !b.measured()) {
+    p.speed = std::nan("");
+    return p;
+  }
+  NoiseCheck n =
+      check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, false);
+  p.speed = 1 / n.ratio;
+  p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
+  p.verdict = n.verdict;
+  return p;
+}
+
+std::vector<LeverChange> lever_changes(const ReportGroup& g) {
+  std::vector<LeverChange> changes;
+  auto rest_equal = [&](const ReportCell& a, const ReportCell& b, const std::string& setting) {
+    return std::all_of(g.varying.begin(), g.varying.end(),
+                       [&](auto& name) { return name == setting || a.setting(name) == b.setting(name); });
+  };
+  for (auto& setting : g.varying)
+    for (auto& a : g.cells) {
+      // The next value of this setting in the same context.
+      const ReportCell* next = nullptr;
+      for (auto& b : g.cells)
+        if (a.setting(setting) != b.setting(setting) && rest_equal(a, b, setting) &&
+            before(setting, a.setting(setting), b.setting(setting)) &&
+            (!next || before(setting, b.setting(setting), next->setting(setting))))
+          next = &b;
+      if (!next) continue;
+      std::string from = a.setting(setting), to = next->setting(setting);
+      auto change = std::find_if(changes.begin(), changes.end(),
+                                 [&](auto& c) { return c.setting == setting && c.from == from && c.to == to; });
+      if (change == changes.end()) change = changes.insert(changes.end(), LeverChange{setting, from, to, {}, {}});
+      ReportPair p = judge(g, a, *next);
+      p.setting = setting, p.from = from, p.to = to;
+      std::vector<std::string> context;
+      for (auto& name : g.varying)
+        if (std::string v = a.setting(name); name != setting && !v.empty()) context.push_back(setting_label({name, v}));
+      p.context = join(context, ", ");
+      change->pairs.push_back(p);
+    }
+  for (auto& c : changes) c.sentence = sentence_of(c);
+  return changes;
+}
+
+void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>& changes) {
+  if (changes.empty()) return;
+  Bullets sentences;
+  PageTable t;
+  t.columns = {{"change", Align::left}, {"with", Align::left},    {"speed"},
+               {"95% interval"},        {"verdict", Align::left}, {"planned memory"}};
+  for (auto& c : changes) {
+    sentences.items.push_back(c.sentence);
+    for (auto& p : c.pairs) {
+      bool known = std::isfinite(p.speed);
+      std::string verdict = p.verdict == Verdict::b_faster   ? "faster"
+                            : p.verdict == Verdict::a_faster ? "slower"
+                                                             : "cannot tell";
+      if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
+      PageCell cell(verdict);
+      if (verdict == "cannot tell" || !known) cell.look = PageCell::Look::soft;
+      t.rows.push_back({change_of(c), p.context, known ? say_times(p.speed) : "-",
+                        known ? fmt::format("{:.2f} to {:.2f}", p.interval.low, p.interval.high) : "-", cell,
+                        std::isfinite(p.memory) ? say_times(p.memory) : "-"});
+    }
+  }
+  page.blocks.push_back(sentences);
+  t.folded = true;
+  t.summary = fmt::format("All {}", plural(t.rows.size(), "pair"));
+  t.note = g.noise > 0.01
+               ? fmt::format("Differences up to {} count as noise: {}.", say_percent(g.noise, 1), g.noise_source)
+               : "Differences up to 1% count as noise; none was measured that is larger.";
+  page.blocks.push_back(t);
+}
+
+}  // namespace crest

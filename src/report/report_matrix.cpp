@@ -1,0 +1,312 @@
+// The recipes of a group: overview, table, bars, memory by category, sweeps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "plan/memory_plan.h"
+#include "report/figure.h"
+#include "report/report_colors.h"
+#include "report/report_parts.h"
+#include "report/report_words.h"
+
+namespace crest {
+
+namespace {
+
+constexpr size_t most_rows = 40;  // of a figure
+
+std::string number(double v, int digits) { return std::isfinite(v) ? fmt::format("{:.{}f}", v, digits) : "-"; }
+
+PageCell best(std::string text, bool is_best) {
+  PageCell cell(std::move(text));
+  if (is_best) cell.look = PageCell::Look::best;
+  return cell;
+}
+
+// Rows and columns of the overview: one setting across, all others down.
+struct Grid {
+  std::string across;
+  std::vector<std::string> columns;
+  std::vector<std::string> rows;
+  std::map<std::pair<std::string, std::string>, const ReportCell*> cells;  // row, column
+};
+
+std::string label_without(const ReportGroup& g, const ReportCell& c, const std::string& setting) {
+  std::vector<std::string> parts;
+  for (auto& name : g.varying)
+    if (std::string value = c.setting(name); name != setting && !value.empty())
+      parts.push_back(setting_label({name, value}));
+  std::string label;
+  for (auto& p : parts) label += (label.empty() ? "" : ", ") + p;
+  return label;
+}
+
+Grid grid_across(const ReportGroup& g, const std::string& setting) {
+  Grid grid{setting, {}, {}, {}};
+  for (auto& c : g.cells) {
+    std::string row = label_without(g, c, setting), column = c.setting(setting);
+    if (std::find(grid.rows.begin(), grid.rows.end(), row) == grid.rows.end()) grid.rows.push_back(row);
+    if (std::find(grid.columns.begin(), grid.columns.end(), column) == grid.columns.end())
+      grid.columns.push_back(column);
+    grid.cells[{row, column}] = &c;
+  }
+  std::sort(grid.columns.begin(), grid.columns.end(), [&](auto& a, auto& b) { return before(setting, a, b); });
+  return grid;
+}
+
+// The last setting that varies over few values and leaves few holes; an empty `across` when there is none.
+Grid choose_grid(const ReportGroup& g) {
+  for (auto name = g.varying.rbegin(); g.varying.size() > 1 && name != g.varying.rend(); ++name) {
+    Grid grid = grid_across(g, *name);
+    size_t all = grid.rows.size() * grid.columns.size();
+    if (grid.columns.size() <= 6 && grid.rows.size() > 1 && 10 * g.cells.size() >= 6 * all) return grid;
+  }
+  return {};
+}
+
+void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
+  PageTable t;
+  t.columns.push_back({g.same_tokens ? "median, ms" : "tokens/s", Align::left});
+  for (auto& c : grid.columns) t.columns.push_back({setting_label({grid.across, c}), Align::right});
+  double fastest = g.fastest >= 0 ? g.cells[size_t(g.fastest)].speed() : 1;
+  for (auto& row : grid.rows) {
+    std::vector<PageCell> cells = {row};
+    for (auto& column : grid.columns) {
+      auto it = grid.cells.find({row, column});
+      if (it == grid.cells.end()) {
+        cells.push_back({});
+        continue;
+      }
+      const ReportCell& c = *it->second;
+      PageCell cell(c.out_of_memory ? "out of memory"
+                    : g.same_tokens ? number(c.median, 2)
+                                    : say_rate(c.tokens_per_second));
+      if (c.out_of_memory) cell.look = PageCell::Look::missing;
+      if (c.measured()) cell.bar = c.speed() / fastest;
+      if (g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)]) cell.look = PageCell::Look::best;
+      cells.push_back(cell);
+    }
+    t.rows.push_back(cells);
+  }
+  t.note = "Bars: speed relative to the fastest.";
+  page.blocks.push_back(t);
+}
+
+void add_table(Page& page, const ReportGroup& g, bool folded) {
+  auto any = [&](auto value) {
+    return std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return std::isfinite(value(c)); });
+  };
+  bool tokens = any([](auto&c) { return c.tokens_per_second; }), mfu = any([](auto&c) { return c.mfu; });
+  bool planned = any([](auto&c) { return c.planned_bytes; }), device = any([](auto&c) { return c.device_bytes; });
+  bool throttled = std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return c.throttled > 0; });
+  PageTable t;
+  t.folded = folded;
+  t.summary = "All figures of all recipes";
+  if (g.varying.empty()) t.columns.push_back({"run", Align::left});
+  for (auto& name : g.varying) {
+    std::string header = name;
+    std::replace(header.begin(), header.end(), '_', ' ');
+    t.columns.push_back({header, Align::left});
+  }
+  for (auto& header : {"median, ms", "95% of the median", "mean, ms", "deviation", "samples"})
+    t.columns.push_back({header});
+  if (throttled) t.columns.push_back({"throttled"});
+  if (tokens) t.columns.push_back({"tokens/s"});
+  if (mfu) t.columns.push_back({"MFU"});
+  if (planned) t.columns.push_back({"planned memory"});
+  if (device) t.columns.push_back({"peak on device"});
+  for (size_t i = 0; i < g.cells.size(); ++i) {
+    const ReportCell& c = g.cells[i];
+    bool fastest = int(i) == g.fastest && g.cells.size() > 1, smallest = int(i) == g.smallest && g.cells.size() > 1;
+    std::vector<PageCell> row;
+    if (g.varying.empty()) row.push_back(c.label);
+    for (auto& name : g.varying) row.push_back(c.setting(name));
+    if (c.out_of_memory) {
+      row.push_back("out of memory");
+      row.back().look = PageCell::Look::missing;
+      for (int k = 0; k < 4 + throttled; ++k) row.push_back({});
+    } else {
+      row.push_back(best(number(c.median, 2), fastest && g.same_tokens));
+      bool interval = std::isfinite(c.interval.low);
+      row.push_back(interval ? fmt::format("{:.2f} to {:.2f}", c.interval.low, c.interval.high) : "-");
+      row.push_back(number(c.mean, 2));
+      row.push_back(number(c.deviation, 2));
+      row.push_back(c.ms.empty() ? say_rate(json_number(c.timed->result, "/samples")) : std::to_string(c.ms.count()));
+      if (throttled) row.push_back(c.throttled ? std::to_string(c.throttled) : "");
+    }
+    if (tokens) row.push_back(c.out_of_memory ? PageCell() : best(say_rate(c.tokens_per_second), fastest));
+    if (mfu) row.push_back(c.out_of_memory ? "" : say_percent(c.mfu, 1));
+    if (planned) row.push_back(best(say_bytes(c.planned_bytes), smallest));
+    if (device) row.push_back(c.out_of_memory ? "" : say_bytes(c.device_bytes));
+    t.rows.push_back(row);
+  }
+  page.blocks.push_back(t);
+}
+
+Bar bar_of(const ReportGroup& g, const ReportCell& c) {
+  Bar b;
+  b.best = g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)];
+  b.tip = c.label;
+  if (c.out_of_memory) {
+    b.missing = "out of memory";
+  } else if (g.same_tokens) {
+    b.value = c.median, b.low = c.interval.low, b.high = c.interval.high;
+    b.text = say_ms(c.median);
+  } else {
+    b.value = c.speed(), b.text = say_rate(b.value);
+    b.low = b.value * c.median / c.interval.high, b.high = b.value * c.median / c.interval.low;
+  }
+  return b;
+}
+
+void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
+  BarChart chart;
+  chart.axis = g.same_tokens ? "milliseconds (less is better)" : "tokens a second (more is better)";
+  size_t left_out = 0;
+  PageTable numbers;
+  numbers.columns = {{"recipe", Align::left}, {g.same_tokens ? "median, ms" : "tokens/s"}, {"95% interval"}};
+  auto note = [&](const ReportCell& c) {
+    Bar b = bar_of(g, c);
+    numbers.rows.push_back({c.label, b.missing.empty() ? number(b.value, 2) : b.missing,
+                            std::isfinite(b.low) ? number(b.low, 2) + " to " + number(b.high, 2) : "-"});
+  };
+  if (!grid.across.empty()) {
+    for (auto& column : grid.columns) chart.series.push_back(setting_label({grid.across, column}));
+    for (auto& row : grid.rows) {
+      BarGroup bars{row, {}};
+      for (auto& column : grid.columns) {
+        auto it = grid.cells.find({row, column});
+        bars.bars.push_back(it == grid.cells.end() ? Bar{} : bar_of(g, *it->second));
+        if (it != grid.cells.end()) note(*it->second);
+      }
+      if (chart.groups.size() * grid.columns.size() < most_rows)
+        chart.groups.push_back(bars);
+      else
+        ++left_out;
+    }
+  } else {
+    chart.series = {""};
+    for (auto& c : g.cells) {
+      note(c);
+      if (chart.groups.size() < most_rows)
+        chart.groups.push_back({c.label, {bar_of(g, c)}});
+      else
+        ++left_out;
+    }
+  }
+  Figure f;
+  f.title = g.same_tokens ? "Time by recipe" : "Speed by recipe";
+  f.caption.add(g.same_tokens ? "Median time of a " : "Tokens a second, from the median time of a ")
+      .add(g.phase == "forward"    ? "forward pass"
+           : g.phase == "backward" ? "forward and backward pass"
+                                   : "training step")
+      .add("; whiskers: 95% interval of the median. The fastest is set in bold.");
+  if (left_out) f.caption.add(fmt::format(" {} more rows are in the table.", left_out));
+  chart.label = f.title + ": " + f.caption.plain();
+  f.draw = [chart](double width) { return draw_bars(chart, width); };
+  f.numbers = numbers;
+  page.blocks.push_back(f);
+}
+
+void add_memory(Page& page, const ReportGroup& g) {
+  StackChart chart;
+  chart.bytes = true;
+  std::vector<std::string> names;
+  for (int i = 0; i < category_count; ++i) {
+    names.emplace_back(name(Category(i)));
+    chart.parts.push_back({words(names.back()), category_color(names.back())});
+  }
+  PageTable numbers;
+  numbers.columns = {{"recipe", Align::left}};
+  for (auto& p : chart.parts) numbers.columns.push_back({p.name});
+  numbers.columns.push_back({"planned"});
+  bool missing = false;
+  for (auto& c : g.cells) {
+    if (c.categories.empty()) continue;
+    StackRow row{c.label, say_bytes(c.planned_bytes), std::vector<double>(chart.parts.size()), "", {}};
+    std::vector<PageCell> cells = {c.label};
+    for (size_t i = 0; i < names.size(); ++i) {
+      for (auto& [category, bytes] : c.categories)
+        if (category == names[i]) row.values[i] = bytes;
+      row.tips.push_back(chart.parts[i].name + ": " + say_bytes(row.values[i]));
+      cells.push_back(say_bytes(row.values[i]));
+    }
+    cells.push_back(say_bytes(c.planned_bytes));
+    numbers.rows.push_back(cells);
+    if (c.out_of_memory) row.missing = "does not fit", row.text += ", does not fit", missing = true;
+    if (chart.rows.size() < most_rows) chart.rows.push_back(row);
+  }
+  if (chart.rows.empty()) return;
+  Figure f;
+  f.title = "Memory by category";
+  f.caption.add("Planned bytes of each recipe: what its arenas take, known before anything runs.");
+  if (missing) f.caption.add(" Hatched: more than there is.");
+  chart.label = f.title + ": " + f.caption.plain();
+  f.draw = [chart](double width) { return draw_stack(chart, width); };
+  f.numbers = numbers;
+  page.blocks.push_back(f);
+}
+
+}  // namespace
+
+void add_matrix(Page& page, const ReportGroup& g) {
+  Grid grid = choose_grid(g);
+  if (!grid.across.empty()) add_overview(page, g, grid);
+  if (g.cells.size() > 1) add_bars(page, g, grid);
+  add_table(page, g, g.cells.size() > 12);
+  add_memory(page, g);
+}
+
+void add_sweeps(Page& page, const ReportGroup& g) {
+  for (auto& setting : g.varying) {
+    std::map<std::string, std::vector<const ReportCell*>> lines;
+    std::set<std::string> values;
+    for (auto& c : g.cells)
+      if (std::string v = c.setting(setting); is_number(v) && c.measured()) {
+        lines[label_without(g, c, setting)].push_back(&c);
+        values.insert(v);
+      }
+    if (values.size() < 3) continue;
+    std::vector<Series> speed, memory;
+    PageTable numbers;
+    std::string name = words(setting);
+    numbers.columns = {{name}, {"recipe", Align::left}, {"tokens/s"}, {"median, ms"}, {"planned memory"}};
+    double low = 1e300, high = 0;
+    for (auto& [label, cells] : lines) {
+      if (cells.size() < 2 || speed.size() >= 8) continue;
+      Series s{label, {}, {}}, m{label, {}, {}};
+      for (auto* c : cells) {
+        double x = std::strtod(c->setting(setting).c_str(), nullptr);
+        low = std::min(low, x), high = std::max(high, x);
+        s.x.push_back(x), s.y.push_back(c->speed());
+        m.x.push_back(x), m.y.push_back(c->planned_bytes / (1 << 20));
+        numbers.rows.push_back(
+            {c->setting(setting), label, say_rate(c->speed()), number(c->median, 2), say_bytes(c->planned_bytes)});
+      }
+      speed.push_back(s), memory.push_back(m);
+    }
+    if (speed.empty()) continue;
+    ChartOptions options{"Speed over " + name, name, "tokens a second", low > 0 && high / low > 20, false};
+    Figure f;
+    f.title = options.title;
+    f.caption.add("Tokens a second over " + name +
+                  (speed.size() > 1 ? ", a line for each of the other settings." : "."));
+    f.draw = [speed, options](double width) { return draw_lines(speed, options, width); };
+    f.numbers = numbers;
+    page.blocks.push_back(f);
+    bool known = std::all_of(memory.begin(), memory.end(), [](auto& s) {
+      return std::all_of(s.y.begin(), s.y.end(), [](double y) { return std::isfinite(y); });
+    });
+    if (!known) continue;
+    options.title = "Memory over " + name, options.y_label = "planned memory, MiB";
+    f.title = options.title;
+    f.caption = Text("Planned memory over " + name + ".");
+    f.draw = [memory, options](double width) { return draw_lines(memory, options, width); };
+    page.blocks.push_back(f);
+  }
+}
+
+}  // namespace crest

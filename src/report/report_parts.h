@@ -1,0 +1,47 @@
+// The parts of a report. Each adds its blocks to the page, and nothing when the runs have nothing for it; what it
+// computed for people is returned where the summary or JSON need it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compare/compare.h"
+#include "report/page.h"
+#include "report/report_data.h"
+
+namespace crest {
+
+// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can be compared.
+struct ReportPair {
+  const ReportCell *a = nullptr, *b = nullptr;
+  std::string setting, from, to, context;  // context: what both have in common of what varies
+  double speed = 0;                        // of b over a's; NaN when one of them was not measured
+  Interval interval;                       // 95%
+  Verdict verdict = Verdict::cannot_tell;
+  double memory = 0;  // planned bytes of b over a's; NaN: unknown
+};
+// a -> b of one setting in all its contexts.
+struct LeverChange {
+  std::string setting, from, to;
+  std::vector<ReportPair> pairs;
+  Text sentence;
+};
+std::vector<LeverChange> lever_changes(const ReportGroup& group);
+ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell& b);
+
+void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<LeverChange>>& levers);
+std::vector<Text> warnings(const ReportData& data);
+
+// Tables and figures of a group.
+void add_matrix(Page& page, const ReportGroup& group);
+void add_sweeps(Page& page, const ReportGroup& group);
+void add_levers(Page& page, const ReportGroup& group, const std::vector<LeverChange>& changes);
+void add_training(Page& page, const ReportData& data);
+void add_profiles(Page& page, const ReportData& data);
+void add_comparisons(Page& page, const ReportData& data);
+std::vector<Text> recommendations(const ReportGroup& group, const std::vector<LeverChange>& changes);
+void add_machine(Page& page, const ReportData& data);
+void add_commands(Page& page, const ReportData& data);
+void add_index(Page& page, const ReportData& data);
+void add_terms(Page& page, const ReportData& data);
+
+}  // namespace crest

@@ -1,0 +1,265 @@
+// What a reader wants to know first, what to be careful about, and what to do next.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/text.h"
+#include "report/report_colors.h"
+#include "report/report_parts.h"
+#include "report/report_words.h"
+
+namespace crest {
+
+namespace {
+
+std::string what(const ReportGroup& g) {
+  return g.phase == "forward" ? "forward pass" : g.phase == "backward" ? "forward and backward pass" : "step";
+}
+
+std::string figures(const ReportGroup& g, const ReportCell& c) {
+  std::string text = say_ms(c.median) + " a " + what(g);
+  if (std::isfinite(c.tokens_per_second)) text += ", " + say_rate(c.tokens_per_second) + " tokens/s";
+  return text;
+}
+
+std::vector<const ReportCell*> measured_cells(const ReportGroup& g) {
+  std::vector<const ReportCell*> cells;
+  for (auto& c : g.cells)
+    if (c.measured()) cells.push_back(&c);
+  return cells;
+}
+
+Text fastest_sentence(const ReportGroup& g) {
+  auto cells = measured_cells(g);
+  const ReportCell& best = g.cells[size_t(g.fastest)];
+  Text t;
+  if (cells.size() == 1) return t.strong(best.label).add(": " + figures(g, best) + " (median).");
+  std::vector<std::string> equal;
+  for (auto* c : cells)
+    if (c != &best && judge(g, *c, best).verdict == Verdict::cannot_tell) equal.push_back(c->label);
+  t.add(equal.empty() ? "The fastest of " : "Among the fastest of ");
+  t.add(plural(cells.size(), "recipe") + " is ").strong(best.label).add(": " + figures(g, best) + " (median)");
+  if (equal.empty())
+    t.add(".");
+  else if (equal.size() == cells.size() - 1)
+    t.add("; no other recipe can be told apart from it.");
+  else
+    t.add(fmt::format("; it cannot be told apart from {}.",
+                      equal.size() <= 2 ? say_list(equal) : plural(equal.size(), "other")));
+  const ReportCell& worst = g.cells[size_t(g.slowest)];
+  ReportPair p = judge(g, worst, best);
+  if (p.verdict == Verdict::b_faster)
+    t.add(" It is ")
+        .strong(say_faster(p.speed))
+        .add(fmt::format(" {} the slowest ({}: {}).", p.speed >= 1.95 ? "as" : "than", worst.label,
+                         say_ms(worst.median)));
+  return t;
+}
+
+Text memory_sentence(const ReportGroup& g) {
+  const ReportCell &best = g.cells[size_t(g.fastest)], &small = g.cells[size_t(g.smallest)];
+  Text t;
+  if (!std::isfinite(best.planned_bytes)) return t;
+  if (best.planned_bytes <= small.planned_bytes)
+    return t.add("It also takes the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
+  t.add("The least memory takes ")
+      .strong(small.label)
+      .add(": " + say_bytes(small.planned_bytes) + " planned; the fastest takes ");
+  return t.add(say_bytes(best.planned_bytes) + ", " + say_more(best.planned_bytes / small.planned_bytes) + ".");
+}
+
+Text misfits(const ReportGroup& g) {
+  std::vector<std::string> labels;
+  for (auto& c : g.cells)
+    if (c.out_of_memory) labels.push_back(c.label);
+  Text t;
+  if (labels.empty()) return t;
+  std::string names = labels.size() <= 3 ? say_list(labels)
+                                         : say_list({labels[0], labels[1], plural(labels.size() - 2, "more", "more")});
+  return t.add(fmt::format("{} {} not fit in memory: {}.", plural(labels.size(), "recipe"),
+                           labels.size() == 1 ? "does" : "do", names));
+}
+
+// The change with the largest effect, in speed, that is beyond noise.
+const LeverChange* strongest(const std::vector<LeverChange>& changes) {
+  const LeverChange* best = nullptr;
+  double most = 0;
+  for (auto& c : changes)
+    for (auto& p : c.pairs)
+      if (p.verdict != Verdict::cannot_tell && std::abs(std::log(p.speed)) > most)
+        most = std::abs(std::log(p.speed)), best = &c;
+  return best;
+}
+
+Text training_sentence(const RunRecord& r) {
+  Text t;
+  double loss = NAN, val = NAN;
+  int64_t step = 0;
+  for (auto& row : r.log) {
+    if (std::isfinite(row.loss)) loss = row.loss;
+    if (std::isfinite(row.val_loss)) val = row.val_loss;
+    step = std::max(step, row.step);
+  }
+  t.add("Training run ").strong(r.name).add(fmt::format(": {} steps", step));
+  if (std::isfinite(loss)) t.add(fmt::format(", loss {:.4g} at the end", loss));
+  if (std::isfinite(val)) t.add(fmt::format(", validation loss {:.4g}", val));
+  return t.add(".");
+}
+
+void add_tiles(Page& page, const ReportGroup& g) {
+  const ReportCell& best = g.cells[size_t(g.fastest)];
+  Tiles tiles;
+  bool several = measured_cells(g).size() > 1;
+  std::string of = several ? "of the fastest recipe" : "median";
+  tiles.tiles.push_back({"Time of a " + what(g), say_ms(best.median), of});
+  if (std::isfinite(best.tokens_per_second))
+    tiles.tiles.push_back({"Tokens a second", say_rate(best.tokens_per_second), of});
+  if (std::isfinite(best.planned_bytes))
+    tiles.tiles.push_back({"Planned memory", say_bytes(best.planned_bytes), several ? of : ""});
+  if (several) {
+    double ratio = best.speed() / g.cells[size_t(g.slowest)].speed();
+    tiles.tiles.push_back({"Fastest against slowest", say_times(ratio),
+                           fmt::format("of {} measured", plural(measured_cells(g).size(), "recipe"))});
+  }
+  page.blocks.push_back(tiles);
+}
+
+// CPUs that others kept busy while the run was measured; NaN: unknown.
+double other_load(const RunRecord& r) {
+  double after = json_number(r.environment_after, "/conditions/other_load");
+  return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
+}
+
+// Values that won every pair, in a combination with the best recipe that nobody measured.
+Text untried(const ReportGroup& g, const ReportCell& best, const std::vector<LeverChange>& changes) {
+  std::vector<std::string> ideas;
+  for (auto& c : changes) {
+    bool measured = std::any_of(c.pairs.begin(), c.pairs.end(), [&](auto& p) { return p.a == &best || p.b == &best; });
+    auto all = [&](Verdict v) {
+      return std::all_of(c.pairs.begin(), c.pairs.end(), [&](auto& p) { return p.verdict == v; });
+    };
+    if (measured) continue;
+    if (best.setting(c.setting) == c.from && all(Verdict::b_faster)) ideas.push_back(setting_label({c.setting, c.to}));
+    if (best.setting(c.setting) == c.to && all(Verdict::a_faster)) ideas.push_back(setting_label({c.setting, c.from}));
+  }
+  if (ideas.empty()) return {};
+  return Text("Try next: " + best.label + " with " + say_list(ideas) +
+              ", which was faster wherever it was measured, but not with " +
+              (g.cells.size() > 2 ? "this recipe" : "this") + ".");
+}
+
+}  // namespace
+
+void add_summary(Page& page, const ReportData& data, const std::vector<std::vector<LeverChange>>& levers) {
+  page.blocks.push_back(Heading{2, "Summary"});
+  bool tiles = false;
+  for (size_t i = 0; i < data.groups.size(); ++i) {
+    const ReportGroup& g = data.groups[i];
+    if (data.groups.size() > 1) page.blocks.push_back(Heading{3, g.title()});
+    Bullets b;
+    if (g.fastest >= 0) {
+      if (!tiles) add_tiles(page, g), tiles = true;
+      b.items.push_back(fastest_sentence(g));
+      if (g.cells.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
+      if (const LeverChange* c = strongest(levers[i]); c && g.varying.size() > 1)
+        b.items.push_back(Text("The setting that matters most: ").append(c->sentence));
+    }
+    b.items.push_back(misfits(g));
+    b.items.erase(std::remove_if(b.items.begin(), b.items.end(), [](auto& t) { return t.empty(); }), b.items.end());
+    if (!b.items.empty()) page.blocks.push_back(b);
+  }
+  Bullets trainings;
+  for (auto* r : data.trainings) trainings.items.push_back(training_sentence(*r));
+  if (!trainings.items.empty()) page.blocks.push_back(trainings);
+}
+
+std::vector<Text> warnings(const ReportData& data) {
+  std::vector<Text> list;
+  std::vector<std::string> busy;
+  double most = 0;
+  std::set<std::string> throttled, unfinished, machines;
+  size_t slow_samples = 0, samples = 0;
+  for (auto& r : *data.runs) {
+    if (std::string host = json_word(r.environment, "/host_id"); !host.empty()) machines.insert(host);
+    if (double load = other_load(r); load >= 0.5) busy.push_back(r.name), most = std::max(most, load);
+    for (auto& s : r.samples) {
+      ++samples;
+      if (s.throttled) ++slow_samples, throttled.insert(r.name);
+    }
+    if (r.status == "failed" || r.status == "interrupted" || r.status == "lost" || r.status == "running")
+      unfinished.insert(r.name + " (" + r.status + ")");
+  }
+  if (!busy.empty())
+    list.push_back(
+        Text("The machine was busy")
+            .add(fmt::format(
+                " during {} of {}: other processes kept up to {:.1f} CPUs busy. Times are then longer and spread more.",
+                busy.size(), plural(data.runs->size(), "run"), most)));
+  if (slow_samples)
+    list.push_back(
+        Text(fmt::format("{} of {} were taken while the device was slowed down by power, temperature or a quota ({}).",
+                         slow_samples, plural(samples, "sample"), plural(throttled.size(), "run"))));
+  if (machines.size() > 1)
+    list.push_back(Text(
+        fmt::format("The runs come from {} machines; their times differ by more than the recipes.", machines.size())));
+  if (!unfinished.empty())
+    list.push_back(Text("Not finished: " + say_list({unfinished.begin(), unfinished.end()}) + "."));
+  return list;
+}
+
+std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverChange>& changes) {
+  std::vector<Text> list;
+  if (g.fastest < 0) return list;
+  const ReportCell& best = g.cells[size_t(g.fastest)];
+  std::string flags;
+  for (auto& name : g.varying)
+    if (std::string v = best.setting(name); best.timed->recipe.contains(name) && !v.empty()) {
+      std::string flag = name;
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      flags += (flags.empty() ? "--" : " --") + flag + " " + v;
+    }
+  if (!flags.empty()) {
+    Text t("Use ");
+    t.code(flags).add(": the fastest recipe that was measured");
+    if (std::isfinite(best.planned_bytes)) {
+      t.add(", with " + say_bytes(best.planned_bytes) + " of planned memory");
+      double available = json_number(best.timed->device, "/memory_bytes");
+      if (available > 0) t.add(fmt::format(" ({} of the device)", say_percent(best.planned_bytes / available)));
+    }
+    list.push_back(t.add("."));
+  }
+  if (best.timed->documents.count("plan")) {
+    double largest = json_number(best.timed->documents.at("plan"), "/fit/largest_batch");
+    if (largest > 0)
+      list.push_back(Text(fmt::format("The largest micro batch that fits with it, by plan, is {:.0f}.", largest)));
+  }
+  std::string batch = best.setting("batch");
+  bool varies = std::find(g.varying.begin(), g.varying.end(), "batch") != g.varying.end();
+  bool larger =
+      std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return before("batch", batch, c.setting("batch")); });
+  if (varies && !larger)
+    list.push_back(Text("The fastest recipe has the largest batch that was measured (" + batch +
+                        "): larger ones may be faster still."));
+  if (Text t = untried(g, best, changes); !t.empty()) list.push_back(t);
+  std::vector<std::string> unknown;
+  for (auto& c : changes)
+    if (std::all_of(c.pairs.begin(), c.pairs.end(),
+                    [](auto& p) { return std::isfinite(p.speed) && p.verdict == Verdict::cannot_tell; }))
+      unknown.push_back(words(c.setting) + " " + c.from + " or " + c.to);
+  if (!unknown.empty()) list.push_back(Text("Within noise here, so choose by memory: " + say_list(unknown) + "."));
+  if (best.spread() > 0.05 && best.spread() < 1e9)
+    list.push_back(Text(fmt::format(
+        "The median of the fastest recipe is known to {} only: measure again on an idle machine, with more samples.",
+        say_percent(best.spread()))));
+  if (!best.profile) {
+    Text t("To see where its time goes: ");
+    std::string model = g.model.empty() ? "" : " --model " + g.model;
+    list.push_back(t.code("crest profile" + model + (flags.empty() ? "" : " " + flags))
+                       .add(", then add that run to this report."));
+  }
+  return list;
+}
+
+}  // namespace crest

@@ -1,0 +1,32 @@
+// Reports over the sample runs; with CREST_SAMPLE_REPORT=FOLDER they are written there, to be looked at.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "report/report.h"
+#include "report/sample_runs.h"
+
+using namespace crest;
+
+namespace {
+
+void write(const std::string& name, const std::vector<RunRecord>& runs) {
+  Report report = make_report(runs);
+  std::string html = to_html(report.page);
+  EXPECT_NE(html.find("</html>"), std::string::npos);
+  const char* folder = std::getenv("CREST_SAMPLE_REPORT");
+  if (!folder) return;
+  std::filesystem::create_directories(folder);
+  write_text_file(std::string(folder) + "/" + name + ".html", html);
+  MarkdownFiles md = to_markdown(report.page, name + "_files");
+  write_text_file(std::string(folder) + "/" + name + ".md", md.text);
+  std::filesystem::create_directories(std::string(folder) + "/" + name + "_files");
+  for (auto& [file, svg] : md.figures) write_text_file(std::string(folder) + "/" + name + "_files/" + file, svg);
+}
+
+}  // namespace
+
+TEST(SampleReport, OfAGridWithProfilesAndATraining) { write("grid", test::sample_runs()); }
+TEST(SampleReport, OfASweep) { write("sweep", test::sample_sweep()); }
+TEST(SampleReport, OfOneTraining) { write("training", {test::sample_training()}); }
