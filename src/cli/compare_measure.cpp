@@ -67,7 +67,7 @@ class Pair {
   void prepare(Side& s, const std::string& flags, const char* which) {
     CellOptions cell = o_.base;
     try {
-      overlay_flags(flags, cell);
+      if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
     } catch (const Error& e) {
       fail_usage(e.problem(), which, fmt::format("It holds recipe flags, for example {} '--fusion off'.", which));
     }

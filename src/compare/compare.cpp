@@ -33,7 +33,7 @@ std::string described(const ComparedSide& s) {
 std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
 
 // A command that measures this recipe; what is as Crest takes it anyway is left out.
-std::string profile_command(const ComparedSide& s) {
+std::string profile_command(const ComparedSide& s, const std::string& phase) {
   static const std::map<std::string, std::string> defaults = {
       {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},  {"grad_dtype", "fp32"},
       {"attention", "flash"},     {"fusion", "on"},       {"pad_vocab", "128"}};
@@ -48,7 +48,7 @@ std::string profile_command(const ComparedSide& s) {
     std::replace(flag.begin(), flag.end(), '_', '-');
     command += fmt::format(" --{} {}", flag, printable(text));
   }
-  if (phase_of(s) != "step") command += " --phase " + phase_of(s);
+  if (phase != "step") command += " --phase " + phase;
   return command;
 }
 
@@ -62,9 +62,12 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
          "Compare runs that have finished: crest runs list.");
   }
   if (phase_of(a) == phase_of(b)) return;
+  bool a_is_step = phase_of(a) == "step";
   fail(fmt::format("{} is of phase {}, {} of phase {}: different work", described(a), phase_of(a), described(b),
                    phase_of(b)),
-       "compare", fmt::format("Measure both in the same phase: {}", profile_command(phase_of(a) == "step" ? a : b)));
+       "compare",
+       fmt::format("Measure both in the same phase, for example {}: {}", a_is_step ? "A" : "B",
+                   a_is_step ? profile_command(a, phase_of(b)) : profile_command(b, phase_of(a))));
 }
 
 // With this run, or known when it was made.
@@ -130,8 +133,9 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
   for (auto* s : {&a, &b}) {
     const std::string& title = s->run.title;
     if (!s->profiled && !s->run.out_of_memory)
-      c.notes.push_back(fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
-                                    s->recipe.is_object() ? profile_command(*s) : "crest profile RECIPE"));
+      c.notes.push_back(
+          fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
+                      s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
     if (s->with_profiler)
       c.notes.push_back(fmt::format("{} was measured with its profiler on only: its true step is shorter.", title));
     if (!s->recipe.is_object())

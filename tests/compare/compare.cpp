@@ -275,6 +275,7 @@ static Profile random_profile(uint64_t seed) {
   Profile p;
   p.recipe = {{"seq", 64}, {"model", "random"}};
   p.device = {{"kind", "cpu"}, {"name", "x"}, {"threads", 2}};
+  p.calls = {"train"};
   p.tokens = int64_t(pick(3)) * 64;
   p.rates = {{"fp32", 1e12, ""}, {"bf16", 8e12, ""}};
   if (pick(4)) p.rates.push_back({"bandwidth", 1e11, ""});

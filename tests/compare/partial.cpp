@@ -81,7 +81,7 @@ Profile trace_like() {
     found->ms += 1.5 * row.ms;
   }
   for (auto& row : t.instrs) t.busy_ms += row.ms;
-  t.idle_ms = 0.1, t.span_ms = t.busy_ms + t.idle_ms;
+  t.idle_ms = p.idle_ms, t.span_ms = t.busy_ms + t.idle_ms;
   t.step_ms.assign(4, t.span_ms), t.throttled.assign(4, 0);
   t.profiled_ms = t.step_ms;
   return t;
