@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/error.h"
 #include "measure/conditions.h"
 #include "measure/memory.h"
 #include "measure/profile_rows.h"
@@ -21,8 +22,7 @@ class Measurement {
   // In turns, and in turns first, so that neither always follows the other.
   void run() {
     options_.rule.validate();
-    records_ = !options_.timers && cell_.record_work(true);
-    cell_.record_work(false);
+    find_method();
     // A Program's first run loads its kernels, the second captures it; the profiled one is captured on its own.
     for (int i = 0; i < std::max(options_.rule.warmup, records_ ? 2 : 0); ++i) plain();
     profiled();
@@ -49,6 +49,17 @@ class Measurement {
   }
 
  private:
+  // A device whose records cannot be had (no library, another profiler holds it) is timed instead.
+  void find_method() {
+    if (options_.timers) return;
+    try {
+      records_ = cell_.record_work(true);
+      cell_.record_work(false);
+    } catch (const Error& e) {
+      if (e.code() != Exit::failed) throw;
+      if (options_.note) options_.note(std::string("instructions are timed one by one: ") + e.problem());
+    }
+  }
   double plain() {
     if (options_.before_run) options_.before_run();
     double seconds = cell_.run();
