@@ -166,7 +166,7 @@ void validate(const BenchOptions& o) {
 static void make_lists(CLI::App& app, BenchOptions& o) {
   std::vector<CLI::Option*> single;
   for (CLI::Option* option : app.get_options())
-    if ((option->get_group() == "Recipe" || option->check_lname("threads")) && option->get_type_size() > 0 &&
+    if ((option->get_group() == "Recipe" || option->check_lname("threads")) && option->get_items_expected_max() > 0 &&
         option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
       single.push_back(option);
   for (CLI::Option* option : single) {

@@ -14,6 +14,7 @@ std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
+std::function<int()> setup_report(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -28,6 +29,7 @@ const std::vector<Command>& commands() {
       {"plan", "parameters, memory and FLOPs before anything runs", setup_plan},
       {"devices", "list devices; --measure their limits", setup_devices},
       {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
+      {"report", "a report over runs that can be sent to somebody: HTML, Markdown", setup_report},
   };
   return table;
 }

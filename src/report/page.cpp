@@ -246,9 +246,10 @@ std::string to_html(const Page& page) {
     body += std::visit(form, block);
   }
   return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n"
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<meta name=\"generator\" content=\"crest "
+      "report\">\n<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n"
       "<body>\n<header>\n<h1>{0}</h1>\n<p class=\"subtitle\">{3}</p>\n</header>\n<nav "
       "aria-label=\"Sections\">\n{4}</nav>\n"
       "<main>\n{5}</main>\n<footer><p>{6}</p></footer>\n</body>\n</html>\n",
@@ -258,7 +259,8 @@ std::string to_html(const Page& page) {
 MarkdownFiles to_markdown(const Page& page, const std::string& folder) {
   MarkdownFiles files;
   Markdown form{folder, files.figures};
-  files.text = fmt::format("# {}\n\n{}\n\n", markdown_of(page.title), markdown_of(page.subtitle));
+  files.text =
+      fmt::format("<!-- crest report -->\n# {}\n\n{}\n\n", markdown_of(page.title), markdown_of(page.subtitle));
   for (auto& block : page.blocks) files.text += std::visit(form, block);
   files.text += "---\n\n" + markdown_of(page.footer) + "\n";
   return files;

@@ -70,7 +70,8 @@ std::string share_table(const std::vector<ProfileShare>& shares, double total, c
 
 // Names of templates and parameter lists are long: what stands before them tells kernels apart best.
 std::string short_kernel(std::string name) {
-  for (const char* noise : {"void ", "crest::cuda::", "crest::", "(anonymous namespace)::"})
+  if (name.rfind("void ", 0) == 0) name.erase(0, 5);
+  for (const char* noise : {"crest::cuda::", "crest::", "(anonymous namespace)::"})
     for (size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, std::string_view(noise).size());
   if (size_t open = name.find('('); open != std::string::npos && open > 0) name.erase(open);
   return name;
@@ -131,7 +132,7 @@ std::vector<ProfileShare> profile_shares(const Profile& p, const ProfileView& vi
 std::string profile_head(const Profile& p) {
   auto r = [&](const char* key) { return field(p.recipe, key); };
   double step = p.step_median_ms();
-  std::string text = fmt::format("{}, phase {}, on {}\n", r("model"), p.phase, field(p.device, "name"));
+  std::string text = fmt::format("{}, phase {}, on {}\n", r("model"), printable(p.phase), field(p.device, "name"));
   text += fmt::format("recipe    {} ({}), attention {}, fusion {}, recompute {}; {} tokens = batch {} x seq {}",
                       r("precision"), r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"),
                       r("seq"));

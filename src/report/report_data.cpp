@@ -51,7 +51,7 @@ bool has_times(const RunRecord& r) {
 void read_times(ReportCell& c) {
   const RunRecord& r = *c.timed;
   for (auto& s : r.samples) {
-    if (!(s.contender.empty() || s.contender == "a") || !std::isfinite(s.ms)) continue;
+    if (s.contender == "a again" || !std::isfinite(s.ms)) continue;
     c.ms.add(s.ms);
     c.throttled += s.throttled;
   }
@@ -115,10 +115,11 @@ void find_varying(ReportGroup& g) {
   for (auto& c : g.cells)
     for (auto& [name, value] : c.settings)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  // Peers and imported logs have no settings; that does not make one vary.
   for (auto& c : g.cells)
-    for (auto& name : names) values[name].insert(c.setting(name));
+    for (auto& [name, value] : c.settings) values[name].insert(value);
   for (auto& name : names)
-    if (values[name].size() > 1) g.varying.push_back(name);
+    if (values[name].size() > 1 && name != "run") g.varying.push_back(name);
   // Levers as users think of them first, sizes last.
   auto rank = [](const std::string& name) {
     static const char* const order[] = {"precision", "policy", "attention", "fusion", "recompute"};
@@ -138,7 +139,7 @@ void find_varying(ReportGroup& g) {
     std::vector<std::string> parts;
     for (auto& name : g.varying)
       if (std::string value = c.setting(name); !value.empty()) parts.push_back(setting_label({name, value}));
-    c.label = parts.empty() ? c.timed->name : join(parts, ", ");
+    c.label = parts.empty() || !c.timed->recipe.is_object() ? c.timed->name : join(parts, ", ");
   }
 }
 
@@ -157,9 +158,13 @@ void find_noise(ReportGroup& g) {
       g.noise = *high / *low - 1;
       g.noise_source = fmt::format("{} runs of the same recipe ({}) differ by as much", medians.size(), c.label);
     }
-    double floor = json_number(c.timed->result, "/comparison/noise_floor");
-    if (std::isfinite(floor) && floor > g.noise)
-      g.noise = floor, g.noise_source = "measured by running one recipe against itself";
+    for (auto* r : c.runs) {
+      auto document = r->documents.find("comparison");
+      double floor = document == r->documents.end() ? nan : json_number(document->second, "/noise_floor");
+      if (!(floor > g.noise)) continue;
+      g.noise = floor,
+      g.noise_source = fmt::format("one recipe ({}) measured against itself differs by as much", c.label);
+    }
     const auto& v = c.ms.values();
     if (v.size() < 12) continue;
     auto half = v.begin() + ptrdiff_t(v.size() / 2);
@@ -268,12 +273,17 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
   ReportData data;
   data.runs = &runs;
   std::map<std::pair<std::string, std::string>, size_t> groups;
+  std::map<std::string, std::string> models;  // of a grid: a peer was measured beside the other runs of its own
+  for (auto& run : runs)
+    if (std::string model = json_word(run.recipe, "/model"); !run.grid.empty() && !model.empty())
+      models[run.grid] = model;
   for (auto& run : runs) {
     bool oom = run.status == "out_of_memory" || json_word(run.result, "/error") == "out_of_memory";
     if (!run.log.empty()) {
       data.trainings.push_back(&run);
     } else if (oom || has_times(run) || run.documents.count("profile")) {
       std::string model = json_word(run.recipe, "/model");
+      if (model.empty() && models.count(run.grid)) model = models[run.grid];
       auto [it, fresh] = groups.insert({{model, run.phase}, data.groups.size()});
       if (fresh) data.groups.push_back({});
       ReportGroup& g = data.groups[it->second];

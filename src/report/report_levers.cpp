@@ -95,8 +95,11 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
     p.speed = std::nan("");
     return p;
   }
+  // Contenders of one interleaved measurement: sample i of both is of the same round.
+  bool paired = !a.timed->grid.empty() && a.timed->grid == b.timed->grid && a.timed->documents.count("comparison") &&
+                b.timed->documents.count("comparison");
   NoiseCheck n =
-      check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, false);
+      check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, paired);
   p.speed = 1 / n.ratio;
   p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
   p.verdict = n.verdict;

@@ -250,12 +250,27 @@ void add_memory(Page& page, const ReportGroup& g) {
   page.blocks.push_back(f);
 }
 
+// What interleaved measurements said.
+void add_side_by_side(Page& page, const ReportGroup& g) {
+  Bullets b;
+  std::set<std::string> said;
+  for (auto& c : g.cells)
+    for (auto* r : c.runs) {
+      auto document = r->documents.find("comparison");
+      std::string sentence = document == r->documents.end() ? "" : json_word(document->second, "/sentence");
+      if (sentence.empty() || !said.insert(r->grid + sentence).second) continue;
+      b.items.push_back(Text("Measured side by side, in interleaved rounds: ").add(sentence + "."));
+    }
+  if (!b.items.empty()) page.blocks.push_back(b);
+}
+
 }  // namespace
 
 void add_matrix(Page& page, const ReportGroup& g) {
   Grid grid = choose_grid(g);
   if (!grid.across.empty()) add_overview(page, g, grid);
   if (g.cells.size() > 1) add_bars(page, g, grid);
+  add_side_by_side(page, g);
   add_table(page, g, g.cells.size() > 12);
   add_memory(page, g);
 }

@@ -132,6 +132,26 @@ double other_load(const RunRecord& r) {
   return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
 }
 
+// Planned memory grows by the same bytes for every sequence: two batches tell how many fit.
+Text largest_batch(const ReportGroup& g, const ReportCell& best) {
+  double memory = json_number(best.timed->device, "/memory_bytes"), batch = json_number(best.timed->recipe, "/batch");
+  const ReportCell* other = nullptr;
+  for (auto& c : g.cells) {
+    bool same = std::all_of(g.varying.begin(), g.varying.end(),
+                            [&](auto& name) { return name == "batch" || c.setting(name) == best.setting(name); });
+    if (same && c.setting("batch") != best.setting("batch") && std::isfinite(c.planned_bytes)) other = &c;
+  }
+  if (!other || !(memory > 0)) return {};
+  double a_sequence =
+      (best.planned_bytes - other->planned_bytes) / (batch - json_number(other->timed->recipe, "/batch"));
+  double fits = std::floor((memory - best.planned_bytes) / a_sequence + batch);
+  if (!(a_sequence > 0) || !std::isfinite(fits)) return {};
+  return Text(
+      fmt::format("With it a sequence takes {} of planned memory, so about {:.0f} of them would fit in the {} of the "
+                  "device (crest plan says it exactly).",
+                  say_bytes(a_sequence), fits, say_bytes(memory)));
+}
+
 // Values that won every pair, in a combination with the best recipe that nobody measured.
 Text untried(const ReportGroup& g, const ReportCell& best, const std::vector<LeverChange>& changes) {
   std::vector<std::string> ideas;
@@ -230,11 +250,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
     }
     list.push_back(t.add("."));
   }
-  if (best.timed->documents.count("plan")) {
-    double largest = json_number(best.timed->documents.at("plan"), "/fit/largest_batch");
-    if (largest > 0)
-      list.push_back(Text(fmt::format("The largest micro batch that fits with it, by plan, is {:.0f}.", largest)));
-  }
+  if (Text t = largest_batch(g, best); !t.empty()) list.push_back(t);
   std::string batch = best.setting("batch");
   bool varies = std::find(g.varying.begin(), g.varying.end(), "batch") != g.varying.end();
   bool larger =

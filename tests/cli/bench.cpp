@@ -46,11 +46,26 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
   for (size_t i = 0; i < 3; ++i) {
     json& row = all[i];
     EXPECT_EQ(row["phase"], phases[i]);
-    EXPECT_EQ(keys(row),
-              (std::set<std::string>{"recipe", "device", "phase", "step_ms_mean", "step_ms_std", "step_ms_median",
-                                     "step_ms_min", "step_ms_max", "samples", "step_ms_p10", "step_ms_p90",
-                                     "step_ms_median_low", "step_ms_median_high", "throttled", "throttle_reasons",
-                                     "tokens_per_second", "model_tflops", "mfu", "flops_convention", "memory"}));
+    EXPECT_EQ(keys(row), (std::set<std::string>{"recipe",
+                                                "device",
+                                                "phase",
+                                                "step_ms_mean",
+                                                "step_ms_std",
+                                                "step_ms_median",
+                                                "step_ms_min",
+                                                "step_ms_max",
+                                                "samples",
+                                                "step_ms_p10",
+                                                "step_ms_p90",
+                                                "step_ms_median_low",
+                                                "step_ms_median_high",
+                                                "throttled",
+                                                "throttle_reasons",
+                                                "tokens_per_second",
+                                                "model_tflops",
+                                                "mfu",
+                                                "flops_convention",
+                                                "memory"}));
     EXPECT_LE(row["step_ms_p10"], row["step_ms_median"]);
     EXPECT_LE(row["step_ms_median"], row["step_ms_p90"]);
     EXPECT_TRUE(row["step_ms_median_low"].is_null()) << "three samples have no 95% interval";

@@ -97,7 +97,7 @@ TEST_F(BenchStore, KeysAreEqualForRepetitionsOnly) {
   bench({"--batch", "2", "--samples", "3", "--seed", "7"});
   bench({"--batch", "2", "--samples", "2", "--flush-cache"});
   bench({"--batch", "2", "--samples", "2", "--phase", "forward"});
-  bench({"--batch", "2", "--samples", "2", "--threads", "2"});
+  bench({"--batch", "2", "--samples", "2", "--threads", "2"});  // with the 1 of all commands here: two cells
   folder_.write("tiny.toml", std::string(tiny_model) + "dropout = 0.0\n");
   bench({"--batch", "2", "--samples", "2"});
   std::string text = tiny_model;
@@ -105,10 +105,11 @@ TEST_F(BenchStore, KeysAreEqualForRepetitionsOnly) {
   folder_.write("tiny.toml", text);
   bench({"--batch", "2", "--samples", "2"});
   auto all = records();
-  ASSERT_EQ(all.size(), 7u);
+  ASSERT_EQ(all.size(), 8u);
   EXPECT_EQ(all[0].key, all[1].key);
-  for (size_t i : {2u, 3u, 4u, 6u}) EXPECT_NE(all[0].key, all[i].key) << i;
-  EXPECT_EQ(all[0].key, all[5].key) << "the same model, written differently";
+  for (size_t i : {2u, 3u, 5u, 7u}) EXPECT_NE(all[0].key, all[i].key) << i;
+  EXPECT_EQ(all[0].key, all[4].key) << "the same number of threads";
+  EXPECT_EQ(all[0].key, all[6].key) << "the same model, written differently";
 }
 
 TEST_F(BenchStore, WhatDoesNotFitIsRecordedToo) {
@@ -207,7 +208,7 @@ TEST_F(BenchStore, AStoreThatCannotBeWrittenIsAnErrorBeforeAnythingIsMeasured) {
     expect_error(flags, 1, said);
     EXPECT_EQ(run_crest(flags).err.find("[1/1]"), std::string::npos) << "nothing is measured";
   };
-  refused(folder_ / "none/runs.db", {"none/runs.db"});
+  refused(folder_ / "none/runs.db", {"none", "no such folder"});
   refused(folder_.path().string(), {folder_.path().string()});
   refused(folder_.write("text.db", std::string(4096, 'x')), {"text.db", "not a run database"});
   if (geteuid() != 0) {
@@ -275,7 +276,7 @@ TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {
 TEST_F(BenchStore, LongGridsAskFirst) {
   std::string hundred = "1";
   for (int i = 2; i <= 100; ++i) hundred += "," + std::to_string(i);
-  std::vector<std::string> flags = {"--batch", hundred, "--pad-vocab", hundred, "--samples", "1", "--no-mfu"};
+  std::vector<std::string> flags = {"--batch", hundred, "--pad-vocab", hundred, "--samples", "1", "--peak", "1e11"};
   RunResult r = run_crest(command(flags));
   EXPECT_EQ(r.code, 2) << r.err;
   for (const char* said : {"10000 cells", "up to about", "--yes"})
@@ -285,6 +286,6 @@ TEST_F(BenchStore, LongGridsAskFirst) {
   flags[3] += ",101";
   expect_error(command(flags), 2, {"more than 10000 cells"});
   // Few cells that take long.
-  expect_error(command({"--batch", "1,2", "--samples", "1000000", "--seq", "32", "--grad-accumulation", "64"}), 2,
+  expect_error(command({"--batch", "1,2", "--samples", "1000000", "--grad-accumulation", "64", "--peak", "1e11"}), 2,
                {"2 cells take up to about", "--yes"});
 }

@@ -147,7 +147,9 @@ TEST(Profiler, RowsKnowTheirLayersCallsAndArithmetic) {
     calls[i.program] = i.calls;
     bool matrix = i.op_class == "contraction" || i.op_class == "attention";
     EXPECT_EQ(i.arithmetic, matrix ? "bf16" : "fp32") << i.op;
-    if (i.phase == "update") EXPECT_EQ(i.layer, -1) << "the update is of the whole model";
+    if (i.phase == "update") {
+      EXPECT_EQ(i.layer, -1) << "the update is of the whole model";
+    }
   }
   EXPECT_EQ(calls, (std::map<std::string, int>{{"train.first", 1}, {"train.next", 2}, {"update", 1}}));
   auto layers = layer_times(p);
@@ -178,7 +180,9 @@ TEST(Profiler, BlocksNameWhatMadeThem) {
   Profile p = profiled(tiny_recipe()).profile;
   bool seen = false;
   for (auto& b : p.memory.blocks) {
-    if (b.name == "tokens") EXPECT_EQ(b.scope, "input");
+    if (b.name == "tokens") {
+      EXPECT_EQ(b.scope, "input");
+    }
     if (b.name != "h.1.mlp.fc.linear") continue;
     seen = true;
     EXPECT_EQ(b.layer, 1);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -17,8 +16,11 @@
 #include "report/svg.h"
 #include "report/table.h"
 #include "report/terminal_chart.h"
+#include "report/xml.h"
 
 using namespace crest;
+using crest::test::count;
+using crest::test::well_formed;
 
 namespace {
 
@@ -26,60 +28,6 @@ Series curve(int n) {
   Series s{"train loss", {}, {}};
   for (int i = 0; i < n; ++i) s.x.push_back(i), s.y.push_back(2.5 + 5 * std::exp(-i / 300.0));
   return s;
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
-// The size of one tag `<...>` at the start of `xml` with its attributes name="value"; 0 when it is malformed.
-// (No std::regex: g++ 12 warns inside it under sanitizers.)
-size_t tag_size(const std::string& xml, std::string& tag_name, bool& closes, bool& empty) {
-  size_t i = 1;
-  auto is_name = [&](size_t k) { return k < xml.size() && (std::isalnum(uint8_t(xml[k])) || xml[k] == '-'); };
-  closes = xml[i] == '/', i += closes;
-  size_t start = i;
-  while (is_name(i)) ++i;
-  tag_name = xml.substr(start, i - start);
-  if (tag_name.empty()) return 0;
-  while (i < xml.size() && xml[i] == ' ') {
-    start = ++i;
-    while (is_name(i)) ++i;
-    if (i == start || xml.compare(i, 2, "=\"") != 0) return 0;
-    size_t end = xml.find_first_of("\"<", i + 2);
-    if (end == std::string::npos || xml[end] != '"') return 0;
-    i = end + 1;
-  }
-  empty = xml[i] == '/', i += empty;
-  return i < xml.size() && xml[i] == '>' ? i + 1 : 0;
-}
-
-// Every tag closes in order, every attribute is quoted, every & begins a known entity.
-bool well_formed(const std::string& xml) {
-  std::vector<std::string> open;
-  for (size_t i = 0; i < xml.size();) {
-    if (xml[i] == '&') {
-      bool known = false;
-      for (const char* entity : {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"})
-        known = known || xml.compare(i, std::string(entity).size(), entity) == 0;
-      if (!known) return false;
-    }
-    if (xml[i] != '<') {
-      ++i;
-      continue;
-    }
-    std::string tag_name;
-    bool closes = false, empty = false;
-    size_t size = tag_size(xml.substr(i), tag_name, closes, empty);
-    if (size == 0) return false;
-    if (closes && (open.empty() || open.back() != tag_name)) return false;
-    if (closes) open.pop_back();
-    if (!closes && !empty) open.push_back(tag_name);
-    i += size;
-  }
-  return open.empty();
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST_F(Export, DamageIsNamedByItsLine) {
 TEST_F(Export, MutatedTexts) {
   std::string text = sample();
   int taken = 0, refused = 0;
-  for (uint64_t i = 0; i < 1500; ++i) {
+  for (uint64_t i = 0; i < 400; ++i) {
     std::string bad = text;
     auto random = [&](uint64_t n, uint64_t below) { return size_t(random_bits(7, i, n) % below); };
     for (size_t change = 0; change <= random(0, 3); ++change) {
@@ -171,8 +171,8 @@ TEST_F(Export, MutatedTexts) {
     }
     ASSERT_TRUE(to_.list().empty());
   }
-  EXPECT_GT(refused, 500);
-  EXPECT_GT(taken, 50) << "changes within texts do no harm";
+  EXPECT_GT(refused, 150);
+  EXPECT_GT(taken, 15) << "changes within texts do no harm";
 }
 
 TEST(Lines, AreReadWhateverTheirEnds) {

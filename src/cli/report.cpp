@@ -1,0 +1,104 @@
+// crest report: a technical report over recorded runs, as one HTML file or as Markdown.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/recipe_json.h"
+#include "cli/report_runs.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "report/report.h"
+
+namespace crest {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  ReportRuns runs;
+  std::vector<std::string> out;
+  std::string title;
+  bool no_figures = false, overwrite = false, json = false;
+};
+
+bool is_html(const std::string& file) {
+  std::string ending = fs::path(file).extension().string();
+  if (ending == ".html" || ending == ".htm") return true;
+  if (ending == ".md" || ending == ".markdown") return false;
+  fail_usage(fmt::format("'{}' is neither HTML nor Markdown", printable(file)), "-o",
+             "Name a file that ends in .html or .md.");
+}
+
+// A report replaces a report; anything else stays unless --overwrite says so.
+void check_free(const std::string& file, bool overwrite) {
+  if (overwrite || !path_exists(file)) return;
+  if (fs::is_directory(file)) fail(fmt::format("'{}' is a folder", printable(file)), "-o", "Name a file in it.");
+  File existing = File::open_read(file);
+  std::string start(2048, '\0');
+  start.resize(existing.read_some(start.data(), start.size()));
+  if (start.find(report_marker) == std::string::npos)
+    fail(fmt::format("'{}' exists and is no report of Crest", printable(file)), "-o",
+         "Name another file, or add --overwrite.");
+}
+
+void write_markdown(const Page& page, const std::string& file, bool figures) {
+  fs::path path(file);
+  std::string folder = figures ? path.stem().string() + "_files" : "";
+  MarkdownFiles files = to_markdown(page, folder);
+  if (!files.figures.empty()) {
+    fs::path place = path.parent_path() / folder;
+    std::error_code error;
+    fs::create_directories(place, error);
+    if (error)
+      fail("cannot make the folder: " + error.message(), printable(place.string()), "Check the folder above it.");
+    for (auto& [name, svg] : files.figures) write_text_file((place / name).string(), svg);
+  }
+  write_text_file(file, files.text);
+}
+
+int run(const Options& o) {
+  if (o.out.empty() && !o.json)
+    fail_usage("no file to write", "crest report", "Add -o report.html, -o report.md, or --json.");
+  for (auto& file : o.out) {
+    is_html(file);
+    check_free(file, o.overwrite);
+  }
+  std::vector<RunRecord> runs = load_runs(o.runs);
+  Report report = make_report(runs, o.title);
+  for (auto& file : o.out) {
+    if (is_html(file))
+      write_text_file(file, to_html(report.page));
+    else
+      write_markdown(report.page, file, !o.no_figures);
+    fmt::print(stderr, "{}: {}\n", printable(file), printable(report.page.subtitle));
+  }
+  if (o.json)
+    print_json(report.json);
+  else
+    for (auto& line : report.json["summary"]) fmt::print("{}\n", printable(line.get<std::string>(), 1000));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_report(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("runs", o->runs.names, "runs by id, uid, name or folder; files of crest runs export");
+  app.add_option("--grid", o->runs.grid, "all runs of this grid; latest: of the newest one");
+  app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
+  app.add_option("-o,--out", o->out, "file to write, .html or .md; may be repeated");
+  app.add_option("--title", o->title, "title of the report");
+  app.add_flag("--no-figures", o->no_figures, "Markdown without figures beside it");
+  app.add_flag("--overwrite", o->overwrite, "replace a file that is no report");
+  add_store_option(app, o->runs.store);
+  add_json_option(app, o->json);
+  add_config_option(app);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

@@ -1,0 +1,20 @@
+// Which runs crest report is about.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/store_options.h"
+#include "store/record.h"
+
+namespace crest {
+
+struct ReportRuns {
+  std::vector<std::string> names;  // id, uid, name or folder in the store; or a file of crest runs export
+  std::string grid, kind;          // and all runs of this grid ("latest": of the newest one) and kind
+  StoreFile store;
+};
+
+// Every run once, oldest first. Throws when nothing was asked for, and for what is not there with the nearest names.
+std::vector<RunRecord> load_runs(const ReportRuns& runs);
+
+}  // namespace crest

@@ -1,0 +1,79 @@
+// crest report: from recorded runs to files.
+#include <filesystem>
+
+#include "cli/run.h"
+
+using namespace crest::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> cell = {"--model", "nano", "--batch", "1", "--seq", "16", "--samples", "6", "--no-mfu"};
+
+RunResult in(const TempFolder& folder, std::vector<std::string> arguments) {
+  return run_crest(arguments, {.folder = folder.path().string()});
+}
+
+RunResult bench(const TempFolder& folder, std::vector<std::string> more) {
+  std::vector<std::string> arguments = {"bench"};
+  arguments.insert(arguments.end(), cell.begin(), cell.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  RunResult r = in(folder, arguments);
+  EXPECT_EQ(r.code, 0) << r.err;
+  return r;
+}
+
+}  // namespace
+
+TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
+  TempFolder folder;
+  bench(folder, {"--precision", "fp32", "--attention", "naive,flash"});
+  bench(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--name", "<b>night & day</b>"});
+  RunResult r = in(folder, {"report", "--grid", "latest", "<b>night & day</b>", "-o", "report.html", "-o", "report.md",
+                            "--title", "A <i>title</i>"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find(" of 3 recipes is "), std::string::npos) << r.out;
+  std::string html = folder.read("report.html"), markdown = folder.read("report.md");
+  EXPECT_NE(html.find("A &lt;i&gt;title&lt;/i&gt;"), std::string::npos);
+  EXPECT_NE(html.find("naive attention"), std::string::npos);
+  EXPECT_EQ(html.find("<b>night"), std::string::npos);
+  EXPECT_EQ(markdown.find("<b>night"), std::string::npos);
+  EXPECT_TRUE(fs::exists(folder / "report_files/figure-01.svg"));
+
+  RunResult json = in(folder, {"report", "--kind", "bench", "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  auto document = json.json();
+  EXPECT_EQ(document["groups"][0]["rows"].size(), 3u);
+  EXPECT_EQ(document["runs"].size(), 3u);
+  EXPECT_EQ(document["groups"][0]["varying"], (nlohmann::json{"attention", "fusion"}));
+
+  // An export stands for its runs, and is the same runs as those in the store.
+  ASSERT_EQ(in(folder, {"runs", "export", "--all", "-o", "runs.jsonl"}).code, 0);
+  auto both = in(folder, {"report", "runs.jsonl", "1", "--json"}).json();
+  EXPECT_EQ(both["runs"].size(), 3u);
+  EXPECT_EQ(both["summary"], document["summary"]);
+
+  // A report replaces a report, and nothing else.
+  EXPECT_EQ(in(folder, {"report", "1", "-o", "report.html"}).code, 0);
+  EXPECT_EQ(in(folder, {"report", "1", "-o", "plain.md", "--no-figures"}).code, 0);
+  EXPECT_FALSE(fs::exists(folder / "plain_files"));
+  folder.write("notes.md", "my notes");
+  RunOptions here{.folder = folder.path().string()};
+  expect_error({"report", "1", "-o", "notes.md"}, 1, {"notes.md", "--overwrite"}, here);
+  EXPECT_EQ(folder.read("notes.md"), "my notes");
+  EXPECT_EQ(in(folder, {"report", "1", "-o", "notes.md", "--overwrite"}).code, 0);
+
+  expect_error({"report", "-o", "r.html"}, 2, {"no runs were given", "--grid latest"}, here);
+  expect_error({"report", "1"}, 2, {"no file to write", "-o report.html"}, here);
+  expect_error({"report", "1", "-o", "r.pdf"}, 2, {"r.pdf", ".html or .md"}, here);
+  expect_error({"report", "<b>night & dya</b>", "-o", "r.html"}, 1, {"night & day"}, here);
+  expect_error({"report", "--grid", "nonsense", "-o", "r.html"}, 1, {"no grid 'nonsense'"}, here);
+  expect_error({"report", "--kind", "brench", "-o", "r.html"}, 2, {"bench"}, here);
+  expect_error({"report", "1", "-o", "no/such/folder/r.html"}, 1, {"no/such/folder/r.html"}, here);
+  EXPECT_FALSE(fs::exists(folder / "r.html"));
+}
+
+TEST(ReportCommand, WithoutAStoreSaysWhatToDo) {
+  TempFolder folder;
+  expect_error({"report", "1", "-o", "r.html"}, 1, {"crest.db"}, {.folder = folder.path().string()});
+}

@@ -1,0 +1,239 @@
+// What a report says, from runs made by hand.
+#include "report/report.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "report/report_data.h"
+#include "report/report_parts.h"
+#include "report/report_words.h"
+#include "report/sample_runs.h"
+#include "report/xml.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+std::string all_of(const Json& lines) {
+  std::string text;
+  for (auto& l : lines) text += l.get<std::string>() + "\n";
+  return text;
+}
+std::string summary(const std::vector<RunRecord>& runs) { return all_of(make_report(runs).json["summary"]); }
+std::string advice(const std::vector<RunRecord>& runs) { return all_of(make_report(runs).json["recommendations"]); }
+std::string careful(const std::vector<RunRecord>& runs) { return all_of(make_report(runs).json["warnings"]); }
+
+bool says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return true;
+  ADD_FAILURE() << "no '" << part << "' in\n" << text;
+  return false;
+}
+bool silent(const std::string& text, const std::string& part) { return text.find(part) == std::string::npos; }
+
+// Two recipes that differ in attention, with these times.
+std::vector<RunRecord> two(double naive, double flash, double spread = 0.01) {
+  return {sample_run(1, naive, sample_recipe("bf16", "naive", "on"), 200e6, 20, spread),
+          sample_run(2, flash, sample_recipe("bf16", "flash", "on"), 100e6, 20, spread)};
+}
+
+std::string html_of(const std::vector<RunRecord>& runs, const std::string& title = "") {
+  return to_html(make_report(runs, title).page);
+}
+
+}  // namespace
+
+TEST(Words, ReadAsTheyShould) {
+  EXPECT_EQ(say_ms(0.0042), "4.2 us");
+  EXPECT_EQ(say_ms(12.345), "12.3 ms");
+  EXPECT_EQ(say_ms(123.4), "123 ms");
+  EXPECT_EQ(say_ms(2345), "2.35 s");
+  EXPECT_EQ(say_ms(NAN), "-");
+  EXPECT_EQ(say_faster(1.25), "25% faster");
+  EXPECT_EQ(say_faster(0.9), "10% slower");
+  EXPECT_EQ(say_faster(2.87), "2.9 times as fast");
+  EXPECT_EQ(say_more(0.66), "34% less");
+  EXPECT_EQ(say_more(1), "as much");
+  EXPECT_EQ(say_faster_range(1.1, 1.4), "10% to 40% faster");
+  EXPECT_EQ(say_faster_range(0.6, 0.9), "10% to 40% slower");
+  EXPECT_EQ(say_faster_range(0.9, 1.4), "10% slower to 40% faster");
+  EXPECT_EQ(say_percent(0.004), "0.4%");
+  EXPECT_EQ(say_list({"a", "b", "c"}), "a, b and c");
+}
+
+TEST(Report, NamesTheFastestAndTheSmallest) {
+  std::string text = summary(sample_grid());
+  says(text, "The fastest of 7 recipes is bf16, flash attention, fusion on: 58.3 ms a step");
+  says(text, "It also takes the least memory");
+  says(text, "1 recipe does not fit in memory: fp32, naive attention, fusion off");
+  says(text, "The setting that matters most: precision fp32 to bf16: ");
+  EXPECT_TRUE(silent(text, "cannot be told apart"));
+}
+
+TEST(Report, FastestMayTakeMoreMemory) {
+  auto runs = two(100, 50);
+  runs[1].result["memory"]["planned_bytes"] = 400e6;
+  says(summary(runs),
+       "The least memory takes naive attention: 190.73 MiB planned; the fastest takes 381.47 MiB, 2.0 times as much.");
+}
+
+TEST(Report, SaysWhenItCannotTell) {
+  std::string text = summary(two(100, 100.2));
+  says(text, "Among the fastest of 2 recipes is ");
+  says(text, "no other recipe can be told apart from it");
+  Report r = make_report(two(100, 100.2));
+  says(r.json["groups"][0]["changes"][0]["sentence"], "no difference in speed beyond noise");
+  EXPECT_EQ(r.json["groups"][0]["changes"][0]["pairs"][0]["verdict"], "cannot_tell");
+  says(advice(two(100, 100.2)), "Within noise here, so choose by memory: attention naive or flash");
+}
+
+TEST(Report, RepeatedRunsSetTheNoise) {
+  auto runs = two(100, 95);
+  says(make_report(runs).json["groups"][0]["changes"][0]["sentence"], "5.3% faster");
+  runs.push_back(sample_run(3, 109, sample_recipe("bf16", "naive", "on"), 200e6));
+  Report r = make_report(runs);
+  EXPECT_EQ(r.json["groups"][0]["rows"].size(), 2u) << "runs of one recipe are one row";
+  EXPECT_NEAR(r.json["groups"][0]["noise"].get<double>(), 0.09, 0.02);
+  auto close = two(100, 95);
+  close.push_back(sample_run(0, 109, sample_recipe("bf16", "naive", "on"), 200e6));  // older: the newer one counts
+  EXPECT_EQ(make_report(close).json["groups"][0]["changes"][0]["pairs"][0]["verdict"], "cannot_tell");
+}
+
+TEST(Report, AChangeMayBeSlowerOrDependOnTheRest) {
+  says(make_report(two(50, 100)).json["groups"][0]["changes"][0]["sentence"],
+       "attention naive to flash: 50% slower; planned memory: 50% less.");
+  auto grid = sample_grid();
+  for (auto& run : grid)
+    if (run.recipe["precision"] == "bf16" && run.recipe["fusion"] == "on")
+      for (auto& s : run.samples) s.ms *= 1.5;
+  Report r = make_report(grid);
+  for (auto& change : r.json["groups"][0]["changes"])
+    if (change["setting"] == "fusion") says(change["sentence"], "faster in 1, slower in 2 of 3 pairs");
+}
+
+TEST(Report, BatchesAreComparedByTokens) {
+  Report r = make_report(sample_sweep());
+  EXPECT_EQ(r.json["groups"][0]["fastest"], "batch 32");
+  std::string text = advice(sample_sweep());
+  says(text, "Use --batch 32");
+  says(text, "the largest batch that was measured (32)");
+  // 16 GiB at 20e6 + 8e6 B.
+  says(text, "a sequence takes 7.63 MiB of planned memory, so about 2145 of them would fit in the 16.00 GiB");
+  std::string html = html_of(sample_sweep());
+  says(html, "Speed over batch");
+  says(html, "Memory over batch");
+}
+
+TEST(Report, WarnsOfABusyOrSlowedMachine) {
+  auto runs = two(100, 50);
+  EXPECT_EQ(careful(runs), "");
+  runs[0].environment_after["conditions"]["other_load"] = 1.7;
+  runs[1].samples[3].throttled = true;
+  std::string text = careful(runs);
+  says(text, "The machine was busy during 1 of 2 runs: other processes kept up to 1.7 CPUs busy");
+  says(text, "1 of 40 samples were taken while the device was slowed down");
+  runs[1].environment["host_id"] = "another";
+  says(careful(runs), "The runs come from 2 machines");
+}
+
+TEST(Report, UnfinishedRunsAreNamedAndNotCounted) {
+  auto runs = two(100, 50);
+  RunRecord failed = sample_run(3, 1, sample_recipe("fp32", "naive", "on"), 1e6);
+  failed.status = "failed", failed.samples.clear(), failed.result = nullptr, failed.name = "broken";
+  runs.push_back(failed);
+  says(careful(runs), "Not finished: broken (failed).");
+  EXPECT_EQ(make_report(runs).json["groups"][0]["rows"].size(), 2u);
+  EXPECT_THROW(make_report({failed}), Error);
+  EXPECT_THROW(make_report({}), Error);
+}
+
+TEST(Report, RecommendsWhatWasNotTried) {
+  // fusion was measured with naive attention only, and won.
+  std::vector<RunRecord> runs = {sample_run(1, 100, sample_recipe("bf16", "naive", "off"), 1e8),
+                                 sample_run(2, 80, sample_recipe("bf16", "naive", "on"), 1e8),
+                                 sample_run(3, 50, sample_recipe("bf16", "flash", "off"), 1e8)};
+  says(advice(runs), "Try next: flash attention, fusion off with fusion on");
+}
+
+TEST(Report, PeersStandBesideTheRunsTheyWereMeasuredWith) {
+  auto runs = two(100, 100);
+  runs.pop_back();
+  RunRecord peer = sample_run(2, 140, sample_recipe("bf16", "naive", "on"), 1e6);
+  peer.kind = "peer", peer.name = "python train.py", peer.recipe = nullptr, peer.result = nullptr;
+  runs[0].grid = peer.grid = "together";
+  for (auto& s : peer.samples) s.contender = "peer";
+  for (auto* r : {&runs[0], &peer})
+    r->documents["comparison"] = {{"noise_floor", 0.012}, {"sentence", "crest is 1.4x faster"}};
+  runs.push_back(peer);
+  Report r = make_report(runs);
+  ASSERT_EQ(r.json["groups"].size(), 1u);
+  EXPECT_EQ(r.json["groups"][0]["rows"].size(), 2u);
+  says(to_html(r.page), "Measured side by side, in interleaved rounds: crest is 1.4x faster.");
+}
+
+TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
+  auto runs = sample_runs();
+  Report r = make_report(runs);
+  std::string html = to_html(r.page);
+  for (const char* part : {"Where time and memory go", "Time by kind of work", "What runs when", "Roofline",
+                           "Where time could be won", "Memory over the instructions", "What is alive at the peak",
+                           "Why they differ", "Loss by step", "Machine and software", "Repeat it", "How to read this"})
+    says(html, part);
+}
+
+TEST(Report, IsOneWellFormedFileWithoutReferences) {
+  std::string html = html_of(sample_runs());
+  std::string body = html.substr(html.find("<html"));
+  EXPECT_TRUE(well_formed(body));
+  for (const char* bad : {"https://", "<script", "<link", "src=", "url(", "@import", "nan", "NaN"})
+    EXPECT_TRUE(silent(html, bad)) << bad;
+  // The name space of SVG is no reference.
+  EXPECT_EQ(count(html, "http://"), count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_LT(html.size(), 1000000u);
+}
+
+TEST(Report, NamesWithMarkupOrEscapesAreHarmless) {
+  auto runs = two(100, 50);
+  std::string evil = "<script>alert(1)</script>\x1b[31m`|**\xff[x](javascript:1)";
+  runs[0].name = evil, runs[0].command = evil + "\n```\n# heading";
+  runs[0].recipe["model"] = runs[1].recipe["model"] = evil;
+  runs[0].device["name"] = evil, runs[0].environment["libraries"][evil] = evil;
+  Report r = make_report(runs, evil);
+  std::string html = to_html(r.page);
+  EXPECT_TRUE(well_formed(html.substr(html.find("<html"))));
+  EXPECT_TRUE(silent(html, "<script"));
+  EXPECT_TRUE(silent(html, "\x1b"));
+  EXPECT_EQ(html, valid_utf8(html));
+  MarkdownFiles md = to_markdown(r.page, "files");
+  EXPECT_TRUE(silent(md.text, "<script"));
+  EXPECT_TRUE(silent(md.text, "\x1b"));
+  EXPECT_TRUE(silent(md.text, "\n# heading"));
+  std::string words = md.text.substr(0, md.text.find("## Repeat it"));  // there it stands in a code block
+  EXPECT_TRUE(silent(words, "[x](javascript"));
+  for (auto& [name, svg] : md.figures) EXPECT_TRUE(well_formed(svg)) << name;
+}
+
+TEST(Report, MarkdownHasTheSameTextAndFiguresBesideIt) {
+  Report r = make_report(sample_runs());
+  MarkdownFiles with = to_markdown(r.page, "night run_files"), without = to_markdown(r.page, "");
+  EXPECT_GT(with.figures.size(), 8u);
+  EXPECT_TRUE(without.figures.empty());
+  says(with.text, "![Time by recipe](<night%20run_files/figure-01.svg>)");
+  EXPECT_TRUE(silent(without.text, "!["));
+  for (auto* text : {&with.text, &without.text}) {
+    says(*text, "The fastest of ");
+    says(*text, "| precision | attention | fusion |");
+    says(*text, "## Repeat it");
+  }
+}
+
+TEST(Report, DamagedRecordsAreNoCrash) {
+  auto runs = two(100, 50);
+  runs[0].recipe = Json::array({1, 2});
+  runs[0].result = "text", runs[0].environment = 7, runs[0].device = nullptr;
+  runs[1].result["memory"] = Json::array();
+  runs[1].samples[0].ms = NAN;
+  EXPECT_TRUE(well_formed(html_of(runs).substr(html_of(runs).find("<html"))));
+  runs[1].documents["profile"] = {{"instrs", "none"}};
+  EXPECT_THROW(make_report(runs), Error) << "and says which run";
+}
