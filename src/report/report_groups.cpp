@@ -1,29 +1,13 @@
 #include "report/report_groups.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <tuple>
 
+#include "compare/join.h"
 #include "core/text.h"
 
 namespace crest {
-
-std::string role_of(const std::string& scope) {
-  std::vector<std::string> kept;
-  auto parts = split(scope, '.');
-  for (size_t i = 0; i < parts.size(); ++i) {
-    auto digits = [](const std::string& s) {
-      return !s.empty() && std::all_of(s.begin(), s.end(), [](unsigned char c) { return std::isdigit(c); });
-    };
-    if (i + 1 < parts.size() && digits(parts[i + 1])) {  // "h.3"
-      ++i;
-      continue;
-    }
-    kept.push_back(parts[i]);
-  }
-  return join(kept, ".");
-}
 
 std::string label_of(const ProfileInstr& instr) {
   std::vector<std::string> roles;

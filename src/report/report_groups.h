@@ -17,8 +17,6 @@ struct InstrGroup {
 // Longest first.
 std::vector<InstrGroup> instr_groups(const Profile& profile);
 
-// "attn.qkv" of "h.3.attn.qkv": the scope without its layer.
-std::string role_of(const std::string& scope);
 // What an instruction is called: its role and operation; a fused one by its parts.
 std::string label_of(const ProfileInstr& instr);
 

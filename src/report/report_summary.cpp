@@ -54,7 +54,7 @@ Text fastest_sentence(const ReportGroup& g) {
     t.add(" It is ")
         .strong(say_faster(p.speed))
         .add(fmt::format(" {} the slowest ({}: {}).", p.speed >= 1.95 ? "as" : "than", worst.label,
-                         say_ms(worst.median)));
+                         g.same_tokens ? say_ms(worst.median) : say_rate(worst.speed()) + " tokens/s"));
   return t;
 }
 
