@@ -50,7 +50,6 @@ Svg draw_bars(const BarChart& chart, double width) {
   Plot plot{rows.left(), top, rows.right(), top + content, {0, positive(most), false}, {}};
   for (double t : ticks_of(plot.x, tick_count(rows)).at)
     svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   double y = top + row_gap / 2;
   for (auto& g : chart.groups) {
     y += rows.label_height();
@@ -80,6 +79,7 @@ Svg draw_bars(const BarChart& chart, double width) {
     }
     y += row_gap;
   }
+  if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks_of(plot.x, tick_count(rows)), chart.axis, false);
   return svg;
 }
@@ -110,7 +110,6 @@ Svg draw_stack(const StackChart& chart, double width) {
   Plot plot{rows.left(), top, rows.right(), top + content, {0, most, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   double y = top + row_gap / 2;
   for (auto& r : chart.rows) {
     y += rows.label_height();
@@ -131,6 +130,7 @@ Svg draw_stack(const StackChart& chart, double width) {
     svg.text(plot.px(sum) + 7, y + 16.5, r.text, {.look = "ink"});
     y += height + row_gap;
   }
+  if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, chart.axis, false);
   return svg;
 }
@@ -155,7 +155,7 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
   Plot plot{rows.left(), 0, rows.right(), content, {begin, high, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  if (!cut) svg.line(plot.px(0), plot.top, plot.px(0), plot.bottom, "axis");
+  if (!cut && !rows.above()) svg.line(plot.px(0), plot.top, plot.px(0), plot.bottom, "axis");
   double y = gap / 2;
   auto row = [&](const std::string& label, double from, double to, int color, const std::string& text,
                  const std::string& tip, bool sum) {

@@ -74,7 +74,8 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt } header { padding-top: 0 } nav { display: none }
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
-  table { font-size: 8.5pt } th, td { white-space: normal; overflow-wrap: anywhere; padding-right: 8px } .scroll, pre { overflow: visible; background: none }
+  table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
+  td:not(.n) { white-space: normal; overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
   pre { white-space: pre-wrap } details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }
