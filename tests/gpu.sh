@@ -115,6 +115,25 @@ memory() { # held bytes equal the plan
   echo "seen: planned $planned, held $held bytes; $(grep -o '"device_peak_bytes": *[0-9]*' "$work/bench.json" | head -1)"
   [ -n "$planned" ] && [ "$planned" = "$held" ]
 }
+profile() { # CUPTI's records of the replayed graph: they explain the step that is not profiled, to 2%
+  local args
+  for args in "--model gpt2-124M --batch 4" "--model gpt2-124M --batch 4 --attention naive --fusion off" "--model nano --batch 2 --grad-accumulation 2"; do
+    "$crest" profile --device cuda $args --no-store --trace "$work/trace.json" --snapshot "$work/memory.pickle" --json \
+      >"$work/profile.json" || return 1
+    python3 - "$work/profile.json" "$args" <<'END' || return 1
+import json, statistics, sys
+p = json.load(open(sys.argv[1]))
+p = p.get("profile", p)
+step, profiled = statistics.median(p["step_ms"]), statistics.median(p["profiled_ms"])
+unmapped = sum(k["ms"] for k in p["kernels"] if k["instr"] < 0)
+print(f"{sys.argv[2]}: {p['method']}, step {step:.3f} ms, profiled {profiled:.3f}, span {p['span_ms']:.3f} = busy {p['busy_ms']:.3f} + "
+      f"idle {p['idle_ms']:.3f}, outside of instructions {unmapped:.3f} ms, {p['launches']} launches")
+assert p["method"] == "cupti" and abs(p["busy_ms"] + p["idle_ms"] - p["span_ms"]) < 1e-3 * p["span_ms"]
+assert abs(p["span_ms"] / step - 1) < (0.02 if step > 5 else 0.2), "the records do not explain the step"
+END
+  done
+  echo "seen: $(wc -c <"$work/trace.json") bytes of trace, $(wc -c <"$work/memory.pickle") of memory snapshot"
+}
 sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels: cuDNN's order their shared memory by
   # means that racecheck does not see (it reports cuDNN's own kernels, whatever calls them)
   command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
@@ -149,6 +168,7 @@ part sample "greedy sampling with the KV cache" sample
 part refusals "what cannot be is refused" refusals
 part odd "odd shapes" odd
 part memory "arenas equal the plan" memory
+part profile "crest profile by CUPTI" profile
 part sanitizer "compute-sanitizer: memcheck and racecheck" sanitizer
 cat "$summary"
 exit $failed

@@ -66,18 +66,19 @@ double GridClock::left(const std::vector<BenchTask>& tasks, size_t from) const {
 }
 
 void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
-  if (bench.options().yes) return;
+  if (bench.options().yes || tasks.size() == 1) return;
   GridClock clock(bench.options());
   const Device& device = tasks[0].device;
   // A rate that no device stays below saves measuring one for a grid that is short in any case.
   double seconds = clock.estimate(tasks, device.kind == "cuda" ? 5e12 : 2e9 * device.threads);
   if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
-  BenchPeak peak = bench.peak(tasks[0].recipe.precision, device);
-  if (peak.flops_per_second > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak.flops_per_second);
+  double peak = bench.options().peak;
+  if (peak <= 0) peak = bench.peak(tasks[0].recipe.precision, device).flops_per_second;
+  if (peak > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak);
   if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
   fail_usage(fmt::format("{} cells take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
              fmt::format("Add --yes to measure them all, or take fewer values, --samples N or a smaller --max-seconds. "
-                         "(Estimated from {:.0f}% of the measured matrix-product rate.)",
+                         "(Estimated at {:.0f}% of the peak rate.)",
                          100 * usual_share_of_peak));
 }
 
@@ -137,10 +138,10 @@ class Grid {
     }
     BenchMeasure::check_interrupt();
     double left = clock_.left(tasks_, i);
-    BenchMeasure::say(fmt::format("[{}/{}] {} {}, {}, batch {}, seq {} ...{}", i + 1, tasks_.size(),
-                                  task.recipe.model.name, name(task.phase), task.recipe.precision, task.recipe.batch,
-                                  task.recipe.seq_length(),
-                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+    std::string label = task.label.empty() ? "" : ": " + task.label;
+    std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
+    BenchMeasure::say(fmt::format("[{}/{}] {} {}{} ...{}", i + 1, tasks_.size(), task.recipe.model.name,
+                                  name(task.phase), label, eta));
     auto start = Clock::now();
     RunRecord record = bench_.begin("bench", task, id_);
     try {

@@ -39,6 +39,7 @@ BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
   t.limit = cell.device.limit(t.device);
   t.recipe = resolve(cell.recipe.finish(default_model(t.device)), t.device);
   t.phase = phase;
+  t.label = cell.label;
   t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");
   return t;
 }

@@ -17,7 +17,8 @@ struct BenchTask {
   Device device;
   int64_t limit = 0;  // bytes that it may plan
   BenchPhase phase = BenchPhase::step;
-  std::string key;  // RunRecord::key
+  std::string key;    // RunRecord::key
+  std::string label;  // what tells it from the other cells of its grid
 };
 
 class BenchMeasure {

@@ -110,11 +110,16 @@ std::vector<CellOptions> cells_of(const BenchOptions& o) {
   CellParser parser(o.base);
   std::vector<CellOptions> cells;
   for (size_t cell = 0; cell < count; ++cell) {
-    List arguments(lists.size());
-    size_t rest = cell;
-    for (size_t i = lists.size(); i-- > 0; rest /= lists[i].values.size())
-      arguments[i] = lists[i].flag + "=" + lists[i].values[rest % lists[i].values.size()];
+    List arguments, label;
+    size_t inner = count;  // cells between two changes of a list's value
+    for (auto& l : lists) {
+      inner /= l.values.size();
+      const std::string& value = l.values[cell / inner % l.values.size()];
+      arguments.push_back(l.flag + "=" + value);
+      if (l.values.size() > 1) label.push_back(l.flag.substr(2) + " " + value);
+    }
     cells.push_back(parser.parse(arguments));
+    cells.back().label = join(label, ", ");
   }
   return cells;
 }
@@ -161,7 +166,7 @@ void validate(const BenchOptions& o) {
 static void make_lists(CLI::App& app, BenchOptions& o) {
   std::vector<CLI::Option*> single;
   for (CLI::Option* option : app.get_options())
-    if ((option->get_group() == "Recipe" || option->check_lname("threads")) && option->get_type_size() > 0 &&
+    if ((option->get_group() == "Recipe" || option->check_lname("threads")) && option->get_items_expected_max() > 0 &&
         option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
       single.push_back(option);
   for (CLI::Option* option : single) {

@@ -15,6 +15,7 @@ namespace crest {
 struct CellOptions {
   RecipeOptions recipe;
   DeviceOptions device;
+  std::string label;  // its values of the lists with more than one: "precision bf16, batch 4"
 };
 
 struct BenchOptions {

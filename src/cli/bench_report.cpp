@@ -50,7 +50,7 @@ Json to_json(const BenchRow& row) {
   } else {
     add_times(json, row.seconds);
     json["throttled"] = row.throttled;
-    if (row.throttled) json["throttle_reasons"] = row.throttle_reasons;
+    json["throttle_reasons"] = row.throttled ? row.throttle_reasons : std::set<std::string>();
     json["tokens_per_second"] = row.tokens_per_second();
     json["model_tflops"] = row.model_flops_per_second() / 1e12;
     json["mfu"] = number(row.mfu());

@@ -136,7 +136,7 @@ class BenchTable {
     size_t peak = said.find("; mfu against ");
     note(fmt::format("TFLOP/s of {}: {}", text(row["phase"]), said.substr(0, peak)));
     if (peak != said.npos) note(fmt::format("{}: {}", text(row["recipe"]["precision"]), said.substr(peak + 2)));
-    if (row.contains("throttle_reasons")) {
+    if (row.value("throttled", 0) > 0) {
       std::vector<std::string> reasons = row["throttle_reasons"];
       note(fmt::format("throttled: samples taken while the device was slowed down ({})", join(reasons, ", ")));
     }

@@ -13,6 +13,7 @@ std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
+std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
 
 const std::vector<Command>& commands() {
@@ -23,6 +24,7 @@ const std::vector<Command>& commands() {
       {"eval", "loss and perplexity of a model on data", setup_eval},
       {"bench", "measure a forward pass, forward + backward, or a training step", setup_bench},
       {"profile", "where the time and the memory of a step go", setup_profile},
+      {"compare", "why two runs differ: time and memory, split into causes", setup_compare},
       {"program", "print the Program of a training step", setup_program},
       {"plan", "parameters, memory and FLOPs before anything runs", setup_plan},
       {"devices", "list devices; --measure their limits", setup_devices},

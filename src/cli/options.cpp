@@ -189,7 +189,7 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args, from_file;
   const CLI::Option* resume = app.get_option_no_throw("--resume");
-  bool resumes = resume && resume->get_type_size() > 0;  // of a run: its own config.toml comes first
+  bool resumes = resume && resume->get_items_expected_max() > 0;  // of a run: its own config.toml comes first
   for (int i = 0; i < argc; ++i) {
     std::string a = argv[i];
     if (a == "--config" && i + 1 < argc)

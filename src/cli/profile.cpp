@@ -139,8 +139,7 @@ class ProfileCommand {
 
   void store(RunRecord& record, const Profile& p, const Conditions& before) {
     std::vector<SampleRow> samples;
-    for (size_t i = 0; i < p.step_ms.size(); ++i)
-      samples.push_back({p.step_ms[i], int(i), "", p.throttled[i] != 0});
+    for (size_t i = 0; i < p.step_ms.size(); ++i) samples.push_back({p.step_ms[i], int(i), "", p.throttled[i] != 0});
     recorder_.add_samples(record, samples);
     recorder_.set_document(record, "profile", to_json(p));
     record.environment_after = environment_after_json(device_, before);

@@ -1,10 +1,10 @@
 #include "cli/session_json.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/recipe_json.h"
+#include "measure/profile_rows.h"
 #include "ops/op.h"
 
 namespace crest {
@@ -66,56 +66,12 @@ Json plan_document(const CompiledSession& s) {
           {"programs", programs_to_json(s)}};
 }
 
-// What the peak rate of an instruction's arithmetic is of.
-static const char* arithmetic(const CompiledSession& s, const Program& p, const Instr& i) {
-  for (ValueId v : i.in) {
-    if (v == no_value) continue;
-    if (p.at(v).dtype == DType::bf16) return "bf16";
-    if (p.at(v).dtype == DType::f16) return "fp16";
-  }
-  bool product = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
-  return product && s.recipe.precision == "tf32" ? "tf32" : "fp32";
-}
-
-static Json instr_to_json(const CompiledSession& s, const CompiledProgram& c, size_t index, int calls) {
-  const Program& p = c.program;
-  const Instr& i = p.code[index];
-  Json parts = Json::array();
-  if (i.body)
-    for (auto& inner : i.body->code) parts.push_back(inner.op->name);
-  Cost cost = i.op->cost(p, i);
-  const Value& result = p.at(i.out.at(0));
-  std::string shape;
-  for (int d = 0; d < result.shape.rank(); ++d) shape += (d ? "," : "") + std::to_string(result.shape[d]);
-  return {{"program", c.spec.name},
-          {"index", index},
-          {"op", i.op->name},
-          {"parts", parts},
-          {"kernel", c.kernels[index]->name},
-          {"phase", name(i.phase)},
-          {"lane", name(i.lane)},
-          {"op_class", name(i.op->op_class)},
-          {"scopes", i.origin.scopes()},
-          {"layer", i.origin.layer()},
-          {"type", std::string(name(result.dtype)) + "[" + shape + "]"},
-          {"arithmetic", arithmetic(s, p, i)},
-          {"calls", calls},
-          {"flops", cost.flops * calls},
-          {"bytes", cost.bytes() * calls}};
-}
-
 Json program_document(const CompiledSession& s, const std::vector<int>& calls) {
-  Json names = Json::array(), rows = Json::array();
-  std::map<int, int> count;  // by Program
-  for (int program : calls) {
-    names.push_back(s.programs[size_t(program)].spec.name);
-    ++count[program];
-  }
-  for (auto [program, times] : count) {
-    const CompiledProgram& c = s.programs[size_t(program)];
-    for (size_t i = 0; i < c.program.code.size(); ++i) rows.push_back(instr_to_json(s, c, i, times));
-  }
-  return {{"calls", names}, {"instrs", rows}};
+  Profile profile;
+  describe_session(profile, s, calls);
+  Json all = to_json(profile);
+  for (auto& row : all["instrs"]) row.erase("ms"), row.erase("floor_ms");
+  return {{"calls", all["calls"]}, {"instrs", all["instrs"]}};
 }
 
 }  // namespace crest

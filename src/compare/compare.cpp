@@ -33,7 +33,7 @@ std::string described(const ComparedSide& s) {
 std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
 
 // A command that measures this recipe; what is as Crest takes it anyway is left out.
-std::string profile_command(const ComparedSide& s) {
+std::string profile_command(const ComparedSide& s, const std::string& phase) {
   static const std::map<std::string, std::string> defaults = {
       {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},  {"grad_dtype", "fp32"},
       {"attention", "flash"},     {"fusion", "on"},       {"pad_vocab", "128"}};
@@ -48,7 +48,7 @@ std::string profile_command(const ComparedSide& s) {
     std::replace(flag.begin(), flag.end(), '_', '-');
     command += fmt::format(" --{} {}", flag, printable(text));
   }
-  if (phase_of(s) != "step") command += " --phase " + phase_of(s);
+  if (phase != "step") command += " --phase " + phase;
   return command;
 }
 
@@ -62,14 +62,26 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
          "Compare runs that have finished: crest runs list.");
   }
   if (phase_of(a) == phase_of(b)) return;
+  bool a_is_step = phase_of(a) == "step";
   fail(fmt::format("{} is of phase {}, {} of phase {}: different work", described(a), phase_of(a), described(b),
                    phase_of(b)),
-       "compare", fmt::format("Measure both in the same phase: {}", profile_command(phase_of(a) == "step" ? a : b)));
+       "compare",
+       fmt::format("Measure both in the same phase, for example {}: {}", a_is_step ? "A" : "B",
+                   a_is_step ? profile_command(a, phase_of(b)) : profile_command(b, phase_of(a))));
 }
 
+// With this run, or known when it was made.
 double measured_floor(const ComparedSide& s) {
-  const Json* comparison = member(s.record->result, "comparison");
-  return comparison ? number(*comparison, "noise_floor", -1) : -1;
+  double floor = number(s.record->result, "noise_floor", -1);
+  if (const Json* known = member(s.record->result, "known_noise_floor"); known && floor < 0)
+    floor = number(*known, "relative", -1);
+  return floor;
+}
+
+// Measured in the same interleaved rounds (crest bench --ab).
+bool same_rounds(const RunRecord& a, const RunRecord& b) {
+  auto x = a.documents.find("comparison"), y = b.documents.find("comparison");
+  return x != a.documents.end() && y != b.documents.end() && x->second.is_object() && x->second == y->second;
 }
 
 // Samples of the step's time, or of the time per token.
@@ -121,8 +133,9 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
   for (auto* s : {&a, &b}) {
     const std::string& title = s->run.title;
     if (!s->profiled && !s->run.out_of_memory)
-      c.notes.push_back(fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
-                                    s->recipe.is_object() ? profile_command(*s) : "crest profile RECIPE"));
+      c.notes.push_back(
+          fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
+                      s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
     if (s->with_profiler)
       c.notes.push_back(fmt::format("{} was measured with its profiler on only: its true step is shorter.", title));
     if (!s->recipe.is_object())
@@ -145,7 +158,7 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         fmt::format("{} and {} samples of the step are too few to test: only a difference above {:.0f}% "
                     "is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
-  if (!c.join.empty() && n.verdict == Verdict::cannot_tell)
+  if (!c.causes.empty() && n.verdict == Verdict::cannot_tell)
     c.notes.push_back(
         "The steps cannot be told apart, so no cause is claimed for the whole; single groups may differ.");
   if (c.residual_share > residual_limit)
@@ -175,10 +188,10 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
-  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, options.paired);
-  if (a.profiled && b.profiled)
-    split_steps(c, a, b, options.by);
-  else if (!a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
+  bool paired = options.paired || same_rounds(record_a, record_b);
+  c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
+  if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
+  if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
     c.waterfall = {{Factor::unsplit, c.step_difference(), 0, "not profiled"}};
   mark_significant(c);
   explain_by_levers(c);

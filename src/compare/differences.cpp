@@ -42,8 +42,10 @@ class List {
 
 void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
   if (!a.device.is_object() || !b.device.is_object()) return;
-  for (const char* key : {"kind", "name", "threads", "isa", "memory_bytes"})
-    list.add("device", key, member(a.device, key), member(b.device, key));
+  for (const char* key : {"kind", "name", "threads", "isa", "memory_bytes"}) {
+    const Json *x = member(a.device, key), *y = member(b.device, key);
+    if (x && y) list.add("device", key, x, y);
+  }
   // The same kind of device in another machine is another device, too.
   for (const char* key : {"cpu_model", "host_id"}) {
     const Json *x = member(a.environment, key), *y = member(b.environment, key);
@@ -66,18 +68,20 @@ struct Chosen {
 std::map<std::string, Chosen> chosen(const ComparedSide& s) {
   std::map<std::string, Chosen> map;
   std::vector<std::string> keys;
-  for (auto& r : s.profile.instrs) {
+  for (auto& r : s.rows) {
     keys.push_back(fmt::format("{} {} ({})", r.op, r.type, r.phase));
     if (!r.kernel.empty()) map[keys.back()].kernels.insert(r.kernel);
   }
   for (auto& k : s.profile.kernels)
-    if (k.instr >= 0 && size_t(k.instr) < keys.size()) map[keys[size_t(k.instr)]].device_kernels.insert(k.name);
+    if (k.instr >= 0 && size_t(k.instr) < s.profile.instrs.size())
+      map[keys[size_t(k.instr)]].device_kernels.insert(k.name);
   return map;
 }
 
 std::string names(const std::set<std::string>& set) { return join({set.begin(), set.end()}, ", "); }
 
 void add_kernels(List& list, const ComparedSide& a, const ComparedSide& b) {
+  if (a.recipe.is_null() || b.recipe.is_null()) return;  // an imported trace: all its kernels are others
   auto of_a = chosen(a), of_b = chosen(b);
   for (auto& [key, x] : of_a) {
     auto it = of_b.find(key);

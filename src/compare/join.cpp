@@ -189,9 +189,9 @@ class ScopeJoin {
 };
 
 bool has_scopes(const Rows& rows) {
-  double with = 0, all = 0;
-  for (auto& r : rows) all += r.ms, with += r.scopes.empty() ? 0 : r.ms;
-  return with > all / 2;
+  size_t with = 0;
+  for (auto& r : rows) with += !r.scopes.empty();
+  return 2 * with > rows.size();
 }
 
 bool has_phases(const Rows& rows) {

@@ -29,14 +29,18 @@ std::string time_text(const RunComparison& c, double ms, double ms_per_token) {
 double efficiency(const GroupSide& s) { return s.ms > 0 ? 100 * s.floor_ms / s.ms : 0; }
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
-// The figures behind the factor that moved a group most.
-std::string factor_text(const Cause& c) {
+// The figures behind the factor that moved a group most; work is of the step, or of 1000 tokens.
+std::string factor_text(const RunComparison& all, const Cause& c) {
   const char* what = label(c.main_factor);
+  auto work = [&](double a, double b, const char* unit) {
+    if (!all.per_token) return fmt::format("{} {} -> {}", what, format_si(a, unit), format_si(b, unit));
+    return fmt::format("{} {} -> {} per 1000 tokens", what, format_si(1e3 * a / double(all.a.tokens), unit),
+                       format_si(1e3 * b / double(all.b.tokens), unit));
+  };
   switch (c.main_factor) {
-    case Factor::flops:
-      return fmt::format("{} {} -> {}", what, format_si(c.a.flops, "FLOP"), format_si(c.b.flops, "FLOP"));
+    case Factor::flops: return work(c.a.flops, c.b.flops, "FLOP");
     case Factor::rate: return fmt::format("{} ({} -> {})", what, first(c.a.arithmetic), first(c.b.arithmetic));
-    case Factor::bytes: return fmt::format("{} {} -> {}", what, format_si(c.a.bytes, "B"), format_si(c.b.bytes, "B"));
+    case Factor::bytes: return work(c.a.bytes, c.b.bytes, "B");
     case Factor::efficiency:
       return fmt::format("{} {:.0f}% -> {:.0f}% of the limit", what, efficiency(c.a), efficiency(c.b));
     default: return what;
@@ -44,14 +48,18 @@ std::string factor_text(const Cause& c) {
 }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
+  if (!c.a.profiled || !c.b.profiled)
+    return fmt::format("{}{}{}: {}: {} -> {}, memory traffic {} -> {}", cause.label, cause.phase.empty() ? "" : ", ",
+                       cause.phase, change_text(cause), format_si(cause.a.flops, "FLOP"),
+                       format_si(cause.b.flops, "FLOP"), format_si(cause.a.bytes, "B"), format_si(cause.b.bytes, "B"));
   return fmt::format("{}{}{}: {}: {}{}, mostly {}", cause.label, cause.phase.empty() ? "" : ", ", cause.phase,
                      change_text(cause), time_text(c, cause.ms, cause.ms_per_token), share_text(c, cause.share),
-                     factor_text(cause));
+                     factor_text(c, cause));
 }
 
 std::string sentence(const RunComparison& c, const LeverEffect& e) {
   std::string what =
-      e.lever.empty() ? "explained by nothing that was changed" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
+      e.lever.empty() ? "not explained by what was changed" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
   return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
 }
 
@@ -122,13 +130,20 @@ Theme largest_theme(const RunComparison& c) {
 
 std::string counted(int64_t n) { return fmt::format("{} instruction{}", n, n == 1 ? "" : "s"); }
 
-std::string reason(const Theme& t) {
+// " (attention naive -> flash)": the change of the recipe behind a group.
+std::string lever_text(const RunComparison& all, const Cause& c) {
+  for (auto& l : all.levers)
+    if (!c.levers.empty() && l.lever == c.levers[0]) return fmt::format(" ({} {} -> {})", l.lever, l.a, l.b);
+  return "";
+}
+
+std::string reason(const RunComparison& all, const Theme& t) {
   const Cause& c = *t.largest;
   std::string written = t.quadratic_a && !t.quadratic_b ? " that write T x T buffers" : "";
   if (c.a.instructions && c.b.instructions && !same_instructions(c))
-    return fmt::format("{} runs as {} instead of {}{}", t.label, counted(t.instructions_b), counted(t.instructions_a),
-                       written);
-  return fmt::format("of {}: {}", t.label, factor_text(c));
+    return fmt::format("{} runs as {} instead of {}{}{}", t.label, counted(t.instructions_b), t.instructions_a, written,
+                       lever_text(all, c));
+  return fmt::format("of {}: {}{}", t.label, factor_text(all, c), lever_text(all, c));
 }
 
 std::string reason(const WaterfallBar& bar, bool less) {
@@ -159,7 +174,7 @@ std::string portion(double share) {
 
 std::string because(const RunComparison& c) {
   double difference = c.explained_difference();
-  if (!told(c) || difference == 0 || c.join.empty()) return "";
+  if (!told(c) || difference == 0 || c.causes.empty() || !c.a.profiled || !c.b.profiled) return "";
   Theme theme = largest_theme(c);
   const WaterfallBar* bar = nullptr;
   auto of = [&](const WaterfallBar& w) { return (c.per_token ? w.ms_per_token : w.ms) / difference; };
@@ -168,7 +183,7 @@ std::string because(const RunComparison& c) {
   double of_bar = bar ? of(*bar) : 0;
   // A group says more than a factor; a factor that explains most of it says more than a group that does not.
   if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
-    return fmt::format("{} because {}", portion(theme.share), reason(theme));
+    return fmt::format("{} because {}", portion(theme.share), reason(c, theme));
   return bar && of_bar > 0.1 ? fmt::format("{} because {}", portion(of_bar), reason(*bar, difference < 0)) : "";
 }
 
@@ -213,6 +228,18 @@ std::string levers_sentence(const RunComparison& c) {
     if (!l.lever.empty() && std::abs(l.share) >= 0.01)
       parts.push_back(fmt::format("{} {:.0f}%", l.lever, 100 * l.share));
   return parts.size() < 2 ? "" : fmt::format("Of the difference in time: {}.", join(parts, ", "));
+}
+
+// What can be said of the work where times are missing.
+std::string work_sentence(const RunComparison& c) {
+  if (c.causes.empty() || (c.a.profiled && c.b.profiled)) return "";
+  GroupSide a, b;
+  for (auto& cause : c.causes)
+    for (auto [sum, side] : {std::pair{&a, &cause.a}, std::pair{&b, &cause.b}})
+      sum->instructions += side->instructions, sum->flops += side->flops, sum->bytes += side->bytes;
+  return fmt::format("By their Programs: {} -> {} instructions, {} -> {}, memory traffic {} -> {}.", a.instructions,
+                     b.instructions, format_si(a.flops, "FLOP"), format_si(b.flops, "FLOP"), format_si(a.bytes, "B"),
+                     format_si(b.bytes, "B"));
 }
 
 std::string memory_sentence(const RunComparison& c) {
@@ -268,7 +295,8 @@ std::string change_text(const Cause& c) {
   if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
   std::vector<std::string> changes;
   if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));
-  if (c.a.type != c.b.type)
+  auto shape = [](const std::string& type) { return type.substr(std::min(type.find('['), type.size())); };
+  if (shape(c.a.type) != shape(c.b.type) && !c.a.type.empty() && !c.b.type.empty())
     changes.push_back(fmt::format("{} {} -> {}", operation(first(c.a.ops)), c.a.type, c.b.type));
   else if (first(c.a.arithmetic) != first(c.b.arithmetic))
     changes.push_back(fmt::format("{} -> {}", first(c.a.arithmetic), first(c.b.arithmetic)));
@@ -281,7 +309,8 @@ void write_sentences(RunComparison& c) {
   for (auto& cause : c.causes) cause.sentence = sentence(c, cause);
   for (auto& lever : c.levers) lever.sentence = sentence(c, lever);
   for (auto& m : c.memory_causes) m.sentence = sentence(m);
-  for (auto& text : {headline(c), changed_sentence(c), levers_sentence(c), memory_sentence(c), training_sentence(c)})
+  for (auto& text : {headline(c), changed_sentence(c), levers_sentence(c), work_sentence(c), memory_sentence(c),
+                     training_sentence(c)})
     if (!text.empty()) c.sentences.push_back(text);
 }
 

@@ -15,7 +15,7 @@ namespace {
 std::vector<double> recorded_samples(const RunRecord& r) {
   std::vector<double> steady, all;
   for (auto& s : r.samples) {
-    if ((!s.contender.empty() && s.contender != "a") || !(s.ms > 0)) continue;
+    if (s.contender == "a again" || !(s.ms > 0)) continue;
     all.push_back(s.ms);
     if (!s.throttled) steady.push_back(s.ms);
   }
@@ -47,6 +47,31 @@ std::vector<ProfileInstr> rows_of(const Profile& p) {
     row.calls = int(k.count);
     row.ms = k.ms;
     rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::string> words(const Json& json, const std::string& key) {
+  std::vector<std::string> list;
+  if (const Json* m = member(json, key); m && m->is_array())
+    for (auto& word : *m)
+      if (word.is_string()) list.push_back(word.get<std::string>());
+  return list;
+}
+
+std::vector<ProfileInstr> rows_of_program(const Json& document) {
+  std::vector<ProfileInstr> rows;
+  const Json* instrs = member(document, "instrs");
+  if (!instrs || !instrs->is_array()) return rows;
+  for (auto& json : *instrs) {
+    ProfileInstr r;
+    r.program = word(json, "program"), r.index = int(number(json, "index"));
+    r.op = word(json, "op"), r.kernel = word(json, "kernel"), r.phase = word(json, "phase");
+    r.lane = word(json, "lane"), r.op_class = word(json, "op_class"), r.type = word(json, "type");
+    r.arithmetic = word(json, "arithmetic"), r.parts = words(json, "parts"), r.scopes = words(json, "scopes");
+    r.layer = int(number(json, "layer", -1)), r.calls = int(number(json, "calls", 1));
+    r.flops = number(json, "flops"), r.bytes = number(json, "bytes");
+    rows.push_back(std::move(r));
   }
   return rows;
 }
@@ -145,11 +170,14 @@ ComparedSide open_side(const RunRecord& record, const std::string& title) {
     s.profile = profile_from_json(document->second, title);
     s.rows = rows_of(s.profile);
     s.profiled = !s.rows.empty();
+  } else if (auto program = record.documents.find("program"); program != record.documents.end()) {
+    s.rows = rows_of_program(program->second);
   }
   s.recipe = first_known(record.recipe, s.profile.recipe);
   s.device = first_known(record.device, s.profile.device);
   s.environment = first_known(record.environment, s.profile.environment);
   s.step_ms = step_samples(s, record);
+  s.with_profiler = s.profiled && s.profile.step_ms == s.profile.profiled_ms;
   if (s.step_ms.empty() && s.profiled) {
     s.with_profiler = true;
     s.step_ms = s.profile.profiled_ms;

@@ -12,10 +12,11 @@ struct ComparedSide {
   const RunRecord* record = nullptr;
   Json recipe, device, environment;
   bool profiled = false;
-  Profile profile;                 // when profiled
-  std::vector<ProfileInstr> rows;  // of the profile; kernels that belong to no instruction are rows, too
-  std::vector<double> step_ms;     // samples
-  bool with_profiler = false;      // the samples were taken with the profiler on: there are no others
+  Profile profile;  // when profiled
+  // Of the profile (kernels that belong to no instruction are rows, too), or without times of the document "program".
+  std::vector<ProfileInstr> rows;
+  std::vector<double> step_ms;  // samples
+  bool with_profiler = false;   // the samples were taken with the profiler on: there are no others
   ComparedRun run;
 
   // Sum of the rows, and what of it ran at the same time.

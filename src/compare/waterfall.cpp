@@ -172,16 +172,22 @@ Totals totals(const ComparedSide& s) {
   return t;
 }
 
-std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates) {
+// Work is of the step, or of 1000 tokens.
+std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates, bool per_token) {
   Totals x = totals(a), y = totals(b);
+  auto work = [&](double of_a, double of_b, const char* unit) {
+    if (!per_token) return fmt::format("{} -> {}", format_si(of_a, unit), format_si(of_b, unit));
+    return fmt::format("{} -> {} per 1000 tokens", format_si(1e3 * of_a / double(a.run.tokens), unit),
+                       format_si(1e3 * of_b / double(b.run.tokens), unit));
+  };
   auto share = [](const Totals& t) { return t.ms > 0 ? 100 * t.floor_ms / t.ms : 0; };
   auto rate = [&](const Totals& t, int side) {
     return fmt::format("{} {}", t.arithmetic, format_si(rates.of(side, t.arithmetic), "FLOP/s"));
   };
   switch (factor) {
-    case Factor::flops: return fmt::format("{} -> {}", format_si(x.flops, "FLOP"), format_si(y.flops, "FLOP"));
+    case Factor::flops: return work(x.flops, y.flops, "FLOP");
     case Factor::rate: return fmt::format("{} -> {}", rate(x, 0), rate(y, 1));
-    case Factor::bytes: return fmt::format("{} -> {}", format_si(x.bytes, "B"), format_si(y.bytes, "B"));
+    case Factor::bytes: return work(x.bytes, y.bytes, "B");
     case Factor::bandwidth:
       return fmt::format("{} -> {}", format_si(rates.devices().bandwidth_a, "B/s"),
                          format_si(rates.devices().bandwidth_b, "B/s"));
@@ -202,10 +208,34 @@ Cause cause_of(const JoinedGroup& g, const ComparedSide& a, const ComparedSide& 
   Cause c;
   c.label = g.label, c.phase = g.phase, c.roles = g.roles;
   c.a = side_of(a, g.a), c.b = side_of(b, g.b);
-  c.ms = c.b.ms - c.a.ms;
   const GroupSide& heavier = c.a.ms > c.b.ms ? c.a : c.b;
   if (!heavier.classes.empty()) c.op_class = heavier.classes[0];
   return c;
+}
+
+void split_times(RunComparison& c, const Join& joined, const ComparedSide& a, const ComparedSide& b) {
+  Rates rates(a, b);
+  double difference = c.explained_difference();
+  bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
+  double scale_a = tokens ? 1 / double(a.run.tokens) : 0, scale_b = tokens ? 1 / double(b.run.tokens) : 0;
+  FactorMs sum = around(a, b, 1, 1), sum_per_token = around(a, b, scale_a, scale_b);
+  for (size_t g = 0; g < joined.groups.size(); ++g) {
+    Cause& cause = c.causes[g];
+    cause.ms = cause.b.ms - cause.a.ms;
+    cause.ms_per_token = scale_b * cause.b.ms - scale_a * cause.a.ms;
+    cause.factors = split_group(joined.groups[g], a, b, rates, 1, 1);
+    if (tokens) cause.factors_per_token = split_group(joined.groups[g], a, b, rates, scale_a, scale_b);
+    cause.main_factor =
+        c.per_token ? main_of(cause.factors_per_token, cause.ms_per_token) : main_of(cause.factors, cause.ms);
+    if (difference != 0) cause.share = (c.per_token ? cause.ms_per_token : cause.ms) / difference;
+    add(sum, cause.factors);
+    add(sum_per_token, cause.factors_per_token);
+  }
+  for (size_t f = 0; f < sum.size(); ++f)
+    if (sum[f] != 0 || sum_per_token[f] != 0)
+      c.waterfall.push_back({Factor(f), sum[f], sum_per_token[f], detail(Factor(f), a, b, rates, c.per_token)});
+  for (const ComparedSide* s : {&a, &b})
+    if (s->run.step_ms > 0) c.residual_share = std::max(c.residual_share, std::abs(residual(*s)) / s->run.step_ms);
 }
 
 }  // namespace
@@ -222,31 +252,16 @@ std::string format_ms_pair(double a, double b) {
 
 std::string format_ms_signed(double ms) { return (ms < 0 ? "-" : "+") + format_ms(std::abs(ms)); }
 
-void split_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {
-  Rates rates(a, b);
+void join_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {
   Join joined = join_rows(a.rows, b.rows, by);
   c.join = joined.how;
-  double difference = c.explained_difference();
-  bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
-  double scale_a = tokens ? 1 / double(a.run.tokens) : 0, scale_b = tokens ? 1 / double(b.run.tokens) : 0;
-  FactorMs sum = around(a, b, 1, 1), sum_per_token = around(a, b, scale_a, scale_b);
-  for (auto& g : joined.groups) {
-    Cause cause = cause_of(g, a, b);
-    cause.factors = split_group(g, a, b, rates, 1, 1);
-    cause.main_factor = main_of(cause.factors, cause.ms);
-    cause.ms_per_token = scale_b * cause.b.ms - scale_a * cause.a.ms;
-    if (difference != 0) cause.share = (c.per_token ? cause.ms_per_token : cause.ms) / difference;
-    add(sum, cause.factors);
-    cause.factors_per_token = tokens ? split_group(g, a, b, rates, scale_a, scale_b) : FactorMs{};
-    if (c.per_token) cause.main_factor = main_of(cause.factors_per_token, cause.ms_per_token);
-    add(sum_per_token, cause.factors_per_token);
-    c.causes.push_back(std::move(cause));
-  }
-  std::stable_sort(c.causes.begin(), c.causes.end(), [](auto& x, auto& y) { return std::abs(x.ms) > std::abs(y.ms); });
-  for (size_t f = 0; f < sum.size(); ++f)
-    if (sum[f] != 0) c.waterfall.push_back({Factor(f), sum[f], sum_per_token[f], detail(Factor(f), a, b, rates)});
-  for (const ComparedSide* s : {&a, &b})
-    if (s->run.step_ms > 0) c.residual_share = std::max(c.residual_share, std::abs(residual(*s)) / s->run.step_ms);
+  for (auto& g : joined.groups) c.causes.push_back(cause_of(g, a, b));
+  if (a.profiled && b.profiled) split_times(c, joined, a, b);
+  auto size = [&](const Cause& x) {
+    if (c.waterfall.empty()) return std::abs(x.b.bytes - x.a.bytes);
+    return std::abs(c.per_token ? x.ms_per_token : x.ms);
+  };
+  std::stable_sort(c.causes.begin(), c.causes.end(), [&](auto& x, auto& y) { return size(x) > size(y); });
 }
 
 }  // namespace crest

@@ -8,8 +8,9 @@
 
 namespace crest {
 
-// Fills join, causes (without levers and sentences), waterfall and residual_share.
-void split_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
+// Fills join and causes (without levers and sentences); where both have a profile also times, waterfall and
+// residual_share.
+void join_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
 
 // "38.1 ms", "0.042 ms": three digits or so; signed: with a sign before it.
 std::string format_ms(double ms);

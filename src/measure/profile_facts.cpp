@@ -123,6 +123,8 @@ std::vector<MemoryAllocation> largest_allocations(const Profile& p, size_t count
     list.push_back({b.name, b.category, b.bytes, b.scope == "input" ? -1 : row.at({b.program, b.first}),
                     row.at({b.program, b.last})});
   std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.bytes > b.bytes; });
+  std::set<std::tuple<std::string, std::string, int64_t>> seen;
+  std::erase_if(list, [&](auto& a) { return !seen.insert({a.name, a.category, a.bytes}).second; });
   list.resize(std::min(list.size(), count));
   return list;
 }

@@ -45,7 +45,8 @@ struct MemoryHolder {
 };
 std::vector<MemoryHolder> memory_holders(const Profile& profile, const MemoryPoint& point);
 
-// Largest allocations; instr: the row that makes it, -1 for persistent ones and what the host writes.
+// Largest allocations, those of the same name in several Programs once; instr: the row that makes it, -1 for persistent
+// ones and what the host writes.
 struct MemoryAllocation {
   std::string name, category;
   int64_t bytes = 0;

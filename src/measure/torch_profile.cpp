@@ -35,7 +35,7 @@ class Converter {
     p_.calls = {"torch"};
     for (auto& s : trace_.steps) p_.step_ms.push_back(s.span_ms);
     p_.profiled_ms = p_.step_ms;
-    p_.span_ms = kept_.span_ms, p_.busy_ms = kept_.busy_ms, p_.idle_ms = kept_.idle_ms;
+    p_.kept_ms = p_.span_ms = kept_.span_ms, p_.busy_ms = kept_.busy_ms, p_.idle_ms = kept_.idle_ms;
     make_rows();
     for (auto& s : trace_.steps) add(s);
     finish_rows();

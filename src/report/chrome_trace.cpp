@@ -122,7 +122,10 @@ class Writer {
     int64_t allocated = 0, reserved = 0;
     std::map<std::string, int64_t> by_category;
     auto events = memory_events(p_);
-    for (auto& e : events) reserved = std::max(reserved, address(p_, e) + bytes(p_, e) - persistent_address);
+    for (auto& e : events) {
+      reserved = std::max(reserved, address(p_, e) + bytes(p_, e) - persistent_address);
+      by_category[category(e)] = 0;  // importers take a counter's series from its first value
+    }
     for (size_t i = 0; i < events.size(); ++i) {
       const MemoryEvent& e = events[i];
       int64_t change = e.alloc ? bytes(p_, e) : -bytes(p_, e);

@@ -38,6 +38,7 @@ class Text {
     differences();
     waterfall();
     causes();
+    work();
     levers();
     memory();
     training();
@@ -160,10 +161,26 @@ class Text {
     for (auto* c : shown) out_ += wrapped("- " + c->sentence, o_.width);
   }
 
+  // Of Programs whose times are not known.
+  void work() {
+    if (c_.causes.empty() || (c_.a.profiled && c_.b.profiled)) return;
+    Table t({{"", Align::left}, {"FLOP of A"}, {"of B"}, {"traffic of A"}, {"of B"}});
+    int rows = 0;
+    for (auto& c : c_.causes)
+      if ((c.a.bytes != c.b.bytes || c.a.flops != c.b.flops) && ++rows <= o_.top)
+        t.row({cell(c.label + (c.phase.empty() ? "" : ", " + c.phase), 48), format_si(c.a.flops, "FLOP"),
+               format_si(c.b.flops, "FLOP"), format_si(c.a.bytes, "B"), format_si(c.b.bytes, "B")});
+    if (!rows) return;
+    title("What the Programs do (not measured by instruction)");
+    table(t);
+  }
+
   void levers() {
-    if (c_.levers.size() < 2) return;
+    auto named = std::count_if(c_.levers.begin(), c_.levers.end(), [](auto& l) { return !l.lever.empty(); });
+    if (named < 2 || c_.noise.verdict == Verdict::cannot_tell) return;
     title("By what was changed");
-    for (auto& l : c_.levers) out_ += wrapped("- " + l.sentence, o_.width);
+    for (auto& l : c_.levers)
+      if (std::abs(l.share) >= 0.005) out_ += wrapped("- " + l.sentence, o_.width);
   }
 
   void memory() {

@@ -77,7 +77,7 @@ class Snapshot {
       return {{b.program, b.first, fmt::format("{} makes {}", op, b.name)},
               {"scope", 0, b.scope.empty() ? "none" : b.scope},
               {"phase", 0, b.phase},
-              {"layer", b.layer, b.layer < 0 ? "outside the layers" : "of the model"},
+              {"layer", std::max(0, b.layer), b.layer < 0 ? "outside" : fmt::format("layer {}", b.layer)},
               {"category", 0, b.category}};
     });
   }

@@ -75,8 +75,9 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
                   bytes(m.persistent_bytes), bytes(m.transient_bytes), bytes(m.measured_peak_bytes),
                   m.device_peak_bytes == 0 ? "" : "process or device", bytes(m.device_peak_bytes));
   if (peak.instr < 0) return text;
-  text += fmt::format("peak      {} at {} {}[{}]: {}\n", bytes(total(peak.bytes)), fmt::format("call {},", peak.call),
-                      p.calls[size_t(peak.call)], peak.index, printable(place(p.instrs[size_t(peak.instr)])));
+  text += fmt::format("peak      {} in call {} of {}, {}[{}]: {}\n", bytes(total(peak.bytes)), peak.call + 1,
+                      p.calls.size(), printable(p.calls[size_t(peak.call)]), peak.index,
+                      printable(place(p.instrs[size_t(peak.instr)])));
   return text + holders_text(p, peak, view) + "\n" + allocations_text(p, view) + "\n" + timeline_text(p, view);
 }
 

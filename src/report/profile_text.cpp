@@ -70,7 +70,8 @@ std::string share_table(const std::vector<ProfileShare>& shares, double total, c
 
 // Names of templates and parameter lists are long: what stands before them tells kernels apart best.
 std::string short_kernel(std::string name) {
-  for (const char* noise : {"void ", "crest::cuda::", "crest::", "(anonymous namespace)::"})
+  if (name.rfind("void ", 0) == 0) name.erase(0, 5);
+  for (const char* noise : {"crest::cuda::", "crest::", "(anonymous namespace)::"})
     for (size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, std::string_view(noise).size());
   if (size_t open = name.find('('); open != std::string::npos && open > 0) name.erase(open);
   return name;
@@ -131,7 +132,7 @@ std::vector<ProfileShare> profile_shares(const Profile& p, const ProfileView& vi
 std::string profile_head(const Profile& p) {
   auto r = [&](const char* key) { return field(p.recipe, key); };
   double step = p.step_median_ms();
-  std::string text = fmt::format("{}, phase {}, on {}\n", r("model"), p.phase, field(p.device, "name"));
+  std::string text = fmt::format("{}, phase {}, on {}\n", r("model"), printable(p.phase), field(p.device, "name"));
   text += fmt::format("recipe    {} ({}), attention {}, fusion {}, recompute {}; {} tokens = batch {} x seq {}",
                       r("precision"), r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"),
                       r("seq"));
@@ -146,8 +147,10 @@ std::string profile_head(const Profile& p) {
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
                       p.method == "cupti" ? "CUPTI records of the captured graph that is always run"
                                           : "a timer around each instruction");
-  text += fmt::format("closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled\n",
-                      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.span_ms), ms(step));
+  text += fmt::format(
+      "closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled;\n"
+      "          medians of the rows add up to {} ms\n",
+      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.span_ms), ms(step), ms(facts_of(p).total_ms));
   if (!(std::abs(p.closure() - 1) <= 0.02))
     text +=
         "warning: that is off by more than 2%: other work kept this machine busy, or a step has work beside its\n"
@@ -167,8 +170,10 @@ std::string profile_head(const Profile& p) {
 }
 
 std::string profile_times(const Profile& p, const ProfileView& view) {
-  double total = p.span_ms > 0 ? p.span_ms : facts_of(p).total_ms;
-  return share_table(by_phase(p), total, "phase", view) + "\n" + share_table(by_class(p), total, "class", view) + "\n" +
+  std::vector<ProfileShare> phases = by_phase(p);
+  double all = 0;  // idle time too; overlapping lanes count twice
+  for (auto& s : phases) all += s.ms;
+  return share_table(phases, all, "phase", view) + "\n" + share_table(by_class(p), all, "class", view) + "\n" +
          layers_text(p, view);
 }
 

@@ -47,6 +47,7 @@ class Slices {
     for (size_t i = 0; i < executions_.size(); ++i) instruction(executions_[i], int64_t(i) + 1);
     kernels();
     nest(out_);
+    keep_apart(out_);
     return std::move(out_);
   }
 
@@ -188,6 +189,17 @@ void nest(std::vector<TraceSlice>& slices) {
     }
   }
   std::stable_sort(slices.begin(), slices.end(), before);
+}
+
+void keep_apart(std::vector<TraceSlice>& slices) {
+  std::map<TraceTrack, std::vector<std::pair<int64_t, int64_t>>> open;  // ends, before and after
+  for (auto& s : slices) {
+    auto& ends = open[s.track];
+    while (!ends.empty() && ends.back().first <= s.start_ns) ends.pop_back();
+    int64_t end = (ends.empty() ? s.end_ns : std::min(s.end_ns, ends.back().second)) - 1;
+    ends.push_back({s.end_ns, std::max(end, s.start_ns)});
+    if (s.track.process == host_process) s.end_ns = ends.back().second;
+  }
 }
 
 std::vector<TraceSlice> trace_slices(const Profile& profile) { return Slices(profile).run(); }

@@ -35,5 +35,8 @@ struct TraceSlice {
 std::vector<TraceSlice> trace_slices(const Profile& profile);
 // Moves slices that overlap without nesting to other tracks, sorts.
 void nest(std::vector<TraceSlice>& slices);
+// Ends the host's slices some nanoseconds early: before the next one starts, and within the one around it. Readers add
+// ts and dur as floating-point numbers, and what touches then overlaps.
+void keep_apart(std::vector<TraceSlice>& nested);
 
 }  // namespace crest

@@ -125,9 +125,15 @@ void Database::fail_with(int code) const {
   }
 }
 
-void Database::run(const char* sql) {
+bool Database::try_to_run(const char* sql) {
   int code = sqlite3_exec(handle_.get(), sql, nullptr, nullptr, nullptr);
+  if ((code & 0xff) == SQLITE_BUSY) return false;
   if (code != SQLITE_OK) fail_with(code);
+  return true;
+}
+
+void Database::run(const char* sql) {
+  if (!try_to_run(sql)) fail_with(SQLITE_BUSY);
 }
 
 int64_t Database::integer(const char* sql) {

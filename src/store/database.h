@@ -23,6 +23,8 @@ class Database {
 
   // Statements without values or results.
   void run(const char* sql);
+  // False when another process keeps the file busy.
+  bool try_to_run(const char* sql);
   // First column of the first row of a query that has one.
   int64_t integer(const char* sql);
   // Of the last insert.

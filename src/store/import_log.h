@@ -12,7 +12,7 @@ inline constexpr uint64_t log_line_limit = uint64_t(4) << 20;  // bytes
 
 // What a log does not tell; "" and 0 when unknown.
 struct LogDescription {
-  std::string name, model, device;
+  std::string name = {}, model = {}, device = {};
   int64_t batch = 0, seq = 0;  // sequences and tokens each of a step
 };
 

@@ -114,7 +114,7 @@ class Scanner {
   }
 
   void number() {
-    bool first = std::exchange(first_number_, false), whole = true;
+    bool first = text_.find_first_not_of(" \t") == at_, whole = true;
     double value = take_number(whole);
     if (at(at_) == '/' && is_digit(at(at_ + 1))) {  // "3/1000": the second one is where it ends
       ++at_;
@@ -122,7 +122,7 @@ class Scanner {
       take_number(ignored);
       if (bar_follows() && whole) line_.bar = int64_t(value);
     }
-    if (first && whole && words_.empty()) leading_ = value;
+    if (first && whole) leading_ = value;
     LogUnit unit = log_unit(take_unit());
     whole_ = whole && unit.kind == LogUnit::none;
     assign(value * unit.factor, unit);
@@ -231,7 +231,8 @@ class Scanner {
 
   void assign(double value, LogUnit unit) {
     LogKey k = key();
-    bool bare = words_.empty(), only_train = words_.size() == 1 && words_[0] == "train";
+    bool bare = words_.empty(), one = words_.size() == 1;
+    bool only_train = one && words_[0] == "train", only_val = one && words_[0] == "val";
     clear();
     if (bare) {  // llm.c: "| 100.50 ms | 50.2% bf16 MFU | 520000 tok/s"
       if (unit.kind == LogUnit::time && unit.factor == 1) set(line_.step_ms, value);
@@ -248,7 +249,7 @@ class Scanner {
       case Quantity::val_loss:
         if (!plain || (only_train && leading_ < 0)) break;
         k.quantity == Quantity::loss ? set_loss(value) : set(line_.val_loss, value);
-        set_step(leading_);  // "250 val 3.28"
+        if (only_train || only_val) set_step(leading_);  // "250 val 3.28"
         break;
       case Quantity::lr:
         if (plain) set(line_.lr, value);
@@ -275,8 +276,7 @@ class Scanner {
   std::vector<std::string> words_;  // since the last number or separator
   double percent_ = NAN;            // the number before as a share, when it was "50.2%"
   double leading_ = -1;             // the whole number that the line begins with
-  bool first_number_ = true;
-  bool whole_ = false;  // the number at hand has neither point nor exponent nor unit
+  bool whole_ = false;              // the number at hand has neither point nor exponent nor unit
   LogLine line_;
 };
 

@@ -95,19 +95,14 @@ void create(Database& database) {
   transaction.commit();
 }
 
-// Switching takes the file for a moment, and SQLite does not wait for others here.
+// Switching takes the file for a moment, and SQLite does not wait for others here. Where there is no shared memory
+// (some network file systems) the answer is another mode, which works as well, one process after the other.
 void use_wal(Database& database) {
-  for (int attempt = 0;; ++attempt) {
-    try {
-      // Where there is no shared memory (some network file systems) the answer is another mode, which works as well,
-      // one process after the other.
-      database.run("PRAGMA journal_mode = WAL");
-      return;
-    } catch (const Error&) {
-      if (attempt == 200) throw;
-    }
+  for (int attempt = 0; attempt < 400; ++attempt) {
+    if (database.try_to_run("PRAGMA journal_mode = WAL")) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
+  database.fail_with(SQLITE_BUSY);
 }
 
 void check_kind(Database& database) {

@@ -11,9 +11,10 @@
 namespace crest {
 
 struct RunFilter {
-  std::string kind, status, model, device, phase, grid, key, since, until;  // "" = any; since/until: UTC prefix
-  std::string text;                                                         // part of the name, command or folder
-  int64_t limit = 0;                                                        // 0: all; the newest ones
+  // "" = any; since/until: UTC prefix.
+  std::string kind = {}, status = {}, model = {}, device = {}, phase = {}, grid = {}, key = {}, since = {}, until = {};
+  std::string text = {};  // part of the name, command or folder
+  int64_t limit = 0;      // 0: all; the newest ones
 };
 
 class Store {

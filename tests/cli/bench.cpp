@@ -46,10 +46,29 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
   for (size_t i = 0; i < 3; ++i) {
     json& row = all[i];
     EXPECT_EQ(row["phase"], phases[i]);
-    EXPECT_EQ(keys(row),
-              (std::set<std::string>{"recipe", "device", "phase", "step_ms_mean", "step_ms_std", "step_ms_median",
-                                     "step_ms_min", "step_ms_max", "samples", "tokens_per_second", "model_tflops",
-                                     "mfu", "flops_convention", "memory"}));
+    EXPECT_EQ(keys(row), (std::set<std::string>{"recipe",
+                                                "device",
+                                                "phase",
+                                                "step_ms_mean",
+                                                "step_ms_std",
+                                                "step_ms_median",
+                                                "step_ms_min",
+                                                "step_ms_max",
+                                                "samples",
+                                                "step_ms_p10",
+                                                "step_ms_p90",
+                                                "step_ms_median_low",
+                                                "step_ms_median_high",
+                                                "throttled",
+                                                "throttle_reasons",
+                                                "tokens_per_second",
+                                                "model_tflops",
+                                                "mfu",
+                                                "flops_convention",
+                                                "memory"}));
+    EXPECT_LE(row["step_ms_p10"], row["step_ms_median"]);
+    EXPECT_LE(row["step_ms_median"], row["step_ms_p90"]);
+    EXPECT_TRUE(row["step_ms_median_low"].is_null()) << "three samples have no 95% interval";
     EXPECT_EQ(keys(row["memory"]),
               (std::set<std::string>{"planned_bytes", "measured_peak_bytes", "device_peak_bytes", "by_category"}));
     EXPECT_EQ(row["samples"], 3);
@@ -93,6 +112,18 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
         EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
         ++i;
       }
+  // Every recipe flag with one value takes a list; the order is that of the flags, batch and seq inside.
+  json more = rows({"--batch", "1,2", "--policy", "autocast,pure", "--grad-accumulation", "1,2", "--vocab", "101,128",
+                    "--threads", "1", "--pad-vocab", "1"});
+  ASSERT_EQ(more.size(), 16u);
+  EXPECT_EQ(more[1]["recipe"]["batch"], 2);
+  EXPECT_EQ(more[2]["recipe"]["vocab"], 128);
+  EXPECT_EQ(more[4]["recipe"]["policy"], "pure");
+  EXPECT_EQ(more[8]["recipe"]["grad_accumulation"], 2);
+  EXPECT_EQ(more[15]["recipe"]["pad_vocab"], 1);
+  json threads = rows({"--batch", "1", "--threads", "1,2"});
+  ASSERT_EQ(threads.size(), 2u);
+  EXPECT_NE(threads[0]["device"], threads[1]["device"]);
   folder_.write("c.toml", "batch = [1, 2]\nattention = [\"flash\", \"naive\"]\n");
   EXPECT_EQ(rows({"--config", "c.toml"}).size(), 4u);
   EXPECT_EQ(rows({"--config", "c.toml", "--batch", "1"}).size(), 2u) << "flags win";
@@ -156,7 +187,7 @@ TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
   // is measured again.
   RunResult r;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    r = run({"--batch", "1", "--ab", "--batch 16"}, {"--samples", "12", "--no-mfu", "--json"});
+    r = run({"--batch", "1", "--recompute", "full", "--ab", "--batch 16"}, {"--samples", "12", "--no-mfu", "--json"});
     ASSERT_EQ(r.code, 0) << r.err;
     if (r.json()["comparison"]["verdict"] != "cannot_tell") break;
   }
@@ -165,6 +196,7 @@ TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
   EXPECT_EQ(j["rows"][0]["recipe"]["batch"], 1);
   EXPECT_EQ(j["rows"][1]["recipe"]["batch"], 16);
   EXPECT_EQ(j["rows"][1]["recipe"]["model"], j["rows"][0]["recipe"]["model"]) << "what --ab leaves out stays";
+  EXPECT_EQ(j["rows"][1]["recipe"]["recompute"], "full");
   EXPECT_EQ(c["rounds"], 12);
   EXPECT_EQ(j["rows"][1]["samples"], 12);
   EXPECT_GT(c["ratio"], 1);
@@ -209,6 +241,10 @@ TEST_F(CliBench, BadInputIsOneClearError) {
   bad({"--batch", "0"}, 2, {"--batch"});
   bad({"--batch", "2,99999999999"}, 2, {"--batch"});
   bad({"--seq", "33"}, 2, {"--seq", "context"});
+  bad({"--grad-accumulation", "1,two"}, 2, {"--grad-accumulation", "'two'"});
+  bad({"--data-parallel", "1,65"}, 2, {"--data-parallel", "'65'"});
+  bad({"--threads", "1,x"}, 2, {"--threads", "'x'"});
+  bad({"--model", "nano,nono"}, 2, {"nono"});
   bad({"--precision", "fp32,bf61"}, 2, {"bf61", "bf16"});
   bad({"--phase", "sideways"}, 2, {"--phase", "step"});
   bad({"--samples", "-1"}, 2, {"--samples"});

@@ -102,7 +102,7 @@ Profile make_profile(const Synthetic& how) {
   for (int i = 0; i < how.samples; ++i) {
     double wobble = double(random_bits(7, 0, uint64_t(i)) % 1000) / 1000 - 0.5;
     p.step_ms.push_back((p.span_ms + how.residual_ms) * (1 + how.noise * wobble));
-    p.profiled_ms.push_back(p.span_ms);
+    p.profiled_ms.push_back(p.span_ms * 1.01);
   }
   add_memory(p, s);
   return p;

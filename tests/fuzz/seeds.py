@@ -62,6 +62,23 @@ elif target == "torch_trace":
     seeds += [json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": t}).encode() for t in traces]
     seeds += [json.dumps(t).encode() for t in traces]
     seeds += [b"[" * 3000, b'{"traceEvents":' * 300, b"\x1f\x8b", b'{"traceEvents":[{"args":{"args":[{"args":1}]}}]}', b"[1e999]", b""]
+elif target == "runs":
+    run = {"type": "run", "uid": "0123456789abcdef", "name": "n", "kind": "bench", "status": "done",
+           "started": "2026-01-31T12:00:00.000Z", "finished": "", "command": "c", "folder": "", "grid": "", "key": "",
+           "phase": "step", "error": "", "imported_from": "", "recipe": {"model": "nano"}, "device": None, "result": {}}
+    lines = [{"type": "header", "format": "crest-runs", "version": 1, "runs": 1}, run,
+             {"type": "samples", "rows": [[1.5, 0, "a", True], [None, 1, "", False]]},
+             {"type": "log", "rows": [[1, 2.5, None, 1e-3, 1.0, 12.5, 41000, False]]},
+             {"type": "document", "name": "plan", "json": {"a": [1, {"b": None}]}}, {"type": "end", "runs": 1}]
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    seeds += [text, text[:-20], text.replace(b"[[1.5", b"[" * 100), text.replace(b"1.5", b"1e999"),
+              text.replace(b'"n"', b'"\xff"'), b"".join(text.splitlines(True)[i] for i in (0, 1, 1, 5))]
+    seeds += [b"iter 100: loss 3.1415, time 123.45ms, mfu 12.30%\nstep 250: train loss 2.5, val loss 2.6\n",
+              b"step    7/1000 | loss 11.0 (+nanz)| norm 15.3 (-1.2z)| lr 7.00e-07 | 100.50 ms | 50.2% bf16 MFU | 52 tok/s\n",
+              b"step     0 | loss: 10.95 | lr 8.3e-07 | norm: 15.3 | dt: 339.02ms | tok/sec: 1,234,567.5 | mem: 10.5GB\n",
+              b"step:10/1750 val_loss:7.6 train_time:1,234ms step_avg:123.40ms\nstep:12/1750 train_time:1500ms\n",
+              b" 10%|# | 500/5000 [01:00<09:00, 8.33it/s]\r{'loss': '2.1', 'epoch': 0.1}\n{'train_steps_per_second': 8}\n",
+              b'{"step": 5, "loss": null, "step_ms": 12.3, "skipped": true}\n0 train 10.9\n\x1b[1mstep 7\x1b[0m loss nan\n']
 else:
     sys.exit(0)  # a target without seeds of its own starts from nothing
 

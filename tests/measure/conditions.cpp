@@ -81,8 +81,8 @@ TEST_F(ConditionsTest, WhatAMachineDoesNotTellIsNull) {
 
 TEST_F(ConditionsTest, LoadOfOthersBetweenTwoReadings) {
   auto machine = [&](double busy_seconds) {
-    put("proc/stat", "cpu  " + std::to_string(int64_t(busy_seconds * double(sysconf(_SC_CLK_TCK)))) +
-                         " 0 0 1000 0 0 0 0 0 0\n");
+    put("proc/stat",
+        "cpu  " + std::to_string(int64_t(busy_seconds * double(sysconf(_SC_CLK_TCK)))) + " 0 0 1000 0 0 0 0 0 0\n");
   };
   Device cpu = find_device("cpu", 1);
   machine(1000);

@@ -25,7 +25,9 @@ void expect_refused(const std::string& file, std::initializer_list<const char*> 
     expect_says(text, said);
     expect_says(text, {file.c_str()});
   }
-  if (regular) EXPECT_EQ(content(), before);
+  if (regular) {
+    EXPECT_EQ(content(), before);
+  }
 }
 
 std::string good_file(const Folder& folder, const std::string& name = "good.db", int runs = 30) {
@@ -68,7 +70,8 @@ TEST(StoreFiles, OfANewerCrest) {
 
 TEST(StoreFiles, MissingOnes) {
   Folder f;
-  expect_says(error_of([&] { Store(f / "none.db", Store::Mode::read); }), {"no run database", "crest bench", "--store"});
+  expect_says(error_of([&] { Store(f / "none.db", Store::Mode::read); }),
+              {"no run database", "crest bench", "--store"});
   EXPECT_FALSE(std::filesystem::exists(f / "none.db")) << "reading makes no file";
   expect_says(error_of([&] { Store(f / "no/folder.db"); }), {"no such folder"});
   expect_says(error_of([&] { Store(f.write("empty.db", ""), Store::Mode::read); }), {"empty"});

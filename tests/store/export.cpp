@@ -125,7 +125,8 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "[1e999,0,\"a\",true]"), {"line 3"});
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "[1.5,0,\"a\"]"), {"line 3", "4 values"});
   expect_refused(replaced(text, "[1.5,0,\"a\",true]", "NaN"), {"line 3", "JSON"});
-  expect_refused(replaced(text, "{\"type\":\"samples\",\"rows\"", "{\"type\":\"samples\",\"raws\""), {"line 3", "rows"});
+  expect_refused(replaced(text, "{\"type\":\"samples\",\"rows\"", "{\"type\":\"samples\",\"raws\""),
+                 {"line 3", "rows"});
   expect_refused(replaced(text, "[1099511627776,", "[-1,"), {"line 4", "step"});
   expect_refused(replaced(text, "[1099511627776,", "[18446744073709551615,"), {"line 4", "step"});
   expect_refused(replaced(text, "\"name\":\"profile\"", "\"name\":\"plan\""), {"line 6", "before"});
@@ -148,7 +149,7 @@ TEST_F(Export, DamageIsNamedByItsLine) {
 TEST_F(Export, MutatedTexts) {
   std::string text = sample();
   int taken = 0, refused = 0;
-  for (uint64_t i = 0; i < 1500; ++i) {
+  for (uint64_t i = 0; i < 400; ++i) {
     std::string bad = text;
     auto random = [&](uint64_t n, uint64_t below) { return size_t(random_bits(7, i, n) % below); };
     for (size_t change = 0; change <= random(0, 3); ++change) {
@@ -170,8 +171,8 @@ TEST_F(Export, MutatedTexts) {
     }
     ASSERT_TRUE(to_.list().empty());
   }
-  EXPECT_GT(refused, 500);
-  EXPECT_GT(taken, 50) << "changes within texts do no harm";
+  EXPECT_GT(refused, 150);
+  EXPECT_GT(taken, 15) << "changes within texts do no harm";
 }
 
 TEST(Lines, AreReadWhateverTheirEnds) {

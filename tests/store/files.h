@@ -42,8 +42,8 @@ class Folder {
 inline RunRecord bench_record(const std::string& name = "", int64_t batch = 8) {
   RunRecord r;
   r.kind = "bench", r.name = name, r.phase = "step", r.command = "crest bench --batch " + std::to_string(batch);
-  r.recipe = {{"model", "nano"}, {"batch", batch}, {"seq", 256}, {"precision", "bf16"}, {"attention", "flash"},
-              {"fusion", "on"}, {"recompute", "none"}};
+  r.recipe = {{"model", "nano"},      {"batch", batch}, {"seq", 256},         {"precision", "bf16"},
+              {"attention", "flash"}, {"fusion", "on"}, {"recompute", "none"}};
   r.device = {{"kind", "cpu"}, {"name", "Test CPU"}, {"threads", 2}, {"isa", "avx2"}};
   r.environment = {{"load_average", 0.5}};
   return r;

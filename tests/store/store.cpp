@@ -210,13 +210,16 @@ TEST_F(StoreTest, AddsAllOrNothing) {
 
 TEST_F(StoreTest, ProfilesCanBeAskedWithSql) {
   int64_t id = begin("profiled");
-  Json instr = {{"program", "train"}, {"index", 7},        {"op", "linear"},    {"kernel", "cpu.linear"},
-                {"phase", "forward"}, {"op_class", "contraction"}, {"layer", 2}, {"ms", 1.5},
-                {"floor_ms", 1.0},    {"flops", 2e9},      {"bytes", 3e6}};
+  Json instr = {{"program", "train"}, {"index", 7},
+                {"op", "linear"},     {"kernel", "cpu.linear"},
+                {"phase", "forward"}, {"op_class", "contraction"},
+                {"layer", 2},         {"ms", 1.5},
+                {"floor_ms", 1.0},    {"flops", 2e9},
+                {"bytes", 3e6}};
   Json other = instr;
   other["ms"] = 0.5, other["op"] = "gelu";
-  store_.set_document(id, "profile", {{"instrs", {instr, other}},
-                                      {"kernels", {{{"name", "k"}, {"count", 3}, {"ms", 2.0}}}}});
+  store_.set_document(id, "profile",
+                      {{"instrs", {instr, other}}, {"kernels", {{{"name", "k"}, {"count", 3}, {"ms", 2.0}}}}});
   store_.set_document(id, "plan", {{"instrs", {instr}}});
   EXPECT_EQ(raw_sql(file_, "SELECT sum(ms) FROM profile_instructions"), "2.0");
   EXPECT_EQ(raw_sql(file_,

@@ -64,8 +64,8 @@ TEST(LogLine, LlmC) {
 
 // https://github.com/karpathy/build-nanogpt and what is made from it
 TEST(LogLine, BuildNanoGpt) {
-  LogLine l = scan_log_line(
-      "step     0 | loss: 10.955029 | lr 8.3916e-07 | norm: 15.3647 | dt: 339.02ms | tok/sec: 48000.25");
+  LogLine l =
+      scan_log_line("step     0 | loss: 10.955029 | lr 8.3916e-07 | norm: 15.3647 | dt: 339.02ms | tok/sec: 48000.25");
   EXPECT_EQ(l.step, 0);
   EXPECT_EQ(l.loss, 10.955029);
   EXPECT_EQ(l.lr, 8.3916e-7);
@@ -120,8 +120,9 @@ TEST(LogLine, HuggingFaceTrainer) {
   }
   EXPECT_EQ(scan_log_line("{'eval_loss': 1.5, 'eval_runtime': 3.2, 'epoch': 1.0}").val_loss, 1.5);
   EXPECT_EQ(scan_log_line(" 10%|\xE2\x96\x88  | 500/5000 [01:00<09:00,  8.33it/s]").bar, 500);
-  EXPECT_EQ(scan_log_line("{'train_runtime': 600.1, 'train_steps_per_second': 8.33, 'train_loss': 2.0}").steps_per_second,
-            8.33);
+  EXPECT_EQ(
+      scan_log_line("{'train_runtime': 600.1, 'train_steps_per_second': 8.33, 'train_loss': 2.0}").steps_per_second,
+      8.33);
 }
 
 TEST(LogLine, CrestsOwn) {
@@ -156,7 +157,8 @@ TEST(LogLine, OtherQuantitiesAreNotTaken) {
        {"saving checkpoint at step 500", "number of parameters: 123.59M", "Epoch 3", "", "loss", "step", "{}",
         "2026-01-31 12:00:05", "found 50 samples in 3.2s", "max_steps: 1000, warmup 10"})
     EXPECT_TRUE(scan_log_line(line).says_nothing()) << line;
-  LogLine l = scan_log_line("step 5 | aux loss 0.1 | z_loss 0.2 | loss 2.5 | byte loss 0.9 | tokens/sec/gpu 5 | loss 9");
+  LogLine l =
+      scan_log_line("step 5 | aux loss 0.1 | z_loss 0.2 | loss 2.5 | byte loss 0.9 | tokens/sec/gpu 5 | loss 9");
   EXPECT_EQ(l.loss, 2.5) << "the first that is the loss";
   EXPECT_TRUE(std::isnan(l.tokens_per_second)) << "per GPU is another quantity";
   EXPECT_FALSE(scan_log_line("step 1.5 loss 2").step);
@@ -180,7 +182,7 @@ TEST(LogLine, AnyBytes) {
     }
     LogLine l = scan_log_line(text);
     EXPECT_FALSE(std::isinf(l.step_ms));
-    if (l.step) EXPECT_GE(*l.step, 0);
+    EXPECT_GE(l.step.value_or(0), 0);
   }
   EXPECT_FALSE(scan_log_line("step " + std::string(100'000, '9')).step);
   scan_log_line(std::string(1'000'000, 'a') + " 1");
@@ -245,9 +247,8 @@ TEST(TrainingLog, TimesFromTheTimeSinceTheStart) {
 }
 
 TEST(TrainingLog, ValidationsBelongToTheStepBefore) {
-  auto r = imported(
-               "val loss 11.0\nstep 1/9 | loss 10.5 | 10.0 ms\nstep 2/9 | loss 10.0 | 11.0 ms\nval loss 9.5\n")
-               .record;
+  auto r =
+      imported("val loss 11.0\nstep 1/9 | loss 10.5 | 10.0 ms\nstep 2/9 | loss 10.0 | 11.0 ms\nval loss 9.5\n").record;
   EXPECT_EQ(r.log.at(0).step, 0);
   EXPECT_EQ(r.log.at(3).step, 2);
   EXPECT_EQ(r.log.at(3).val_loss, 9.5);

@@ -2,12 +2,13 @@
 """Checks a Chrome trace of `crest profile`.
 
   tests/tools/check_trace.py trace.json                        # against the format, standard library only
-  tests/tools/check_trace.py --perfetto --tensorboard --hta trace.json
+  tests/tools/check_trace.py --catapult --tensorboard --hta --perfetto trace.json
 
 The first checks what Perfetto's and Chrome's importers demand: required fields by phase, slices that nest on their track,
-arrows with two ends inside slices, numeric counters. The others open the file with a tool that reads PyTorch's traces, where
-it is installed: perfetto (its trace processor; the package downloads a program on first use), torch_tb_profiler (the
-loader of TensorBoard's plugin), HolisticTraceAnalysis.
+arrows with two ends inside slices, numeric counters. The others open the file with tools, where they are installed: Catapult,
+the importer of chrome://tracing (needs node and the PyPI package torch_tb_profiler, which ships it), torch_tb_profiler (the
+loader of TensorBoard's plugin), HolisticTraceAnalysis, perfetto (its trace processor; the package downloads a program on
+first use, --trace-processor names one that is there).
 """
 import argparse
 import collections
@@ -15,6 +16,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -41,7 +43,18 @@ def ns(value):
 
 
 def check_nesting(slices):
-    """Importers drop a slice that starts inside another one and ends behind it."""
+    """Importers drop a slice that starts inside another one and ends behind it. Some add floating-point numbers."""
+    host = collections.defaultdict(list)
+    for e in slices:
+        if e["cat"] in ("cpu_op", "user_annotation"):
+            host[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+    for track in host.values():
+        ends = []
+        for start, end, name in sorted(track, key=lambda s: (s[0], -s[1])):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            assert not ends or end <= ends[-1], f"{name} at {start} us touches its neighbour"
+            ends.append(end)
     tracks = collections.defaultdict(list)
     for e in slices:
         tracks[e["pid"], e["tid"]].append((ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), e["name"]))
@@ -77,6 +90,14 @@ def check_memory(events):
             assert e["args"]["Total Allocated"] == allocated <= e["args"]["Total Reserved"], e
 
 
+def check_counters(events):
+    """Importers take the series of a counter from its first value."""
+    series = {}
+    for e in events:
+        if e["ph"] == "C":
+            assert series.setdefault((e["pid"], e["name"]), list(e["args"])) == list(e["args"]), e
+
+
 def check_format(path):
     with open(path) as f:
         trace = json.load(f, object_pairs_hook=no_duplicates, parse_constant=no_constant)
@@ -99,6 +120,7 @@ def check_format(path):
     assert set(tracks) <= named, f"tracks without a name: {set(tracks) - named}"
     arrows = check_arrows(events, tracks)
     check_memory(events)
+    check_counters(events)
     kernels = [e for e in slices if e["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
     assert all({"device", "stream", "correlation"} <= set(e["args"]) for e in kernels)
     assert len({e["args"]["correlation"] for e in kernels}) == len(kernels), "a correlation id twice"
@@ -112,9 +134,13 @@ def version(package):
     return f"{package} {importlib.metadata.version(package)}"
 
 
-def check_perfetto(path, trace):
-    from perfetto.trace_processor import TraceProcessor
-    with TraceProcessor(trace=path) as tp:
+def check_perfetto(args, trace):
+    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+    try:
+        processor = TraceProcessor(trace=args.file, config=TraceProcessorConfig(bin_path=args.trace_processor))
+    except subprocess.CalledProcessError as e:
+        raise ImportError(f"its program could not be downloaded ({e.cmd[-1]})") from e
+    with processor as tp:
         slices = next(iter(tp.query("select count(*) as n from slice"))).n
         lost = list(tp.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0"))
     expected = sum(e["ph"] == "X" for e in trace["traceEvents"])
@@ -122,11 +148,27 @@ def check_perfetto(path, trace):
     print(f"{version('perfetto')}: {slices} slices, no errors")
 
 
-def check_tensorboard(path, trace):
+def check_catapult(args, trace):
+    import torch_tb_profiler
+    if not shutil.which("node"):
+        raise ImportError("node is missing")
+    page = os.path.join(os.path.dirname(torch_tb_profiler.__file__), "static", "trace_viewer_full.html")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "catapult.js")
+    found = json.loads(subprocess.run(["node", script, page, args.file], check=True, capture_output=True, text=True).stdout)
+    events = collections.Counter(e["ph"] for e in trace["traceEvents"])
+    assert not found["warnings"], found["warnings"]
+    # Instants are slices of no length to it.
+    assert found["slices"] == events["X"] + events["i"], (found["slices"], events)
+    assert found["arrows"] == events["s"], (found["arrows"], events["s"])
+    print(f"Catapult of {version('torch-tb-profiler')}: {found['slices']} slices on {len(found['tracks'])} tracks, "
+          f"{found['arrows']} arrows, counters {found['counters']}, no warnings")
+
+
+def check_tensorboard(args, trace):
     from torch_tb_profiler.profiler.data import RunProfileData
     from torch_tb_profiler.io import Cache
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(path, os.path.join(folder, "crest.1.pt.trace.json"))
+        shutil.copy(args.file, os.path.join(folder, "crest.1.pt.trace.json"))
         data = RunProfileData.parse("crest", "", os.path.join(folder, "crest.1.pt.trace.json"), Cache())
         data.process()
         data.analyze()
@@ -138,10 +180,10 @@ def check_tensorboard(path, trace):
           f"devices {data.used_devices}, peak memory {[peak for peak in peaks.values()]}")
 
 
-def check_hta(path, trace):
+def check_hta(args, trace):
     from hta.trace_analysis import TraceAnalysis
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(path, os.path.join(folder, "trace.json"))
+        shutil.copy(args.file, os.path.join(folder, "trace.json"))
         analysis = TraceAnalysis(trace_dir=folder)
         rows = len(analysis.t.get_trace(0))
         parts = [f"{rows} rows"]
@@ -156,17 +198,18 @@ def check_hta(path, trace):
 
 
 def main():
-    tools = {"perfetto": check_perfetto, "tensorboard": check_tensorboard, "hta": check_hta}
+    tools = {"catapult": check_catapult, "tensorboard": check_tensorboard, "hta": check_hta, "perfetto": check_perfetto}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for tool in tools:
         parser.add_argument(f"--{tool}", action="store_true")
+    parser.add_argument("--trace-processor", metavar="PROGRAM")
     parser.add_argument("file")
     args = parser.parse_args()
     trace = check_format(args.file)
     for tool, check in tools.items():
         if getattr(args, tool):
             try:
-                check(args.file, trace)
+                check(args, trace)
             except ImportError as e:
                 print(f"skipped {tool}: {e}")
     return 0

@@ -50,7 +50,7 @@ struct Mocks {
 const char* const required =
     "g++\nmake\ncmake\nninja-build\nlibdnnl-dev\nocl-icd-opencl-dev\nlibfmt-dev\nlibcli11-dev\nlibtomlplusplus-"
     "dev\nnlohmann-json3-dev\n"
-    "libgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
+    "libsqlite3-dev\nlibgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
 
 }  // namespace
 

@@ -1,0 +1,141 @@
+// crest compare: why two runs differ.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+#include "cli/compare_measure.h"
+#include "cli/compare_side.h"
+#include "cli/recipe_json.h"
+#include "compare/compare.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "measure/noise_floor.h"
+#include "report/compare_text.h"
+#include "report/table.h"
+#include "train/stop_signal.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  CompareMeasureOptions measure;
+  std::vector<std::string> names;
+  std::string by = "group";
+  int top = 10;
+  bool per_token = false, json = false, a_given = false, b_given = false;
+};
+
+GroupBy parse_by(const std::string& text) {
+  if (text == "group") return GroupBy::scope;
+  if (text == "class") return GroupBy::op_class;
+  if (text == "layer") return GroupBy::layer;
+  fail_usage(fmt::format("'{}' is not a value of --by", printable(text)), "--by",
+             did_you_mean(text, {"group", "class", "layer"}) + " Values: group, class, layer.");
+}
+
+// What A against A differed by here, the larger of both recipes.
+double known_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file) {
+  double floor = -1;
+  try {
+    Store store = file.open_to_read();
+    for (auto* r : {&a, &b})
+      if (auto known = r->key.empty() ? std::nullopt : noise_floor_of(store, r->key, r->device.value("name", "")))
+        floor = std::max(floor, known->relative);
+  } catch (const Error&) {  // both sides are files: there need not be a store
+  }
+  return floor;
+}
+
+void check(const Options& o) {
+  bool flags = o.a_given || o.b_given;
+  if (flags && !o.names.empty())
+    fail_usage("runs and recipes were both given", "crest compare",
+               "Name two runs (crest compare A B) or two recipes (--a 'FLAGS' --b 'FLAGS').");
+  if (!flags && o.names.size() != 2)
+    fail_usage(fmt::format("{} run{} named", o.names.size(), o.names.size() == 1 ? " is" : "s are"), "crest compare",
+               "Name two: crest compare A B. crest runs list shows them; files work, too.");
+  auto in = [](int64_t value, int64_t low, int64_t high, const char* flag) {
+    if (value < low || value > high)
+      fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
+  };
+  in(o.top, 1, 100'000, "--top");
+  in(o.measure.samples, 0, 10'000, "--samples");
+  in(o.measure.warmup, 0, 1'000'000, "--warmup");
+  if (o.measure.samples == 1) fail_usage("one round cannot be compared", "--samples", "Give 2 or more, 10 are usual.");
+  if (!(o.measure.max_seconds >= 0)) fail_usage("a time limit must be positive", "--max-seconds");
+}
+
+RunComparison compared(const Options& o, CompareOptions options) {
+  if (o.names.empty()) {
+    StopSignal signal;
+    MeasuredPair pair = measure_pair(o.measure);
+    options.noise_floor = pair.noise_floor;
+    options.paired = true;
+    return compare_runs(pair.a, pair.b, options);
+  }
+  StoreFile file{o.measure.store.file};
+  RunRecord a = open_compared(o.names[0], file), b = open_compared(o.names[1], file);
+  options.noise_floor = known_floor(a, b, file);
+  return compare_runs(a, b, options);
+}
+
+int run(const Options& o) {
+  CompareOptions options;
+  options.by = parse_by(o.by);
+  options.per_token = o.per_token;
+  check(o);
+  RunComparison comparison = compared(o, options);
+  if (o.json) {
+    print_json(to_json(comparison));
+    return 0;
+  }
+  CompareTextOptions text;
+  text.top = o.top;
+  text.width = terminal_width(STDOUT_FILENO);
+  text.color = use_color(STDOUT_FILENO);
+  fmt::print("{}", compare_text(comparison, text));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_compare(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("RUN", o->names,
+                 "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), a document of "
+                 "crest profile --json, a PyTorch profiler trace, a training log");
+  app.add_option("--by", o->by, "what rows are joined by: group (scopes of the model), class or layer")
+      ->capture_default_str()
+      ->group("Output");
+  app.add_option("--top", o->top, "rows of each table")->capture_default_str()->group("Output");
+  app.add_flag("--per-token", o->per_token,
+               "explain the time per token; always so when the steps have different tokens")
+      ->group("Output");
+  const char* measurement = "Measure two recipes now";
+  auto* a = app.add_option("--a", o->measure.a, "recipe flags of A over those given besides")->group(measurement);
+  auto* b = app.add_option("--b", o->measure.b, "recipe flags of B")->group(measurement);
+  app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
+  app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
+      ->group(measurement);
+  app.add_option("--warmup", o->measure.warmup, "rounds thrown away first")->capture_default_str()->group(measurement);
+  app.add_option("--max-seconds", o->measure.max_seconds, "time of the rounds without --samples (10 are always made)")
+      ->capture_default_str()
+      ->group(measurement);
+  app.add_option("--seed", o->measure.seed, "of weights and tokens")->capture_default_str()->group(measurement);
+  app.add_option("--rates", o->measure.rates, "limits for the floors, e.g. bf16=9.9e14,bandwidth=4.8e12")
+      ->group(measurement);
+  add_json_option(app, o->json);
+  add_store_options(app, o->measure.store);
+  add_recipe_options(app, o->measure.base.recipe);
+  add_device_options(app, o->measure.base.device);
+  add_config_option(app);
+  return [o, a, b] {
+    o->a_given = a->count() > 0, o->b_given = b->count() > 0;
+    return run(*o);
+  };
+}
+
+}  // namespace crest

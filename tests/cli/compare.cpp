@@ -1,0 +1,190 @@
+// crest compare: runs of a store, files, recipes measured now; bad input.
+#include "run.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Two profiles and a bench run of a tiny model in a store that all tests share.
+class CliCompare : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    std::string model = folder_->write("tiny.toml", tiny_model);
+    auto record = [&](std::vector<std::string> flags) {
+      for (const char* flag : {"--batch", "4", "--threads", "1", "--samples", "6"}) flags.push_back(flag);
+      flags.push_back("--model"), flags.push_back(model);
+      RunResult r = run_crest(flags, {.folder = folder_->path().string()});
+      ASSERT_EQ(r.code, 0) << r.err;
+    };
+    const std::string rates = "fp32=1e11,bf16=2e11,bandwidth=1e10";
+    record({"profile", "--name", "naive", "--attention", "naive", "--precision", "fp32", "--rates", rates});
+    record({"profile", "--name", "flash", "--precision", "fp32", "--rates", rates});
+    record({"profile", "--name", "inference", "--precision", "fp32", "--phase", "forward", "--rates", rates});
+    record({"bench", "--name", "benched", "--precision", "fp32", "--no-mfu"});
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static RunResult compare(std::vector<std::string> arguments, const std::string& folder = "") {
+    arguments.insert(arguments.begin(), "compare");
+    return run_crest(arguments, {.folder = folder.empty() ? folder_->path().string() : folder});
+  }
+  static RunOptions here() { return {.folder = folder_->path().string()}; }
+
+  static TempFolder* folder_;
+};
+TempFolder* CliCompare::folder_ = nullptr;
+
+}  // namespace
+
+TEST_F(CliCompare, TwoProfilesOfAStore) {
+  RunResult r = compare({"naive", "flash", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  EXPECT_EQ(j["a"]["name"], "naive");
+  EXPECT_EQ(j["b"]["name"], "flash");
+  EXPECT_EQ(j["join"], "scopes");
+  bool attention = false;
+  for (auto& d : j["differences"]) attention |= d["section"] == "recipe" && d["key"] == "attention";
+  EXPECT_TRUE(attention);
+  double bars = 0, difference = j["difference_ms"];
+  for (auto& w : j["waterfall"]) bars += w["ms"].get<double>();
+  EXPECT_NEAR(bars, difference, 1e-9);
+  for (auto& c : j["causes"]) {
+    double sum = 0;
+    for (auto& [factor, ms] : c["factors"].items()) sum += ms.get<double>();
+    EXPECT_NEAR(sum, c["ms"].get<double>(), 1e-9) << c["label"];
+  }
+  int64_t memory = 0;
+  for (auto& m : j["memory"]["by_category"]) memory += m["b"].get<int64_t>() - m["a"].get<int64_t>();
+  EXPECT_EQ(memory, j["b"]["planned_bytes"].get<int64_t>() - j["a"]["planned_bytes"].get<int64_t>());
+  // The same backwards.
+  auto back = compare({"flash", "naive", "--json"}).json();
+  EXPECT_NEAR(back["difference_ms"].get<double>(), -difference, 1e-12);
+}
+
+TEST_F(CliCompare, ReadsInATerminal) {
+  RunResult r = compare({"naive", "flash", "--top", "3"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (const char* part :
+       {"step", "What is not the same", "attention", "naive", "Where the time went", "Memory", "activations"})
+    EXPECT_TRUE(contains(r.out, part)) << part << "\n" << r.out;
+  for (const char* by : {"class", "layer"}) EXPECT_EQ(compare({"naive", "flash", "--by", by}).code, 0);
+  EXPECT_EQ(compare({"naive", "flash", "--per-token"}).code, 0);
+}
+
+TEST_F(CliCompare, ARunWithItselfCannotBeToldApart) {
+  auto j = compare({"flash", "flash", "--json"}).json();
+  EXPECT_EQ(j["noise"]["verdict"], "cannot_tell");
+  EXPECT_EQ(j["difference_ms"], 0);
+  EXPECT_TRUE(j["differences"].empty());
+}
+
+TEST_F(CliCompare, ABenchRunSaysWhatIsMissing) {
+  RunResult r = compare({"naive", "benched"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.out, "B has no profile")) << r.out;
+  EXPECT_TRUE(contains(r.out, "crest profile --model")) << r.out;
+  EXPECT_TRUE(contains(r.out, "By their Programs")) << r.out;
+}
+
+TEST_F(CliCompare, FilesStandForRuns) {
+  TempFolder elsewhere;
+  std::string both = elsewhere / "both.jsonl", one = elsewhere / "one.jsonl";
+  ASSERT_EQ(run_crest({"runs", "export", "naive", "flash", "-o", both}, here()).code, 0);
+  ASSERT_EQ(run_crest({"runs", "export", "naive", "-o", one}, here()).code, 0);
+  // No store is needed where both sides are files.
+  std::string other = elsewhere.path().string();
+  auto j = compare({one, both + "#flash", "--json"}, other).json();
+  EXPECT_EQ(j["a"]["name"], "naive");
+  EXPECT_EQ(j["b"]["name"], "flash");
+  EXPECT_EQ(j["difference_ms"], compare({"naive", "flash", "--json"}).json()["difference_ms"]);
+  j = compare({one, *folder_ / "crest.db#flash", "--json"}, other).json();
+  EXPECT_EQ(j["b"]["name"], "flash");
+  expect_error({"compare", one, both}, 1, {"holds 2 runs", "#RUN", "flash"}, {.folder = other});
+  expect_error({"compare", one, both + "#flush"}, 1, {"flush", "flash"}, {.folder = other});
+  std::string log = elsewhere.write("log.txt", "step 1 | loss 3.0 | dt 10ms\nstep 2 | loss 2.5 | dt 10ms\n");
+  EXPECT_EQ(compare({log, log, "--json"}, other).json()["training"]["loss"].size(), 2u);
+}
+
+TEST_F(CliCompare, APyTorchTraceStandsForARun) {
+  std::string events;
+  double at = 1000;
+  for (int step = 0; step < 4; ++step) {
+    events += "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#" + std::to_string(step) +
+              "\",\"pid\":1,\"tid\":1,\"ts\":" + std::to_string(at) + ",\"dur\":90000},";
+    for (const char* op : {"aten::mm", "aten::native_layer_norm", "aten::gelu"}) {
+      events += std::string("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"") + op +
+                "\",\"pid\":1,\"tid\":1,\"ts\":" + std::to_string(at + 100) + ",\"dur\":20000,\"args\":{}},";
+      at += 25000;
+    }
+    at += 25000;
+  }
+  events.pop_back();
+  TempFolder files;
+  std::string trace = files.write("trace.json", "{\"schemaVersion\": 1, \"traceEvents\": [" + events + "]}");
+  RunResult r = compare({trace, "flash", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  EXPECT_TRUE(contains(j["join"], "classes"));
+  EXPECT_EQ(j["noise"]["verdict"], "b_faster");
+  double bars = 0;
+  for (auto& w : j["waterfall"]) bars += w["ms"].get<double>();
+  EXPECT_NEAR(bars, j["difference_ms"].get<double>(), 1e-9);
+  std::string damaged = files.write("damaged.json", "{\"traceEvents\": [{\"ph\":");
+  expect_error({"compare", damaged, "flash"}, 1, {"damaged.json"}, here());
+}
+
+TEST_F(CliCompare, TwoRecipesNow) {
+  TempFolder own;
+  std::string model = own.write("tiny.toml", tiny_model);
+  RunResult r =
+      run_crest({"compare", "--model", model, "--batch", "4", "--precision", "fp32", "--threads", "1", "--samples", "6",
+                 "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--fusion off", "--b", "", "--json"},
+                {.folder = own.path().string()});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  ASSERT_EQ(j["differences"].size(), 1u) << j["differences"];
+  EXPECT_EQ(j["differences"][0]["key"], "fusion");
+  EXPECT_EQ(j["a"]["samples"], 6);
+  EXPECT_TRUE(j["a"]["profiled"] && j["b"]["profiled"]);
+  EXPECT_TRUE(contains(j["noise"]["floor_source"], "measured"));
+  // Both are recorded.
+  auto runs = run_crest({"runs", "list", "--json"}, {.folder = own.path().string()}).json();
+  EXPECT_EQ(runs.size(), 2u);
+  for (auto& run : runs) EXPECT_EQ(run["status"], "done");
+}
+
+TEST_F(CliCompare, ASideThatDoesNotFit) {
+  TempFolder own;
+  std::string model = own.write("tiny.toml", tiny_model);
+  RunResult r = run_crest(
+      {"compare", "--model", model, "--precision", "fp32", "--threads", "1", "--samples", "6", "--no-store",
+       "--memory-limit", "30MiB", "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--batch 2", "--b", "--batch 4096"},
+      {.folder = own.path().string()});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.out, "B does not fit in memory")) << r.out;
+}
+
+TEST_F(CliCompare, BadInputIsOneClearError) {
+  expect_error({"compare"}, 2, {"crest compare A B"}, here());
+  expect_error({"compare", "naive"}, 2, {"1 run is named"}, here());
+  expect_error({"compare", "naive", "flash", "benched"}, 2, {"3 runs"}, here());
+  expect_error({"compare", "naive", "flush"}, 1, {"flush", "flash"}, here());
+  expect_error({"compare", "naive", "flash", "--by", "groop"}, 2, {"groop", "group"}, here());
+  expect_error({"compare", "naive", "flash", "--top", "0"}, 2, {"--top"}, here());
+  expect_error({"compare", "naive", "flash", "--a", "--fusion off"}, 2, {"--a"}, here());
+  expect_error({"compare", "--a", "--fusoin off", "--b", ""}, 2, {"--fusoin", "--fusion"}, here());
+  expect_error({"compare", "--a", "", "--b", "", "--samples", "1"}, 2, {"--samples"}, here());
+  expect_error({"compare", "--a", "", "--b", "", "--phase", "backwards"}, 2, {"backwards"}, here());
+  expect_error({"compare", "naive", "inference"}, 1, {"phase step", "phase forward", "--phase forward"}, here());
+  TempFolder nothing;
+  expect_error({"compare", "x", "y"}, 1, {"crest.db"}, {.folder = nothing.path().string()});
+  std::string empty = nothing.write("empty.json", ""), binary = nothing.write("noise.bin", "\x01\x02\x1b[2J\xff");
+  expect_error({"compare", empty, "flash"}, 1, {"empty.json"}, here());
+  expect_error({"compare", binary, "flash"}, 1, {"noise.bin"}, here());
+  expect_error({"compare", binary + "#x", "flash"}, 1, {"noise.bin"}, here());
+}

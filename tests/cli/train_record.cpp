@@ -1,0 +1,157 @@
+// crest train: the record of a run in the run store.
+#include "store/store.h"
+#include "train_harness.h"
+
+using namespace crest::test;
+using crest::RunRecord;
+using crest::Store;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+class TrainRecords : public testing::Test {
+ protected:
+  TrainFolder folder_;
+  std::string file_ = folder_ / "runs.db";
+
+  RunResult train(int steps, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--store", file_});
+    return folder_.train("run", steps, more);
+  }
+  // Trains in a process of its own; `act` is called with its id once the store has `rows` rows of the first run.
+  RunResult train_and(int steps, size_t rows, const std::function<void(pid_t)>& act,
+                      std::vector<std::string> more = {}) {
+    RunOptions o = folder_.options();
+    o.while_running = [&](pid_t pid) {
+      wait_for_rows(rows);
+      act(pid);
+    };
+    std::vector<std::string> a = {"train", "--data",  "data", "--model", "tiny.toml",           "--batch",
+                                  "2",     "--out",   "run",  "--steps", std::to_string(steps), "--threads",
+                                  "1",     "--store", file_};
+    a.insert(a.end(), more.begin(), more.end());
+    return run_crest(a, o);
+  }
+  void wait_for_rows(size_t rows) const {
+    for (int i = 0; i < 3000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!std::filesystem::exists(file_)) continue;
+      try {
+        Store store(file_, Store::Mode::read);
+        auto runs = store.list();
+        if (!runs.empty() && store.load(runs.back().id).log.size() >= rows) return;
+      } catch (const std::exception&) {  // it is being made
+      }
+    }
+    ADD_FAILURE() << "no " << rows << " rows were recorded";
+  }
+  std::vector<RunRecord> records() const {
+    Store store(file_);
+    std::vector<RunRecord> all;
+    for (auto& r : store.list()) all.insert(all.begin(), store.load(r.id));
+    return all;
+  }
+  // The record's log says what log.jsonl says.
+  void expect_log(const RunRecord& record) const {
+    auto rows = folder_.log("run");
+    std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a["step"] < b["step"]; });
+    ASSERT_EQ(record.log.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(record.log[i].step, rows[i]["step"]);
+      if (rows[i].contains("val_loss"))
+        EXPECT_DOUBLE_EQ(record.log[i].val_loss, rows[i]["val_loss"].get<double>());
+      else
+        EXPECT_DOUBLE_EQ(record.log[i].loss, rows[i]["loss"].get<double>());
+    }
+  }
+};
+
+}  // namespace
+
+TEST_F(TrainRecords, ARunIsRecorded) {
+  RunResult r = train(12, {"--val-every", "4", "--json", "--name", "first try"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto all = records();
+  ASSERT_EQ(all.size(), 1u);
+  const RunRecord& run = all[0];
+  EXPECT_EQ(run.kind, "train");
+  EXPECT_EQ(run.status, "done");
+  EXPECT_EQ(run.name, "first try");
+  EXPECT_EQ(run.phase, "");
+  EXPECT_EQ(run.folder, std::filesystem::canonical(folder_ / "run").string());
+  EXPECT_EQ(run.recipe["model"], "tiny");
+  EXPECT_EQ(run.recipe["batch"], 2);
+  EXPECT_EQ(run.result, Json::parse(r.out));
+  EXPECT_EQ(run.result["step"], 12);
+  EXPECT_TRUE(run.environment["libraries"].contains("oneDNN"));
+  EXPECT_TRUE(run.environment_after["conditions"].contains("other_load"));
+  expect_log(run);
+  EXPECT_EQ(Json::parse(folder_.read("run/environment.json"))["libraries"], run.environment["libraries"]);
+}
+
+TEST_F(TrainRecords, AnInterruptedRunContinuesItsRecord) {
+  RunResult r = train_and(100000, 20, [](pid_t pid) { kill(pid, SIGINT); });
+  EXPECT_EQ(r.code, 130) << r.err;
+  auto all = records();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, "interrupted");
+  EXPECT_EQ(all[0].result["interrupted"], true);
+  expect_log(all[0]);
+  // The run knows its store; another one recorded in between does not confuse it.
+  ASSERT_EQ(folder_.train("other", 2, {"--store", file_}).code, 0);
+  r = folder_.resume("run", {"--stop-after", "3"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  all = records();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].status, "done");
+  EXPECT_EQ(all[0].kind, "train");
+  EXPECT_GT(all[0].log.size(), 20u);
+  expect_log(all[0]);
+}
+
+TEST_F(TrainRecords, AKilledRunKeepsWhatItHadWritten) {
+  RunResult r = train_and(100000, 20, [](pid_t pid) { kill(pid, SIGKILL); }, {"--save-every", "5"});
+  EXPECT_EQ(r.code, 128 + SIGKILL);
+  auto all = records();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, "lost");
+  EXPECT_GE(all[0].log.size(), 20u);
+  r = folder_.resume("run", {"--stop-after", "2"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  all = records();
+  ASSERT_EQ(all.size(), 1u) << "the same record";
+  EXPECT_EQ(all[0].status, "done");
+  expect_log(all[0]);
+}
+
+TEST_F(TrainRecords, ARunThatTheStoreDoesNotKnowGetsAWholeRecord) {
+  ASSERT_EQ(train(6, {"--no-store"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  RunResult r = folder_.resume("run", {"--steps", "8", "--store", file_, "--no-store=false"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  ASSERT_EQ(records().size(), 1u);
+  expect_log(records()[0]);
+}
+
+TEST_F(TrainRecords, AFailedRunSaysWhy) {
+  RunResult r = train(40, {"--lr", "1e30", "--warmup", "0", "--schedule", "constant", "--clip", "0"});
+  EXPECT_EQ(r.code, 1) << r.err;
+  ASSERT_EQ(records().size(), 1u);
+  EXPECT_EQ(records()[0].status, "failed");
+  EXPECT_NE(records()[0].error.find("not finite"), std::string::npos) << records()[0].error;
+}
+
+TEST_F(TrainRecords, AStoreThatFailsDuringTrainingCostsOneWarning) {
+  RunResult r = train_and(2000, 5, [&](pid_t) { Store(file_).erase(records().at(0).id); }, {"--val-every", "0"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  size_t at = r.err.find("nothing more is recorded");
+  EXPECT_NE(at, std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find("nothing more is recorded", at + 1), std::string::npos) << r.err;
+  EXPECT_EQ(folder_.log("run").back()["step"], 2000);
+}
+
+TEST_F(TrainRecords, AStoreThatCannotBeOpenedIsAnErrorBeforeTraining) {
+  expect_error({"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--store", "none/runs.db"}, 1,
+               {"none", "no such folder"}, folder_.options());
+  EXPECT_FALSE(folder_.exists("run")) << "the same command works once the store is right";
+}

@@ -1,0 +1,318 @@
+// Comparisons of whole runs: what differs, by how much, because of what.
+#include "compare/compare.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "compare/synthetic.h"
+#include "core/error.h"
+#include "core/random.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+Synthetic gpt2() {
+  Synthetic s;
+  s.recipe = recipe_of("gpt2-124M", 16, 1024);
+  return s;
+}
+
+double part(const RunComparison& c, Factor f) {
+  for (auto& w : c.waterfall)
+    if (w.factor == f) return w.ms;
+  return 0;
+}
+
+const Cause* cause(const RunComparison& c, const std::string& role, const std::string& phase) {
+  for (auto& x : c.causes)
+    if (x.phase.find(phase) != std::string::npos && std::count(x.roles.begin(), x.roles.end(), role)) return &x;
+  return nullptr;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// All sums that a comparison promises.
+void expect_exact(const RunComparison& c) {
+  double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, per_token = 0, causes = 0, levers = 0;
+  for (auto& w : c.waterfall) bars += w.ms, per_token += w.ms_per_token;
+  EXPECT_NEAR(bars, c.step_difference(), 1e-9 * size);
+  if (c.a.tokens && c.b.tokens) {
+    double difference = c.b.step_ms / double(c.b.tokens) - c.a.step_ms / double(c.a.tokens);
+    EXPECT_NEAR(per_token, difference, 1e-9 * size / double(std::min(c.a.tokens, c.b.tokens)));
+  }
+  for (auto& x : c.causes) {
+    EXPECT_NEAR(std::accumulate(x.factors.begin(), x.factors.end(), 0.0), x.ms, 1e-9 * size) << x.label;
+    EXPECT_NEAR(x.ms, x.b.ms - x.a.ms, 1e-9 * size) << x.label;
+    causes += x.ms;
+  }
+  double around = part(c, Factor::idle) + part(c, Factor::overlap) + part(c, Factor::residual);
+  EXPECT_NEAR(causes + around, c.step_difference(), 1e-9 * size);
+  for (auto& l : c.levers) levers += l.ms;
+  EXPECT_NEAR(levers, c.step_difference(), 1e-9 * size);
+  int64_t categories = 0, blocks = 0;
+  for (auto& m : c.memory) categories += m.b - m.a;
+  for (auto& m : c.memory_causes) blocks += m.b - m.a;
+  EXPECT_EQ(categories, c.planned_difference());
+  EXPECT_EQ(blocks, c.planned_difference());
+}
+
+RunComparison compared(const Synthetic& a, const Synthetic& b, const CompareOptions& options = {}) {
+  RunComparison c = compare_runs(make_record(a, "first"), make_record(b, "second"), options);
+  expect_exact(c);
+  return c;
+}
+
+}  // namespace
+
+TEST(Compare, ARunIsNotFasterThanItself) {
+  RunRecord r = make_record(gpt2());
+  RunComparison c = compare_runs(r, r);
+  expect_exact(c);
+  EXPECT_EQ(c.step_difference(), 0);
+  EXPECT_EQ(c.noise.verdict, Verdict::cannot_tell);
+  EXPECT_TRUE(c.differences.empty());
+  EXPECT_TRUE(c.waterfall.empty());
+  EXPECT_TRUE(std::none_of(c.causes.begin(), c.causes.end(), [](auto& x) { return x.significant; }));
+  ASSERT_FALSE(c.sentences.empty());
+  EXPECT_TRUE(contains(c.sentences[0], "cannot be told")) << c.sentences[0];
+  EXPECT_FALSE(contains(c.sentences[0], "because")) << c.sentences[0];
+}
+
+TEST(Compare, FlashInsteadOfNaive) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.attention = "naive";
+  RunComparison c = compared(a, b);
+  EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
+  EXPECT_EQ(c.join, "scopes");
+  ASSERT_EQ(c.differences.size(), 1u);
+  EXPECT_EQ(c.differences[0].key, "attention");
+  for (const char* phase : {"backward", "forward"}) {
+    const Cause* x = cause(c, "attn", phase);
+    ASSERT_TRUE(x) << phase;
+    EXPECT_TRUE(x->significant);
+    EXPECT_LT(x->ms, 0);
+    EXPECT_EQ(x->main_factor, Factor::bytes) << "T x T matrices are written and read again";
+    EXPECT_EQ(x->levers, std::vector<std::string>{"attention"});
+    EXPECT_TRUE(x->a.quadratic);
+    EXPECT_FALSE(x->b.quadratic);
+  }
+  EXPECT_GT(cause(c, "attn", "backward")->share + cause(c, "attn", "forward")->share, 0.9);
+  EXPECT_TRUE(contains(c.sentences[0], "because attention")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "T x T")) << c.sentences[0];
+  ASSERT_FALSE(c.memory_causes.empty());
+  EXPECT_TRUE(c.memory_causes[0].quadratic);
+  // 12 layers x 16 x 12 heads x 1024 x 1024 in half precision.
+  EXPECT_EQ(c.memory_causes[0].a - c.memory_causes[0].b, int64_t(12) * 16 * 12 * 1024 * 1024 * 2);
+}
+
+TEST(Compare, FusedInsteadOfUnfused) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.fusion = "off";
+  RunComparison c = compared(a, b);
+  const Cause* gelu = cause(c, "mlp.act", "forward");
+  ASSERT_TRUE(gelu);
+  EXPECT_EQ(gelu->main_factor, Factor::bytes);
+  EXPECT_EQ(gelu->b.instructions, 12);
+  EXPECT_GT(gelu->a.instructions, 12 * 8);
+  EXPECT_LT(part(c, Factor::idle), 0) << "fewer launches";
+  EXPECT_NEAR(part(c, Factor::flops), 0, 0.02 * std::abs(c.step_difference()));
+}
+
+TEST(Compare, HalfPrecisionIsRateFirstAndBytesSecond) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.precision = "fp32";
+  RunComparison c = compared(a, b);
+  EXPECT_LT(part(c, Factor::rate), 0.8 * c.step_difference());
+  EXPECT_LT(part(c, Factor::bytes), 0);
+  EXPECT_NEAR(part(c, Factor::flops), 0, 0.01 * std::abs(c.step_difference()));
+  EXPECT_TRUE(contains(c.sentences[0], "arithmetic is faster")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "fp32")) << c.sentences[0];
+}
+
+TEST(Compare, SeveralLeversEachTakeTheirPart) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.precision = "fp32", a.recipe.attention = "naive", a.recipe.fusion = "off";
+  RunComparison c = compared(a, b);
+  ASSERT_GE(c.levers.size(), 3u);
+  EXPECT_EQ(c.levers[0].lever, "precision");
+  double named = 0;
+  for (auto& l : c.levers) named += l.lever.empty() ? 0 : l.share;
+  EXPECT_GT(named, 0.98);
+  const Cause* gelu = cause(c, "mlp.act", "backward");
+  ASSERT_TRUE(gelu);
+  EXPECT_EQ(gelu->levers, (std::vector<std::string>{"precision", "fusion"})) << "its products are faster, too";
+}
+
+TEST(Compare, ABetterKernelIsEfficiency) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.pad_vocab = 1;
+  a.slowdown = [](const ProfileInstr& r) { return r.scopes == std::vector<std::string>{"lm_head"} ? 8.0 : 2.0; };
+  RunComparison c = compared(a, b);
+  EXPECT_NEAR(part(c, Factor::efficiency) / c.step_difference(), 1, 0.02);
+  EXPECT_TRUE(contains(c.sentences[0], "output head")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "pad_vocab")) << c.sentences[0];
+}
+
+TEST(Compare, LargerBatchesAreComparedByToken) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.recipe.batch = 32;
+  RunComparison c = compared(a, b);
+  EXPECT_TRUE(c.per_token);
+  EXPECT_GT(c.step_difference(), 0);
+  EXPECT_LT(c.explained_difference(), 0);
+  EXPECT_EQ(c.noise.verdict, Verdict::b_faster) << "the update is shared by more tokens";
+  EXPECT_EQ(c.causes[0].roles, std::vector<std::string>{"update"});
+  EXPECT_TRUE(contains(c.sentences[0], "by token")) << c.sentences[0];
+}
+
+TEST(Compare, ModelsOfOtherShapes) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.recipe.model = load_model_config("gpt2-1558M");
+  RunComparison c = compared(a, b);
+  EXPECT_EQ(c.join, "scopes");
+  const Cause* up = cause(c, "mlp.fc", "forward");
+  ASSERT_TRUE(up);
+  EXPECT_EQ(up->a.layers, 12);
+  EXPECT_EQ(up->b.layers, 48);
+  EXPECT_EQ(up->main_factor, Factor::flops);
+  EXPECT_TRUE(contains(up->sentence, "12 -> 48 layers")) << up->sentence;
+  EXPECT_TRUE(contains(c.sentences[0], "more arithmetic")) << c.sentences[0];
+  for (auto& x : c.causes) EXPECT_TRUE(x.a.instructions && x.b.instructions) << x.label << " meets nothing";
+}
+
+TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.rate_factor = 2;
+  RunRecord x = make_record(a), y = make_record(b);
+  y.device["name"] = "another device";
+  RunComparison c = compare_runs(x, y);
+  expect_exact(c);
+  EXPECT_NEAR((part(c, Factor::rate) + part(c, Factor::bandwidth)) / c.step_difference(), 1, 0.02);
+  EXPECT_EQ(c.levers[0].lever, "device");
+  // On one device two measurements of its limits differ by noise: that explains nothing.
+  y.device["name"] = x.device["name"];
+  RunComparison same = compare_runs(x, y);
+  expect_exact(same);
+  EXPECT_EQ(part(same, Factor::rate), 0);
+  EXPECT_EQ(part(same, Factor::bandwidth), 0);
+}
+
+TEST(Compare, ALowerClockIsNamed) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.clock_mhz = 990;
+  b.slowdown = [](const ProfileInstr& r) { return r.op_class == "contraction" ? 4.0 : 2.0; };
+  RunComparison c = compared(a, b);
+  EXPECT_GT(part(c, Factor::clocks) / c.step_difference(), 0.9);
+  ASSERT_FALSE(c.differences.empty());
+  EXPECT_EQ(c.differences[0].section, "conditions");
+}
+
+TEST(Compare, NoiseIsCalledNoise) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.noise = b.noise = 0.2;
+  b.slowdown = [](const ProfileInstr&) { return 2.02; };
+  EXPECT_EQ(compared(a, b).noise.verdict, Verdict::cannot_tell) << "within the samples' scatter";
+  a.noise = b.noise = 0.001;
+  CompareOptions options;
+  options.noise_floor = 0.05;
+  RunComparison floor = compared(a, b, options);
+  EXPECT_EQ(floor.noise.verdict, Verdict::cannot_tell) << "below the measured floor";
+  EXPECT_FALSE(contains(floor.sentences[0], "because")) << floor.sentences[0];
+  options.noise_floor = 0.001;
+  EXPECT_EQ(compared(a, b, options).noise.verdict, Verdict::a_faster);
+}
+
+TEST(Compare, FewSamplesClaimLargeDifferencesOnly) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.samples = 1;
+  b.slowdown = [](const ProfileInstr&) { return 2.1; };
+  RunComparison c = compared(a, b);
+  EXPECT_FALSE(c.noise.tested);
+  EXPECT_EQ(c.noise.verdict, Verdict::cannot_tell);
+  b.slowdown = [](const ProfileInstr&) { return 3.0; };
+  EXPECT_EQ(compared(a, b).noise.verdict, Verdict::a_faster);
+}
+
+TEST(Compare, WhatTheProfileDoesNotSeeIsAWarning) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.residual_ms = 10;
+  RunComparison c = compared(a, b);
+  EXPECT_NEAR(part(c, Factor::residual), 10, 0.1);
+  EXPECT_GT(c.residual_share, 0.05);
+  bool warned = false;
+  for (auto& n : c.notes) warned |= contains(n, "Warning");
+  EXPECT_TRUE(warned);
+}
+
+TEST(Compare, SwappedSidesHaveTheOtherSign) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.precision = "fp32", a.recipe.fusion = "off", b.recipe.recompute = "full", b.recipe.batch = 8;
+  RunRecord x = make_record(a, "first"), y = make_record(b, "second");
+  RunComparison forth = compare_runs(x, y), back = compare_runs(y, x);
+  ASSERT_EQ(forth.waterfall.size(), back.waterfall.size());
+  for (size_t i = 0; i < forth.waterfall.size(); ++i) {
+    EXPECT_EQ(forth.waterfall[i].factor, back.waterfall[i].factor);
+    EXPECT_NEAR(forth.waterfall[i].ms, -back.waterfall[i].ms, 1e-9 * forth.a.step_ms);
+  }
+  EXPECT_EQ(forth.causes.size(), back.causes.size());
+  EXPECT_EQ(forth.planned_difference(), -back.planned_difference());
+  EXPECT_EQ(forth.noise.verdict, Verdict::b_faster);
+  EXPECT_EQ(back.noise.verdict, Verdict::a_faster);
+}
+
+// Profiles that no Program has: any operations, scopes, phases, times and overlaps.
+static Profile random_profile(uint64_t seed) {
+  auto pick = [&, n = uint64_t(0)](uint64_t below) mutable { return random_bits(seed, 1, n++) % below; };
+  const char* scopes[] = {"h.0.attn", "h.1.attn.softmax", "h.0.mlp.fc", "h.2.mlp.up", "wte", "loss", "odd"};
+  const char* phases[] = {"forward", "recompute", "backward", "update", ""};
+  const char* classes[] = {"contraction", "attention", "elementwise", "communication"};
+  Profile p;
+  p.recipe = {{"seq", 64}, {"model", "random"}};
+  p.device = {{"kind", "cpu"}, {"name", "x"}, {"threads", 2}};
+  p.calls = {"train"};
+  p.tokens = int64_t(pick(3)) * 64;
+  p.rates = {{"fp32", 1e12, ""}, {"bf16", 8e12, ""}};
+  if (pick(4)) p.rates.push_back({"bandwidth", 1e11, ""});
+  size_t rows = pick(30) + 1;
+  for (size_t i = 0; i < rows; ++i) {
+    ProfileInstr r;
+    r.program = "train", r.index = int(i), r.op = classes[pick(4)], r.op_class = r.op, r.phase = phases[pick(5)];
+    for (size_t k = pick(3); k-- > 0;) r.scopes.push_back(scopes[pick(7)]);
+    r.arithmetic = pick(2) ? "fp32" : "bf16";
+    r.flops = double(pick(1000)) * 1e6, r.bytes = double(pick(1000)) * 1e4, r.ms = double(pick(1000)) / 100;
+    r.layer = int(pick(4)) - 1;
+    p.instrs.push_back(r);
+    p.busy_ms += r.ms * 0.9;
+    p.intervals.push_back({.instr = int(i), .start_ms = 0, .ms = r.ms});
+  }
+  p.idle_ms = double(pick(100)) / 10;
+  p.span_ms = p.busy_ms + p.idle_ms;
+  for (int i = 0; i < 5; ++i) p.step_ms.push_back(0.1 + p.span_ms * (0.9 + 0.01 * double(pick(20))));
+  p.throttled.assign(p.step_ms.size(), 0);
+  return p;
+}
+
+RC_GTEST_PROP(Compare, AnyTwoProfilesSumExactly, (uint32_t seed_a, uint32_t seed_b)) {
+  RunRecord a = record_of(random_profile(seed_a)), b = record_of(random_profile(seed_b));
+  for (GroupBy by : {GroupBy::scope, GroupBy::op_class, GroupBy::layer}) {
+    CompareOptions options;
+    options.by = by;
+    RunComparison c = compare_runs(a, b, options);
+    double size = std::max(c.a.step_ms, c.b.step_ms), bars = 0, rows = 0;
+    for (auto& w : c.waterfall) bars += w.ms;
+    for (auto& x : c.causes) {
+      rows += x.ms;
+      double sum = std::accumulate(x.factors.begin(), x.factors.end(), 0.0);
+      RC_ASSERT(std::abs(sum - x.ms) <= 1e-9 * size);
+    }
+    RC_ASSERT(std::abs(bars - c.step_difference()) <= 1e-9 * size);
+    double around = part(c, Factor::idle) + part(c, Factor::overlap) + part(c, Factor::residual);
+    RC_ASSERT(std::abs(rows + around - c.step_difference()) <= 1e-9 * size);
+  }
+}

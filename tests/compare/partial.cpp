@@ -1,0 +1,241 @@
+// Runs that lack something: no profile, a foreign trace, training logs, other phases, nothing at all; hostile text.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "compare/compare.h"
+#include "compare/synthetic.h"
+#include "core/error.h"
+#include "report/compare_text.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+bool any_contains(const std::vector<std::string>& list, const std::string& part) {
+  for (auto& text : list)
+    if (contains(text, part)) return true;
+  return false;
+}
+
+Synthetic nano() {
+  Synthetic s;
+  s.recipe = recipe_of("nano", 2, 64);
+  return s;
+}
+
+// What crest bench records: samples and a row, no profile.
+RunRecord bench_run(const Synthetic& how) {
+  RunRecord r = make_record(how);
+  r.kind = "bench";
+  Profile p = profile_from_json(r.documents["profile"], "test");
+  for (double ms : p.step_ms) r.samples.push_back({ms, 0, "", false});
+  Json rows = Json::array();
+  for (auto row : r.documents["profile"]["instrs"]) {
+    row.erase("ms");
+    row.erase("floor_ms");
+    rows.push_back(row);
+  }
+  r.documents = {{"program", {{"calls", Json::array()}, {"instrs", rows}}}};
+  r.result = {
+      {"step_ms_median", p.step_median_ms()},
+      {"memory",
+       {{"planned_bytes", p.memory.planned_bytes}, {"by_category", {{"activations", p.memory.planned_bytes}}}}}};
+  return r;
+}
+
+RunRecord training_run(double loss_offset, double step_ms) {
+  RunRecord r;
+  r.kind = "train", r.status = "done", r.name = "training";
+  for (int step = 1; step <= 20; ++step) {
+    LogRow row;
+    row.step = step, row.loss = 5.0 / step + loss_offset, row.step_ms = step_ms, row.tokens_per_second = 1e6 / step_ms;
+    r.log.push_back(row);
+    if (step % 10) continue;
+    LogRow validation;
+    validation.step = step, validation.val_loss = 5.5 / step + loss_offset;
+    r.log.push_back(validation);
+  }
+  return r;
+}
+
+// As measure/torch_trace.h makes it: classes and phases, no costs, no recipe, no memory.
+Profile trace_like() {
+  Profile p = make_profile(nano()), t;
+  t.device = {{"kind", "cuda"}, {"index", 0}, {"name", "some GPU"}};
+  t.method = "torch.profiler";
+  t.calls = {"torch"};
+  for (auto& row : p.instrs) {
+    ProfileInstr* found = nullptr;
+    for (auto& r : t.instrs)
+      if (r.op_class == row.op_class && r.phase == row.phase) found = &r;
+    if (!found) {
+      t.instrs.emplace_back();
+      found = &t.instrs.back();
+      found->program = "torch", found->index = int(t.instrs.size()) - 1;
+      found->op = found->op_class = row.op_class, found->phase = row.phase, found->lane = "compute";
+    }
+    found->ms += 1.5 * row.ms;
+  }
+  for (auto& row : t.instrs) t.busy_ms += row.ms;
+  t.idle_ms = p.idle_ms, t.span_ms = t.busy_ms + t.idle_ms;
+  t.step_ms.assign(4, t.span_ms), t.throttled.assign(4, 0);
+  t.profiled_ms = t.step_ms;
+  return t;
+}
+
+std::string error_of(const RunRecord& a, const RunRecord& b) {
+  try {
+    compare_runs(a, b);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(ComparePartial, WithoutProfilesWorkAndMemoryAreCompared) {
+  Synthetic a = nano(), b = nano();
+  a.recipe.attention = "naive";
+  RunComparison c = compare_runs(bench_run(a), bench_run(b));
+  EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
+  ASSERT_EQ(c.waterfall.size(), 1u);
+  EXPECT_EQ(c.waterfall[0].factor, Factor::unsplit);
+  EXPECT_EQ(c.waterfall[0].ms, c.step_difference());
+  EXPECT_EQ(c.causes[0].label, "attention");
+  EXPECT_EQ(c.causes[0].ms, 0) << "its time was not measured";
+  EXPECT_LT(c.causes[0].b.bytes, c.causes[0].a.bytes);
+  ASSERT_EQ(c.memory.size(), 1u);
+  EXPECT_EQ(c.memory[0].b - c.memory[0].a, c.planned_difference());
+  EXPECT_TRUE(any_contains(c.notes, "crest profile --model nano --batch 2 --seq 64")) << c.notes[0];
+  EXPECT_TRUE(any_contains(c.notes, "--attention naive"));
+  EXPECT_TRUE(any_contains(c.sentences, "By their Programs"));
+  EXPECT_FALSE(any_contains(c.sentences, "because"));
+  std::string text = compare_text(c);
+  EXPECT_TRUE(contains(text, "What the Programs do"));
+}
+
+TEST(ComparePartial, OneProfileIsNotEnoughToSplit) {
+  RunComparison c = compare_runs(bench_run(nano()), make_record(nano()));
+  EXPECT_TRUE(any_contains(c.notes, "A has no profile"));
+  EXPECT_FALSE(any_contains(c.notes, "B has no profile"));
+  EXPECT_EQ(c.causes.size(), compare_runs(make_record(nano()), make_record(nano())).causes.size());
+}
+
+TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
+  RunRecord trace = record_of(trace_like(), "trace.json");
+  trace.recipe = nullptr;
+  RunComparison c = compare_runs(trace, make_record(nano()));
+  EXPECT_EQ(c.join, "classes and phases");
+  EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
+  double bars = 0, unsplit = 0;
+  for (auto& w : c.waterfall) bars += w.ms, unsplit += w.factor == Factor::unsplit ? w.ms : 0;
+  EXPECT_NEAR(bars, c.step_difference(), 1e-9 * c.a.step_ms);
+  EXPECT_LT(unsplit, 0);
+  for (auto& w : c.waterfall)
+    EXPECT_TRUE(w.factor == Factor::unsplit || w.factor >= Factor::idle) << name(w.factor) << " was not measured";
+  EXPECT_TRUE(any_contains(c.notes, "profiler on only"));
+  EXPECT_TRUE(any_contains(c.notes, "does not say its recipe"));
+  EXPECT_TRUE(any_contains(c.notes, "Joined by operation class"));
+  for (auto& d : c.differences) EXPECT_EQ(d.section, "device");
+}
+
+TEST(ComparePartial, TrainingRunsHaveTheirLosses) {
+  RunComparison c = compare_runs(training_run(0, 100), training_run(0.25, 80));
+  EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
+  ASSERT_EQ(c.training.loss.size(), 20u);
+  ASSERT_EQ(c.training.val_loss.size(), 2u);
+  for (auto& row : c.training.loss) EXPECT_NEAR(row.b - row.a, 0.25, 1e-12);
+  EXPECT_NEAR(c.training.tokens_per_second_b / c.training.tokens_per_second_a, 1.25, 1e-12);
+  EXPECT_TRUE(any_contains(c.sentences, "At step 20")) << c.sentences[0];
+  RunRecord shorter = training_run(0, 100);
+  shorter.log.resize(5);
+  EXPECT_EQ(compare_runs(shorter, training_run(0, 100)).training.loss.size(), 5u);
+}
+
+TEST(ComparePartial, ATrainingRunMeetsAMeasuredStep) {
+  EXPECT_NO_THROW(compare_runs(training_run(0, 100), make_record(nano())));
+}
+
+TEST(ComparePartial, OtherPhasesAreOtherWork) {
+  Profile p = make_profile(nano());
+  p.phase = "forward";
+  std::string error = error_of(record_of(p, "inference"), make_record(nano(), "training"));
+  EXPECT_TRUE(contains(error, "phase forward")) << error;
+  EXPECT_TRUE(contains(error, "inference")) << error;
+  EXPECT_TRUE(contains(error, "--phase forward")) << "says how to measure the missing one: " << error;
+  error = error_of(record_of(p), training_run(0, 100));
+  EXPECT_TRUE(contains(error, "phase step")) << error;
+}
+
+TEST(ComparePartial, ARunWithoutNumbersIsAnError) {
+  RunRecord empty;
+  empty.name = "night\x1b[31m", empty.kind = "bench", empty.status = "failed", empty.error = "a \x1b[2Jpeer died";
+  std::string error = error_of(empty, make_record(nano()));
+  EXPECT_TRUE(contains(error, "status failed")) << error;
+  EXPECT_TRUE(contains(error, "peer died")) << error;
+  EXPECT_FALSE(contains(error, "\x1b"));
+}
+
+TEST(ComparePartial, WhatDoesNotFitIsComparedByItsPlan) {
+  RunRecord big = bench_run(nano());
+  big.status = "out_of_memory", big.samples.clear(), big.documents.clear();
+  big.result = {{"error", "out_of_memory"}, {"memory", {{"planned_bytes", int64_t(100) << 30}}}};
+  RunComparison c = compare_runs(big, make_record(nano()));
+  EXPECT_TRUE(contains(c.sentences[0], "A does not fit")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "100.00 GiB")) << c.sentences[0];
+  EXPECT_TRUE(c.waterfall.empty());
+}
+
+TEST(ComparePartial, DocumentsOfTheWrongShapeDoNoHarm) {
+  RunRecord r = bench_run(nano());
+  for (const Json& odd :
+       {Json(3), Json("x"), Json::array(), Json{{"instrs", 4}}, Json{{"instrs", {1, "x", nullptr}}}}) {
+    r.documents["program"] = odd;
+    r.documents["plan"] = odd;
+    EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(nano()))));
+  }
+  r.result = {{"memory", 7}, {"step_ms_median", "x"}};
+  r.recipe = Json{{"batch", "many"}, {"seq", nullptr}};
+  r.device = Json::array();
+  r.environment = Json{{"libraries", 3}, {"conditions", "x"}};
+  EXPECT_NO_THROW(compare_text(compare_runs(r, make_record(nano()))));
+  r.documents["profile"] = Json{{"instrs", "x"}};
+  EXPECT_THROW(compare_runs(r, make_record(nano())), Error);
+}
+
+TEST(ComparePartial, HostileNamesStayText) {
+  Profile p = make_profile(nano());
+  for (auto& row : p.instrs) {
+    row.op = "\x1b[2Jop\n", row.kernel = "<script>\x07", row.type = "f32[\x1b]";
+    for (auto& s : row.scopes) s = "h.0.\x1b[31m" + s;
+  }
+  for (auto& b : p.memory.blocks) b.scope = "\x1b[1mscope\r", b.bytes *= 2;
+  RunRecord r = record_of(p, "run \x1b]0;title\x07");
+  r.recipe["model"] = "evil\x1b[5m";
+  r.device["name"] = "dev\x9b";
+  std::string text = compare_text(compare_runs(r, make_record(nano())));
+  for (char c : text) EXPECT_TRUE(c == '\n' || uint8_t(c) >= 0x20) << int(c);
+  EXPECT_FALSE(contains(text, "\x9b\x39"));
+  // As JSON it is a document whatever the names are.
+  EXPECT_NO_THROW(to_json(compare_runs(r, make_record(nano()))).dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+TEST(CompareText, ReadsFromTheSentenceDown) {
+  Synthetic a = nano(), b = nano();
+  a.recipe.attention = "naive";
+  RunComparison c = compare_runs(make_record(a, "slow one"), make_record(b, "fast one"));
+  std::string text = compare_text(c, {.top = 3, .width = 100, .color = false});
+  size_t at = 0;
+  for (const char* part :
+       {"B is ", "slow one", "What is not the same", "Where the time went", "Because of what", "Memory", "Notes"}) {
+    size_t next = text.find(part, at);
+    ASSERT_NE(next, std::string::npos) << part << " after " << at << "\n" << text;
+    at = next;
+  }
+  EXPECT_FALSE(contains(text, "\x1b"));
+}
