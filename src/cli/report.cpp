@@ -41,7 +41,7 @@ void check_free(const std::string& file, bool overwrite) {
   File existing = File::open_read(file);
   std::string start(2048, '\0');
   start.resize(existing.read_some(start.data(), start.size()));
-  if (start.find(report_marker) == std::string::npos)
+  if (start.find(page_marker) == std::string::npos)
     fail(fmt::format("'{}' exists and is no report of Crest", printable(file)), "-o",
          "Name another file, or add --overwrite.");
 }

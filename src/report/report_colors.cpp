@@ -27,7 +27,7 @@ const std::vector<std::string>& phase_order() {
 }
 
 int phase_color(const std::string& phase) {
-  static const int color[] = {0, 4, 1, 2, 6, grey};
+  static const int color[] = {5, 4, 6, 2, 3, grey};
   int i = place(phase_order(), phase);
   return i < 6 ? color[i] : grey;
 }
