@@ -47,16 +47,26 @@ std::string with_arrows(std::string text) {
 
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   if (c.waterfall.empty()) return;
+  // Of a step, or of a token where the steps have different many; then in microseconds.
+  auto scaled = [&](double ms, double ms_per_token) { return c.per_token ? 1e3 * ms_per_token : ms; };
+  auto sum = [&](const ComparedRun& r) {
+    return scaled(r.step_ms, r.step_ms / double(std::max<int64_t>(1, r.tokens)));
+  };
+  auto said = [&](double v) { return c.per_token ? fmt::format("{:.3g} us", v) : say_ms(v); };
   Waterfall chart;
-  chart.axis = "milliseconds";
+  chart.axis = c.per_token ? "microseconds a token" : "milliseconds";
   chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
-  chart.start = c.a.step_ms, chart.end = c.b.step_ms;
-  chart.start_text = say_ms(c.a.step_ms), chart.end_text = say_ms(c.b.step_ms);
+  chart.start = sum(c.a), chart.end = sum(c.b);
+  chart.start_text = said(chart.start), chart.end_text = said(chart.end);
   PageTable numbers;
-  numbers.columns = {{"cause", Align::left}, {"difference, ms"}, {"from and to", Align::left}};
+  numbers.columns = {{"cause", Align::left},
+                     {"difference, " + std::string(c.per_token ? "us a token" : "ms")},
+                     {"from and to", Align::left}};
   for (auto& bar : c.waterfall) {
-    chart.steps.push_back({label(bar.factor), say_signed_ms(bar.ms), bar.ms, with_arrows(bar.detail)});
-    numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", bar.ms), with_arrows(bar.detail)});
+    double v = scaled(bar.ms, bar.ms_per_token);
+    std::string text = c.per_token ? fmt::format("{:+.3g} us", v) : say_signed_ms(v);
+    chart.steps.push_back({label(bar.factor), text, v, with_arrows(bar.detail)});
+    numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", v), with_arrows(bar.detail)});
   }
   Figure f;
   f.title = "From A to B";
