@@ -277,10 +277,8 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
         "The median of the fastest recipe is known to {} only: measure again on an idle machine, with more samples.",
         say_percent(best.spread()))));
   if (!best.profile) {
-    Text t("To see where its time goes: ");
-    std::string model = is_shell_word(g.model) ? " --model " + g.model : "";
-    list.push_back(t.code("crest profile" + model + (flags.empty() ? "" : " " + flags))
-                       .add(", then add that run to this report."));
+    Text t("To see where its time goes, run ");
+    list.push_back(t.code("crest profile").add(" with the same flags and add that run to this report."));
   }
   return list;
 }
