@@ -32,13 +32,18 @@ void fit(Plot& plot, const Roofline& chart) {
   plot.y = {std::pow(10, std::floor(std::log10(y0 / 1.5))), y1 * 2, true};
 }
 
+// Above its line, as far right as there is room.
+void label_ceiling(Svg& svg, const Plot& plot, double left, double y, const std::string& said) {
+  for (double right = plot.right; right > left; right -= 20)
+    if (svg.text(right, y - 7, said, {.anchor = Anchor::end, .optional = true, .halo = true})) return;
+}
+
 void draw_ceilings(Svg& svg, const Plot& plot, const Roofline& chart) {
   for (auto& [name, peak] : chart.ceilings) {
     double from = chart.bandwidth > 0 ? std::max(plot.x.low, peak / chart.bandwidth) : plot.x.low;
     svg.line(plot.px(from), plot.py(peak), plot.right, plot.py(peak), "line axis");
     svg.reserve({plot.px(from), plot.py(peak) - 2, plot.right - plot.px(from), 4});
-    svg.text(plot.right, plot.py(peak) - 7, fmt::format("{} {}", name, format_si(peak, "FLOP/s")),
-             {.anchor = Anchor::end, .optional = true, .halo = true});
+    label_ceiling(svg, plot, plot.px(from), plot.py(peak), fmt::format("{} {}", name, format_si(peak, "FLOP/s")));
   }
   if (chart.bandwidth <= 0) return;
   double highest = 0;
@@ -54,8 +59,10 @@ void draw_ceilings(Svg& svg, const Plot& plot, const Roofline& chart) {
 void label_bandwidth(Svg& svg, const Plot& plot, const Roofline& chart) {
   if (chart.bandwidth <= 0) return;
   std::string said = "bandwidth " + format_si(chart.bandwidth, "B/s");
+  double highest = plot.y.high;
+  for (auto& [name, peak] : chart.ceilings) highest = std::min(plot.y.high, peak);
   for (double share = 0.95; share > 0.2; share -= 0.05) {
-    double rate = plot.y.low * std::pow(plot.y.high / plot.y.low, share);
+    double rate = plot.y.low * std::pow(highest / plot.y.low, share);
     double x = plot.px(rate / chart.bandwidth) - 14;
     if (x < plot.right && svg.text(x, plot.py(rate) + 4, said, {.anchor = Anchor::end, .optional = true, .halo = true}))
       return;
