@@ -76,6 +76,9 @@ Text sentence(const ProfiledCell& p) {
   if (double with = x.profiled_median_ms(); std::isfinite(with) && std::isfinite(step))
     t.add(fmt::format(" ({} with the profiler on)", say_ms(with)));
   t.add(". ");
+  // Then the machine was not steady, or the profiler is in the way.
+  if (double both = x.profiled_median_ms() / step; std::isfinite(both) && std::abs(std::log(both)) > 0.1)
+    t.add("As these two differ so much, trust the shares below more than the milliseconds. ");
   if (!classes.empty() && all > 0) {
     t.add("Most of the time goes to ").strong(classes[0].key).add(" (" + say_percent(classes[0].ms / all) + ")");
     if (classes.size() > 1) t.add(fmt::format(", then {} ({})", classes[1].key, say_percent(classes[1].ms / all)));
