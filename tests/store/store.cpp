@@ -239,7 +239,7 @@ TEST_F(StoreTest, ListsThousandsOfRunsQuickly) {
   auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(store_.list().size(), 3000u);
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  EXPECT_LT(seconds, 1.0) << "30 times what it takes on an idle machine";
+  EXPECT_LT(seconds, 2.0) << "some ten times what it takes";
 }
 
 }  // namespace crest::test
