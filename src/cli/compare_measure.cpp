@@ -12,6 +12,7 @@
 #include "measure/profile_rates.h"
 #include "measure/profile_rows.h"
 #include "measure/profiler.h"
+#include "measure/throttle.h"
 #include "train/stop_signal.h"
 
 namespace crest {
@@ -38,14 +39,13 @@ class Pair {
     try {
       begin(a_, 0);
       begin(b_, held(a_));
-      AbResult rounds = interleave();
       for (Side* s : {&a_, &b_})
-        if (s->cell) profile(*s);
-      take_samples(rounds);
+        if (s->cell) ready(*s);
+      measure();
     } catch (const Error& e) {
+      std::string status = e.code() == Exit::interrupted ? "interrupted" : "failed";
       for (Side* s : {&a_, &b_})
-        if (s->record.status == "running")
-          finish(*s, e.code() == Exit::interrupted ? "interrupted" : "failed", e.what());
+        if (s->record.status == "running") finish(*s, status, e.what());
       throw;
     }
     for (Side* s : {&a_, &b_})
@@ -54,14 +54,17 @@ class Pair {
   }
 
  private:
+  static constexpr size_t most_profiled = 30;  // runs of a side: more say nothing new
+
   struct Side {
     Device device;
     Recipe recipe;
     int64_t limit = 0;
     Conditions before;
     RunRecord record;
+    ProfilerOptions options;
     std::unique_ptr<BenchCell> cell;
-    Profile profile;
+    std::unique_ptr<StepProfiler> profiler;
   };
 
   void prepare(Side& s, const std::string& flags, const char* which) {
@@ -76,7 +79,7 @@ class Pair {
     s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
   }
 
-  int64_t held(const Side& s) const { return s.cell ? s.cell->session().planned_bytes() : 0; }
+  static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() : 0; }
 
   // Opens the record and takes the memory; what does not fit has no cell.
   void begin(Side& s, int64_t taken) {
@@ -103,75 +106,93 @@ class Pair {
     }
   }
 
-  double run_once(Side& s) {
-    check_interrupt();
-    return s.cell->run();
+  // Limits of the device and warm-up.
+  void ready(Side& s) {
+    Profile rows;
+    describe_session(rows, s.cell->session(), phase_calls(s.cell->session(), phase_));
+    // The same device has the same limits: what was measured for A is given to B.
+    if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
+    s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
+    for (auto& r : s.options.rates) remember(r);
+    s.options.before_run = check_interrupt;
+    s.options.rule.warmup = o_.warmup;
+    s.options.rule.max_seconds = o_.max_seconds;
+    s.profiler = std::make_unique<StepProfiler>(*s.cell, s.options);
+    s.profiler->warm_up();
   }
 
-  AbResult interleave() {
-    AbResult result;
-    if (!a_.cell || !b_.cell) return result;
+  // Each plain run is followed by a profiled one, so that both see the same machine.
+  double take_turn(Side& s) {
+    double seconds = s.profiler->plain();
+    watch_->sampled();
+    if (s.profiler->profiled_runs() < most_profiled) s.profiler->profiled();
+    return seconds;
+  }
+
+  void measure() {
+    say(fmt::format("interleaved rounds of {}: A, B and A again, profiled between them ...", name(phase_)));
+    if (!a_.cell || !b_.cell) {
+      for (Side* s : {&a_, &b_})
+        if (s->cell) measure_alone(*s);
+      return;
+    }
     AbRule rule;
-    rule.warmup_rounds = o_.warmup;
+    rule.warmup_rounds = 0;
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
       rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
-    say(fmt::format("interleaved rounds of {}: A, B and A again ...", name(phase_)));
-    result = compare_interleaved({{"A", [&] { return run_once(a_); }}, {"B", [&] { return run_once(b_); }}}, rule);
-    floor_ = result.noise_floor;
-    return result;
+    watch_.emplace(throttle_poll(a_.device));
+    AbResult rounds =
+        compare_interleaved({{"A", [&] { return take_turn(a_); }}, {"B", [&] { return take_turn(b_); }}}, rule);
+    floor_ = rounds.noise_floor;
+    std::vector<bool> marks = watch_->last(rounds.order.size());
+    for (Side* s : {&a_, &b_}) {
+      std::vector<SampleRow> samples;
+      for (size_t i = 0; i < rounds.order.size(); ++i) {
+        const AbSample& taken = rounds.order[i];
+        if (int(taken.contender) != (s == &b_)) continue;
+        samples.push_back({taken.seconds * 1e3, taken.round, taken.again ? "a again" : s == &a_ ? "a" : "b", marks[i]});
+      }
+      keep(*s, samples);
+    }
   }
 
-  void profile(Side& s) {
-    ProfilerOptions options;
-    options.before_run = check_interrupt;
-    options.rule = {.warmup = 1,
-                    .min_samples = 6,
-                    .max_samples = 20,
-                    .max_seconds = o_.max_seconds / 4,
-                    .target_relative_ci = 0.01};
-    Profile rows;
-    describe_session(rows, s.cell->session(), phase_calls(s.cell->session(), phase_));
-    std::set<std::string> names = rates_needed(rows);
-    // The same device has the same limits: what A measured is given to B.
-    if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
-    say("measuring the limits that are not given by --rates ...");
-    options.rates = device_rates(s.device, names, rates_);
-    for (auto& r : options.rates) remember(r);
-    say(fmt::format("profiling {} {} {} ...", &s == &a_ ? "A:" : "B:", s.recipe.model.name, name(phase_)));
-    s.profile = run_profiler(*s.cell, options);
-    s.profile.recipe = s.record.recipe, s.profile.device = s.record.device;
-    s.profile.environment = s.record.environment;
+  void measure_alone(Side& s) {
+    std::vector<SampleRow> samples;
+    while (!s.options.rule.done(s.profiler->samples(), s.profiler->seconds())) {
+      samples.push_back({s.profiler->plain() * 1e3, int(samples.size()), "", false});
+      s.profiler->profiled();
+    }
+    keep(s, samples);
+  }
+
+  // The profile's steps are those of the rounds, without the repetition.
+  void keep(Side& s, const std::vector<SampleRow>& samples) {
+    Profile p = s.profiler->finish();
+    p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;
+    p.step_ms.clear(), p.throttled.clear();
+    for (auto& row : samples)
+      if (row.contender != "a again") p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
+    s.record.samples = samples;
+    recorder_.add_samples(s.record, samples);
+    set_document(s, "profile", to_json(p));
+    s.record.result = {{"recipe", p.recipe},
+                       {"device", s.device.name},
+                       {"phase", p.phase},
+                       {"step_ms_median", p.step_median_ms()},
+                       {"samples", p.step_ms.size()},
+                       {"tokens_per_second", double(p.tokens) / p.step_median_ms() * 1e3},
+                       {"memory",
+                        {{"planned_bytes", p.memory.planned_bytes},
+                         {"measured_peak_bytes", p.memory.measured_peak_bytes},
+                         {"device_peak_bytes", p.memory.device_peak_bytes}}}};
+    if (floor_ >= 0) s.record.result["noise_floor"] = floor_;
   }
 
   void remember(const ProfileRate& rate) {
     for (auto& r : rates_)
       if (r.name == rate.name) return;
     rates_.push_back(rate);
-  }
-
-  // The step's time is that of the interleaved rounds, which saw the same machine.
-  void take_samples(const AbResult& rounds) {
-    size_t which = 0;
-    for (Side* s : {&a_, &b_}) {
-      size_t contender = which++;
-      if (!s->cell) continue;
-      if (!rounds.samples.empty()) {
-        s->profile.step_ms = rounds.samples[contender].scaled(1e3).values();
-        s->profile.throttled.assign(s->profile.step_ms.size(), 0);
-      }
-      for (size_t i = 0; i < s->profile.step_ms.size(); ++i)
-        s->record.samples.push_back({s->profile.step_ms[i], int(i), "", false});
-      recorder_.add_samples(s->record, s->record.samples);
-      set_document(*s, "profile", to_json(s->profile));
-      s->record.result = {{"step_ms_median", s->profile.step_median_ms()},
-                          {"samples", s->profile.step_ms.size()},
-                          {"noise_floor", floor_},
-                          {"memory",
-                           {{"planned_bytes", s->profile.memory.planned_bytes},
-                            {"measured_peak_bytes", s->profile.memory.measured_peak_bytes},
-                            {"device_peak_bytes", s->profile.memory.device_peak_bytes}}}};
-    }
   }
 
   void set_document(Side& s, const std::string& key, Json json) {
@@ -190,6 +211,7 @@ class Pair {
   std::vector<ProfileRate> given_rates_, rates_;
   std::string rates_device_;
   Recorder recorder_;
+  std::optional<ThrottleWatch> watch_;
   Side a_, b_;
   double floor_ = -1;
 };
