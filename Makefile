@@ -37,7 +37,7 @@ cuda: deps build/cuda/build.ninja ## compiles everything with the CUDA backend i
 test: all-targets ## builds everything and runs every test
 	ctest --test-dir build/release --output-on-failure
 
-demo: build ## trains a small GPT on real text for two minutes, shows its loss curve and what it writes
+demo: build ## trains a small GPT on real text for two minutes, lets it write, measures its levers, writes a report
 	@sh scripts/demo.sh
 
 install: build ## installs crest (PREFIX=/usr/local)

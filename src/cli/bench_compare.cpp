@@ -28,8 +28,7 @@ class ComparisonRun {
     if (o_.ab.empty()) return;
     CellOptions second = first;
     overlay_flags(o_.ab, second);
-    b_.emplace();
-    b_->task = bench.task(second, task.phase);
+    b_ = Side{bench.task(second, task.phase)};
   }
 
   int run() {

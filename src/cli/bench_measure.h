@@ -34,7 +34,7 @@ class BenchMeasure {
 
   // Takes the memory; throws does_not_fit, with advice.
   std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
-  // A row without times, and one with the samples of the cell; marks: which of them were throttled.
+  // A row without times, and one with the samples of the cell (but for throttling and noise floors).
   BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
   BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
@@ -62,7 +62,6 @@ class BenchMeasure {
   Recorder recorder_;
   std::map<int, Device> devices_;  // by --threads
   std::map<std::string, BenchPeak> peaks_;
-  std::map<std::string, ModelConfig> models_;
   struct Open {
     Device device;
     Conditions before;

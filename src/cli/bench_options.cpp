@@ -87,22 +87,22 @@ std::vector<GridList> grid_lists(const BenchOptions& o) {
   return lists;
 }
 
-void check_values(const BenchOptions& o, const std::vector<GridList>& lists) {
-  CellParser parser(o.base);
-  for (auto& l : lists)
-    for (auto& v : l.values) try {
-        parser.parse({l.flag + "=" + v});
-      } catch (const CLI::ParseError&) {
-        fail_usage(fmt::format("'{}' is not a value of {}", printable(v), l.flag), l.flag,
-                   "Write one value, or a list such as A,B for a grid. See crest bench --help.");
-      }
+void check_value(CellParser& parser, const std::string& flag, const std::string& value) {
+  try {
+    parser.parse({flag + "=" + value});
+  } catch (const CLI::ParseError&) {
+    fail_usage(fmt::format("'{}' is not a value of {}", printable(value), flag), flag,
+               "Write one value, or a list such as A,B for a grid. See crest bench --help.");
+  }
 }
 
 }  // namespace
 
 std::vector<CellOptions> cells_of(const BenchOptions& o) {
   std::vector<GridList> lists = grid_lists(o);
-  check_values(o, lists);
+  CellParser checker(o.base);
+  for (auto& l : lists)
+    for (auto& v : l.values) check_value(checker, l.flag, v);
   size_t count = 1;
   for (auto& l : lists)
     if ((count *= l.values.size()) > most_cells)

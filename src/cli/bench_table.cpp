@@ -126,11 +126,12 @@ class BenchTable {
       out.push_back(memory.contains(key) ? format_bytes(number(memory, key)) : "");
   }
 
-  void note(const std::string& text) {
+  void note(const std::string& said) {
+    std::string text = printable(said, 1000);  // a row may come from a database of somebody else
     if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
   }
   void add_notes(const Json& row) {
-    if (is_peer(row)) return note("peer: " + printable(text(row["peer"]), 1000));
+    if (is_peer(row)) return note("peer: " + text(row["peer"]));
     if (!has_times(row)) return;
     std::string said = text(row["flops_convention"]);
     size_t peak = said.find("; mfu against ");

@@ -110,6 +110,7 @@ class ProfileCommand {
     ProfilerOptions options;
     options.timers = o_.method == "timers";
     options.before_run = check_interrupt;
+    options.note = say;
     options.rule.warmup = o_.warmup;
     options.rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0) {

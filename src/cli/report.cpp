@@ -41,7 +41,7 @@ void check_free(const std::string& file, bool overwrite) {
   File existing = File::open_read(file);
   std::string start(2048, '\0');
   start.resize(existing.read_some(start.data(), start.size()));
-  if (start.find(report_marker) == std::string::npos)
+  if (start.find(page_marker) == std::string::npos)
     fail(fmt::format("'{}' exists and is no report of Crest", printable(file)), "-o",
          "Name another file, or add --overwrite.");
 }
@@ -91,6 +91,7 @@ std::function<int()> setup_report(CLI::App& app) {
   app.add_option("runs", o->runs.names, "runs by id, uid, name or folder; files of crest runs export");
   app.add_option("--grid", o->runs.grid, "all runs of this grid; latest: of the newest one");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
+  app.add_flag("--all", o->runs.all, "all runs of the run database");
   app.add_option("-o,--out", o->out, "file to write, .html or .md; may be repeated");
   app.add_option("--title", o->title, "title of the report");
   app.add_flag("--no-figures", o->no_figures, "Markdown without figures beside it");

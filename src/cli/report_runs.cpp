@@ -76,7 +76,7 @@ std::string find_grid(const Store& store, const std::string& grid) {
 }  // namespace
 
 std::vector<RunRecord> load_runs(const ReportRuns& o) {
-  if (o.names.empty() && o.grid.empty() && o.kind.empty())
+  if (o.names.empty() && o.grid.empty() && o.kind.empty() && !o.all)
     fail_usage(
         "no runs were given", "crest report",
         "Name runs (crest runs list shows them), or take the newest grid: crest report --grid latest -o report.html");
@@ -87,14 +87,14 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
       loader.add_export(name);
     else
       names.push_back(name);
-  if (!names.empty() || !o.grid.empty() || !o.kind.empty()) {
+  if (!names.empty() || !o.grid.empty() || !o.kind.empty() || o.all) {
     Store store = o.store.open_to_read();
     RunFilter filter;
     filter.kind = o.kind;
     check_filter(filter);
     if (!o.grid.empty()) filter.grid = find_grid(store, o.grid);
-    if (is_filtered(filter)) {
-      auto found = store.list(filter);
+    if (o.all || is_filtered(filter)) {
+      auto found = store.list(o.all ? RunFilter() : filter);
       if (found.empty()) fail("no run matches", printable(store.file()), "See crest runs list.");
       for (auto& r : found) loader.add(store.load(r.id));
     }

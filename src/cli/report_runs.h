@@ -11,6 +11,7 @@ namespace crest {
 struct ReportRuns {
   std::vector<std::string> names;  // id, uid, name or folder in the store; or a file of crest runs export
   std::string grid, kind;          // and all runs of this grid ("latest": of the newest one) and kind
+  bool all = false;                // and all that there are
   StoreFile store;
 };
 

@@ -22,14 +22,15 @@ std::string scalar(const Json& json) {
 
 // A value for people; sizes with a unit, by their key.
 std::string readable(const std::string& key, const Json& json) {
-  if (json.is_number() && key.ends_with("_bytes")) return format_bytes(json.get<double>());
+  bool bytes = key.ends_with("_bytes") || key.find("by_category.") != std::string::npos;
+  if (json.is_number() && bytes) return format_bytes(json.get<double>());
   return json.is_number_float() ? fmt::format("{:.6g}", json.get<double>()) : scalar(json);
 }
 
 // {"a": {"b": 1}} as "a.b" = "1"; lists stay JSON.
 void flatten(const Json& json, const std::string& prefix, Pairs& out, int depth = 0) {
   if (!json.is_object() || depth > 8) {
-    if (!json.is_null()) out.push_back({prefix, readable(prefix, json)});
+    if (!json.is_null() && !json.empty()) out.push_back({prefix, readable(prefix, json)});
     return;
   }
   for (auto& [key, value] : json.items()) flatten(value, prefix.empty() ? key : prefix + "." + key, out, depth + 1);

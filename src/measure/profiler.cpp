@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/error.h"
 #include "measure/conditions.h"
 #include "measure/memory.h"
 #include "measure/profile_rows.h"
@@ -17,8 +18,20 @@ struct StepProfiler::Impl {
         options(the_options),
         device(cell.session().device),
         throttle(throttle_poll(device)),
-        records(!options.timers && cell.record_work(true)) {
-    cell.record_work(false);
+        records(has_records()) {}
+
+  // A device whose records cannot be had (no library, another profiler holds it) is timed instead.
+  bool has_records() {
+    if (options.timers) return false;
+    try {
+      bool found = cell.record_work(true);
+      cell.record_work(false);
+      return found;
+    } catch (const Error& e) {
+      if (e.code() != Exit::failed) throw;
+      if (options.note) options.note("instructions are timed one by one: " + e.problem());
+      return false;
+    }
   }
 
   double plain() {

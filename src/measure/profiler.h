@@ -15,8 +15,9 @@ struct ProfilerOptions {
   StoppingRule rule = {.warmup = 3, .min_samples = 6, .max_samples = 50, .max_seconds = 10, .target_relative_ci = 0.01};
   // Times instruction by instruction, even where the device keeps records of a Program's real run.
   bool timers = false;
-  std::vector<ProfileRate> rates;    // given; what is needed besides is measured
-  std::function<void()> before_run;  // called before each run; may throw to end the measurement
+  std::vector<ProfileRate> rates;                // given; what is needed besides is measured
+  std::function<void()> before_run;              // called before each run; may throw to end the measurement
+  std::function<void(const std::string&)> note;  // gets what a user should know
 };
 
 // Everything of the profile but recipe, device and environment, which are the caller's words. `rates` must hold what

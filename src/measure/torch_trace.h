@@ -24,8 +24,8 @@ struct TorchWork {
 // Between two calls of prof.step(), or the whole trace when there are none.
 struct TorchStep {
   std::string name;  // "ProfilerStep#5"
-  // On a GPU from the first piece of its work to that of the next step (the last step: to its own last end); on a CPU
-  // the step's own marks. busy is the union of all work, idle the rest.
+  // On a GPU from the first piece of its work to that of the next step, so that the last one is left out unless it is
+  // alone: then it ends with its work. On a CPU the step's own marks. busy is the union of all work, idle the rest.
   double start_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
   std::vector<TorchWork> work;  // in order of start
 };

@@ -79,14 +79,14 @@ Svg draw_bars(const BarChart& chart, double width) {
     }
     y += row_gap;
   }
-  svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
+  if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks_of(plot.x, tick_count(rows)), chart.axis, false);
   return svg;
 }
 
 Svg draw_stack(const StackChart& chart, double width) {
   std::vector<std::string> labels, texts;
-  std::vector<bool> used(chart.parts.size());
+  std::vector<bool> used(chart.parts.size()), named(chart.parts.size());  // a part is named where it first fits
   double most = 0;
   for (auto& r : chart.rows) {
     double sum = 0;
@@ -120,15 +120,17 @@ Svg draw_stack(const StackChart& chart, double width) {
       double from = plot.px(sum), to = plot.px(sum += r.values[p]);
       svg.rect(from, y, to - from, height, fill(chart.parts[p].color) + " edge", p < r.tips.size() ? r.tips[p] : "");
       const std::string& name = chart.parts[p].name;
-      if (text_width(name) + 12 < to - from)
+      if (!named[p] && r.missing.empty() && text_width(name) + 12 < to - from) {
+        named[p] = true;
         svg.text((from + to) / 2, y + 16.5, name,
                  {.anchor = Anchor::middle, .look = ("on" + std::to_string(chart.parts[p].color)).c_str()});
+      }
     }
     if (!r.missing.empty()) svg.hatched(plot.left, y, plot.px(sum) - plot.left, height, r.missing);
     svg.text(plot.px(sum) + 7, y + 16.5, r.text, {.look = "ink"});
     y += height + row_gap;
   }
-  svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
+  if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, chart.axis, false);
   return svg;
 }
@@ -153,6 +155,7 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
   Plot plot{rows.left(), 0, rows.right(), content, {begin, high, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
+  if (!cut && !rows.above()) svg.line(plot.px(0), plot.top, plot.px(0), plot.bottom, "axis");
   double y = gap / 2;
   auto row = [&](const std::string& label, double from, double to, int color, const std::string& text,
                  const std::string& tip, bool sum) {
@@ -174,7 +177,6 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     level += s.delta;
   }
   row(chart.to, begin, chart.end, grey, chart.end_text, "", true);
-  if (!cut) svg.line(plot.px(0), plot.top, plot.px(0), plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, cut ? chart.axis + " (does not begin at zero)" : chart.axis, false);
   return svg;
 }

@@ -65,7 +65,13 @@ Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, d
   for (size_t i = 0; i < series.size(); ++i) {
     auto& s = series[i];
     std::string path = path_of(s, plot);
-    if (!path.empty()) svg.path(path, fmt::format("line {}{}", stroke(int(i)), i >= colors ? " dashed" : ""), s.name);
+    if (!path.empty())
+      svg.path(path,
+               fmt::format("line {}{}", stroke(int(i)),
+                           i >= colors        ? " dashed"
+                           : s.x.size() > 300 ? " dense"
+                                              : ""),
+               s.name);
     // A validation curve of a few points would otherwise be hard to see, and one point invisible.
     if (s.x.size() > 30) continue;
     for (size_t j = 0; j < std::min(s.x.size(), s.y.size()); ++j)

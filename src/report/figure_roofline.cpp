@@ -12,6 +12,8 @@ namespace crest {
 
 namespace {
 
+constexpr size_t most_labels = 14;
+
 bool drawable(const RoofDot& d) { return d.intensity > 0 && d.rate > 0 && std::isfinite(d.intensity * d.rate); }
 
 // Ranges that hold the dots, the ceilings and the corner where bandwidth meets the highest of them.
@@ -40,19 +42,21 @@ void draw_ceilings(Svg& svg, const Plot& plot, const Roofline& chart) {
                          plot.py(to * chart.bandwidth)),
              "line axis", "memory bandwidth");
     std::string said = "bandwidth " + format_si(chart.bandwidth, "B/s");
-    svg.text(plot.px(from) + 8, plot.py(from * chart.bandwidth) - 12, said, {.optional = true});
+    double at = from * std::pow(to / from, 0.6);
+    svg.text(plot.px(at) - 12, plot.py(at * chart.bandwidth), said, {.anchor = Anchor::end, .optional = true});
   }
   for (auto& [name, peak] : chart.ceilings) {
     double from = chart.bandwidth > 0 ? std::max(plot.x.low, peak / chart.bandwidth) : plot.x.low;
     svg.line(plot.px(from), plot.py(peak), plot.right, plot.py(peak), "line axis");
     svg.text(plot.right, plot.py(peak) - 6, fmt::format("{} {}", name, format_si(peak, "FLOP/s")),
              {.anchor = Anchor::end, .optional = true});
+    svg.reserve({plot.px(from), plot.py(peak) - 2, plot.right - plot.px(from), 4});
   }
 }
 
 // Beside, above or below its dot, where there is room.
 void label_dot(Svg& svg, const RoofDot& d, double x, double y, double r) {
-  TextStyle style{.look = "small", .optional = true};
+  TextStyle style{.look = "small", .optional = true, .halo = true};
   if (svg.text(x + r + 4, y + 4, d.label, style)) return;
   style.anchor = Anchor::end;
   if (svg.text(x - r - 4, y + 4, d.label, style)) return;
@@ -90,8 +94,10 @@ Svg draw_roofline(const Roofline& chart, double width) {
   for (auto& d : dots) {
     double x = plot.px(d.intensity), y = plot.py(d.rate);
     svg.circle(x, y, radius(d), fill(d.color) + " dot " + stroke(d.color), d.tip);
-    svg.reserve({x - 3, y - 3, 6, 6});
+    double r = 0.7 * radius(d);  // a label may touch its rim
+    svg.reserve({x - r, y - r, 2 * r, 2 * r});
   }
+  if (dots.size() > most_labels) dots.resize(most_labels);
   for (auto& d : dots) label_dot(svg, d, plot.px(d.intensity), plot.py(d.rate), radius(d));
   return svg;
 }

@@ -48,6 +48,8 @@ Svg draw_timeline(const Timeline& chart, double width) {
   Svg svg(width, Svg(width, 0, "").legend(0, 0, width, legend) + content + 48, chart.label);
   double top = svg.legend(0, 0, width, legend);
   Plot plot{rows.left(), top, rows.right(), top + content, {0, chart.end, false}, {}};
+  Ticks ticks = ticks_of(plot.x, width < narrow_width ? 4 : 8);
+  for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
   double y = top + track_gap / 2;
   for (auto& t : chart.tracks) {
     y += rows.label_height();
@@ -64,7 +66,7 @@ Svg draw_timeline(const Timeline& chart, double width) {
     }
     y += track_height + track_gap;
   }
-  draw_x_axis(svg, plot, ticks_of(plot.x, width < narrow_width ? 4 : 8), chart.axis, true);
+  draw_x_axis(svg, plot, ticks, chart.axis, false);
   return svg;
 }
 

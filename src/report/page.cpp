@@ -76,17 +76,21 @@ const char* class_of(PageCell::Look look) {
   }
 }
 
+constexpr double widest_bar = 110;  // pixels
+
 std::string cell_html(const PageCell& cell, Align align) {
   std::string css = align == Align::right ? "n" : "";
   if (*class_of(cell.look)) css += (css.empty() ? "" : " ") + std::string(class_of(cell.look));
   std::string attributes = css.empty() ? "" : fmt::format(" class=\"{}\"", css);
   std::string bar;
-  if (cell.bar >= 0) bar = fmt::format("<i class=\"bar\" style=\"width:{:.1f}%\"></i>", 100 * std::min(cell.bar, 1.0));
+  if (cell.bar >= 0)
+    bar = fmt::format("<i class=\"bar\" style=\"width:{:.0f}px\"></i>", widest_bar * std::min(cell.bar, 1.0));
   return fmt::format("<td{}>{}{}</td>", attributes, html_of(cell.text), bar);
 }
 
 std::string table_html(const PageTable& t) {
-  std::string out = "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>";
+  std::string out =
+      fmt::format("<div class=\"scroll\" tabindex=\"0\"><table{}>\n<thead><tr>", t.compact ? " class=\"compact\"" : "");
   for (auto& c : t.columns)
     out += fmt::format("<th scope=\"col\"{}>{}</th>", c.align == Align::right ? " class=\"n\"" : "", html_of(c.header));
   out += "</tr></thead>\n<tbody>\n";
@@ -248,19 +252,19 @@ std::string to_html(const Page& page) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<meta name=\"generator\" content=\"crest "
-      "report\">\n<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n"
-      "<body>\n<header>\n<h1>{0}</h1>\n<p class=\"subtitle\">{3}</p>\n</header>\n<nav "
-      "aria-label=\"Sections\">\n{4}</nav>\n"
-      "<main>\n{5}</main>\n<footer><p>{6}</p></footer>\n</body>\n</html>\n",
-      html_of(page.title), page_css(), figure_css(), html_of(page.subtitle), contents, body, html_of(page.footer));
+      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<meta name=\"generator\" content=\"{7}\"/>\n"
+      "<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n<body>\n<header>\n<h1>{0}</h1>\n"
+      "<p class=\"subtitle\">{3}</p>\n</header>\n<nav aria-label=\"Sections\">\n{4}</nav>\n<main>\n{5}</main>\n"
+      "<footer><p>{6}</p></footer>\n</body>\n</html>\n",
+      html_of(page.title), page_css(), figure_css(), html_of(page.subtitle), contents, body, html_of(page.footer),
+      page_marker);
 }
 
 MarkdownFiles to_markdown(const Page& page, const std::string& folder) {
   MarkdownFiles files;
   Markdown form{folder, files.figures};
   files.text =
-      fmt::format("<!-- crest report -->\n# {}\n\n{}\n\n", markdown_of(page.title), markdown_of(page.subtitle));
+      fmt::format("<!-- {} -->\n# {}\n\n{}\n\n", page_marker, markdown_of(page.title), markdown_of(page.subtitle));
   for (auto& block : page.blocks) files.text += std::visit(form, block);
   files.text += "---\n\n" + markdown_of(page.footer) + "\n";
   return files;

@@ -67,8 +67,9 @@ struct PageCell {
 struct PageTable {
   std::vector<Column> columns;
   std::vector<std::vector<PageCell>> rows;
-  std::string note;     // below it
-  bool folded = false;  // shown on demand, under `summary`
+  std::string note;      // below it
+  bool compact = false;  // no wider than its content
+  bool folded = false;   // shown on demand, under `summary`
   std::string summary;
 };
 struct Figure {
@@ -87,6 +88,9 @@ struct Page {
   std::vector<PageBlock> blocks;
   std::string footer;
 };
+
+// Stands at the start of either form, so that a report is known from other files.
+inline constexpr const char* page_marker = "crest report";
 
 std::string to_html(const Page& page);
 

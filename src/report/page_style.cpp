@@ -6,11 +6,11 @@ std::string page_css() {
   return R"(:root {
   color-scheme: light dark;
   --paper: #ffffff; --ink: #1a1f24; --soft: #59636e; --rule: #d9dfe5; --faint: #f4f6f8; --accent: #0b6bb0;
-  --best: #e3f0fa; --warn: #fdf3e3; --warn-rule: #e08a00;
+  --best: #e3f0fa; --warn: #fdf3e3; --warn-rule: #e08a00; --shade: #1a1f2440;
 }
 @media screen and (prefers-color-scheme: dark) { :root {
   --paper: #14181c; --ink: #e8ebee; --soft: #a3adb7; --rule: #323a43; --faint: #1c2126; --accent: #6fb8ee;
-  --best: #16324a; --warn: #33270f; --warn-rule: #f0a63a;
+  --best: #16324a; --warn: #33270f; --warn-rule: #f0a63a; --shade: #000000b0;
 } }
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth }
@@ -38,13 +38,17 @@ pre { background: var(--faint); border-radius: 8px; padding: 14px 16px; overflow
 dt { color: var(--soft); font-size: 13px }
 dd { margin: 2px 0 0; font-size: 25px; font-weight: 650; letter-spacing: -.015em; line-height: 1.25; font-variant-numeric: tabular-nums }
 dd.note { font-size: 13px; font-weight: 400; letter-spacing: 0; line-height: 1.4; color: var(--soft); margin-top: 4px }
-.scroll { overflow-x: auto; margin: 0 0 8px; -webkit-overflow-scrolling: touch }
+/* A shadow at the edge behind which a table goes on: paper that moves along hides it at the ends. */
+.scroll { overflow-x: auto; margin: 0 0 8px; background:
+  linear-gradient(to right, var(--paper) 40%, transparent) left / 40px 100% no-repeat local,
+  linear-gradient(to left, var(--paper) 40%, transparent) right / 40px 100% no-repeat local,
+  radial-gradient(farthest-side at 0 50%, var(--shade), transparent) left / 14px 100% no-repeat scroll,
+  radial-gradient(farthest-side at 100% 50%, var(--shade), transparent) right / 14px 100% no-repeat scroll }
 table { border-collapse: collapse; font-size: 14px; line-height: 1.4; font-variant-numeric: tabular-nums; min-width: 100% }
-th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; vertical-align: bottom; border-bottom: 1px solid var(--ink) }
+th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; vertical-align: bottom; white-space: normal; border-bottom: 1px solid var(--ink) }
 td { border-bottom: 1px solid var(--rule); vertical-align: top }
-th, td { padding: 7px 18px 7px 0; white-space: nowrap }
+td { white-space: nowrap } th, td { padding: 7px 16px 7px 0 } .compact { min-width: 0 }
 th:last-child, td:last-child { padding-right: 4px }
-td.wrap { white-space: normal }
 .n { text-align: right }
 td.best { font-weight: 700; color: var(--accent) }
 td.missing { color: var(--soft); font-style: italic }
@@ -70,7 +74,8 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt } header { padding-top: 0 } nav { display: none }
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
-  table { font-size: 8.5pt } th, td { white-space: normal; padding-right: 10px } .scroll, pre { overflow: visible }
+  table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
+  td:not(.n) { white-space: normal; overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
   pre { white-space: pre-wrap } details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }

@@ -50,9 +50,9 @@ void draw_x_axis(Svg& svg, const Plot& p, const Ticks& ticks, const std::string&
     svg.line(x, across ? p.top : p.bottom, x, p.bottom + 5, "grid");
     // Room to the neighbours: numbers that touch read as one.
     double half = text_width(ticks.labels[i]) / 2 + 5;
-    if (!svg.free({x - half, p.bottom + 8, 2 * half, 13})) continue;
+    if (!svg.free({x - half, p.bottom + 7, 2 * half, 15})) continue;
     double inside = std::clamp(x, half - 4, svg.width() - half + 4);
-    svg.text(inside, p.bottom + 19, ticks.labels[i], {.anchor = Anchor::middle, .optional = true});
+    svg.text(inside, p.bottom + 20, ticks.labels[i], {.anchor = Anchor::middle, .optional = true});
   }
   if (!name.empty())
     svg.text((p.left + p.right) / 2, p.bottom + 39, name,
@@ -68,7 +68,7 @@ Rows::Rows(double width, const std::vector<std::string>& labels, double value_wi
 
 void Rows::label(Svg& svg, const std::string& text, double top, double height) const {
   if (above_)
-    svg.text(left_, top - 6, text, {.look = "ink", .max_width = width_ - left_ - 2});
+    svg.text(left_, top - 6, text, {.look = "ink", .max_width = width_ - left_ - 2, .halo = true});
   else
     svg.text(left_ - 12, top + height / 2 + 4.5, text, {.anchor = Anchor::end, .look = "ink", .max_width = left_ - 12});
 }

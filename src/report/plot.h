@@ -38,6 +38,7 @@ class Rows {
   Rows(double width, const std::vector<std::string>& labels, double value_width);
   double left() const { return left_; }
   double right() const { return right_; }
+  bool above() const { return above_; }
   double label_height() const { return above_ ? 20 : 0; }
   // The label of a row whose content is at [top, top + height]; `top` is below label_height().
   void label(Svg& svg, const std::string& text, double top, double height) const;

@@ -14,9 +14,6 @@ struct Report {
   Json json;  // docs/contract.md
 };
 
-// Stands at the start of every report, so that one is known from other files.
-inline constexpr const char* report_marker = "crest report";
-
 // title: "" makes one. Throws when no run has anything to report.
 Report make_report(const std::vector<RunRecord>& runs, const std::string& title = "");
 

@@ -22,14 +22,15 @@ int category_color(const std::string& category) {
 }
 
 const std::vector<std::string>& phase_order() {
-  static const std::vector<std::string> order = {"forward", "recompute", "backward", "update", "communication", "idle"};
+  static const std::vector<std::string> order = {"forward",       "recompute", "backward", "update",
+                                                 "communication", "copies",    "idle"};
   return order;
 }
 
 int phase_color(const std::string& phase) {
-  static const int color[] = {0, 4, 1, 2, 6, grey};
+  static const int color[] = {5, 4, 6, 2, 3, 7, grey};
   int i = place(phase_order(), phase);
-  return i < 6 ? color[i] : grey;
+  return i < 7 ? color[i] : grey;
 }
 
 const std::vector<std::string>& class_order() {

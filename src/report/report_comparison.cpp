@@ -39,21 +39,37 @@ std::vector<Compared> pairs_of(const ReportData& data) {
   return pairs;
 }
 
+// The terminal's arrows as a page writes them.
+std::string with_arrows(std::string text) {
+  for (size_t at = text.find("->"); at != std::string::npos; at = text.find("->", at)) text.replace(at, 2, "→");
+  return text;
+}
+
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   if (c.waterfall.empty()) return;
+  // Of a step, or of a token where the steps have different many; then in microseconds.
+  auto scaled = [&](double ms, double ms_per_token) { return c.per_token ? 1e3 * ms_per_token : ms; };
+  auto sum = [&](const ComparedRun& r) {
+    return scaled(r.step_ms, r.step_ms / double(std::max<int64_t>(1, r.tokens)));
+  };
+  auto said = [&](double v) { return c.per_token ? fmt::format("{:.3g} us", v) : say_ms(v); };
   Waterfall chart;
-  chart.axis = "milliseconds";
-  chart.from = pair.a.title, chart.to = pair.b.title;
-  chart.start = c.a.step_ms, chart.end = c.b.step_ms;
-  chart.start_text = say_ms(c.a.step_ms), chart.end_text = say_ms(c.b.step_ms);
+  chart.axis = c.per_token ? "microseconds a token" : "milliseconds";
+  chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
+  chart.start = sum(c.a), chart.end = sum(c.b);
+  chart.start_text = said(chart.start), chart.end_text = said(chart.end);
   PageTable numbers;
-  numbers.columns = {{"cause", Align::left}, {"difference, ms"}, {"from and to", Align::left}};
+  numbers.columns = {{"cause", Align::left},
+                     {"difference, " + std::string(c.per_token ? "us a token" : "ms")},
+                     {"from and to", Align::left}};
   for (auto& bar : c.waterfall) {
-    chart.steps.push_back({label(bar.factor), say_signed_ms(bar.ms), bar.ms, bar.detail});
-    numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", bar.ms), bar.detail});
+    double v = scaled(bar.ms, bar.ms_per_token);
+    std::string text = c.per_token ? fmt::format("{:+.3g} us", v) : say_signed_ms(v);
+    chart.steps.push_back({label(bar.factor), text, v, with_arrows(bar.detail)});
+    numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", v), with_arrows(bar.detail)});
   }
   Figure f;
-  f.title = "From " + pair.a.title + " to " + pair.b.title;
+  f.title = "From A to B";
   f.caption.add(
       "The difference in time, split into what causes it. Bars to the left save time, bars to the right cost it; "
       "together they are the whole difference.");
@@ -66,7 +82,8 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
 void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
   Waterfall chart;
   chart.bytes = true;
-  chart.from = pair.a.title, chart.to = pair.b.title;
+  chart.axis = "planned memory";
+  chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
   PageTable numbers;
   numbers.columns = {{"category", Align::left}, {"A"}, {"B"}, {"difference"}};
   for (auto& row : c.memory) {
@@ -80,7 +97,7 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
   if (chart.steps.empty()) return;
   chart.start_text = say_bytes(chart.start), chart.end_text = say_bytes(chart.end);
   Figure f;
-  f.title = "Memory from " + pair.a.title + " to " + pair.b.title;
+  f.title = "Memory from A to B";
   f.caption.add("The difference in planned memory by category.");
   chart.label = f.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_waterfall(chart, width); };
@@ -123,7 +140,6 @@ void add_differences(Page& page, const RunComparison& c) {
 void add_pair(Page& page, const Compared& pair) {
   RunComparison c;
   CompareOptions options;
-  options.title_a = pair.a.title, options.title_b = pair.b.title;
   if (pair.a.group->noise > 0) options.noise_floor = std::max(0.01, pair.a.group->noise);
   try {
     c = compare_runs(*pair.a.cell->profiled, *pair.b.cell->profiled, options);
@@ -133,15 +149,17 @@ void add_pair(Page& page, const Compared& pair) {
     return;
   }
   page.blocks.push_back(Heading{3, pair.a.title + " against " + pair.b.title});
+  page.blocks.push_back(
+      Paragraph{Text().strong("A").add(" is " + pair.a.title + "; ").strong("B").add(" is " + pair.b.title + ".")});
   Bullets said;
-  for (auto& s : c.sentences) said.items.push_back(s);
+  for (auto& s : c.sentences) said.items.push_back(with_arrows(s));
   if (!said.items.empty()) page.blocks.push_back(said);
   add_waterfall(page, c, pair);
   add_causes(page, c);
   add_memory(page, c, pair);
   add_differences(page, c);
   Bullets notes;
-  for (auto& n : c.notes) notes.items.push_back(n);
+  for (auto& n : c.notes) notes.items.push_back(with_arrows(n));
   if (!notes.items.empty()) page.blocks.push_back(notes);
 }
 

@@ -66,11 +66,13 @@ void read_times(ReportCell& c) {
     c.deviation = json_number(r.result, "/step_ms_std");
     c.median = json_number(r.result, "/step_ms_median");
   }
-  c.tokens_per_second = json_number(r.result, "/tokens_per_second");
   double tokens = json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") *
                   json_number(r.recipe, "/grad_accumulation") * json_number(r.recipe, "/data_parallel");
   if (c.profile && c.profile->tokens > 0) tokens = double(c.profile->tokens);
-  if (!std::isfinite(c.tokens_per_second)) c.tokens_per_second = 1e3 * tokens / c.median;
+  if (!std::isfinite(tokens))
+    tokens = json_number(r.result, "/tokens_per_second") * json_number(r.result, "/step_ms_median") / 1e3;
+  c.tokens = tokens;
+  c.tokens_per_second = 1e3 * tokens / c.median;
   c.mfu = json_number(r.result, "/mfu");
 }
 
@@ -148,6 +150,7 @@ void find_noise(ReportGroup& g) {
   for (auto& c : g.cells) {
     std::vector<double> medians;
     for (auto* r : c.runs) {
+      if (r->kind != c.timed->kind) continue;  // a profile measures otherwise than a bench
       Samples s;
       for (auto& row : r->samples)
         if (row.contender.empty() && std::isfinite(row.ms)) s.add(row.ms);
@@ -201,6 +204,7 @@ ReportCell::ReportCell()
       deviation(nan),
       median(nan),
       interval{nan, nan},
+      tokens(nan),
       tokens_per_second(nan),
       mfu(nan),
       planned_bytes(nan),

@@ -29,6 +29,7 @@ struct ReportCell {
   int64_t throttled = 0;
   double mean, deviation, median;  // NaN: nothing measured; the interval too, with fewer than 6 samples
   Interval interval;               // 95% of the median
+  double tokens;                   // of a run of the phase
   double tokens_per_second, mfu;
   double planned_bytes, measured_bytes, device_bytes;
   std::vector<std::pair<std::string, double>> categories;  // of planned_bytes

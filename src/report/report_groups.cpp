@@ -1,7 +1,6 @@
 #include "report/report_groups.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <tuple>
 

@@ -16,7 +16,7 @@ namespace {
 
 // Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens are unknown.
 std::vector<double> scaled_samples(const ReportCell& c) {
-  double tokens = std::isfinite(c.tokens_per_second) ? c.tokens_per_second * c.median / 1e3 : 1;
+  double tokens = c.tokens > 0 ? c.tokens : 1;
   std::vector<double> ms = c.ms.values();
   if (ms.empty()) ms.push_back(c.median);
   for (double& v : ms) v /= tokens;
@@ -73,12 +73,12 @@ Text sentence_of(const LeverChange& change) {
   if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
   t.add(".");
   if (fits)
-    t.add(
-        fmt::format(" {} only with {}.", fits == 1 ? "One recipe fits" : say_count(fits) + " recipes fit", change.to));
+    t.add(fmt::format(" {} only with {}.", fits == 1 ? "One recipe fits" : say_count(fits) + " recipes fit",
+                      setting_label({change.setting, change.to})));
   if (fails)
     t.add(fmt::format(" {} with {}.",
                       fails == 1 ? "One recipe no longer fits" : say_count(fails) + " recipes no longer fit",
-                      change.to));
+                      setting_label({change.setting, change.to})));
   // Where a gain depends on the rest, say on what.
   if (most && least && most != least && most->speed / least->speed > 1.1 && !most->context.empty())
     t.add(fmt::format(" Most with {}, least with {}.", most->context, least->context));

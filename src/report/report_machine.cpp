@@ -133,6 +133,7 @@ void add_machine(Page& page, const ReportData& data) {
       for (size_t i = 1; i < row.size(); ++i) row[i].look = PageCell::Look::best;
     t.rows.push_back(row);
   }
+  t.compact = true;
   if (machines.size() > 1) t.note = "In bold: what differs.";
   page.blocks.push_back(t);
   add_conditions(page, *data.runs);

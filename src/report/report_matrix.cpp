@@ -91,7 +91,8 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
     }
     t.rows.push_back(cells);
   }
-  t.note = "Bars: speed relative to the fastest.";
+  t.note = "Bars: speed, the longest is the fastest.";
+  t.compact = true;
   page.blocks.push_back(t);
 }
 
@@ -111,7 +112,7 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
     std::replace(header.begin(), header.end(), '_', ' ');
     t.columns.push_back({header, Align::left});
   }
-  for (auto& header : {"median, ms", "95% of the median", "mean, ms", "deviation", "samples"})
+  for (auto& header : {"median, ms", "95% of the median", "mean ± deviation, ms", "samples"})
     t.columns.push_back({header});
   if (throttled) t.columns.push_back({"throttled"});
   if (tokens) t.columns.push_back({"tokens/s"});
@@ -127,13 +128,12 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
     if (c.out_of_memory) {
       row.push_back("out of memory");
       row.back().look = PageCell::Look::missing;
-      for (int k = 0; k < 4 + throttled; ++k) row.push_back({});
+      for (int k = 0; k < 3 + throttled; ++k) row.push_back({});
     } else {
       row.push_back(best(number(c.median, 2), fastest && g.same_tokens));
       bool interval = std::isfinite(c.interval.low);
       row.push_back(interval ? fmt::format("{:.2f} to {:.2f}", c.interval.low, c.interval.high) : "-");
-      row.push_back(number(c.mean, 2));
-      row.push_back(number(c.deviation, 2));
+      row.push_back(number(c.mean, 2) + " ± " + number(c.deviation, 2));
       row.push_back(c.ms.empty() ? say_rate(json_number(c.timed->result, "/samples")) : std::to_string(c.ms.count()));
       if (throttled) row.push_back(c.throttled ? std::to_string(c.throttled) : "");
     }

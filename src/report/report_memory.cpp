@@ -41,7 +41,7 @@ std::vector<Stretch> stretches(const Profile& x, const std::vector<MemoryPoint>&
   return kept;
 }
 
-void add_holders(Page& page, const Profile& x, const MemoryPoint& peak, const std::string& title) {
+void add_holders(Page& page, const Profile& x, const MemoryPoint& peak) {
   struct Holder {
     std::string name, category, made;
     int64_t bytes;
@@ -65,7 +65,7 @@ void add_holders(Page& page, const Profile& x, const MemoryPoint& peak, const st
   if (holders.size() > t.rows.size())
     t.note = fmt::format("The largest of {} blocks that are alive there.", holders.size());
   t.folded = true;
-  t.summary = "What is alive at the peak of " + title;
+  t.summary = "What is alive at the peak";
   page.blocks.push_back(t);
 }
 
@@ -95,12 +95,12 @@ void add_profile_memory(Page& page, const ProfiledCell& p) {
   std::string where = at ? label_of(*at) + " (" + at->phase + ")" : "";
   chart.peak = "peak " + say_bytes(double(total_of(peak)));
   Figure f;
-  f.title = "Memory over the instructions: " + p.title;
+  f.title = "Memory over the instructions";
   f.caption.add("Bytes taken while each instruction of a step runs, by category. The peak is ")
       .strong(say_bytes(double(total_of(peak))));
   if (!where.empty()) f.caption.add(", at ").code(where);
   f.caption.add(".");
-  chart.label = f.title + ". " + f.caption.plain();
+  chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_areas(chart, width); };
   f.numbers.columns = {{"category", Align::left}, {"at the peak"}, {"largest"}, {"smallest"}};
   for (size_t c = 0; c < chart.parts.size(); ++c) {
@@ -112,7 +112,7 @@ void add_profile_memory(Page& page, const ProfiledCell& p) {
     f.numbers.rows.push_back({chart.parts[c].name, say_bytes(chart.values[c][i]), say_bytes(*high), say_bytes(*low)});
   }
   page.blocks.push_back(f);
-  add_holders(page, x, peak, p.title);
+  add_holders(page, x, peak);
 }
 
 }  // namespace crest

@@ -132,12 +132,12 @@ void add_timeline(Page& page, const ProfiledCell& p) {
   }
   chart.axis = "milliseconds since the start of the step";
   Figure f;
-  f.title = "What runs when: " + p.title;
+  f.title = "What runs when";
   f.caption.add(
       fmt::format("One step, the one nearest to the median: {} pieces of work by kind, coloured by phase. Pieces "
                   "closer than half a pixel are drawn as one.",
                   x.intervals.size()));
-  chart.label = f.title + ". " + f.caption.plain();
+  chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_timeline(chart, width); };
   f.numbers = numbers;
   page.blocks.push_back(f);
@@ -169,12 +169,12 @@ void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGrou
   }
   if (chart.dots.empty()) return;
   Figure f;
-  f.title = "Roofline: " + p.title;
+  f.title = "Roofline";
   f.caption.add(
       "A dot for each kind of instruction; its area is its share of the time. The lines are what this device was "
       "measured to do: memory bandwidth (rising) and arithmetic (level). Work below the rising line waits for memory; "
       "a dot above it found its data in cache.");
-  chart.label = f.title + ". " + f.caption.plain();
+  chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_roofline(chart, width); };
   f.numbers = numbers;
   page.blocks.push_back(f);
@@ -214,11 +214,11 @@ void add_gaps(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups)
   }
   if (chart.rows.empty()) return;
   Figure f;
-  f.title = "Where time could be won: " + p.title;
+  f.title = "Where time could be won";
   f.caption.add(
       "The instructions with the largest gap between what they take and their floor: the time that the measured limits "
       "of the device allow for their arithmetic and bytes. All layers and calls together.");
-  chart.label = f.title + ". " + f.caption.plain();
+  chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_stack(chart, width); };
   f.numbers = t;
   page.blocks.push_back(f);
@@ -238,7 +238,7 @@ void add_kernels(Page& page, const ProfiledCell& p) {
   }
   if (t.rows.empty()) return;
   t.folded = true;
-  t.summary = "Kernels of " + p.title;
+  t.summary = "Time by kernel";
   if (kernels.size() > t.rows.size())
     t.note = fmt::format("{} more kernels take the rest.", kernels.size() - t.rows.size());
   page.blocks.push_back(t);

@@ -54,7 +54,7 @@ Text fastest_sentence(const ReportGroup& g) {
     t.add(" It is ")
         .strong(say_faster(p.speed))
         .add(fmt::format(" {} the slowest ({}: {}).", p.speed >= 1.95 ? "as" : "than", worst.label,
-                         say_ms(worst.median)));
+                         g.same_tokens ? say_ms(worst.median) : say_rate(worst.speed()) + " tokens/s"));
   return t;
 }
 
@@ -152,6 +152,13 @@ Text largest_batch(const ReportGroup& g, const ReportCell& best) {
                   say_bytes(a_sequence), fits, say_bytes(memory)));
 }
 
+// A value that a command line takes as it is.
+bool is_shell_word(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("._/-+").find(char(c)) != std::string_view::npos;
+  });
+}
+
 // Values that won every pair, in a combination with the best recipe that nobody measured.
 Text untried(const ReportGroup& g, const ReportCell& best, const std::vector<LeverChange>& changes) {
   std::vector<std::string> ideas;
@@ -235,7 +242,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   const ReportCell& best = g.cells[size_t(g.fastest)];
   std::string flags;
   for (auto& name : g.varying)
-    if (std::string v = best.setting(name); best.timed->recipe.contains(name) && !v.empty()) {
+    if (std::string v = best.setting(name); best.timed->recipe.contains(name) && is_shell_word(v)) {
       std::string flag = name;
       std::replace(flag.begin(), flag.end(), '_', '-');
       flags += (flags.empty() ? "--" : " --") + flag + " " + v;
@@ -271,7 +278,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
         say_percent(best.spread()))));
   if (!best.profile) {
     Text t("To see where its time goes: ");
-    std::string model = g.model.empty() ? "" : " --model " + g.model;
+    std::string model = is_shell_word(g.model) ? " --model " + g.model : "";
     list.push_back(t.code("crest profile" + model + (flags.empty() ? "" : " " + flags))
                        .add(", then add that run to this report."));
   }

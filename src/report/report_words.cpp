@@ -15,7 +15,7 @@ std::string say_ms(double ms) {
   if (a >= 1000) return fmt::format("{:.2f} s", ms / 1e3);
   if (a >= 100) return fmt::format("{:.0f} ms", ms);
   if (a >= 10) return fmt::format("{:.1f} ms", ms);
-  if (a >= 0.01 || a == 0) return fmt::format("{:.2f} ms", ms);
+  if (a >= 0.01 || a < 1e-5) return fmt::format("{:.2f} ms", a < 1e-5 ? 0 : ms);
   return fmt::format("{:.1f} us", 1e3 * ms);
 }
 
@@ -70,7 +70,10 @@ std::string say_more_range(double low, double high) {
   return low < 1 && high < 1 ? range(say_more, high, low) : range(say_more, low, high);
 }
 
-std::string say_signed_ms(double ms) { return (ms > 0 ? "+" : "") + say_ms(ms); }
+std::string say_signed_ms(double ms) {
+  if (std::abs(ms) < 0.005) ms = 0;
+  return (ms > 0 ? "+" : "") + say_ms(ms);
+}
 std::string say_signed_bytes(double bytes) { return (bytes > 0 ? "+" : "") + say_bytes(bytes); }
 
 std::string say_count(size_t n) {

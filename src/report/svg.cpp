@@ -84,7 +84,7 @@ void Svg::circle(double x, double y, double radius, std::string_view css, std::s
 }
 
 void Svg::hatched(double x, double y, double width, double height, std::string_view tip) {
-  rect(x, y, width, height, "void", tip);
+  rect(x, y, width, height, "outline", tip);
   std::string d;
   for (double at = 8; at < width + height; at += 8) {
     // From the top edge (or the right one) down to the left edge (or the bottom one).
@@ -106,14 +106,15 @@ bool Svg::text(double x, double y, std::string_view text, const TextStyle& style
   std::string shown = style.max_width > 0 ? fit_text(text, style.max_width, size, bold) : std::string(text);
   double width = text_width(shown, size, bold);
   double back = style.anchor == Anchor::end ? width : style.anchor == Anchor::middle ? width / 2 : 0;
-  Box box =
-      style.upright ? Box{x - 0.8 * size, y - width + back, size, width} : Box{x - back, y - 0.8 * size, width, size};
+  double up = 0.93 * size, height = 1.17 * size;
+  Box box = style.upright ? Box{x - up, y - width + back, height, width} : Box{x - back, y - up, width, height};
   if (style.optional) {
     bool inside = box.x >= 0 && box.y >= 0 && box.x + box.width <= width_ && box.y + box.height <= height_;
     if (!inside || !free(box)) return false;
   }
   texts_.push_back(box);
   body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"", x, y);
+  if (style.halo) look += look.empty() ? "halo" : " halo";
   if (!look.empty()) body_ += fmt::format(" class=\"{}\"", look);
   if (style.anchor != Anchor::start)
     body_ += fmt::format(" text-anchor=\"{}\"", style.anchor == Anchor::end ? "end" : "middle");
@@ -130,11 +131,11 @@ double Svg::legend(double x, double y, double right, const std::vector<std::pair
   for (auto& [name, color] : entries) {
     double width = std::min(18 + text_width(name), right - x);
     if (at > x && at + width > right) at = x, y += 20;
-    rect(at, y + 2, 11, 11, fill(color));
-    text(at + 17, y + 12, name, {.look = "ink", .max_width = std::max(20.0, right - at - 17)});
+    rect(at, y + 4, 11, 11, fill(color));
+    text(at + 17, y + 14, name, {.look = "ink", .max_width = std::max(20.0, right - at - 17)});
     at += width + 18;
   }
-  return y + 24;
+  return y + 28;
 }
 
 static std::string open_tag(double width, double height, const std::string& label) {
@@ -186,7 +187,8 @@ std::string rules(const Scheme& s) {
   std::string css = fmt::format(
       ".fig text {{ fill: {1} }} .fig .ink, .fig .strong, .fig .title {{ fill: {0} }}\n"
       ".fig .paper {{ fill: {2} }} .fig .grid {{ stroke: {3} }} .fig .axis {{ stroke: {1} }}\n"
-      ".fig .band {{ fill: {4} }} .fig .void {{ fill: {4}; stroke: {1} }} .fig .hatch {{ stroke: {3} }}\n"
+      ".fig .band {{ fill: {4} }} .fig .outline {{ stroke: {1} }} .fig .hatch {{ stroke: {1} }} .fig .halo {{ stroke: "
+      "{2} }}\n"
       ".fig .whisker {{ stroke: {0} }} .fig .edge {{ stroke: {2} }}\n",
       s.ink, s.soft, s.paper, s.grid, s.faint);
   for (int i = 0; i < colors; ++i)
@@ -201,10 +203,12 @@ std::string figure_css() {
   return ".fig text { font: 13px system-ui, -apple-system, \"Segoe UI\", Roboto, sans-serif }\n"
          ".fig .small { font-size: 11px } .fig .strong { font-weight: 600 }\n"
          ".fig .title { font-size: 16px; font-weight: 600 }\n"
-         ".fig .grid, .fig .axis, .fig .void { stroke-width: 1 } .fig .hatch { stroke-width: 2; fill: none }\n"
+         ".fig .grid, .fig .axis, .fig .outline { stroke-width: 1 } .fig .outline { fill: none } .fig .hatch { "
+         "stroke-width: 1; fill: none }\n"
          ".fig .whisker { stroke-width: 1.5; fill: none } .fig .edge { stroke-width: 1 }\n"
          ".fig .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }\n"
-         ".fig .dashed { stroke-dasharray: 6 4 } .fig .thin { stroke-width: 1 } .fig .dot { fill-opacity: .55; "
+         ".fig .halo { stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }\n"
+         ".fig .dense { stroke-width: 1.3 } .fig .dashed { stroke-dasharray: 6 4 } .fig .dot { fill-opacity: .55; "
          "stroke-width: 1.5 }\n" +
          rules(light) + "@media screen and (prefers-color-scheme: dark) {\n" + rules(dark) + "}\n";
 }

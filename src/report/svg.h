@@ -26,6 +26,7 @@ struct TextStyle {
   double max_width = 0;   // 0: as wide as it is; else cut by an ellipsis, the whole text as a tip
   bool optional = false;  // left out where it would overlap another text or leave the picture
   bool upright = false;   // reads from bottom to top
+  bool halo = false;      // a rim of paper keeps lines behind it away
 };
 
 // Colours are numbers: told apart by colour-blind readers, each with a variant for dark paper. A class "cN" fills,
@@ -48,7 +49,7 @@ class Svg {
   void line(double x1, double y1, double x2, double y2, std::string_view css);
   void path(const std::string& d, std::string_view css, std::string_view tip = {});
   void circle(double x, double y, double radius, std::string_view css, std::string_view tip = {});
-  // A rectangle that says "not a value": outlined, with diagonal lines.
+  // Diagonal lines over a rectangle: what is below is no value.
   void hatched(double x, double y, double width, double height, std::string_view tip = {});
   // y is the baseline. False when an optional text found no room.
   bool text(double x, double y, std::string_view text, const TextStyle& style = {});

@@ -51,10 +51,7 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) {
-    fail(what, lines_.where(),
-         "The file is damaged, or was not written by crest runs export; nothing of it was imported.");
-  }
+  [[noreturn]] void refuse(const std::string& what) { fail(what, lines_.where(), import_advice); }
   void expect(bool good, const std::string& otherwise) {
     if (!good) refuse(otherwise);
   }
@@ -63,7 +60,11 @@ class Reader {
   bool advance() {
     std::string text;
     if (!lines_.next(text)) refuse("ends in the middle: no line of type 'end'");
-    line_ = parse_ordered_json_guarded(text, line_limits, lines_.where());
+    try {
+      line_ = parse_ordered_json_guarded(text, line_limits, lines_.where());
+    } catch (const Error& e) {
+      refuse(e.problem());
+    }
     expect(line_.is_object() && line_.contains("type") && line_["type"].is_string(), "not an object with a type");
     type_ = line_["type"].get<std::string>();
     return true;

@@ -20,6 +20,9 @@ const std::vector<RunText> run_texts = {
 const std::vector<std::string> run_kinds = {"bench", "profile", "train", "compare", "experiment", "log"};
 const std::vector<std::string> run_states = {"running", "done", "failed", "interrupted", "lost", "out_of_memory"};
 
+const char* const import_advice =
+    "The file is damaged, or was not written by crest runs export; nothing of it was imported.";
+
 namespace {
 
 struct RunJson {
@@ -36,9 +39,7 @@ constexpr size_t longest_text = 1 << 20;
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& where) {
-  fail(what, where, "The file is damaged, or was not written by crest runs export; nothing of it was imported.");
-}
+[[noreturn]] void refuse(const std::string& what, const std::string& where) { fail(what, where, import_advice); }
 
 bool is_hex(const std::string& text) { return text.find_first_not_of("0123456789abcdef") == std::string::npos; }
 

@@ -17,6 +17,9 @@ Json record_to_json(const RunRecord& record);
 // was running is "lost", since its end will not be told here.
 RunRecord run_from_json(const Json& json, const std::string& where);
 
+// What every message about a damaged export ends with.
+extern const char* const import_advice;
+
 // Rows of an export: arrays, in the order of the fields of SampleRow and LogRow.
 Json samples_to_rows(const std::vector<SampleRow>& samples, size_t first, size_t count);
 Json log_to_rows(const std::vector<LogRow>& log, size_t first, size_t count);

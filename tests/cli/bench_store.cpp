@@ -73,7 +73,7 @@ TEST_F(BenchStore, EveryCellIsARecord) {
 
 TEST_F(BenchStore, DocumentsSayWhatTheStepIsMadeOf) {
   bench({"--batch", "2", "--grad-accumulation", "2", "--samples", "2", "--flops-convention", "executed"});
-  RunRecord run = records().at(0);
+  const RunRecord run = records().at(0);
   EXPECT_TRUE(run.grid.empty()) << "one cell is no grid";
   const Json &plan = run.documents.at("plan"), &program = run.documents.at("program");
   EXPECT_EQ(plan["memory"]["planned_bytes"], run.result["memory"]["planned_bytes"]);
@@ -188,9 +188,11 @@ TEST_F(BenchStore, APeerHasARecordOfItsOwn) {
   EXPECT_EQ(all[1].samples[0].contender, "peer");
   EXPECT_TRUE(all[1].documents.count("comparison"));
   EXPECT_EQ(run_crest(command({"--batch", "1", "--peer", "exit 3", "--samples", "2"})).code, 1);
-  for (auto* r : {&records()[2], &records()[3]}) {
-    EXPECT_EQ(r->status, "failed");
-    EXPECT_NE(r->error.find("exit code 3"), std::string::npos) << r->error;
+  all = records();
+  ASSERT_EQ(all.size(), 4u);
+  for (size_t i : {2u, 3u}) {
+    EXPECT_EQ(all[i].status, "failed");
+    EXPECT_NE(all[i].error.find("exit code 3"), std::string::npos) << all[i].error;
   }
 }
 

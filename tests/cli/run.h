@@ -91,7 +91,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     redirect(input, O_RDONLY, 0);
     redirect(out, O_WRONLY | O_CREAT, 1);
     redirect(err, O_WRONLY | O_CREAT, 2);
-    setenv("CREST_STORE", (streams / "crest.db").c_str(), 1);  // of this run alone, unless `environment` names one
+    setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);  // the default, whatever the environment says
     setenv("CUDA_VISIBLE_DEVICES", "", 1);  // these tests are of the command line and the CPU, also where a GPU is
     for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(folder.c_str()) != 0) _exit(126);

@@ -167,10 +167,10 @@ TEST_F(CliRuns, KeepsARunThatIsRunning) {
     return t;
   }());
   bool checked = false;
-  RunResult r = run_crest({"train", text, "--tokenizer", "bytes", "--model", model, "--vocab", "256", "--steps",
-                           "100000", "--out", folder_ / "run", "--store", store_, "--quiet"},
+  RunResult r = run_crest({"train", text, "--tokenizer", "bytes", "--model", model, "--steps", "100000", "--out",
+                           folder_ / "run", "--store", store_, "--quiet"},
                           {.folder = folder_.path().string(), .while_running = [&](pid_t pid) {
-                             for (int i = 0; i < 600 && !checked; ++i) {
+                             for (int i = 0; i < 300 && !checked; ++i) {
                                std::this_thread::sleep_for(std::chrono::milliseconds(100));
                                RunResult list = run({"list", "--json", "--status", "running"});
                                if (list.code != 0 || list.json().empty()) continue;

@@ -107,7 +107,7 @@ HOST, MAIN, BACKWARD_THREAD = 4711, 4711, 4800
 
 
 class Made:
-    """A made-up trace: two equal steps that start 1000 us apart; kernels run one after the other with 3 us between them, but
+    """A made-up trace: three equal steps that start 1000 us apart; kernels run one after the other with 3 us between them, but
     for the all-reduce on a stream of its own, which starts 10 us before what stands in front of it ends."""
 
     def __init__(self):
@@ -164,8 +164,8 @@ class Made:
 
 def make():
     made = Made()
-    made.step(5, 1000.0)
-    made.step(6, 2000.0)
+    for i in range(3):
+        made.step(5 + i, 1000.0 * (i + 1))
     return made.trace()
 
 

@@ -50,7 +50,7 @@ struct Mocks {
 const char* const required =
     "g++\nmake\ncmake\nninja-build\nlibdnnl-dev\nocl-icd-opencl-dev\nlibfmt-dev\nlibcli11-dev\nlibtomlplusplus-"
     "dev\nnlohmann-json3-dev\n"
-    "libgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
+    "libsqlite3-dev\nlibgtest-dev\nlibrapidcheck-dev\nlibutf8proc-dev\n";
 
 }  // namespace
 
@@ -182,14 +182,20 @@ struct DemoFolder : Mocks {
 const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; touch $d/meta.json ;; esac";
 }  // namespace
 
-TEST(Demo, PreparesTrainsSamples) {
+TEST(Demo, PreparesTrainsSamplesMeasures) {
   DemoFolder d(prepares);
   CommandOutput r = d.demo("SECONDS_TO_TRAIN=7");
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(d.log(),
             "data prepare .cache/kjv.txt --tokenizer bpe:2048 --out .cache/demo-data\n"
             "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
-            "sample --run runs/demo --prompt In the beginning\n");
+            "sample --run runs/demo --prompt In the beginning\n"
+            "bench --model nano --vocab 2048 --precision fp32,bf16 --attention naive,flash --fusion off,on"
+            " --max-seconds 8 --yes\n"
+            "compare --model nano --vocab 2048 --max-seconds 16 --a --precision fp32 --attention naive --fusion off"
+            " --b --precision bf16 --attention flash --fusion on\n"
+            "report --all -o runs/demo/report.html\n");
+  EXPECT_NE(r.out.find("repo/runs/demo/report.html\n"), std::string::npos) << r.out;
   EXPECT_NE(r.out.find("Try next"), std::string::npos);
   EXPECT_NE(r.err.find("== What it writes"), std::string::npos);
   d.put("log", "");
@@ -204,6 +210,8 @@ TEST(Demo, OwnCorpusAndFailures) {
   EXPECT_EQ(r.exit_code, 130) << "an interrupted run is still sampled";
   EXPECT_NE(d.log().find("data prepare mine.txt"), std::string::npos) << d.log();
   EXPECT_NE(d.log().find("sample "), std::string::npos);
+  EXPECT_EQ(d.log().find("bench "), std::string::npos) << "but not measured";
+  EXPECT_EQ(r.out.find("report"), std::string::npos);
   DemoFolder bad(std::string(prepares) + "\ncase $1 in train) exit 3 ;; esac");
   EXPECT_EQ(bad.demo().exit_code, 3);
   EXPECT_EQ(bad.log().find("sample "), std::string::npos);
