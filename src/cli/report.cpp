@@ -88,7 +88,7 @@ int run(const Options& o) {
 
 std::function<int()> setup_report(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("runs", o->runs.names, "runs by id, uid, name or folder; files of crest runs export");
+  app.add_option("runs", o->runs.names, "runs by id, uid, name or folder; files: exports, profiles, training logs");
   app.add_option("--grid", o->runs.grid, "all runs of this grid; latest: of the newest one");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");

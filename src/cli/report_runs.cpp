@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "cli/compare_side.h"
 #include "cli/runs_options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -81,24 +82,20 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
         "no runs were given", "crest report",
         "Name runs (crest runs list shows them), or take the newest grid: crest report --grid latest -o report.html");
   Loader loader;
-  std::vector<std::string> names;
   for (auto& name : o.names)
     if (is_export_file(name))
       loader.add_export(name);
     else
-      names.push_back(name);
-  if (!names.empty() || !o.grid.empty() || !o.kind.empty() || o.all) {
+      loader.add(open_compared(name, o.store));
+  if (!o.grid.empty() || !o.kind.empty() || o.all) {
     Store store = o.store.open_to_read();
     RunFilter filter;
     filter.kind = o.kind;
     check_filter(filter);
     if (!o.grid.empty()) filter.grid = find_grid(store, o.grid);
-    if (o.all || is_filtered(filter)) {
-      auto found = store.list(o.all ? RunFilter() : filter);
-      if (found.empty()) fail("no run matches", printable(store.file()), "See crest runs list.");
-      for (auto& r : found) loader.add(store.load(r.id));
-    }
-    for (auto& name : names) loader.add(store.load(store.find(name)));
+    auto found = store.list(o.all ? RunFilter() : filter);
+    if (found.empty()) fail("no run matches", printable(store.file()), "See crest runs list.");
+    for (auto& r : found) loader.add(store.load(r.id));
   }
   std::stable_sort(loader.runs.begin(), loader.runs.end(), [](auto& a, auto& b) { return a.started < b.started; });
   return std::move(loader.runs);

@@ -9,7 +9,7 @@
 namespace crest {
 
 struct ReportRuns {
-  std::vector<std::string> names;  // id, uid, name or folder in the store; or a file of crest runs export
+  std::vector<std::string> names;  // files of crest runs export, with all their runs; and what crest compare takes
   std::string grid, kind;          // and all runs of this grid ("latest": of the newest one) and kind
   bool all = false;                // and all that there are
   StoreFile store;

@@ -39,7 +39,7 @@ void draw_peak(Svg& svg, const Plot& plot, size_t at, double sum, const std::str
   svg.circle(x, y, 4, "ink");
   double width = std::min(text_width(said, 13, true), plot.right - plot.left);
   double left = std::clamp(x - width / 2, plot.left, plot.right - width);
-  svg.text(left, y - 10, said, {.look = "strong", .max_width = width});
+  svg.text(left, y - 10, said, {.look = "strong", .max_width = width, .halo = true});
 }
 
 }  // namespace

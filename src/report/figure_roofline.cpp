@@ -32,37 +32,60 @@ void fit(Plot& plot, const Roofline& chart) {
   plot.y = {std::pow(10, std::floor(std::log10(y0 / 1.5))), y1 * 2, true};
 }
 
+// Above its line, as far right as there is room.
+void label_ceiling(Svg& svg, const Plot& plot, double left, double y, const std::string& said) {
+  for (double right = plot.right; right > left; right -= 20)
+    if (svg.text(right, y - 7, said, {.anchor = Anchor::end, .optional = true, .halo = true})) return;
+}
+
 void draw_ceilings(Svg& svg, const Plot& plot, const Roofline& chart) {
-  double highest = 0;
-  for (auto& [name, peak] : chart.ceilings) highest = std::max(highest, peak);
-  if (chart.bandwidth > 0) {
-    double from = std::max(plot.x.low, plot.y.low / chart.bandwidth);
-    double to = highest > 0 ? std::min(plot.x.high, highest / chart.bandwidth) : plot.x.high;
-    svg.path(fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", plot.px(from), plot.py(from * chart.bandwidth), plot.px(to),
-                         plot.py(to * chart.bandwidth)),
-             "line axis", "memory bandwidth");
-    std::string said = "bandwidth " + format_si(chart.bandwidth, "B/s");
-    double at = from * std::pow(to / from, 0.6);
-    svg.text(plot.px(at) - 12, plot.py(at * chart.bandwidth), said, {.anchor = Anchor::end, .optional = true});
-  }
   for (auto& [name, peak] : chart.ceilings) {
     double from = chart.bandwidth > 0 ? std::max(plot.x.low, peak / chart.bandwidth) : plot.x.low;
     svg.line(plot.px(from), plot.py(peak), plot.right, plot.py(peak), "line axis");
-    svg.text(plot.right, plot.py(peak) - 6, fmt::format("{} {}", name, format_si(peak, "FLOP/s")),
-             {.anchor = Anchor::end, .optional = true});
     svg.reserve({plot.px(from), plot.py(peak) - 2, plot.right - plot.px(from), 4});
+    label_ceiling(svg, plot, plot.px(from), plot.py(peak), fmt::format("{} {}", name, format_si(peak, "FLOP/s")));
+  }
+  if (chart.bandwidth <= 0) return;
+  double highest = 0;
+  for (auto& [name, peak] : chart.ceilings) highest = std::max(highest, peak);
+  double from = std::max(plot.x.low, plot.y.low / chart.bandwidth);
+  double to = highest > 0 ? std::min(plot.x.high, highest / chart.bandwidth) : plot.x.high;
+  auto y_at = [&](double x) { return plot.py(x * chart.bandwidth); };
+  svg.path(fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", plot.px(from), y_at(from), plot.px(to), y_at(to)), "line axis",
+           "memory bandwidth");
+}
+
+// Left of its line, where no dot is in the way.
+void label_bandwidth(Svg& svg, const Plot& plot, const Roofline& chart) {
+  if (chart.bandwidth <= 0) return;
+  std::string said = "bandwidth " + format_si(chart.bandwidth, "B/s");
+  double highest = plot.y.high;
+  for (auto& [name, peak] : chart.ceilings) highest = std::min(plot.y.high, peak);
+  for (double share = 0.95; share > 0.2; share -= 0.05) {
+    double rate = plot.y.low * std::pow(highest / plot.y.low, share);
+    double x = plot.px(rate / chart.bandwidth) - 14;
+    if (x < plot.right && svg.text(x, plot.py(rate) + 4, said, {.anchor = Anchor::end, .optional = true, .halo = true}))
+      return;
   }
 }
 
-// Beside, above or below its dot, where there is room.
+// Around its dot, where there is room.
 void label_dot(Svg& svg, const RoofDot& d, double x, double y, double r) {
-  TextStyle style{.look = "small", .optional = true, .halo = true};
-  if (svg.text(x + r + 4, y + 4, d.label, style)) return;
-  style.anchor = Anchor::end;
-  if (svg.text(x - r - 4, y + 4, d.label, style)) return;
-  style.anchor = Anchor::middle;
-  if (svg.text(x, y - r - 5, d.label, style)) return;
-  svg.text(x, y + r + 12, d.label, style);
+  struct Place {
+    Anchor anchor;
+    double x, y;
+  };
+  double side = r + 4, slant = 0.7 * r + 3;
+  for (auto& p : {Place{Anchor::start, side, 4},
+                  {Anchor::end, -side, 4},
+                  {Anchor::middle, 0, -r - 5},
+                  {Anchor::middle, 0, r + 13},
+                  {Anchor::start, slant, -slant},
+                  {Anchor::start, slant, slant + 8},
+                  {Anchor::end, -slant, -slant},
+                  {Anchor::end, -slant, slant + 8}})
+    if (svg.text(x + p.x, y + p.y, d.label, {.anchor = p.anchor, .look = "small", .optional = true, .halo = true}))
+      return;
 }
 
 }  // namespace
@@ -87,7 +110,6 @@ Svg draw_roofline(const Roofline& chart, double width) {
   plot.left = label_width(ys) + 12;
   draw_y_axis(svg, plot, ys);
   draw_x_axis(svg, plot, ticks_of(plot.x, width < narrow_width ? 5 : 9), "arithmetic intensity, FLOP per byte", true);
-  draw_ceilings(svg, plot, chart);
   auto radius = [&](const RoofDot& d) {
     return 3 + (width < narrow_width ? 16 : 26) * std::sqrt(std::clamp(d.weight, 0.0, 1.0));
   };
@@ -97,6 +119,8 @@ Svg draw_roofline(const Roofline& chart, double width) {
     double r = 0.7 * radius(d);  // a label may touch its rim
     svg.reserve({x - r, y - r, 2 * r, 2 * r});
   }
+  draw_ceilings(svg, plot, chart);
+  label_bandwidth(svg, plot, chart);
   if (dots.size() > most_labels) dots.resize(most_labels);
   for (auto& d : dots) label_dot(svg, d, plot.px(d.intensity), plot.py(d.rate), radius(d));
   return svg;

@@ -30,7 +30,7 @@ p, ul { margin: 0 0 14px; max-width: 72ch }
 ul { padding-left: 22px } li { margin-bottom: 6px }
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .875em }
 p code, li code { background: var(--faint); padding: 1px 5px; border-radius: 4px }
-pre { background: var(--faint); border-radius: 8px; padding: 14px 16px; overflow-x: auto; line-height: 1.5; margin: 0 0 14px }
+pre { background: var(--faint); border-radius: 8px; padding: 14px 16px; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; margin: 0 0 14px }
 .warning { background: var(--warn); border-left: 4px solid var(--warn-rule); padding: 10px 14px; border-radius: 0 6px 6px 0 }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 1px; margin: 24px 0 28px;
   background: var(--rule); border: 1px solid var(--rule); border-radius: 10px; overflow: hidden }
@@ -47,7 +47,7 @@ dd.note { font-size: 13px; font-weight: 400; letter-spacing: 0; line-height: 1.4
 table { border-collapse: collapse; font-size: 14px; line-height: 1.4; font-variant-numeric: tabular-nums; min-width: 100% }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; vertical-align: bottom; white-space: normal; border-bottom: 1px solid var(--ink) }
 td { border-bottom: 1px solid var(--rule); vertical-align: top }
-td { white-space: nowrap } th, td { padding: 7px 16px 7px 0 } .compact { min-width: 0 }
+td { white-space: nowrap } th, td { padding: 7px 14px 7px 0 } .compact { min-width: 0 }
 th:last-child, td:last-child { padding-right: 4px }
 .n { text-align: right }
 td.best { font-weight: 700; color: var(--accent) }
@@ -76,7 +76,7 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
   table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
   td:not(.n) { white-space: normal; overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
-  pre { white-space: pre-wrap } details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
+  details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }
 )";

@@ -41,7 +41,7 @@ const std::vector<std::string>& class_order() {
 }
 
 int class_color(const std::string& op_class) {
-  static const int color[] = {0, 1, 2, 4, 3, 6, 7, 5, grey, grey};
+  static const int color[] = {0, 1, 2, 4, 3, 6, 7, 5, 8, 8};
   int i = place(class_order(), op_class);
   return i < 10 && i < int(std::size(color)) ? color[i] : grey;
 }

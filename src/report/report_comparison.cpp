@@ -64,6 +64,7 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
                      {"from and to", Align::left}};
   for (auto& bar : c.waterfall) {
     double v = scaled(bar.ms, bar.ms_per_token);
+    if (std::abs(v) < 5e-4 * std::max(chart.start, chart.end)) continue;  // too small to see
     std::string text = c.per_token ? fmt::format("{:+.3g} us", v) : say_signed_ms(v);
     chart.steps.push_back({label(bar.factor), text, v, with_arrows(bar.detail)});
     numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", v), with_arrows(bar.detail)});

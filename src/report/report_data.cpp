@@ -242,6 +242,14 @@ std::string json_word(const Json& json, const std::string& path) {
   return v && v->is_string() ? v->get<std::string>() : "";
 }
 
+std::vector<std::string> json_words(const Json& json, const std::string& path) {
+  std::vector<std::string> words;
+  if (const Json* v = at_path(json, path); v && v->is_array())
+    for (auto& word : *v)
+      if (word.is_string()) words.push_back(word.get<std::string>());
+  return words;
+}
+
 std::string setting_label(const Setting& setting) {
   auto& [name, value] = setting;
   if (name == "precision" || name == "device" || name == "run") return value;

@@ -68,6 +68,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs);
 // Reads JSON that may lack what is looked for. path: "/memory/planned_bytes".
 double json_number(const Json& json, const std::string& path);  // NaN when it is none
 std::string json_word(const Json& json, const std::string& path);
+std::vector<std::string> json_words(const Json& json, const std::string& path);  // of an array
 
 // "flash attention", "batch 8", "fusion on".
 std::string setting_label(const Setting& setting);

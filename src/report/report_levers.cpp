@@ -80,8 +80,10 @@ Text sentence_of(const LeverChange& change) {
                       fails == 1 ? "One recipe no longer fits" : say_count(fails) + " recipes no longer fit",
                       setting_label({change.setting, change.to})));
   // Where a gain depends on the rest, say on what.
-  if (most && least && most != least && most->speed / least->speed > 1.1 && !most->context.empty())
-    t.add(fmt::format(" Most with {}, least with {}.", most->context, least->context));
+  if (most && least && most != least && most->speed / least->speed > 1.1 && (!faster || !slower) &&
+      !most->context.empty())
+    t.add(fmt::format(" Most with {}, least with {}.", (faster == 0 ? least : most)->context,
+                      (faster == 0 ? most : least)->context));
   return t;
 }
 

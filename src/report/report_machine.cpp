@@ -46,7 +46,10 @@ Facts machine_facts(const RunRecord& r) {
       if (!text.empty()) facts.push_back({prefix + label, text});
     }
   };
-  add(r.device, "device: ");
+  Json device = r.device;
+  // On the CPU this is what was free at that moment.
+  if (json_word(device, "/kind") == "cpu") device.erase("memory_bytes");
+  add(device, "device: ");
   add(r.environment, "");
   if (r.environment.is_object() && r.environment.contains("libraries")) add(r.environment["libraries"], "library: ");
   return facts;

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t most_rows = 40;  // of a figure
 
 std::string number(double v, int digits) { return std::isfinite(v) ? fmt::format("{:.{}f}", v, digits) : "-"; }
+// Milliseconds of a table: four digits or more.
+std::string ms_text(double ms) { return number(ms, ms < 100 ? 2 : ms < 1000 ? 1 : 0); }
 
 PageCell best(std::string text, bool is_best) {
   PageCell cell(std::move(text));
@@ -82,7 +84,7 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
       }
       const ReportCell& c = *it->second;
       PageCell cell(c.out_of_memory ? "out of memory"
-                    : g.same_tokens ? number(c.median, 2)
+                    : g.same_tokens ? ms_text(c.median)
                                     : say_rate(c.tokens_per_second));
       if (c.out_of_memory) cell.look = PageCell::Look::missing;
       if (c.measured()) cell.bar = c.speed() / fastest;
@@ -102,7 +104,6 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
   };
   bool tokens = any([](auto&c) { return c.tokens_per_second; }), mfu = any([](auto&c) { return c.mfu; });
   bool planned = any([](auto&c) { return c.planned_bytes; }), device = any([](auto&c) { return c.device_bytes; });
-  bool throttled = std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return c.throttled > 0; });
   PageTable t;
   t.folded = folded;
   t.summary = "All figures of all recipes";
@@ -114,7 +115,6 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
   }
   for (auto& header : {"median, ms", "95% of the median", "mean ± deviation, ms", "samples"})
     t.columns.push_back({header});
-  if (throttled) t.columns.push_back({"throttled"});
   if (tokens) t.columns.push_back({"tokens/s"});
   if (mfu) t.columns.push_back({"MFU"});
   if (planned) t.columns.push_back({"planned memory"});
@@ -128,14 +128,14 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
     if (c.out_of_memory) {
       row.push_back("out of memory");
       row.back().look = PageCell::Look::missing;
-      for (int k = 0; k < 3 + throttled; ++k) row.push_back({});
+      for (int k = 0; k < 3; ++k) row.push_back({});
     } else {
-      row.push_back(best(number(c.median, 2), fastest && g.same_tokens));
+      row.push_back(best(ms_text(c.median), fastest && g.same_tokens));
       bool interval = std::isfinite(c.interval.low);
-      row.push_back(interval ? fmt::format("{:.2f} to {:.2f}", c.interval.low, c.interval.high) : "-");
-      row.push_back(number(c.mean, 2) + " ± " + number(c.deviation, 2));
+      row.push_back(interval ? ms_text(c.interval.low) + " to " + ms_text(c.interval.high) : "-");
+      row.push_back(ms_text(c.mean) + " ± " + ms_text(c.deviation));
       row.push_back(c.ms.empty() ? say_rate(json_number(c.timed->result, "/samples")) : std::to_string(c.ms.count()));
-      if (throttled) row.push_back(c.throttled ? std::to_string(c.throttled) : "");
+      if (c.throttled) row.back().text += fmt::format(", {} throttled", c.throttled);
     }
     if (tokens) row.push_back(c.out_of_memory ? PageCell() : best(say_rate(c.tokens_per_second), fastest));
     if (mfu) row.push_back(c.out_of_memory ? "" : say_percent(c.mfu, 1));

@@ -66,7 +66,7 @@ Text sentence(const ProfiledCell& p) {
   auto phases = by_phase(x);
   auto classes = by_class(x);
   double all = 0, floor = 0;
-  for (auto& s : classes) all += s.ms, floor += s.floor_ms;
+  for (auto& i : x.instrs) all += i.ms, floor += std::min(i.ms, i.floor_ms);
   Text t;
   double step = x.step_median_ms();
   t.strong(say_ms(std::isfinite(step) ? step : x.span_ms))
@@ -76,6 +76,9 @@ Text sentence(const ProfiledCell& p) {
   if (double with = x.profiled_median_ms(); std::isfinite(with) && std::isfinite(step))
     t.add(fmt::format(" ({} with the profiler on)", say_ms(with)));
   t.add(". ");
+  // Then the machine was not steady, or the profiler is in the way.
+  if (double both = x.profiled_median_ms() / step; std::isfinite(both) && std::abs(std::log(both)) > 0.1)
+    t.add("As these two differ so much, trust the shares below more than the milliseconds. ");
   if (!classes.empty() && all > 0) {
     t.add("Most of the time goes to ").strong(classes[0].key).add(" (" + say_percent(classes[0].ms / all) + ")");
     if (classes.size() > 1) t.add(fmt::format(", then {} ({})", classes[1].key, say_percent(classes[1].ms / all)));
@@ -85,11 +88,11 @@ Text sentence(const ProfiledCell& p) {
   if (forward > 0 && backward > 0)
     t.add(fmt::format("Backward takes {} times as long as forward. ",
                       say_times(backward / forward).substr(0, say_times(backward / forward).size() - 1)));
-  if (x.span_ms > 0) t.add(fmt::format("Nothing runs during {} of the step. ", say_percent(x.idle_ms / x.span_ms)));
+  if (x.idle_ms > 5e-4 * x.span_ms)
+    t.add(fmt::format("Nothing runs during {} of the step. ", say_percent(x.idle_ms / x.span_ms)));
   if (floor > 0 && all > 0)
-    t.add(fmt::format(
-        "By the measured limits of the device, the same instructions could run in {}: {} of what they take.",
-        say_ms(floor), say_percent(floor / all)));
+    t.add(fmt::format("By the measured limits of the device, its instructions could run in {}: {} of what they take.",
+                      say_ms(floor), say_percent(floor / all)));
   return t;
 }
 

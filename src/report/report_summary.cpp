@@ -206,15 +206,18 @@ std::vector<Text> warnings(const ReportData& data) {
   std::vector<Text> list;
   std::vector<std::string> busy;
   double most = 0;
-  std::set<std::string> throttled, unfinished, machines;
+  std::set<std::string> throttled, unfinished, machines, reasons;
   size_t slow_samples = 0, samples = 0;
   for (auto& r : *data.runs) {
     if (std::string host = json_word(r.environment, "/host_id"); !host.empty()) machines.insert(host);
-    if (double load = other_load(r); load >= 0.5) busy.push_back(r.name), most = std::max(most, load);
+    // A share of the machine that shows; some load is always there.
+    double shows = std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
+    if (double load = other_load(r); load >= shows) busy.push_back(r.name), most = std::max(most, load);
     for (auto& s : r.samples) {
       ++samples;
-      if (s.throttled) ++slow_samples, throttled.insert(r.name);
+      if (s.throttled) ++slow_samples, throttled.insert(r.uid + r.name);
     }
+    for (auto& reason : json_words(r.result, "/throttle_reasons")) reasons.insert(reason);
     if (r.status == "failed" || r.status == "interrupted" || r.status == "lost" || r.status == "running")
       unfinished.insert(r.name + " (" + r.status + ")");
   }
@@ -225,9 +228,10 @@ std::vector<Text> warnings(const ReportData& data) {
                 " during {} of {}: other processes kept up to {:.1f} CPUs busy. Times are then longer and spread more.",
                 busy.size(), plural(data.runs->size(), "run"), most)));
   if (slow_samples)
-    list.push_back(
-        Text(fmt::format("{} of {} were taken while the device was slowed down by power, temperature or a quota ({}).",
-                         slow_samples, plural(samples, "sample"), plural(throttled.size(), "run"))));
+    list.push_back(Text(fmt::format("{} of {} were taken while the device was slowed down{}, in {}.", slow_samples,
+                                    plural(samples, "sample"),
+                                    reasons.empty() ? "" : " (" + say_list({reasons.begin(), reasons.end()}) + ")",
+                                    plural(throttled.size(), "run"))));
   if (machines.size() > 1)
     list.push_back(Text(
         fmt::format("The runs come from {} machines; their times differ by more than the recipes.", machines.size())));
@@ -277,10 +281,8 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
         "The median of the fastest recipe is known to {} only: measure again on an idle machine, with more samples.",
         say_percent(best.spread()))));
   if (!best.profile) {
-    Text t("To see where its time goes: ");
-    std::string model = is_shell_word(g.model) ? " --model " + g.model : "";
-    list.push_back(t.code("crest profile" + model + (flags.empty() ? "" : " " + flags))
-                       .add(", then add that run to this report."));
+    Text t("To see where its time goes, run ");
+    list.push_back(t.code("crest profile").add(" with the same flags and add that run to this report."));
   }
   return list;
 }

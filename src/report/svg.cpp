@@ -172,16 +172,16 @@ const Scheme light = {
     "#59636e",
     "#e4e8ec",
     "#f4f6f8",
-    {"#0b6bb0", "#d55e00", "#00946b", "#b0578d", "#e0a500", "#5db4e8", "#6d4fa8", "#7f6a58", "#a4adb7"},
-    {"#ffffff", "#ffffff", "#ffffff", "#ffffff", "#1a1f24", "#1a1f24", "#ffffff", "#ffffff", "#1a1f24"}};
+    {"#0b6bb0", "#d55e00", "#00946b", "#b0578d", "#e0a500", "#5db4e8", "#6d4fa8", "#7f6a58", "#37474f", "#a4adb7"},
+    {"#ffffff", "#ffffff", "#ffffff", "#ffffff", "#1a1f24", "#1a1f24", "#ffffff", "#ffffff", "#ffffff", "#1a1f24"}};
 const Scheme dark = {
     "#14181c",
     "#e8ebee",
     "#a3adb7",
     "#2b323a",
     "#1c2126",
-    {"#4ba3e3", "#ff8f45", "#35c498", "#df91be", "#f0cf5a", "#9ad5f7", "#ab8fe6", "#bda28a", "#6e7883"},
-    {"#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#ffffff"}};
+    {"#4ba3e3", "#ff8f45", "#35c498", "#df91be", "#f0cf5a", "#9ad5f7", "#ab8fe6", "#bda28a", "#c9d3dc", "#6e7883"},
+    {"#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#101418", "#ffffff"}};
 
 std::string rules(const Scheme& s) {
   std::string css = fmt::format(

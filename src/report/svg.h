@@ -31,7 +31,7 @@ struct TextStyle {
 
 // Colours are numbers: told apart by colour-blind readers, each with a variant for dark paper. A class "cN" fills,
 // "sN" strokes; N is taken modulo `colors`, the last one is grey.
-inline constexpr int colors = 9;
+inline constexpr int colors = 10;
 inline constexpr int grey = colors - 1;
 std::string fill(int color);
 std::string stroke(int color);

@@ -17,7 +17,7 @@ class CliCompare : public ::testing::Test {
     auto record = [&](std::vector<std::string> flags) {
       for (const char* flag : {"--batch", "4", "--threads", "1", "--samples", "6"}) flags.push_back(flag);
       flags.push_back("--model"), flags.push_back(model);
-      RunResult r = run_crest(flags, {.folder = folder_->path().string()});
+      RunResult r = run_crest(flags, here());
       ASSERT_EQ(r.code, 0) << r.err;
     };
     const std::string rates = "fp32=1e11,bf16=2e11,bandwidth=1e10";
@@ -28,11 +28,15 @@ class CliCompare : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete folder_; }
 
+  // In a folder with a run database of its own; "": the shared one.
+  static RunOptions in(const std::string& folder) {
+    return {.folder = folder, .environment = {{"CREST_STORE", folder + "/crest.db"}}};
+  }
+  static RunOptions here() { return in(folder_->path().string()); }
   static RunResult compare(std::vector<std::string> arguments, const std::string& folder = "") {
     arguments.insert(arguments.begin(), "compare");
-    return run_crest(arguments, {.folder = folder.empty() ? folder_->path().string() : folder});
+    return run_crest(arguments, folder.empty() ? here() : in(folder));
   }
-  static RunOptions here() { return {.folder = folder_->path().string()}; }
 
   static TempFolder* folder_;
 };
@@ -104,8 +108,8 @@ TEST_F(CliCompare, FilesStandForRuns) {
   EXPECT_EQ(j["difference_ms"], compare({"naive", "flash", "--json"}).json()["difference_ms"]);
   j = compare({one, *folder_ / "crest.db#flash", "--json"}, other).json();
   EXPECT_EQ(j["b"]["name"], "flash");
-  expect_error({"compare", one, both}, 1, {"holds 2 runs", "#RUN", "flash"}, {.folder = other});
-  expect_error({"compare", one, both + "#flush"}, 1, {"flush", "flash"}, {.folder = other});
+  expect_error({"compare", one, both}, 1, {"holds 2 runs", "#RUN", "flash"}, in(other));
+  expect_error({"compare", one, both + "#flush"}, 1, {"flush", "flash"}, in(other));
   std::string log = elsewhere.write("log.txt", "step 1 | loss 3.0 | dt 10ms\nstep 2 | loss 2.5 | dt 10ms\n");
   EXPECT_EQ(compare({log, log, "--json"}, other).json()["training"]["loss"].size(), 2u);
 }
@@ -144,7 +148,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   RunResult r =
       run_crest({"compare", "--model", model, "--batch", "4", "--precision", "fp32", "--threads", "1", "--samples", "6",
                  "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--fusion off", "--b", "", "--json"},
-                {.folder = own.path().string()});
+                in(own.path().string()));
   ASSERT_EQ(r.code, 0) << r.err;
   auto j = r.json();
   ASSERT_EQ(j["differences"].size(), 1u) << j["differences"];
@@ -153,7 +157,7 @@ TEST_F(CliCompare, TwoRecipesNow) {
   EXPECT_TRUE(j["a"]["profiled"] && j["b"]["profiled"]);
   EXPECT_TRUE(contains(j["noise"]["floor_source"], "measured"));
   // Both are recorded.
-  auto runs = run_crest({"runs", "list", "--json"}, {.folder = own.path().string()}).json();
+  auto runs = run_crest({"runs", "list", "--json"}, in(own.path().string())).json();
   EXPECT_EQ(runs.size(), 2u);
   for (auto& run : runs) EXPECT_EQ(run["status"], "done");
 }
@@ -164,7 +168,7 @@ TEST_F(CliCompare, ASideThatDoesNotFit) {
   RunResult r = run_crest(
       {"compare", "--model", model, "--precision", "fp32", "--threads", "1", "--samples", "6", "--no-store",
        "--memory-limit", "30MiB", "--rates", "fp32=1e11,bandwidth=1e10", "--a", "--batch 2", "--b", "--batch 4096"},
-      {.folder = own.path().string()});
+      in(own.path().string()));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(r.out, "B does not fit in memory")) << r.out;
 }
@@ -182,7 +186,7 @@ TEST_F(CliCompare, BadInputIsOneClearError) {
   expect_error({"compare", "--a", "", "--b", "", "--phase", "backwards"}, 2, {"backwards"}, here());
   expect_error({"compare", "naive", "inference"}, 1, {"phase step", "phase forward", "--phase forward"}, here());
   TempFolder nothing;
-  expect_error({"compare", "x", "y"}, 1, {"crest.db"}, {.folder = nothing.path().string()});
+  expect_error({"compare", "x", "y"}, 1, {"crest.db"}, in(nothing.path().string()));
   std::string empty = nothing.write("empty.json", ""), binary = nothing.write("noise.bin", "\x01\x02\x1b[2J\xff");
   expect_error({"compare", empty, "flash"}, 1, {"empty.json"}, here());
   expect_error({"compare", binary, "flash"}, 1, {"noise.bin"}, here());

@@ -4,19 +4,27 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "core/error.h"
 #include "store/export.h"
 #include "store/import_log.h"
 
+struct TempFolder {
+  std::string path = "/tmp/crest-fuzz-XXXXXX";
+  TempFolder() {
+    if (!::mkdtemp(path.data())) std::abort();
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
 static crest::Store& store() {
-  static std::string folder = [] {
-    char pattern[] = "/tmp/crest-fuzz-XXXXXX";
-    if (!::mkdtemp(pattern)) std::abort();
-    return std::string(pattern);
-  }();
-  static crest::Store store(folder + "/runs.db");
+  static TempFolder folder;
+  static crest::Store store(folder.path + "/runs.db");
   return store;
 }
 

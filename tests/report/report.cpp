@@ -129,9 +129,10 @@ TEST(Report, WarnsOfABusyOrSlowedMachine) {
   EXPECT_EQ(careful(runs), "");
   runs[0].environment_after["conditions"]["other_load"] = 1.7;
   runs[1].samples[3].throttled = true;
+  runs[1].result["throttle_reasons"] = {"power"};
   std::string text = careful(runs);
   says(text, "The machine was busy during 1 of 2 runs: other processes kept up to 1.7 CPUs busy");
-  says(text, "1 of 40 samples were taken while the device was slowed down");
+  says(text, "1 of 40 samples were taken while the device was slowed down (power), in 1 run.");
   runs[1].environment["host_id"] = "another";
   says(careful(runs), "The runs come from 2 machines");
 }
