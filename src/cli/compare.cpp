@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "cli/command.h"
 #include "cli/compare_measure.h"
@@ -61,6 +62,10 @@ void check(const Options& o) {
     if (value < low || value > high)
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
   };
+  const std::vector<std::string> phases = {"forward", "backward", "step"};
+  if (std::find(phases.begin(), phases.end(), o.measure.phase) == phases.end())
+    fail_usage(fmt::format("'{}' is not a value of --phase", printable(o.measure.phase)), "--phase",
+               did_you_mean(o.measure.phase, phases) + " Values: forward, backward, step.");
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");

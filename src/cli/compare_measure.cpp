@@ -115,6 +115,7 @@ class Pair {
     s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
     for (auto& r : s.options.rates) remember(r);
     s.options.before_run = check_interrupt;
+    s.options.note = say;
     s.options.rule.warmup = o_.warmup;
     s.options.rule.max_seconds = o_.max_seconds;
     s.profiler = std::make_unique<StepProfiler>(*s.cell, s.options);

@@ -42,7 +42,8 @@ class List {
 
 void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
   if (!a.device.is_object() || !b.device.is_object()) return;
-  for (const char* key : {"kind", "name", "threads", "isa", "memory_bytes"}) {
+  // Not memory_bytes: of a machine it is what others left at the time.
+  for (const char* key : {"kind", "name", "threads", "isa"}) {
     const Json *x = member(a.device, key), *y = member(b.device, key);
     if (x && y) list.add("device", key, x, y);
   }

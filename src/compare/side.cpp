@@ -199,7 +199,7 @@ std::vector<int64_t> dimensions(const std::string& type) {
 bool is_quadratic(const std::string& type, const ComparedSide& side) {
   auto d = dimensions(type);
   int64_t seq = int64_t(number(side.recipe, "seq"));
-  return seq > 1 && d.size() >= 3 && d[d.size() - 1] == seq && d[d.size() - 2] == seq;
+  return seq > 1 && d.size() >= 4 && d[d.size() - 1] == seq && d[d.size() - 2] == seq;
 }
 
 bool same_device(const ComparedSide& a, const ComparedSide& b) {

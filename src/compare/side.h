@@ -29,7 +29,7 @@ ComparedSide open_side(const RunRecord& record, const std::string& title);
 // Both ran on the same kind of device with as many threads.
 bool same_device(const ComparedSide& a, const ComparedSide& b);
 
-// Dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two are the sequence's length.
+// Dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four are the sequence's length.
 std::vector<int64_t> dimensions(const std::string& type);
 bool is_quadratic(const std::string& type, const ComparedSide& side);
 

@@ -52,7 +52,11 @@ TEST_F(CliCompare, TwoProfilesOfAStore) {
   EXPECT_EQ(j["b"]["name"], "flash");
   EXPECT_EQ(j["join"], "scopes");
   bool attention = false;
-  for (auto& d : j["differences"]) attention |= d["section"] == "recipe" && d["key"] == "attention";
+  for (auto& d : j["differences"]) {
+    attention |= d["section"] == "recipe" && d["key"] == "attention";
+    EXPECT_NE(d["section"], "device") << "it is the same: " << d;
+    EXPECT_NE(d["section"], "versions") << "they are the same: " << d;
+  }
   EXPECT_TRUE(attention);
   double bars = 0, difference = j["difference_ms"];
   for (auto& w : j["waterfall"]) bars += w["ms"].get<double>();
@@ -183,7 +187,7 @@ TEST_F(CliCompare, BadInputIsOneClearError) {
   expect_error({"compare", "naive", "flash", "--a", "--fusion off"}, 2, {"--a"}, here());
   expect_error({"compare", "--a", "--fusoin off", "--b", ""}, 2, {"--fusoin", "--fusion"}, here());
   expect_error({"compare", "--a", "", "--b", "", "--samples", "1"}, 2, {"--samples"}, here());
-  expect_error({"compare", "--a", "", "--b", "", "--phase", "backwards"}, 2, {"backwards"}, here());
+  expect_error({"compare", "--a", "", "--b", "", "--phase", "all"}, 2, {"'all'", "forward, backward, step"}, here());
   expect_error({"compare", "naive", "inference"}, 1, {"phase step", "phase forward", "--phase forward"}, here());
   TempFolder nothing;
   expect_error({"compare", "x", "y"}, 1, {"crest.db"}, in(nothing.path().string()));
