@@ -213,7 +213,7 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
       ->group(grid);
   app.add_flag("--yes", o.yes, "measure grids that take long without asking")->group(grid);
   add_json_option(app, o.json);
-  add_store_options(app, o.store);
+  add_record_options(app, o.store);
   add_recipe_options(app, o.base.recipe);
   add_device_options(app, o.base.device);
   make_lists(app, o);

@@ -23,7 +23,7 @@ struct BenchOptions {
   // Every recipe flag that takes one value, and --threads: as given, in the order of their declaration. A list, as
   // addresses of the values stay.
   std::list<std::pair<std::string, std::vector<std::string>>> lists;
-  StoreOptions store;
+  RecordOptions store;
   std::string phase = "step", convention = "palm", ab, peer;
   int samples = 0, warmup = 3;
   double max_seconds = 20, peak = 0, timeout = 600;

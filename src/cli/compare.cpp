@@ -81,7 +81,7 @@ RunComparison compared(const Options& o, CompareOptions options) {
     options.paired = true;
     return compare_runs(pair.a, pair.b, options);
   }
-  StoreFile file{o.measure.store.file};
+  const StoreFile& file = o.measure.store;
   RunRecord a = open_compared(o.names[0], file), b = open_compared(o.names[1], file);
   options.noise_floor = known_floor(a, b, file);
   return compare_runs(a, b, options);
@@ -133,7 +133,7 @@ std::function<int()> setup_compare(CLI::App& app) {
   app.add_option("--rates", o->measure.rates, "limits for the floors, e.g. bf16=9.9e14,bandwidth=4.8e12")
       ->group(measurement);
   add_json_option(app, o->json);
-  add_store_options(app, o->measure.store);
+  add_record_options(app, o->measure.store);
   add_recipe_options(app, o->measure.base.recipe);
   add_device_options(app, o->measure.base.device);
   add_config_option(app);

@@ -177,16 +177,7 @@ class Pair {
     s.record.samples = samples;
     recorder_.add_samples(s.record, samples);
     set_document(s, "profile", to_json(p));
-    s.record.result = {{"recipe", p.recipe},
-                       {"device", s.device.name},
-                       {"phase", p.phase},
-                       {"step_ms_median", p.step_median_ms()},
-                       {"samples", p.step_ms.size()},
-                       {"tokens_per_second", double(p.tokens) / p.step_median_ms() * 1e3},
-                       {"memory",
-                        {{"planned_bytes", p.memory.planned_bytes},
-                         {"measured_peak_bytes", p.memory.measured_peak_bytes},
-                         {"device_peak_bytes", p.memory.device_peak_bytes}}}};
+    s.record.result = profile_result(p, s.device.name);
     if (floor_ >= 0) s.record.result["noise_floor"] = floor_;
   }
 

@@ -9,7 +9,7 @@ namespace crest {
 
 struct CompareMeasureOptions {
   CellOptions base;  // what both sides start from
-  StoreOptions store;
+  RecordOptions store;
   std::string a, b;  // flags over it
   std::string phase = "step", rates;
   int samples = 0, warmup = 3;

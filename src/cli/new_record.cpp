@@ -10,11 +10,10 @@
 
 namespace crest {
 
-void add_store_options(CLI::App& app, StoreOptions& o) {
-  app.add_option("--store", o.file, "database that the run is recorded in (default: $CREST_STORE, else crest.db)")
-      ->group("Record");
-  app.add_option("--name", o.name, "name of the record")->group("Record");
-  app.add_flag("--no-store", o.off, "record nothing")->group("Record");
+void add_record_options(CLI::App& app, RecordOptions& o) {
+  add_store_option(app, o);
+  app.add_option("--name", o.name, "name of the record")->group("Run database");
+  app.add_flag("--no-store", o.off, "record nothing")->group("Run database");
 }
 
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
@@ -53,6 +52,20 @@ RunRecord new_record(const std::string& kind, const std::string& name, const Rec
   r.key = run_key(recipe, device, phase);
   r.environment = environment_json(device, before);
   return r;
+}
+
+Json profile_result(const Profile& p, const std::string& device) {
+  return {{"recipe", p.recipe},
+          {"device", device},
+          {"phase", p.phase},
+          {"step_ms_median", p.step_median_ms()},
+          {"profiled_ms_median", p.profiled_median_ms()},
+          {"samples", p.step_ms.size()},
+          {"tokens_per_second", double(p.tokens) / p.step_median_ms() * 1e3},
+          {"memory",
+           {{"planned_bytes", p.memory.planned_bytes},
+            {"measured_peak_bytes", p.memory.measured_peak_bytes},
+            {"device_peak_bytes", p.memory.device_peak_bytes}}}};
 }
 
 }  // namespace crest

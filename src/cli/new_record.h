@@ -3,7 +3,9 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "cli/store_options.h"
 #include "measure/conditions.h"
+#include "measure/profile.h"
 #include "model/recipe.h"
 #include "store/recorder.h"
 
@@ -13,14 +15,16 @@ class App;
 
 namespace crest {
 
-struct StoreOptions {
-  std::string file;  // "": default_store_file()
+struct RecordOptions : StoreFile {
   std::string name;  // of the record
   bool off = false;
   Recorder open() const { return off ? Recorder() : Recorder(file); }
 };
 // --store, --name, --no-store.
-void add_store_options(CLI::App& app, StoreOptions& options);
+void add_record_options(CLI::App& app, RecordOptions& options);
+
+// Of a recorded profile, as its own line: median step time, rates, memory.
+Json profile_result(const Profile& profile, const std::string& device);
 
 // kind, phase ("" for training), name (the store makes one when empty), command, recipe, device, key, environment.
 RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -30,7 +31,7 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
-  StoreOptions store;
+  RecordOptions store;
   std::string phase = "step", rates, method = "auto", trace, snapshot;
   int samples = 0, warmup = 3, top = 15;
   double max_seconds = 10;
@@ -52,6 +53,13 @@ BenchPhase parse_phase(const std::string& text) {
              did_you_mean(text, {"forward", "backward", "step"}) + " Values: forward, backward, step.");
 }
 
+// A wrong path is told before anything is measured.
+void check_folder(const std::string& file, const char* flag) {
+  std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    fail("there is no folder " + printable(folder.string()), flag, "Make it, or name another file.");
+}
+
 class ProfileCommand {
  public:
   explicit ProfileCommand(const Options& o) : o_(o) {
@@ -67,6 +75,8 @@ class ProfileCommand {
     check_fits(session, o_.device.limit(device_) / recipe_.data_parallel);
     flops_per_token_ = executed_per_token(session);
     plan_alternatives(session);
+    check_folder(o_.trace, "--trace");
+    check_folder(o_.snapshot, "--snapshot");
     recorder_ = o_.store.open();
     Conditions before = read_conditions(device_);
     RunRecord record = new_record("profile", o_.store.name, recipe_, device_, o_.phase, before);
@@ -145,17 +155,7 @@ class ProfileCommand {
     recorder_.set_document(record, "profile", to_json(p));
     record.environment_after = environment_after_json(device_, before);
     record.status = "done";
-    record.result = {{"recipe", p.recipe},
-                     {"device", device_.name},
-                     {"phase", p.phase},
-                     {"step_ms_median", p.step_median_ms()},
-                     {"profiled_ms_median", p.profiled_median_ms()},
-                     {"samples", p.step_ms.size()},
-                     {"tokens_per_second", double(p.tokens) / p.step_median_ms() * 1e3},
-                     {"memory",
-                      {{"planned_bytes", p.memory.planned_bytes},
-                       {"measured_peak_bytes", p.memory.measured_peak_bytes},
-                       {"device_peak_bytes", p.memory.device_peak_bytes}}}};
+    record.result = profile_result(p, device_.name);
     recorder_.finish(record);
   }
 
@@ -220,7 +220,7 @@ std::function<int()> setup_profile(CLI::App& app) {
   app.add_option("--trace", o->trace, "write the step as a Chrome trace (Perfetto)")->group("Output");
   app.add_option("--snapshot", o->snapshot, "write its memory as a PyTorch memory snapshot")->group("Output");
   add_json_option(app, o->json);
-  add_store_options(app, o->store);
+  add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);

@@ -30,7 +30,7 @@ struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
   TrainOptions train;
-  StoreOptions store;
+  RecordOptions store;
   std::vector<std::string> texts;
   std::string tokenizer, resume;
 };
@@ -234,7 +234,7 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--seed", t.seed, "seed of weights, data order and dropout")->capture_default_str();
   app.add_flag("--quiet", t.quiet, "no progress lines");
   add_json_option(app, t.json);
-  add_store_options(app, o->store);
+  add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);
   add_config_option(app);

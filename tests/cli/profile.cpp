@@ -169,6 +169,8 @@ TEST_F(CliProfile, BadInputIsOneClearError) {
   bad({"--batch", "0"}, 2, {"--batch"});
   bad({"--batch", "4,8"}, 2, {"--batch"});
   bad({"--batch", "4096", "--memory-limit", "16MiB"}, 3, {"the plan needs", "activations", "--recompute full"});
+  bad({"--trace", "/nowhere/step.json"}, 1, {"--trace", "/nowhere"});
+  bad({"--snapshot", "/nowhere/memory.pickle"}, 1, {"--snapshot", "/nowhere"});
   bad({"--device", "cuda:1"}, 4, {"CUDA"});
   bad({"--device", "h200"}, 4, {"described"});
 }
