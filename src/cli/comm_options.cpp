@@ -50,13 +50,14 @@ void add_sizes(const std::string& item, std::set<int64_t>& sizes) {
   sizes.insert(high);
 }
 
+constexpr std::pair<const char*, DType> dtypes[] = {
+    {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp64", DType::f64}};
+
 DType dtype_of(const std::string& text) {
-  const std::vector<std::pair<std::string, DType>> all = {
-      {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp64", DType::f64}};
   std::vector<std::string> names;
-  for (auto& [n, type] : all) {
+  for (auto& [n, type] : dtypes) {
     if (n == text) return type;
-    names.push_back(n);
+    names.emplace_back(n);
   }
   fail_usage(fmt::format("'{}' is not a value of --dtype", printable(text)), "--dtype",
              did_you_mean(text, names) + " Values: " + join(names, ", ") + ".");
@@ -122,6 +123,12 @@ void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& en
 }
 
 }  // namespace
+
+const char* flag_name(DType dtype) {
+  for (auto& [n, type] : dtypes)
+    if (type == dtype) return n;
+  return "?";
+}
 
 std::vector<int64_t> parse_sizes(const std::string& text) {
   std::set<int64_t> sizes;

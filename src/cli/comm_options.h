@@ -28,6 +28,9 @@ std::vector<int64_t> parse_sizes(const std::string& text);
 // "2,4"
 std::vector<int> parse_ranks(const std::string& text);
 
+// "fp32", as the flags have it.
+const char* flag_name(DType dtype);
+
 // The options, parsed and checked against each other; `world` ranks are there or will be started.
 struct CommPlan {
   std::vector<Collective> collectives;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cli/comm_progress.h"
 #include "cli/comm_report.h"
@@ -73,8 +74,6 @@ class CommRank {
     group.backend = plan_.backend, group.ranks = ranks, group.dtype = plan_.dtype;
     group.connect_seconds = slowest(*comm, connect);
     group.process_seconds = slowest(*comm, process_seconds_);
-    if (ranks > 1)
-      group.link_measured = measure_link(*comm, *runtime_, std::min(largest_link_bytes, plan_.sizes.back()));
     set_expected_link(group);
     for (Collective c : plan_.collectives) {
       group.collective = c;
@@ -128,6 +127,24 @@ class CommRank {
     auto stop = [this] {
       if (first() && StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest comm");
     };
+    CpuCounters before = read_cpu_counters();
+    measure_sizes(comm, group, record, stop);
+    // Right after the largest size, so that both hear the same load of others.
+    if (group.ranks > 1)
+      group.link_measured = measure_link(comm, *runtime_, std::min(largest_link_bytes, plan_.sizes.back()));
+    group.other_load = other_load(comm, before);
+  }
+
+  // Of the CPUs' busy time what was not the ranks'.
+  double other_load(Communicator& comm, const CpuCounters& before) {
+    CpuCounters now = read_cpu_counters();
+    auto own = gather_values(comm, *runtime_, now.own - before.own);
+    if (environment_.local_size < environment_.size) return -1;
+    double busy = now.busy - before.busy - std::accumulate(own.begin(), own.end(), 0.0);
+    return std::max(0.0, busy / (now.seconds - before.seconds));
+  }
+
+  void measure_sizes(Communicator& comm, CommGroup& group, const RunRecord& record, const std::function<void()>& stop) {
     CollectiveMeasure bench(comm, *runtime_, group.collective, plan_.dtype, plan_.sizes.back());
     group.first_call_seconds = bench.first_call(plan_.sizes.front());
     StoppingRule quick = plan_.rule;
@@ -154,7 +171,7 @@ class CommRank {
     record.command = command_line();
     record.device = device_to_json(device_);
     record.key = measurement_key(
-        {{"backend", group.backend}, {"ranks", group.ranks}, {"dtype", name(group.dtype)}, {"sizes", plan_.sizes}},
+        {{"backend", group.backend}, {"ranks", group.ranks}, {"dtype", flag_name(group.dtype)}, {"sizes", plan_.sizes}},
         record.device, record.phase);
     record.environment = environment_json(device_, before_);
     recorder_.begin(record);

@@ -23,6 +23,7 @@ std::string rate_text(double bytes_per_second) { return format_si(bytes_per_seco
 std::string fit_text(const CommGroup& g) {
   TransferFit f = g.fit();
   if (f.points == 0) return "fit: it takes two sizes\n";
+  if (f.seconds_per_byte <= 0) return "fit: the times do not grow with the size\n";
   std::string startup =
       f.startup < 0 ? "no start-up that these sizes can tell" : format_duration(f.startup) + " start-up";
   return fmt::format("fit: {} + {:.3g} s per GB (bus bandwidth {}); the furthest size is {:.0f}% off\n", startup,
@@ -38,18 +39,48 @@ TransferFit CommGroup::fit() const {
   return fit_transfer(points);
 }
 
+namespace {
+
+// What a share of the link's rate is called.
+struct Level {
+  double from;
+  const char *verdict, *words;
+};
+constexpr Level levels[] = {
+    {0.8, "reaches", "reaches"}, {0.5, "below", "stays below"}, {0, "far_below", "stays far below"}};
+
+const Level& level_of(double share) {
+  for (auto& l : levels)
+    if (share >= l.from) return l;
+  return levels[2];
+}
+
+}  // namespace
+
+// By the largest size, where start-up counts least.
 CommVerdict judge(const CommGroup& g) {
   if (g.ranks == 1) return {"cannot_tell", NAN, "One rank sends nothing: there is no bandwidth to judge."};
-  auto best = std::max_element(g.times.begin(), g.times.end(),
-                               [&](auto& a, auto& b) { return g.bus_bandwidth(a) < g.bus_bandwidth(b); });
-  double expected = g.link_expected > 0 ? g.link_expected : g.link_measured, bus = g.bus_bandwidth(*best);
+  const CollectiveTime& largest = g.times.back();
+  double expected = g.link_expected > 0 ? g.link_expected : g.link_measured, bus = g.bus_bandwidth(largest);
+  std::string source = g.link_expected > 0 ? g.link_source : "measured: every rank sends to the next at once";
   CommVerdict v;
   v.share = bus / expected;
-  v.verdict = v.share >= 0.8 ? "reaches" : v.share >= 0.5 ? "below" : "far_below";
-  const char* words = v.share >= 0.8 ? "reaches" : v.share >= 0.5 ? "stays below" : "stays far below";
-  std::string source = g.link_expected > 0 ? g.link_source : "measured: every rank sends to the next at once";
-  v.sentence = fmt::format("{} {} the link: bus bandwidth {} at {} is {:.0f}% of {} ({}).", name(g.collective), words,
-                           rate_text(bus), size_text(double(best->bytes)), 100 * v.share, rate_text(expected), source);
+  std::string figures = fmt::format("bus bandwidth {} at {} is {:.0f}% of {} ({})", rate_text(bus),
+                                    size_text(double(largest.bytes)), 100 * v.share, rate_text(expected), source);
+  Interval median = largest.seconds.median_interval();
+  double at_low = v.share * largest.seconds.median() / median.low,
+         at_high = v.share * largest.seconds.median() / median.high;
+  const Level& level = level_of(v.share);
+  if (!(median.low > 0) || level_of(at_low).verdict != level.verdict || level_of(at_high).verdict != level.verdict) {
+    v.verdict = "cannot_tell";
+    v.sentence = fmt::format("Cannot tell whether {} {} the link: {}, but its 95% interval reaches further.",
+                             name(g.collective), level.words, figures);
+  } else {
+    v.verdict = level.verdict;
+    v.sentence = fmt::format("{} {} the link: {}.", name(g.collective), level.words, figures);
+  }
+  if (g.other_load > 0.25)
+    v.sentence += fmt::format(" Other processes kept {:.1f} CPUs busy meanwhile: measure again.", g.other_load);
   return v;
 }
 
@@ -61,7 +92,7 @@ Json rows_to_json(const CommGroup& g) {
     rows.push_back({{"collective", name(g.collective)},
                     {"backend", g.backend},
                     {"ranks", g.ranks},
-                    {"dtype", name(g.dtype)},
+                    {"dtype", flag_name(g.dtype)},
                     {"bytes", t.bytes},
                     {"calls", t.calls},
                     {"ms_median", ms.median()},
@@ -84,7 +115,8 @@ Json to_json(const CommGroup& g) {
   if (f.points)
     fit = {{"startup_ms", f.startup * 1e3},
            {"seconds_per_gb", f.seconds_per_byte * 1e9},
-           {"bus_gb_per_s", bus_factor(g.collective, g.ranks) / f.seconds_per_byte / 1e9},
+           {"bus_gb_per_s", f.seconds_per_byte > 0 ? Json(bus_factor(g.collective, g.ranks) / f.seconds_per_byte / 1e9)
+                                                   : Json(nullptr)},
            {"worst", f.worst},
            {"points", f.points}};
   CommVerdict v = judge(g);
@@ -92,7 +124,7 @@ Json to_json(const CommGroup& g) {
   return {{"collective", name(g.collective)},
           {"backend", g.backend},
           {"ranks", g.ranks},
-          {"dtype", name(g.dtype)},
+          {"dtype", flag_name(g.dtype)},
           {"startup",
            {{"process_seconds", g.process_seconds},
             {"connect_seconds", g.connect_seconds},
@@ -105,6 +137,7 @@ Json to_json(const CommGroup& g) {
                        : g.ranks == 1 ? ""
                                       : "measured"},
             {"measured_gb_per_s", g.ranks == 1 ? Json(nullptr) : Json(g.link_measured / 1e9)}}},
+          {"other_load", g.other_load < 0 ? Json(nullptr) : Json(g.other_load)},
           {"share", number(v.share)},
           {"verdict", v.verdict},
           {"sentence", v.sentence}};
@@ -122,7 +155,7 @@ std::string group_text(const CommGroup& g, bool color) {
   return fmt::format(
       "{}, {} rank{}, {}, {}\n\n{}\nstart-up: processes {}, connections {}, first call {}\n"
       "latency: {} (one element a rank)\n{}verdict: {}\n",
-      name(g.collective), g.ranks, g.ranks == 1 ? "" : "s", g.backend, name(g.dtype), table.text(color),
+      name(g.collective), g.ranks, g.ranks == 1 ? "" : "s", g.backend, flag_name(g.dtype), table.text(color),
       format_duration(g.process_seconds), format_duration(g.connect_seconds), format_duration(g.first_call_seconds),
       format_duration(g.latency_seconds), fit_text(g), judge(g).sentence);
 }

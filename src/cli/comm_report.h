@@ -22,6 +22,7 @@ struct CommGroup {
   std::vector<CollectiveTime> times;
   double link_measured = 0, link_expected = 0;  // bytes per second; expected: given, or of the data sheet; 0: none
   std::string link_source;                      // of the expected rate
+  double other_load = 0;  // CPUs of this host that processes besides the ranks kept busy; negative: not known
 
   double bus_bandwidth(const CollectiveTime& t) const {
     return t.algorithm_bandwidth() * bus_factor(collective, ranks);

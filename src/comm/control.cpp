@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include "comm/control_server.h"
 #include "core/text.h"
@@ -45,7 +46,8 @@ void Control::greet(double seconds) {
 }
 
 Control::~Control() {
-  if (!lost_) send_all(socket_, encode({'E', "", ""}));
+  // Without a farewell the others know that this rank has failed.
+  if (!lost_ && std::uncaught_exceptions() == 0) send_all(socket_, encode({'E', "", ""}));
   socket_.close();
 }
 

@@ -28,7 +28,7 @@ ControlServer::~ControlServer() {
 void ControlServer::serve() {
   std::optional<Clock::time_point> end;
   for (;;) {
-    if (ending_ && !end) end = after(2);
+    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // what was said last is on its way
     if (end && (all_left() || Clock::now() > *end)) return;
     step();
   }
@@ -135,13 +135,19 @@ void ControlServer::lose(Peer& peer) {
 
 void ControlServer::answer_blame() {
   if (!first_failure_ || lost_) return;
-  auto takes_part = [](const Peer& p) { return p.rank >= 0 && !p.left; };
-  auto silent = std::find_if(peers_.begin(), peers_.end(), [&](auto& p) { return takes_part(p) && !p.failed; });
-  if (silent != peers_.end() && Clock::now() < *first_failure_ + std::chrono::duration<double>(blame_seconds)) return;
-  Frame answer = {'B', std::to_string(silent == peers_.end() ? -1 : silent->rank), ""};
+  int blamed = -1;
+  bool complain = false;
+  for (auto& p : peers_) {
+    if (p.rank < 0 || p.failed) continue;
+    blamed = p.rank;
+    complain = !p.left;  // it may still do so; one that has left cannot
+    if (p.left) break;
+  }
+  if (complain && Clock::now() < *first_failure_ + std::chrono::duration<double>(blame_seconds)) return;
   for (auto& p : peers_)
-    if (takes_part(p) && p.failed) send_all(p.socket, encode(answer));
+    if (p.rank >= 0 && p.failed) send_all(p.socket, encode({'B', std::to_string(blamed), ""}));
   first_failure_.reset();
+  blamed_ = true;
 }
 
 void ControlServer::tell_all(const Frame& frame) {

@@ -23,7 +23,7 @@ class ControlServer {
  public:
   // seconds: that the ranks have to join.
   ControlServer(Socket listener, int size, double seconds);
-  // Waits until all that joined have left or are gone, at most two seconds.
+  // Waits until all that joined have left or are gone, at most two seconds, and not at all after a failure.
   ~ControlServer();
 
  private:
@@ -55,6 +55,7 @@ class ControlServer {
   bool complete_ = false;
   std::optional<int> lost_;
   std::optional<Clock::time_point> first_failure_;
+  bool blamed_ = false;
   std::atomic<bool> ending_ = false;
   std::thread thread_;
 };

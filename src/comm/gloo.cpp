@@ -137,10 +137,18 @@ class GlooCommunicator final : public Communicator {
     guarded("send and receive", [&] {
       auto source = context_->createUnboundBuffer(const_cast<void*>(out), size_t(bytes));
       auto target = context_->createUnboundBuffer(in, size_t(bytes));
-      target->recv(from, slot);
-      source->send(to, slot);
-      target->waitRecv(timeout_);
-      source->waitSend(timeout_);
+      size_t segments = (size_t(bytes) + largest_segment - 1) / largest_segment;
+      auto post = [&](size_t i) {
+        size_t offset = i * largest_segment, n = std::min(largest_segment, size_t(bytes) - offset);
+        target->recv(from, slot + 1 + i % 2, offset, n);
+        source->send(to, slot + 1 + i % 2, offset, n);
+      };
+      post(0);
+      for (size_t i = 0; i < segments; ++i) {
+        if (i + 1 < segments) post(i + 1);
+        target->waitRecv(timeout_);
+        source->waitSend(timeout_);
+      }
     });
   }
 

@@ -75,7 +75,7 @@ class Launch {
         signal_all(SIGTERM);
         terminate = after(1e9), kill = after(o_.patience);
       }
-      if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 2);
+      if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
       if (kill && Clock::now() > *kill) signal_all(SIGKILL), kill = after(1e9);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
