@@ -113,9 +113,11 @@ class GlooCommunicator final : public Communicator {
 
   void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
     if (n == 0) return;
-    guarded("reduce-scatter", [&] { ring_reduce(static_cast<char*>(in), dtype, n); });
-    size_t bytes = size_t(n) * size_of(dtype);
-    std::copy_n(static_cast<char*>(in) + size_t(rank()) * bytes, bytes, static_cast<char*>(out));
+    if (size() == 1) {
+      std::copy_n(static_cast<const char*>(in), size_t(n) * size_of(dtype), static_cast<char*>(out));
+      return;
+    }
+    guarded("reduce-scatter", [&] { ring_reduce(static_cast<char*>(in), static_cast<char*>(out), dtype, n); });
   }
 
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
@@ -166,7 +168,7 @@ class GlooCommunicator final : public Communicator {
   // Gloo's reduce-scatter is for powers of two. This is the first half of a ring all-reduce: in step s every rank sends
   // chunk rank - 1 - s to the right, and adds what comes from the left to chunk rank - 2 - s; after size - 1 steps
   // chunk `rank` has been everywhere. Chunks go in segments, two of them on their way.
-  void ring_reduce(char* in, DType dtype, int64_t n) {
+  void ring_reduce(char* in, char* out, DType dtype, int64_t n) {
     int ranks = size(), right = (rank() + 1) % ranks, left = (rank() + ranks - 1) % ranks;
     size_t element = size_of(dtype), chunk = size_t(n) * element;
     size_t segment = std::min(chunk, largest_segment), segments = (chunk + segment - 1) / segment;
@@ -186,13 +188,15 @@ class GlooCommunicator final : public Communicator {
       auto [offset, bytes] = place(i, 1);
       all->send(right, slot + 1 + i % 2, offset, bytes);
     };
-    if (total > 0) post(0);
+    post(0);
     for (size_t i = 0; i < total; ++i) {
       // With one segment a chunk the next message is what this one completes.
       if (segments > 1 && i + 1 < total) post(i + 1);
       arrivals[i % 2]->waitRecv(timeout_);
       auto [offset, bytes] = place(i, 2);
-      add_elements(in + offset, in + offset, arrived_[i % 2].data(), dtype, int64_t(bytes / element));
+      bool last = i / segments + 2 == size_t(ranks);  // step: its sum is the result
+      char* sum = last ? out + offset - size_t(rank()) * chunk : in + offset;
+      add_elements(sum, in + offset, arrived_[i % 2].data(), dtype, int64_t(bytes / element));
       all->waitSend(timeout_);
       if (segments == 1 && i + 1 < total) post(i + 1);
     }

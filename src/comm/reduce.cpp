@@ -1,5 +1,7 @@
 #include "comm/reduce.h"
 
+#include <type_traits>
+
 #include "core/error.h"
 
 namespace crest {
@@ -11,29 +13,23 @@ double widened(double x) { return x; }
 float widened(bfloat16 x) { return to_float(x); }
 float widened(float16 x) { return to_float(x); }
 
-template <class T>
-T narrowed(double x) {
-  return T(x);
-}
-template <>
-bfloat16 narrowed<bfloat16>(double x) {
-  return to_bfloat16(float(x));
-}
-template <>
-float16 narrowed<float16>(double x) {
-  return to_float16(float(x));
+template <class T, class Wide>
+T rounded(Wide x) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return to_bfloat16(float(x));
+  else if constexpr (std::is_same_v<T, float16>)
+    return to_float16(float(x));
+  else
+    return T(x);
 }
 
+// omp simd: without it the compiler takes loops of unknown length one element at a time. Elements at the same place
+// only depend on each other, so out may be a or b.
 template <class T>
 void add(T* out, const T* a, const T* b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = narrowed<T>(widened(a[i]) + widened(b[i]));
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = rounded<T>(widened(a[i]) + widened(b[i]));
 }
-// Not through double, so that it is vectorised.
-template <>
-void add<float>(float* out, const float* a, const float* b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
-}
-
 // Calls f with a null pointer of the dtype's type.
 template <class F>
 void with_type(DType dtype, F f) {
@@ -59,7 +55,7 @@ void scale_elements(void* data, DType dtype, int64_t n, double factor) {
   with_type(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     T* x = static_cast<T*>(data);
-    for (int64_t i = 0; i < n; ++i) x[i] = narrowed<T>(double(widened(x[i])) * factor);
+    for (int64_t i = 0; i < n; ++i) x[i] = rounded<T>(double(widened(x[i])) * factor);
   });
 }
 
