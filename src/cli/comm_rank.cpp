@@ -27,10 +27,10 @@ namespace {
 
 constexpr int64_t largest_link_bytes = 16 << 20;
 
+// Not DeviceOptions::find(): what it has to say about a device every rank would say.
 Device device_of(const CommOptions& o, const std::string& backend, int local_rank) {
-  DeviceOptions d = o.device;
-  d.device = backend == "nccl" ? fmt::format("cuda:{}", local_rank) : "cpu";
-  return d.find();
+  o.device.use_libraries();
+  return find_device(backend == "nccl" ? fmt::format("cuda:{}", local_rank) : "cpu", o.device.threads);
 }
 
 class CommRank {

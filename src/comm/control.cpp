@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -68,7 +69,7 @@ bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadli
     if (lost_) return false;
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd p = {socket_.fd(), POLLIN, 0};
-    int ready = poll(&p, 1, int(std::max<int64_t>(left, 0)));
+    int ready = poll(&p, 1, int(std::clamp<int64_t>(left, 0, 1000)));
     if (ready == 0 && left <= 0) return false;
     if (ready > 0 && !reader_.receive(socket_)) lost_ = 0;  // the server is rank 0
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -70,7 +71,7 @@ RankEnvironment read_environment_of(const Reader& read, const Names& names) {
   e.size = read.number(names.size, 1, most_ranks);
   e.rank = read.number(names.rank, 0, e.size - 1);
   e.local_rank = read.number(names.local_rank, 0, e.size - 1, e.rank);
-  e.local_size = read.number(names.local_size, 1, e.size, e.size);
+  e.local_size = std::min(e.size, read.number(names.local_size, 1, most_ranks, e.size));
   e.port = read.number("MASTER_PORT", 1, 65535, default_port);
   // The agent of torchrun keeps MASTER_PORT for its own store: rank 0 takes the next one.
   if (read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.port = e.port == 65535 ? 65534 : e.port + 1;
