@@ -33,7 +33,7 @@ void Control::greet(double seconds) {
   auto deadline = after(seconds + 1);  // the server knows who is missing: it gives up first
   socket_ = connect_to(environment_.address, environment_.port, after(seconds));
   if (!socket_.is_open())
-    throw PeerLost(0, fmt::format("rank 0 did not come within {:.0f} s: nobody listens", seconds), printable(where),
+    throw PeerLost(0, fmt::format("rank 0 did not come within {:g} s: nobody listens", seconds), printable(where),
                    "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
   address_ = own_address(socket_);
   send({'J', std::to_string(rank()), fmt::format("{} {}", control_magic, size())});
@@ -82,7 +82,7 @@ std::string Control::get(const std::string& key, double seconds) {
   Frame answer;
   if (wait_for("V", answer, after(seconds))) return answer.value;
   if (lost_) throw_lost("start");
-  blame(fmt::format("'{}' did not come within {:.0f} s", printable(key), seconds), "start");
+  blame(fmt::format("'{}' did not come within {:g} s", printable(key), seconds), "start");
 }
 
 void Control::check(const std::string& where) {

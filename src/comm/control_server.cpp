@@ -118,8 +118,8 @@ void ControlServer::give_up_joining() {
     }
     names.push_back(std::to_string(r));
   }
-  std::string why = fmt::format("rank{} {} did not come within {:.0f} s ({} of {} came)",
-                                missing.size() == 1 ? "" : "s", crest::join(names, ", "), seconds_, joined(), size_);
+  std::string why = fmt::format("rank{} {} did not come within {:g} s ({} of {} came)", missing.size() == 1 ? "" : "s",
+                                crest::join(names, ", "), seconds_, joined(), size_);
   tell_all({'R', "", why});
   lost_ = *missing.begin();
 }

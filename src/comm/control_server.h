@@ -14,7 +14,7 @@ namespace crest {
 // First word of a rank's greeting; changes with the protocol.
 inline constexpr const char* control_magic = "crest-control-1";
 // So long others may complain, too, before one that did not is called silent.
-inline constexpr double blame_seconds = 3;
+inline constexpr double blame_seconds = 2;
 
 // Messages, rank to server: J join (key: rank, value: magic and number of ranks), S set, G get, F failed in a
 // collective, E farewell. Server to rank: A all have joined, R refused (value: why), V value, L lost (key: rank),

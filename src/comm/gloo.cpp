@@ -212,7 +212,7 @@ class GlooCommunicator final : public Communicator {
       throw;
     } catch (const std::exception& e) {
       bool late = std::string(e.what()).find("Timed out") != std::string::npos;
-      control_.blame(late ? fmt::format("nothing came for {:.0f} s", double(timeout_.count()) / 1e3)
+      control_.blame(late ? fmt::format("nothing came for {:g} s", double(timeout_.count()) / 1e3)
                           : "a connection between two ranks broke",
                      what);
     }

@@ -205,7 +205,7 @@ class NcclCommunicator final : public Communicator {
     try {
       control_.check("collective");
       check(error, "collective");
-      if (late) control_.blame(fmt::format("nothing came for {:.0f} s", seconds_), "collective");
+      if (late) control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
     } catch (...) {
       if (comm_) nccl_.abort(comm_);
       comm_ = nullptr;

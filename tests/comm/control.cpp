@@ -49,23 +49,23 @@ TEST(Control, ARankThatNeverComesIsNamed) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   auto second =
-      std::async(std::launch::async, [&] { return error_of([&] { Control::join(environment(2, 3, port), 1); }); });
-  std::string first = error_of([&] { Control::join(environment(0, 3, port), 1, std::move(listener)); });
-  for (auto& e : {first, second.get()}) expect_says(e, "rank 1 did not come within 1 s (2 of 3 came)");
+      std::async(std::launch::async, [&] { return error_of([&] { Control::join(environment(2, 3, port), 0.3); }); });
+  std::string first = error_of([&] { Control::join(environment(0, 3, port), 0.3, std::move(listener)); });
+  for (auto& e : {first, second.get()}) expect_says(e, "rank 1 did not come within 0.3 s (2 of 3 came)");
 }
 
 TEST(Control, ARankWithoutRank0SaysSo) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   listener.close();
-  expect_says(error_of([&] { Control::join(environment(1, 2, port), 1); }), "rank 0 did not come within 1 s");
+  expect_says(error_of([&] { Control::join(environment(1, 2, port), 0.3); }), "rank 0 did not come within 0.3 s");
 }
 
 TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   auto first = std::async(std::launch::async, [&, l = std::move(listener)]() mutable {
-    return error_of([&] { Control::join(environment(0, 2, port), 2, std::move(l)); });
+    return error_of([&] { Control::join(environment(0, 2, port), 0.7, std::move(l)); });
   });
   expect_says(error_of([&] { Control::join(environment(1, 3, port), 2); }), "rank 1 was started with another number");
   expect_says(error_of([&] { Control::join(environment(0, 2, port), 2); }), "cannot listen on port");
@@ -118,7 +118,7 @@ TEST(Control, ARankThatIsGoneIsToldToAll) {
 TEST(Control, TheRankThatIsSilentIsToBlame) {
   auto errors = with_ranks(3, [](Control& control) {
     if (control.rank() == 1)
-      std::this_thread::sleep_for(std::chrono::seconds(5));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     else
       control.blame("nothing came", "all-reduce");
   });
