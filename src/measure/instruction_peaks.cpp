@@ -58,8 +58,11 @@ double first_lane(const void* vector) {
 #define CREST_PEAK_EACH(DO, ...)                                                                      \
   DO(x0, __VA_ARGS__)                                                                                 \
   DO(x1, __VA_ARGS__)                                                                                 \
-  DO(x2, __VA_ARGS__) DO(x3, __VA_ARGS__) DO(x4, __VA_ARGS__) DO(x5, __VA_ARGS__) DO(x6, __VA_ARGS__) \
-      DO(x7, __VA_ARGS__) DO(x8, __VA_ARGS__) DO(x9, __VA_ARGS__) DO(x10, __VA_ARGS__) DO(x11, __VA_ARGS__)
+  DO(x2, __VA_ARGS__)                                                                                 \
+  DO(x3, __VA_ARGS__)                                                                                 \
+  DO(x4, __VA_ARGS__)                                                                                 \
+  DO(x5, __VA_ARGS__) DO(x6, __VA_ARGS__) DO(x7, __VA_ARGS__) DO(x8, __VA_ARGS__) DO(x9, __VA_ARGS__) \
+      DO(x10, __VA_ARGS__) DO(x11, __VA_ARGS__)
 #define CREST_PEAK_DECLARE(X, START) auto X = START;
 #define CREST_PEAK_STEP(X, STEP) \
   X = STEP(X, a, b);             \
