@@ -55,14 +55,15 @@ double first_lane(const void* vector) {
 
 // The loop of every unit, on named accumulators: an array would stay in memory. The empty assembly keeps the compiler
 // from computing the values beforehand.
-#define CREST_PEAK_EACH(DO, ...)                                                                      \
-  DO(x0, __VA_ARGS__)                                                                                 \
-  DO(x1, __VA_ARGS__)                                                                                 \
-  DO(x2, __VA_ARGS__)                                                                                 \
-  DO(x3, __VA_ARGS__)                                                                                 \
-  DO(x4, __VA_ARGS__)                                                                                 \
-  DO(x5, __VA_ARGS__) DO(x6, __VA_ARGS__) DO(x7, __VA_ARGS__) DO(x8, __VA_ARGS__) DO(x9, __VA_ARGS__) \
-      DO(x10, __VA_ARGS__) DO(x11, __VA_ARGS__)
+#define CREST_PEAK_EACH(DO, ...) \
+  DO(x0, __VA_ARGS__)            \
+  DO(x1, __VA_ARGS__)            \
+  DO(x2, __VA_ARGS__)            \
+  DO(x3, __VA_ARGS__)            \
+  DO(x4, __VA_ARGS__)            \
+  DO(x5, __VA_ARGS__)            \
+  DO(x6, __VA_ARGS__)            \
+  DO(x7, __VA_ARGS__) DO(x8, __VA_ARGS__) DO(x9, __VA_ARGS__) DO(x10, __VA_ARGS__) DO(x11, __VA_ARGS__)
 #define CREST_PEAK_DECLARE(X, START) auto X = START;
 #define CREST_PEAK_STEP(X, STEP) \
   X = STEP(X, a, b);             \
