@@ -12,11 +12,11 @@
 #include "cli/recipe_json.h"
 #include "comm/gloo.h"
 #include "comm/launch.h"
-#include "comm/link.h"
 #include "comm/nccl.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "measure/conditions.h"
+#include "plan/data_sheet.h"
 #include "plan/device.h"
 #include "report/table.h"
 #include "train/stop_signal.h"
@@ -97,8 +97,9 @@ class CommRank {
   void set_expected_link(CommGroup& group) const {
     if (plan_.link_rate > 0) {
       group.link_expected = plan_.link_rate, group.link_source = "given by --link-rate";
-    } else if (LinkRate sheet = data_sheet_link(device_.name); sheet.bytes_per_second > 0) {
-      group.link_expected = sheet.bytes_per_second, group.link_source = sheet.source;
+    } else if (const DataSheet* sheet = data_sheet_of(device_.name); sheet && sheet->link_bandwidth > 0) {
+      group.link_expected = sheet->link_bandwidth / 2;  // of one direction
+      group.link_source = fmt::format("{}, data sheet of {}", sheet->link, sheet->title);
     }
   }
 
