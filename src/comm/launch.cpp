@@ -36,11 +36,13 @@ int handed_down(const char* variable) {
   return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
-// An error on its way from a rank to the launcher: exit code, peer (-1: not because of a peer), problem, where, advice.
+// An error on its way from a rank to the launcher: exit code, the rank it is because of (or "own"), problem, where,
+// advice.
 std::string pack(const Error& e) {
   auto lost = dynamic_cast<const PeerLost*>(&e);
-  return join({std::to_string(int(e.code())), lost ? "peer" : "own", e.problem(), e.where(), e.advice()},
-              std::string(1, '\0'));
+  return join(
+      {std::to_string(int(e.code())), lost ? std::to_string(lost->rank()) : "own", e.problem(), e.where(), e.advice()},
+      std::string(1, '\0'));
 }
 
 struct Child {
@@ -69,12 +71,15 @@ class Launch {
     for (int r = 0; r < o_.ranks; ++r) start(r);
     listener_.close();
     std::optional<Clock::time_point> terminate, kill;
+    bool hurried = false;
     while (reap()) {
       if (o_.stop && o_.stop() && !stopped_) {
         stopped_ = true;
         signal_all(SIGTERM);
         terminate = after(1e9), kill = after(o_.patience);
       }
+      // A rank that hangs has nothing to say; one that is on its way out by itself needs no second.
+      if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
       if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
       if (kill && Clock::now() > *kill) signal_all(SIGKILL), kill = after(1e9);
@@ -152,7 +157,8 @@ class Launch {
         c.status = status;
         read_report(c);
         // One that failed because of another is not the first, even if it ended before.
-        bool because_of_peer = !c.said.empty() && c.said[1] == "peer";
+        bool because_of_peer = !c.said.empty() && c.said[1] != "own";
+        if (because_of_peer) blamed_ = std::atoi(c.said[1].c_str());
         if (c.failed() && !ending_ && (!first_ || (peer_first_ && !because_of_peer)))
           first_ = &c, peer_first_ = because_of_peer;
       }
@@ -167,6 +173,11 @@ class Launch {
     for (ssize_t n; (n = read(c.report.fd(), chunk, sizeof chunk)) > 0;) text.append(chunk, size_t(n));
     auto parts = split(text, '\0');
     if (parts.size() == 5) c.said = parts;
+  }
+
+  bool only_blamed_runs() const {
+    return blamed_ >= 0 && std::all_of(children_.begin(), children_.end(),
+                                       [&](auto& c) { return (c.rank == blamed_) == !c.status.has_value(); });
   }
 
   void signal_all(int number) {
@@ -195,6 +206,7 @@ class Launch {
   pid_t group_ = 0;
   const Child* first_ = nullptr;  // that failed
   bool peer_first_ = false;       // it did so because of another, whose end was not seen yet
+  int blamed_ = -1;               // rank that others reported
   bool stopped_ = false;
   bool ending_ = false;  // signals were sent: what ends now is no cause
 };

@@ -13,7 +13,7 @@ struct LaunchOptions {
   int ranks = 1;
   int port = 0;                             // rank 0's; 0: any free one
   std::function<bool()> stop = {};          // asked often; true: end all ranks (Ctrl-C)
-  double patience = 2;                      // seconds that the others have to end once a rank has failed
+  double patience = 5;                      // seconds that ranks have to end (and to record why) before they are killed
   std::vector<std::string> arguments = {};  // of the copies; empty: this process' own
 };
 
