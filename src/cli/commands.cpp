@@ -15,6 +15,7 @@ std::function<int()> setup_devices(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
+std::function<int()> setup_lab(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -30,6 +31,7 @@ const std::vector<Command>& commands() {
       {"devices", "list devices; --measure their limits", setup_devices},
       {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
       {"report", "a report over runs that can be sent to somebody: HTML, Markdown", setup_report},
+      {"lab", "experiments with a verdict on each claim of their documents: list, show, run", setup_lab},
   };
   return table;
 }
