@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "lab/columns.h"
 #include "model/config_files.h"
+#include "plan/device.h"
 
 namespace crest {
 
@@ -71,6 +72,11 @@ class CellMaker {
       cell_.phase = phases[0];
     } else if (key == "memory_limit") {
       cell_.limit = parse_bytes(value, where());
+    } else if (key == "device") {
+      if (e_.kind != lab::Kind::plan)
+        fail_usage("only what is planned can be of another device", where(), "Leave `device` out, or take kind = \"plan\".");
+      cell_.device = find_device(value, 0);
+      cell_.limit = cell_.device.memory;
     } else if (key == "max_seconds") {
       cell_.max_seconds = number(key, value, 0, 3600);
     } else {

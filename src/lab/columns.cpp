@@ -62,6 +62,7 @@ std::string format_value(const std::string& column, const Value& v) {
   const ColumnInfo* info = find_column(column);
   if (!info) {
     if (column.ends_with("_bytes")) return format_bytes(v.x);
+    if (column.ends_with("_flops")) return format_si(v.x, "FLOP");
     return describe_number(v.x);
   }
   switch (info->unit) {
@@ -97,7 +98,7 @@ const std::vector<std::string>& fact_names() {
 }
 
 const std::set<std::string>& measure_keys() {
-  static const std::set<std::string> keys = {"phase", "samples", "warmup", "max_seconds", "memory_limit", "threads"};
+  static const std::set<std::string> keys = {"phase", "samples", "warmup", "max_seconds", "memory_limit", "threads", "device"};
   return keys;
 }
 

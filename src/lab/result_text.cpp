@@ -73,7 +73,7 @@ std::string then_text(const Result& r, bool color) {
     std::string unit = t.unit.empty() ? "" : " " + printable(t.unit, 20);
     bool number = here.known() && here.type == Value::Type::number;
     table.row({printable(t.what, 80), describe_number(t.document) + unit,
-               number ? fmt::format("{:.4g}{}", here.x, unit) : here.known() ? printable(describe(here)) : "-",
+               number ? describe_number(here.x) + unit : here.known() ? printable(describe(here)) : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "", printable(t.source, 40)});
   }
   std::string machine = r.experiment->machine.empty() ? "" : "then: " + printable(r.experiment->machine, 200) + "; ";
