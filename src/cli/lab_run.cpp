@@ -104,7 +104,7 @@ void LabRunner::measure_cells(const lab::Experiment& e, const std::vector<LabCel
     }
     double left = p.measured > 0 ? p.seconds / double(p.measured) * double(cells.size() - i) : 0;
     std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
-    if (cell.absent.empty())
+    if (cell.absent.empty() && timed(e.kind))
       BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}", e.name, i + 1, cells.size(), cell.spec.label, eta));
     double before = spent();
     try {
@@ -156,7 +156,7 @@ void LabRunner::find_floor(const lab::Experiment& e, const std::vector<LabCell>&
 
 lab::Result LabRunner::run(const lab::Experiment& e, const std::vector<LabCell>& cells) {
   Progress p;
-  p.result.experiment = &e, p.result.scale = o_.scale, p.result.device = device_.name;
+  p.result.experiment = &e, p.result.scale = o_.scale, p.result.device = cells.empty() ? device_.name : cells[0].device.name;
   p.identity = identity_of(e, o_.scale, cells, device_, bench_.options().seed);
   find_earlier(e, p);
   if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);
