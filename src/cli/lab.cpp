@@ -29,9 +29,12 @@ struct Options {
 };
 
 Json listed(const lab::Experiment& e) {
-  Json json = {{"name", e.name},          {"title", e.title},
-               {"question", e.question},  {"source", e.source},
-               {"kind", lab::name(e.kind)}, {"claims", e.claims.size()},
+  Json json = {{"name", e.name},
+               {"title", e.title},
+               {"question", e.question},
+               {"source", e.source},
+               {"kind", lab::name(e.kind)},
+               {"claims", e.claims.size()},
                {"available", e.unavailable.empty()}};
   if (!e.unavailable.empty()) json["reason"] = e.unavailable;
   return json;
@@ -93,8 +96,8 @@ std::vector<lab::Experiment> chosen(const Options& o) {
   if (o.all) list = lab::all_experiments();
   for (auto& e : list)
     if (!e.unavailable.empty() && !o.all)
-      fail(fmt::format("{} is not yet available: {}", printable(e.name), printable(e.unavailable, 400)), "crest lab run",
-           "crest lab list shows what is.");
+      fail(fmt::format("{} is not yet available: {}", printable(e.name), printable(e.unavailable, 400)),
+           "crest lab run", "crest lab list shows what is.");
   std::erase_if(list, [](auto& e) { return !e.unavailable.empty(); });
   return list;
 }
@@ -121,9 +124,10 @@ int run(const Options& o) {
   print(results, o.lab.json);
   size_t left = 0;
   for (auto& r : results) left += r.cells_left;
-  std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
-                                      : "The same command with --resume measures the rest.";
-  if (runner.interrupted()) throw Error(Exit::interrupted, fmt::format("interrupted; {} cells are left", left), "crest lab run", how);
+  std::string how =
+      o.bench.store.off ? "Nothing was recorded (--no-store)." : "The same command with --resume measures the rest.";
+  if (runner.interrupted())
+    throw Error(Exit::interrupted, fmt::format("interrupted; {} cells are left", left), "crest lab run", how);
   if (left > 0) BenchMeasure::say(fmt::format("the budget of {} is spent; {} cells are left. {}", o.budget, left, how));
   return 0;
 }

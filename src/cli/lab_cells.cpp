@@ -74,7 +74,8 @@ class CellMaker {
       cell_.limit = parse_bytes(value, where());
     } else if (key == "device") {
       if (e_.kind != lab::Kind::plan)
-        fail_usage("only what is planned can be of another device", where(), "Leave `device` out, or take kind = \"plan\".");
+        fail_usage("only what is planned can be of another device", where(),
+                   "Leave `device` out, or take kind = \"plan\".");
       cell_.device = find_device(value, 0);
       cell_.limit = cell_.device.memory;
     } else if (key == "max_seconds") {

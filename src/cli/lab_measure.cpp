@@ -77,7 +77,8 @@ void out_of_memory(Row& row, const std::string& why) {
 
 std::string LabMeasure::key_of(const lab::Experiment& e, const LabCell& cell) {
   if (e.kind == Kind::gemm || !cell.absent.empty()) return "";
-  return run_key(cell.recipe, cell.device, name(cell.phase), cell.warmup == 3 ? "" : fmt::format("warmup {}", cell.warmup));
+  return run_key(cell.recipe, cell.device, name(cell.phase),
+                 cell.warmup == 3 ? "" : fmt::format("warmup {}", cell.warmup));
 }
 
 void LabMeasure::plan_columns(const lab::Experiment& e, const LabCell& cell, const CompiledSession& s, Row& row) const {
@@ -209,9 +210,9 @@ Row LabMeasure::row_of(const lab::Experiment& e, const LabCell& cell, const std:
     } catch (const Error& error) {
       bool large = error.code() == Exit::does_not_fit;
       bench_.finish(record,
-                    large                                 ? "out_of_memory"
+                    large                               ? "out_of_memory"
                     : error.code() == Exit::interrupted ? "interrupted"
-                                                          : "failed",
+                                                        : "failed",
                     nullptr, error.what());
       if (!large) throw;
       out_of_memory(row, error.problem());

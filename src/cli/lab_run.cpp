@@ -40,14 +40,13 @@ struct LabRunner::Progress {
 
 namespace {
 
-bool timed(lab::Kind kind) {
-  return kind == lab::Kind::bench || kind == lab::Kind::profile || kind == lab::Kind::gemm;
-}
+bool timed(lab::Kind kind) { return kind == lab::Kind::bench || kind == lab::Kind::profile || kind == lab::Kind::gemm; }
 
 // What must be equal for a cell's row to be taken over: cells and columns, not claims.
 std::string identity_of(const lab::Experiment& e, const std::string& scale, const std::vector<LabCell>& cells,
                         const Device& device, uint64_t seed) {
-  std::string text = fmt::format("{} {} {} {} {} {}", e.name, lab::name(e.kind), scale, device.name, device.threads, seed);
+  std::string text =
+      fmt::format("{} {} {} {} {} {}", e.name, lab::name(e.kind), scale, device.name, device.threads, seed);
   for (auto& c : cells) {
     text += fmt::format("\n{} {} {} {}", LabMeasure::key_of(e, c), c.samples, c.warmup, c.max_seconds);
     for (auto& [key, value] : c.spec.keys) text += fmt::format(" {}={}", key, value);
@@ -131,7 +130,8 @@ void LabRunner::find_floor(const lab::Experiment& e, const std::vector<LabCell>&
   if (!timed(e.kind)) return;
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   auto raise = [&](double floor, const std::string& source) {
-    if (floor > r.noise_floor || r.floor_source == "assumed") r.noise_floor = std::max(floor, assumed), r.floor_source = source;
+    if (floor > r.noise_floor || r.floor_source == "assumed")
+      r.noise_floor = std::max(floor, assumed), r.floor_source = source;
   };
   if (Store* store = bench_.recorder().store(); store && e.kind != lab::Kind::gemm)
     for (auto& cell : cells)
@@ -156,7 +156,8 @@ void LabRunner::find_floor(const lab::Experiment& e, const std::vector<LabCell>&
 
 lab::Result LabRunner::run(const lab::Experiment& e, const std::vector<LabCell>& cells) {
   Progress p;
-  p.result.experiment = &e, p.result.scale = o_.scale, p.result.device = cells.empty() ? device_.name : cells[0].device.name;
+  p.result.experiment = &e, p.result.scale = o_.scale,
+  p.result.device = cells.empty() ? device_.name : cells[0].device.name;
   p.identity = identity_of(e, o_.scale, cells, device_, bench_.options().seed);
   find_earlier(e, p);
   if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);
@@ -181,7 +182,8 @@ lab::Result LabRunner::run(const lab::Experiment& e, const std::vector<LabCell>&
     for (auto& row : measured.table.rows) rows.push_back(lab::to_json(row));
     document["rows"] = rows;
     if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", document);
-    p.record.result = {{"name", e.name}, {"scale", o_.scale}, {"claims", document["claims"]}, {"cells_left", p.result.cells_left}};
+    p.record.result = {
+        {"name", e.name}, {"scale", o_.scale}, {"claims", document["claims"]}, {"cells_left", p.result.cells_left}};
     finish(interrupted_ ? "interrupted" : "done", interrupted_ ? "interrupted" : "");
   } catch (const Error& error) {
     finish("failed", error.what());

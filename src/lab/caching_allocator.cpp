@@ -54,9 +54,7 @@ class Allocator {
   using Pieces = std::map<int64_t, Piece>;
 
   Pieces::iterator new_segment(int64_t size, bool small) {
-    int64_t bytes = small                    ? small_segment
-                    : size < medium_request ? medium_segment
-                                             : round_up(size, large_rounding);
+    int64_t bytes = small ? small_segment : size < medium_request ? medium_segment : round_up(size, large_rounding);
     reserved_ += bytes;
     int64_t address = end_;
     end_ += bytes;

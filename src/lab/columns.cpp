@@ -84,21 +84,21 @@ Vocabulary detail_vocabulary(Kind kind) {
   Vocabulary v;
   v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
   if (kind == Kind::profile) v.columns.insert({"ms", "floor_ms"});
-  v.keys = {"row",   "program", "op",         "kernel", "phase", "lane",     "class",
-            "scope", "layer",   "arithmetic", "dtype",  "name",  "role",     "lifetime",
-            "category"};
+  v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",   "scope",
+            "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category"};
   v.names = columns_of(kind);
   return v;
 }
 
 const std::vector<std::string>& fact_names() {
-  static const std::vector<std::string> names = {"cpu",    "cuda",   "sm",    "threads", "native_bf16",
-                                                 "memory", "cudnn", "multiprocessors"};
+  static const std::vector<std::string> names = {"cpu",         "cuda",   "sm",    "threads",
+                                                 "native_bf16", "memory", "cudnn", "multiprocessors"};
   return names;
 }
 
 const std::set<std::string>& measure_keys() {
-  static const std::set<std::string> keys = {"phase", "samples", "warmup", "max_seconds", "memory_limit", "threads", "device"};
+  static const std::set<std::string> keys = {"phase",        "samples", "warmup", "max_seconds",
+                                             "memory_limit", "threads", "device"};
   return keys;
 }
 

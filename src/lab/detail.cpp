@@ -8,10 +8,17 @@ namespace crest::lab {
 
 static Row instruction_row(const ProfileInstr& i) {
   Row r;
-  r.keys = {{"row", "instr"},      {"program", i.program},   {"op", i.op},
-            {"kernel", i.kernel},  {"phase", i.phase},       {"lane", i.lane},
-            {"class", i.op_class}, {"scope", join(i.scopes, "+")}, {"layer", std::to_string(i.layer)},
-            {"arithmetic", i.arithmetic}, {"dtype", i.type.substr(0, i.type.find('['))}};
+  r.keys = {{"row", "instr"},
+            {"program", i.program},
+            {"op", i.op},
+            {"kernel", i.kernel},
+            {"phase", i.phase},
+            {"lane", i.lane},
+            {"class", i.op_class},
+            {"scope", join(i.scopes, "+")},
+            {"layer", std::to_string(i.layer)},
+            {"arithmetic", i.arithmetic},
+            {"dtype", i.type.substr(0, i.type.find('['))}};
   r.columns = {{"ms", Value::number(i.ms)},
                {"floor_ms", Value::number(i.floor_ms)},
                {"flops", Value::number(i.flops)},
@@ -25,8 +32,12 @@ Table detail_rows(const Profile& p) {
   for (auto& i : p.instrs) table.rows.push_back(instruction_row(i));
   for (auto& b : p.memory.blocks) {
     Row r;
-    r.keys = {{"row", "block"},          {"program", b.program}, {"name", b.name},
-              {"category", b.category}, {"phase", b.phase},     {"scope", b.scope},
+    r.keys = {{"row", "block"},
+              {"program", b.program},
+              {"name", b.name},
+              {"category", b.category},
+              {"phase", b.phase},
+              {"scope", b.scope},
               {"layer", std::to_string(b.layer)}};
     r.columns["block_bytes"] = Value::number(double(b.bytes));
     table.rows.push_back(std::move(r));

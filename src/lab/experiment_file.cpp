@@ -52,7 +52,9 @@ class Reader {
     read_kind(top);
     if (auto* t = table(top, "recipe")) e_.recipe = axes(*t);
     read_scales(top);
-    for_each(top, "variant", [&](const toml::table& t) { e_.variants.push_back({required(t, "name"), axes(t, "name")}); });
+    for_each(top, "variant", [&](const toml::table& t) {
+      e_.variants.push_back({required(t, "name"), axes(t, "name")});
+    });
     e_.columns = formulas(top, "columns"), e_.quantities = formulas(top, "quantities");
     for_each(top, "claim", [&](const toml::table& t) { e_.claims.push_back(claim(t)); });
     for_each(top, "then", [&](const toml::table& t) { e_.then.push_back(then(t)); });

@@ -29,17 +29,18 @@ void check_filters(const Expression& e, const Vocabulary& v) {
   for (auto& f : e.filters)
     if (!v.keys.count(f.key))
       throw ExpressionError{fmt::format("'{}' is no key of the table", f.key),
-                            did_you_mean(f.key, {v.keys.begin(), v.keys.end()}) + " Keys: " +
-                                join({v.keys.begin(), v.keys.end()}, ", ") + ".",
+                            did_you_mean(f.key, {v.keys.begin(), v.keys.end()}) +
+                                " Keys: " + join({v.keys.begin(), v.keys.end()}, ", ") + ".",
                             f.at};
 }
 
 void check_column(const Expression& e, const Vocabulary& v) {
   if (e.kind == Kind::name && (v.columns.count(e.word) || v.keys.count(e.word))) return;
-  std::string what = e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.word) : "a column was expected";
+  std::string what =
+      e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.word) : "a column was expected";
   throw ExpressionError{what,
-                        did_you_mean(e.word, {v.columns.begin(), v.columns.end()}) + " Columns: " +
-                            join({v.columns.begin(), v.columns.end()}, ", ") + ".",
+                        did_you_mean(e.word, {v.columns.begin(), v.columns.end()}) +
+                            " Columns: " + join({v.columns.begin(), v.columns.end()}, ", ") + ".",
                         e.at};
 }
 
@@ -53,13 +54,15 @@ void check_call(const Expression& e, const Vocabulary& v) {
   }
   size_t wanted = arguments_of(e, f);
   if (e.inner.size() != wanted)
-    throw ExpressionError{fmt::format("{} takes {} argument{}, not {}", e.word, wanted, wanted == 1 ? "" : "s", e.inner.size()),
-                          f ? f->help : "(column, key=of the upper, key=of the lower, filters of both)", e.at};
+    throw ExpressionError{
+        fmt::format("{} takes {} argument{}, not {}", e.word, wanted, wanted == 1 ? "" : "s", e.inner.size()),
+        f ? f->help : "(column, key=of the upper, key=of the lower, filters of both)", e.at};
   if (reads_rows(f)) {
     for (auto& inner : e.inner) check_column(inner, v);
     check_filters(e, v);
   } else {
-    if (!e.filters.empty()) throw ExpressionError{e.word + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
+    if (!e.filters.empty())
+      throw ExpressionError{e.word + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
     for (auto& inner : e.inner) check_names(inner, v);
   }
 }

@@ -82,9 +82,8 @@ class Parser {
     Deeper deeper(*this);
     Expression left = (this->*next)();
     for (int links = 0;; ++links) {
-      auto op = std::find_if(operators.begin(), operators.end(), [&](const char* word) {
-        return word_start(word[0]) ? take_word(word) : take(word);
-      });
+      auto op = std::find_if(operators.begin(), operators.end(),
+                             [&](const char* word) { return word_start(word[0]) ? take_word(word) : take(word); });
       if (op == operators.end()) return left;
       if (links > deepest) throw ExpressionError{"more than 100 operands in a row", "Split the expression.", i_};
       size_t at = left.at;
@@ -169,8 +168,8 @@ class Parser {
     while (i_ < text_.size() &&
            (digit(text_[i_]) || text_[i_] == '.' ||
             ((text_[i_] == 'e' || text_[i_] == 'E') && i_ + 1 < text_.size() &&
-             (digit(text_[i_ + 1]) || ((text_[i_ + 1] == '-' || text_[i_ + 1] == '+') && i_ + 2 < text_.size() &&
-                                       digit(text_[i_ + 2])))) ||
+             (digit(text_[i_ + 1]) ||
+              ((text_[i_ + 1] == '-' || text_[i_ + 1] == '+') && i_ + 2 < text_.size() && digit(text_[i_ + 2])))) ||
             ((text_[i_] == '-' || text_[i_] == '+') && (digits.back() == 'e' || digits.back() == 'E'))))
       digits += text_[i_++];
     char* end = nullptr;

@@ -50,7 +50,8 @@ Value value(const Rows& rows, const std::string& column, const std::string&) {
     Value v = column_of(*row, column);
     if (!v.known()) return v;
     if (v.type != first.type || (v.type == Value::Type::number && v.x != first.x))
-      return Value::missing(fmt::format("{} rows match and differ: name more keys, or take mean, min or max", rows.size()));
+      return Value::missing(
+          fmt::format("{} rows match and differ: name more keys, or take mean, min or max", rows.size()));
     if (v.type == Value::Type::text && std::find(texts.begin(), texts.end(), v.text) == texts.end())
       texts.push_back(v.text);
   }
@@ -128,11 +129,15 @@ Line line_through(const Rows& rows, const std::string& y_column, const std::stri
 Value of_line(const Line& line, double Line::*figure) {
   return line.missing.empty() ? Value::number(line.*figure) : Value::missing(line.missing);
 }
-Value slope(const Rows& r, const std::string& y, const std::string& x) { return of_line(line_through(r, y, x), &Line::slope); }
+Value slope(const Rows& r, const std::string& y, const std::string& x) {
+  return of_line(line_through(r, y, x), &Line::slope);
+}
 Value intercept(const Rows& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::intercept);
 }
-Value linearity(const Rows& r, const std::string& y, const std::string& x) { return of_line(line_through(r, y, x), &Line::r2); }
+Value linearity(const Rows& r, const std::string& y, const std::string& x) {
+  return of_line(line_through(r, y, x), &Line::r2);
+}
 
 Value key_at(const Rows& rows, const std::string& column, const std::string& key, bool largest) {
   const Row* best = nullptr;
@@ -146,8 +151,12 @@ Value key_at(const Rows& rows, const std::string& column, const std::string& key
   }
   return best ? column_of(*best, key) : Value::missing(missing);
 }
-Value where_max(const Rows& r, const std::string& column, const std::string& key) { return key_at(r, column, key, true); }
-Value where_min(const Rows& r, const std::string& column, const std::string& key) { return key_at(r, column, key, false); }
+Value where_max(const Rows& r, const std::string& column, const std::string& key) {
+  return key_at(r, column, key, true);
+}
+Value where_min(const Rows& r, const std::string& column, const std::string& key) {
+  return key_at(r, column, key, false);
+}
 
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) { throw ExpressionError{what, advice, 0}; }
 
@@ -247,8 +256,8 @@ const std::vector<Function>& functions() {
       {"parameters", "(\"preset\"): of the model", values, 1, nullptr, parameters},
       {"matmul_parameters", "(\"preset\"): those of matrix products", values, 1, nullptr, matmul_parameters},
       {"palm_flops", "(\"preset\", seq): 6N + 12 L d T of a trained token", values, 2, nullptr, palm_flops},
-      {"accumulate", "(count, term, \"sum's type\", \"term's type\"): a sum that rounds after every addition", values, 4,
-       nullptr, accumulate},
+      {"accumulate", "(count, term, \"sum's type\", \"term's type\"): a sum that rounds after every addition", values,
+       4, nullptr, accumulate},
   };
   return table;
 }

@@ -52,7 +52,7 @@ Row row_from_json(const Json& json) {
 static Json claim_json(const Claim& c, const ClaimResult& r) {
   Json figures = Json::array();
   for (auto& [what, value] : r.figures) figures.push_back({{"figure", what}, {"value", to_json(value)}});
-  Json json = {{"text", c.text},       {"subject", c.subject},       {"source", c.source},
+  Json json = {{"text", c.text},        {"subject", c.subject},       {"source", c.source},
                {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
   if (!r.reason.empty()) json["reason"] = r.reason;
   return json;

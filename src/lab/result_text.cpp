@@ -66,14 +66,17 @@ std::string quantities_text(const Result& r, bool color) {
 
 std::string then_text(const Result& r, bool color) {
   if (r.then.empty()) return "";
-  crest::Table table({{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
+  crest::Table table(
+      {{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
   for (size_t i = 0; i < r.then.size(); ++i) {
     const Then& t = r.experiment->then[i];
     const Value& here = r.then[i];
     std::string unit = t.unit.empty() ? "" : " " + printable(t.unit, 20);
     bool number = here.known() && here.type == Value::Type::number;
     table.row({printable(t.what, 80), describe_number(t.document) + unit,
-               number ? describe_number(here.x) + unit : here.known() ? printable(describe(here)) : "-",
+               number         ? describe_number(here.x) + unit
+               : here.known() ? printable(describe(here))
+                              : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "", printable(t.source, 40)});
   }
   std::string machine = r.experiment->machine.empty() ? "" : "then: " + printable(r.experiment->machine, 200) + "; ";
@@ -100,7 +103,8 @@ bool timed(Kind k) { return k == Kind::bench || k == Kind::profile || k == Kind:
 }  // namespace
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color) {
-  crest::Table table({{"experiment", Align::left}, {"source", Align::left}, {"kind", Align::left}, {"claims"}, {"", Align::left}});
+  crest::Table table(
+      {{"experiment", Align::left}, {"source", Align::left}, {"kind", Align::left}, {"claims"}, {"", Align::left}});
   for (auto& e : experiments)
     table.row({printable(e.name, 40), printable(e.source, 20), name(e.kind), std::to_string(e.claims.size()),
                e.unavailable.empty() ? printable(e.title, 80) : "not yet available: " + printable(e.unavailable, 120)});
@@ -125,8 +129,8 @@ std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, c
   }
   text += fmt::format("\n{} claim{}:\n", e.claims.size(), e.claims.size() == 1 ? "" : "s");
   for (auto& c : e.claims)
-    text += fmt::format("  {} ({}; {})\n      {}\n", printable(c.text, text_limit), printable(c.subject), printable(c.source),
-                        printable(c.check.text, text_limit));
+    text += fmt::format("  {} ({}; {})\n      {}\n", printable(c.text, text_limit), printable(c.subject),
+                        printable(c.source), printable(c.check.text, text_limit));
   return text;
 }
 
