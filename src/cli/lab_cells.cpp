@@ -139,7 +139,7 @@ class CellMaker {
     std::string base = options.model.empty() ? default_model(cell_.device) : options.model;
     std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
     for (auto& [key, value] : sizes_) {
-      bool word = key == "norm" || key == "activation";
+      bool word = key == "norm" || key == "position" || key == "activation";
       text += word ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
       name += fmt::format(" {} {}", key, value);
     }

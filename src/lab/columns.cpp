@@ -103,8 +103,8 @@ const std::set<std::string>& measure_keys() {
 }
 
 const std::set<std::string>& model_size_keys() {
-  static const std::set<std::string> keys = {"layers", "heads", "kv_heads",   "width", "head_dim",
-                                             "ff",     "norm",  "activation", "tied",  "context"};
+  static const std::set<std::string> keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
+                                             "norm",   "position", "activation", "bias",  "tied",     "context"};
   return keys;
 }
 
