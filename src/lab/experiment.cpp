@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/embedded.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
@@ -105,9 +106,11 @@ std::vector<CellSpec> cells_of(const Experiment& e, const std::string& scale, co
   return cells;
 }
 
+static std::string file_of(const EmbeddedFile& f) { return fmt::format("experiments/{}.toml", f.name); }
+
 std::vector<Experiment> all_experiments() {
   std::vector<Experiment> list;
-  for (auto& s : embedded_sources()) list.push_back(parse_experiment(s.text, s.file));
+  for (auto& f : embedded_experiments()) list.push_back(parse_experiment(f.text, file_of(f)));
   return list;
 }
 
@@ -115,10 +118,9 @@ Experiment find_experiment(const std::string& given) {
   constexpr size_t max_bytes = 1 << 20;
   if (given.size() > 5 && given.ends_with(".toml")) return parse_experiment(read_file(given, max_bytes), given);
   std::vector<std::string> names;
-  for (auto& s : embedded_sources()) {
-    Experiment e = parse_experiment(s.text, s.file);
-    if (e.name == given) return e;
-    names.push_back(e.name);
+  for (auto& f : embedded_experiments()) {
+    if (f.name == given) return parse_experiment(f.text, file_of(f));
+    names.emplace_back(f.name);
   }
   fail_usage(fmt::format("there is no experiment '{}'", printable(given)), "crest lab",
              did_you_mean(given, names) + " crest lab list shows them; one of your own is a FILE.toml.");

@@ -79,10 +79,6 @@ inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
 std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);
 
 // The experiments that are part of the program, by name; and what `crest lab` was given: a name or a file.
-struct Source {
-  const char *file, *text;
-};
-const std::vector<Source>& embedded_sources();  // made by CMake from experiments/*.toml
 std::vector<Experiment> all_experiments();
 Experiment find_experiment(const std::string& name_or_file);
 
