@@ -84,8 +84,8 @@ Vocabulary detail_vocabulary(Kind kind) {
   Vocabulary v;
   v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
   if (kind == Kind::profile) v.columns.insert({"ms", "floor_ms"});
-  v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",   "scope",
-            "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category"};
+  v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",    "scope",
+            "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category", "until"};
   v.names = columns_of(kind);
   return v;
 }

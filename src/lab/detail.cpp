@@ -1,5 +1,6 @@
 #include "lab/detail.h"
 
+#include <map>
 #include <set>
 
 #include "core/text.h"
@@ -29,7 +30,11 @@ static Row instruction_row(const ProfileInstr& i) {
 
 Table detail_rows(const Profile& p) {
   Table table;
-  for (auto& i : p.instrs) table.rows.push_back(instruction_row(i));
+  std::map<std::pair<std::string, int>, std::string> phases;  // by Program and index
+  for (auto& i : p.instrs) {
+    table.rows.push_back(instruction_row(i));
+    phases[{i.program, i.index}] = i.phase;
+  }
   for (auto& b : p.memory.blocks) {
     Row r;
     r.keys = {{"row", "block"},
@@ -38,7 +43,8 @@ Table detail_rows(const Profile& p) {
               {"category", b.category},
               {"phase", b.phase},
               {"scope", b.scope},
-              {"layer", std::to_string(b.layer)}};
+              {"layer", std::to_string(b.layer)},
+              {"until", phases[{b.program, b.last}]}};
     r.columns["block_bytes"] = Value::number(double(b.bytes));
     table.rows.push_back(std::move(r));
   }

@@ -28,7 +28,7 @@ Values numbers(const Rows& rows, const std::string& column, std::string& missing
     else if (missing.empty())
       missing = v.known() ? column + " is a text" : v.unknown;
   }
-  if (missing.empty()) missing = "no row of the table matches";
+  if (missing.empty()) missing = no_row;
   return list;
 }
 
@@ -43,7 +43,7 @@ Value fold(const Rows& rows, const std::string& column, const std::function<Valu
 
 // One number that all rows agree on, or their distinct texts with bars between.
 Value value(const Rows& rows, const std::string& column, const std::string&) {
-  if (rows.empty()) return Value::missing("no row of the table matches");
+  if (rows.empty()) return Value::missing(no_row);
   Value first = column_of(*rows[0], column);
   std::vector<std::string> texts;
   for (auto* row : rows) {
@@ -142,7 +142,7 @@ Value linearity(const Rows& r, const std::string& y, const std::string& x) {
 Value key_at(const Rows& rows, const std::string& column, const std::string& key, bool largest) {
   const Row* best = nullptr;
   double x = 0;
-  std::string missing = "no row of the table matches";
+  std::string missing = no_row;
   for (auto* row : rows) {
     Value v = column_of(*row, column);
     if (!v.known()) missing = v.unknown;

@@ -93,6 +93,7 @@ class Judge {
       fail_formula(c.check, {"a claim must compare something", "For example ratio(ms, ...) >= 1.5.", 0});
     if (!v.known()) {
       result.reason = v.unknown;
+      if (result.reason == no_row) result.reason += " at scale " + r_.scale;
       if (r_.cells_left > 0) result.reason += fmt::format(" ({} cells are not measured yet)", r_.cells_left);
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;

@@ -25,6 +25,9 @@ struct Filter {
   size_t at = 0;  // in the expression
 };
 
+// Why a function over the table has no value where no row matches.
+inline constexpr const char* no_row = "no row of the table matches";
+
 bool matches(const std::string& text, const std::string& pattern);
 bool matches(const Row& row, const std::vector<Filter>& filters);
 // The column of a row: its value, a key as text (as a number where it is one), or why it is missing.
