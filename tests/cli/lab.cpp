@@ -165,7 +165,7 @@ TEST(Lab, BadInput) {
   folder.write("value.toml", std::string(text).replace(text.find("\"off\", \"on\""), 11, "\"of\", \"on\""));
   folder.error({"lab", "run", "value.toml"}, 2, {"value.toml", "fusion"});
   folder.write("claim.toml", std::string(text).replace(text.find("<= 1"), 4, "<= "));
-  folder.error({"lab", "run", "claim.toml"}, 2, {"claim.toml (line 14, column 54)", "was expected"});
+  folder.error({"lab", "run", "claim.toml"}, 2, {"claim.toml (line 14, column 57)", "was expected"});
   folder.write("type.toml", std::string(text).replace(text.find(" <= 1"), 5, ""));
   folder.error({"lab", "run", "type.toml"}, 2, {"must compare"});
 }

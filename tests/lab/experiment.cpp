@@ -83,7 +83,7 @@ TEST(Experiment, MistakesNameLineAndColumn) {
            {claim + "check = \"value(msec, batch=1) > 1\"\n", {"line 11, column 16", "'ms'"}},
            {claim + "check = 'value(ms, bach=1) > 1'\n", {"line 11, column 20", "'batch'"}},
            {claim + "check = \"\"\"\nvalue(ms, batch=1)\n  > 1 +\"\"\"\n", {"line 13, column 8"}},
-           {claim + "check = \"1 > 0\"\nneeds = \"cdua\"\n", {"line 12, column 10", "'cuda'"}},
+           {claim + "check = \"1 > 0\"\nneeds = \"cudaa\"\n", {"line 12, column 10", "'cuda'"}},
            {claim, {"there is no check"}},
            {grid + "[columns]\nshare = \"sum(ms)\"\n", {"'ms' is no column"}},
            {grid + "[quantities]\na = \"b + 1\"\nb = \"1\"\n", {"line 8, column 6", "'b' is no quantity"}},
