@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "train/checkpoint.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
