@@ -16,6 +16,7 @@ std::function<int()> setup_comm(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
+std::function<int()> setup_lab(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -32,6 +33,7 @@ const std::vector<Command>& commands() {
       {"comm", "measure collectives between processes: all-reduce and others", setup_comm},
       {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
       {"report", "a report over runs that can be sent to somebody: HTML, Markdown", setup_report},
+      {"lab", "experiments with a verdict on each claim of their documents: list, show, run", setup_lab},
   };
   return table;
 }

@@ -12,5 +12,7 @@ struct EmbeddedFile {
 
 // devices/*.toml, by name.
 const std::vector<EmbeddedFile>& embedded_devices();
+// experiments/*.toml, by name.
+const std::vector<EmbeddedFile>& embedded_experiments();
 
 }  // namespace crest
