@@ -17,7 +17,8 @@ static int launch(const CommOptions& o) {
   check_fits_here(o, plan, plan.world);
   o.store.open();
   StopSignal signal;
-  launch_ranks({.ranks = plan.world, .port = o.port, .stop = StopSignal::requested});
+  // A collective may notice only at its time-out that a rank is gone.
+  launch_ranks({.ranks = plan.world, .port = o.port, .stop = StopSignal::requested, .patience = o.timeout + 3});
   return 0;
 }
 

@@ -74,10 +74,12 @@ class Launch {
     bool hurried = false;
     while (reap()) {
       if (o_.stop && o_.stop() && !stopped_) {
-        stopped_ = true;
-        signal_all(SIGTERM);
+        // Rank 0 first: it is the one that records; broken connections would keep it from that.
+        stopped_ = ending_ = true;
+        if (!children_[0].status) ::kill(children_[0].pid, SIGTERM);
         terminate = after(1e9), kill = after(o_.patience);
       }
+      if (stopped_ && children_[0].status && !hurried) hurried = true, kill = after(0.2);
       // A rank that hangs has nothing to say; one that is on its way out by itself needs no second.
       if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
       if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);

@@ -146,7 +146,8 @@ TEST(Comm, RanksOfAnotherLauncherFindEachOther) {
 TEST(Comm, AKilledRankEndsAllWithItsNumber) {
   NEEDS_GLOO();
   TempFolder folder;
-  RunResult r = run_and_disturb([](pid_t, auto& ranks) { kill(ranks[2], SIGKILL); }, {}, folder.path().string());
+  RunResult r =
+      run_and_disturb([](pid_t, auto& ranks) { kill(ranks[2], SIGKILL); }, {"--timeout", "3"}, folder.path().string());
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("crest: error: rank 2 was ended by signal 9"), std::string::npos) << r.err;
   EXPECT_EQ(r.err.find("crest: error: "), r.err.rfind("crest: error: ")) << r.err;
