@@ -10,6 +10,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "plan/device.h"
 
@@ -62,6 +63,7 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
     return app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
   Recipe& r = o.recipe;
+  const std::string optimizers = optimizer_names();
   app.add_option("--model", o.model, "preset, TOML file, or folder with a Hugging Face config.json")->group(group);
   option("--batch", r.batch, "micro batch: sequences");
   app.add_option("--seq", r.seq, "sequence length (default: the model's context)")->group(group);
@@ -76,7 +78,7 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--recompute", r.recompute,
          "auto (pointwise on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
          "pointwise (norms too), selective (attention too) or full");
-  option("--optimizer", r.optimizer, "adamw");
+  option("--optimizer", r.optimizer, optimizers.c_str());
   option("--weight-decay", r.weight_decay, "decay of matrices");
   option("--beta1", r.beta1, "AdamW's first moment");
   option("--beta2", r.beta2, "AdamW's second moment");

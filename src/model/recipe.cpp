@@ -28,7 +28,6 @@ void validate(const Recipe& r) {
   one_of("--attention", r.attention, {"flash", "naive"});
   one_of("--fusion", r.fusion, {"on", "off"});
   one_of("--recompute", r.recompute, {"auto", "none", "activation", "pointwise", "selective", "full"});
-  one_of("--optimizer", r.optimizer, {"adamw"});
   at_least("--batch", double(r.batch), 1);
   at_least("--grad-accumulation", double(r.grad_accumulation), 1);
   at_least("--pad-vocab", double(r.pad_vocab), 1);

@@ -25,7 +25,7 @@ struct Recipe {
   int64_t pad_vocab = 128;
   std::string recompute = "none";  // auto (resolved for the device), none, activation, pointwise, ..
 
-  std::string optimizer = "adamw";
+  std::string optimizer = "adamw";  // the list is in passes/optimizer.cpp
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale

@@ -47,6 +47,14 @@
   OP(sum_loss)            \
   OP(grad_norm)           \
   OP(adamw)               \
+  OP(sgd)                 \
+  OP(lion)                \
+  OP(adamw_8bit)          \
+  OP(factored_moments)    \
+  OP(factored_update)     \
+  OP(axpby)               \
+  OP(sqrt)                \
+  OP(unit_norm)           \
   OP(finish_step)         \
   OP(all_reduce)
 

@@ -115,6 +115,9 @@ struct OpDef {
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
   bool half_compute = false;  // precision policy autocast runs it on half-precision inputs
   bool full_precision = false;  // precision policy autocast runs it on fp32 inputs (softmax, loss)
+  // Optimizers: element i of every output depends on element i of the inputs and on the step only (states of a fixed
+  // block of elements: on that block), so a flat group of tensors may be done as one.
+  bool flat = false;
 };
 
 // All operations, in the order of the index; find_op returns null for an unknown name.

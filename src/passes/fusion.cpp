@@ -1,8 +1,7 @@
 // Lever --fusion on. Named patterns first (they have hand-written kernels), then chains of pointwise instructions
-// (passes/fuse_chains.cpp), then the flat optimizer. Fused instructions never span phases, but for the loss: its
-// gradient is written while the row of logits is in cache.
+// (passes/fuse_chains.cpp), then the flat optimizer (passes/fuse_update.cpp). Fused instructions never span phases, but
+// for the loss: its gradient is written while the row of logits is in cache.
 #include <algorithm>
-#include <unordered_map>
 
 #include "passes/fuse.h"
 #include "passes/pass.h"
@@ -183,45 +182,6 @@ class Patterns {
   std::vector<std::vector<int>> consumers_;
   std::vector<bool> gone_, is_output_;
 };
-
-// adamw and grad_norm over the tensors of a group -> over the group's memory.
-void flatten_update(Program& p) {
-  auto root = [&](ValueId v) { return v == no_value ? no_value : p.at(v).layout.storage; };
-  std::unordered_map<ValueId, size_t> first;  // master group -> index in kept
-  std::vector<Instr> kept;
-  for (auto& instr : p.code) {
-    if (is(instr, "adamw") && root(instr.in[1]) != instr.in[1]) {
-      // The group gets a new version; that of the member alone is no value any more.
-      for (ValueId v : instr.out) p.at(v).lifetime = Lifetime::micro;
-      auto [it, added] = first.emplace(root(instr.in[1]), kept.size());
-      if (added) {
-        for (size_t i = 1; i < instr.in.size(); ++i) instr.in[i] = root(instr.in[i]);
-        kept.push_back(std::move(instr));
-      } else {
-        kept[it->second].origin = kept[it->second].origin | instr.origin;
-      }
-      continue;
-    }
-    if (is(instr, "grad_norm")) {
-      std::vector<ValueId> in = {instr.in[0]};
-      for (size_t i = 1; i < instr.in.size(); ++i)
-        if (std::find(in.begin(), in.end(), root(instr.in[i])) == in.end()) in.push_back(root(instr.in[i]));
-      instr.in = in;
-    }
-    kept.push_back(std::move(instr));
-  }
-  p.code.clear();
-  Builder b(p);
-  std::unordered_map<ValueId, ValueId> renamed;
-  for (auto& instr : kept) {
-    bool flat = is(instr, "adamw") && p.at(instr.in[1]).shape.rank() == 1 && root(instr.in[1]) == instr.in[1] &&
-                !(p.at(instr.out[0]).shape == p.at(instr.in[1]).shape);
-    if (flat)
-      b.append(std::move(instr));
-    else
-      p.code.push_back(std::move(instr));
-  }
-}
 
 }  // namespace
 

@@ -1,11 +1,11 @@
 // Parameters of a group (matrices that decay, everything else) lie next to each other, and so do their gradients,
-// moments and master weights in the same order: one optimizer launch, one norm, one message for data parallelism.
+// states of the optimizer in the same order: one optimizer launch, one norm, one message for data parallelism.
 #include <fmt/format.h>
 
-#include <map>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -13,37 +13,43 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t alignment = 64;  // elements: vector loads and 16-byte device accesses stay aligned in every dtype
+constexpr int64_t lines = 64;  // elements: vector loads and 16-byte device accesses stay aligned in every dtype
+
+// A parameter of a group and where its elements start.
+struct Member {
+  size_t parameter;
+  int64_t offset;
+};
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 class Groups {
  public:
-  explicit Groups(Program& program) : program_(program) {}
+  explicit Groups(Program& program)
+      : program_(program),
+        block_(program.properties.integer(state_block_property, 1)),
+        alignment_(round_up(lines, block_)) {}
 
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
-    // Names are copied: place() declares values, and views of short names would not survive the list growing.
-    std::unordered_map<std::string, ValueId> states;
-    for (size_t v = 0; v < program_.values.size(); ++v)
-      if (program_.values[v].role == Role::state) states.emplace(program_.values[v].name, ValueId(v));
+    find_states();
     for (bool decay : {true, false}) {
-      const char* group = decay ? "decay" : "rest";
-      std::vector<std::pair<size_t, int64_t>> members;  // parameter, offset
+      std::vector<Member> members;
       int64_t size = 0;
       for (size_t q = 0; q < program_.params.size(); ++q) {
         if (program_.params[q].decay != decay) continue;
-        members.emplace_back(q, size);
-        size += (program_.at(program_.params[q].value).numel() + alignment - 1) / alignment * alignment;
+        members.push_back({q, size});
+        size += round_up(numel(q), alignment_);
       }
       if (members.empty()) continue;
-      auto state = [&](size_t q, const char* suffix) {
-        auto it = states.find(program_.params[q].name + suffix);
-        return it == states.end() ? no_value : it->second;
-      };
-      place(fmt::format("weights.{}", group), members, size, [&](size_t q) { return program_.params[q].value; });
-      place(fmt::format("gradients.{}", group), members, size, [&](size_t q) { return gradients[q]; });
-      place(fmt::format("master.{}", group), members, size, [&](size_t q) { return state(q, ".master"); });
-      place(fmt::format("m.{}", group), members, size, [&](size_t q) { return state(q, ".m"); });
-      place(fmt::format("v.{}", group), members, size, [&](size_t q) { return state(q, ".v"); });
+      std::string group = decay ? "decay" : "rest";
+      place("weights." + group, members, size, 1, [&](size_t q) { return program_.params[q].value; });
+      place("gradients." + group, members, size, 1, [&](size_t q) { return gradients[q]; });
+      for (auto& [suffix, of] : states_)
+        if (int64_t share = share_of(members, of)) {
+          auto state = [&](size_t q) { return of.at(q); };
+          place(suffix + "." + group, members, size, share, state);
+        }
     }
     for (auto& v : program_.values) {
       auto it = moved_.find(v.layout.storage);
@@ -54,23 +60,63 @@ class Groups {
   }
 
  private:
+  using States = std::unordered_map<size_t, ValueId>;  // by parameter
+
+  int64_t numel(size_t q) const { return program_.at(program_.params[q].value).numel(); }
+
+  // States are called PARAMETER.SUFFIX.
+  void find_states() {
+    std::unordered_map<std::string, size_t> parameters;
+    for (size_t q = 0; q < program_.params.size(); ++q) parameters.emplace(program_.params[q].name, q);
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      const Value& value = program_.values[v];
+      size_t dot = value.name.rfind('.');
+      if (value.role != Role::state || value.layout.storage != ValueId(v) || dot == std::string::npos) continue;
+      auto it = parameters.find(value.name.substr(0, dot));
+      if (it != parameters.end()) of_suffix(value.name.substr(dot + 1)).emplace(it->second, ValueId(v));
+    }
+  }
+
+  States& of_suffix(const std::string& suffix) {
+    for (auto& [name, states] : states_)
+      if (name == suffix) return states;
+    return states_.emplace_back(suffix, States()).second;
+  }
+
+  // Elements of the parameter for each of the state's: 1, or a block; 0 when not every member has the state, or in
+  // another form. Such a state has memory of its own.
+  int64_t share_of(const std::vector<Member>& members, const States& of) const {
+    for (int64_t share : {int64_t(1), block_}) {
+      bool fits = true;
+      for (const Member& m : members) {
+        auto it = of.find(m.parameter);
+        fits = fits && it != of.end() && program_.at(it->second).numel() == (numel(m.parameter) + share - 1) / share &&
+               program_.at(it->second).dtype == program_.at(of.begin()->second).dtype;
+      }
+      if (fits) return share;
+    }
+    return 0;
+  }
+
   template <class ValueOf>
-  void place(const std::string& group, const std::vector<std::pair<size_t, int64_t>>& members, int64_t size,
+  void place(const std::string& group, const std::vector<Member>& members, int64_t size, int64_t share,
              ValueOf value_of) {
-    ValueId first = value_of(members[0].first);
+    ValueId first = value_of(members[0].parameter);
     if (first == no_value) return;
     Value like = program_.at(first);
     Builder b(program_);
-    ValueId root = b.declare(group, like.dtype, {size}, like.role, like.lifetime);
-    for (auto [q, offset] : members) {
-      ValueId v = value_of(q);
+    ValueId root = b.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
+    for (const Member& m : members) {
+      ValueId v = value_of(m.parameter);
       if (v == no_value || program_.at(v).dtype != like.dtype)
-        fail_internal(fmt::format("group {} has no member for {}", group, program_.params[q].name));
-      moved_.emplace(program_.at(v).layout.storage, std::pair{root, offset});
+        fail_internal(fmt::format("group {} has no member for {}", group, program_.params[m.parameter].name));
+      moved_.emplace(program_.at(v).layout.storage, std::pair{root, m.offset / share});
     }
   }
 
   Program& program_;
+  const int64_t block_, alignment_;
+  std::vector<std::pair<std::string, States>> states_;              // by suffix
   std::unordered_map<ValueId, std::pair<ValueId, int64_t>> moved_;  // old storage -> group and offset
 };
 

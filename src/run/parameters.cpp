@@ -19,6 +19,19 @@ void ParameterRef::set(const float* from) const {
     if (t->data) t->set_floats(from, numel());
 }
 
+// States of a parameter by name, in the Program's order, without the master.
+static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, const std::string& parameter) {
+  std::vector<std::pair<std::string, ValueId>> list;
+  std::string prefix = parameter + ".";
+  for (size_t v = 0; v < p.values.size(); ++v) {
+    const Value& value = p.values[v];
+    if (value.role != Role::state || value.name.rfind(prefix, 0) != 0) continue;
+    std::string name = value.name.substr(prefix.size());
+    if (name != "master" && name.find('.') == std::string::npos) list.emplace_back(name, ValueId(v));
+  }
+  return list;
+}
+
 std::vector<ParameterRef> parameters(const Executor& executor) {
   const CompiledSession& s = executor.session();
   int update = s.find("update"), program = update >= 0 ? update : 0;
@@ -28,8 +41,9 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   std::vector<ParameterRef> list;
   for (auto& q : p.params) {
     auto find = [&](const std::string& n) { return values.count(n) ? executor.tensor(program, n) : TensorRef{}; };
-    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), find(q.name + ".m"), find(q.name + ".v"),
-                   &q};
+    ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), {}, &q};
+    for (auto& [name, v] : states_of(p, q.name))
+      r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     if (update >= 0 && !r.master.data) r.master = r.weight;
     list.push_back(std::move(r));
   }

@@ -7,12 +7,19 @@
 
 namespace crest {
 
+// `PARAMETER.NAME` of the update Program: moments, scales, statistics.
+struct StateRef {
+  std::string name;  // "m"
+  TensorRef tensor;
+  bool padded;  // of the weight's shape, so what belongs to its padding comes last
+};
+
 struct ParameterRef {
   std::string name;
   Shape shape;       // logical (unpadded)
   TensorRef weight;  // what the model reads; padding rows come last
   TensorRef master;  // fp32 truth; the weight itself when that is fp32; no data in sessions without an update Program
-  TensorRef m, v;    // AdamW moments; no data without an update Program
+  std::vector<StateRef> states;  // of the optimizer but for the master; none without an update Program
   const Param* info;
 
   int64_t numel() const { return shape.numel(); }

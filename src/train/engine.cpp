@@ -104,18 +104,22 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   return sum / double(batches);
 }
 
+static void copy(const TensorRef& from, const TensorRef& to) {
+  if (!to.data) return;
+  std::vector<char> bytes(size_t(to.bytes()));
+  from.read(bytes.data());
+  to.write(bytes.data());
+}
+
 void Engine::broadcast() {
   std::vector<ParameterRef> from = parameters(rank(0));
   for (int r = 1; r < ranks(); ++r) {
     std::vector<ParameterRef> to = parameters(rank(r));
-    for (size_t q = 0; q < to.size(); ++q)
-      for (auto part : {&ParameterRef::weight, &ParameterRef::master, &ParameterRef::m, &ParameterRef::v}) {
-        TensorRef& t = to[q].*part;
-        if (!t.data) continue;
-        std::vector<char> bytes(size_t(t.bytes()));
-        (from[q].*part).read(bytes.data());
-        t.write(bytes.data());
-      }
+    for (size_t q = 0; q < to.size(); ++q) {
+      copy(from[q].weight, to[q].weight);
+      copy(from[q].master, to[q].master);
+      for (size_t s = 0; s < to[q].states.size(); ++s) copy(from[q].states[s].tensor, to[q].states[s].tensor);
+    }
     rank(r).set_scalars(rank(0).scalars());
   }
   loss_scale_ = rank(0).scalars().loss_scale;

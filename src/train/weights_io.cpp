@@ -118,19 +118,25 @@ CanonicalWeights gather_weights(const Executor& executor) {
   return out;
 }
 
+// What a checkpoint holds of a state.
+static TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
+  return {p.name + "." + s.name, s.tensor.dtype, dims(s.padded ? p.shape : s.tensor.shape)};
+}
+
 CanonicalWeights gather_optimizer(const Executor& executor) {
   CanonicalWeights out;
-  for (auto& p : parameters(executor)) {
-    for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
-      if (!t->data) continue;
-      const float* data = direct(*t);
-      if (!data) {
-        out.buffers.push_back(t->floats(p.numel()));
+  for (auto& p : parameters(executor))
+    for (auto& s : p.states) {
+      TensorSpec spec = spec_of(p, s);
+      const void* data = s.tensor.data;
+      if (!s.tensor.on_host()) {
+        auto bytes = byte_count(spec);
+        out.buffers.emplace_back((bytes + 3) / 4);
+        s.tensor.read(out.buffers.back().data(), int64_t(bytes));
         data = out.buffers.back().data();
       }
-      out.tensors.push_back({{p.name + suffix, DType::f32, dims(p.shape)}, data});
+      out.tensors.push_back({spec, data});
     }
-  }
   return out;
 }
 
@@ -193,27 +199,25 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
 
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
   struct Copy {
-    const TensorRef* to;
-    std::vector<float> values;
+    TensorRef to;
+    std::vector<char> bytes;  // with the padding, which is zero
   };
-  std::vector<ParameterRef> list = parameters(executor);
   std::vector<Copy> copies;
   std::vector<TensorTarget> targets;
-  for (auto& p : list) {
-    for (auto [t, suffix] : {std::pair{&p.m, ".m"}, {&p.v, ".v"}}) {
-      if (!t->data) continue;
-      float* place = direct(*t);
-      if (!place) {
-        copies.push_back({t, std::vector<float>(size_t(p.numel()))});
-        place = copies.back().values.data();
+  for (auto& p : parameters(executor))
+    for (auto& s : p.states) {
+      TensorSpec spec = spec_of(p, s);
+      auto* place = static_cast<char*>(s.tensor.data);
+      if (s.tensor.on_host()) {
+        std::memset(place + byte_count(spec), 0, size_t(s.tensor.bytes()) - byte_count(spec));
       } else {
-        std::memset(place + p.numel(), 0, size_t(t->shape.numel() - p.numel()) * sizeof(float));
+        copies.push_back({s.tensor, std::vector<char>(size_t(s.tensor.bytes()))});
+        place = copies.back().bytes.data();
       }
-      targets.push_back({{p.name + suffix, DType::f32, dims(p.shape)}, place});
+      targets.push_back({spec, place});
     }
-  }
   checkpoint.load_optimizer(targets);
-  for (auto& c : copies) c.to->set_floats(c.values.data(), int64_t(c.values.size()));
+  for (auto& c : copies) c.to.write(c.bytes.data());
 }
 
 void load_weights(const Executor& executor, const LoadedModel& model) {

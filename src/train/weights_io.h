@@ -26,11 +26,11 @@ struct CanonicalWeights {
 // The weights (fp32 masters where there are some) as canonical fp32 tensors: unpadded, names and orientation of
 // model/weights_map.h.
 CanonicalWeights gather_weights(const Executor& executor);
-// AdamW's moments as `<parameter>.m` and `<parameter>.v`, fp32, unpadded, Crest's parameter names and orientation.
-// Empty when the session has no update Program.
+// The optimizer's states as `<parameter>.<state>`, bit for bit as they are in memory, Crest's parameter names and
+// orientation. States of the weight's shape are unpadded. Empty when the session has no update Program.
 CanonicalWeights gather_optimizer(const Executor& executor);
 
-// Set weight and master of every parameter; the vocabulary's padding becomes zero. The moments stay as they are. Throw
+// Set weight and master of every parameter; the vocabulary's padding becomes zero. The states stay as they are. Throw
 // for weights of another model before anything is changed.
 //
 // Files of Hugging Face or Crest, any float dtype, one tensor at a time in memory; a tied model's extra head must equal

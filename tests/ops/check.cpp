@@ -102,6 +102,17 @@ void expect_scalars(const std::vector<double>& out, const std::vector<double>& e
   EXPECT_NEAR(a.grad_factor, b.grad_factor, 1e-5 * b.grad_factor);
 }
 
+// Quantized state: f32 and double may disagree where a number lies in the middle between two codes, which is rare.
+void expect_codes(const std::vector<double>& out, const std::vector<double>& expected) {
+  size_t other = 0;
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i] != expected[i]) {
+      ++other;
+      EXPECT_EQ(std::abs(out[i] - expected[i]), 1) << "code " << i;
+    }
+  EXPECT_LE(other, 1 + out.size() / 1000);
+}
+
 const Values& expected_outputs(const Case& c, const Values& in) {
   static std::map<const Case*, Values> cache;
   auto it = cache.find(&c);
@@ -126,7 +137,10 @@ class Check : public testing::TestWithParam<Pair> {
       auto out = memory.read(instr.out[o]);
       const Value& v = single.program.at(instr.out[o]);
       if (v.dtype == DType::u8) {
-        expect_scalars(out, expected[o]);
+        if (v.shape == Shape{int64_t(sizeof(Scalars))})
+          expect_scalars(out, expected[o]);
+        else
+          expect_codes(out, expected[o]);
         continue;
       }
       double allowed = tolerance(c, v);

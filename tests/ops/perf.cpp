@@ -98,8 +98,30 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
   Arg group = tensor(f, {parameters});
   std::string size = fmt::format("{} Mi", parameters >> 20);
   list.add("grad_norm", size, {scalars_arg(), group}, Attrs().set("clip", 1.0));
-  list.add("adamw", size, {scalars_arg(), group, group, positive(f, group.shape), group, tensor(t, group.shape)},
-           Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.1));
+  Attrs adam = Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.1);
+  Arg v = positive(f, group.shape), copy = tensor(t, group.shape);
+  list.add("adamw", size, {scalars_arg(), group, group, v, group, copy}, adam);
+  if (t == DType::bf16) {
+    Arg half_v = positive(t, group.shape);
+    std::vector<Arg> in = {scalars_arg(), copy, copy, half_v, group, absent(), copy};
+    list.add("adamw", size + " kahan", in, Attrs(adam).set("rounding", "kahan"));
+    in.resize(5);
+    list.add("adamw", size + " stochastic", in, Attrs(adam).set("rounding", "stochastic").set("rng_id", 0));
+  }
+  Attrs momentum = Attrs().set("momentum", 0.9).set("weight_decay", 0.1);
+  list.add("sgd", size, {scalars_arg(), group, group, group, copy}, momentum);
+  list.add("lion", size, {scalars_arg(), group, group, group, copy}, adam);
+  Arg code = {Arg::Fill::ids, DType::u8, group.shape, 1, 256}, scale = positive(f, {(parameters + 255) / 256});
+  list.add("adamw_8bit", size, {scalars_arg(), group, code, scale, code, scale, group, copy}, adam.set("block", 256));
+  Shape square = {parameters / 4096, 4096};
+  Arg matrix = tensor(f, square), row = positive(f, {square[0]}), col = positive(f, {square[1]});
+  list.add("factored_moments", size, {scalars_arg(), matrix, row, col},
+           Attrs().set("decay_rate", 0.8).set("eps", 1e-30));
+  list.add("factored_update", size, {scalars_arg(), matrix, matrix, row, col, tensor(t, square)},
+           Attrs().set("clip", 1.0).set("weight_decay", 0.1));
+  list.add("axpby", size, {scalars_arg(), group, group}, Attrs().set("a", 0.9).set("b", 0.1));
+  list.add("sqrt", size, {v}, {});
+  list.add("unit_norm", size, {matrix}, Attrs().set("eps", 1e-7).set("dtype", crest::name(t)));
 }
 
 // gpt2-124M with 4 x 256 tokens.

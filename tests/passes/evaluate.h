@@ -8,7 +8,7 @@
 
 namespace crest::test {
 
-enum class Kernels { reference, fast };
+enum class Kernels { reference, fast, none };  // none: nothing runs, the result is what a run starts from
 
 // Every input, weight, gradient and state gets numbers that depend on its name and the element only, so that two
 // Programs of one model start alike; rows that padding added get 100 (they must not matter). Returns, after the

@@ -44,6 +44,7 @@ std::vector<Golden> cases() {
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
   };
+  auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
   return {
       {"vocabulary_padding", "vocabulary_padding"},
@@ -64,6 +65,9 @@ std::vector<Golden> cases() {
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
       {"clip", "clip", none, false, update},
       {"optimizer", "optimizer", none, false, update},
+      {"optimizer.8bit", "optimizer", with("adamw-8bit"), false, update},
+      {"optimizer.adafactor", "optimizer", with("adafactor"), false, update},
+      {"optimizer.muon", "optimizer", with("muon"), false, update},
       {"optimizer.fp16", "optimizer", precision("fp16", "pure"), false, update},
       {"groups", "groups"},
       {"groups.update", "groups", precision("bf16", "pure"), false, update},
@@ -79,6 +83,12 @@ std::vector<Golden> cases() {
          naive(r);
          r.model.dropout = 0.1, r.precision = "bf16", r.policy = "autocast", r.recompute = "selective";
        }},
+      {"fusion.update.8bit", "fusion",
+       [=](Recipe& r) {
+         fusion_on(r);
+         r.optimizer = "adamw-8bit", r.levers["state-block"] = "64";
+       },
+       false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
       {"lanes", "lanes", [](Recipe& r) { r.data_parallel = 2; }},
       {"prune", "prune", none, false, train, true, true, add_dead_code},

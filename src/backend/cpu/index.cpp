@@ -49,6 +49,14 @@ Kernel cross_entropy_fused_kernel();
 Kernel sum_loss_kernel();
 Kernel grad_norm_kernel();
 Kernel adamw_kernel();
+Kernel sgd_kernel();
+Kernel lion_kernel();
+Kernel adamw_8bit_kernel();
+Kernel factored_moments_kernel();
+Kernel factored_update_kernel();
+Kernel axpby_kernel();
+Kernel sqrt_kernel();
+Kernel unit_norm_kernel();
 Kernel finish_step_kernel();
 Kernel all_reduce_kernel();
 }  // namespace cpu
@@ -98,6 +106,14 @@ std::vector<Kernel> cpu_kernels() {
       cpu::sum_loss_kernel(),
       cpu::grad_norm_kernel(),
       cpu::adamw_kernel(),
+      cpu::sgd_kernel(),
+      cpu::lion_kernel(),
+      cpu::adamw_8bit_kernel(),
+      cpu::factored_moments_kernel(),
+      cpu::factored_update_kernel(),
+      cpu::axpby_kernel(),
+      cpu::sqrt_kernel(),
+      cpu::unit_norm_kernel(),
       cpu::finish_step_kernel(),
       cpu::all_reduce_kernel(),
   };

@@ -59,6 +59,14 @@ Kernel cross_entropy_fused_kernel();
 Kernel sum_loss_kernel();
 Kernel grad_norm_kernel();
 Kernel adamw_kernel();
+Kernel sgd_kernel();
+Kernel lion_kernel();
+Kernel adamw_8bit_kernel();
+Kernel factored_moments_kernel();
+Kernel factored_update_kernel();
+Kernel axpby_kernel();
+Kernel sqrt_kernel();
+Kernel unit_norm_kernel();
 Kernel finish_step_kernel();
 Kernel all_reduce_kernel();
 }  // namespace cuda
@@ -120,6 +128,14 @@ std::vector<Kernel> cuda_kernels() {
       cuda::sum_loss_kernel(),
       cuda::grad_norm_kernel(),
       cuda::adamw_kernel(),
+      cuda::sgd_kernel(),
+      cuda::lion_kernel(),
+      cuda::adamw_8bit_kernel(),
+      cuda::factored_moments_kernel(),
+      cuda::factored_update_kernel(),
+      cuda::axpby_kernel(),
+      cuda::sqrt_kernel(),
+      cuda::unit_norm_kernel(),
       cuda::finish_step_kernel(),
       cuda::all_reduce_kernel(),
   };

@@ -2,27 +2,54 @@
 #include <cmath>
 
 #include "backend/cpu/reference/kernels.h"
-#include "backend/cpu/reference/tensor.h"
+#include "backend/cpu/reference/quantized.h"
+#include "backend/cpu/reference/update.h"
 
 namespace crest::reference {
 
-void adamw(const KernelCall& c) {
+namespace {
+
+struct AdamW {
+  AdamW(const Attrs& a, const Scalars& s)
+      : beta1(a.number("beta1")),
+        beta2(a.number("beta2")),
+        eps(a.number("eps")),
+        decay(a.number("weight_decay")),
+        lr(s.lr),
+        correct1(1 - std::pow(beta1, double(s.adam_step + 1))),
+        correct2(1 - std::pow(beta2, double(s.adam_step + 1))) {}
+  void operator()(double& p, double g, double* state) const {
+    double &m = state[0], &v = state[1];
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    p -= lr * (m / correct1 / (std::sqrt(v / correct2) + eps) + decay * p);
+  }
+  double beta1, beta2, eps, decay, lr, correct1, correct2;
+};
+
+}  // namespace
+
+void adamw(const KernelCall& c) { update<2>(c, AdamW(c.instr.attrs, scalars(c, 0))); }
+
+// Block by block: numbers out of codes, a step in double, codes of the new moments at the block's new scale.
+void adamw_8bit(const KernelCall& c) {
   const Scalars& s = scalars(c, 0);
-  if (s.found_inf) return;  // every output lives in its input: nothing changes
-  Tensor master = input(c, 1), m = input(c, 2), v = input(c, 3), g = input(c, 4);
-  const Attrs& a = c.instr.attrs;
-  double beta1 = a.number("beta1"), beta2 = a.number("beta2"), t = double(s.adam_step + 1);
-  double correct1 = 1 - std::pow(beta1, t), correct2 = 1 - std::pow(beta2, t);
-  for (int64_t e = 0; e < master.numel(); ++e) {
-    double gradient = g[e] * s.grad_factor;
-    double m_new = beta1 * m[e] + (1 - beta1) * gradient;
-    double v_new = beta2 * v[e] + (1 - beta2) * gradient * gradient;
-    double step = m_new / correct1 / (std::sqrt(v_new / correct2) + a.number("eps"));
-    double w = master[e] - s.lr * (step + a.number("weight_decay") * master[e]);
-    output(c, 0).set(e, w);
-    output(c, 1).set(e, m_new);
-    output(c, 2).set(e, v_new);
-    if (c.instr.out.size() > 3) output(c, 3).set(e, output(c, 0)[e]);
+  if (s.found_inf) return;
+  AdamW rule(c.instr.attrs, s);
+  Tensor g = input(c, 6);
+  int64_t n = g.numel(), block = c.instr.attrs.integer("block");
+  for (int64_t begin = 0; begin < n; begin += block) {
+    int64_t end = std::min(begin + block, n);
+    Quantized m(c, 2, begin, end, true), v(c, 4, begin, end, false);
+    for (int64_t e = begin; e < end; ++e) {
+      double p = input(c, 1)[e], state[] = {m[e], v[e]};
+      rule(p, g[e] * s.grad_factor, state);
+      m[e] = state[0], v[e] = state[1];
+      output(c, 0).set(e, p);
+      if (c.has(7)) output(c, 5).set(e, output(c, 0)[e]);
+    }
+    m.store(c, 1);
+    v.store(c, 3);
   }
 }
 

@@ -47,6 +47,14 @@
   KERNEL(sum_loss, sum_loss)                       \
   KERNEL(grad_norm, grad_norm)                     \
   KERNEL(adamw, adamw)                             \
+  KERNEL(sgd, sgd)                                 \
+  KERNEL(lion, lion)                               \
+  KERNEL(adamw_8bit, adamw_8bit)                   \
+  KERNEL(factored_moments, factored_moments)       \
+  KERNEL(factored_update, factored_update)         \
+  KERNEL(axpby, axpby)                             \
+  KERNEL(sqrt, sqrt)                               \
+  KERNEL(unit_norm, unit_norm)                     \
   KERNEL(finish_step, finish_step)
 
 namespace crest::reference {

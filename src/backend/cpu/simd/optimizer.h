@@ -4,22 +4,74 @@
 
 namespace crest::cpu {
 
-// One flat group; every array has the same length.
-struct AdamwArgs {
-  float* master;
-  float* m;
-  float* v;
-  const void* gradient;
-  void* weight;  // copy of the master weights, null for none
-  DType gradient_dtype, weight_dtype;
-  float gradient_factor, beta1, beta2, one_minus_beta1, one_minus_beta2;
+enum class UpdateRule { adamw, sgd, lion };
+enum class UpdateRounding { nearest, kahan, stochastic };
+
+// What one step multiplies with.
+struct UpdateStep {
+  float gradient_factor, lr, decay;  // decay = lr * weight_decay
+  float beta1, beta2, one_minus_beta1, one_minus_beta2;
   float correction1, correction2;  // 1 / (1 - beta^t)
-  float eps, lr, decay;            // decay = lr * weight_decay
+  float eps;
+};
+
+// A tensor or a flat group; every array has the same length.
+struct UpdateArgs {
+  UpdateRule rule;
+  UpdateRounding rounding;
+  UpdateStep step;
+  void* p;
+  void* states[2];  // null where the rule has none
+  DType dtype;      // of p and the states
+  const void* gradient;
+  DType gradient_dtype;
+  void* copy;  // of p in another dtype, null for none
+  DType copy_dtype;
+  bfloat16* compensation;  // rounding kahan
+  uint64_t seed, stream;   // rounding stochastic: random numbers, and the element that p starts with
+  int64_t first;
+};
+
+// AdamW with moments in 8 bits; p is f32, begin a multiple of block.
+struct QuantizedArgs {
+  UpdateArgs update;  // without states
+  uint8_t *m, *v;
+  float *m_max, *v_max;
+  int64_t block;
+};
+inline constexpr int64_t largest_block = 4096;
+
+// x = a x + b y z + c
+struct AxpbyArgs {
+  float a, b, c;
+  bool divide;  // y / z
+  void* x;
+  const void *y, *z;  // may be null
+  DType x_dtype, y_dtype, z_dtype;
 };
 
 struct OptimizerFunctions {
-  void (*adamw)(const AdamwArgs&, int64_t begin, int64_t end);
+  void (*update)(const UpdateArgs&, int64_t begin, int64_t end);
+  void (*axpby)(const AxpbyArgs&, int64_t begin, int64_t end);
+  void (*sqrt)(const void* x, void* y, DType, int64_t begin, int64_t end);
+  void (*scale)(const void* x, DType, void* y, DType, float factor, int64_t begin, int64_t end);
 };
 CREST_SIMD_TABLE(OptimizerFunctions, optimizer_functions)
+
+struct QuantizedFunctions {
+  void (*adamw)(const QuantizedArgs&, int64_t begin, int64_t end);
+};
+CREST_SIMD_TABLE(QuantizedFunctions, quantized_functions)
+
+struct FactoredFunctions {
+  // Sum of (g factor)^2 over n elements of a row; col[j] += the same of column j.
+  double (*row_squares)(const void* g, DType, float factor, int64_t n, float* col);
+  // Sum of (g factor col[j])^2.
+  double (*direction_squares)(const void* g, DType, float factor, int64_t n, const float* col);
+  // p -= g factor col[j] + decay p; `copy` may be null.
+  void (*row_update)(float* p, const void* g, DType, float factor, float decay, int64_t n, const float* col, void* copy,
+                     DType copy_dtype);
+};
+CREST_SIMD_TABLE(FactoredFunctions, factored_functions)
 
 }  // namespace crest::cpu

@@ -1,0 +1,56 @@
+// The element-wise optimizers in double: what they share around their rule (ops/update.h).
+#pragma once
+#include <cmath>
+
+#include "backend/cpu/reference/tensor.h"
+#include "core/dtype.h"
+#include "core/stochastic_rounding.h"
+#include "ops/update.h"
+
+namespace crest::reference {
+
+// Random numbers of stochastic rounding: a function of seed, step, group and place in the group.
+struct RoundingWords {
+  explicit RoundingWords(const KernelCall& c)
+      : scalars_(scalars(c, 0)),
+        stream_(update_stream(scalars_.adam_step, c.instr.attrs.integer("rng_id", 0))),
+        first_(c.in_value(1).layout.offset) {}
+  uint32_t operator()(int64_t e) const { return random_bits(scalars_.seed, stream_, uint64_t(first_ + e)); }
+
+ private:
+  const Scalars& scalars_;
+  uint64_t stream_;
+  int64_t first_;
+};
+
+// rule(p, g, states) changes the parameter and the states of one element; g is the gradient times grad_factor.
+template <size_t states, class Rule>
+void update(const KernelCall& c, Rule rule) {
+  const Scalars& s = scalars(c, 0);
+  if (s.found_inf) return;  // every output lives in its input: nothing changes
+  size_t w = copy_input(states), k = compensation_input(states);
+  Rounding rounding = rounding_of(c.instr.attrs);
+  RoundingWords words(c);
+  Tensor p_in = input(c, 1), g = input(c, gradient_input(states));
+  for (int64_t e = 0; e < p_in.numel(); ++e) {
+    double p = p_in[e], state[states];
+    for (size_t i = 0; i < states; ++i) state[i] = input(c, 2 + i)[e];
+    rule(p, g[e] * s.grad_factor, state);
+    if (rounding == Rounding::stochastic) {
+      uint32_t word = words(e);
+      p = to_float(round_stochastically(float(p), word));
+      for (size_t i = 0; i < states; ++i)
+        state[i] = to_float(round_stochastically(float(state[i]), state_word(word, int(i))));
+    }
+    if (rounding == Rounding::kahan) {
+      double wanted = p + input(c, k)[e];
+      p = to_float(to_bfloat16(float(wanted)));
+      output(c, 1 + states).set(e, wanted - p);
+    }
+    output(c, 0).set(e, p);
+    for (size_t i = 0; i < states; ++i) output(c, 1 + i).set(e, state[i]);
+    if (c.has(w)) output(c, 1 + states).set(e, output(c, 0)[e]);
+  }
+}
+
+}  // namespace crest::reference

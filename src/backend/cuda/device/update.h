@@ -1,0 +1,178 @@
+// One step of an element-wise optimizer in one launch (ops/update.h). What differs between optimizers is a Rule:
+//   static constexpr int states;       tensors besides the parameter
+//   struct Factors;                    what one step multiplies with
+//   Factors factors(const Scalars*);   all threads of the block call it
+//   static void apply(Factors, float g, float& p, float* state);
+#pragma once
+#include "backend/cuda/device/words.h"
+#include "backend/cuda/kernel.h"
+#include "core/scalars.h"
+#include "core/stochastic_rounding.h"
+#include "ops/update.h"
+
+namespace crest::cuda {
+
+constexpr int update_threads = 256, update_blocks_per_multiprocessor = 6;
+
+struct NoCopy {};  // there is no copy of the parameter in another dtype
+
+template <int states, class P, class G, class W>
+struct UpdateTensors {
+  P *p, *state[states];
+  const G* g;
+  W* w;
+  bfloat16* c;    // rounding kahan
+  int64_t first;  // rounding stochastic: place of p in its group, and the group's stream
+  int64_t rng_id;
+};
+
+template <int states, class P, class G, int V>
+struct UpdateLoaded {
+  Words<P, V> p, state[states];
+  Words<G, V> g;
+};
+
+template <int V, int states, class P, class G, class W>
+__device__ inline UpdateLoaded<states, P, G, V> load_update(const UpdateTensors<states, P, G, W>& t, int64_t i) {
+  UpdateLoaded<states, P, G, V> x = {};
+  x.p = load_words<V>(t.p + i);
+#pragma unroll
+  for (int s = 0; s < states; ++s) x.state[s] = load_words<V>(t.state[s] + i);
+  x.g = load_words<V>(t.g + i);
+  return x;
+}
+
+template <int V, class T>
+__device__ inline void store_rounded(T* to, const float (&x)[V]) {
+  Vec<T, V> v;
+#pragma unroll
+  for (int e = 0; e < V; ++e) v.x[e] = narrow<T>(x[e]);
+  store_vec(to, v);
+}
+
+// The words of elements first .. first + V - 1; with V = 4, first is a multiple of 4.
+template <int V>
+__device__ inline void update_words(uint64_t seed, uint64_t stream, uint64_t first, uint32_t (&words)[V]) {
+  Random4 r = philox(seed, stream, first >> 2);
+#pragma unroll
+  for (int e = 0; e < V; ++e) words[e] = V == 4 ? r.x[e] : r.x[(first + e) & 3];
+}
+
+template <int V>
+__device__ inline void store_stochastic(bfloat16* to, const float (&x)[V], const uint32_t (&words)[V], int state) {
+  Vec<bfloat16, V> v;
+#pragma unroll
+  for (int e = 0; e < V; ++e)
+    v.x[e] = {round_bits_stochastically(__float_as_uint(x[e]), state < 0 ? words[e] : state_word(words[e], state))};
+  store_vec(to, v);
+}
+
+template <class Rule, Rounding rounding, class P, class G, class W, int V>
+__device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, int64_t i,
+                                 const UpdateLoaded<Rule::states, P, G, V>& x, const typename Rule::Factors& f,
+                                 const Scalars* scalars) {
+  float p[V], state[Rule::states][V];
+#pragma unroll
+  for (int e = 0; e < V; ++e) {
+    float s[Rule::states];
+#pragma unroll
+    for (int k = 0; k < Rule::states; ++k) s[k] = x.state[k][e];
+    p[e] = x.p[e];
+    Rule::apply(f, x.g[e], p[e], s);
+#pragma unroll
+    for (int k = 0; k < Rule::states; ++k) state[k][e] = s[k];
+  }
+  if constexpr (rounding == Rounding::stochastic) {
+    uint32_t words[V];
+    update_words(scalars->seed, update_stream(scalars->adam_step, t.rng_id), uint64_t(t.first + i), words);
+    store_stochastic(t.p + i, p, words, -1);
+#pragma unroll
+    for (int k = 0; k < Rule::states; ++k) store_stochastic(t.state[k] + i, state[k], words, k);
+    return;
+  }
+  if constexpr (rounding == Rounding::kahan) {
+    Words<bfloat16, V> before = load_words<V>(t.c + i);
+    float lost[V];
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+      float wanted = p[e] + before[e];
+      p[e] = widen(narrow<bfloat16>(wanted));
+      lost[e] = wanted - p[e];
+    }
+    store_rounded(t.c + i, lost);
+  }
+  store_rounded(t.p + i, p);
+#pragma unroll
+  for (int k = 0; k < Rule::states; ++k) store_rounded(t.state[k] + i, state[k]);
+  if constexpr (!std::is_same_v<W, NoCopy>) store_rounded(t.w + i, p);
+}
+
+// Blocks stride over n elements, V a thread; the first threads of all take the n % V that remain.
+template <class Rule, Rounding rounding, class P, class G, class W, int V>
+__global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocessor)
+    update_step(UpdateTensors<Rule::states, P, G, W> t, int64_t n, Rule rule, const Scalars* scalars) {
+  int64_t id = int64_t(blockIdx.x) * update_threads + threadIdx.x, stride = int64_t(gridDim.x) * update_threads * V;
+  int64_t i = id * V;
+  // The first loads need nothing of what follows: they run while the factors are computed.
+  UpdateLoaded<Rule::states, P, G, V> x = {};
+  if (i + V <= n) x = load_update<V>(t, i);
+  if (scalars->found_inf) return;
+  typename Rule::Factors f = rule.factors(scalars);
+  while (i + V <= n) {
+    update_at<Rule, rounding, P, G, W, V>(t, i, x, f, scalars);
+    i += stride;
+    if (i + V <= n) x = load_update<V>(t, i);
+  }
+  if (V > 1 && id < n % V) {
+    UpdateLoaded<Rule::states, P, G, 1> last = load_update<1>(t, n - n % V + id);
+    update_at<Rule, rounding, P, G, W, 1>(t, n - n % V + id, last, f, scalars);
+  }
+}
+
+template <Rounding rounding, class P, class G, class W, class Rule>
+void launch_update_typed(const KernelCall& c, const Rule& rule) {
+  constexpr int states = Rule::states;
+  constexpr bool copies = !std::is_same_v<W, NoCopy>;
+  UpdateTensors<states, P, G, W> t = {};
+  t.p = c.output<P>(0);
+  for (int s = 0; s < states; ++s) t.state[s] = c.output<P>(size_t(1 + s));
+  t.g = c.input<G>(gradient_input(states));
+  if constexpr (copies) t.w = c.output<W>(1 + states);
+  if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(1 + states);
+  t.first = c.in_value(1).layout.offset;
+  t.rng_id = c.instr.attrs.integer("rng_id", 0);
+  int64_t n = c.in_value(1).numel();
+  bool fits = aligned({t.p, t.state[0], t.state[states - 1]}, 4 * sizeof(P)) && aligned({t.g}, 4 * sizeof(G)) &&
+              aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) && t.first % 4 == 0;
+  unsigned most = unsigned(c.device->multiprocessors * update_blocks_per_multiprocessor);
+  unsigned blocks = std::min(blocks_for(n, update_threads * (fits ? 4 : 1)), most);
+  launch(c, fits ? update_step<Rule, rounding, P, G, W, 4> : update_step<Rule, rounding, P, G, W, 1>, blocks,
+         update_threads, 0, t, n, rule, c.input<Scalars>(0));
+}
+
+// f32 parameters and states, with or without a copy of the parameter.
+template <class Rule>
+void launch_update(const KernelCall& c, const Rule& rule) {
+  constexpr size_t w = copy_input(Rule::states);
+  with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
+    using G = decltype(g);
+    if (!c.has(w)) return launch_update_typed<Rounding::nearest, float, G, NoCopy>(c, rule);
+    with_type(c.in_value(w).dtype,
+              [&](auto copy) { launch_update_typed<Rounding::nearest, float, G, decltype(copy)>(c, rule); });
+  });
+}
+
+// bf16 parameters and states.
+template <class Rule>
+void launch_bf16_update(const KernelCall& c, const Rule& rule) {
+  with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
+    using G = decltype(g);
+    switch (rounding_of(c.instr.attrs)) {
+      case Rounding::nearest: return launch_update_typed<Rounding::nearest, bfloat16, G, NoCopy>(c, rule);
+      case Rounding::kahan: return launch_update_typed<Rounding::kahan, bfloat16, G, NoCopy>(c, rule);
+      case Rounding::stochastic: return launch_update_typed<Rounding::stochastic, bfloat16, G, NoCopy>(c, rule);
+    }
+  });
+}
+
+}  // namespace crest::cuda

@@ -1,0 +1,68 @@
+// Adafactor (Shazeer & Stern 2018, algorithm 4) for a matrix: the second moment as means over rows and columns, the
+// update clipped to a root mean square of `clip`. Decoupled weight decay, the learning rate is the schedule's.
+#include "ops/index.h"
+#include "ops/rules.h"
+
+namespace crest {
+
+// Inputs `row` and `col` hold one number a row and a column of matrix g.
+static void statistics(Infer& c, size_t g, size_t row) {
+  rules::contiguous(c);
+  rules::scalars(c, 0);
+  rules::rank(c, g, 2);
+  rules::floating(c, g);
+  for (size_t i : {row, row + 1}) {
+    c.check(c.in(i).dtype == DType::f32 || c.in(i).dtype == DType::f64, "statistics must be f32");
+    rules::shape(c, i, {c.in(g).shape[int(i - row)]});
+  }
+}
+
+static void infer_moments(Infer& c) {
+  rules::inputs(c, 4, 4);
+  statistics(c, 1, 2);
+  c.check(rules::number(c, "decay_rate") > 0, "attribute 'decay_rate' must be positive");
+  c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
+  c.out_in_place(2);
+  c.out_in_place(3);
+}
+
+static void infer_update(Infer& c) {
+  rules::inputs(c, 5, 6);
+  statistics(c, 2, 3);
+  c.check(c.in(1).dtype == DType::f32 || c.in(1).dtype == DType::f64, "master weights must be f32");
+  c.same_shape(1, 2);
+  if (c.has(5)) {
+    rules::floating(c, 5);
+    c.same_shape(5, 2);
+  }
+  c.check(rules::number(c, "clip") > 0, "attribute 'clip' must be positive");
+  rules::number(c, "weight_decay");
+  c.out_in_place(1);
+  if (c.has(5)) c.out_in_place(5);
+}
+
+static Cost cost_moments(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, 4 * double(p.at(i.in[1]).numel()));
+}
+
+// The gradient is read twice: for the size of the update, then for the update.
+static Cost cost_update(const Program& p, const Instr& i) {
+  Cost c = traffic_with_flops(p, i, 14 * double(p.at(i.in[2]).numel()));
+  c.bytes_read += double(p.at(i.in[2]).bytes());
+  return c;
+}
+
+const OpDef op_factored_moments = {.name = "factored_moments",
+                                   .help = "scalars, g[M,N], row[M], col[N] -> row, col: means of g^2 over time",
+                                   .op_class = OpClass::optimizer,
+                                   .infer = infer_moments,
+                                   .cost = cost_moments};
+
+const OpDef op_factored_update = {
+    .name = "factored_update",
+    .help = "scalars, master[M,N], g, row, col, [w] -> master, [w]: one step, skipped when found_inf",
+    .op_class = OpClass::optimizer,
+    .infer = infer_update,
+    .cost = cost_update};
+
+}  // namespace crest

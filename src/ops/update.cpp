@@ -1,0 +1,53 @@
+#include "ops/update.h"
+
+#include <fmt/format.h>
+
+namespace crest {
+
+Rounding rounding_of(const Attrs& attrs) {
+  if (!attrs.has("rounding")) return Rounding::nearest;
+  return attrs.word("rounding") == "kahan" ? Rounding::kahan : Rounding::stochastic;
+}
+
+namespace rules {
+
+double beta(const Infer& c, const char* key) {
+  double b = number(c, key);
+  c.check(b >= 0 && b < 1, fmt::format("attribute '{}' must lie in [0, 1)", key));
+  return b;
+}
+
+void update(Infer& c, size_t states, bool bf16) {
+  size_t g = gradient_input(states), w = copy_input(states), kahan = compensation_input(states);
+  inputs(c, g + 1, kahan + 1);
+  contiguous(c);
+  scalars(c, 0);
+  DType t = c.in(1).dtype;
+  if (bf16)
+    c.check(t == DType::f32 || t == DType::f64 || t == DType::bf16, "parameters and states must be f32 or bf16");
+  else
+    c.check(t == DType::f32 || t == DType::f64, "master weights and states must be f32");
+  for (size_t i = 2; i < c.inputs(); ++i)
+    if (c.has(i)) {
+      c.same_shape(i, 1);
+      floating(c, i);
+      if (i < g) c.same_dtype(i, 1);
+    }
+  bool compensated = false;
+  if (c.attrs().has("rounding")) {
+    const std::string& how = c.attrs().word("rounding");
+    c.check(how == "kahan" || how == "stochastic", "attribute 'rounding' must be \"kahan\" or \"stochastic\"");
+    c.check(t != DType::f32, "attribute 'rounding' needs bf16 parameters");
+    compensated = how == "kahan";
+    if (!compensated) integer(c, "rng_id", 0);
+  }
+  c.check(c.has(kahan) == compensated, "the compensation belongs to rounding = \"kahan\"");
+  if (compensated) c.same_dtype(kahan, 1);
+  if (t == DType::bf16) c.check(!c.has(w), "bf16 parameters have no copy");
+  number(c, "weight_decay");
+  for (size_t i = 1; i < c.inputs(); ++i)
+    if (c.has(i) && i != g) c.out_in_place(i);
+}
+
+}  // namespace rules
+}  // namespace crest

@@ -1,0 +1,30 @@
+// What the element-wise optimizers share. Inputs: scalars, p, states.., g, [w], [c]; p, the states, w and c are updated
+// in place, which makes them the outputs in this order. Nothing changes when scalars.found_inf is set.
+//   p  the parameter: f32 (with w, its copy in half precision), or bf16
+//   c  bf16, with rounding = "kahan": what the last rounding of p lost
+// The attribute `rounding` belongs to bf16 parameters: absent (to nearest), "kahan", or "stochastic" (p and states;
+// with `rng_id`). Where it is present, p takes values of bf16 whatever it is stored in, so that an oracle in f64
+// rounds, too.
+#pragma once
+#include "ops/rules.h"
+
+namespace crest {
+
+enum class Rounding { nearest, kahan, stochastic };
+// Of an instruction's attributes; inference has checked the word.
+Rounding rounding_of(const Attrs& attrs);
+
+// Positions of the optional inputs, given the number of states.
+constexpr size_t gradient_input(size_t states) { return states + 2; }
+constexpr size_t copy_input(size_t states) { return states + 3; }
+constexpr size_t compensation_input(size_t states) { return states + 4; }
+
+namespace rules {
+
+// `bf16`: the operation also takes bf16 parameters and states.
+void update(Infer& c, size_t states, bool bf16 = false);
+// Attribute in [0, 1).
+double beta(const Infer& c, const char* key);
+
+}  // namespace rules
+}  // namespace crest

@@ -1,0 +1,56 @@
+// The optimizers that are one element-wise instruction a parameter; pass fusion makes one a group of them.
+#include "passes/optimizers.h"
+
+namespace crest {
+
+static Attrs adam_attrs(const Update& u) {
+  const Recipe& r = u.recipe;
+  return Attrs().set("beta1", r.beta1).set("beta2", r.beta2).set("eps", r.eps).set("weight_decay", u.decay());
+}
+
+// AdamW (Loshchilov & Hutter 2019), decay on matrices only.
+void emit_adamw(Update& u) {
+  ValueId master = u.master(), m = u.state("m"), v = u.state("v");
+  u.b.emit("adamw", {u.scalars, master, m, v, u.gradient, u.copy}, adam_attrs(u));
+}
+
+// Weights and moments in bf16 and no master copy: 4 bytes of state where AdamW has 12.
+static void emit_bf16(Update& u, std::string_view rounding) {
+  ValueId m = u.state("m", DType::bf16, u.shape()), v = u.state("v", DType::bf16, u.shape());
+  std::vector<ValueId> in = {u.scalars, u.param.value, m, v, u.gradient, no_value};
+  Attrs a = adam_attrs(u);
+  if (!rounding.empty()) a.set("rounding", rounding);
+  if (rounding == "kahan")
+    in.push_back(u.state("c", DType::bf16, u.shape()));
+  else if (rounding == "stochastic")
+    a.set("rng_id", u.param.decay ? 0 : 1);  // one stream a group
+  u.b.emit("adamw", in, a);
+}
+void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
+void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
+void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
+
+// Matrices in 8 bits; what is left (norms, biases: well below 1% of a model) in fp32.
+void emit_adamw_8bit(Update& u) {
+  if (!u.param.decay) return emit_adamw(u);
+  int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
+  ValueId master = u.master();
+  ValueId m = u.state("m", DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
+  ValueId v = u.state("v", DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
+  u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy},
+           adam_attrs(u).set("block", block));
+}
+
+void emit_sgd(Update& u) {
+  ValueId master = u.master(), m = u.state("m");
+  u.b.emit("sgd", {u.scalars, master, m, u.gradient, u.copy},
+           Attrs().set("momentum", u.recipe.beta1).set("weight_decay", u.decay()));
+}
+
+void emit_lion(Update& u) {
+  ValueId master = u.master(), m = u.state("m");
+  u.b.emit("lion", {u.scalars, master, m, u.gradient, u.copy},
+           Attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2).set("weight_decay", u.decay()));
+}
+
+}  // namespace crest

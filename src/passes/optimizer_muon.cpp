@@ -1,0 +1,65 @@
+// Muon (Jordan et al. 2024) for the matrices of the layers: momentum whose singular values five steps of a quintic
+// Newton-Schulz iteration bring close to one. Embeddings, head, norms and biases get AdamW. The update is scaled by
+// 0.2 sqrt(max(M, N)), so that it has the root mean square of AdamW's and shares learning rate and decay (Liu et al.
+// 2025, "Muon is Scalable for LLM Training", section 2.2). The products are matmul instructions in the dtype of the
+// weights.
+#include <algorithm>
+#include <cmath>
+
+#include "passes/optimizers.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int iterations = 5;
+constexpr double a = 3.4445, b = -4.7750, c = 2.0315;  // of X' = a X + b (X X^T) X + c (X X^T)^2 X
+constexpr double momentum = 0.95;
+
+class Muon {
+ public:
+  explicit Muon(Update& u) : u_(u), tall_(u.shape()[0] > u.shape()[1]) {}
+
+  void emit() {
+    ValueId master = u_.master(), m = u_.state("m");
+    ValueId g = axpby({u_.gradient}, Attrs().set("a", 1.0).set("a_by", "grad_factor"));
+    m = axpby({m, g}, Attrs().set("a", momentum).set("b", 1.0));
+    g = axpby({g, m}, Attrs().set("a", 1.0).set("b", momentum));  // Nesterov
+    ValueId x = u_.b.emit1("unit_norm", {g}, Attrs().set("eps", 1e-7).set("dtype", name(u_.weight_dtype())));
+    for (int i = 0; i < iterations; ++i) x = step(x);
+    double scale = 0.2 * std::sqrt(double(std::max(u_.shape()[0], u_.shape()[1])));
+    master = axpby({master, x}, Attrs().set("a", 1.0).set("decay", u_.decay()).set("b", -scale).set("b_by", "lr"));
+    if (u_.copy != no_value) axpby({u_.copy, master}, Attrs().set("a", 0.0).set("b", 1.0));
+  }
+
+ private:
+  ValueId axpby(std::vector<ValueId> in, const Attrs& attrs) {
+    in.insert(in.begin(), u_.scalars);
+    return u_.b.emit1("axpby", in, attrs);
+  }
+  ValueId matmul(ValueId left, ValueId right, bool left_transposed, bool right_transposed) {
+    Attrs attrs;
+    if (left_transposed) attrs.set("transpose_a", 1);
+    if (right_transposed) attrs.set("transpose_b", 1);
+    return u_.b.emit1("matmul", {left, right}, attrs);
+  }
+  // The Gram matrix is that of the shorter side.
+  ValueId step(ValueId x) {
+    ValueId gram = matmul(x, x, tall_, !tall_);
+    ValueId polynomial = axpby({matmul(gram, gram, false, false), gram}, Attrs().set("a", c).set("b", b));
+    ValueId product = tall_ ? matmul(x, polynomial, false, false) : matmul(polynomial, x, false, false);
+    return axpby({product, x}, Attrs().set("a", 1.0).set("b", a));
+  }
+
+  Update& u_;
+  bool tall_;
+};
+
+}  // namespace
+
+void emit_muon(Update& u) {
+  if (!u.hidden()) return emit_adamw(u);
+  Muon(u).emit();
+}
+
+}  // namespace crest

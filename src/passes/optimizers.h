@@ -1,0 +1,65 @@
+// What the optimizers behind --optimizer have in common. One is a row of the table in optimizer.cpp and a function that
+// emits the update of one parameter (optimizer_*.cpp).
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "model/recipe.h"
+#include "program/builder.h"
+
+namespace crest {
+
+// One parameter and what its update is made of.
+class Update {
+ public:
+  Update(Builder& b, const Recipe& recipe, const Param& param, ValueId scalars, ValueId gradient)
+      : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient) {}
+
+  const Recipe& recipe;
+  Builder& b;
+  const Param& param;
+  const ValueId scalars, gradient;
+
+  DType weight_dtype() const { return b.at(param.value).dtype; }
+  const Shape& shape() const { return b.at(param.value).shape; }
+  bool matrix() const { return shape().rank() == 2; }
+  // A matrix inside of a layer: neither embedding nor head.
+  bool hidden() const { return matrix() && param.name.starts_with("h."); }
+  double decay() const { return param.decay ? recipe.weight_decay : 0.0; }
+
+  // Declares `PARAMETER.SUFFIX`, zero at the start, persistent, part of checkpoints.
+  ValueId state(std::string_view suffix, DType dtype, const Shape& shape) const {
+    return b.declare(param.name + "." + std::string(suffix), dtype, shape, Role::state, Lifetime::persistent);
+  }
+  ValueId state(std::string_view suffix) const { return state(suffix, DType::f32, shape()); }
+  // The fp32 truth: the weight itself, or for a weight in half precision the state `master`, which `copy` follows.
+  ValueId master() {
+    if (!is_half(weight_dtype())) return param.value;
+    copy = param.value;
+    return state("master");
+  }
+  ValueId copy = no_value;  // after master(): the weight, when it is a copy
+
+ private:
+  Update(const Update&) = delete;
+};
+
+using EmitUpdate = void (*)(Update&);
+void emit_adamw(Update&);
+void emit_adamw_unfused(Update&);
+void emit_adamw_bf16(Update&);
+void emit_adamw_bf16_kahan(Update&);
+void emit_adamw_bf16_stochastic(Update&);
+void emit_adamw_8bit(Update&);
+void emit_sgd(Update&);
+void emit_lion(Update&);
+void emit_adafactor(Update&);
+void emit_muon(Update&);
+
+// Elements that share a scale of 8-bit state (--state-block).
+inline constexpr const char* state_block_property = "state_block";
+
+// Values of --optimizer, comma between them.
+std::string optimizer_names();
+
+}  // namespace crest

@@ -1,0 +1,138 @@
+// Cases of the optimizers' operations.
+#include <cmath>
+
+#include "ops/case.h"
+#include "ops/harness.h"
+#include "program/builder.h"
+
+namespace crest::test {
+
+namespace {
+
+constexpr DType f = DType::f32;
+
+struct List {
+  std::vector<Case>& cases;
+  DType t;
+  Case& add(const char* op, const std::string& name, std::vector<Arg> in, Attrs attrs) {
+    cases.push_back({op, name + "_" + std::string(crest::name(t)), std::move(in), std::move(attrs), nullptr,
+                     some_scalars(), nullptr});
+    return cases.back();
+  }
+};
+
+Attrs adam() { return Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.1); }
+
+Arg shifted(DType type, int64_t n) { return view(type, {n}, {1}, 3); }  // contiguous, not on a vector
+
+void add_momentum(List& list, const char* op, const Attrs& attrs) {
+  for (int64_t n : {6240, 33, 1}) {
+    std::string size = "n" + std::to_string(n);
+    std::vector<Arg> in = {scalars_arg(), tensor(f, {n}), tensor(f, {n}), tensor(list.t, {n}, 8)};
+    list.add(op, size, in, attrs);
+    in.push_back(tensor(list.t == f ? DType::bf16 : list.t, {n}));
+    list.add(op, size + "_weight", in, attrs);
+    list.add(op, size + "_skipped", in, attrs).scalars.found_inf = 1;
+  }
+  list.add(op, "shifted", {scalars_arg(), tensor(f, {50}), shifted(f, 50), shifted(list.t, 50)}, attrs);
+}
+
+// 600 elements: f32 and double rarely disagree on which of two bf16 neighbours is nearer.
+void add_bf16(List& list) {
+  DType h = DType::bf16;
+  for (int64_t n : {600, 33}) {
+    std::string size = "bf16_n" + std::to_string(n);
+    std::vector<Arg> in = {scalars_arg(), tensor(h, {n}), tensor(h, {n}), positive(h, {n}), tensor(list.t, {n}, 8)};
+    list.add("adamw", size, in, adam());
+    list.add("adamw", size + "_stochastic", in, adam().set("rounding", "stochastic").set("rng_id", 1));
+    in.push_back(absent());
+    in.push_back(tensor(h, {n}, 1e-3));
+    list.add("adamw", size + "_kahan", in, adam().set("rounding", "kahan"));
+    list.add("adamw", size + "_kahan_skipped", in, adam().set("rounding", "kahan")).scalars.found_inf = 1;
+  }
+  std::vector<Arg> in = {scalars_arg(), shifted(h, 600), tensor(h, {600}), positive(h, {600}),
+                         tensor(list.t, {600}, 8)};
+  list.add("adamw", "bf16_shifted_stochastic", in, adam().set("rounding", "stochastic").set("rng_id", 0));
+}
+
+void add_8bit(List& list) {
+  Arg code = {Arg::Fill::ids, DType::u8, {}, 1, 256};
+  for (int64_t block : {64, 256, 2048})
+    for (int64_t n : {5000, 33}) {
+      std::string name = "n" + std::to_string(n) + "_block" + std::to_string(block);
+      int64_t blocks = (n + block - 1) / block;
+      code.shape = {n};
+      std::vector<Arg> in = {scalars_arg(),         tensor(f, {n}),        code, positive(f, {blocks}), code,
+                             positive(f, {blocks}), tensor(list.t, {n}, 8)};
+      Attrs attrs = adam().set("block", block);
+      list.add("adamw_8bit", name, in, attrs);
+      in.push_back(tensor(list.t == f ? DType::bf16 : list.t, {n}));
+      list.add("adamw_8bit", name + "_weight", in, attrs);
+      list.add("adamw_8bit", name + "_skipped", in, attrs).scalars.found_inf = 1;
+      list.add("adamw_8bit", name + "_fresh", in, attrs).complete = [](Values& v) {
+        for (size_t i : {2, 3, 4, 5})
+          for (double& x : v[i]) x = 0;
+        for (double& x : v[6]) x = 0;  // no gradient yet: every code stays 0
+      };
+    }
+}
+
+void add_factored(List& list) {
+  for (const Shape& s : {Shape{130, 1100}, Shape{300, 33}, Shape{1, 5}}) {
+    std::string size = std::to_string(s[0]) + "x" + std::to_string(s[1]);
+    Arg g = tensor(list.t, s), row = positive(f, {s[0]}), col = positive(f, {s[1]});
+    Attrs moments = Attrs().set("decay_rate", 0.8).set("eps", 1e-30);
+    list.add("factored_moments", size, {scalars_arg(), g, row, col}, moments);
+    list.add("factored_moments", size + "_first", {scalars_arg(), g, row, col}, moments).scalars.adam_step = 0;
+    list.add("factored_moments", size + "_skipped", {scalars_arg(), g, row, col}, moments).scalars.found_inf = 1;
+    Attrs update = Attrs().set("clip", 1.0).set("weight_decay", 0.1);
+    std::vector<Arg> in = {scalars_arg(), tensor(f, s), g, row, col};
+    list.add("factored_update", size, in, update);
+    list.add("factored_update", size + "_clipped", in, Attrs(update).set("clip", 0.01));
+    in.push_back(tensor(list.t == f ? DType::bf16 : list.t, s));
+    list.add("factored_update", size + "_weight", in, update);
+    list.add("factored_update", size + "_skipped", in, update).scalars.found_inf = 1;
+  }
+}
+
+void add_parts(List& list) {
+  for (int64_t n : {3000, 7}) {
+    std::string size = "n" + std::to_string(n);
+    Arg x = tensor(f, {n}), y = tensor(list.t, {n}), z = positive(list.t, {n});
+    list.add("axpby", size + "_scale", {scalars_arg(), y}, Attrs().set("a", 1.0).set("a_by", "grad_factor"));
+    list.add("axpby", size + "_constant", {scalars_arg(), x}, Attrs().set("a", 1.0).set("c", 0.5));
+    list.add("axpby", size + "_decay", {scalars_arg(), x}, Attrs().set("a", 1.0).set("decay", 0.1));
+    list.add("axpby", size + "_mix", {scalars_arg(), x, y}, Attrs().set("a", 0.9).set("b", 0.1));
+    list.add("axpby", size + "_copy", {scalars_arg(), y, x}, Attrs().set("a", 0.0).set("b", 1.0));
+    list.add("axpby", size + "_product", {scalars_arg(), x, y, z}, Attrs().set("a", 1.0).set("b", 0.05));
+    list.add("axpby", size + "_skipped", {scalars_arg(), x, y}, Attrs().set("a", 0.9).set("b", 0.1)).scalars.found_inf =
+        1;
+    Attrs step = Attrs().set("a", 1.0).set("b", -1.0).set("b_by", "step_size").set("beta", 0.9).set("divide", 1);
+    list.add("axpby", size + "_step", {scalars_arg(), x, y, z}, step);
+    Attrs root = Attrs().set("a", 1.0).set("a_by", "root_correction").set("beta", 0.95);
+    list.add("axpby", size + "_root", {scalars_arg(), z}, root);
+    list.add("sqrt", size, {z}, {});
+  }
+  for (const Shape& s : {Shape{130, 70}, Shape{3, 1}}) {
+    std::string size = std::to_string(s[0]) + "x" + std::to_string(s[1]);
+    list.add("unit_norm", size, {tensor(list.t, s)}, Attrs().set("eps", 1e-7));
+    list.add("unit_norm", size + "_from_f32", {tensor(f, s)},
+             Attrs().set("eps", 1e-7).set("dtype", crest::name(list.t)));
+  }
+}
+
+void add_cases(std::vector<Case>& cases, DType t) {
+  List list{cases, t};
+  add_momentum(list, "sgd", Attrs().set("momentum", 0.9).set("weight_decay", 0.1));
+  add_momentum(list, "lion", Attrs().set("beta1", 0.9).set("beta2", 0.99).set("weight_decay", 0.1));
+  add_bf16(list);
+  add_8bit(list);
+  add_factored(list);
+  add_parts(list);
+}
+
+const CaseFile file = {add_cases};
+
+}  // namespace
+
+}  // namespace crest::test

@@ -1,0 +1,187 @@
+// Every optimizer end to end: it learns, its formula is the published one, ranks and checkpoints keep its state.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "train/checkpoint.h"
+#include "train/harness.h"
+#include "train/run_state.h"
+
+using namespace crest;
+
+namespace {
+
+struct Choice {
+  const char* name;
+  double lr;     // the scale that docs/guides/optimizers.md recommends
+  double bytes;  // of state a parameter, with fp32 weights (bf16 weights for adamw-bf16*); an upper bound to 5%
+  bool bf16 = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Choice& c) { return out << c.name; }
+
+const Choice choices[] = {{"adamw", 3e-3, 8},
+                          {"adamw-unfused", 3e-3, 8},
+                          {"adamw-bf16", 3e-3, 4, true},
+                          {"adamw-bf16-kahan", 3e-3, 6, true},
+                          {"adamw-bf16-stochastic", 3e-3, 4, true},
+                          {"adamw-8bit", 3e-3, 2.4},
+                          {"sgd", 0.3, 4},
+                          {"lion", 6e-4, 4},
+                          {"adafactor", 3e-3, 0.4},
+                          {"muon", 3e-3, 5.2}};
+
+Recipe recipe_of(const Choice& c) {
+  Recipe r = tiny_recipe();
+  r.optimizer = c.name;
+  if (c.bf16) r.precision = "bf16";
+  return r;
+}
+
+Recipe recipe_of(const char* name) {
+  for (auto& c : choices)
+    if (std::string(name) == c.name) return recipe_of(c);
+  return {};
+}
+
+}  // namespace
+
+class Optimizers : public testing::TestWithParam<Choice> {
+ protected:
+  Recipe recipe() const { return recipe_of(GetParam()); }
+};
+
+TEST_P(Optimizers, Learns) {
+  Trained t = train(recipe(), 60, GetParam().lr);
+  EXPECT_GT(t.losses.front(), 4.3);
+  EXPECT_LT(t.losses.back(), 0.8 * t.losses.front());
+}
+
+// The same with two instructions instead of a flat one, with micro steps, and on two ranks: an update sees sums of
+// gradients only. Random bits of stochastic rounding have coordinates, so that not even those differ.
+TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
+  Recipe r = recipe(), unfused = r, micro = r, ranks = r;
+  double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
+  unfused.fusion = "off";
+  micro.batch = 2, micro.grad_accumulation = 2;
+  ranks.batch = 2, ranks.data_parallel = 2;
+  double lr = GetParam().lr / 3;
+  Trained expected = train(r, 4, lr);
+  EXPECT_LT(distance(train(unfused, 4, lr), expected), tolerance) << "fusion off";
+  EXPECT_LT(distance(train(micro, 4, lr), expected), tolerance) << "micro steps";
+  if (crest::test::test_device(1).kind == "cuda") return;
+  EXPECT_LT(distance(train(ranks, 4, lr), expected), tolerance) << "ranks";
+}
+
+TEST_P(Optimizers, StateTakesTheBytesThatTheGuideSays) {
+  Engine e = make_engine(recipe());
+  double parameters = 0;
+  for (auto& p : crest::parameters(e.rank(0))) parameters += double(p.numel());
+  int64_t state = 0;
+  for (auto& b : e.session().persistent)
+    if (b.category == Category::optimizer_state && b.name != "scalars") state += b.bytes;
+  EXPECT_GT(double(state), 0);
+  // Padding of the vocabulary and of groups: at most a fifth in a model this small.
+  EXPECT_LE(double(state) / parameters, GetParam().bytes * 1.35);
+  EXPECT_GE(double(state) / parameters, GetParam().bytes * 0.5);
+}
+
+// Three steps, a checkpoint, three more: the same bits as six in one go.
+TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
+  Recipe r = recipe();
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+  auto steps = [&](Engine& e, int from, int to) {
+    for (int s = from; s < to; ++s) e.step(s, GetParam().lr, 11, source);
+  };
+  auto weights = [](Engine& e) {
+    std::vector<std::vector<float>> all;
+    for (auto& p : parameters(e.rank(0))) {
+      all.emplace_back(size_t(p.numel()));
+      p.get(all.back().data());
+    }
+    return all;
+  };
+  Engine whole = make_engine(r), first = make_engine(r), second = make_engine(r);
+  steps(whole, 0, 6);
+  std::string root = testing::TempDir() + "crest-optimizers-" + std::to_string(getpid()) + GetParam().name;
+  std::filesystem::remove_all(root);
+  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  steps(first, 0, 3);
+  RunState state;
+  state.step = 3, state.seed = 11, state.threads = 2;
+  save(first, state, root, 0, "", nullptr, warn);
+  EXPECT_EQ(restore(second, newest_checkpoint(root, warn), root, warn).step, 3);
+  steps(second, 3, 6);
+  EXPECT_EQ(weights(second), weights(whole));
+  std::filesystem::remove_all(root);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(choices), [](auto& i) {
+  std::string n = i.param.name;
+  std::replace(n.begin(), n.end(), '-', '_');
+  return n;
+});
+
+// What a rewrite must not change.
+TEST(Optimizer, UnfusedIsAdamW) {
+  Trained a = train(recipe_of("adamw-unfused"), 5), b = train(recipe_of("adamw"), 5);
+  EXPECT_LT(distance(a, b), 1e-5);
+}
+
+TEST(Optimizer, HalfPrecisionStateFollowsAdamW) {
+  Recipe r = recipe_of("adamw");
+  r.precision = "bf16";
+  Trained b = train(r, 40, 1e-3);
+  for (const char* name : {"adamw-bf16-kahan", "adamw-bf16-stochastic"})
+    EXPECT_NEAR(train(recipe_of(name), 40, 1e-3).losses.back(), b.losses.back(), 0.02 * b.losses.back()) << name;
+  EXPECT_NEAR(train(recipe_of("adamw-8bit"), 40, 1e-3).losses.back(), b.losses.back(), 0.02 * b.losses.back());
+}
+
+// Steps below half a unit in the last place of a weight: rounding to nearest loses them, the two others do not.
+TEST(Optimizer, SmallStepsAreLostOnlyByRoundingToNearest) {
+  auto moved = [](const char* name) {
+    Recipe r = recipe_of(name);
+    r.weight_decay = 0;
+    Trained start = train(r, 0), end = train(r, 30, 2e-6);
+    double sum = 0;  // the largest weights: the gains of the norms, which are 1
+    size_t count = 0;
+    for (size_t p = 0; p < end.weights.size(); ++p)
+      for (size_t i = 0; i < end.weights[p].size(); ++i)
+        if (start.weights[p][i] == 1) sum += std::fabs(double(end.weights[p][i]) - 1), ++count;
+    return sum / double(count);
+  };
+  EXPECT_EQ(moved("adamw-bf16"), 0);
+  EXPECT_GT(moved("adamw-bf16-stochastic"), 0);
+}
+
+TEST(Optimizer, TheGroupsOfEightBitStateAreBlocks) {
+  Recipe r = recipe_of("adamw-8bit");
+  r.levers["state-block"] = "2048";
+  Trained large = train(r, 5), small = train(recipe_of("adamw-8bit"), 5);
+  EXPECT_LT(distance(large, small), 2e-2);
+  EXPECT_GT(distance(large, small), 0);
+}
+
+TEST(Optimizer, BadInputIsAUsageError) {
+  auto error = [](const Recipe& r) -> std::string {
+    try {
+      make_engine(r);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::usage);
+      return e.what();
+    }
+    return "no error";
+  };
+  Recipe r = tiny_recipe();
+  r.optimizer = "adamw-8bits";
+  EXPECT_NE(error(r).find("adamw-8bit"), std::string::npos);
+  r.optimizer = "adamw-bf16-kahan";
+  EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
+  r.precision = "bf16", r.policy = "autocast";
+  EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
+  r.optimizer = "adamw-8bit", r.levers["state-block"] = "100";
+  EXPECT_NE(error(r).find("power of two"), std::string::npos);
+}
