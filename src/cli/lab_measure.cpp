@@ -48,7 +48,8 @@ lab::Value median_of(const Samples& s) {
 void time_columns(Row& row, const Samples& seconds) {
   Samples ms = seconds.scaled(1e3);
   row.columns["ms"] = median_of(ms);
-  row.columns["ms_mean"] = lab::Value::number(ms.mean());
+  Interval mean = ms.count() >= 2 ? ms.mean_interval() : Interval{ms.mean(), ms.mean()};
+  row.columns["ms_mean"] = lab::Value::range(ms.mean(), mean.low, mean.high);
   row.columns["ms_std"] = lab::Value::number(ms.std_dev());
   row.columns["ms_min"] = lab::Value::number(ms.min());
   row.columns["ms_max"] = lab::Value::number(ms.max());
