@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 # ocl-icd-opencl-dev: Debian's libdnnl-dev only recommends it, but its CMake file requires it.
 build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev libgtest-dev librapidcheck-dev libutf8proc-dev ocl-icd-opencl-dev"
-optional="ccache bible-kjv" # faster rebuilds; the corpus of `make demo`
+# faster rebuilds; the corpus of `make demo`; collectives between processes
+optional="ccache bible-kjv libgloo-dev"
 format="clang-format-14"
 # libFuzzer's runtime must be of clang's version: 14 on Debian 12 and Ubuntu 22.04, the meta package elsewhere.
 # shellcheck disable=SC1091

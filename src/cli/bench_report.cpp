@@ -30,6 +30,7 @@ void add_times(Json& json, const Samples& seconds) {
   json["step_ms_min"] = ms.min();
   json["step_ms_max"] = ms.max();
   json["samples"] = ms.count();
+  json["samples_ms"] = ms.values();
   json["step_ms_p10"] = ms.quantile(0.1);
   json["step_ms_p90"] = ms.quantile(0.9);
   json["step_ms_median_low"] = number(interval.low);

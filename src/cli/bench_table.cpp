@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cli/bench_report.h"
+#include "compare/noise.h"
 #include "core/text.h"
 #include "report/table.h"
 
@@ -158,25 +159,33 @@ std::string label(const Json& row, const std::vector<std::string>& keys) {
   return parts.empty() ? "the cell" : join(parts, ", ");
 }
 
-// Whether `slower` can be told from `faster`, and by what.
+// Whether `slower` can be told from `faster` (compare/noise.h), and by what.
 struct Judged {
   bool told = false;
   std::string why;
 };
+
+// Seconds a token. Rows that were recorded without their samples have the median alone.
+std::vector<double> times_a_token(const Json& row) {
+  double tokens = number(row, "tokens_per_second") * number(row, "step_ms_median");
+  std::vector<double> times = row.contains("samples_ms") ? row["samples_ms"].get<std::vector<double>>()
+                                                         : std::vector{number(row, "step_ms_median")};
+  for (double& t : times) t /= tokens;
+  return times;
+}
+
 Judged judge(const Json& faster, const Json& slower) {
-  double difference = number(faster, "tokens_per_second") / number(slower, "tokens_per_second") - 1;
   auto a = floor_of(faster), b = floor_of(slower);
-  if (a || b) {
-    double floor = std::max(a.value_or(0), b.value_or(0));
-    return {difference > floor, fmt::format("{:.1f}%, the noise floor is {:.1f}%", 100 * difference, 100 * floor)};
-  }
-  // Without a noise floor: whether the intervals of the medians, as time a token, lie apart.
-  double scale = number(faster, "step_ms_median") * number(faster, "tokens_per_second") /
-                 (number(slower, "step_ms_median") * number(slower, "tokens_per_second"));
-  bool apart = number(faster, "step_ms_median_high") < number(slower, "step_ms_median_low") * scale;
-  return {apart,
-          fmt::format("{:.1f}%, their 95% intervals {}; no noise floor is known, crest bench --noise measures it",
-                      100 * difference, apart ? "lie apart" : "meet or are unknown")};
+  double floor = a || b ? std::max(a.value_or(0), b.value_or(0)) : -1;
+  NoiseCheck n = check_noise(times_a_token(faster), times_a_token(slower), floor, false);
+  std::string why = fmt::format("{:.1f}%", 100 * (n.ratio - 1));
+  if (n.tested)
+    why += fmt::format(", 95% interval {:.1f}% to {:.1f}%", 100 * (n.ratio_interval.low - 1),
+                       100 * (n.ratio_interval.high - 1));
+  why += fmt::format(", the noise floor is {:.1f}%", 100 * n.floor);
+  if (n.floor_source == "assumed") why += " (assumed; crest bench --noise measures it)";
+  if (!n.tested) why += " (too few samples)";
+  return {n.verdict == Verdict::a_faster, why};
 }
 
 }  // namespace

@@ -12,9 +12,11 @@ std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
+std::function<int()> setup_comm(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
+std::function<int()> setup_lab(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -28,8 +30,10 @@ const std::vector<Command>& commands() {
       {"program", "print the Program of a training step", setup_program},
       {"plan", "parameters, memory and FLOPs before anything runs", setup_plan},
       {"devices", "list devices; --measure their limits", setup_devices},
+      {"comm", "measure collectives between processes: all-reduce and others", setup_comm},
       {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
       {"report", "a report over runs that can be sent to somebody: HTML, Markdown", setup_report},
+      {"lab", "experiments with a verdict on each claim of their documents: list, show, run", setup_lab},
   };
   return table;
 }

@@ -13,7 +13,9 @@
 #include "core/text.h"
 #include "measure/bench_gemm.h"
 #include "measure/environment.h"
+#include "measure/instruction_peaks.h"
 #include "measure/libraries.h"
+#include "plan/data_sheet.h"
 #include "plan/device.h"
 #include "report/table.h"
 
@@ -25,12 +27,13 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   DeviceOptions device;
-  bool measure = false, json = false;
+  bool measure = false, sheets = false, json = false;
 };
 
 struct Measured {
   std::vector<Bandwidth> bandwidths;
   std::vector<GemmRate> rates;
+  std::vector<InstructionPeak> peaks;
 };
 
 Measured measure_limits(const Device& device) {
@@ -54,6 +57,8 @@ Measured measure_limits(const Device& device) {
     say(type == DType::f32 ? "fp32 matrix products" : "bf16 matrix products");
     m.rates.push_back(measure_gemm_rate(type, factory));
   }
+  say("arithmetic instructions");
+  m.peaks = measure_instruction_peaks(device.threads);
   return m;
 }
 
@@ -83,6 +88,15 @@ Json measured_json(const Measured& m) {
       entry.update(spread(r.seconds));
     }
     json[std::string("gemm_") + dtype_label(r.type)] = entry;
+  }
+  if (!m.peaks.empty()) json["instructions"] = Json::object();
+  for (auto& p : m.peaks) {
+    Json entry = {{"instruction", p.instruction}, {"operations_per_second", nullptr}, {"threads", p.threads}};
+    if (p.operations_per_second > 0) {
+      entry["operations_per_second"] = p.operations_per_second;
+      entry.update(spread(p.seconds));
+    }
+    json["instructions"][p.precision] = entry;
   }
   return json;
 }
@@ -119,6 +133,14 @@ void print_measured(const Measured& m) {
           fmt::format("linear kernel, m {} n {} k {}", r.m, r.n, r.k));
     else
       table.row({what, "none", "", "", "", "no fast kernel takes this type"});
+  }
+  for (auto& p : m.peaks) {
+    std::string what = p.precision + " instructions";
+    if (p.operations_per_second > 0)
+      add(what, format_si(p.operations_per_second, p.precision == "int8" ? "OP/s" : "FLOP/s"), p.seconds,
+          fmt::format("{}, {} thread{}, registers only", p.instruction, p.threads, p.threads == 1 ? "" : "s"));
+    else
+      table.row({what, "none", "", "", "", p.instruction});
   }
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
 }
@@ -158,7 +180,48 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
   fmt::print("crest       {}, {}{}\n", e.crest_version, e.compiler, libraries);
 }
 
+Json sheet_json(const DataSheet& s) {
+  Json peaks = Json::object();
+  for (auto& [precision, rate] : s.peaks) peaks[precision] = rate;
+  return {{"name", s.name},
+          {"title", s.title},
+          {"kind", s.kind},
+          {"capability", s.capability.empty() ? Json(nullptr) : Json(s.capability)},
+          {"multiprocessors", s.multiprocessors},
+          {"shared_per_block", s.shared_per_block},
+          {"memory_bytes", s.memory_bytes},
+          {"bandwidth", s.bandwidth},
+          {"l2_bytes", s.l2_bytes},
+          {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
+          {"peaks", peaks},
+          {"source", s.source}};
+}
+
+int list_sheets(bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (auto& s : data_sheets()) list.push_back(sheet_json(s));
+    print_json(list);
+    return 0;
+  }
+  const std::vector<std::string> precisions = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
+  std::vector<Column> columns = {{"name", Align::left}, {"device", Align::left}, {"memory"}, {"bandwidth"}, {"link"}};
+  for (auto& p : precisions) columns.push_back({p});
+  Table table(columns);
+  for (auto& s : data_sheets()) {
+    std::vector<std::string> cells = {s.name, s.title, format_bytes(double(s.memory_bytes)),
+                                      format_si(s.bandwidth, "B/s"), format_si(s.link_bandwidth, "B/s")};
+    for (auto& p : precisions) cells.push_back(s.peak(p) ? fmt::format("{:.4g}", *s.peak(p) / 1e12) : "-");
+    table.row(cells);
+  }
+  fmt::print("{}\nPeaks: TFLOP/s of matrix products without sparsity (int8: 10^12 operations/s). Sources:\n",
+             table.text(use_color(STDOUT_FILENO)));
+  for (auto& s : data_sheets()) fmt::print("  {:<8} {}\n", s.name, s.source);
+  return 0;
+}
+
 int run(const Options& o) {
+  if (o.sheets) return list_sheets(o.json);
   o.device.use_libraries();
   Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
   Environment environment = read_environment(library_versions(device));
@@ -192,6 +255,7 @@ int run(const Options& o) {
 std::function<int()> setup_devices(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_flag("--measure", o->measure, "measure memory bandwidth and matrix-product rates (some ten seconds)");
+  app.add_flag("--sheets", o->sheets, "list the device files: sizes and peak rates by the vendors, with their source");
   app.add_option("--device", o->device.device, "auto, cpu or cuda[:N]: what to measure")->capture_default_str();
   app.add_option("--threads", o->device.threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
   add_libraries_option(app, o->device);

@@ -43,7 +43,8 @@ int64_t DeviceOptions::limit(const Device& d) const {
 }
 
 void add_device_options(CLI::App& app, DeviceOptions& o) {
-  app.add_option("--device", o.device, "auto, cpu, cuda[:N]; plan and program also take h200")
+  app.add_option("--device", o.device,
+                 "auto, cpu, cuda[:N]; plan and program also take a device file (crest devices --sheets)")
       ->capture_default_str()
       ->group("Device");
   app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");

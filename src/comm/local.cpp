@@ -1,10 +1,14 @@
 #include "comm/local.h"
 
 #include <barrier>
+#include <cstring>
 
 #include "core/error.h"
 
 namespace crest {
+
+PeerLost::PeerLost(int rank, std::string what, std::string where, std::string advice)
+    : Error(Exit::failed, std::move(what), std::move(where), std::move(advice)), rank_(rank) {}
 
 namespace {
 
@@ -24,8 +28,7 @@ class LocalCommunicator final : public Communicator {
 
   // Each rank sums its slice over all ranks in rank order (so every rank sees the same bits) and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
-    meeting_->data[size_t(rank_)] = data;
-    barrier();
+    meet(data);
     int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
     if (dtype == DType::f32)
       reduce<float>(begin, end, mean);
@@ -34,7 +37,43 @@ class LocalCommunicator final : public Communicator {
     barrier();
   }
 
+  void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
+    meet(const_cast<void*>(in));
+    size_t bytes = size_t(n) * size_of(dtype);
+    for (int r = 0; r < size(); ++r) std::memcpy(static_cast<char*>(out) + size_t(r) * bytes, of(r), bytes);
+    barrier();
+  }
+
+  void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
+    meet(in);
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (void* d : meeting_->data) sum += load_element(d, dtype, n * rank_ + i);
+      store_element(out, dtype, i, sum);
+    }
+    barrier();
+  }
+
+  void broadcast(void* data, DType dtype, int64_t n, int root) override {
+    meet(data);
+    if (rank_ != root) std::memcpy(data, of(root), size_t(n) * size_of(dtype));
+    barrier();
+  }
+
+  void send_receive(const void* out, int, void* in, int from, int64_t bytes) override {
+    meet(const_cast<void*>(out));
+    std::memcpy(in, of(from), size_t(bytes));
+    barrier();
+  }
+
  private:
+  // Shows this rank's buffer to all; returns when all have shown theirs.
+  void meet(void* data) {
+    meeting_->data[size_t(rank_)] = data;
+    barrier();
+  }
+  const void* of(int rank) const { return meeting_->data[size_t(rank)]; }
+
   template <class T>
   void reduce(int64_t begin, int64_t end, bool mean) {
     for (int64_t i = begin; i < end; ++i) {

@@ -28,7 +28,7 @@ struct ProfileInstr {
   std::string arithmetic;           // what its peak rate is of: "bf16", "tf32", "fp32", "fp16"
   int calls = 1;
   double flops = 0, bytes = 0;
-  double ms = 0;        // median over the profiled steps
+  double ms = 0;        // mean over the middle half of the profiled steps
   double floor_ms = 0;  // max(flops / rate of `arithmetic`, bytes / bandwidth)
   double gap_ms() const { return ms - floor_ms; }
 };
@@ -38,7 +38,7 @@ struct ProfileKernel {
   std::string name;               // demangled
   int instr = -1;                 // row of Profile::instrs; -1: not part of an instruction
   int64_t count = 0;              // launches in a step
-  double ms = 0;                  // of a step, median over the profiled steps
+  double ms = 0;                  // of a step, mean over the middle half of the profiled steps
   double min_ms = 0, max_ms = 0;  // of a launch
 };
 

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "measure/bench_gemm.h"
+#include "plan/data_sheet.h"
 
 namespace crest {
 
@@ -33,6 +34,21 @@ ProfileRate measured_gemm(const Device& device, const std::string& name) {
   return {name, fp32.per_second, "that of fp32: no fast kernel multiplies " + name};
 }
 
+void set_rate(std::vector<ProfileRate>& rates, const ProfileRate& rate) {
+  auto it = std::find_if(rates.begin(), rates.end(), [&](auto& r) { return r.name == rate.name; });
+  if (it == rates.end())
+    rates.push_back(rate);
+  else
+    *it = rate;
+}
+
+void add_sheet(std::vector<ProfileRate>& rates, const DataSheet& sheet) {
+  std::string source = "data sheet of " + sheet.title;
+  for (auto& name : rate_names)
+    if (auto peak = name == "bandwidth" ? std::optional(sheet.bandwidth) : sheet.peak(name))
+      set_rate(rates, {name, *peak, source});
+}
+
 }  // namespace
 
 std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where) {
@@ -40,10 +56,14 @@ std::vector<ProfileRate> parse_rates(const std::string& text, const std::string&
   if (text.empty()) return rates;
   for (auto& part : split(text, ',')) {
     size_t equals = part.find('=');
+    if (equals == std::string::npos && is_data_sheet(part)) {
+      add_sheet(rates, find_data_sheet(part));
+      continue;
+    }
     std::string name = part.substr(0, equals);
     if (std::find(rate_names.begin(), rate_names.end(), name) == rate_names.end())
       fail_usage(fmt::format("'{}' is no rate", printable(name)), where,
-                 fmt::format("{} Write for example bf16=9.9e14,bandwidth=4.8e12; names: {}.",
+                 fmt::format("{} Write for example bf16=9.9e14,bandwidth=4.8e12 (names: {}), or a device file: h200.",
                              did_you_mean(name, rate_names), join(rate_names, ", ")));
     const char *begin = part.data() + (equals == std::string::npos ? part.size() : equals + 1),
                *end = part.data() + part.size();
@@ -52,7 +72,7 @@ std::vector<ProfileRate> parse_rates(const std::string& text, const std::string&
     if (error != std::errc() || stop != end || !std::isfinite(value) || value <= 0)
       fail_usage(fmt::format("'{}' gives no rate for {}", printable(part), name), where,
                  "A positive number of FLOP/s or bytes/s, for example bf16=9.9e14.");
-    rates.push_back({name, value, "given by --rates"});
+    set_rate(rates, {name, value, "given by --rates"});
   }
   return rates;
 }

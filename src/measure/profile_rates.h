@@ -9,7 +9,8 @@
 
 namespace crest {
 
-// "bf16=9.9e14,bandwidth=4.8e12"; usage errors name `where`.
+// "bf16=9.9e14,bandwidth=4.8e12", or a device file (plan/data_sheet.h: "h200", "mine.toml") for all that it gives;
+// later parts win. Usage errors name `where`.
 std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where);
 
 // A rate for each name: as given, else measured, which takes a second each and needs memory of its own. Where no fast

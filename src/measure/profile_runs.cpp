@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "measure/profiler.h"
@@ -25,6 +26,7 @@ class Summary {
       if (r.traces.size() != p_.calls.size()) fail_internal("a run has other calls than its profile", "profiler");
       p_.profiled_ms.push_back(r.seconds * 1e3);
     }
+    find_middle();
     times_of_rows();
     times_of_kernels();
     keep_one();
@@ -32,6 +34,23 @@ class Summary {
   }
 
  private:
+  // The runs in the middle half by their time. Times are means over these: unlike medians, they add up.
+  void find_middle() {
+    middle_.resize(runs_.size());
+    std::iota(middle_.begin(), middle_.end(), 0);
+    std::stable_sort(middle_.begin(), middle_.end(),
+                     [&](size_t a, size_t b) { return runs_[a].seconds < runs_[b].seconds; });
+    auto outside = std::ptrdiff_t((runs_.size() + 1) / 4);
+    middle_.erase(middle_.end() - outside, middle_.end());
+    middle_.erase(middle_.begin(), middle_.begin() + outside);
+  }
+
+  double middle_mean(const std::vector<double>& by_run) const {
+    double sum = 0;
+    for (size_t r : middle_) sum += by_run[r];
+    return sum / double(middle_.size());
+  }
+
   void times_of_rows() {
     std::vector<std::vector<double>> seconds(p_.instrs.size(), std::vector<double>(runs_.size()));
     for (size_t r = 0; r < runs_.size(); ++r)
@@ -39,7 +58,7 @@ class Summary {
         auto& of_call = runs_[r].traces[c].seconds;
         for (size_t i = 0; i < of_call.size(); ++i) seconds.at(size_t(first_row_[c]) + i)[r] += of_call[i];
       }
-    for (size_t i = 0; i < seconds.size(); ++i) p_.instrs[i].ms = 1e3 * median(std::move(seconds[i]));
+    for (size_t i = 0; i < seconds.size(); ++i) p_.instrs[i].ms = 1e3 * middle_mean(seconds[i]);
   }
 
   int row_of(size_t call, const DeviceWork& w) const {
@@ -66,7 +85,7 @@ class Summary {
       p_.kernels.push_back({.name = key.second,
                             .instr = key.first,
                             .count = std::llround(median(k.count)),
-                            .ms = median(k.ms),
+                            .ms = middle_mean(k.ms),
                             .min_ms = k.min,
                             .max_ms = k.max});
     }
@@ -123,6 +142,7 @@ class Summary {
 
   Profile& p_;
   const std::vector<ProfiledRun>& runs_;
+  std::vector<size_t> middle_;
   std::vector<int> first_row_;  // of each call
   std::map<std::pair<int, std::string>, int> kernel_row_;
 };

@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "measure/environment.h"
 #include "measure/memory.h"
+#include "plan/data_sheet.h"
 
 namespace crest {
 
@@ -39,6 +40,16 @@ Device cpu_device(int threads) {
   return d;
 }
 
+DataSheet sheet_for(const std::string& spec) {
+  std::vector<std::string> names = {"auto", "cpu", "cuda"};
+  for (auto& sheet : data_sheets()) names.push_back(sheet.name);
+  if (!is_data_sheet(spec))
+    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device",
+               did_you_mean(spec, names) + " Use auto, cpu or cuda[:N]; plan and program take a device file, too: " +
+                   "crest devices --sheets lists them.");
+  return find_data_sheet(spec);
+}
+
 }  // namespace
 
 Device find_device(const std::string& spec, int threads) {
@@ -53,8 +64,6 @@ Device find_device(const std::string& spec, int threads) {
 #else
     d = emulated_device();
 #endif
-  } else if (spec == "h200") {
-    d = cuda::describe_h200();
   } else if (spec == "auto" || spec.rfind("cuda", 0) == 0) {
     size_t index = 0;
     if (spec.size() > 4 && spec != "auto") {
@@ -84,7 +93,7 @@ Device find_device(const std::string& spec, int threads) {
                   "Build Crest for this GPU (CUDA_ARCHS, docs/gpu.md), or use --device cpu.");
     d.memory = cuda::usable_memory(d.index);
   } else {
-    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
+    d = described_device(sheet_for(spec));
   }
   d.threads = threads > 0 ? threads : usable_threads();
   return d;

@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// spec: "auto", "cpu", "cuda:N", "h200" (for planning only), "emulated" (CUDA kernels on the host, for tests); threads
-// 0: all that the process may use. Throws no_device with the reason.
+// spec: "auto", "cpu", "cuda:N", "emulated" (CUDA kernels on the host, for tests), or a device file (plan/data_sheet.h;
+// for planning only); threads 0: all that the process may use. Throws no_device with the reason.
 Device find_device(const std::string& spec, int threads);
 
 }  // namespace crest

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/discover.h"
+#include "plan/data_sheet.h"
 #include "program/builder.h"
 
 namespace crest {
 namespace {
+
+Device h200() { return described_device(find_data_sheet("h200")); }
 
 struct Problem {
   int64_t batch = 64, tokens = 1024, heads = 12, kv_heads = 12, head_dim = 64;
@@ -37,10 +39,10 @@ auto ask(const char* op, const Problem& x, const Device& device, Ask answer) {
   throw std::runtime_error("no cuDNN kernel");
 }
 
-std::string reject(const char* op, const Problem& x, const Device& device = cuda::describe_h200()) {
+std::string reject(const char* op, const Problem& x, const Device& device = h200()) {
   return ask(op, x, device, [](const Kernel& k, const KernelQuery& q) { return k.reject(q); });
 }
-int64_t workspace(const char* op, const Problem& x, const Device& device = cuda::describe_h200()) {
+int64_t workspace(const char* op, const Problem& x, const Device& device = h200()) {
   return ask(op, x, device, [](const Kernel& k, const KernelQuery& q) { return int64_t(k.workspace(q)); });
 }
 
@@ -52,7 +54,7 @@ TEST(Cudnn, TakesHalfPrecisionWithoutDropout) {
     EXPECT_NE(reject(op, {.head_dim = 60}).find("head_dim"), std::string::npos);
     EXPECT_NE(reject(op, {.head_dim = 256}).find("head_dim"), std::string::npos);
     EXPECT_NE(reject(op, {.p = 0.1}).find("dropout"), std::string::npos);
-    Device device = cuda::describe_h200();
+    Device device = h200();
     device.cudnn = false;
     EXPECT_NE(reject(op, {}, device).find("not found"), std::string::npos);
   }
@@ -61,7 +63,7 @@ TEST(Cudnn, TakesHalfPrecisionWithoutDropout) {
 }
 
 TEST(Cudnn, DeterministicGradientsOfLongSequencesGoToOtherKernels) {
-  Device device = cuda::describe_h200();
+  Device device = h200();
   device.deterministic = true;
   EXPECT_EQ(reject("attention_grad", {}, device), "");
   EXPECT_NE(reject("attention_grad", {.batch = 4, .tokens = 16384}, device).find("24.00 GiB"), std::string::npos);
@@ -70,7 +72,7 @@ TEST(Cudnn, DeterministicGradientsOfLongSequencesGoToOtherKernels) {
 
 // Sizes that cuDNN 9.19 states for its plans on an H200.
 TEST(Cudnn, ReservesWhatTheLibraryAsksFor) {
-  Device deterministic = cuda::describe_h200();
+  Device deterministic = h200();
   deterministic.deterministic = true;
   EXPECT_EQ(workspace("attention", {}), 256);
   EXPECT_EQ(workspace("attention_grad", {}), 204472576);

@@ -55,6 +55,7 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "step_ms_min",
                                                 "step_ms_max",
                                                 "samples",
+                                                "samples_ms",
                                                 "step_ms_p10",
                                                 "step_ms_p90",
                                                 "step_ms_median_low",

@@ -40,17 +40,18 @@ TEST(GridClock, LearnsFromTheCellsThatWereMeasured) {
   EXPECT_NEAR(clock.left(tasks, 5), 0, 1e-9);
 }
 
-// A row as crest bench prints it: 1000 tokens a step.
-Json row(int batch, double ms, double half_interval = 0) {
+// A row as crest bench prints it: 1000 tokens a step, eleven samples evenly over `ms` +- `spread`.
+Json row(int batch, double ms, double spread = 0) {
+  std::vector<double> samples;
+  for (int i = -5; i <= 5; ++i) samples.push_back(ms + spread * i / 5);
   return {{"recipe", {{"model", "m"}, {"batch", batch}, {"seq", 32}, {"precision", "fp32"}}},
           {"device", "d"},
           {"phase", "step"},
           {"step_ms_median", ms},
           {"step_ms_min", ms},
           {"step_ms_max", ms},
-          {"samples", 6},
-          {"step_ms_median_low", ms - half_interval},
-          {"step_ms_median_high", ms + half_interval},
+          {"samples", samples.size()},
+          {"samples_ms", samples},
           {"throttled", 0},
           {"tokens_per_second", 1e6 / ms},
           {"model_tflops", 1.0},
@@ -71,20 +72,28 @@ TEST(GridConclusions, ADifferenceBelowTheFloorCannotBeTold) {
   auto said = conclusions({with_floor(row(1, 102), 0.01), with_floor(row(2, 100), 0.03)});
   ASSERT_EQ(said.size(), 1u);
   EXPECT_TRUE(contains(said[0], "cannot tell batch 2 from batch 1")) << said[0];
-  EXPECT_TRUE(contains(said[0], "2.0%, the noise floor is 3.0%")) << said[0];
+  EXPECT_TRUE(contains(said[0], "2.0%, 95% interval 2.0% to 2.0%, the noise floor is 3.0%")) << said[0];
   said = conclusions({with_floor(row(1, 102), 0.01), row(2, 100)});
   EXPECT_TRUE(contains(said[0], "batch 2 has the most tokens/s; the next is batch 1")) << said[0];
 }
 
-TEST(GridConclusions, WithoutAFloorTheIntervalsDecide) {
+TEST(GridConclusions, IntervalsDecideAboveAnAssumedFloor) {
   auto said = conclusions({row(1, 100, 1), row(2, 103, 1)});
   EXPECT_TRUE(contains(said[0], "batch 1 has the most")) << said[0];
-  EXPECT_TRUE(contains(said[0], "no noise floor is known")) << said[0];
-  said = conclusions({row(1, 100, 2), row(2, 103, 2), row(4, 103.5, 9), row(8, 200, 2)});
+  EXPECT_TRUE(contains(said[0], "the noise floor is 1.0% (assumed")) << said[0];
+  said = conclusions({row(1, 100, 9), row(2, 103, 9), row(4, 103.5, 9), row(8, 200, 2)});
   EXPECT_TRUE(contains(said[0], "cannot tell batch 1 from batch 2 and 1 more")) << said[0];
-  Json few = row(2, 150);
-  few["step_ms_median_low"] = few["step_ms_median_high"] = nullptr;  // below six samples
-  EXPECT_TRUE(contains(conclusions({row(1, 100, 1), few})[0], "cannot tell"));
+}
+
+TEST(GridConclusions, FewSamplesTellLargeDifferencesOnly) {
+  Json few = row(2, 108);
+  few["samples_ms"] = {108.0, 108.0};
+  auto said = conclusions({row(1, 100, 1), few});
+  EXPECT_TRUE(contains(said[0], "cannot tell") && contains(said[0], "too few samples")) << said[0];
+  few = row(2, 150);
+  few.erase("samples_ms");  // a row of an older store
+  said = conclusions({row(1, 100, 1), few});
+  EXPECT_TRUE(contains(said[0], "batch 1 has the most")) << said[0];
 }
 
 TEST(GridConclusions, OnlyCellsWithTimesOfAPhaseAreCompared) {

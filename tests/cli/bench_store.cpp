@@ -173,7 +173,7 @@ TEST_F(BenchStore, AGridKnowsTheNoiseFloorOfItsCells) {
   // The same work in both cells: a difference, if any, is told with what it is compared to.
   RunResult same = bench({"--batch", "2", "--disable-pass", "lanes", "--weight-decay", "0.1,0.2", "--samples", "6"});
   EXPECT_NE(same.out.find("step: "), std::string::npos) << same.out;
-  EXPECT_NE(same.out.find("95% intervals"), std::string::npos) << same.out;
+  EXPECT_NE(same.out.find("95% interval "), std::string::npos) << same.out;
 }
 
 TEST_F(BenchStore, APeerHasARecordOfItsOwn) {

@@ -62,6 +62,36 @@ TEST(CliDevices, MeasuredLimitsArePlausible) {
     EXPECT_GT(g["flops_per_second"].get<double>(), 1e8);
     EXPECT_LT(g["flops_per_second"].get<double>(), 1e15);
   }
+  for (const char* precision : {"fp64", "fp32", "bf16", "int8"}) {
+    auto& peak = m["instructions"][precision];
+    if (peak["operations_per_second"].is_null()) {
+      EXPECT_NE(peak["instruction"].get<std::string>().find("this CPU has no"), std::string::npos) << precision;
+      continue;
+    }
+    EXPECT_GT(peak["operations_per_second"].get<double>(), 1e9) << precision;
+    EXPECT_LT(peak["operations_per_second"].get<double>(), 1e15) << precision;
+  }
+  // No product is faster than the units it runs on (with room for a machine that was busy at one of the moments).
+  if (auto& fp32 = m["instructions"]["fp32"]["operations_per_second"]; !fp32.is_null()) {
+    EXPECT_GT(3 * fp32.get<double>(), m["gemm_fp32"]["flops_per_second"].get<double>());
+  }
+}
+
+TEST(CliDevices, ListsDeviceFilesWithTheirSources) {
+  RunResult r = run_crest({"devices", "--sheets", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto list = r.json();
+  EXPECT_GE(list.size(), 8u);
+  for (auto& sheet : list) EXPECT_FALSE(sheet["source"].get<std::string>().empty()) << sheet["name"];
+  RunResult text = run_crest({"devices", "--sheets"});
+  EXPECT_NE(text.out.find("NVIDIA H200 SXM 141GB"), std::string::npos) << text.out;
+  // Planning takes them, and a file of one's own.
+  RunResult plan = run_crest({"plan", "--model", "gpt2-124M", "--batch", "4", "--device", "a100", "--json"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.json()["device"]["name"], "NVIDIA A100 SXM4 80GB (described)");
+  expect_error({"plan", "--model", "nano", "--device", "mi300x"}, 4, {"no kernels", "MI300X"});
+  expect_error({"plan", "--model", "nano", "--device", "h20"}, 2, {"h20", "h200", "--sheets"});
+  expect_error({"plan", "--model", "nano", "--device", "no-such.toml"}, 1, {"no-such.toml"});
 }
 
 TEST(CliDevices, BadInputIsOneClearError) {

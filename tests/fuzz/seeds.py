@@ -48,6 +48,11 @@ elif target == "toml":
               b".".join([b"a"] * 3000) + b" = 1", b"[" + b"a." * 3000 + b"a]", b"a = " + b"[" * 3000,
               b"a = " + b"{a=" * 1500, b'a = """\n\\', b"a = '''", b"a = 1979-05-27T07:32:00Z", b"a = 0xffffffffffffffffff",
               b'a.b = 1\na.b.c = 2', b"\xff", b'"\\ud800" = 1', b"a = nan\nb = -inf", b"[[a]]\n[a]"]
+elif target == "claims":
+    seeds += [b"ratio(ms, p=a, p=b, n=1) >= 1.5", b"not close(value(ms, p=a), 2, 5%) or q ^ -2 * 3 == 1GiB",
+              b'value(d, p="b|*") == "f16"', b"linearity(ms, n)", b"where_max(ms, p)", b"(" * 3000, b"-" * 3000 + b"1",
+              b"1" + b"+1" * 1500, b"max(ms,", b"value(ms, p=)", b"1e999", b'"', b"accumulate(10, 0.1, \"fp16\", \"bf16\")",
+              b'rounded(q, 99)', b'parameters("nano")', b"\xff", b"1/0", b"sum(ms)-sum(ms, p=c)"]
 elif target == "torch_trace":
     def event(cat, name, ts, dur, tid=1, **args):
         return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}

@@ -42,7 +42,7 @@ ProfiledRun run(double wall, double ms) {
 
 }  // namespace
 
-TEST(ProfileRuns, RowsAreMediansOfSumsOverCalls) {
+TEST(ProfileRuns, RowsAreSumsOverCallsOfTheMiddleRuns) {
   Profile p = rows();
   summarize_runs(p, {run(0.020, 1), run(0.5, 40), run(0.021, 2)});
   EXPECT_NEAR(p.instrs[0].ms, 4, 1e-9) << "2 ms in each of two calls, in the middle run";
@@ -50,6 +50,19 @@ TEST(ProfileRuns, RowsAreMediansOfSumsOverCalls) {
   EXPECT_NEAR(p.instrs[2].ms, 2, 1e-9);
   EXPECT_EQ(p.profiled_ms, (std::vector<double>{20, 500, 21}));
   EXPECT_TRUE(p.kernels.empty());
+}
+
+// On a machine that is busy now and then, rows must still add up to a step.
+TEST(ProfileRuns, RowsOfTheMiddleHalfAddUp) {
+  Profile p = rows();
+  // Six runs, of which the second and the fifth by time set the ends of the middle half; the slow instruction differs.
+  auto busy = [](double wall, double first, double second) {
+    return ProfiledRun{wall, {timed(0, {first, second}), timed(1, {first, second}), timed(2, {0.001})}};
+  };
+  summarize_runs(p, {busy(0.9, 1, 1), busy(0.0070, 0.001, 0.002), busy(0.0080, 0.002, 0.0015), busy(0.0001, 0, 0),
+                     busy(0.0090, 0.001, 0.003), busy(0.0100, 0.0035, 0.001)});
+  EXPECT_NEAR(p.instrs[0].ms, 2 * (1 + 2 + 1 + 3.5) / 4, 1e-9);
+  EXPECT_NEAR(p.instrs[0].ms + p.instrs[1].ms + p.instrs[2].ms, (7 + 8 + 9 + 10) / 4.0, 1e-9);
 }
 
 TEST(ProfileRuns, TheRunNearestToTheMedianIsKeptWhole) {

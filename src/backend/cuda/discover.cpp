@@ -16,9 +16,6 @@ namespace crest::cuda {
 
 namespace {
 
-// What Crest keeps free for the context, code, library handles and graphs when it plans against the free memory.
-constexpr int64_t reserve = int64_t(768) << 20;
-
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
 }  // namespace
@@ -123,22 +120,6 @@ Found find_devices() {
 }
 #endif
 
-int64_t usable_memory(int index) { return std::max<int64_t>(0, free_memory(index) - reserve); }
-
-Device describe_h200() {
-  Device d;
-  d.kind = "cuda";
-  d.name = "NVIDIA H200 (described)";
-  d.isa = "sm_90";
-  d.sm = 90;
-  d.multiprocessors = 132;
-  d.shared_per_block = 232448;
-  d.native_bf16 = true;
-  d.cublaslt = d.cudnn = d.nvrtc = true;
-  d.described = true;
-  d.total_memory = int64_t(143771) << 20;
-  d.memory = d.total_memory - reserve;
-  return d;
-}
+int64_t usable_memory(int index) { return std::max<int64_t>(0, free_memory(index) - reserved_memory); }
 
 }  // namespace crest::cuda

@@ -44,13 +44,13 @@ std::vector<UsedLibrary> used_libraries();
 // Device::note: a line for each library that is missing.
 std::string note_of(const std::vector<UsedLibrary>& libraries);
 
+// What a plan leaves to context, code, library handles and graphs.
+inline constexpr int64_t reserved_memory = int64_t(768) << 20;
+
 // Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the context.
 int64_t usable_memory(int index);
 
 // Free bytes of a GPU now.
 int64_t free_memory(int index);
-
-// A description of an H200 for planning on machines without one.
-Device describe_h200();
 
 }  // namespace crest::cuda

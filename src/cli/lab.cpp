@@ -1,0 +1,169 @@
+// crest lab: the experiments of documents about training speed, run here, with a verdict for each of their claims.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/lab_run.h"
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "lab/result_json.h"
+#include "lab/result_text.h"
+#include "report/table.h"
+#include "train/stop_signal.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> words;  // list, show NAME, run NAME...
+  LabOptions lab;
+  BenchOptions bench;  // what its cells share: store, seed
+  DeviceOptions device;
+  std::string budget;
+  bool all = false;
+};
+
+Json listed(const lab::Experiment& e) {
+  Json json = {{"name", e.name},
+               {"title", e.title},
+               {"question", e.question},
+               {"source", e.source},
+               {"kind", lab::name(e.kind)},
+               {"claims", e.claims.size()},
+               {"available", e.unavailable.empty()}};
+  if (!e.unavailable.empty()) json["reason"] = e.unavailable;
+  return json;
+}
+
+int list(const Options& o) {
+  std::vector<lab::Experiment> all = lab::all_experiments();
+  if (!o.lab.json) {
+    fmt::print("{}", lab::list_text(all, use_color(STDOUT_FILENO)));
+    return 0;
+  }
+  Json rows = Json::array();
+  for (auto& e : all) rows.push_back(listed(e));
+  print_json(rows);
+  return 0;
+}
+
+Json shown(const lab::Experiment& e, const std::vector<LabCell>& cells, const std::string& scale) {
+  Json json = listed(e), rows = Json::array(), claims = Json::array();
+  for (auto& c : cells) {
+    Json settings = Json::object();
+    for (auto& [key, value] : c.spec.settings) settings[key] = value;
+    rows.push_back(settings);
+  }
+  for (auto& c : e.claims)
+    claims.push_back({{"text", c.text}, {"subject", c.subject}, {"source", c.source}, {"check", c.check.text}});
+  json["scale"] = scale, json["cells"] = rows, json["claims"] = claims;
+  return json;
+}
+
+int show(const Options& o, const std::string& name) {
+  lab::Experiment e = lab::find_experiment(name);
+  Device device = o.device.find();
+  std::vector<LabCell> cells;
+  if (e.unavailable.empty()) cells = lab_cells(e, o.lab.scale, device, o.device.limit(device));
+  std::vector<lab::CellSpec> specs;
+  for (auto& c : cells) specs.push_back(c.spec);
+  if (o.lab.json)
+    print_json(shown(e, cells, o.lab.scale));
+  else
+    fmt::print("{}", lab::show_text(e, specs, o.lab.scale));
+  return 0;
+}
+
+void print(const std::vector<lab::Result>& results, bool json) {
+  if (json) {
+    Json all = Json::array();
+    for (auto& r : results) all.push_back(lab::to_json(r));
+    return print_json(all);
+  }
+  if (results.size() > 1) fmt::print("{}", lab::summary_text(results, use_color(STDOUT_FILENO)));
+}
+
+std::vector<lab::Experiment> chosen(const Options& o) {
+  std::vector<lab::Experiment> list;
+  for (size_t i = 1; i < o.words.size(); ++i) list.push_back(lab::find_experiment(o.words[i]));
+  if (o.all == !list.empty())
+    fail_usage("name experiments, or give --all", "crest lab run", "crest lab list shows what there is.");
+  if (o.all) list = lab::all_experiments();
+  for (auto& e : list)
+    if (!e.unavailable.empty() && !o.all)
+      fail(fmt::format("{} is not yet available: {}", printable(e.name), printable(e.unavailable, 400)),
+           "crest lab run", "crest lab list shows what is.");
+  std::erase_if(list, [](auto& e) { return !e.unavailable.empty(); });
+  return list;
+}
+
+int run(const Options& o) {
+  LabOptions lab_options = o.lab;
+  if (!o.budget.empty()) lab_options.budget_seconds = parse_duration(o.budget, "--budget");
+  if (o.lab.resume && o.bench.store.off)
+    fail_usage("only what was recorded can be continued", "--resume", "Leave --no-store out.");
+  std::vector<lab::Experiment> list = chosen(o);
+  Device device = o.device.find();
+  int64_t limit = o.device.limit(device);
+  std::vector<std::vector<LabCell>> cells;  // all are checked before the first is measured
+  for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit));
+  BenchMeasure bench(o.bench);
+  bench.open_store();
+  LabRunner runner(lab_options, bench, device, limit);
+  std::vector<lab::Result> results;
+  for (size_t i = 0; i < list.size(); ++i) {
+    results.push_back(runner.run(list[i], cells[i]));
+    if (!o.lab.json) fmt::print("{}\n", lab::result_text(results.back(), use_color(STDOUT_FILENO)));
+    std::fflush(stdout);
+  }
+  print(results, o.lab.json);
+  size_t left = 0;
+  for (auto& r : results) left += r.cells_left;
+  std::string how =
+      o.bench.store.off ? "Nothing was recorded (--no-store)." : "The same command with --resume measures the rest.";
+  if (runner.interrupted())
+    throw Error(Exit::interrupted, fmt::format("interrupted; {} cells are left", left), "crest lab run", how);
+  if (left > 0) BenchMeasure::say(fmt::format("the budget of {} is spent; {} cells are left. {}", o.budget, left, how));
+  return 0;
+}
+
+int act(const Options& o) {
+  std::string action = o.words.empty() ? "list" : o.words[0];
+  if (action == "list" && o.words.size() <= 1) return list(o);
+  if (action == "show" && o.words.size() == 2) return show(o, o.words[1]);
+  if (action == "show") fail_usage("name one experiment", "crest lab show", "crest lab list shows what there is.");
+  if (action == "run") return run(o);
+  fail_usage(fmt::format("'{}' is nothing that crest lab does", printable(action)), "crest lab",
+             did_you_mean(action, {"list", "show", "run"}) + " Write list, show NAME or run NAME...");
+}
+
+}  // namespace
+
+std::function<int()> setup_lab(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->bench.no_mfu = true;
+  app.add_option("words", o->words, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
+  app.add_flag("--all", o->all, "run: every experiment that is available")->group("Experiments");
+  app.add_option("--scale", o->lab.scale, "tiny (seconds, also on a CPU), small (minutes on a GPU), full")
+      ->capture_default_str()
+      ->group("Experiments");
+  app.add_option("--budget", o->budget, "starts no cell after this time: 90s, 10m, 1h")->group("Experiments");
+  app.add_flag("--resume", o->lab.resume, "take over the cells that the newest record of the same experiment has")
+      ->group("Experiments");
+  app.add_option("--seed", o->bench.seed, "of weights and tokens")->capture_default_str()->group("Experiments");
+  add_json_option(app, o->lab.json);
+  add_record_options(app, o->bench.store);
+  add_device_options(app, o->device);
+  add_config_option(app);
+  return [o] {
+    StopSignal signal;
+    return act(*o);
+  };
+}
+
+}  // namespace crest

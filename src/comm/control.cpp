@@ -1,0 +1,110 @@
+#include "comm/control.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+
+#include "comm/control_server.h"
+#include "core/text.h"
+
+namespace crest {
+
+std::unique_ptr<Control> Control::join(const RankEnvironment& environment, double seconds, Socket listener) {
+  return std::unique_ptr<Control>(new Control(environment, seconds, std::move(listener)));
+}
+
+Control::Control(const RankEnvironment& environment, double seconds, Socket listener) : environment_(environment) {
+  signal(SIGPIPE, SIG_IGN);  // writing to a rank that is gone is an error to report, not the end of this process
+  if (rank() == 0) {
+    if (!listener.is_open()) listener = listen_on(environment_.address, environment_.port);
+    environment_.port = port_of(listener);
+    server_ = std::make_unique<ControlServer>(std::move(listener), size(), seconds);
+  }
+  greet(seconds);
+}
+
+void Control::greet(double seconds) {
+  std::string where = fmt::format("{}:{}", environment_.address, environment_.port);
+  auto deadline = after(seconds + 1);  // the server knows who is missing: it gives up first
+  socket_ = connect_to(environment_.address, environment_.port, after(seconds));
+  if (!socket_.is_open())
+    throw PeerLost(0, fmt::format("rank 0 did not come within {:g} s: nobody listens", seconds), printable(where),
+                   "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
+  address_ = own_address(socket_);
+  send({'J', std::to_string(rank()), fmt::format("{} {}", control_magic, size())});
+  Frame answer;
+  if (!wait_for("AR", answer, deadline)) {
+    if (lost_) throw_lost("start");
+    fail("what listens there does not answer as rank 0", printable(where), "Take another MASTER_PORT.");
+  }
+  if (answer.type == 'R')
+    throw PeerLost(-1, answer.value, printable(where), "All ranks need the same WORLD_SIZE and a RANK of their own.");
+}
+
+Control::~Control() {
+  // Without a farewell the others know that this rank has failed.
+  if (!lost_ && std::uncaught_exceptions() == 0) send_all(socket_, encode({'E', "", ""}));
+  socket_.close();
+}
+
+void Control::send(const Frame& frame) {
+  if (!send_all(socket_, encode(frame)) && !lost_) lost_ = 0;
+}
+
+void Control::take(const Frame& frame) {
+  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str());
+}
+
+bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadline) {
+  for (;;) {
+    while (reader_.next(frame)) {
+      if (std::strchr(types, frame.type)) return true;
+      take(frame);
+    }
+    if (lost_) return false;
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd p = {socket_.fd(), POLLIN, 0};
+    int ready = poll(&p, 1, int(std::clamp<int64_t>(left, 0, 1000)));
+    if (ready == 0 && left <= 0) return false;
+    if (ready > 0 && !reader_.receive(socket_)) lost_ = 0;  // the server is rank 0
+  }
+}
+
+void Control::set(const std::string& key, const std::string& value) { send({'S', key, value}); }
+
+std::string Control::get(const std::string& key, double seconds) {
+  send({'G', key, ""});
+  Frame answer;
+  if (wait_for("V", answer, after(seconds))) return answer.value;
+  if (lost_) throw_lost("start");
+  blame(fmt::format("'{}' did not come within {:g} s", printable(key), seconds), "start");
+}
+
+void Control::check(const std::string& where) {
+  Frame none;
+  wait_for("", none, Clock::now());
+  if (lost_) throw_lost(where);
+}
+
+void Control::throw_lost(const std::string& where) const {
+  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where,
+                 "Its own message says why, where it wrote one.");
+}
+
+void Control::blame(const std::string& problem, const std::string& where) {
+  send({'F', "", ""});
+  Frame answer;
+  if (!wait_for("B", answer, after(blame_seconds + 2)) && !lost_) lost_ = 0;
+  if (lost_) throw_lost(where);
+  int silent = std::atoi(answer.key.c_str());
+  if (silent < 0) fail(problem, where, "All ranks failed alike: is the network there?");
+  throw PeerLost(silent, fmt::format("rank {} does not take part ({})", silent, problem), where,
+                 "It hangs, was stopped, or is slower than --timeout allows.");
+}
+
+}  // namespace crest

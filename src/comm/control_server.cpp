@@ -1,0 +1,166 @@
+#include "comm/control_server.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/text.h"
+
+namespace crest {
+
+static constexpr int poll_ms = 50;
+
+ControlServer::ControlServer(Socket listener, int size, double seconds)
+    : listener_(std::move(listener)), size_(size), seconds_(seconds), join_deadline_(after(seconds)) {
+  thread_ = std::thread([this] { serve(); });
+}
+
+ControlServer::~ControlServer() {
+  ending_ = true;
+  thread_.join();
+}
+
+void ControlServer::serve() {
+  std::optional<Clock::time_point> end;
+  for (;;) {
+    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // what was said last is on its way
+    if (end && (all_left() || Clock::now() > *end)) return;
+    step();
+  }
+}
+
+void ControlServer::step() {
+  std::vector<pollfd> polls = {{listener_.fd(), POLLIN, 0}};
+  for (auto& p : peers_) polls.push_back({p.socket.fd(), POLLIN, 0});  // a closed one is -1, which poll ignores
+  poll(polls.data(), polls.size(), poll_ms);
+  for (size_t i = 1; i < polls.size(); ++i) {
+    if (!polls[i].revents) continue;
+    Peer& peer = peers_[i - 1];
+    bool open = peer.reader.receive(peer.socket);
+    for (Frame frame; peer.socket.is_open() && peer.reader.next(frame);) handle(peer, frame);
+    if (!open) lose(peer);
+  }
+  if (polls[0].revents) accept_one();
+  if (!complete_ && !lost_ && Clock::now() > join_deadline_) give_up_joining();
+  answer_blame();
+}
+
+void ControlServer::accept_one() {
+  Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!s.is_open()) return;
+  int on = 1;
+  setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  std::erase_if(peers_, [](const Peer& p) { return p.rank < 0 && !p.socket.is_open(); });
+  peers_.emplace_back();
+  peers_.back().socket = std::move(s);
+}
+
+void ControlServer::handle(Peer& peer, const Frame& frame) {
+  if (peer.rank < 0 && frame.type != 'J') return peer.socket.close();  // no rank of ours
+  switch (frame.type) {
+    case 'J': return join(peer, frame);
+    case 'S':
+      values_[frame.key] = frame.value;
+      for (auto& p : peers_)
+        if (p.wanted == frame.key) send_all(p.socket, encode({'V', frame.key, frame.value})), p.wanted.clear();
+      return;
+    case 'G':
+      if (auto it = values_.find(frame.key); it != values_.end())
+        send_all(peer.socket, encode({'V', frame.key, it->second}));
+      else
+        peer.wanted = frame.key;
+      return;
+    case 'F':
+      peer.failed = true;
+      if (!first_failure_) first_failure_ = Clock::now();
+      return;
+    case 'E': peer.left = true; return;
+    default: return;
+  }
+}
+
+void ControlServer::join(Peer& peer, const Frame& frame) {
+  int rank = std::atoi(frame.key.c_str());
+  std::string expected = fmt::format("{} {}", control_magic, size_), why;
+  bool ours = frame.value.rfind(control_magic, 0) == 0;
+  if (frame.value != expected)
+    why = ours ? fmt::format("rank {} was started with another number of ranks than rank 0, which has {}", rank, size_)
+               : "not a rank of this run";
+  else if (rank < 0 || rank >= size_)
+    why = fmt::format("rank {} is not one of {}", rank, size_);
+  else if (std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank; }))
+    why = fmt::format("rank {} came twice", rank);
+  if (!why.empty()) {
+    send_all(peer.socket, encode({'R', "", why}));
+    return peer.socket.close();
+  }
+  peer.rank = rank;
+  if (lost_) send_all(peer.socket, encode({'L', std::to_string(*lost_), ""}));
+  if (joined() < size_) return;
+  complete_ = true;
+  tell_all({'A', "", ""});
+}
+
+void ControlServer::give_up_joining() {
+  std::set<int> missing;
+  for (int r = 0; r < size_; ++r) missing.insert(r);
+  for (auto& p : peers_) missing.erase(p.rank);
+  std::vector<std::string> names;
+  for (int r : missing) {
+    if (names.size() == 8) {
+      names.emplace_back("...");
+      break;
+    }
+    names.push_back(std::to_string(r));
+  }
+  std::string why = fmt::format("rank{} {} did not come within {:g} s ({} of {} came)", missing.size() == 1 ? "" : "s",
+                                crest::join(names, ", "), seconds_, joined(), size_);
+  tell_all({'R', "", why});
+  lost_ = *missing.begin();
+}
+
+void ControlServer::lose(Peer& peer) {
+  peer.socket.close();
+  if (peer.rank < 0 || peer.left) return;
+  peer.left = true;
+  if (lost_) return;  // the first one is the cause: others follow because of it
+  lost_ = peer.rank;
+  tell_all({'L', std::to_string(*lost_), ""});
+}
+
+void ControlServer::answer_blame() {
+  if (!first_failure_ || lost_) return;
+  int blamed = -1;
+  bool complain = false;
+  for (auto& p : peers_) {
+    if (p.rank < 0 || p.failed) continue;
+    blamed = p.rank;
+    complain = !p.left;  // it may still do so; one that has left cannot
+    if (p.left) break;
+  }
+  if (complain && Clock::now() < *first_failure_ + std::chrono::duration<double>(blame_seconds)) return;
+  for (auto& p : peers_)
+    if (p.rank >= 0 && p.failed) send_all(p.socket, encode({'B', std::to_string(blamed), ""}));
+  first_failure_.reset();
+  blamed_ = true;
+}
+
+void ControlServer::tell_all(const Frame& frame) {
+  for (auto& p : peers_)
+    if (p.rank >= 0) send_all(p.socket, encode(frame));
+}
+
+int ControlServer::joined() const {
+  return int(std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank >= 0; }));
+}
+
+bool ControlServer::all_left() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](auto& p) { return p.rank < 0 || p.left; });
+}
+
+}  // namespace crest

@@ -1,0 +1,95 @@
+#include "comm/environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+struct Names {
+  const char *launcher, *rank, *size, *local_rank, *local_size;
+};
+
+// In this order: a launcher inside of another one's allocation sets its own variables besides.
+constexpr Names known[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+};
+
+constexpr int default_port = 29500;  // torchrun's
+constexpr int most_ranks = 4096;
+
+class Reader {
+ public:
+  explicit Reader(const Variables& variables) : variables_(variables) {}
+
+  std::string text(const char* name) const {
+    const char* value = variables_ ? variables_(name) : std::getenv(name);
+    return value ? value : "";
+  }
+  int number(const char* name, int low, int high, std::optional<int> otherwise = {}) const {
+    std::string value = text(name);
+    if (value.empty()) {
+      if (otherwise) return *otherwise;
+      fail_usage(fmt::format("{} is not set", name), "environment",
+                 "Launchers set rank and number of ranks together; unset both to run without one.");
+    }
+    int n = 0;
+    auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), n);
+    if (code != std::errc() || end != value.data() + value.size() || n < low || n > high)
+      fail_usage(fmt::format("{}={} is no number from {} to {}", name, printable(value), low, high), "environment",
+                 "The program that starts the ranks sets it (torchrun, mpirun, srun).");
+    return n;
+  }
+
+ private:
+  const Variables& variables_;
+};
+
+// srun without MPI sets its variables for every step, also for a batch script that starts a single process.
+bool is_set(const Reader& read, const Names& names) {
+  if (std::strcmp(names.launcher, "srun") == 0)
+    return !read.text("SLURM_PROCID").empty() && !read.text("SLURM_STEP_ID").empty() &&
+           read.text("SLURM_NTASKS") != "1";
+  return !read.text(names.rank).empty() || !read.text(names.size).empty();
+}
+
+RankEnvironment read_environment_of(const Reader& read, const Names& names) {
+  RankEnvironment e;
+  e.launcher = names.launcher;
+  e.size = read.number(names.size, 1, most_ranks);
+  e.rank = read.number(names.rank, 0, e.size - 1);
+  e.local_rank = read.number(names.local_rank, 0, e.size - 1, e.rank);
+  e.local_size = std::min(e.size, read.number(names.local_size, 1, most_ranks, e.size));
+  e.port = read.number("MASTER_PORT", 1, 65535, default_port);
+  // The agent of torchrun keeps MASTER_PORT for its own store: rank 0 takes the next one.
+  if (read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.port = e.port == 65535 ? 65534 : e.port + 1;
+  if (std::string address = read.text("MASTER_ADDR"); !address.empty())
+    e.address = address;
+  else if (e.local_size < e.size)
+    fail_usage(fmt::format("{} of {} ranks are on this host, but MASTER_ADDR is not set", e.local_size, e.size),
+               "environment", "Set MASTER_ADDR to the host of rank 0 for all ranks.");
+  return e;
+}
+
+}  // namespace
+
+std::optional<RankEnvironment> rank_environment(const Variables& variables) {
+  Reader read(variables);
+  for (auto& names : known)
+    if (is_set(read, names)) return read_environment_of(read, names);
+  return std::nullopt;
+}
+
+}  // namespace crest

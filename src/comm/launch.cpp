@@ -1,0 +1,244 @@
+#include "comm/launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "core/text.h"
+#include "measure/cgroup.h"
+
+extern char** environ;
+
+namespace crest {
+
+namespace {
+
+// Of descriptors that the launcher hands down: where a rank reports its error, and rank 0's open port.
+constexpr const char* report_variable = "CREST_RANK_REPORT";
+constexpr const char* listener_variable = "CREST_RANK_LISTENER";
+
+// Descriptor in a variable; -1: not set, or not open in this process.
+int handed_down(const char* variable) {
+  const char* text = std::getenv(variable);
+  int fd = text ? std::atoi(text) : -1;
+  return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
+}
+
+// An error on its way from a rank to the launcher: exit code, peer (-1: not because of a peer), problem, where, advice.
+std::string pack(const Error& e) {
+  auto lost = dynamic_cast<const PeerLost*>(&e);
+  return join({std::to_string(int(e.code())), lost ? "peer" : "own", e.problem(), e.where(), e.advice()},
+              std::string(1, '\0'));
+}
+
+struct Child {
+  int rank = 0;
+  pid_t pid = -1;
+  Socket report;  // read end
+  std::optional<int> status;
+
+  bool failed() const { return status && *status != 0; }
+  std::vector<std::string> said;  // what it reported, five texts; else empty
+};
+
+class Launch {
+ public:
+  explicit Launch(const LaunchOptions& o) : o_(o), listener_(listen_on("127.0.0.1", o.port)) {
+    arguments_ = o.arguments.empty() ? own_arguments() : o.arguments;
+  }
+  ~Launch() {
+    signal_all(SIGKILL);
+    for (auto& c : children_)
+      while (!c.status && waitpid(c.pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+  }
+
+  void run() {
+    for (int r = 0; r < o_.ranks; ++r) start(r);
+    listener_.close();
+    std::optional<Clock::time_point> terminate, kill;
+    while (reap()) {
+      if (o_.stop && o_.stop() && !stopped_) {
+        stopped_ = true;
+        signal_all(SIGTERM);
+        terminate = after(1e9), kill = after(o_.patience);
+      }
+      if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);
+      if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
+      if (kill && Clock::now() > *kill) signal_all(SIGKILL), kill = after(1e9);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (stopped_) throw Error(Exit::interrupted, "interrupted; all ranks have ended");
+    if (first_) throw_cause();
+  }
+
+ private:
+  static std::vector<std::string> own_arguments() {
+    std::string text = read_system_file("/proc/self/cmdline");
+    if (!text.empty() && text.back() == '\0') text.pop_back();
+    return split(text, '\0');
+  }
+
+  // "NAME=value" of all variables, those of a rank over this process' own.
+  std::vector<std::string> variables(int rank, int report) const {
+    std::map<std::string, std::string> all;
+    for (char** v = environ; *v; ++v)
+      if (const char* equals = std::strchr(*v, '=')) all[std::string(*v, size_t(equals - *v))] = equals + 1;
+    for (const char* other : {"TORCHELASTIC_USE_AGENT_STORE", listener_variable}) all.erase(other);
+    std::string n = std::to_string(o_.ranks), r = std::to_string(rank);
+    all["RANK"] = all["LOCAL_RANK"] = r;
+    all["WORLD_SIZE"] = all["LOCAL_WORLD_SIZE"] = n;
+    all["MASTER_ADDR"] = "127.0.0.1";
+    all["MASTER_PORT"] = std::to_string(port_of(listener_));
+    all[report_variable] = std::to_string(report);
+    if (rank == 0) all[listener_variable] = std::to_string(listener_.fd());
+    std::vector<std::string> lines;
+    for (auto& [name, value] : all) lines.push_back(name + "=" + value);
+    return lines;
+  }
+
+  void start(int rank) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail(fmt::format("no pipe for rank {}: {}", rank, std::strerror(errno)), "launch");
+    Socket read_end(ends[0]), write_end(ends[1]);
+    fcntl(read_end.fd(), F_SETFL, O_NONBLOCK);
+    // All memory is taken before the fork: between it and exec only system calls are safe.
+    std::vector<std::string> lines = variables(rank, write_end.fd());
+    std::vector<char*> envp, argv;
+    for (auto& l : lines) envp.push_back(l.data());
+    for (auto& a : arguments_) argv.push_back(a.data());
+    envp.push_back(nullptr), argv.push_back(nullptr);
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0) fail(fmt::format("rank {} cannot be started: {}", rank, std::strerror(errno)), "launch");
+    if (pid == 0) become(rank, parent, write_end.fd(), argv.data(), envp.data());
+    setpgid(pid, group_ ? group_ : pid);  // here and in the child: whoever comes first
+    if (!group_) group_ = pid;
+    children_.push_back({rank, pid, std::move(read_end), std::nullopt, {}});
+  }
+
+  // A group of their own, so that Ctrl-C in a terminal reaches the launcher alone and ends all in one way.
+  [[noreturn]] void become(int rank, pid_t parent, int report, char** argv, char** envp) {
+    setpgid(0, group_);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    for (int number : {SIGINT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
+    int null = open("/dev/null", O_RDWR);
+    dup2(null, 0);
+    if (rank != 0) dup2(null, 1);
+    fcntl(report, F_SETFD, 0);
+    if (rank == 0) fcntl(listener_.fd(), F_SETFD, 0);
+    execve("/proc/self/exe", argv, envp);
+    _exit(127);
+  }
+
+  // Collects those that ended; false: all have.
+  bool reap() {
+    bool running = false;
+    for (auto& c : children_) {
+      int status = 0;
+      if (!c.status && waitpid(c.pid, &status, WNOHANG) == c.pid) {
+        c.status = status;
+        read_report(c);
+        // One that failed because of another is not the first, even if it ended before.
+        bool because_of_peer = !c.said.empty() && c.said[1] == "peer";
+        if (c.failed() && !ending_ && (!first_ || (peer_first_ && !because_of_peer)))
+          first_ = &c, peer_first_ = because_of_peer;
+      }
+      running |= !c.status;
+    }
+    return running;
+  }
+
+  static void read_report(Child& c) {
+    std::string text;
+    char chunk[4096];
+    for (ssize_t n; (n = read(c.report.fd(), chunk, sizeof chunk)) > 0;) text.append(chunk, size_t(n));
+    auto parts = split(text, '\0');
+    if (parts.size() == 5) c.said = parts;
+  }
+
+  void signal_all(int number) {
+    ending_ = true;
+    for (auto& c : children_)
+      if (!c.status) ::kill(c.pid, number);
+  }
+
+  [[noreturn]] void throw_cause() const {
+    const Child& c = *first_;
+    if (!c.said.empty())
+      throw Error(Exit(std::atoi(c.said[0].c_str())),
+                  peer_first_ ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]), c.said[3], c.said[4]);
+    if (!WIFSIGNALED(*c.status))
+      fail(fmt::format("rank {} ended with exit code {}; all other ranks were ended", c.rank, WEXITSTATUS(*c.status)));
+    int number = WTERMSIG(*c.status);
+    fail(fmt::format("rank {} was ended by signal {} ({}); all other ranks were ended", c.rank, number,
+                     strsignal(number)),
+         "", number == SIGKILL ? "If nobody sent it, the system was out of memory: take smaller --sizes." : "");
+  }
+
+  const LaunchOptions& o_;
+  Socket listener_;
+  std::vector<std::string> arguments_;
+  std::vector<Child> children_;
+  pid_t group_ = 0;
+  const Child* first_ = nullptr;  // that failed
+  bool peer_first_ = false;       // it did so because of another, whose end was not seen yet
+  bool stopped_ = false;
+  bool ending_ = false;  // signals were sent: what ends now is no cause
+};
+
+}  // namespace
+
+void launch_ranks(const LaunchOptions& options) { Launch(options).run(); }
+
+int run_rank(const std::function<int()>& work) {
+  int report = handed_down(report_variable);
+  if (report < 0) return work();
+  fcntl(report, F_SETFD, FD_CLOEXEC);
+  auto send = [&](const Error& e) {
+    std::string text = pack(e);
+    [[maybe_unused]] ssize_t n = write(report, text.data(), std::min<size_t>(text.size(), 60'000));
+    return int(e.code());
+  };
+  try {
+    return work();
+  } catch (const Error& e) {
+    return send(e);
+  } catch (const std::bad_alloc&) {
+    return send(Error(Exit::does_not_fit, "out of memory"));
+  } catch (const std::exception& e) {
+    return send(Error(Exit::failed, e.what()));
+  }
+}
+
+std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds) {
+  int listener = environment.rank == 0 ? handed_down(listener_variable) : -1;
+  if (listener >= 0) fcntl(listener, F_SETFD, FD_CLOEXEC);
+  return Control::join(environment, seconds, Socket(listener));
+}
+
+double seconds_since_start() {
+  std::string text = read_system_file("/proc/self/stat");
+  size_t end = text.rfind(')');  // the name before it may hold blanks
+  if (end == std::string::npos) return 0;
+  auto fields = split(std::string_view(text).substr(end + 2), ' ');
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  if (fields.size() < 20) return 0;
+  double started = std::atof(fields[19].c_str()) / double(sysconf(_SC_CLK_TCK));  // field 22: since boot
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec) - started;
+}
+
+}  // namespace crest

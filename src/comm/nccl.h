@@ -1,0 +1,20 @@
+// Ranks as processes on GPUs: NVIDIA's library NCCL, opened at run time.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "comm/comm.h"
+#include "comm/control.h"
+
+namespace crest {
+
+// "" when NCCL can be used here, else what is missing.
+std::string nccl_problem();
+std::string nccl_version();  // "2.27.3"; "" when it is not there
+
+// As make_gloo_communicator (comm/gloo.h), for data on `device`, one device a rank.
+std::unique_ptr<Communicator> make_nccl_communicator(Control& control, int ranks, const std::string& group,
+                                                     const Device& device, double seconds);
+
+}  // namespace crest

@@ -1,0 +1,32 @@
+// Test data of collectives: small whole numbers that depend on rank and place, so that every sum is exact in every
+// dtype and a result that is off by a rank or a place is found.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "comm/collective.h"
+
+namespace crest {
+
+// Element `place` of the data of `rank`: -2, .., 2.
+double pattern_value(int rank, int64_t place);
+
+// Fills `count` elements at `data` (host) with those of `rank` from `first` on.
+void fill_pattern(void* data, DType dtype, int64_t count, int rank, int64_t first);
+
+// What rank `rank` of `ranks` must hold after the collective of `elements` (the whole buffer), root 0.
+class ExpectedResult {
+ public:
+  ExpectedResult(Collective c, int rank, int ranks, int64_t elements);
+  int64_t count() const { return count_; }
+  double at(int64_t place) const;
+
+ private:
+  Collective collective_;
+  int64_t part_;   // elements of a rank's part
+  int64_t first_;  // place of this rank's first result in the whole
+  int64_t count_;
+  std::vector<double> sums_;  // over the ranks, of one period of places
+};
+
+}  // namespace crest

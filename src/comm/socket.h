@@ -1,0 +1,59 @@
+// TCP sockets with deadlines, as much of them as ranks need to find each other.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace crest {
+
+using Clock = std::chrono::steady_clock;
+inline Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// Owns a file descriptor.
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : fd_(other.release()) {}
+  Socket& operator=(Socket&& other) noexcept;
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release();
+  void close();
+
+ private:
+  int fd_;
+};
+
+// port 0: any free one. Throws; a port that is taken is named.
+Socket listen_on(const std::string& address, int port);
+int port_of(const Socket& socket);
+// Own address of a connected socket, as text: the interface that leads to the other side.
+std::string own_address(const Socket& socket);
+// Tries until the deadline; a closed socket when nobody listened by then.
+Socket connect_to(const std::string& address, int port, Clock::time_point deadline);
+// False when the other side is gone.
+bool send_all(const Socket& socket, const std::string& data);
+
+// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length of the key, key,
+// value; little-endian.
+struct Frame {
+  char type = 0;
+  std::string key, value;
+};
+std::string encode(const Frame& frame);
+
+// Cuts what arrives into frames.
+class FrameReader {
+ public:
+  // Reads what is there; false when the other side is gone or sends no frames.
+  bool receive(const Socket& socket);
+  // The next complete frame; false: none yet.
+  bool next(Frame& frame);
+
+ private:
+  std::string buffer_;
+};
+
+}  // namespace crest

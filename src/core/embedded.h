@@ -1,0 +1,18 @@
+// Files of the repository that are part of the program (cmake/embed.cmake).
+#pragma once
+#include <string_view>
+#include <vector>
+
+namespace crest {
+
+struct EmbeddedFile {
+  std::string_view name;  // without folder and extension
+  std::string_view text;
+};
+
+// devices/*.toml, by name.
+const std::vector<EmbeddedFile>& embedded_devices();
+// experiments/*.toml, by name.
+const std::vector<EmbeddedFile>& embedded_experiments();
+
+}  // namespace crest

@@ -1,0 +1,111 @@
+#include "lab/columns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace crest::lab {
+
+const std::vector<ColumnInfo>& column_infos() {
+  using enum Kind;
+  using enum ColumnInfo::Unit;
+  const std::vector<Kind> recipe = {plan, bench, profile}, timed = {bench, profile}, times = {bench, profile, gemm};
+  static const std::vector<ColumnInfo> table = {
+      {"parameters", "of the model", recipe, number},
+      {"tokens", "of a run", recipe, number},
+      {"model_flops", "of a run, by the PaLM convention", recipe, flops},
+      {"executed_flops", "of a run, sum over the instructions", recipe, flops},
+      {"instructions", "that a run executes", recipe, number},
+      {"planned_bytes", "arenas by plan", recipe, bytes},
+      {"persistent_bytes", "weights, gradients, optimizer state", recipe, bytes},
+      {"transient_bytes", "the arena of a run", recipe, bytes},
+      {"live_bytes", "largest sum of what is alive at once in the transient arena", recipe, bytes},
+      {"weights_bytes", "by category", recipe, bytes},
+      {"gradients_bytes", "by category", recipe, bytes},
+      {"optimizer_state_bytes", "by category", recipe, bytes},
+      {"activations_bytes", "by category", recipe, bytes},
+      {"temporary_bytes", "by category", recipe, bytes},
+      {"workspace_bytes", "by category", recipe, bytes},
+      {"largest_batch", "micro batch that fits in memory_limit, else in what is available", recipe, number},
+      {"caching_bytes", "what a caching allocator reserves for the transient blocks (lab/caching_allocator.h)", recipe,
+       bytes},
+      {"ms", "median of a run", times, ms},
+      {"ms_mean", "mean", times, ms},
+      {"ms_std", "standard deviation", times, ms},
+      {"ms_min", "shortest", times, ms},
+      {"ms_max", "longest", times, ms},
+      {"samples", "runs measured", times, number},
+      {"tokens_per_second", "from the median", timed, number},
+      {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", times, number},
+      {"held_bytes", "arenas really held", timed, bytes},
+      {"device_peak_bytes", "resident set of the process, or memory of the GPU", timed, bytes},
+      {"profiled_ms", "median with the profiler on", {profile}, ms},
+      {"span_ms", "first start to last end of the kept run", {profile}, ms},
+      {"busy_ms", "union of its intervals", {profile}, ms},
+      {"idle_ms", "what nothing ran in", {profile}, ms},
+      {"launches", "kernels (GPU) or instructions of a run", {profile}, number},
+  };
+  return table;
+}
+
+const ColumnInfo* find_column(const std::string& name) {
+  for (auto& c : column_infos())
+    if (name == c.name) return &c;
+  return nullptr;
+}
+
+std::string format_value(const std::string& column, const Value& v) {
+  if (!v.known()) return "-";
+  if (v.type != Value::Type::number) return describe(v);
+  const ColumnInfo* info = find_column(column);
+  if (!info) {
+    if (column.ends_with("_bytes")) return format_bytes(v.x);
+    if (column.ends_with("_flops")) return format_si(v.x, "FLOP");
+    return describe_number(v.x);
+  }
+  switch (info->unit) {
+    case ColumnInfo::Unit::ms: return fmt::format("{:.4g}", v.x);
+    case ColumnInfo::Unit::bytes: return format_bytes(v.x);
+    case ColumnInfo::Unit::flops: return format_si(v.x, "FLOP");
+    default: return describe_number(v.x);
+  }
+}
+
+std::set<std::string> columns_of(Kind kind) {
+  std::set<std::string> names;
+  for (auto& c : column_infos())
+    if (std::find(c.kinds.begin(), c.kinds.end(), kind) != c.kinds.end()) names.insert(c.name);
+  return names;
+}
+
+Vocabulary detail_vocabulary(Kind kind) {
+  Vocabulary v;
+  v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
+  if (kind == Kind::profile) v.columns.insert({"ms", "floor_ms"});
+  v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",    "scope",
+            "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category", "until"};
+  v.names = columns_of(kind);
+  return v;
+}
+
+const std::vector<std::string>& fact_names() {
+  static const std::vector<std::string> names = {"cpu",         "cuda",   "sm",    "threads",
+                                                 "native_bf16", "memory", "cudnn", "multiprocessors"};
+  return names;
+}
+
+const std::set<std::string>& measure_keys() {
+  static const std::set<std::string> keys = {"phase",        "samples", "warmup", "max_seconds",
+                                             "memory_limit", "threads", "device"};
+  return keys;
+}
+
+const std::set<std::string>& model_size_keys() {
+  static const std::set<std::string> keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
+                                             "norm",   "position", "activation", "bias",  "tied",     "context"};
+  return keys;
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,129 @@
+#include "lab/experiment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/embedded.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "lab/columns.h"
+#include "lab/experiment_file.h"
+
+namespace crest::lab {
+
+const char* name(Kind kind) {
+  static const char* names[] = {"arithmetic", "plan", "bench", "profile", "gemm"};
+  return names[int(kind)];
+}
+
+std::string place(const Formula& f, size_t at) {
+  size_t line = f.line, column = f.column;
+  for (size_t i = 0; i < std::min(at, f.text.size()); ++i)
+    if (f.text[i] == '\n')
+      ++line, column = 1;
+    else
+      ++column;
+  return fmt::format("{} (line {}, column {})", printable(f.file), line, column);
+}
+
+bool Experiment::uses_column(const std::string& column) const {
+  std::set<std::string> used(show.begin(), show.end());
+  for (auto* list : {&columns, &quantities})
+    for (auto& f : *list) collect_columns(f.expression, used);
+  for (auto& c : claims) collect_columns(c.check.expression, used);
+  for (auto& t : then) collect_columns(t.here.expression, used);
+  return used.count(column) > 0;
+}
+
+namespace {
+
+// What stands later in a file of keys wins, and keeps the place of what it replaces.
+void overlay(Axes& axes, const Axes& over) {
+  for (auto& axis : over) {
+    auto same = std::find_if(axes.begin(), axes.end(), [&](auto& a) { return a.key == axis.key; });
+    if (same == axes.end())
+      axes.push_back(axis);
+    else
+      same->values = axis.values;
+  }
+}
+
+constexpr size_t most_cells = 2000;
+
+void add_product(const Axes& axes, const std::string& variant, const std::string& file, std::vector<CellSpec>& cells) {
+  size_t count = 1;
+  for (auto& a : axes) {
+    count *= a.values.size();
+    if (count > most_cells)
+      fail_usage(fmt::format("the grid has more than {} cells", most_cells), printable(file), "Take fewer values.");
+  }
+  for (size_t n = 0; n < count; ++n) {
+    CellSpec cell;
+    std::vector<std::string> label;
+    if (!variant.empty()) cell.keys["variant"] = variant, label.push_back(variant);
+    size_t inner = count;
+    for (auto& a : axes) {
+      inner /= a.values.size();
+      const std::string& value = a.values[n / inner % a.values.size()];
+      cell.settings.emplace_back(a.key, value);
+      cell.keys[a.key] = value;
+      if (a.values.size() > 1) label.push_back(a.key + " " + value);
+    }
+    cell.label = join(label, ", ");
+    cells.push_back(std::move(cell));
+  }
+}
+
+void check_scale(const Experiment& e, const std::string& scale) {
+  if (std::find(scale_names.begin(), scale_names.end(), scale) == scale_names.end())
+    fail_usage(fmt::format("'{}' is not a value of --scale", printable(scale)), "--scale",
+               did_you_mean(scale, scale_names) + " Values: tiny, small, full.");
+  bool given = e.scales.empty();
+  for (auto& [name, axes] : e.scales) given |= name.rfind(scale, 0) == 0;
+  if (!given)
+    fail_usage(fmt::format("{} has no [scale.{}]", printable(e.name), scale), printable(e.file),
+               "Take a scale that it has, or add one.");
+}
+
+}  // namespace
+
+std::vector<CellSpec> cells_of(const Experiment& e, const std::string& scale, const std::string& device) {
+  std::vector<CellSpec> cells;
+  if (e.kind == Kind::arithmetic) return cells;
+  check_scale(e, scale);
+  Axes base = e.recipe;
+  for (auto& wanted : {scale, scale + "." + device})
+    for (auto& [name, axes] : e.scales)
+      if (name == wanted) overlay(base, axes);
+  if (e.variants.empty()) add_product(base, "", e.file, cells);
+  for (auto& v : e.variants) {
+    Axes axes = base;
+    overlay(axes, v.axes);
+    add_product(axes, v.name, e.file, cells);
+  }
+  return cells;
+}
+
+static std::string file_of(const EmbeddedFile& f) { return fmt::format("experiments/{}.toml", f.name); }
+
+std::vector<Experiment> all_experiments() {
+  std::vector<Experiment> list;
+  for (auto& f : embedded_experiments()) list.push_back(parse_experiment(f.text, file_of(f)));
+  return list;
+}
+
+Experiment find_experiment(const std::string& given) {
+  constexpr size_t max_bytes = 1 << 20;
+  if (given.size() > 5 && given.ends_with(".toml")) return parse_experiment(read_file(given, max_bytes), given);
+  std::vector<std::string> names;
+  for (auto& f : embedded_experiments()) {
+    if (f.name == given) return parse_experiment(f.text, file_of(f));
+    names.emplace_back(f.name);
+  }
+  fail_usage(fmt::format("there is no experiment '{}'", printable(given)), "crest lab",
+             did_you_mean(given, names) + " crest lab list shows them; one of your own is a FILE.toml.");
+}
+
+}  // namespace crest::lab

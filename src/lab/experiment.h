@@ -1,0 +1,85 @@
+// An experiment: one TOML file with a grid, what is measured in its cells, and claims that are judged by the result.
+// docs/guides/lab.md describes the file.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lab/expression.h"
+
+namespace crest::lab {
+
+enum class Kind { arithmetic, plan, bench, profile, gemm };
+const char* name(Kind);
+
+// A text of the file that is an expression, and where it stands.
+struct Formula {
+  std::string name;  // of a column or quantity
+  std::string text;
+  Expression expression;
+  std::string file;
+  size_t line = 0, column = 0;  // of the first character
+};
+// "experiments/x.toml (line 3, column 14)" of a place in the formula.
+std::string place(const Formula& formula, size_t at);
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;
+};
+using Axes = std::vector<Axis>;
+
+// Recipe flags (with '_') and how they are measured, under a name; lists make a grid.
+struct Variant {
+  std::string name;
+  Axes axes;
+};
+
+struct Claim {
+  std::string text, subject, source;
+  Formula check;
+  Formula needs;  // text "" = nothing
+};
+
+// A figure of a document beside ours.
+struct Then {
+  std::string what, unit, source;
+  double document = 0;
+  Formula here;
+};
+
+struct Experiment {
+  std::string file, text;  // as read
+  std::string name, title, question, source, shrinks, machine;
+  std::string unavailable;  // why it cannot run yet; "": it can
+  Kind kind = Kind::arithmetic;
+  std::vector<std::string> show;  // columns of the printed table
+  Axes recipe;
+  std::vector<std::pair<std::string, Axes>> scales;  // "tiny", "small.cuda", ...
+  std::vector<Variant> variants;
+  std::vector<Formula> columns, quantities;
+  std::vector<Claim> claims;
+  std::vector<Then> then;
+
+  bool uses_column(const std::string& column) const;
+};
+
+// Throws a usage error with file, line and column.
+Experiment parse_experiment(std::string_view text, const std::string& file);
+
+// One cell of the grid: flags and settings in the order of the file. keys: the same, and the variant.
+struct CellSpec {
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::map<std::string, std::string> keys;
+  std::string label;  // what tells it from the other cells
+};
+inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
+// device: "cpu" or "cuda". Tables later in this list win: [recipe], [scale.S], [scale.S.DEVICE], [[variant]].
+std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);
+
+// The experiments that are part of the program, by name; and what `crest lab` was given: a name or a file.
+std::vector<Experiment> all_experiments();
+Experiment find_experiment(const std::string& name_or_file);
+
+}  // namespace crest::lab

@@ -1,0 +1,192 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "lab/expression.h"
+
+namespace crest::lab {
+
+namespace {
+
+using Kind = Expression::Kind;
+
+const Function* find_function(const std::string& name) {
+  for (auto& f : functions())
+    if (name == f.name) return &f;
+  return nullptr;
+}
+
+size_t arguments_of(const Expression& call, const Function* f) {
+  if (!f || f->takes == Function::Takes::column) return 1;
+  return f->takes == Function::Takes::two_columns ? 2 : size_t(f->values);
+  (void)call;
+}
+
+bool reads_rows(const Function* f) { return !f || f->takes != Function::Takes::values; }
+
+void check_filters(const Expression& e, const Vocabulary& v) {
+  for (auto& f : e.filters)
+    if (!v.keys.count(f.key))
+      throw ExpressionError{fmt::format("'{}' is no key of the table", f.key),
+                            did_you_mean(f.key, {v.keys.begin(), v.keys.end()}) +
+                                " Keys: " + join({v.keys.begin(), v.keys.end()}, ", ") + ".",
+                            f.at};
+}
+
+void check_column(const Expression& e, const Vocabulary& v) {
+  if (e.kind == Kind::name && (v.columns.count(e.word) || v.keys.count(e.word))) return;
+  std::string what =
+      e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.word) : "a column was expected";
+  throw ExpressionError{what,
+                        did_you_mean(e.word, {v.columns.begin(), v.columns.end()}) +
+                            " Columns: " + join({v.columns.begin(), v.columns.end()}, ", ") + ".",
+                        e.at};
+}
+
+void check_call(const Expression& e, const Vocabulary& v) {
+  const Function* f = find_function(e.word);
+  if (!f && e.word != "ratio") {
+    std::vector<std::string> known = {"ratio"};
+    for (auto& each : functions()) known.emplace_back(each.name);
+    throw ExpressionError{fmt::format("there is no function '{}'", e.word),
+                          did_you_mean(e.word, known) + " Functions: " + join(known, ", ") + ".", e.at};
+  }
+  size_t wanted = arguments_of(e, f);
+  if (e.inner.size() != wanted)
+    throw ExpressionError{
+        fmt::format("{} takes {} argument{}, not {}", e.word, wanted, wanted == 1 ? "" : "s", e.inner.size()),
+        f ? f->help : "(column, key=of the upper, key=of the lower, filters of both)", e.at};
+  if (reads_rows(f)) {
+    for (auto& inner : e.inner) check_column(inner, v);
+    check_filters(e, v);
+  } else {
+    if (!e.filters.empty())
+      throw ExpressionError{e.word + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
+    for (auto& inner : e.inner) check_names(inner, v);
+  }
+}
+
+std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& filters) {
+  std::vector<const Row*> rows;
+  for (auto& row : table.rows)
+    if (matches(row, filters)) rows.push_back(&row);
+  return rows;
+}
+
+class Evaluator {
+ public:
+  Evaluator(std::string_view text, const Scope& scope) : text_(text), scope_(scope) {}
+
+  Value operator()(const Expression& e) const {
+    switch (e.kind) {
+      case Kind::number: return Value::number(e.number);
+      case Kind::text: return Value::word(e.word);
+      case Kind::name: return tell(e.word, scope_.name(e.word));
+      case Kind::call: return call(e);
+      case Kind::unary: return unary(e);
+      case Kind::binary: return binary(e);
+    }
+    return {};
+  }
+
+ private:
+  Value unary(const Expression& e) const {
+    Value v = (*this)(e.inner[0]);
+    if (e.word == "not") return negate(truth(v, e));
+    return calculate('-', Value::number(0), number(v, e));
+  }
+
+  Value binary(const Expression& e) const {
+    Value a = (*this)(e.inner[0]), b = (*this)(e.inner[1]);
+    if (e.word == "and") return both(truth(a, e), truth(b, e));
+    if (e.word == "or") return either(truth(a, e), truth(b, e));
+    bool compares = e.word == "==" || e.word == "!=" || e.word[0] == '<' || e.word[0] == '>';
+    if (!compares) return calculate(e.word[0], number(a, e), number(b, e));
+    bool texts = a.type == Value::Type::text && b.type == Value::Type::text;
+    if (texts && (e.word == "==" || e.word == "!=")) return compare(e.word, a, b);
+    // A text column that is missing has no type.
+    if (!a.known() || !b.known()) return Value::missing(a.known() ? b.unknown : a.unknown, Value::Type::truth);
+    return compare(e.word, number(a, e), number(b, e));
+  }
+
+  Value call(const Expression& e) const {
+    const Function* f = find_function(e.word);
+    if (!f) return tell(source(e), ratio(e));
+    if (reads_rows(f)) {
+      std::string second = e.inner.size() > 1 ? e.inner[1].word : "";
+      return tell(source(e), f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].word, second));
+    }
+    std::vector<Value> values;
+    for (auto& inner : e.inner) {
+      values.push_back((*this)(inner));
+      if (!values.back().known()) return values.back();
+    }
+    try {
+      return f->over_values(values);
+    } catch (ExpressionError& error) {
+      error.at = e.at;
+      throw;
+    }
+  }
+
+  // A key that is named twice stands for the upper row, then for the lower one; one that is named once for both.
+  Value ratio(const Expression& e) const {
+    std::vector<Filter> upper, lower;
+    for (auto& f : e.filters) {
+      bool again = std::any_of(upper.begin(), upper.end(), [&](auto& u) { return u.key == f.key; });
+      if (!again) upper.push_back(f);
+      std::erase_if(lower, [&](auto& l) { return l.key == f.key; });
+      lower.push_back(f);
+    }
+    const Function* one = find_function("value");
+    auto side = [&](auto& filters) { return one->over_rows(rows_of(*scope_.table, filters), e.inner[0].word, ""); };
+    return calculate('/', number(side(upper), e), number(side(lower), e));
+  }
+
+  Value number(const Value& v, const Expression& e) const {
+    if (v.known() && v.type != Value::Type::number) wrong_type("a number", v, e);
+    return v;
+  }
+  Value truth(const Value& v, const Expression& e) const {
+    if (v.known() && v.type != Value::Type::truth) wrong_type("a comparison", v, e);
+    return v;
+  }
+  [[noreturn]] void wrong_type(const char* wanted, const Value& v, const Expression& e) const {
+    throw ExpressionError{fmt::format("'{}' takes {}, not '{}'", e.word, wanted, printable(describe(v))),
+                          "Compare texts with == and numbers with <, <=, >, >=, ==.", e.at};
+  }
+
+  std::string source(const Expression& e) const { return std::string(text_.substr(e.at, e.end - e.at)); }
+  Value tell(const std::string& what, Value v) const {
+    if (scope_.told) scope_.told(what, v);
+    return v;
+  }
+
+  std::string_view text_;
+  const Scope& scope_;
+};
+
+}  // namespace
+
+void check_names(const Expression& e, const Vocabulary& v) {
+  if (e.kind == Kind::call) return check_call(e, v);
+  if (e.kind == Kind::name && !v.names.count(e.word)) {
+    bool column = v.columns.count(e.word) > 0;
+    throw ExpressionError{fmt::format("'{}' is no quantity", e.word),
+                          column ? fmt::format("It is a column: write value({}, key=...), max({}), ..", e.word, e.word)
+                                 : did_you_mean(e.word, {v.names.begin(), v.names.end()}) +
+                                       " Texts stand in quotes; quantities in [quantities].",
+                          e.at};
+  }
+  for (auto& inner : e.inner) check_names(inner, v);
+}
+
+void collect_columns(const Expression& e, std::set<std::string>& columns) {
+  if (e.kind == Kind::name) columns.insert(e.word);
+  for (auto& inner : e.inner) collect_columns(inner, columns);
+}
+
+Value evaluate(const Expression& e, std::string_view text, const Scope& scope) { return Evaluator(text, scope)(e); }
+
+}  // namespace crest::lab

@@ -1,0 +1,249 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/text.h"
+#include "lab/expression.h"
+
+namespace crest::lab {
+
+namespace {
+
+constexpr int deepest = 100;
+constexpr size_t longest = 4000;
+
+struct Unit {
+  const char* name;
+  double factor;
+};
+constexpr Unit units[] = {{"%", 0.01}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
+                          {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9}};
+
+bool word_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
+bool word_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Expression parse() {
+    if (text_.size() > longest)
+      throw ExpressionError{fmt::format("the expression is longer than {} characters", longest), "Split it.", 0};
+    Expression e = any();
+    skip();
+    if (i_ < text_.size()) expected("an operator or the end");
+    return e;
+  }
+
+ private:
+  using Level = Expression (Parser::*)();
+
+  Expression any() { return chain(&Parser::conjunction, {"or"}); }
+  Expression conjunction() { return chain(&Parser::negation, {"and"}); }
+  Expression negation() {
+    skip();
+    size_t at = i_;
+    if (!take_word("not")) return comparison();
+    Deeper deeper(*this);
+    return operation("not", {negation()}, at);
+  }
+  Expression comparison() {
+    Expression left = sum();
+    for (const char* op : {"<=", ">=", "==", "!=", "<", ">"}) {
+      if (!take(op)) continue;
+      Expression both = operation(op, {std::move(left), sum()}, 0);
+      both.at = both.inner[0].at;
+      return both;
+    }
+    return left;
+  }
+  Expression sum() { return chain(&Parser::product, {"+", "-"}); }
+  Expression product() { return chain(&Parser::sign, {"*", "/"}); }
+  Expression sign() {
+    skip();
+    size_t at = i_;
+    if (!take("-")) return power();
+    Deeper deeper(*this);
+    return operation("-", {sign()}, at);
+  }
+  Expression power() {
+    Expression base = primary();
+    if (!take("^")) return base;
+    Deeper deeper(*this);
+    size_t at = base.at;
+    return operation("^", {std::move(base), sign()}, at);
+  }
+
+  Expression chain(Level next, std::vector<const char*> operators) {
+    Deeper deeper(*this);
+    Expression left = (this->*next)();
+    for (int links = 0;; ++links) {
+      auto op = std::find_if(operators.begin(), operators.end(),
+                             [&](const char* word) { return word_start(word[0]) ? take_word(word) : take(word); });
+      if (op == operators.end()) return left;
+      if (links > deepest) throw ExpressionError{"more than 100 operands in a row", "Split the expression.", i_};
+      size_t at = left.at;
+      left = operation(*op, {std::move(left), (this->*next)()}, at);
+    }
+  }
+
+  Expression primary() {
+    skip();
+    size_t at = i_;
+    if (i_ >= text_.size()) expected("a number, a name or '('");
+    if (take("(")) {
+      Deeper deeper(*this);
+      Expression e = any();
+      if (!take(")")) expected("')'");
+      return e;
+    }
+    char c = text_[i_];
+    if (c == '"' || c == '\'') return leaf(Expression::Kind::text, quoted(), at);
+    if (digit(c) || c == '.') return number();
+    if (!word_start(c)) expected("a number, a name or '('");
+    std::string word = name();
+    if (word == "and" || word == "or" || word == "not") {
+      i_ = at;
+      expected("a number, a name or '('");
+    }
+    if (!take("(")) return leaf(Expression::Kind::name, word, at);
+    return call(word, at);
+  }
+
+  Expression call(const std::string& function, size_t at) {
+    Deeper deeper(*this);
+    Expression e = leaf(Expression::Kind::call, function, at);
+    if (!take(")")) {
+      do argument(e);
+      while (take(","));
+      if (!take(")")) expected("',' or ')'");
+    }
+    e.end = i_;
+    return e;
+  }
+
+  // key = pattern, or an expression.
+  void argument(Expression& call) {
+    skip();
+    size_t at = i_;
+    if (i_ < text_.size() && word_start(text_[i_])) {
+      std::string key = name();
+      skip();
+      if (i_ < text_.size() && text_[i_] == '=' && text_.substr(i_, 2) != "==") {
+        ++i_;
+        call.filters.push_back({key, pattern(), at});
+        return;
+      }
+      i_ = at;
+    }
+    call.inner.push_back(any());
+  }
+
+  std::string pattern() {
+    skip();
+    if (i_ < text_.size() && (text_[i_] == '"' || text_[i_] == '\'')) return quoted();
+    size_t begin = i_;
+    while (i_ < text_.size() && (word_part(text_[i_]) || std::string_view(".*?|-/:").find(text_[i_]) != text_.npos))
+      ++i_;
+    if (begin == i_) expected("a value such as bf16, 16 or h.*.attn");
+    return std::string(text_.substr(begin, i_ - begin));
+  }
+
+  std::string quoted() {
+    char quote = text_[i_];
+    size_t end = text_.find(quote, i_ + 1);
+    if (end == text_.npos) throw ExpressionError{"a text that is not closed", "Put a quote at its end.", i_};
+    std::string word(text_.substr(i_ + 1, end - i_ - 1));
+    i_ = end + 1;
+    return word;
+  }
+
+  Expression number() {
+    size_t at = i_;
+    std::string digits;
+    while (i_ < text_.size() &&
+           (digit(text_[i_]) || text_[i_] == '.' ||
+            ((text_[i_] == 'e' || text_[i_] == 'E') && i_ + 1 < text_.size() &&
+             (digit(text_[i_ + 1]) ||
+              ((text_[i_ + 1] == '-' || text_[i_ + 1] == '+') && i_ + 2 < text_.size() && digit(text_[i_ + 2])))) ||
+            ((text_[i_] == '-' || text_[i_] == '+') && (digits.back() == 'e' || digits.back() == 'E'))))
+      digits += text_[i_++];
+    char* end = nullptr;
+    double x = std::strtod(digits.c_str(), &end);
+    if (*end || !std::isfinite(x))
+      throw ExpressionError{"'" + digits + "' is not a number", "Write for example 2.5 or 1e6.", at};
+    for (auto& unit : units)
+      if (text_.substr(i_, std::string_view(unit.name).size()) == unit.name) {
+        i_ += std::string_view(unit.name).size();
+        x *= unit.factor;
+        break;
+      }
+    if (i_ < text_.size() && word_part(text_[i_]))
+      throw ExpressionError{"an unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB.", i_};
+    Expression e = leaf(Expression::Kind::number, digits, at);
+    e.number = x;
+    return e;
+  }
+
+  std::string name() {
+    size_t begin = i_;
+    while (i_ < text_.size() && word_part(text_[i_])) ++i_;
+    return std::string(text_.substr(begin, i_ - begin));
+  }
+
+  Expression leaf(Expression::Kind kind, std::string word, size_t at) const {
+    Expression e;
+    e.kind = kind, e.word = std::move(word), e.at = at, e.end = i_;
+    return e;
+  }
+  Expression operation(const char* op, std::vector<Expression> operands, size_t at) const {
+    Expression e = leaf(operands.size() == 1 ? Expression::Kind::unary : Expression::Kind::binary, op, at);
+    e.inner = std::move(operands);
+    return e;
+  }
+
+  void skip() {
+    while (i_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[i_]))) ++i_;
+  }
+  bool take(std::string_view sign) {
+    skip();
+    if (text_.substr(i_, sign.size()) != sign) return false;
+    i_ += sign.size();
+    return true;
+  }
+  bool take_word(std::string_view word) {
+    skip();
+    if (text_.substr(i_, word.size()) != word) return false;
+    if (i_ + word.size() < text_.size() && word_part(text_[i_ + word.size()])) return false;
+    i_ += word.size();
+    return true;
+  }
+
+  struct Deeper {
+    explicit Deeper(Parser& p) : parser(p) {
+      if (++parser.depth_ > deepest) throw ExpressionError{"nested too deeply", "Split the expression.", parser.i_};
+    }
+    ~Deeper() { --parser.depth_; }
+    Parser& parser;
+  };
+
+  [[noreturn]] void expected(const std::string& what) const {
+    std::string found = i_ < text_.size() ? "'" + printable(text_.substr(i_, 12)) + "'" : "the end";
+    throw ExpressionError{fmt::format("{} was expected, found {}", what, found),
+                          "docs/guides/lab.md shows the language.", i_};
+  }
+
+  std::string_view text_;
+  size_t i_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Expression parse_expression(std::string_view text) { return Parser(text).parse(); }
+
+}  // namespace crest::lab

@@ -1,0 +1,265 @@
+// The functions of the language: a row of the table below each. ratio is in expression_eval.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "lab/expression.h"
+#include "model/config.h"
+
+namespace crest::lab {
+
+namespace {
+
+using Rows = std::vector<const Row*>;
+using Values = std::vector<Value>;
+
+// The column of every row that has a number there; the reason why one has none, when all lack it.
+Values numbers(const Rows& rows, const std::string& column, std::string& missing) {
+  Values list;
+  for (auto* row : rows) {
+    Value v = column_of(*row, column);
+    if (v.known() && v.type == Value::Type::number)
+      list.push_back(v);
+    else if (missing.empty())
+      missing = v.known() ? column + " is a text" : v.unknown;
+  }
+  if (missing.empty()) missing = no_row;
+  return list;
+}
+
+Value fold(const Rows& rows, const std::string& column, const std::function<Value(const Value&, const Value&)>& join) {
+  std::string missing;
+  Values list = numbers(rows, column, missing);
+  if (list.empty()) return Value::missing(missing);
+  Value sum = list[0];
+  for (size_t i = 1; i < list.size(); ++i) sum = join(sum, list[i]);
+  return sum;
+}
+
+// One number that all rows agree on, or their distinct texts with bars between.
+Value value(const Rows& rows, const std::string& column, const std::string&) {
+  if (rows.empty()) return Value::missing(no_row);
+  Value first = column_of(*rows[0], column);
+  std::vector<std::string> texts;
+  for (auto* row : rows) {
+    Value v = column_of(*row, column);
+    if (!v.known()) return v;
+    if (v.type != first.type || (v.type == Value::Type::number && v.x != first.x))
+      return Value::missing(
+          fmt::format("{} rows match and differ: name more keys, or take mean, min or max", rows.size()));
+    if (v.type == Value::Type::text && std::find(texts.begin(), texts.end(), v.text) == texts.end())
+      texts.push_back(v.text);
+  }
+  return first.type == Value::Type::text ? Value::word(join(texts, "|")) : first;
+}
+
+Value larger(const Value& a, const Value& b) {
+  return Value::range(std::max(a.x, b.x), std::max(a.low, b.low), std::max(a.high, b.high));
+}
+Value smaller(const Value& a, const Value& b) {
+  return Value::range(std::min(a.x, b.x), std::min(a.low, b.low), std::min(a.high, b.high));
+}
+
+Value max(const Rows& rows, const std::string& column, const std::string&) { return fold(rows, column, larger); }
+Value min(const Rows& rows, const std::string& column, const std::string&) { return fold(rows, column, smaller); }
+Value spread(const Rows& rows, const std::string& column, const std::string& none) {
+  return calculate('-', calculate('/', max(rows, column, none), min(rows, column, none)), Value::number(1));
+}
+
+// What no row has sums to 0: a kernel that is not there took no time.
+Value sum(const Rows& rows, const std::string& column, const std::string&) {
+  Value total = Value::number(0);
+  for (auto* row : rows) {
+    if (!row->columns.count(column)) continue;
+    total = calculate('+', total, row->columns.at(column));
+  }
+  for (auto* row : rows)
+    if (!row->absent.empty()) return Value::missing(row->absent);
+  return total;
+}
+
+Value count(const Rows& rows, const std::string& column, const std::string&) {
+  return Value::number(double(std::count_if(rows.begin(), rows.end(), [&](auto* r) {
+    Value v = column_of(*r, column);
+    return v.known();
+  })));
+}
+
+Value mean(const Rows& rows, const std::string& column, const std::string&) {
+  std::string missing;
+  Values list = numbers(rows, column, missing);
+  if (list.empty()) return Value::missing(missing);
+  return calculate('/', fold(rows, column, [](auto& a, auto& b) { return calculate('+', a, b); }),
+                   Value::number(double(list.size())));
+}
+
+// Least squares of y = a + b x over the rows that have both (x exact).
+struct Line {
+  double slope = 0, intercept = 0, r2 = 0;
+  std::string missing;
+};
+Line line_through(const Rows& rows, const std::string& y_column, const std::string& x_column) {
+  std::vector<std::pair<double, double>> points;
+  Line line;
+  for (auto* row : rows) {
+    Value x = column_of(*row, x_column), y = column_of(*row, y_column);
+    if (x.known() && y.known() && x.type == Value::Type::number && y.type == Value::Type::number)
+      points.emplace_back(x.x, y.x);
+    else
+      line.missing = !y.known() ? y.unknown : !x.known() ? x.unknown : x_column + " is a text";
+  }
+  double n = double(points.size()), mean_x = 0, mean_y = 0, xx = 0, xy = 0, yy = 0;
+  for (auto& [x, y] : points) mean_x += x / n, mean_y += y / n;
+  for (auto& [x, y] : points)
+    xx += (x - mean_x) * (x - mean_x), xy += (x - mean_x) * (y - mean_y), yy += (y - mean_y) * (y - mean_y);
+  if (points.size() < 2 || xx == 0) {
+    if (line.missing.empty()) line.missing = "a line needs two rows that differ in " + x_column;
+    return line;
+  }
+  line.missing.clear();
+  line.slope = xy / xx, line.intercept = mean_y - line.slope * mean_x;
+  line.r2 = yy == 0 ? 1 : xy * xy / (xx * yy);
+  return line;
+}
+Value of_line(const Line& line, double Line::*figure) {
+  return line.missing.empty() ? Value::number(line.*figure) : Value::missing(line.missing);
+}
+Value slope(const Rows& r, const std::string& y, const std::string& x) {
+  return of_line(line_through(r, y, x), &Line::slope);
+}
+Value intercept(const Rows& r, const std::string& y, const std::string& x) {
+  return of_line(line_through(r, y, x), &Line::intercept);
+}
+Value linearity(const Rows& r, const std::string& y, const std::string& x) {
+  return of_line(line_through(r, y, x), &Line::r2);
+}
+
+Value key_at(const Rows& rows, const std::string& column, const std::string& key, bool largest) {
+  const Row* best = nullptr;
+  double x = 0;
+  std::string missing = no_row;
+  for (auto* row : rows) {
+    Value v = column_of(*row, column);
+    if (!v.known()) missing = v.unknown;
+    if (!v.known() || v.type != Value::Type::number || (best && (largest ? v.x <= x : v.x >= x))) continue;
+    best = row, x = v.x;
+  }
+  return best ? column_of(*best, key) : Value::missing(missing);
+}
+Value where_max(const Rows& r, const std::string& column, const std::string& key) {
+  return key_at(r, column, key, true);
+}
+Value where_min(const Rows& r, const std::string& column, const std::string& key) {
+  return key_at(r, column, key, false);
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& advice) { throw ExpressionError{what, advice, 0}; }
+
+double exact(const Value& v, const char* function) {
+  if (v.type != Value::Type::number) refuse(fmt::format("{} takes numbers", function), "Texts stand in quotes.");
+  return v.x;
+}
+const std::string& text(const Value& v, const char* function) {
+  if (v.type != Value::Type::text) refuse(fmt::format("{} takes a text", function), "Put it in quotes.");
+  return v.text;
+}
+
+Value map_monotone(const Value& v, double (*f)(double)) { return Value::range(f(v.x), f(v.low), f(v.high)); }
+Value absolute(const Values& a) {
+  const Value& v = a[0];
+  if (v.low >= 0) return v;
+  if (v.high <= 0) return Value::range(-v.x, -v.high, -v.low);
+  return Value::range(std::abs(v.x), 0, std::max(-v.low, v.high));
+}
+Value round_up(const Values& a) {
+  double step = exact(a[1], "round_up");
+  if (!(step > 0)) return Value::missing("round_up needs a step above 0");
+  return Value::number(std::ceil(exact(a[0], "round_up") / step) * step);
+}
+Value remainder(const Values& a) {
+  double by = exact(a[1], "remainder");
+  return by == 0 ? Value::missing("it is divided by 0") : Value::number(std::fmod(exact(a[0], "remainder"), by));
+}
+// To so many digits behind the point, as printf does.
+Value rounded(const Values& a) {
+  int digits = int(std::clamp(exact(a[1], "rounded"), 0.0, 15.0));
+  return Value::number(std::stod(fmt::format("{:.{}f}", exact(a[0], "rounded"), digits)));
+}
+
+const ModelConfig model_of(const Value& v, const char* function) {
+  const std::string& name = text(v, function);
+  auto& known = preset_names();
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    refuse(fmt::format("'{}' is no preset", printable(name)), did_you_mean(name, known));
+  return load_model_config(name);
+}
+Value parameters(const Values& a) { return Value::number(double(model_of(a[0], "parameters").parameters())); }
+Value matmul_parameters(const Values& a) {
+  return Value::number(double(model_of(a[0], "matmul_parameters").matmul_parameters()));
+}
+// Of a trained token.
+Value palm_flops(const Values& a) {
+  return Value::number(model_of(a[0], "palm_flops").flops_per_token(int64_t(exact(a[1], "palm_flops"))));
+}
+
+double stored(double x, const std::string& type) {
+  if (type == "fp32") return double(float(x));
+  if (type == "fp16") return double(to_float(to_float16(float(x))));
+  if (type == "bf16") return double(to_float(to_bfloat16(float(x))));
+  if (type == "fp64") return x;
+  refuse(fmt::format("'{}' is no type", printable(type)),
+         did_you_mean(type, {"fp64", "fp32", "fp16", "bf16"}) + " Types: fp64, fp32, fp16, bf16.");
+}
+// term is rounded to the term's type, and the sum after every addition to the sum's: what a loop over tensors does.
+Value accumulate(const Values& a) {
+  double count = exact(a[0], "accumulate");
+  if (!(count >= 0 && count <= 1e7)) return Value::missing("accumulate counts from 0 to 10 million");
+  const std::string &sum_type = text(a[2], "accumulate"), &term_type = text(a[3], "accumulate");
+  double term = stored(exact(a[1], "accumulate"), term_type), sum = stored(0, sum_type);
+  for (int64_t i = 0; i < int64_t(count); ++i) sum = stored(sum + term, sum_type);
+  return Value::number(sum);
+}
+
+}  // namespace
+
+const std::vector<Function>& functions() {
+  using enum Function::Takes;
+  static const std::vector<Function> table = {
+      {"value", "the value that the matching rows have; distinct texts with bars between", column, 0, value, nullptr},
+      {"max", "largest", column, 0, max, nullptr},
+      {"min", "smallest", column, 0, min, nullptr},
+      {"mean", "mean", column, 0, mean, nullptr},
+      {"sum", "sum; 0 where no row matches", column, 0, sum, nullptr},
+      {"count", "how many rows have the column", column, 0, count, nullptr},
+      {"spread", "largest over smallest, less 1", column, 0, spread, nullptr},
+      {"slope", "(y, x): of the least-squares line", two_columns, 0, slope, nullptr},
+      {"intercept", "(y, x): of the least-squares line", two_columns, 0, intercept, nullptr},
+      {"linearity", "(y, x): R^2 of the least-squares line", two_columns, 0, linearity, nullptr},
+      {"where_max", "(column, key): the key of the row with the largest", two_columns, 0, where_max, nullptr},
+      {"where_min", "(column, key): the key of the row with the smallest", two_columns, 0, where_min, nullptr},
+      {"close", "(a, b, tolerance): a / b is within 1 +- tolerance", values, 3, nullptr,
+       [](const Values& a) { return close_to(a[0], a[1], a[2]); }},
+      {"larger", "(a, b)", values, 2, nullptr, [](const Values& a) { return larger(a[0], a[1]); }},
+      {"smaller", "(a, b)", values, 2, nullptr, [](const Values& a) { return smaller(a[0], a[1]); }},
+      {"abs", "(a)", values, 1, nullptr, absolute},
+      {"sqrt", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::sqrt); }},
+      {"log2", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::log2); }},
+      {"floor", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::floor); }},
+      {"round_up", "(a, step): the next multiple of step", values, 2, nullptr, round_up},
+      {"remainder", "(a, b)", values, 2, nullptr, remainder},
+      {"rounded", "(a, digits): to digits behind the point", values, 2, nullptr, rounded},
+      {"parameters", "(\"preset\"): of the model", values, 1, nullptr, parameters},
+      {"matmul_parameters", "(\"preset\"): those of matrix products", values, 1, nullptr, matmul_parameters},
+      {"palm_flops", "(\"preset\", seq): 6N + 12 L d T of a trained token", values, 2, nullptr, palm_flops},
+      {"accumulate", "(count, term, \"sum's type\", \"term's type\"): a sum that rounds after every addition", values,
+       4, nullptr, accumulate},
+  };
+  return table;
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,89 @@
+#include "lab/result_json.h"
+
+#include <cmath>
+
+namespace crest::lab {
+
+Json to_json(const Value& v) {
+  if (!v.known()) return {{"unknown", v.unknown}};
+  if (v.type == Value::Type::text) return v.text;
+  if (v.type == Value::Type::truth) return v.truth == Truth::yes;
+  auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
+  if (v.exact()) return number(v.x);
+  return {{"value", number(v.x)}, {"low", number(v.low)}, {"high", number(v.high)}};
+}
+
+static double number_at(const Json& json, const char* key) {
+  auto it = json.find(key);
+  return it != json.end() && it->is_number() ? it->get<double>() : NAN;
+}
+
+Value value_from_json(const Json& json) {
+  if (json.is_string()) return Value::word(json.get<std::string>());
+  if (json.is_boolean()) return Value::yes_no(json.get<bool>());
+  if (json.is_number()) return Value::number(json.get<double>());
+  if (json.is_object() && json.contains("value"))
+    return Value::range(number_at(json, "value"), number_at(json, "low"), number_at(json, "high"));
+  return Value::missing(json.is_object() ? json.value("unknown", "it was not recorded") : "it was not recorded");
+}
+
+Json to_json(const Row& row) {
+  Json keys = Json::object(), columns = Json::object();
+  for (auto& [key, text] : row.keys) keys[key] = text;
+  for (auto& [column, value] : row.columns) columns[column] = to_json(value);
+  Json json = {{"keys", keys}, {"columns", columns}};
+  if (!row.absent.empty()) json["absent"] = row.absent;
+  if (!row.run.empty()) json["run"] = row.run;
+  return json;
+}
+
+Row row_from_json(const Json& json) {
+  Row row;
+  if (!json.is_object()) return row;
+  Json keys = json.value("keys", Json::object()), columns = json.value("columns", Json::object());
+  for (auto& [key, text] : keys.items())
+    if (text.is_string()) row.keys[key] = text.get<std::string>();
+  for (auto& [column, value] : columns.items()) row.columns[column] = value_from_json(value);
+  row.absent = json.value("absent", "");
+  row.run = json.value("run", "");
+  return row;
+}
+
+static Json claim_json(const Claim& c, const ClaimResult& r) {
+  Json figures = Json::array();
+  for (auto& [what, value] : r.figures) figures.push_back({{"figure", what}, {"value", to_json(value)}});
+  Json json = {{"text", c.text},        {"subject", c.subject},       {"source", c.source},
+               {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
+  if (!r.reason.empty()) json["reason"] = r.reason;
+  return json;
+}
+
+Json to_json(const Result& r) {
+  const Experiment& e = *r.experiment;
+  Json rows = Json::array(), quantities = Json::object(), claims = Json::array(), then = Json::array();
+  for (auto& row : r.table.rows) rows.push_back(to_json(row));
+  for (auto& [name, value] : r.quantities) quantities[name] = to_json(value);
+  for (size_t i = 0; i < r.claims.size(); ++i) claims.push_back(claim_json(e.claims[i], r.claims[i]));
+  for (size_t i = 0; i < r.then.size(); ++i)
+    then.push_back({{"what", e.then[i].what},
+                    {"unit", e.then[i].unit},
+                    {"source", e.then[i].source},
+                    {"document", e.then[i].document},
+                    {"here", to_json(r.then[i])}});
+  return {{"name", e.name},
+          {"title", e.title},
+          {"question", e.question},
+          {"source", e.source},
+          {"kind", name(e.kind)},
+          {"scale", r.scale},
+          {"device", r.device},
+          {"noise_floor", r.noise_floor},
+          {"noise_floor_source", r.floor_source},
+          {"cells_left", r.cells_left},
+          {"rows", rows},
+          {"quantities", quantities},
+          {"claims", claims},
+          {"then", then}};
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,53 @@
+#include "lab/table.h"
+
+#include <cstdlib>
+
+#include "core/text.h"
+
+namespace crest::lab {
+
+// * any text, ? one character; linear with one place to go back to.
+static bool glob(std::string_view text, std::string_view pattern) {
+  size_t t = 0, p = 0, star = std::string_view::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++, mark = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p, ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1, t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool matches(const std::string& text, const std::string& pattern) {
+  for (auto& alternative : split(pattern, '|'))
+    if (glob(text, alternative)) return true;
+  return false;
+}
+
+bool matches(const Row& row, const std::vector<Filter>& filters) {
+  for (auto& f : filters) {
+    auto key = row.keys.find(f.key);
+    if (key == row.keys.end() || !matches(key->second, f.pattern)) return false;
+  }
+  return true;
+}
+
+static Value key_value(const std::string& text) {
+  char* end = nullptr;
+  double x = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' ? Value::number(x) : Value::word(text);
+}
+
+Value column_of(const Row& row, const std::string& column) {
+  if (auto it = row.columns.find(column); it != row.columns.end()) return it->second;
+  if (auto it = row.keys.find(column); it != row.keys.end()) return key_value(it->second);
+  return Value::missing(row.absent.empty() ? "there is no " + column + " of it" : row.absent);
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,107 @@
+#include "lab/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace crest::lab {
+
+Value Value::range(double x, double low, double high) {
+  Value v;
+  v.x = x, v.low = low, v.high = high;
+  if (std::isnan(x) || std::isnan(low) || std::isnan(high)) v.unknown = "it is not a number";
+  return v;
+}
+
+Value Value::word(std::string text) {
+  Value v;
+  v.type = Type::text, v.text = std::move(text);
+  return v;
+}
+
+Value Value::yes_no(bool yes) {
+  Value v;
+  v.type = Type::truth, v.truth = yes ? Truth::yes : Truth::no;
+  return v;
+}
+
+Value Value::missing(std::string why, Type type) {
+  Value v;
+  v.type = type, v.unknown = std::move(why);
+  return v;
+}
+
+std::string describe_number(double x) {
+  if (std::isfinite(x) && x == std::round(x) && std::abs(x) < 1e15) return fmt::format("{:.0f}", x);
+  return fmt::format("{:.6g}", x);
+}
+
+std::string describe(const Value& v) {
+  if (!v.known()) return "cannot tell: " + v.unknown;
+  if (v.type == Value::Type::text) return v.text;
+  if (v.type == Value::Type::truth) return v.truth == Truth::yes ? "yes" : "no";
+  if (v.exact()) return describe_number(v.x);
+  return fmt::format("{:.4g} [{:.4g} .. {:.4g}]", v.x, v.low, v.high);
+}
+
+static Value from_corners(double x, const Value& a, const Value& b, double (*f)(double, double)) {
+  double corners[] = {f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)};
+  auto [low, high] = std::minmax_element(std::begin(corners), std::end(corners));
+  return Value::range(x, std::min(x, *low), std::max(x, *high));
+}
+
+Value calculate(char op, const Value& a, const Value& b) {
+  for (auto* v : {&a, &b})
+    if (!v->known()) return Value::missing(v->unknown);
+  switch (op) {
+    case '+': return Value::range(a.x + b.x, a.low + b.low, a.high + b.high);
+    case '-': return Value::range(a.x - b.x, a.low - b.high, a.high - b.low);
+    case '*': return from_corners(a.x * b.x, a, b, [](double p, double q) { return p * q; });
+    case '/':
+      if (b.low <= 0 && b.high >= 0) return Value::missing("it is divided by what may be 0");
+      return from_corners(a.x / b.x, a, b, [](double p, double q) { return p / q; });
+    default: return from_corners(std::pow(a.x, b.x), a, b, [](double p, double q) { return std::pow(p, q); });
+  }
+}
+
+static Value cannot_tell(std::string why) { return Value::missing(std::move(why), Value::Type::truth); }
+
+// yes: the answer for every pair of numbers in the intervals; no: for none of them.
+static Value answer(bool yes, bool no, const Value& a, const Value& b) {
+  if (yes || no) return Value::yes_no(yes);
+  return cannot_tell(fmt::format("the difference is below the noise: {} against {}", describe(a), describe(b)));
+}
+
+Value compare(const std::string& op, const Value& a, const Value& b) {
+  for (auto* v : {&a, &b})
+    if (!v->known()) return cannot_tell(v->unknown);
+  if (op == "!=") return negate(compare("==", a, b));
+  if (a.type == Value::Type::text) return Value::yes_no(a.text == b.text);
+  if (op == "==") return answer(a.exact() && b.exact() && a.x == b.x, a.high < b.low || b.high < a.low, a, b);
+  if (op == "<") return answer(a.high < b.low, a.low >= b.high, a, b);
+  if (op == "<=") return answer(a.high <= b.low, a.low > b.high, a, b);
+  return op == ">" ? compare("<", b, a) : compare("<=", b, a);
+}
+
+static bool is(const Value& v, Truth truth) { return v.known() && v.truth == truth; }
+
+Value both(const Value& a, const Value& b) {
+  if (is(a, Truth::no) || is(b, Truth::no)) return Value::yes_no(false);
+  return !a.known() ? a : b;
+}
+
+Value either(const Value& a, const Value& b) {
+  if (is(a, Truth::yes) || is(b, Truth::yes)) return Value::yes_no(true);
+  return !a.known() ? a : b;
+}
+
+Value negate(const Value& a) { return a.known() ? Value::yes_no(a.truth == Truth::no) : a; }
+
+Value close_to(const Value& a, const Value& b, const Value& tolerance) {
+  Value ratio = calculate('/', a, b);
+  Value high = calculate('+', Value::number(1), tolerance), low = calculate('-', Value::number(1), tolerance);
+  return both(compare("<=", ratio, high), compare(">=", ratio, low));
+}
+
+}  // namespace crest::lab

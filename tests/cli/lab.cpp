@@ -1,0 +1,173 @@
+// crest lab: what it lists, shows and measures; files of the user's; budget, resume, Ctrl-C; bad input.
+#include "cli/run.h"
+
+namespace crest::test {
+
+namespace {
+
+// Two cells of milliseconds.
+const char* grid =
+    "name = \"mine\"\ntitle = \"Fusion on my machine\"\nkind = \"bench\"\nshow = [\"ms\", \"planned_bytes\"]\n"
+    "[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nsamples = 6\nfusion = [\"off\", \"on\"]\n"
+    "[[claim]]\ntext = \"Fusion needs no more memory\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+    "check = \"ratio(planned_bytes, fusion=on, fusion=off) <= 1\"\n"
+    "[[claim]]\ntext = \"It is a thousand times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+    "check = \"ratio(ms, fusion=off, fusion=on) > 1000\"\n";
+
+struct Folder : TempFolder {
+  Folder() {
+    write("tiny.toml", tiny_model);
+    write("mine.toml", grid);
+  }
+  RunResult run(std::vector<std::string> words, RunOptions options = {}) const {
+    options.folder = path().string();
+    return run_crest(words, options);
+  }
+  void error(const std::vector<std::string>& words, int code, const std::vector<std::string>& said) const {
+    RunOptions options;
+    options.folder = path().string();
+    expect_error(words, code, said, options);
+  }
+};
+
+std::vector<std::string> verdicts(const nlohmann::json& result) {
+  std::vector<std::string> list;
+  for (auto& c : result["claims"]) list.push_back(c["verdict"]);
+  return list;
+}
+
+}  // namespace
+
+TEST(Lab, ListsWhatThereIsAndWhatIsNotYet) {
+  auto rows = run_crest({"lab", "list", "--json"}).json();
+  size_t missing = 0;
+  for (auto& row : rows) missing += !row["available"].get<bool>();
+  EXPECT_GE(rows.size(), 30u);
+  EXPECT_LT(missing, rows.size());
+  for (auto& row : rows)
+    EXPECT_NE(row["available"].get<bool>(), row.contains("reason")) << row;
+  EXPECT_NE(run_crest({"lab"}).out.find("accumulate-precision"), std::string::npos);
+}
+
+TEST(Lab, EveryExperimentHasCellsThatMakeSense) {
+  auto rows = run_crest({"lab", "list", "--json"}).json();
+  for (auto& row : rows)
+    for (const char* scale : {"tiny", "small", "full"}) {
+      if (!row["available"].get<bool>()) continue;
+      RunResult r = run_crest({"lab", "show", row["name"], "--scale", scale});
+      EXPECT_EQ(r.code, 0) << row["name"] << " " << scale << "\n" << r.err;
+    }
+}
+
+TEST(Lab, AccumulatePrecisionReproducesTheFourSums) {
+  auto result = run_crest({"lab", "run", "accumulate-precision", "--json"}).json()[0];
+  for (auto& verdict : verdicts(result)) EXPECT_EQ(verdict, "upheld");
+  std::vector<double> sums;
+  for (auto& t : result["then"]) {
+    EXPECT_EQ(t["here"], t["document"]) << t;
+    sums.push_back(t["here"]);
+  }
+  EXPECT_EQ(sums, (std::vector<double>{10.0001, 9.9531, 10.0021, 10.0021}));
+}
+
+TEST(Lab, SelfConsistencyFindsTheWrongFigures) {
+  auto result = run_crest({"lab", "run", "self-consistency", "--json"}).json()[0];
+  EXPECT_NEAR(result["quantities"]["speedup_by_time"], 6.05, 0.005);
+  EXPECT_NEAR(result["quantities"]["memory_saved"], 0.26, 0.005);
+  EXPECT_EQ(result["quantities"]["scores_of_000"], 1610612736.0);
+  for (auto& c : result["claims"]) EXPECT_NE(c["verdict"], "cannot tell here") << c;
+}
+
+TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
+  Folder folder;
+  RunResult r = folder.run({"lab", "run", "mine.toml", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto result = r.json()[0];
+  ASSERT_EQ(result["rows"].size(), 2u);
+  EXPECT_EQ(verdicts(result), (std::vector<std::string>{"upheld", "refuted"}));
+  EXPECT_GE(result["noise_floor"], 0.01);
+  // Each row leads to its samples.
+  for (auto& row : result["rows"]) {
+    auto shown = folder.run({"runs", "show", row["run"], "--json"}).json();
+    EXPECT_EQ(shown["kind"], "bench");
+    EXPECT_EQ(shown["samples"].size(), 6u);
+  }
+  auto experiments = folder.run({"runs", "list", "--kind", "experiment", "--json"}).json();
+  EXPECT_EQ(experiments.size(), 1u);
+}
+
+TEST(Lab, ResumeTakesOverWhatWasMeasured) {
+  Folder folder;
+  RunResult none = folder.run({"lab", "run", "mine.toml", "--json", "--budget", "0.001s"});
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_NE(none.err.find("--resume"), std::string::npos) << none.err;
+  EXPECT_GE(none.json()[0]["cells_left"], 1);
+  EXPECT_EQ(folder.run({"lab", "run", "mine.toml", "--resume", "--json"}).json()[0]["cells_left"], 0);
+  RunResult again = folder.run({"lab", "run", "mine.toml", "--resume", "--json"});
+  EXPECT_NE(again.err.find("2 cells of run"), std::string::npos) << again.err;
+  EXPECT_EQ(again.err.find("[1/2]"), std::string::npos) << again.err;
+  EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
+}
+
+TEST(Lab, WhatDoesNotFitIsACell) {
+  Folder folder;
+  std::string text = grid;
+  text.replace(text.find("batch = 2"), 9, "memory_limit = [\"1kB\", \"4GiB\"]\nbatch = 2");
+  text +=
+      "[[claim]]\ntext = \"1 kB is not enough\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+      "check = \"count(batch, memory_limit=1kB, status=out_of_memory) == 2\"\n"
+      "[[claim]]\ntext = \"cannot be told\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+      "check = \"value(ms, memory_limit=1kB, fusion=on) > 0\"\n";
+  size_t old = text.find("fusion=on, fusion=off)");
+  text.replace(old, 22, "fusion=on, fusion=off, memory_limit=4GiB)");
+  folder.write("large.toml", text);
+  auto result = folder.run({"lab", "run", "large.toml", "--json"}).json()[0];
+  auto all = verdicts(result);
+  EXPECT_EQ(all[0], "upheld");
+  EXPECT_EQ(all[2], "upheld");
+  EXPECT_EQ(all[3], "cannot tell here");
+  EXPECT_NE(result["claims"][3]["reason"].get<std::string>().find("does not fit"), std::string::npos);
+}
+
+TEST(Lab, CtrlCKeepsWhatIsDone) {
+  Folder folder;
+  std::string text = grid;
+  text.replace(text.find("samples = 6"), 11, "samples = [6, 100000]");
+  folder.write("long.toml", text);
+  RunOptions options;
+  options.while_running = [&](pid_t pid) {
+    for (int i = 0; i < 600; ++i) {  // until the first cell is recorded
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (folder.run({"runs", "list", "--kind", "bench", "--json"}).out.find("\"done\"") != std::string::npos) break;
+    }
+    kill(pid, SIGINT);
+  };
+  RunResult r = folder.run({"lab", "run", "long.toml"}, options);
+  EXPECT_EQ(r.code, 130) << r.err;
+  EXPECT_NE(r.err.find("--resume"), std::string::npos) << r.err;
+  EXPECT_NE(r.out.find("not measured yet"), std::string::npos) << r.out;
+}
+
+TEST(Lab, BadInput) {
+  Folder folder;
+  expect_error({"lab", "run", "precision-lader"}, 2, {"'precision-ladder'"});
+  expect_error({"lab", "run"}, 2, {"--all"});
+  expect_error({"lab", "shwo", "flops"}, 2, {"'show'"});
+  expect_error({"lab", "run", "flops", "--scale", "tny"}, 2, {"'tiny'"});
+  expect_error({"lab", "run", "flops", "--budget", "soon"}, 2, {"--budget", "10m"});
+  expect_error({"lab", "run", "flops", "--bugdet", "10m"}, 2, {"--budget"});
+  expect_error({"lab", "run", "nowhere.toml"}, 1, {"nowhere.toml"});
+  expect_error({"lab", "run", "flops", "--resume", "--no-store"}, 2, {"--no-store"});
+  expect_error({"lab", "run", "ddp-ladder"}, 1, {"not yet available"});
+  std::string text = grid;
+  folder.write("flag.toml", std::string(text).replace(text.find("batch = 2"), 9, "bacth = 2"));
+  folder.error({"lab", "run", "flag.toml"}, 2, {"flag.toml", "--batch"});
+  folder.write("value.toml", std::string(text).replace(text.find("\"off\", \"on\""), 11, "\"of\", \"on\""));
+  folder.error({"lab", "run", "value.toml"}, 2, {"value.toml", "fusion"});
+  folder.write("claim.toml", std::string(text).replace(text.find("<= 1"), 4, "<= "));
+  folder.error({"lab", "run", "claim.toml"}, 2, {"claim.toml (line 14, column 57)", "was expected"});
+  folder.write("type.toml", std::string(text).replace(text.find(" <= 1"), 5, ""));
+  folder.error({"lab", "run", "type.toml"}, 2, {"must compare"});
+}
+
+}  // namespace crest::test

@@ -1,0 +1,84 @@
+// What launchers say through variables.
+#include "comm/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+
+namespace crest::test {
+
+namespace {
+
+using Set = std::map<std::string, std::string>;
+
+std::optional<RankEnvironment> read(const Set& set) {
+  return rank_environment([&](const char* name) -> const char* {
+    auto it = set.find(name);
+    return it == set.end() ? nullptr : it->second.c_str();
+  });
+}
+
+std::string error_of(const Set& set) {
+  try {
+    read(set);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(RankEnvironment, WithoutALauncherThereIsNone) { EXPECT_FALSE(read({})); }
+
+TEST(RankEnvironment, ReadsTorchrun) {
+  auto e = read({{"RANK", "3"},
+                 {"WORLD_SIZE", "4"},
+                 {"LOCAL_RANK", "1"},
+                 {"LOCAL_WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "10.0.0.1"},
+                 {"MASTER_PORT", "1234"}});
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->rank, 3);
+  EXPECT_EQ(e->size, 4);
+  EXPECT_EQ(e->local_rank, 1);
+  EXPECT_EQ(e->local_size, 2);
+  EXPECT_EQ(e->address, "10.0.0.1");
+  EXPECT_EQ(e->port, 1234);
+  EXPECT_EQ(e->launcher, "torchrun");
+}
+
+TEST(RankEnvironment, TheAgentOfTorchrunKeepsItsPort) {
+  auto e =
+      read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1234"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(e->port, 1235);
+}
+
+TEST(RankEnvironment, ReadsMpirunAndSrun) {
+  auto mpi = read({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(mpi->launcher, "mpirun");
+  EXPECT_EQ(mpi->rank, 1);
+  EXPECT_EQ(mpi->port, 29500);
+  EXPECT_EQ(mpi->address, "127.0.0.1");
+  auto slurm = read({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "2"}, {"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(slurm->launcher, "srun");
+  EXPECT_EQ(slurm->local_rank, 2);
+  EXPECT_FALSE(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));  // a batch script, no step
+}
+
+TEST(RankEnvironment, WrongVariablesAreNamed) {
+  EXPECT_NE(error_of({{"RANK", "0"}}).find("WORLD_SIZE is not set"), std::string::npos);
+  EXPECT_NE(error_of({{"WORLD_SIZE", "2"}}).find("RANK is not set"), std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).find("RANK=2 is no number from 0 to 1"), std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK=one"), std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "-2"}}).find("WORLD_SIZE=-2"), std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}).find("MASTER_PORT=99999"),
+            std::string::npos);
+  EXPECT_NE(error_of({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}).find("MASTER_ADDR"),
+            std::string::npos);
+}
+
+}  // namespace crest::test

@@ -1,0 +1,119 @@
+// Experiment files: every one that comes with the program, grids, and mistakes with line and column.
+#include "lab/experiment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "lab/columns.h"
+
+namespace crest::lab {
+
+namespace {
+
+const char* head = "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\nshow = [\"ms\"]\n";
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_experiment(text, "x.toml");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(Experiment, EveryRowOfTheMissionIsThere) {
+  std::vector<std::string> names;
+  for (auto& e : all_experiments()) {
+    names.push_back(e.name);
+    EXPECT_EQ(e.file, "experiments/" + e.name + ".toml");
+    if (!e.unavailable.empty()) continue;
+    EXPECT_FALSE(e.claims.empty()) << e.name;
+    EXPECT_FALSE(e.question.empty()) << e.name;
+    for (auto& scale : scale_names)
+      for (const char* device : {"cpu", "cuda"})
+        EXPECT_EQ(cells_of(e, scale, device).empty(), e.kind == Kind::arithmetic) << e.name << " " << scale;
+  }
+  for (const char* name :
+       {"precision-ladder",     "tf32-memory",      "vocab-alignment", "alignment-sweep", "batch-sweep",
+        "software-versions",    "self-consistency", "gpt-sizes",       "trace-vs-timer",  "mixed-precision",
+        "accumulate-precision", "kernel-table",     "memory-timeline", "attention-sweep", "fusion",
+        "flash-leaderboard",    "all-reduce",       "ddp-ladder",      "methods",         "flops",
+        "memory-anatomy",       "context-memory",   "fragmentation",   "accumulation",    "recompute",
+        "optimizers",           "data-loader",      "backward-ratio",  "precision-table", "pipeline-bubble"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+}
+
+TEST(Experiment, GridsAreProductsInTheOrderOfTheFile) {
+  Experiment e = parse_experiment(std::string(head) +
+                                      "[recipe]\nmodel = \"nano\"\nbatch = [1, 2]\n[scale.tiny]\nseq = [16, 32]\n"
+                                      "[scale.tiny.cuda]\nseq = 64\n[scale.full]\nbatch = [1, 2, 3]\n"
+                                      "[[variant]]\nname = \"a\"\nprecision = \"fp32\"\n"
+                                      "[[variant]]\nname = \"b\"\nbatch = 9\n",
+                                  "x.toml");
+  std::vector<CellSpec> cells = cells_of(e, "tiny", "cpu");
+  ASSERT_EQ(cells.size(), 4u + 2u);
+  EXPECT_EQ(cells[1].label, "a, batch 1, seq 32");
+  EXPECT_EQ(cells[1].keys.at("precision"), "fp32");
+  EXPECT_EQ(cells[4].keys.at("batch"), "9");
+  EXPECT_EQ(cells_of(e, "tiny", "cuda").size(), 2u + 1u);
+  EXPECT_EQ(cells_of(e, "full", "cpu").size(), 3u + 1u);
+  EXPECT_THROW(cells_of(e, "small", "cpu"), Error);
+  EXPECT_THROW(cells_of(e, "tny", "cpu"), Error);
+}
+
+TEST(Experiment, MistakesNameLineAndColumn) {
+  struct Case {
+    std::string text;
+    std::vector<const char*> said;
+  };
+  const std::string grid = std::string(head) + "[recipe]\nbatch = [1, 2]\n";
+  const std::string claim = grid + "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\n";
+  for (auto& c : std::vector<Case>{
+           {"title = \"t\"\nkind = \"bench\"", {"no name"}},
+           {"name = \"x\"\ntitle = \"t\"\nkind = \"bensh\"", {"line 3", "'bench'"}},
+           {std::string(head) + "recpe = 1\n", {"line 5", "'recipe'"}},
+           {std::string(head) + "[scale.tny]\nbatch = 1\n", {"'tiny'"}},
+           {std::string(head) + "[recipe]\nbatch = []\n", {"line 6", "empty"}},
+           {claim + "check = \"value(ms, batch=1) >\"\n", {"line 11, column 30", "was expected"}},
+           {claim + "check = \"value(msec, batch=1) > 1\"\n", {"line 11, column 16", "'ms'"}},
+           {claim + "check = 'value(ms, bach=1) > 1'\n", {"line 11, column 20", "'batch'"}},
+           {claim + "check = \"\"\"\nvalue(ms, batch=1)\n  > 1 +\"\"\"\n", {"line 13, column 8"}},
+           {claim + "check = \"1 > 0\"\nneeds = \"cudaa\"\n", {"line 12, column 10", "'cuda'"}},
+           {claim, {"there is no check"}},
+           {grid + "[columns]\nshare = \"sum(ms)\"\n", {"'ms' is no column"}},
+           {grid + "[quantities]\na = \"b + 1\"\nb = \"1\"\n", {"line 8, column 6", "'b' is no quantity"}},
+           {"name = \"x\"\ntitle = \"t\"\nkind = \"plan\"\nshow = [\"ms\"]\n", {"'ms' is no column of a plan"}},
+           {std::string(head) + "available = \"later\"\n", {"no: REASON"}},
+           {std::string(head) + "[[then]]\nwhat = \"w\"\nhere = \"1\"\n", {"document must be"}},
+           {"name = ", {"TOML", "line 1"}}}) {
+    std::string said = error_of(c.text);
+    for (auto* text : c.said) EXPECT_NE(said.find(text), std::string::npos) << c.text << "\n--- said:\n" << said;
+  }
+}
+
+TEST(Experiment, ColumnsReadTheTableBehindACell) {
+  Experiment e = parse_experiment(
+      "name = \"x\"\ntitle = \"t\"\nkind = \"profile\"\n[columns]\n"
+      "share = \"sum(ms, class=contraction) / sum(ms)\"\ntwice = \"2 * share\"\n",
+      "x.toml");
+  ASSERT_EQ(e.columns.size(), 2u);
+  EXPECT_TRUE(e.uses_column("ms"));
+  EXPECT_FALSE(e.uses_column("largest_batch"));
+}
+
+TEST(Experiment, AnUnknownNameGivesTheNearest) {
+  try {
+    find_experiment("precision-lader");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    EXPECT_NE(std::string(e.what()).find("'precision-ladder'"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,179 @@
+// The language of claims: what expressions give, what the noise leaves open, and where mistakes are told to be.
+#include "lab/expression.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace crest::lab {
+
+namespace {
+
+Table ladder() {
+  Table table;
+  auto row = [&](const char* precision, const char* batch, Value ms, double bytes) {
+    table.rows.push_back({{{"precision", precision}, {"batch", batch}, {"status", "done"}},
+                          {{"ms", ms}, {"bytes", Value::number(bytes)}, {"dtype", Value::word(precision)}},
+                          "",
+                          ""});
+  };
+  row("fp32", "4", Value::range(100, 98, 102), 1000);
+  row("bf16", "4", Value::range(50, 49, 51), 600);
+  row("fp32", "8", Value::range(200, 196, 204), 1800);
+  row("bf16", "8", Value::range(99, 97, 101), 1000);
+  Row absent;
+  absent.keys = {{"precision", "tf32"}, {"batch", "4"}, {"status", "absent"}};
+  absent.absent = "the CPU has no tf32";
+  table.rows.push_back(absent);
+  return table;
+}
+
+Value value_of(const std::string& text) {
+  Table table = ladder();
+  Scope scope;
+  scope.table = &table;
+  scope.name = [](const std::string& name) { return Value::number(name == "seven" ? 7 : 0); };
+  return evaluate(parse_expression(text), text, scope);
+}
+double number(const std::string& text) {
+  Value v = value_of(text);
+  EXPECT_TRUE(v.known()) << text << ": " << v.unknown;
+  return v.x;
+}
+std::string truth(const std::string& text) { return describe(value_of(text)); }
+
+// Where parsing or checking fails, -1: nowhere.
+std::pair<int, std::string> mistake(const std::string& text) {
+  try {
+    check_names(parse_expression(text), {{"ms", "bytes", "dtype"}, {"precision", "batch", "status"}, {"seven"}});
+  } catch (const ExpressionError& e) {
+    return {int(e.at), e.what + " " + e.advice};
+  }
+  return {-1, ""};
+}
+
+}  // namespace
+
+TEST(Expression, Arithmetic) {
+  EXPECT_EQ(number("1 + 2 * 3 - 4 / 2"), 5);
+  EXPECT_EQ(number("-2 ^ 2"), -4);
+  EXPECT_EQ(number("2 ^ 3 ^ 2"), 512);
+  EXPECT_EQ(number("(1 + 2) * 3"), 9);
+  EXPECT_EQ(number("10 - 4 - 3"), 3);
+  EXPECT_EQ(number("5%"), 0.05);
+  EXPECT_EQ(number("1.5GiB + 1kB"), 1.5 * 1024 * 1024 * 1024 + 1000);
+  EXPECT_EQ(number("1e3 + 2.5e-1"), 1000.25);
+  EXPECT_EQ(number("seven * 2"), 14);
+  EXPECT_EQ(number("round_up(50257, 128)"), 50304);
+  EXPECT_EQ(number("remainder(50304, 128)"), 0);
+  EXPECT_EQ(number("rounded(2.34567, 2)"), 2.35);
+  EXPECT_NEAR(number("log2(8) + sqrt(16) + abs(-3) + floor(2.7)"), 3 + 4 + 3 + 2, 1e-12);
+  EXPECT_EQ(number("parameters(\"gpt2-124M\")"), 124439808);
+}
+
+TEST(Expression, FunctionsOverTheTable) {
+  EXPECT_EQ(number("value(ms, precision=fp32, batch=4)"), 100);
+  EXPECT_EQ(number("ratio(ms, precision=fp32, precision=bf16, batch=4)"), 2);
+  EXPECT_EQ(number("ratio(ms, batch=8, batch=4, precision=fp32)"), 2);
+  EXPECT_EQ(number("max(ms)"), 200);
+  EXPECT_EQ(number("min(ms, precision=fp32)"), 100);
+  EXPECT_EQ(number("mean(ms, precision=fp32)"), 150);
+  EXPECT_EQ(number("sum(ms, batch=4, status=done)"), 150);
+  EXPECT_EQ(number("sum(ms, batch=99)"), 0);
+  EXPECT_EQ(number("count(ms)"), 4);
+  EXPECT_EQ(number("count(batch, status=absent)"), 1);
+  EXPECT_NEAR(number("spread(bytes, precision=bf16)"), 1000.0 / 600 - 1, 1e-12);
+  EXPECT_EQ(number("slope(bytes, batch, precision=fp32)"), 200);
+  EXPECT_EQ(number("intercept(bytes, batch, precision=fp32)"), 200);
+  EXPECT_EQ(number("linearity(bytes, batch, precision=fp32)"), 1);
+  EXPECT_EQ(number("where_max(ms, batch, precision=fp32)"), 8);
+  EXPECT_EQ(truth("where_min(ms, precision, batch=4)"), "bf16");
+  EXPECT_EQ(truth("value(dtype, batch=4, status=done)"), "fp32|bf16");
+  EXPECT_EQ(number("value(ms, precision=b*, batch=4|5)"), 50);
+}
+
+TEST(Expression, WhatHasNoValueSaysWhy) {
+  EXPECT_EQ(value_of("value(ms, precision=tf32, batch=4)").unknown, "the CPU has no tf32");
+  EXPECT_EQ(value_of("ratio(ms, precision=fp32, precision=tf32, batch=4) > 1").unknown, "the CPU has no tf32");
+  EXPECT_EQ(value_of("sum(ms, batch=4)").unknown, "the CPU has no tf32");
+  EXPECT_EQ(value_of("value(ms, batch=99)").unknown, "no row of the table matches");
+  EXPECT_NE(value_of("value(ms, precision=fp32)").unknown.find("2 rows match"), std::string::npos);
+  EXPECT_NE(value_of("1 / (2 - 2)").unknown.find("divided"), std::string::npos);
+  EXPECT_NE(value_of("slope(ms, batch, batch=4)").unknown, "");
+}
+
+TEST(Expression, TheNoiseLeavesComparisonsOpen) {
+  EXPECT_EQ(truth("value(ms, precision=fp32, batch=4) > 97"), "yes");
+  EXPECT_EQ(truth("value(ms, precision=fp32, batch=4) > 103"), "no");
+  EXPECT_NE(truth("value(ms, precision=fp32, batch=4) > 101").find("below the noise"), std::string::npos);
+  // 100 against 99: intervals overlap.
+  EXPECT_NE(truth("value(ms, precision=fp32, batch=4) > value(ms, precision=bf16, batch=8)").find("below the noise"),
+            std::string::npos);
+  EXPECT_EQ(truth("close(value(ms, precision=fp32, batch=4), 100, 5%)"), "yes");
+  EXPECT_EQ(truth("close(value(ms, precision=fp32, batch=4), 120, 5%)"), "no");
+  EXPECT_NE(truth("close(value(ms, precision=fp32, batch=4), 100, 1%)").find("below the noise"), std::string::npos);
+  EXPECT_EQ(truth("2 == 2 and 2 != 3 and \"a\" == \"a\""), "yes");
+}
+
+TEST(Expression, TruthsThatCannotBeToldAreDecidedByTheOthers) {
+  const std::string open = "value(ms, precision=tf32, batch=4) > 1";
+  EXPECT_EQ(truth(open + " and 1 > 2"), "no");
+  EXPECT_EQ(truth(open + " or 2 > 1"), "yes");
+  EXPECT_EQ(truth("not (" + open + ")"), "cannot tell: the CPU has no tf32");
+  EXPECT_EQ(truth(open + " and 2 > 1"), "cannot tell: the CPU has no tf32");
+}
+
+TEST(Expression, AccumulatesAsTensorsDo) {
+  EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp32\", \"fp32\")"), 10.0001, 5e-5);
+  EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp16\", \"fp16\")"), 9.9531, 5e-5);
+  EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp32\", \"fp16\")"), 10.0021, 5e-5);
+}
+
+TEST(Expression, MistakesNameTheirPlace) {
+  struct Case {
+    const char* text;
+    int at;
+    const char* said;
+  };
+  for (auto& c : std::vector<Case>{{"1 +", 3, "the end"},
+                                   {"1 + * 2", 4, "was expected"},
+                                   {"(1 + 2", 6, "')'"},
+                                   {"1 2", 2, "an operator or the end"},
+                                   {"value(mss, batch=4)", 6, "'ms'"},
+                                   {"1 + rato(ms)", 4, "'ratio'"},
+                                   {"value(ms, prcision=fp32)", 10, "'precision'"},
+                                   {"value(ms, batch=)", 16, "a value such as"},
+                                   {"ms > 1", 0, "value(ms"},
+                                   {"sevn > 1", 0, "'seven'"},
+                                   {"value(ms, bytes)", 0, "takes 1 argument"},
+                                   {"abs(1, batch=4)", 7, "reads no table"},
+                                   {"3GiBs", 4, "unknown unit"},
+                                   {"1e999", 0, "not a number"},
+                                   {"\"open", 0, "not closed"},
+                                   {"", 0, "the end"},
+                                   {"1 and", 5, "the end"}}) {
+    auto [at, said] = mistake(c.text);
+    EXPECT_EQ(at, c.at) << c.text << ": " << said;
+    EXPECT_NE(said.find(c.said), std::string::npos) << c.text << ": " << said;
+  }
+  EXPECT_EQ(mistake("ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5").first, -1);
+}
+
+TEST(Expression, NestingAndLengthAreBounded) {
+  EXPECT_NE(mistake(std::string(3000, '(')).second.find("deep"), std::string::npos);
+  EXPECT_NE(mistake(std::string(3000, '-') + "1").second.find("deep"), std::string::npos);
+  EXPECT_NE(mistake(std::string(5000, '1')).second.find("longer"), std::string::npos);
+  std::string chain = "1";
+  for (int i = 0; i < 500; ++i) chain += "+1";
+  EXPECT_NE(mistake(chain).second.find("100 operands"), std::string::npos);
+}
+
+TEST(Expression, WrongTypesAreMistakes) {
+  EXPECT_THROW(value_of("1 and 2"), ExpressionError);
+  EXPECT_THROW(value_of("\"a\" + 1"), ExpressionError);
+  EXPECT_THROW(value_of("\"a\" < \"b\""), ExpressionError);
+  EXPECT_THROW(value_of("parameters(\"gpt3\")"), ExpressionError);
+  EXPECT_THROW(value_of("accumulate(10, 1, \"fp33\", \"fp32\")"), ExpressionError);
+}
+
+}  // namespace crest::lab
