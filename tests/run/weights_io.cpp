@@ -25,11 +25,11 @@ SessionUse inference() {
 void lively_moments(const Executor& executor) {
   uint64_t stream = 0;
   for (auto& p : parameters(executor))
-    for (auto* t : {&p.m, &p.v}) {
+    for (auto& state : p.states) {
       ++stream;
       std::vector<float> values;
       for (int64_t i = 0; i < p.numel(); ++i) values.push_back(float(normal(11, stream, uint64_t(i))));
-      t->set_floats(values.data(), p.numel());
+      state.tensor.set_floats(values.data(), p.numel());
     }
 }
 
@@ -60,16 +60,22 @@ void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
     EXPECT_EQ(numbers(p[i].weight), numbers(q[i].weight));
     EXPECT_EQ(numbers(p[i].master), numbers(q[i].master));
     if (!moments) continue;
-    EXPECT_EQ(numbers(p[i].m), numbers(q[i].m));
-    EXPECT_EQ(numbers(p[i].v), numbers(q[i].v));
+    ASSERT_EQ(p[i].states.size(), q[i].states.size());
+    for (size_t s = 0; s < p[i].states.size(); ++s) {
+      EXPECT_EQ(p[i].states[s].name, q[i].states[s].name);
+      EXPECT_EQ(numbers(p[i].states[s].tensor), numbers(q[i].states[s].tensor));
+    }
   }
 }
 
 // Something everywhere, so that what a load leaves behind is seen.
 void poison(const Executor& executor) {
-  for (auto& p : parameters(executor))
-    for (auto* t : {&p.weight, &p.master, &p.m, &p.v})
-      if (t->data) t->set_floats(std::vector<float>(size_t(t->shape.numel()), 123).data(), t->shape.numel());
+  for (auto& p : parameters(executor)) {
+    std::vector<TensorRef> all = {p.weight, p.master};
+    for (auto& state : p.states) all.push_back(state.tensor);
+    for (auto& t : all)
+      if (t.data) t.set_floats(std::vector<float>(size_t(t.shape.numel()), 123).data(), t.shape.numel());
+  }
 }
 
 void flip_byte(const std::string& path, int64_t from_end) {
