@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "lab/lab_report.h"
 #include "report/report.h"
 
 namespace crest {
@@ -23,7 +24,7 @@ struct Options {
   ReportRuns runs;
   std::vector<std::string> out;
   std::string title;
-  bool no_figures = false, overwrite = false, json = false;
+  bool lab = false, no_figures = false, overwrite = false, json = false;
 };
 
 bool is_html(const std::string& file) {
@@ -68,8 +69,10 @@ int run(const Options& o) {
     is_html(file);
     check_free(file, o.overwrite);
   }
-  std::vector<RunRecord> runs = load_runs(o.runs);
-  Report report = make_report(runs, o.title);
+  ReportRuns chosen = o.runs;
+  if (o.lab && chosen.names.empty() && chosen.grid.empty() && !chosen.all) chosen.kind = "experiment";
+  std::vector<RunRecord> runs = load_runs(chosen);
+  Report report = o.lab ? lab::make_lab_report(runs, o.title) : make_report(runs, o.title);
   for (auto& file : o.out) {
     if (is_html(file))
       write_text_file(file, to_html(report.page));
@@ -92,6 +95,7 @@ std::function<int()> setup_report(CLI::App& app) {
   app.add_option("--grid", o->runs.grid, "all runs of this grid; latest: of the newest one");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");
+  app.add_flag("--lab", o->lab, "verdicts of crest lab: the newest result of each experiment");
   app.add_option("-o,--out", o->out, "file to write, .html or .md; may be repeated");
   app.add_option("--title", o->title, "title of the report");
   app.add_flag("--no-figures", o->no_figures, "Markdown without figures beside it");

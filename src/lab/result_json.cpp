@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "store/record.h"
+
 namespace crest::lab {
 
 Json to_json(const Value& v) {
@@ -24,7 +26,8 @@ Value value_from_json(const Json& json) {
   if (json.is_number()) return Value::number(json.get<double>());
   if (json.is_object() && json.contains("value"))
     return Value::range(number_at(json, "value"), number_at(json, "low"), number_at(json, "high"));
-  return Value::missing(json.is_object() ? json.value("unknown", "it was not recorded") : "it was not recorded");
+  std::string why = text_at(json, "unknown");
+  return Value::missing(why.empty() ? "it was not recorded" : why);
 }
 
 Json to_json(const Row& row) {
@@ -40,12 +43,17 @@ Json to_json(const Row& row) {
 Row row_from_json(const Json& json) {
   Row row;
   if (!json.is_object()) return row;
-  Json keys = json.value("keys", Json::object()), columns = json.value("columns", Json::object());
-  for (auto& [key, text] : keys.items())
+  auto each = [&](const char* of, auto add) {
+    auto it = json.find(of);
+    if (it != json.end() && it->is_object())
+      for (auto& [key, value] : it->items()) add(key, value);
+  };
+  each("keys", [&](auto& key, const Json& text) {
     if (text.is_string()) row.keys[key] = text.get<std::string>();
-  for (auto& [column, value] : columns.items()) row.columns[column] = value_from_json(value);
-  row.absent = json.value("absent", "");
-  row.run = json.value("run", "");
+  });
+  each("columns", [&](auto& column, const Json& value) { row.columns[column] = value_from_json(value); });
+  row.absent = text_at(json, "absent");
+  row.run = text_at(json, "run");
   return row;
 }
 
@@ -75,6 +83,7 @@ Json to_json(const Result& r) {
           {"question", e.question},
           {"source", e.source},
           {"kind", name(e.kind)},
+          {"show", e.show},
           {"scale", r.scale},
           {"device", r.device},
           {"noise_floor", r.noise_floor},

@@ -147,6 +147,23 @@ TEST(Lab, CtrlCKeepsWhatIsDone) {
   EXPECT_NE(r.out.find("not measured yet"), std::string::npos) << r.out;
 }
 
+TEST(Lab, AReportOfAllVerdicts) {
+  Folder folder;
+  folder.error({"report", "--lab", "-o", "lab.html"}, 1, {"crest.db"});
+  ASSERT_EQ(folder.run({"lab", "run", "accumulate-precision", "pipeline-bubble"}).code, 0);
+  RunResult r = folder.run({"report", "--lab", "-o", "lab.html", "-o", "lab.md", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto json = r.json();
+  ASSERT_EQ(json["experiments"].size(), 2u);
+  EXPECT_EQ(json["experiments"][0]["name"], "accumulate-precision");
+  EXPECT_EQ(json["experiments"][0]["upheld"], 5);
+  EXPECT_EQ(json["experiments"][0]["refuted"], 0);
+  r = folder.run({"runs", "show", json["experiments"][0]["uid"]});
+  EXPECT_EQ(r.code, 0) << r.err;
+  // Records of the lab are no steps of a model.
+  folder.error({"report", "--all", "-o", "all.html"}, 1, {"no figures"});
+}
+
 TEST(Lab, BadInput) {
   Folder folder;
   expect_error({"lab", "run", "precision-lader"}, 2, {"'precision-ladder'"});

@@ -1,0 +1,241 @@
+#include "lab/lab_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "lab/columns.h"
+#include "lab/result_json.h"
+
+namespace crest::lab {
+
+namespace {
+
+constexpr size_t rows_unfolded = 12;
+const std::vector<std::string> verdicts = {"upheld", "refuted", "cannot tell here"};
+
+Json member(const Json& object, const char* key) {
+  auto it = object.find(key);  // of anything but an object: not there
+  return it == object.end() ? Json() : *it;
+}
+
+// The document `lab` of one record (result_json.h); what is damaged or missing in it reads as empty.
+struct Judged {
+  const RunRecord* run;
+  Json document;
+
+  std::string text(const char* key) const { return text_at(document, key); }
+  const Json& list(const char* key) const {
+    static const Json none = Json::array();
+    auto it = document.find(key);
+    return it != document.end() && it->is_array() ? *it : none;
+  }
+  std::string device() const { return text("device").empty() ? text_at(run->device, "name") : text("device"); }
+  size_t count(const std::string& verdict) const {
+    size_t n = 0;
+    for (auto& c : list("claims")) n += text_at(c, "verdict") == verdict;
+    return n;
+  }
+};
+
+std::vector<Judged> newest(const std::vector<RunRecord>& runs) {
+  std::map<std::string, Judged> by_name;
+  for (auto& r : runs) {
+    auto document = r.documents.find("lab");
+    if (r.kind != "experiment" || document == r.documents.end() || !document->second.is_object()) continue;
+    Judged j{&r, document->second};
+    if (j.list("claims").empty()) continue;
+    std::string key = j.text("name") + "\n" + j.text("scale") + "\n" + j.device();
+    auto [it, added] = by_name.emplace(key, j);
+    if (!added && it->second.run->started <= r.started) it->second = j;
+  }
+  std::vector<Judged> all;
+  for (auto& [key, j] : by_name) all.push_back(j);
+  return all;
+}
+
+std::string shown(const Value& v) {
+  return v.known() && v.type == Value::Type::number ? describe_number(v.x) : v.known() ? describe(v) : "-";
+}
+
+PageCell verdict_cell(const std::string& verdict) {
+  PageCell cell(verdict);
+  cell.look = verdict == "upheld"    ? PageCell::Look::best
+              : verdict == "refuted" ? PageCell::Look::missing
+                                     : PageCell::Look::soft;
+  return cell;
+}
+
+std::string figures_of(const Json& claim) {
+  std::vector<std::string> parts;
+  if (std::string why = text_at(claim, "reason"); !why.empty()) parts.push_back(why);
+  auto it = claim.find("figures");
+  if (it != claim.end() && it->is_array())
+    for (auto& f : *it)
+      if (Value v = value_from_json(member(f, "value")); v.known())
+        parts.push_back(text_at(f, "figure") + " = " + describe(v));
+  return join(parts, "; ");
+}
+
+void add_claims(Page& page, const Judged& j) {
+  PageTable t;
+  t.columns = {{"verdict", Align::left},
+               {"claim", Align::left},
+               {"of", Align::left},
+               {"by", Align::left},
+               {"figures", Align::left}};
+  for (auto& c : j.list("claims"))
+    t.rows.push_back({verdict_cell(text_at(c, "verdict")), text_at(c, "text"),
+                      text_at(c, "subject") + "; " + text_at(c, "source"), text_at(c, "check"), figures_of(c)});
+  page.blocks.push_back(t);
+}
+
+void add_then(Page& page, const Judged& j) {
+  if (j.list("then").empty()) return;
+  PageTable t;
+  t.columns = {{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}};
+  t.compact = true;
+  for (auto& row : j.list("then")) {
+    auto document = row.find("document");
+    double then = document != row.end() && document->is_number() ? document->get<double>() : 0;
+    Value here = value_from_json(member(row, "here"));
+    std::string unit = text_at(row, "unit").empty() ? "" : " " + text_at(row, "unit");
+    bool number = here.known() && here.type == Value::Type::number;
+    t.rows.push_back({text_at(row, "what"), describe_number(then) + unit, shown(here) + (number ? unit : ""),
+                      number && then != 0 ? fmt::format("{:.2f}", here.x / then) : "", text_at(row, "source")});
+  }
+  page.blocks.push_back(t);
+}
+
+// Keys with more than one value, the variant first.
+std::vector<std::string> telling_keys(const std::vector<Row>& rows) {
+  std::map<std::string, std::set<std::string>> values;
+  for (auto& row : rows)
+    for (auto& [key, value] : row.keys) values[key].insert(value);
+  std::vector<std::string> keys;
+  if (values.count("variant")) keys.push_back("variant");
+  for (auto& [key, set] : values)
+    if (key != "variant" && key != "status" && set.size() > 1) keys.push_back(key);
+  return keys;
+}
+
+void add_cells(Page& page, const Judged& j) {
+  std::vector<Row> rows;
+  for (auto& row : j.list("rows")) rows.push_back(row_from_json(row));
+  if (rows.empty()) return;
+  std::vector<std::string> keys = telling_keys(rows), columns;
+  for (auto& column : j.list("show"))
+    if (column.is_string()) columns.push_back(column.get<std::string>());
+  PageTable t;
+  for (auto& key : keys) t.columns.push_back({key, Align::left});
+  for (auto& column : columns) t.columns.push_back({column});
+  t.columns.push_back({"record", Align::left});
+  for (auto& row : rows) {
+    std::vector<PageCell> cells;
+    for (auto& key : keys) cells.emplace_back(row.keys.count(key) ? row.keys.at(key) : "");
+    for (auto& column : columns) cells.emplace_back(format_value(column, column_of(row, column)));
+    PageCell last(row.absent.empty() ? row.run : row.absent);
+    last.look = row.absent.empty() ? PageCell::Look::soft : PageCell::Look::missing;
+    cells.push_back(last);
+    t.rows.push_back(cells);
+  }
+  t.folded = rows.size() > rows_unfolded;
+  t.summary = fmt::format("{} cells", rows.size());
+  page.blocks.push_back(t);
+}
+
+std::string noise_of(const Judged& j) {
+  std::string source = j.text("noise_floor_source");
+  auto floor = j.document.find("noise_floor");
+  if (source.empty() || floor == j.document.end() || !floor->is_number()) return "";
+  return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
+}
+
+void add_experiment(Page& page, const Judged& j, bool tell_where) {
+  std::string where = tell_where ? fmt::format(" ({}, {})", j.text("scale"), j.device()) : "";
+  page.blocks.push_back(Heading{2, j.text("name") + where});
+  page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ". ").add(j.text("question"))});
+  add_claims(page, j);
+  add_then(page, j);
+  add_cells(page, j);
+  page.blocks.push_back(
+      Paragraph{Text("Source " + j.text("source") + "; measured " + j.run->started.substr(0, 10) + " on " + j.device() +
+                     ", scale " + j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Again: ")
+                    .code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))});
+}
+
+void add_overview(Page& page, const std::vector<Judged>& all) {
+  PageTable t;
+  t.columns = {{"experiment", Align::left}, {"", Align::left}, {"scale", Align::left}};
+  for (auto& v : verdicts) t.columns.push_back({v});
+  for (auto& j : all) {
+    std::vector<PageCell> row = {j.text("name"), j.text("title"), j.text("scale")};
+    for (auto& v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
+    t.rows.push_back(row);
+  }
+  page.blocks.push_back(Heading{2, "Overview"});
+  page.blocks.push_back(t);
+}
+
+void add_refuted(Page& page, const std::vector<Judged>& all) {
+  Bullets list;
+  for (auto& j : all)
+    for (auto& c : j.list("claims"))
+      if (text_at(c, "verdict") == "refuted") {
+        Text item;
+        item.strong(text_at(c, "text")).add(" (" + text_at(c, "subject") + "; " + text_at(c, "source") + ")");
+        if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
+        list.items.push_back(item.add(" [" + j.text("name") + "]"));
+      }
+  if (list.items.empty()) return;
+  page.blocks.push_back(Heading{2, "What does not hold here"});
+  page.blocks.push_back(list);
+}
+
+}  // namespace
+
+Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& title) {
+  std::vector<Judged> all = newest(runs);
+  if (all.empty())
+    fail("no experiment with verdicts was recorded", "crest report --lab",
+         "Run some: crest lab run --all --scale tiny");
+  size_t sums[3] = {};
+  std::set<std::string> devices, wheres;
+  Json experiments = Json::array();
+  for (auto& j : all) {
+    for (size_t v = 0; v < verdicts.size(); ++v) sums[v] += j.count(verdicts[v]);
+    devices.insert(j.device()), wheres.insert(j.text("scale") + "\n" + j.device());
+    experiments.push_back({{"name", j.text("name")},
+                           {"scale", j.text("scale")},
+                           {"device", j.device()},
+                           {"uid", j.run->uid},
+                           {"upheld", j.count(verdicts[0])},
+                           {"refuted", j.count(verdicts[1])},
+                           {"cannot_tell", j.count(verdicts[2])}});
+  }
+  Report report;
+  Page& page = report.page;
+  page.title = title.empty() ? "The lab: claims and verdicts" : title;
+  page.subtitle = fmt::format("{} experiment{} on {}", all.size(), all.size() == 1 ? "" : "s",
+                              join(std::vector<std::string>(devices.begin(), devices.end()), "; "));
+  std::string sentence = fmt::format("Of {} claims {} are upheld, {} are refuted, and {} cannot be told here.",
+                                     sums[0] + sums[1] + sums[2], sums[0], sums[1], sums[2]);
+  page.blocks.push_back(Tiles{{{"upheld", std::to_string(sums[0]), ""},
+                               {"refuted", std::to_string(sums[1]), ""},
+                               {"cannot tell here", std::to_string(sums[2]), ""}}});
+  page.blocks.push_back(Paragraph{Text(sentence)});
+  add_overview(page, all);
+  add_refuted(page, all);
+  for (auto& j : all) add_experiment(page, j, wheres.size() > 1);
+  page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
+                ". Every verdict follows from its formula and the records that are named beside it.";
+  report.json = {{"title", page.title}, {"summary", Json::array({sentence})}, {"experiments", experiments}};
+  return report;
+}
+
+}  // namespace crest::lab

@@ -1,0 +1,86 @@
+// The lab's report: what is in it, and that no recorded document can break it.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "lab/lab_report.h"
+
+namespace crest::lab {
+namespace {
+
+RunRecord record(const std::string& started, const std::string& verdict, const std::string& name = "one") {
+  RunRecord r;
+  r.kind = "experiment", r.uid = "uid-" + started, r.started = started, r.device = {{"name", "a chip"}};
+  r.documents["lab"] = {
+      {"name", name},
+      {"title", "Title of <" + name + ">"},
+      {"question", "Does it?"},
+      {"source", "003"},
+      {"kind", "bench"},
+      {"show", {"ms", "planned_bytes"}},
+      {"scale", "tiny"},
+      {"device", "a chip"},
+      {"noise_floor", 0.02},
+      {"noise_floor_source", "the first cell again"},
+      {"rows",
+       Json::array(
+           {{{"keys", {{"batch", "1"}}}, {"columns", {{"ms", 2.5}, {"planned_bytes", 1048576}}}, {"run", "abc"}},
+            {{"keys", {{"batch", "2"}}}, {"columns", Json::object()}, {"absent", "out of memory"}}})},
+      {"claims",
+       Json::array({{{"text", "It is <twice> as fast"},
+                     {"subject", "Crest"},
+                     {"source", "003"},
+                     {"check", "gain >= 2"},
+                     {"verdict", verdict},
+                     {"figures", Json::array({{{"figure", "gain"},
+                                               {"value", {{"value", 1.5}, {"low", 1.4}, {"high", 1.6}}}}})}}})},
+      {"then", Json::array({{{"what", "gain"}, {"unit", "x"}, {"source", "003"}, {"document", 2}, {"here", 1.5}}})}};
+  return r;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
+  Report r = make_lab_report(
+      {record("2026-01-02", "refuted"), record("2026-01-01", "upheld"), record("2026-01-01", "upheld", "two")});
+  ASSERT_EQ(r.json["experiments"].size(), 2u);
+  EXPECT_EQ(r.json["experiments"][0]["name"], "one");
+  EXPECT_EQ(r.json["experiments"][0]["uid"], "uid-2026-01-02");
+  EXPECT_EQ(r.json["experiments"][0]["refuted"], 1);
+  EXPECT_EQ(r.json["experiments"][1]["upheld"], 1);
+  EXPECT_EQ(r.json["summary"][0], "Of 2 claims 1 are upheld, 1 are refuted, and 0 cannot be told here.");
+  std::string html = to_html(r.page);
+  for (const char* part : {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory",
+                           "abc", "Noise floor 2.0%", "crest lab run one --scale tiny", "<a href=\"#one\">one</a>",
+                           "What does not hold here", "0.75"})
+    EXPECT_TRUE(contains(html, part)) << part;
+  EXPECT_FALSE(contains(html, "<twice>"));
+}
+
+TEST(LabReport, RecordsOfOtherKindsAreLeftOut) {
+  RunRecord bench = record("2026-01-01", "upheld");
+  bench.kind = "bench";
+  EXPECT_THROW(make_lab_report({bench}), Error);
+  EXPECT_THROW(make_lab_report({}), Error);
+}
+
+TEST(LabReport, DamagedDocumentsAreNoCrash) {
+  const std::vector<Json> wrong = {
+      Json(),        3,    "text",           Json::array(),
+      {{"name", 4}}, true, {{"value", "x"}}, {{"keys", 1}, {"columns", "c"}, {"absent", 3}}};
+  RunRecord whole = record("2026-01-01", "upheld");
+  for (auto& [key, was] : whole.documents["lab"].items())
+    for (auto& value : wrong) {
+      RunRecord r = whole;
+      r.documents["lab"][key] = value;
+      if (key == "claims" && (!value.is_array() || value.empty())) {
+        EXPECT_THROW(make_lab_report({r}), Error) << key;
+        continue;
+      }
+      EXPECT_NO_THROW(to_html(make_lab_report({r}).page)) << key << " " << value;
+      r.documents["lab"][key] = Json::array({value, value});
+      EXPECT_NO_THROW(to_html(make_lab_report({r}).page)) << key << " [" << value << "]";
+    }
+}
+
+}  // namespace
+}  // namespace crest::lab
