@@ -56,7 +56,7 @@ const char* const required =
 
 TEST(InstallDeps, AllPresentTouchesNothing) {
   Mocks m;
-  m.put("installed", std::string(required) + "ccache\nbible-kjv\n");
+  m.put("installed", std::string(required) + "ccache\nbible-kjv\nlibgloo-dev\n");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(r.out + r.err, "");
