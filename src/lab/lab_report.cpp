@@ -63,14 +63,6 @@ std::string shown(const Value& v) {
   return v.known() && v.type == Value::Type::number ? describe_number(v.x) : v.known() ? describe(v) : "-";
 }
 
-PageCell verdict_cell(const std::string& verdict) {
-  PageCell cell(verdict);
-  cell.look = verdict == "upheld"    ? PageCell::Look::best
-              : verdict == "refuted" ? PageCell::Look::missing
-                                     : PageCell::Look::soft;
-  return cell;
-}
-
 std::string figures_of(const Json& claim) {
   std::vector<std::string> parts;
   if (std::string why = text_at(claim, "reason"); !why.empty()) parts.push_back(why);
@@ -82,17 +74,27 @@ std::string figures_of(const Json& claim) {
   return join(parts, "; ");
 }
 
+// "A" and "... also B" are one claim after the other: alone, the second reads "A ... also B".
+std::string whole_text(const Json& claims, size_t i) {
+  std::string text = text_at(claims[i], "text");
+  for (size_t k = i; k-- > 0 && text.rfind("...", 0) == 0;)
+    if (std::string first = text_at(claims[k], "text"); first.rfind("...", 0) != 0) text = first + " " + text;
+  return text;
+}
+
+std::string whose(const Json& claim) {
+  return " (" + text_at(claim, "subject") + "; " + text_at(claim, "source") + ")";
+}
+
 void add_claims(Page& page, const Judged& j) {
-  PageTable t;
-  t.columns = {{"verdict", Align::left},
-               {"claim", Align::left},
-               {"of", Align::left},
-               {"by", Align::left},
-               {"figures", Align::left}};
-  for (auto& c : j.list("claims"))
-    t.rows.push_back({verdict_cell(text_at(c, "verdict")), text_at(c, "text"),
-                      text_at(c, "subject") + "; " + text_at(c, "source"), text_at(c, "check"), figures_of(c)});
-  page.blocks.push_back(t);
+  Bullets list;
+  for (auto& c : j.list("claims")) {
+    Text item;
+    item.strong(text_at(c, "verdict") + ": ").add(text_at(c, "text") + whose(c) + ". ").code(text_at(c, "check"));
+    if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
+    list.items.push_back(item);
+  }
+  page.blocks.push_back(list);
 }
 
 void add_then(Page& page, const Judged& j) {
@@ -171,11 +173,13 @@ void add_experiment(Page& page, const Judged& j, bool tell_where) {
 
 void add_overview(Page& page, const std::vector<Judged>& all) {
   PageTable t;
-  t.columns = {{"experiment", Align::left}, {"", Align::left}, {"scale", Align::left}};
-  for (auto& v : verdicts) t.columns.push_back({v});
+  t.columns = {{"experiment", Align::left}};
+  for (auto& v : verdicts) t.columns.push_back({v.substr(0, v.find(" here"))});
+  t.columns.push_back({"", Align::left});
   for (auto& j : all) {
-    std::vector<PageCell> row = {j.text("name"), j.text("title"), j.text("scale")};
+    std::vector<PageCell> row = {j.text("name")};
     for (auto& v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
+    row.emplace_back(j.text("title"));
     t.rows.push_back(row);
   }
   page.blocks.push_back(Heading{2, "Overview"});
@@ -184,14 +188,16 @@ void add_overview(Page& page, const std::vector<Judged>& all) {
 
 void add_refuted(Page& page, const std::vector<Judged>& all) {
   Bullets list;
-  for (auto& j : all)
-    for (auto& c : j.list("claims"))
-      if (text_at(c, "verdict") == "refuted") {
-        Text item;
-        item.strong(text_at(c, "text")).add(" (" + text_at(c, "subject") + "; " + text_at(c, "source") + ")");
-        if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
-        list.items.push_back(item.add(" [" + j.text("name") + "]"));
-      }
+  for (auto& j : all) {
+    const Json& claims = j.list("claims");
+    for (size_t i = 0; i < claims.size(); ++i) {
+      if (text_at(claims[i], "verdict") != "refuted") continue;
+      Text item;
+      item.strong(whole_text(claims, i)).add(whose(claims[i]));
+      if (std::string figures = figures_of(claims[i]); !figures.empty()) item.add(": " + figures);
+      list.items.push_back(item.add(" [" + j.text("name") + "]"));
+    }
+  }
   if (list.items.empty()) return;
   page.blocks.push_back(Heading{2, "What does not hold here"});
   page.blocks.push_back(list);
@@ -205,11 +211,11 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
     fail("no experiment with verdicts was recorded", "crest report --lab",
          "Run some: crest lab run --all --scale tiny");
   size_t sums[3] = {};
-  std::set<std::string> devices, wheres;
+  std::set<std::string> devices, names;
   Json experiments = Json::array();
   for (auto& j : all) {
     for (size_t v = 0; v < verdicts.size(); ++v) sums[v] += j.count(verdicts[v]);
-    devices.insert(j.device()), wheres.insert(j.text("scale") + "\n" + j.device());
+    devices.insert(j.device()), names.insert(j.text("name"));
     experiments.push_back({{"name", j.text("name")},
                            {"scale", j.text("scale")},
                            {"device", j.device()},
@@ -231,7 +237,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.blocks.push_back(Paragraph{Text(sentence)});
   add_overview(page, all);
   add_refuted(page, all);
-  for (auto& j : all) add_experiment(page, j, wheres.size() > 1);
+  for (auto& j : all) add_experiment(page, j, names.size() < all.size());
   page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
                 ". Every verdict follows from its formula and the records that are named beside it.";
   report.json = {{"title", page.title}, {"summary", Json::array({sentence})}, {"experiments", experiments}};
