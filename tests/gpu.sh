@@ -134,6 +134,34 @@ END
   done
   echo "seen: $(wc -c <"$work/trace.json") bytes of trace, $(wc -c <"$work/memory.pickle") of memory snapshot"
 }
+optimizers() { # each on the GPU against the CPU: the loss after 30 steps
+  local o gpu cpu
+  loss_of() { tail -1 "$1/log.jsonl" | sed 's/.*"loss": *\([0-9.]*\).*/\1/'; }
+  for o in adamw-unfused adamw-8bit sgd lion adafactor muon; do
+    train --precision fp32 --optimizer $o --steps 30 --out "$work/gpu-$o" >/dev/null || return 1
+    "$crest" train --device cpu --data "$work/data" --batch 8 --seed 3 --precision fp32 --optimizer $o --steps 30 \
+      --out "$work/cpu-$o" >/dev/null || return 1
+    gpu=$(loss_of "$work/gpu-$o") cpu=$(loss_of "$work/cpu-$o")
+    echo "$o: GPU $gpu, CPU $cpu"
+    awk -v a="$gpu" -v b="$cpu" 'BEGIN { d = a - b; exit !(a > 0 && d < 5e-3 && d > -5e-3) }' || return 1
+  done
+  for o in adamw-bf16 adamw-bf16-kahan adamw-bf16-stochastic; do
+    train --precision bf16 --optimizer $o --steps 30 --out "$work/gpu-$o" >/dev/null || return 1
+    echo "$o: GPU $(loss_of "$work/gpu-$o")"
+  done
+  echo "seen: 6 optimizers agree with the CPU, 3 in bf16 ran"
+}
+comm() { # NCCL over all GPUs of this machine, values checked
+  local n
+  n=$(nvidia-smi -L | grep -c '^GPU')
+  "$crest" comm all --backend nccl --ranks "$n" --sizes 1MB..64MB:x4 --no-store || return 1
+  echo "seen: four collectives over $n GPU(s)"
+}
+lab() { # every experiment at the smallest scale
+  "$crest" lab run --all --device cuda --scale tiny --budget 4m --store "$work/lab.db" || return 1
+  "$crest" report --lab --store "$work/lab.db" -o "$out/lab.html" -o "$out/lab.md" --no-figures || return 1
+  echo "seen: $("$crest" report --lab --store "$work/lab.db" --json | grep -m1 'Of [0-9]* claims' | tr -d '"')"
+}
 sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels: cuDNN's order their shared memory by
   # means that racecheck does not see (it reports cuDNN's own kernels, whatever calls them)
   command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
@@ -169,6 +197,9 @@ part refusals "what cannot be is refused" refusals
 part odd "odd shapes" odd
 part memory "arenas equal the plan" memory
 part profile "crest profile by CUPTI" profile
+part optimizers "every optimizer against the CPU" optimizers
+part comm "collectives by NCCL" comm
+part lab "every experiment at scale tiny" lab
 part sanitizer "compute-sanitizer: memcheck and racecheck" sanitizer
 cat "$summary"
 exit $failed
