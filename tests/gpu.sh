@@ -136,7 +136,7 @@ END
 }
 optimizers() { # each on the GPU against the CPU: the loss after 30 steps
   local o gpu cpu
-  loss_of() { tail -1 "$1/log.jsonl" | sed 's/.*"loss": *\([0-9.]*\).*/\1/'; }
+  loss_of() { grep '"loss"' "$1/log.jsonl" | tail -1 | sed 's/.*"loss": *\([0-9.]*\).*/\1/'; }
   for o in adamw-unfused adamw-8bit sgd lion adafactor muon; do
     train --precision fp32 --optimizer $o --steps 30 --out "$work/gpu-$o" >/dev/null || return 1
     "$crest" train --device cpu --data "$work/data" --batch 8 --seed 3 --precision fp32 --optimizer $o --steps 30 \
