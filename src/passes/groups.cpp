@@ -47,7 +47,7 @@ class Groups {
       place("gradients." + group, members, size, 1, [&](size_t q) { return gradients[q]; });
       for (auto& [suffix, of] : states_)
         if (int64_t share = share_of(members, of)) {
-          auto state = [&](size_t q) { return of.at(q); };
+          auto state = [&of = of](size_t q) { return of.at(q); };
           place(suffix + "." + group, members, size, share, state);
         }
     }
