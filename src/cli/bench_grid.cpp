@@ -27,14 +27,7 @@ constexpr double seconds_without_asking = 30 * 60;
 constexpr double usual_share_of_peak = 0.3;  // of the matrix-product rate, before anything was measured
 constexpr double setup_seconds = 0.3;        // of a cell: compiling, filling weights
 
-StoppingRule rule_of(const BenchOptions& o) {
-  StoppingRule rule{.warmup = o.warmup, .min_samples = 6, .max_samples = 200, .max_seconds = o.max_seconds};
-  if (o.samples > 0) {
-    rule.min_samples = rule.max_samples = o.samples;
-    rule.max_seconds = 1e9, rule.target_relative_ci = 0;
-  }
-  return rule;
-}
+StoppingRule rule_of(const BenchOptions& o) { return stopping_rule(o.warmup, o.samples, 200, o.max_seconds); }
 
 }  // namespace
 

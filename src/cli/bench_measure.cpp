@@ -14,6 +14,15 @@
 
 namespace crest {
 
+StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds) {
+  StoppingRule rule{.warmup = warmup, .min_samples = 6, .max_samples = most, .max_seconds = max_seconds};
+  if (samples > 0) {
+    rule.min_samples = rule.max_samples = samples;
+    rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+  }
+  return rule;
+}
+
 BenchMeasure::BenchMeasure(const BenchOptions& o) : o_(o), convention_(parse_flops_convention(o.convention)) {}
 
 void BenchMeasure::say(const std::string& line) { fmt::print(stderr, "{}\n", printable(line, 400)); }

@@ -21,6 +21,9 @@ struct BenchTask {
   std::string label;  // what tells it from the other cells of its grid
 };
 
+// Of a cell: `samples` runs, or with 0 until the median is known to 1%, at least 6, at most `most`, within the seconds.
+StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
+
 class BenchMeasure {
  public:
   // The options must outlive it.

@@ -204,14 +204,13 @@ int list_sheets(bool json) {
     print_json(list);
     return 0;
   }
-  const std::vector<std::string> precisions = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
   std::vector<Column> columns = {{"name", Align::left}, {"device", Align::left}, {"memory"}, {"bandwidth"}, {"link"}};
-  for (auto& p : precisions) columns.push_back({p});
+  for (auto& p : data_sheet_precisions) columns.push_back({p});
   Table table(columns);
   for (auto& s : data_sheets()) {
     std::vector<std::string> cells = {s.name, s.title, format_bytes(double(s.memory_bytes)),
                                       format_si(s.bandwidth, "B/s"), format_si(s.link_bandwidth, "B/s")};
-    for (auto& p : precisions) cells.push_back(s.peak(p) ? fmt::format("{:.4g}", *s.peak(p) / 1e12) : "-");
+    for (auto& p : data_sheet_precisions) cells.push_back(s.peak(p) ? fmt::format("{:.4g}", *s.peak(p) / 1e12) : "-");
     table.row(cells);
   }
   fmt::print("{}\nPeaks: TFLOP/s of matrix products without sparsity (int8: 10^12 operations/s). Sources:\n",

@@ -23,14 +23,7 @@ using lab::Row;
 
 namespace {
 
-StoppingRule rule_of(const LabCell& cell) {
-  StoppingRule rule{.warmup = cell.warmup, .min_samples = 6, .max_samples = 100, .max_seconds = cell.max_seconds};
-  if (cell.samples > 0) {
-    rule.min_samples = rule.max_samples = cell.samples;
-    rule.max_seconds = 1e9, rule.target_relative_ci = 0;
-  }
-  return rule;
-}
+StoppingRule rule_of(const LabCell& cell) { return stopping_rule(cell.warmup, cell.samples, 100, cell.max_seconds); }
 
 BenchTask task_of(const lab::Experiment& e, const LabCell& cell) {
   BenchTask task;

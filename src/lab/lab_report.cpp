@@ -114,18 +114,6 @@ void add_then(Page& page, const Judged& j) {
   page.blocks.push_back(t);
 }
 
-// Keys with more than one value, the variant first.
-std::vector<std::string> telling_keys(const std::vector<Row>& rows) {
-  std::map<std::string, std::set<std::string>> values;
-  for (auto& row : rows)
-    for (auto& [key, value] : row.keys) values[key].insert(value);
-  std::vector<std::string> keys;
-  if (values.count("variant")) keys.push_back("variant");
-  for (auto& [key, set] : values)
-    if (key != "variant" && key != "status" && set.size() > 1) keys.push_back(key);
-  return keys;
-}
-
 void add_cells(Page& page, const Judged& j) {
   std::vector<Row> rows;
   for (auto& row : j.list("rows")) rows.push_back(row_from_json(row));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/text.h"
 #include "lab/columns.h"
@@ -15,20 +14,6 @@ namespace {
 
 constexpr size_t text_limit = 400;
 
-// Keys with more than one value, in the order of the cells; all of them where there is one row.
-std::vector<std::string> telling_keys(const std::vector<const std::map<std::string, std::string>*>& rows) {
-  std::vector<std::string> keys;
-  std::map<std::string, std::set<std::string>> values;
-  for (auto* row : rows)
-    for (auto& [key, value] : *row) values[key].insert(value);
-  if (values.count("variant")) keys.push_back("variant");
-  for (auto& [key, set] : values) {
-    bool some_lack = std::any_of(rows.begin(), rows.end(), [&, k = key](auto* r) { return !r->count(k); });
-    if (key != "variant" && key != "status" && (set.size() > 1 || some_lack)) keys.push_back(key);
-  }
-  return keys;
-}
-
 std::string key_of(const Row& row, const std::string& key) {
   auto it = row.keys.find(key);
   return it == row.keys.end() ? "" : printable(it->second, 60);
@@ -36,9 +21,7 @@ std::string key_of(const Row& row, const std::string& key) {
 
 std::string rows_text(const Result& r, bool color) {
   if (r.table.rows.empty()) return "";
-  std::vector<const std::map<std::string, std::string>*> all;
-  for (auto& row : r.table.rows) all.push_back(&row.keys);
-  std::vector<std::string> keys = telling_keys(all);
+  std::vector<std::string> keys = telling_keys(r.table.rows);
   std::vector<Column> columns;
   for (auto& key : keys) columns.push_back({key, Align::left});
   for (auto& name : r.experiment->show) columns.push_back({name});

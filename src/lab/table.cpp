@@ -1,10 +1,25 @@
 #include "lab/table.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "core/text.h"
 
 namespace crest::lab {
+
+std::vector<std::string> telling_keys(const std::vector<Row>& rows) {
+  std::vector<std::string> keys;
+  std::map<std::string, std::set<std::string>> values;
+  for (auto& row : rows)
+    for (auto& [key, value] : row.keys) values[key].insert(value);
+  if (values.count("variant")) keys.push_back("variant");
+  for (auto& [key, set] : values) {
+    bool some_lack = std::any_of(rows.begin(), rows.end(), [&, &key = key](auto& r) { return !r.keys.count(key); });
+    if (key != "variant" && key != "status" && (set.size() > 1 || some_lack)) keys.push_back(key);
+  }
+  return keys;
+}
 
 // * any text, ? one character; linear with one place to go back to.
 static bool glob(std::string_view text, std::string_view pattern) {

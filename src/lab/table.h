@@ -19,6 +19,9 @@ struct Table {
   std::vector<Row> rows;
 };
 
+// Keys that tell rows from each other: those with several values, or that some rows lack; the variant first.
+std::vector<std::string> telling_keys(const std::vector<Row>& rows);
+
 // key = PATTERN of a function's arguments; a pattern has * and ?, and alternatives between bars: "bf16|fp16".
 struct Filter {
   std::string key, pattern;

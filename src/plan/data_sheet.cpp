@@ -15,11 +15,11 @@
 
 namespace crest {
 
+const std::vector<std::string> data_sheet_precisions = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
+
 namespace {
 
 constexpr size_t max_file_bytes = 1 << 16;
-
-const std::vector<std::string> precisions = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"};
 
 class Reader {
  public:
@@ -64,6 +64,8 @@ class Reader {
                        node.source().begin.column);
   }
 
+  std::string place(const char* key) const { return place(*needed(key)); }
+
  private:
   const toml::node* needed(const char* key) const {
     const toml::node* node = table_.get(key);
@@ -75,6 +77,7 @@ class Reader {
 };
 
 std::vector<std::pair<std::string, double>> peaks_of(const Reader& reader) {
+  const std::vector<std::string>& precisions = data_sheet_precisions;
   std::vector<std::pair<std::string, double>> peaks;
   const toml::table& table = reader.sub("peaks");
   for (auto&& [key, value] : table) {
@@ -100,7 +103,8 @@ std::string capability_of(const Reader& reader) {
   for (size_t i = 0; digits && i < text.size(); ++i)
     digits = i == text.size() - 2 || (text[i] >= '0' && text[i] <= '9');
   if (!digits)
-    fail_usage(fmt::format("'{}' is no compute capability", printable(text)), "capability", "For example 9.0.");
+    fail_usage(fmt::format("'{}' is no compute capability", printable(text)), reader.place("capability"),
+               "Major and minor version, for example 9.0.");
   return text;
 }
 

@@ -24,7 +24,7 @@ struct DataSheet {
   int64_t l2_bytes = 0;
   std::string link;           // to other devices of a host
   double link_bandwidth = 0;  // bytes/s, both directions together
-  // FLOP/s (int8: operations/s) of matrix products without sparsity, in the order of the file.
+  // FLOP/s (int8: operations/s) of matrix products without sparsity, in the order of data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;
   std::string source;
 
@@ -32,6 +32,8 @@ struct DataSheet {
   std::optional<double> peak(const std::string& precision) const;
 };
 
+// Names of peaks: fp64 first, int8 last.
+extern const std::vector<std::string> data_sheet_precisions;
 // Those that Crest brings, by name.
 const std::vector<DataSheet>& data_sheets();
 // NAME or FILE.toml; a usage error with the nearest name, or with line and column, for what is none.
