@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/recipe_json.h"
 #include "cli/session_json.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -111,6 +112,18 @@ RunRecord BenchMeasure::begin(const std::string& kind, const BenchTask& task, co
   record.grid = grid;
   recorder_.begin(record);
   open_[record.id] = {task.device, before};
+  return record;
+}
+
+RunRecord BenchMeasure::begin(const std::string& kind, const Device& device, const std::string& name,
+                              const std::string& grid) {
+  if (!recorder_.on()) return {};
+  Conditions before = read_conditions(device);
+  RunRecord record;
+  record.kind = kind, record.name = name, record.command = command_line(), record.grid = grid;
+  record.device = device_to_json(device), record.environment = environment_json(device, before);
+  recorder_.begin(record);
+  open_[record.id] = {device, before};
   return record;
 }
 

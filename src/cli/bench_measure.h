@@ -44,6 +44,8 @@ class BenchMeasure {
 
   // grid: "" where the cell stands alone.
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
+  // Of what is no recipe; name: what tells it from the others of its grid.
+  RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
   // Of an external command that is measured beside `beside`.
   RunRecord begin_peer(const std::string& command, const RunRecord& beside);
   // The documents "plan" and "program".

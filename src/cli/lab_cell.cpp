@@ -56,6 +56,12 @@ bool LabCell::set(const std::string& key, const std::string& value) {
 
 std::string LabCell::identity() const { return fmt::format("{} {} {} {}", key(), samples_, warmup_, max_seconds_); }
 
+StoppingRule LabCell::rule(int rounds) const {
+  StoppingRule rule = stopping_rule(warmup_, (samples_ + rounds - 1) / rounds, 100, max_seconds_ / rounds);
+  if (samples_ == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds;
+  return rule;
+}
+
 lab::Row LabCell::measure(LabContext& context, const std::string& grid) const {
   lab::Row row;
   row.keys = spec_.keys;

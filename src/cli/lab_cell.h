@@ -16,6 +16,7 @@ namespace crest {
 struct LabContext {
   BenchMeasure& bench;
   std::vector<ProfileRate> rates;  // of the device, measured once
+  int rounds = 1;                  // that a cell's samples and seconds are spread over
 };
 
 class LabCell {
@@ -50,7 +51,8 @@ class LabCell {
   // A value within [low, high]; a usage error otherwise.
   static double number(const std::string& key, const std::string& value, double low, double high);
   std::string where() const;  // the file and the cell
-  StoppingRule rule() const { return stopping_rule(warmup_, samples_, 100, max_seconds_); }
+  // Of one round.
+  StoppingRule rule(int rounds = 1) const;
 
   const lab::Experiment& e_;
   lab::CellSpec spec_;

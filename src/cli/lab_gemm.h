@@ -15,6 +15,8 @@ class GemmCell : public LabCell {
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
 
  private:
+  void record_samples(LabContext& context, RunRecord& record, const Samples& seconds) const;
+
   int64_t m_ = 0, n_ = 0, k_ = 0;
   std::string precision_;
 };

@@ -12,6 +12,7 @@
 #include "core/sha256.h"
 #include "core/text.h"
 #include "lab/result_json.h"
+#include "lab/rounds.h"
 #include "train/stop_signal.h"
 
 namespace crest {
@@ -32,10 +33,9 @@ struct LabRunner::Progress {
   RunRecord record;
   std::string identity, grid;
   std::vector<lab::Row> earlier;
-  size_t measured = 0;  // in this process, and how long they took
+  std::vector<std::optional<lab::Row>> rows;  // of the cells
+  size_t measured = 0;                        // in this process, and how long they took
   double seconds = 0;
-  const LabCell* first = nullptr;  // the first one with a time, and its median
-  double first_ms = 0;
 };
 
 namespace {
@@ -83,72 +83,99 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
   }
 }
 
-void LabRunner::keep(const Progress& p) {
+// Rows in the order of the cells, as far as they are there.
+void LabRunner::keep(Progress& p) {
+  p.result.table.rows.clear();
+  for (auto& row : p.rows)
+    if (row) p.result.table.rows.push_back(*row);
+  p.result.cells_left = p.rows.size() - p.result.table.rows.size();
   if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", lab::to_json(p.result));
 }
 
-void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const LabCell& cell = *cells[i];
-    auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, cell); });
-    if (known != p.earlier.end()) {
-      p.result.table.rows.push_back(*known);
-      continue;
-    }
-    if (interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds)) {
-      ++p.result.cells_left;
-      continue;
-    }
-    double left = p.measured > 0 ? p.seconds / double(p.measured) * double(cells.size() - i) : 0;
-    std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
-    if (cell.absent().empty() && lab::info(e.kind).timed)
-      BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}", e.name, i + 1, cells.size(), cell.spec().label, eta));
-    double before = spent();
-    try {
-      p.result.table.rows.push_back(cell.measure(context_, p.grid));
-    } catch (const Error& error) {
-      if (error.code() != Exit::interrupted) throw;
-      interrupted_ = true;
-      ++p.result.cells_left;
-      continue;
-    }
-    const lab::Row& row = p.result.table.rows.back();
-    auto ms = row.columns.find("ms");
-    if (!p.first && ms != row.columns.end()) p.first = &cell, p.first_ms = ms->second.x;
-    ++p.measured, p.seconds += spent() - before;
-    keep(p);
+bool LabRunner::time_is_up() const { return interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds); }
+
+// Nothing when it was interrupted.
+std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::string& grid) {
+  try {
+    return cell.measure(context_, grid);
+  } catch (const Error& error) {
+    if (error.code() != Exit::interrupted) throw;
+    interrupted_ = true;
+    return std::nullopt;
   }
 }
 
-// Cells run one after the other, so what the machine does meanwhile is part of their differences: the first one is
-// measured again after the last.
+// Measures cell i and says so; round 2 joins a row that is there. False: the time is up.
+bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& p) {
+  if (time_is_up()) return false;
+  const LabCell& cell = *cells[i];
+  size_t done = round == 1 ? i : 2 * cells.size() - 1 - i, all = cells.size() * size_t(context_.rounds);
+  double left = p.measured > 0 ? p.seconds / double(p.measured) * double(all - done) : 0;
+  if (cell.absent().empty() && lab::info(e.kind).timed)
+    BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, cells.size(), cell.spec().label,
+                                  round == 2 ? " (round 2)" : "",
+                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+  double before = spent();
+  std::optional<lab::Row> row = measure_cell(cell, p.grid);
+  if (!row) return false;
+  if (round == 1)
+    p.rows[i] = row;
+  else if (row->columns.count("ms"))
+    p.rows[i] = lab::combine_rounds(*p.rows[i], *row);
+  ++p.measured, p.seconds += spent() - before;
+  keep(p);
+  return true;
+}
+
+// Every cell once, then, where the kind allows it, again in reverse order: the mean of a cell's two rounds lies in the
+// middle of the run for all of them, so that a steady drift of the machine cancels.
+void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
+  context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
+  for (auto& cell : cells) {
+    auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, *cell); });
+    p.rows.push_back(known != p.earlier.end() ? std::optional(*known) : std::nullopt);
+  }
+  keep(p);
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (!p.rows[i] && !measure_next(e, cells, i, 1, p)) return;
+  for (size_t i = cells.size(); context_.rounds == 2 && i-- > 0;)
+    if (p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty() && !measure_next(e, cells, i, 2, p)) return;
+}
+
+// What differences between cells mean nothing: found in this experiment, else by an earlier run of one of its cells.
 void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
-  constexpr double assumed = 0.01;
+  constexpr double assumed = 0.01;  // what one process cannot see, such as where its memory lies
   lab::Result& r = p.result;
   if (!lab::info(e.kind).timed) return;
-  if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
-  auto raise = [&](double floor, const std::string& source) {
-    if (floor > r.noise_floor || r.floor_source == "assumed")
-      r.noise_floor = std::max(floor, assumed), r.floor_source = source;
+  auto take = [&](double floor, const std::string& source) {
+    r.noise_floor = std::max(floor, assumed);
+    r.floor_source = source + (floor < assumed ? "; at least 1% is taken" : "");
   };
+  if (auto noise = lab::noise_of_rounds(r.table.rows))
+    return take(noise->relative, fmt::format("{:.2g}% by the differences of {} cells between two rounds",
+                                             100 * noise->relative, noise->cells));
+  if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   if (Store* store = bench_.recorder().store(); store)
     for (auto& cell : cells)
       if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
           floor && floor->relative > r.noise_floor)
-        raise(floor->relative, fmt::format("measured by run {}", floor->run));
-  if (!p.first || p.measured < 2 || interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds)) return;
-  BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", e.name));
-  try {
-    lab::Row again = p.first->measure(context_, p.grid);
-    auto ms = again.columns.find("ms");
-    if (ms == again.columns.end()) return;
-    double drift = std::abs(std::log(ms->second.x / p.first_ms));
-    raise(std::expm1(drift), fmt::format("the first cell again after the others: {:.4g} and {:.4g} ms{}", p.first_ms,
-                                         ms->second.x, std::expm1(drift) < assumed ? "; at least 1% is taken" : ""));
-  } catch (const Error& error) {
-    if (error.code() != Exit::interrupted) throw;
-    interrupted_ = true;
-  }
+        take(floor->relative, fmt::format("measured by run {}", floor->run));
+  if (!lab::info(e.kind).rounds) repeat_first(cells, p, take);
+}
+
+// A kind without rounds: the first cell with a time again, after the last.
+void LabRunner::repeat_first(const LabCells& cells, Progress& p,
+                             const std::function<void(double, const std::string&)>& take) {
+  auto timed = [](auto& row) { return row && row->columns.count("ms"); };
+  auto first = std::find_if(p.rows.begin(), p.rows.end(), timed);
+  if (p.measured < 2 || first == p.rows.end() || time_is_up()) return;
+  BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", p.result.experiment->name));
+  std::optional<lab::Row> again = measure_cell(*cells[size_t(first - p.rows.begin())], p.grid);
+  if (!timed(again)) return;
+  double before = (*first)->columns.at("ms").x, after = again->columns.at("ms").x;
+  double floor = std::expm1(std::abs(std::log(after / before)));
+  if (floor > p.result.noise_floor || p.result.floor_source == "assumed")
+    take(floor, fmt::format("the first cell again after the others: {:.4g} and {:.4g} ms", before, after));
 }
 
 lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {

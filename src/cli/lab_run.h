@@ -1,6 +1,9 @@
-// Runs experiments: cells one after the other, within a budget, continued with --resume; then verdicts.
+// Runs experiments: cells one after the other, in one or two rounds, within a budget, continued with --resume; then
+// verdicts.
 #pragma once
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +33,12 @@ class LabRunner {
   void find_earlier(const lab::Experiment& e, Progress& progress) const;
   void measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& progress);
   void find_floor(const lab::Experiment& e, const LabCells& cells, Progress& progress);
-  void keep(const Progress& progress);
+  bool measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& progress);
+  std::optional<lab::Row> measure_cell(const LabCell& cell, const std::string& grid);
+  void repeat_first(const LabCells& cells, Progress& progress,
+                    const std::function<void(double, const std::string&)>& take);
+  void keep(Progress& progress);
+  bool time_is_up() const;
   double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   const LabOptions& o_;

@@ -20,7 +20,7 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
         watch.sampled();
         return s;
       },
-      rule());
+      rule(context.rounds));
   std::vector<bool> marks = watch.last(seconds.count());
   BenchRow result = bench.finished_row(*measured, task, seconds);
   result.throttled = size_t(std::count(marks.begin(), marks.end(), true));

@@ -51,7 +51,10 @@ void widen_times(Table& table, double floor) {
       bool timed = info ? info->unit == ColumnInfo::Unit::ms || column == "tokens_per_second" || column == "tflops"
                         : column.ends_with("_ms");
       if (!timed || !v.known()) continue;
-      v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));
+      if (row.round_ms.empty())
+        v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));
+      else  // the floor is of such rows, so that it has the spread within a round in it
+        v = Value::range(v.x, std::min(v.low, v.x * (1 - half)), std::max(v.high, v.x * (1 + half)));
     }
 }
 

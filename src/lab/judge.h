@@ -43,7 +43,8 @@ void add_columns(const Experiment& experiment, const Table& detail, Row& row);
 // Fills quantities, claims and then of a result that has its table.
 void judge(Result& result, const Device& device);
 
-// Widens the times of every row by half the noise floor on both sides, so that a ratio carries all of it.
+// Widens the times of every row by half the noise floor on both sides, so that a ratio carries all of it. Rows of two
+// rounds become at least that wide.
 void widen_times(Table& table, double floor);
 
 }  // namespace crest::lab

@@ -8,9 +8,9 @@ const std::vector<KindInfo>& kinds() {
   static const std::vector<KindInfo> table = {
       {Kind::arithmetic, "arithmetic", "none: quantities alone", false},
       {Kind::plan, "plan", "a recipe, planned and not run"},
-      {Kind::bench, "bench", "a recipe, timed", true, true},
+      {Kind::bench, "bench", "a recipe, timed", true, true, false, true},
       {Kind::profile, "profile", "a recipe, timed instruction by instruction", true, true, true},
-      {Kind::gemm, "gemm", "a matrix product", true, true},
+      {Kind::gemm, "gemm", "a matrix product", true, true, false, true},
   };
   return table;
 }

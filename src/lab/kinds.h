@@ -12,6 +12,7 @@ struct KindInfo {
   bool has_cells = true;
   bool timed = false;              // cells have the column ms, and with it a noise floor
   bool instruction_times = false;  // so do the rows of instructions behind a cell
+  bool rounds = false;             // cells are short enough to be set up twice: all once, then all in reverse order
 };
 const std::vector<KindInfo>& kinds();
 const KindInfo& info(Kind);

@@ -129,7 +129,8 @@ void add_cells(Page& page, const Judged& j) {
     std::vector<PageCell> cells;
     for (auto& key : keys) cells.emplace_back(row.keys.count(key) ? row.keys.at(key) : "");
     for (auto& column : columns) cells.emplace_back(format_value(column, column_of(row, column)));
-    PageCell last(row.absent.empty() ? row.run : row.absent);
+    std::string records = row.run + (row.again.empty() ? "" : " " + row.again);
+    PageCell last(row.absent.empty() ? records : row.absent);
     last.look = row.absent.empty() ? PageCell::Look::soft : PageCell::Look::missing;
     cells.push_back(last);
     t.rows.push_back(cells);

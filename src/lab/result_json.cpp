@@ -37,6 +37,8 @@ Json to_json(const Row& row) {
   Json json = {{"keys", keys}, {"columns", columns}};
   if (!row.absent.empty()) json["absent"] = row.absent;
   if (!row.run.empty()) json["run"] = row.run;
+  if (!row.again.empty()) json["again"] = row.again;
+  if (!row.round_ms.empty()) json["round_ms"] = row.round_ms;
   return json;
 }
 
@@ -54,6 +56,9 @@ Row row_from_json(const Json& json) {
   each("columns", [&](auto& column, const Json& value) { row.columns[column] = value_from_json(value); });
   row.absent = text_at(json, "absent");
   row.run = text_at(json, "run");
+  row.again = text_at(json, "again");
+  if (auto it = json.find("round_ms"); it != json.end() && it->is_array() && it->size() == 2)
+    for (auto& ms : *it) row.round_ms.push_back(ms.is_number() ? ms.get<double>() : NAN);
   return row;
 }
 

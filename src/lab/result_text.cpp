@@ -122,6 +122,9 @@ std::string result_text(const Result& r, bool color) {
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
   if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
+  size_t once = 0;
+  for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
+  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in one round only\n", once);
   if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
   return text;
 }

@@ -11,8 +11,10 @@ namespace crest::lab {
 struct Row {
   std::map<std::string, std::string> keys;  // what tells the row from others: precision -> bf16
   std::map<std::string, Value> columns;
-  std::string absent;  // why nothing was measured; "": it was. Columns that are there hold all the same
-  std::string run;     // uid of its record in the run store; "": it has none
+  std::string absent;                 // why nothing was measured; "": it was. Columns that are there hold all the same
+  std::string run;                    // uid of its record in the run store; "": it has none
+  std::string again = {};             // of its second round
+  std::vector<double> round_ms = {};  // medians of two rounds; empty: there was one (lab/rounds.h)
 };
 
 struct Table {

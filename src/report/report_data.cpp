@@ -293,7 +293,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
     bool oom = run.status == "out_of_memory" || json_word(run.result, "/error") == "out_of_memory";
     if (!run.log.empty()) {
       data.trainings.push_back(&run);
-    } else if (run.kind == "comm" || run.kind == "experiment") {
+    } else if (run.kind == "comm" || run.kind == "experiment" || run.kind == "gemm") {
       data.others.push_back(&run);  // no steps of a model; crest report --lab is about experiments
     } else if (oom || has_times(run) || run.documents.count("profile")) {
       std::string model = json_word(run.recipe, "/model");

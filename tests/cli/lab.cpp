@@ -85,12 +85,18 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(result["rows"].size(), 2u);
   EXPECT_EQ(verdicts(result), (std::vector<std::string>{"upheld", "refuted"}));
   EXPECT_GE(result["noise_floor"], 0.01);
-  // Each row leads to its samples.
+  // Each row leads to its samples, half of them from each round.
   for (auto& row : result["rows"]) {
-    auto shown = folder.run({"runs", "show", row["run"], "--json"}).json();
-    EXPECT_EQ(shown["kind"], "bench");
-    EXPECT_EQ(shown["samples"].size(), 6u);
+    EXPECT_EQ(row["columns"]["samples"], 6);
+    EXPECT_EQ(row["round_ms"].size(), 2u);
+    for (const char* record : {"run", "again"}) {
+      auto shown = folder.run({"runs", "show", row[record], "--json"}).json();
+      EXPECT_EQ(shown["kind"], "bench");
+      EXPECT_EQ(shown["samples"].size(), 3u);
+    }
   }
+  EXPECT_NE(result["noise_floor_source"].get<std::string>().find("2 cells between two rounds"), std::string::npos);
+  EXPECT_LT(r.err.find("[2/2] fusion on ... (round 2)"), r.err.find("[1/2] fusion off ... (round 2)")) << r.err;
   auto experiments = folder.run({"runs", "list", "--kind", "experiment", "--json"}).json();
   EXPECT_EQ(experiments.size(), 1u);
 }
@@ -106,6 +112,50 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_NE(again.err.find("2 cells of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.err.find("[1/2]"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
+}
+
+// The second round is missing, not the cell: it counts as measured, and --resume adds the round.
+TEST(Lab, ACellWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
+  Folder folder;
+  RunOptions options;
+  options.while_running = [&](pid_t pid) {
+    for (int i = 0; i < 600; ++i) {  // until the second round has begun
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      auto runs = folder.run({"runs", "list", "--kind", "bench", "--json"}).out;
+      size_t done = 0;
+      for (size_t at = runs.find("\"done\""); at != std::string::npos; at = runs.find("\"done\"", at + 1)) ++done;
+      if (done >= 2) break;
+    }
+    kill(pid, SIGINT);
+  };
+  std::string text = grid;
+  text.replace(text.find("samples = 6"), 11, "samples = 400");
+  folder.write("long.toml", text);
+  RunResult r = folder.run({"lab", "run", "long.toml", "--json"}, options);
+  ASSERT_EQ(r.code, 130) << r.err;
+  auto result = r.json()[0];
+  EXPECT_EQ(result["cells_left"], 0) << r.err;
+  auto again = folder.run({"lab", "run", "long.toml", "--resume", "--json"});
+  EXPECT_EQ(again.err.find("[1/2] fusion off ...\n"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("[1/2] fusion off ... (round 2)"), std::string::npos) << again.err;
+  for (auto& row : again.json()[0]["rows"]) EXPECT_EQ(row["columns"]["samples"], 400);
+}
+
+TEST(Lab, ProductsAreRecordedLikeRecipes) {
+  Folder folder;
+  folder.write(
+      "gemm.toml",
+      "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nsamples = 6\n"
+      "n = [32, 64]\nprecision = \"fp32\"\n");
+  auto rows = folder.run({"lab", "run", "gemm.toml", "--json"}).json()[0]["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  for (auto& row : rows) {
+    auto shown = folder.run({"runs", "show", row["again"], "--json"}).json();
+    EXPECT_EQ(shown["kind"], "gemm");
+    EXPECT_EQ(shown["samples"].size(), 3u);
+    EXPECT_EQ(shown["result"]["n"].dump(), row["keys"]["n"].get<std::string>());
+  }
+  folder.error({"report", "--all", "-o", "all.html"}, 1, {"no figures"});
 }
 
 TEST(Lab, WhatDoesNotFitIsACell) {
