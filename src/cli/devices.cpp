@@ -32,8 +32,9 @@ struct Options {
 
 struct Measured {
   std::vector<Bandwidth> bandwidths;
-  std::vector<GemmRate> rates;
+  std::vector<PrecisionRate> rates;
   std::vector<InstructionPeak> peaks;
+  const DataSheet* sheet = nullptr;  // of the device; null: there is none
 };
 
 Measured measure_limits(const Device& device) {
@@ -42,10 +43,11 @@ Measured measure_limits(const Device& device) {
   if (device.kind == "cuda") {
     say("copy bandwidth");
     m.bandwidths.push_back(measure_device_copy(device));
-    say("fp32 matrix products");
-    m.rates.push_back(quick_gemm_rate(device, DType::f32));
-    say("bf16 matrix products");
-    m.rates.push_back(quick_gemm_rate(device, DType::bf16));
+    for (auto& precision : data_sheet_precisions) {
+      say((precision + " matrix products").c_str());
+      m.rates.push_back(quick_precision_rate(device, precision));
+    }
+    m.sheet = data_sheet_of(device.name);
     return m;
   }
   say("read bandwidth");
@@ -55,14 +57,14 @@ Measured measure_limits(const Device& device) {
   GemmFactory factory = linear_kernel_factory(device);
   for (DType type : {DType::f32, DType::bf16}) {
     say(type == DType::f32 ? "fp32 matrix products" : "bf16 matrix products");
-    m.rates.push_back(measure_gemm_rate(type, factory));
+    GemmRate rate = measure_gemm_rate(type, factory);
+    std::string problem = rate.flops_per_second > 0 ? "" : "no fast kernel takes this type";
+    m.rates.push_back({type == DType::f32 ? "fp32" : "bf16", "linear kernel", problem, rate});
   }
   say("arithmetic instructions");
   m.peaks = measure_instruction_peaks(device.threads);
   return m;
 }
-
-const char* dtype_label(DType t) { return t == DType::f32 ? "fp32" : t == DType::f16 ? "fp16" : "bf16"; }
 
 // Median, mean, deviation, minimum and maximum of the samples' times in milliseconds.
 Json spread(const Samples& seconds) {
@@ -70,6 +72,12 @@ Json spread(const Samples& seconds) {
   return {{"ms_median", ms.median()}, {"ms_mean", ms.mean()}, {"ms_std", ms.std_dev()},
           {"ms_min", ms.min()},       {"ms_max", ms.max()},   {"samples", ms.count()}};
 }
+
+std::optional<double> sheet_peak(const Measured& m, const std::string& precision) {
+  return m.sheet ? m.sheet->peak(precision) : std::nullopt;
+}
+
+const char* operations(const std::string& precision) { return precision == "int8" ? "OP/s" : "FLOP/s"; }
 
 Json measured_json(const Measured& m) {
   Json json = Json::object();
@@ -82,12 +90,14 @@ Json measured_json(const Measured& m) {
     json[b.kind + "_bandwidth"] = entry;
   }
   for (auto& r : m.rates) {
-    Json entry = nullptr;
-    if (r.flops_per_second > 0) {
-      entry = {{"flops_per_second", r.flops_per_second}, {"m", r.m}, {"n", r.n}, {"k", r.k}};
-      entry.update(spread(r.seconds));
+    Json entry = {{"flops_per_second", nullptr}, {"reason", r.problem}};
+    if (r.problem.empty()) {
+      entry = {{"flops_per_second", r.rate.flops_per_second}, {"m", r.rate.m}, {"n", r.rate.n}, {"k", r.rate.k}};
+      entry["how"] = r.how;
+      if (auto peak = sheet_peak(m, r.precision)) entry["data_sheet"] = *peak;
+      entry.update(spread(r.rate.seconds));
     }
-    json[std::string("gemm_") + dtype_label(r.type)] = entry;
+    json["gemm_" + r.precision] = entry;
   }
   if (!m.peaks.empty()) json["instructions"] = Json::object();
   for (auto& p : m.peaks) {
@@ -127,17 +137,20 @@ void print_measured(const Measured& m) {
         fmt::format("{}{} buffer{}", b.threads ? fmt::format("{} threads, ", b.threads) : "",
                     format_bytes(double(b.buffer_bytes)), b.kind == "copy" ? "s, read + written bytes" : ""));
   for (auto& r : m.rates) {
-    std::string what = fmt::format("{} matrix product", dtype_label(r.type));
-    if (r.flops_per_second > 0)
-      add(what, format_si(r.flops_per_second, "FLOP/s"), r.seconds,
-          fmt::format("linear kernel, m {} n {} k {}", r.m, r.n, r.k));
+    std::string what = r.precision + " matrix product", sheet;
+    if (auto peak = sheet_peak(m, r.precision))
+      sheet = fmt::format("; {:.0f}% of the data sheet's {}", 100 * r.rate.flops_per_second / *peak,
+                          format_si(*peak, operations(r.precision)));
+    if (r.problem.empty())
+      add(what, format_si(r.rate.flops_per_second, operations(r.precision)), r.rate.seconds,
+          fmt::format("{}, m {} n {} k {}{}", r.how, r.rate.m, r.rate.n, r.rate.k, sheet));
     else
-      table.row({what, "none", "", "", "", "no fast kernel takes this type"});
+      table.row({what, "none", "", "", "", printable(r.problem, 300)});
   }
   for (auto& p : m.peaks) {
     std::string what = p.precision + " instructions";
     if (p.operations_per_second > 0)
-      add(what, format_si(p.operations_per_second, p.precision == "int8" ? "OP/s" : "FLOP/s"), p.seconds,
+      add(what, format_si(p.operations_per_second, operations(p.precision)), p.seconds,
           fmt::format("{}, {} thread{}, registers only", p.instruction, p.threads, p.threads == 1 ? "" : "s"));
     else
       table.row({what, "none", "", "", "", p.instruction});

@@ -48,6 +48,8 @@ class BenchCell {
   // Runs the phase once; seconds. Fails when the loss is not finite: such a run measures something else.
   // With traces: one for each of phase_calls (rank 0).
   double run(std::vector<StepTrace>* traces = nullptr);
+  // Of rank 0, all runs together (Executor::launch_seconds).
+  double launch_seconds() { return engine_.rank(0).launch_seconds(); }
   // Runtime::record_work of rank 0.
   bool record_work(bool on) { return engine_.rank(0).runtime().record_work(on); }
   // Bytes of the arenas that all ranks hold, or one.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cuda/library_product.h"
 #include "backend/runtime.h"
 #include "core/random.h"
 #include "program/builder.h"
@@ -92,13 +93,62 @@ GemmFactory linear_kernel_factory(const Device& device, bool tf32) {
   };
 }
 
+namespace {
+
+constexpr StoppingRule quick = {
+    .warmup = 3, .min_samples = 6, .max_samples = 20, .max_seconds = 0.4, .target_relative_ci = 0.02};
+
+// An 8192 cube is what the field quotes; units without tensor cores are slower.
+std::vector<GemmSize> quick_sizes(const Device& device, bool tensor_cores) {
+  if (device.kind == "cuda" && !device.emulated)
+    return {tensor_cores ? GemmSize{8192, 8192, 8192} : GemmSize{4096, 4096, 4096}};
+  return {{1024, 3072, 768}, {1024, 768, 3072}};
+}
+
+bool only_in_library(const std::string& precision) {
+  return precision == "fp64" || precision == "fp8" || precision == "int8";
+}
+
+void measure_library(PrecisionRate& result, const Device& device, const std::vector<GemmSize>& sizes,
+                     const StoppingRule& rule) {
+  for (auto& s : sizes) {
+    cuda::LibraryProduct product = cuda::library_product(device, result.precision, s.m, s.n, s.k);
+    result.how = product.how, result.problem = product.problem;
+    if (!product.run) return;
+    Samples seconds = measure([&] { return time_once(product.run); }, rule);
+    double flops = 2 * double(s.m) * double(s.n) * double(s.k) / seconds.median();
+    if (flops > result.rate.flops_per_second)
+      result.rate.m = s.m, result.rate.n = s.n, result.rate.k = s.k, result.rate.seconds = seconds,
+      result.rate.flops_per_second = flops;
+  }
+}
+
+}  // namespace
+
+PrecisionRate measure_precision(const Device& device, const std::string& precision, const std::vector<GemmSize>& sizes,
+                                const StoppingRule& rule) {
+  PrecisionRate result{precision, "linear kernel", "", {}};
+  if (only_in_library(precision) || (precision == "tf32" && device.kind == "cpu")) {
+    if (device.kind == "cpu")
+      result.problem = precision == "tf32" ? "the CPU has no tf32" : "no kernel multiplies " + precision + " on a CPU";
+    else
+      measure_library(result, device, sizes, rule);
+    return result;
+  }
+  DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
+  result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32"), sizes, rule);
+  if (result.rate.seconds.empty()) result.problem = "no fast kernel multiplies " + precision + " here";
+  return result;
+}
+
+PrecisionRate quick_precision_rate(const Device& device, const std::string& precision) {
+  bool tensor_cores = precision != "fp32" && precision != "fp64";
+  return measure_precision(device, precision, quick_sizes(device, tensor_cores), quick);
+}
+
 GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32) {
-  std::vector<GemmSize> sizes = {{1024, 3072, 768}, {1024, 768, 3072}};
-  if (device.kind == "cuda" && !device.emulated)  // an 8192 cube is what the field quotes; fp32 units are slower
-    sizes = {type == DType::f32 && !tf32 ? GemmSize{4096, 4096, 4096} : GemmSize{8192, 8192, 8192}};
-  return measure_gemm_rate(
-      type, linear_kernel_factory(device, tf32), sizes,
-      {.warmup = 3, .min_samples = 6, .max_samples = 20, .max_seconds = 0.4, .target_relative_ci = 0.02});
+  return measure_gemm_rate(type, linear_kernel_factory(device, tf32), quick_sizes(device, type != DType::f32 || tf32),
+                           quick);
 }
 
 Bandwidth measure_device_copy(const Device& device) {

@@ -26,11 +26,11 @@ struct LogRow {  // a step or a validation of a training run; NaN: not said
 };
 
 struct RunRecord {
-  int64_t id = 0;      // in this store
-  std::string uid;     // the same everywhere: 16 hexadecimal digits
-  std::string name;    // given by --name, or made from kind, model and recipe; need not be unique
-  std::string kind;    // bench, noise, peer, profile, train, compare, experiment, gemm, log (imported)
-  std::string status;  // running, done, failed, interrupted, lost (its process is gone), out_of_memory
+  int64_t id = 0;                 // in this store
+  std::string uid;                // the same everywhere: 16 hexadecimal digits
+  std::string name;               // given by --name, or made from kind, model and recipe; need not be unique
+  std::string kind;               // bench, noise, peer, profile, train, compare, experiment, gemm, log (imported)
+  std::string status;             // running, done, failed, interrupted, lost (its process is gone), out_of_memory
   std::string started, finished;  // UTC, "2026-01-31T12:00:00.000Z"
   std::string command;            // the command line
   std::string folder;             // RUN of a training, else ""

@@ -17,7 +17,8 @@ const std::vector<RunText> run_texts = {
     {"command", &RunRecord::command}, {"folder", &RunRecord::folder},   {"grid", &RunRecord::grid},
     {"key", &RunRecord::key},         {"phase", &RunRecord::phase},     {"error", &RunRecord::error}};
 
-const std::vector<std::string> run_kinds = {"bench", "profile", "train", "compare", "comm", "experiment", "gemm", "log"};
+const std::vector<std::string> run_kinds = {"bench", "profile",    "train", "compare",
+                                            "comm",  "experiment", "gemm",  "log"};
 const std::vector<std::string> run_states = {"running", "done", "failed", "interrupted", "lost", "out_of_memory"};
 
 const char* const import_advice =

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cublaslt_api.h"
 #include "core/error.h"
 
 namespace crest::cuda {
@@ -16,57 +17,6 @@ namespace {
 constexpr size_t most_algorithms = 24, most_algorithms_if_slow = 16;
 constexpr double slow_flops = 1e12;  // milliseconds a run
 
-// The functions that are used, as the headers declare them.
-struct Api {
-  decltype(&::cublasLtGetVersion) version;
-  decltype(&::cublasLtGetStatusString) status;
-  decltype(&::cublasLtCreate) create;
-  decltype(&::cublasLtMatmul) matmul;
-  decltype(&::cublasLtMatmulDescCreate) desc_create;
-  decltype(&::cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&::cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&::cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&::cublasLtMatrixLayoutSetAttribute) layout_set;
-  decltype(&::cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set;
-  decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&::cublasLtMatmulAlgoCheck) algorithm_check;
-
-  Api() {
-    const Library& l = cublaslt_library();
-    auto load = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol(l, name));
-    };
-    load(version, "cublasLtGetVersion");
-    load(status, "cublasLtGetStatusString");
-    load(create, "cublasLtCreate");
-    load(matmul, "cublasLtMatmul");
-    load(desc_create, "cublasLtMatmulDescCreate");
-    load(desc_destroy, "cublasLtMatmulDescDestroy");
-    load(desc_set, "cublasLtMatmulDescSetAttribute");
-    load(layout_create, "cublasLtMatrixLayoutCreate");
-    load(layout_destroy, "cublasLtMatrixLayoutDestroy");
-    load(layout_set, "cublasLtMatrixLayoutSetAttribute");
-    load(preference_create, "cublasLtMatmulPreferenceCreate");
-    load(preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    load(preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    load(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    load(algorithm_check, "cublasLtMatmulAlgoCheck");
-  }
-};
-
-const Api& api() {
-  static const Api functions;
-  return functions;
-}
-
-void check_lt(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail(fmt::format("cuBLASLt cannot {}: {}", what, api().status(status)), cublaslt_library().path);
-}
-
 cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F; }
 
 // Descriptors look at the alignment of addresses that are bound later: bias and aux start a storage.
@@ -75,11 +25,11 @@ void* const some_storage = reinterpret_cast<void*>(uintptr_t(64));
 void make_layout(cublasLtMatrixLayout_t& layout, DType t, const BlasMatrix& x, int64_t rows, int64_t cols,
                  int64_t batch, int64_t stride) {
   if (x.transposed) std::swap(rows, cols);
-  check_lt(api().layout_create(&layout, data_type(t), uint64_t(cols), uint64_t(rows), x.ld), "describe a matrix");
+  check_lt(lt_api().layout_create(&layout, data_type(t), uint64_t(cols), uint64_t(rows), x.ld), "describe a matrix");
   if (batch == 1) return;
   auto count = int32_t(batch);
-  check_lt(api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), "describe a batch");
-  check_lt(api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
+  check_lt(lt_api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), "describe a batch");
+  check_lt(lt_api().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
            "describe a batch");
 }
 
@@ -96,22 +46,22 @@ cublasLtHandle_t cublaslt_handle(int device) {
   static std::map<int, cublasLtHandle_t> handles;
   std::lock_guard lock(mutex);
   auto [it, added] = handles.try_emplace(device, nullptr);
-  if (added) check_lt(api().create(&it->second), "make a handle");
+  if (added) check_lt(lt_api().create(&it->second), "make a handle");
   return it->second;
 }
 
-size_t cublaslt_version() { return api().version(); }
+size_t cublaslt_version() { return lt_api().version(); }
 
 template <class T>
 void Product::set(cublasLtMatmulDescAttributes_t attribute, T value) {
-  check_lt(api().desc_set(desc_, attribute, &value, sizeof value), "describe a product");
+  check_lt(lt_api().desc_set(desc_, attribute, &value, sizeof value), "describe a product");
 }
 
 Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogue)
     : epilogue_(epilogue), result_type_(what.c.dtype) {
   // f32 products are f32 throughout unless TF32 is allowed; half-precision operands are always summed in f32.
   bool tf32 = what.tf32 && what.a.dtype == DType::f32;
-  check_lt(api().desc_create(&desc_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  check_lt(lt_api().desc_create(&desc_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
            "describe a product");
   set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(plan.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
@@ -124,9 +74,9 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
 }
 
 Product::~Product() {
-  if (desc_) api().desc_destroy(desc_);
+  if (desc_) lt_api().desc_destroy(desc_);
   for (cublasLtMatrixLayout_t l : {first_, second_, result_})
-    if (l) api().layout_destroy(l);
+    if (l) lt_api().layout_destroy(l);
 }
 
 Product::Product(Product&& o) noexcept
@@ -139,9 +89,9 @@ Product::Product(Product&& o) noexcept
 
 std::vector<Product::Algorithm> Product::algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const {
   cublasLtMatmulPreference_t preference = nullptr;
-  check_lt(api().preference_create(&preference), "make preferences");
+  check_lt(lt_api().preference_create(&preference), "make preferences");
   auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    check_lt(api().preference_set(preference, attribute, &value, sizeof value), "set a preference");
+    check_lt(lt_api().preference_set(preference, attribute, &value, sizeof value), "set a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(cublaslt_workspace));
   // Partial sums (split-K) meet in the workspace in a fixed order, in f32. Not in place: there the order differs from
@@ -156,9 +106,9 @@ std::vector<Product::Algorithm> Product::algorithms(cublasLtHandle_t handle, con
   double flops = 2.0 * double(plan.m) * double(plan.n) * double(plan.k) * double(plan.batch.size);
   std::vector<cublasLtMatmulHeuristicResult_t> found(flops > slow_flops ? most_algorithms_if_slow : most_algorithms);
   int count = 0;
-  cublasStatus_t status = api().heuristic(handle, desc_, first_, second_, result_, result_, preference,
-                                          int(found.size()), found.data(), &count);
-  api().preference_destroy(preference);
+  cublasStatus_t status = lt_api().heuristic(handle, desc_, first_, second_, result_, result_, preference,
+                                             int(found.size()), found.data(), &count);
+  lt_api().preference_destroy(preference);
   std::vector<Algorithm> usable;
   if (status != CUBLAS_STATUS_SUCCESS) return usable;  // says NOT_SUPPORTED where it has none
   for (int i = 0; i < count; ++i)
@@ -169,7 +119,8 @@ std::vector<Product::Algorithm> Product::algorithms(cublasLtHandle_t handle, con
 
 bool Product::accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const {
   cublasLtMatmulHeuristicResult_t result = {};
-  cublasStatus_t status = api().algorithm_check(handle, desc_, first_, second_, result_, result_, &algorithm, &result);
+  cublasStatus_t status =
+      lt_api().algorithm_check(handle, desc_, first_, second_, result_, result_, &algorithm, &result);
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= cublaslt_workspace;
 }
 
@@ -181,8 +132,8 @@ void Product::bind(const void* bias, void* aux) {
 void Product::run(cublasLtHandle_t handle, const Algorithm& algorithm, const void* a, const void* b, float beta,
                   const void* acc, void* c, void* workspace, cudaStream_t stream) const {
   float alpha = 1;
-  check_lt(api().matmul(handle, desc_, &alpha, b, first_, a, second_, &beta, acc, result_, c, result_, &algorithm,
-                        workspace, cublaslt_workspace, stream),
+  check_lt(lt_api().matmul(handle, desc_, &alpha, b, first_, a, second_, &beta, acc, result_, c, result_, &algorithm,
+                           workspace, cublaslt_workspace, stream),
            "run a product");
 }
 

@@ -1,0 +1,21 @@
+// Products of cuBLASLt in precisions that no kernel of training uses (fp64, fp8, int8): to measure what the device can.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace crest::cuda {
+
+struct LibraryProduct {
+  std::function<void()> run;  // y = x w^T once, and waits; empty: see problem
+  std::string how;            // types and algorithm: "int8 x int8 -> int32"
+  std::string problem;        // why the device or the library cannot
+};
+
+// x [m,k], w [n,k] of random numbers that the precision holds exactly. The result is compared with float64 at sampled
+// places; throws when it is something else, or when memory is short.
+LibraryProduct library_product(const Device& device, const std::string& precision, int64_t m, int64_t n, int64_t k);
+
+}  // namespace crest::cuda
