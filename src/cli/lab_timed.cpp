@@ -36,6 +36,20 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   bench.finish(record, "done", to_json(result));
 }
 
+// Without a wait the clock stops when the last launch has returned.
+static lab::Value launch_time(BenchCell& cell) {
+  if (cell.session().device.kind == "cpu")
+    return lab::Value::missing("the CPU is synchronous: a launch returns when its work is done");
+  Samples ms;
+  for (int i = 0; i < 6; ++i) {
+    BenchMeasure::check_interrupt();
+    double before = cell.launch_seconds();
+    cell.run();
+    ms.add(1e3 * (cell.launch_seconds() - before));
+  }
+  return median_of(ms);
+}
+
 void ProfiledCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
                        Profile& detail) const {
   BenchMeasure& bench = context.bench;
@@ -60,6 +74,7 @@ void ProfiledCell::run(LabContext& context, CompiledSession session, RunRecord& 
   row.columns["span_ms"] = lab::Value::number(p.span_ms);
   row.columns["busy_ms"] = lab::Value::number(p.busy_ms);
   row.columns["idle_ms"] = lab::Value::number(p.idle_ms);
+  if (e_.uses_column("launch_ms")) row.columns["launch_ms"] = launch_time(measured);
   row.columns["launches"] = lab::Value::number(double(p.launches));
   std::vector<SampleRow> samples;
   for (size_t i = 0; i < p.step_ms.size(); ++i)

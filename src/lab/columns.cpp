@@ -45,6 +45,7 @@ const std::vector<ColumnInfo>& column_infos() {
       {"span_ms", "first start to last end of the kept run", {profile}, ms},
       {"busy_ms", "union of its intervals", {profile}, ms},
       {"idle_ms", "what nothing ran in", {profile}, ms},
+      {"launch_ms", "host time of the launches alone, nobody waits (GPU)", {profile}, ms},
       {"launches", "kernels (GPU) or instructions of a run", {profile}, number},
   };
   return table;

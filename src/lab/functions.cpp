@@ -225,6 +225,17 @@ Value accumulate(const Values& a) {
   return Value::number(sum);
 }
 
+// What a norm needs of a row: the number, its square and the sum are rounded, each in its type.
+Value sum_of_squares(const Values& a) {
+  double count = exact(a[0], "sum_of_squares");
+  if (!(count >= 0 && count <= 1e7)) return Value::missing("sum_of_squares counts from 0 to 10 million");
+  const std::string& sum_type = text(a[2], "sum_of_squares");
+  double x = stored(exact(a[1], "sum_of_squares"), text(a[3], "sum_of_squares")), square = stored(x * x, sum_type);
+  double sum = stored(0, sum_type);
+  for (int64_t i = 0; i < int64_t(count); ++i) sum = stored(sum + square, sum_type);
+  return Value::number(sum);
+}
+
 }  // namespace
 
 const std::vector<Function>& functions() {
@@ -258,6 +269,8 @@ const std::vector<Function>& functions() {
       {"palm_flops", "(\"preset\", seq): 6N + 12 L d T of a trained token", values, 2, nullptr, palm_flops},
       {"accumulate", "(count, term, \"sum's type\", \"term's type\"): a sum that rounds after every addition", values,
        4, nullptr, accumulate},
+      {"sum_of_squares", "(count, x, \"sum's type\", \"x's type\"): squares and sum are rounded to the sum's type",
+       values, 4, nullptr, sum_of_squares},
   };
   return table;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstddef>
 
 #include "core/error.h"
@@ -79,7 +80,11 @@ void Executor::tune(Choices* choices) {
   if (tuned && persistent_.bytes()) runtime_->zero(persistent_.at(0), persistent_.bytes());
 }
 
-void Executor::run(int program, StepTrace* trace) { runtime_->run(bound_[size_t(program)], trace); }
+void Executor::run(int program, StepTrace* trace) {
+  auto start = std::chrono::steady_clock::now();
+  runtime_->run(bound_[size_t(program)], trace);
+  launch_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 bool Executor::has(int program, const std::string& value_name) const {
   return session_.programs[size_t(program)].program.find(value_name) != no_value;

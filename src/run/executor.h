@@ -25,6 +25,8 @@ class Executor {
   const CompiledSession& session() const { return session_; }
   Communicator* communicator() const { return communicator_; }
   void run(int program, StepTrace* trace = nullptr);
+  // Seconds that run() has taken so far: on a GPU until the launches returned, not until the work was done.
+  double launch_seconds() const { return launch_seconds_; }
   // A value of a Program by name; throws an internal error when it is not there.
   TensorRef tensor(int program, const std::string& value_name) const;
   bool has(int program, const std::string& value_name) const;
@@ -50,6 +52,7 @@ class Executor {
   std::unique_ptr<Runtime> runtime_;
   Arena persistent_, transient_;
   void* scalars_ = nullptr;
+  double launch_seconds_ = 0;
   std::vector<BoundProgram> bound_;
 };
 

@@ -127,6 +127,10 @@ TEST(Expression, AccumulatesAsTensorsDo) {
   EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp32\", \"fp32\")"), 10.0001, 5e-5);
   EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp16\", \"fp16\")"), 9.9531, 5e-5);
   EXPECT_NEAR(number("accumulate(1000, 0.01, \"fp32\", \"fp16\")"), 10.0021, 5e-5);
+  // fp16 ends at 65504, bf16 has 8 bits: 64 is lost beside 16384.
+  EXPECT_TRUE(std::isinf(number("sum_of_squares(1600, 8, \"fp16\", \"fp16\")")));
+  EXPECT_EQ(number("sum_of_squares(1600, 8, \"fp32\", \"fp16\")"), 102400);
+  EXPECT_EQ(number("sum_of_squares(1600, 8, \"bf16\", \"bf16\")"), 16384);
 }
 
 TEST(Expression, MistakesNameTheirPlace) {
@@ -174,6 +178,7 @@ TEST(Expression, WrongTypesAreMistakes) {
   EXPECT_THROW(value_of("\"a\" < \"b\""), ExpressionError);
   EXPECT_THROW(value_of("parameters(\"gpt3\")"), ExpressionError);
   EXPECT_THROW(value_of("accumulate(10, 1, \"fp33\", \"fp32\")"), ExpressionError);
+  EXPECT_THROW(value_of("sum_of_squares(10, 1, \"fp16\", \"f16\")"), ExpressionError);
 }
 
 }  // namespace crest::lab
