@@ -63,8 +63,9 @@ class LabCell {
 
 using LabCells = std::vector<std::unique_ptr<LabCell>>;
 
-// All cells of a scale.
-LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit);
+// All cells of a scale. data: of cells that train and say no text of their own; "": generated.
+LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit,
+                   const std::string& data = "");
 
 // ms, ms_mean, ..., samples.
 void time_columns(lab::Row& row, const Samples& seconds);

@@ -1,6 +1,7 @@
 // The kinds of cells: a row each.
 #include "cli/lab_gemm.h"
 #include "cli/lab_recipe.h"
+#include "cli/lab_train.h"
 
 namespace crest {
 
@@ -20,15 +21,19 @@ Maker maker_of(lab::Kind kind) {
     case lab::Kind::bench: return make<TimedCell>;
     case lab::Kind::profile: return make<ProfiledCell>;
     case lab::Kind::gemm: return make<GemmCell>;
+    case lab::Kind::train: return make<TrainCell>;
   }
   return nullptr;
 }
 
 }  // namespace
 
-LabCells lab_cells(const lab::Experiment& e, const std::string& scale, const Device& device, int64_t limit) {
+LabCells lab_cells(const lab::Experiment& e, const std::string& scale, const Device& device, int64_t limit,
+                   const std::string& data) {
   LabCells cells;
   for (auto& spec : lab::cells_of(e, scale, device.kind)) {
+    if (lab::info(e.kind).reads_text && !data.empty() && !spec.keys.count("data"))
+      spec.settings.emplace_back("data", data), spec.keys["data"] = data, spec.places["data"] = "--data";
     cells.push_back(maker_of(e.kind)(e, spec, device, limit));
     cells.back()->read();
   }
