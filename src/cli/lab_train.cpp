@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "measure/memory.h"
 #include "train/run_record.h"
+#include "train/schedule.h"
 
 namespace crest {
 
@@ -84,6 +85,7 @@ void TrainCell::finish() {
   } else if (!tokenizer_.empty()) {
     fail_usage("generated text is bytes", "tokenizer", "Name a text file with data = \"FILE\".");
   }
+  parse_schedule(training_.schedule);  // a wrong one is told before anything is measured
   if (options_.vocab == 0) options_.vocab = vocab;
   if (training_.val_every < 0) training_.val_every = training_.steps;
   RecipeCell::finish();
