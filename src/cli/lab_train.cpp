@@ -40,7 +40,6 @@ struct TrainCell::Trained {
 TrainCell::TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
     : RecipeCell(e, std::move(spec), device, limit) {
   training_.steps = default_steps, training_.val_batches = default_val_batches;
-  training_.seed = 0;  // of the lab, unless the file says one
 }
 
 std::string TrainCell::keys() const {
@@ -122,14 +121,14 @@ void TrainCell::columns(const Trained& t, lab::Row& row) const {
   set("device_peak_bytes", double(device_.kind == "cuda" ? t.outcome.device_bytes : peak_resident_bytes()));
 }
 
-void TrainCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row, Profile&) const {
-  { CompiledSession planned = std::move(session); }  // the training compiles its own, with validation
+// The training compiles its own session, with validation.
+void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
   Trained trained;
   std::vector<LogRow> log;
   TrainOptions o = training_;
   o.recipe = recipe_, o.device = device_, o.memory_limit = limit_;
   if (o.data.empty()) o.data = prepare_generated_text().folder;
-  if (o.seed == 0) o.seed = context.bench.options().seed;
+  if (!spec_.keys.count("seed")) o.seed = context.bench.options().seed;
   o.quiet = true, o.save_every = 0;
   o.on_step = [&](const StepRow& r) { trained.steps.push_back(r), log.push_back(log_row(r)); };
   o.on_validation = [&](const ValidationRow& r) { trained.validations.push_back(r), log.push_back(log_row(r)); };

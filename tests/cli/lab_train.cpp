@@ -129,6 +129,10 @@ TEST(LabTrain, BadSettingsAreToldWithTheirPlace) {
   RunResult r = folder.lab("bad.toml", "data = \"nowhere\"\n");
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("nowhere"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("bad.toml"), std::string::npos) << r.err;
+  r = folder.lab("bad.toml", "steps = 3\n", {"--data", "nowhere"});
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("nowhere"), std::string::npos) << r.err;
 }
 
 }  // namespace crest::test
