@@ -11,7 +11,8 @@ namespace crest::lab {
 const std::vector<ColumnInfo>& column_infos() {
   using enum Kind;
   using enum ColumnInfo::Unit;
-  const std::vector<Kind> recipe = {plan, bench, profile}, timed = {bench, profile}, times = {bench, profile, gemm};
+  const std::vector<Kind> recipe = {plan, bench, profile, train}, timed = {bench, profile, train},
+                          times = {bench, profile, gemm, train};
   static const std::vector<ColumnInfo> table = {
       {"parameters", "of the model", recipe, number},
       {"tokens", "of a run", recipe, number},
@@ -41,6 +42,10 @@ const std::vector<ColumnInfo>& column_infos() {
       {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", times, number},
       {"held_bytes", "arenas really held", timed, bytes},
       {"device_peak_bytes", "resident set of the process, or memory of the GPU", timed, bytes},
+      {"loss", "mean of the last tenth of the steps", {train}, number},
+      {"first_loss", "of the first step", {train}, number},
+      {"val_loss", "after the last step", {train}, number},
+      {"wait_ms", "of ms, until the samples of a step were there (median)", {train}, ms},
       {"profiled_ms", "median with the profiler on", {profile}, ms},
       {"span_ms", "first start to last end of the kept run", {profile}, ms},
       {"busy_ms", "union of its intervals", {profile}, ms},
@@ -83,7 +88,7 @@ std::set<std::string> columns_of(Kind kind) {
 Vocabulary detail_vocabulary(Kind kind) {
   Vocabulary v;
   v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
-  if (kind == Kind::profile) v.columns.insert({"ms", "floor_ms"});
+  if (info(kind).instruction_times) v.columns.insert({"ms", "floor_ms"});
   v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",    "scope",
             "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category", "until"};
   v.names = columns_of(kind);
@@ -94,18 +99,6 @@ const std::vector<std::string>& fact_names() {
   static const std::vector<std::string> names = {"cpu",         "cuda",   "sm",    "threads",
                                                  "native_bf16", "memory", "cudnn", "multiprocessors"};
   return names;
-}
-
-const std::set<std::string>& measure_keys() {
-  static const std::set<std::string> keys = {"phase",        "samples", "warmup", "max_seconds",
-                                             "memory_limit", "threads", "device"};
-  return keys;
-}
-
-const std::set<std::string>& model_size_keys() {
-  static const std::set<std::string> keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
-                                             "norm",   "position", "activation", "bias",  "tied",     "context"};
-  return keys;
 }
 
 }  // namespace crest::lab
