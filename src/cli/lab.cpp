@@ -52,11 +52,11 @@ int list(const Options& o) {
   return 0;
 }
 
-Json shown(const lab::Experiment& e, const std::vector<LabCell>& cells, const std::string& scale) {
+Json shown(const lab::Experiment& e, const LabCells& cells, const std::string& scale) {
   Json json = listed(e), rows = Json::array(), claims = Json::array();
   for (auto& c : cells) {
     Json settings = Json::object();
-    for (auto& [key, value] : c.spec.settings) settings[key] = value;
+    for (auto& [key, value] : c->spec().settings) settings[key] = value;
     rows.push_back(settings);
   }
   for (auto& c : e.claims)
@@ -68,10 +68,10 @@ Json shown(const lab::Experiment& e, const std::vector<LabCell>& cells, const st
 int show(const Options& o, const std::string& name) {
   lab::Experiment e = lab::find_experiment(name);
   Device device = o.device.find();
-  std::vector<LabCell> cells;
+  LabCells cells;
   if (e.unavailable.empty()) cells = lab_cells(e, o.lab.scale, device, o.device.limit(device));
   std::vector<lab::CellSpec> specs;
-  for (auto& c : cells) specs.push_back(c.spec);
+  for (auto& c : cells) specs.push_back(c->spec());
   if (o.lab.json)
     print_json(shown(e, cells, o.lab.scale));
   else
@@ -110,7 +110,7 @@ int run(const Options& o) {
   std::vector<lab::Experiment> list = chosen(o);
   Device device = o.device.find();
   int64_t limit = o.device.limit(device);
-  std::vector<std::vector<LabCell>> cells;  // all are checked before the first is measured
+  std::vector<LabCells> cells;  // all are checked before the first is measured
   for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit));
   BenchMeasure bench(o.bench);
   bench.open_store();

@@ -40,16 +40,14 @@ struct LabRunner::Progress {
 
 namespace {
 
-bool timed(lab::Kind kind) { return kind == lab::Kind::bench || kind == lab::Kind::profile || kind == lab::Kind::gemm; }
-
 // What must be equal for a cell's row to be taken over: cells and columns, not claims.
-std::string identity_of(const lab::Experiment& e, const std::string& scale, const std::vector<LabCell>& cells,
-                        const Device& device, uint64_t seed) {
+std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabCells& cells, const Device& device,
+                        uint64_t seed) {
   std::string text =
       fmt::format("{} {} {} {} {} {}", e.name, lab::name(e.kind), scale, device.name, device.threads, seed);
   for (auto& c : cells) {
-    text += fmt::format("\n{} {} {} {}", LabMeasure::key_of(e, c), c.samples, c.warmup, c.max_seconds);
-    for (auto& [key, value] : c.spec.keys) text += fmt::format(" {}={}", key, value);
+    text += "\n" + c->identity();
+    for (auto& [key, value] : c->spec().keys) text += fmt::format(" {}={}", key, value);
   }
   for (auto& f : e.columns) text += "\n" + f.name + "=" + f.text;
   return sha256_hex(text.data(), text.size()).substr(0, 8);
@@ -58,7 +56,7 @@ std::string identity_of(const lab::Experiment& e, const std::string& scale, cons
 bool of_cell(const lab::Row& row, const LabCell& cell) {
   auto keys = row.keys;
   keys.erase("status");
-  return keys == cell.spec.keys;
+  return keys == cell.spec().keys;
 }
 
 }  // namespace
@@ -89,9 +87,9 @@ void LabRunner::keep(const Progress& p) {
   if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", lab::to_json(p.result));
 }
 
-void LabRunner::measure_cells(const lab::Experiment& e, const std::vector<LabCell>& cells, Progress& p) {
+void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
   for (size_t i = 0; i < cells.size(); ++i) {
-    const LabCell& cell = cells[i];
+    const LabCell& cell = *cells[i];
     auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, cell); });
     if (known != p.earlier.end()) {
       p.result.table.rows.push_back(*known);
@@ -103,11 +101,11 @@ void LabRunner::measure_cells(const lab::Experiment& e, const std::vector<LabCel
     }
     double left = p.measured > 0 ? p.seconds / double(p.measured) * double(cells.size() - i) : 0;
     std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
-    if (cell.absent.empty() && timed(e.kind))
-      BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}", e.name, i + 1, cells.size(), cell.spec.label, eta));
+    if (cell.absent().empty() && lab::info(e.kind).timed)
+      BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}", e.name, i + 1, cells.size(), cell.spec().label, eta));
     double before = spent();
     try {
-      p.result.table.rows.push_back(measure_.row_of(e, cell, p.grid));
+      p.result.table.rows.push_back(cell.measure(context_, p.grid));
     } catch (const Error& error) {
       if (error.code() != Exit::interrupted) throw;
       interrupted_ = true;
@@ -124,25 +122,24 @@ void LabRunner::measure_cells(const lab::Experiment& e, const std::vector<LabCel
 
 // Cells run one after the other, so what the machine does meanwhile is part of their differences: the first one is
 // measured again after the last.
-void LabRunner::find_floor(const lab::Experiment& e, const std::vector<LabCell>& cells, Progress& p) {
+void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
   constexpr double assumed = 0.01;
   lab::Result& r = p.result;
-  if (!timed(e.kind)) return;
+  if (!lab::info(e.kind).timed) return;
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   auto raise = [&](double floor, const std::string& source) {
     if (floor > r.noise_floor || r.floor_source == "assumed")
       r.noise_floor = std::max(floor, assumed), r.floor_source = source;
   };
-  if (Store* store = bench_.recorder().store(); store && e.kind != lab::Kind::gemm)
+  if (Store* store = bench_.recorder().store(); store)
     for (auto& cell : cells)
-      if (auto floor = cell.absent.empty() ? noise_floor_of(*store, LabMeasure::key_of(e, cell), cell.device.name)
-                                           : std::nullopt;
+      if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
           floor && floor->relative > r.noise_floor)
         raise(floor->relative, fmt::format("measured by run {}", floor->run));
   if (!p.first || p.measured < 2 || interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds)) return;
   BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", e.name));
   try {
-    lab::Row again = measure_.row_of(e, *p.first, p.grid);
+    lab::Row again = p.first->measure(context_, p.grid);
     auto ms = again.columns.find("ms");
     if (ms == again.columns.end()) return;
     double drift = std::abs(std::log(ms->second.x / p.first_ms));
@@ -154,10 +151,10 @@ void LabRunner::find_floor(const lab::Experiment& e, const std::vector<LabCell>&
   }
 }
 
-lab::Result LabRunner::run(const lab::Experiment& e, const std::vector<LabCell>& cells) {
+lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
   Progress p;
   p.result.experiment = &e, p.result.scale = o_.scale,
-  p.result.device = cells.empty() ? device_.name : cells[0].device.name;
+  p.result.device = cells.empty() ? device_.name : cells[0]->device().name;
   p.identity = identity_of(e, o_.scale, cells, device_, bench_.options().seed);
   find_earlier(e, p);
   if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/lab_measure.h"
+#include "cli/lab_cell.h"
 #include "lab/judge.h"
 
 namespace crest {
@@ -19,23 +19,23 @@ struct LabOptions {
 class LabRunner {
  public:
   LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
-      : o_(options), bench_(bench), measure_(bench), device_(device), limit_(limit) {}
+      : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
 
   // Measures what the budget allows, judges, records. Ctrl-C ends measuring: what is done is judged all the same.
-  lab::Result run(const lab::Experiment& experiment, const std::vector<LabCell>& cells);
+  lab::Result run(const lab::Experiment& experiment, const LabCells& cells);
   bool interrupted() const { return interrupted_; }
 
  private:
   struct Progress;
   void find_earlier(const lab::Experiment& e, Progress& progress) const;
-  void measure_cells(const lab::Experiment& e, const std::vector<LabCell>& cells, Progress& progress);
-  void find_floor(const lab::Experiment& e, const std::vector<LabCell>& cells, Progress& progress);
+  void measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& progress);
+  void find_floor(const lab::Experiment& e, const LabCells& cells, Progress& progress);
   void keep(const Progress& progress);
   double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   const LabOptions& o_;
   BenchMeasure& bench_;
-  LabMeasure measure_;
+  LabContext context_;
   Device device_;
   int64_t limit_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

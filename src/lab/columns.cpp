@@ -83,7 +83,7 @@ std::set<std::string> columns_of(Kind kind) {
 Vocabulary detail_vocabulary(Kind kind) {
   Vocabulary v;
   v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
-  if (kind == Kind::profile) v.columns.insert({"ms", "floor_ms"});
+  if (info(kind).instruction_times) v.columns.insert({"ms", "floor_ms"});
   v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",    "scope",
             "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category", "until"};
   v.names = columns_of(kind);
@@ -94,18 +94,6 @@ const std::vector<std::string>& fact_names() {
   static const std::vector<std::string> names = {"cpu",         "cuda",   "sm",    "threads",
                                                  "native_bf16", "memory", "cudnn", "multiprocessors"};
   return names;
-}
-
-const std::set<std::string>& measure_keys() {
-  static const std::set<std::string> keys = {"phase",        "samples", "warmup", "max_seconds",
-                                             "memory_limit", "threads", "device"};
-  return keys;
-}
-
-const std::set<std::string>& model_size_keys() {
-  static const std::set<std::string> keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
-                                             "norm",   "position", "activation", "bias",  "tied",     "context"};
-  return keys;
 }
 
 }  // namespace crest::lab

@@ -23,8 +23,5 @@ std::set<std::string> columns_of(Kind kind);
 Vocabulary detail_vocabulary(Kind kind);
 // What is known of the device: names for `needs`.
 const std::vector<std::string>& fact_names();
-// Keys that say how a cell is measured; the others are recipe flags and sizes of the model.
-const std::set<std::string>& measure_keys();
-const std::set<std::string>& model_size_keys();
 
 }  // namespace crest::lab

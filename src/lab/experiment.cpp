@@ -13,11 +13,6 @@
 
 namespace crest::lab {
 
-const char* name(Kind kind) {
-  static const char* names[] = {"arithmetic", "plan", "bench", "profile", "gemm"};
-  return names[int(kind)];
-}
-
 std::string place(const Formula& f, size_t at) {
   size_t line = f.line, column = f.column;
   for (size_t i = 0; i < std::min(at, f.text.size()); ++i)
@@ -46,7 +41,7 @@ void overlay(Axes& axes, const Axes& over) {
     if (same == axes.end())
       axes.push_back(axis);
     else
-      same->values = axis.values;
+      *same = axis;
   }
 }
 
@@ -68,7 +63,7 @@ void add_product(const Axes& axes, const std::string& variant, const std::string
       inner /= a.values.size();
       const std::string& value = a.values[n / inner % a.values.size()];
       cell.settings.emplace_back(a.key, value);
-      cell.keys[a.key] = value;
+      cell.keys[a.key] = value, cell.places[a.key] = a.place;
       if (a.values.size() > 1) label.push_back(a.key + " " + value);
     }
     cell.label = join(label, ", ");
@@ -91,7 +86,7 @@ void check_scale(const Experiment& e, const std::string& scale) {
 
 std::vector<CellSpec> cells_of(const Experiment& e, const std::string& scale, const std::string& device) {
   std::vector<CellSpec> cells;
-  if (e.kind == Kind::arithmetic) return cells;
+  if (!info(e.kind).has_cells) return cells;
   check_scale(e, scale);
   Axes base = e.recipe;
   for (auto& wanted : {scale, scale + "." + device})

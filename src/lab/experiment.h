@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "lab/expression.h"
+#include "lab/kinds.h"
 
 namespace crest::lab {
-
-enum class Kind { arithmetic, plan, bench, profile, gemm };
-const char* name(Kind);
 
 // A text of the file that is an expression, and where it stands.
 struct Formula {
@@ -27,6 +25,7 @@ std::string place(const Formula& formula, size_t at);
 struct Axis {
   std::string key;
   std::vector<std::string> values;
+  std::string place;  // "mine.toml (line 7, column 9)"
 };
 using Axes = std::vector<Axis>;
 
@@ -72,7 +71,8 @@ Experiment parse_experiment(std::string_view text, const std::string& file);
 struct CellSpec {
   std::vector<std::pair<std::string, std::string>> settings;
   std::map<std::string, std::string> keys;
-  std::string label;  // what tells it from the other cells
+  std::map<std::string, std::string> places;  // of the settings in the file
+  std::string label;                          // what tells it from the other cells
 };
 inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
 // device: "cpu" or "cuda". Tables later in this list win: [recipe], [scale.S], [scale.S.DEVICE], [[variant]].

@@ -120,10 +120,10 @@ class Reader {
   void read_kind(const toml::table& top) {
     std::string word = required(top, "kind");
     Strings all;
-    for (Kind k : {Kind::arithmetic, Kind::plan, Kind::bench, Kind::profile, Kind::gemm}) {
-      all.emplace_back(lab::name(k));
-      if (word == lab::name(k)) {
-        e_.kind = k;
+    for (auto& k : kinds()) {
+      all.emplace_back(k.name);
+      if (word == k.name) {
+        e_.kind = k.kind;
         return;
       }
     }
@@ -168,7 +168,7 @@ class Reader {
     for (auto&& [key, node] : t) {
       std::string word(key.str());
       if (std::find(but.begin(), but.end(), word) != but.end()) continue;
-      found.push_back({{node.source().begin.line, node.source().begin.column}, {word, list(node, word)}});
+      found.push_back({{node.source().begin.line, node.source().begin.column}, {word, list(node, word), at(node)}});
     }
     std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.first < b.first; });
     Axes result;

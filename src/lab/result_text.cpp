@@ -81,8 +81,6 @@ std::string claims_text(const Result& r) {
   return text;
 }
 
-bool timed(Kind k) { return k == Kind::bench || k == Kind::profile || k == Kind::gemm; }
-
 }  // namespace
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color) {
@@ -122,7 +120,7 @@ std::string result_text(const Result& r, bool color) {
   std::string text = fmt::format("{}: {}\n", printable(e.name), printable(e.title, text_limit));
   if (!e.question.empty()) text += printable(e.question, 1000) + "\n";
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
-  if (timed(e.kind) && !r.floor_source.empty())
+  if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
   if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
   return text;

@@ -1,0 +1,72 @@
+// Cells that are a recipe: planned (kind "plan"), timed ("bench"), timed instruction by instruction ("profile").
+#pragma once
+#include <utility>
+
+#include "cli/lab_cell.h"
+#include "cli/options.h"
+#include "measure/profile.h"
+#include "plan/compile.h"
+
+namespace crest {
+
+class RecipeCell : public LabCell {
+ public:
+  using LabCell::LabCell;
+  std::string key() const override;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  std::string keys() const override;
+  void finish() override;
+  // Columns of the plan and [columns], and around run() the record and what does not fit.
+  void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
+  virtual bool runs() const { return true; }
+  // Fills columns and closes the record; detail: rows of instructions, for [columns].
+  virtual void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                   Profile& detail) const = 0;
+
+  BenchTask task() const;
+
+  Recipe recipe_;  // resolved, when finish() was there
+  BenchPhase phase_ = BenchPhase::step;
+
+ private:
+  void set_flag(const std::string& key, const std::string& value);
+  void resize(Recipe& recipe) const;
+  void plan_columns(const CompiledSession& session, lab::Row& row) const;
+  void run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
+                    Profile& detail) const;
+
+  RecipeOptions options_;
+  std::vector<std::pair<std::string, std::string>> sizes_;
+};
+
+class PlanCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  bool runs() const override { return false; }
+  void run(LabContext&, CompiledSession, RunRecord&, lab::Row&, Profile&) const override {}
+};
+
+class TimedCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+           Profile& detail) const override;
+};
+
+class ProfiledCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+           Profile& detail) const override;
+};
+
+}  // namespace crest

@@ -1,0 +1,73 @@
+// Cells that run their recipe: timed as crest bench and crest profile do.
+#include <algorithm>
+
+#include "cli/lab_recipe.h"
+#include "cli/recipe_json.h"
+#include "measure/profile_rows.h"
+#include "measure/profiler.h"
+
+namespace crest {
+
+void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row, Profile&) const {
+  BenchMeasure& bench = context.bench;
+  BenchTask task = this->task();
+  auto measured = bench.make_cell(std::move(session), task, limit_);
+  ThrottleWatch watch(throttle_poll(device_));
+  Samples seconds = crest::measure(
+      [&] {
+        BenchMeasure::check_interrupt();
+        double s = measured->run();
+        watch.sampled();
+        return s;
+      },
+      rule());
+  std::vector<bool> marks = watch.last(seconds.count());
+  BenchRow result = bench.finished_row(*measured, task, seconds);
+  result.throttled = size_t(std::count(marks.begin(), marks.end(), true));
+  result.throttle_reasons = watch.reasons();
+  time_columns(row, seconds);
+  row.columns["tokens_per_second"] = rate(double(result.tokens), row.columns["ms"]);
+  row.columns["tflops"] = rate(result.flops / 1e12, row.columns["ms"]);
+  row.columns["held_bytes"] = lab::Value::number(double(result.held));
+  row.columns["device_peak_bytes"] = lab::Value::number(double(result.device_peak));
+  std::vector<SampleRow> samples;
+  for (size_t i = 0; i < seconds.count(); ++i) samples.push_back({seconds.values()[i] * 1e3, int(i), "", marks[i]});
+  bench.recorder().add_samples(record, samples);
+  bench.finish(record, "done", to_json(result));
+}
+
+void ProfiledCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                       Profile& detail) const {
+  BenchMeasure& bench = context.bench;
+  ProfilerOptions options;
+  options.before_run = [] { BenchMeasure::check_interrupt(); };
+  options.note = [](const std::string& line) { BenchMeasure::say(line); };
+  options.rule = rule();
+  options.rates = context.rates = device_rates(device_, rates_needed(detail), context.rates);
+  check_fits(session, limit_ / recipe_.data_parallel);
+  BenchCell measured(std::move(session), phase_, bench.options().seed);
+  Profile p = run_profiler(measured, options);
+  p.recipe = recipe_to_json(recipe_), p.device = device_to_json(device_);
+  p.environment = record.environment;
+  Samples seconds;
+  for (double ms : p.step_ms) seconds.add(ms / 1e3);
+  time_columns(row, seconds);
+  row.columns["tokens_per_second"] = rate(double(p.tokens), row.columns["ms"]);
+  row.columns["tflops"] = rate(p.model_flops / 1e12, row.columns["ms"]);
+  row.columns["held_bytes"] = lab::Value::number(double(p.memory.measured_peak_bytes));
+  row.columns["device_peak_bytes"] = lab::Value::number(double(p.memory.device_peak_bytes));
+  row.columns["profiled_ms"] = median_of(Samples(p.profiled_ms));
+  row.columns["span_ms"] = lab::Value::number(p.span_ms);
+  row.columns["busy_ms"] = lab::Value::number(p.busy_ms);
+  row.columns["idle_ms"] = lab::Value::number(p.idle_ms);
+  row.columns["launches"] = lab::Value::number(double(p.launches));
+  std::vector<SampleRow> samples;
+  for (size_t i = 0; i < p.step_ms.size(); ++i)
+    samples.push_back({p.step_ms[i], int(i), "", i < p.throttled.size() && p.throttled[i] != 0});
+  bench.recorder().add_samples(record, samples);
+  bench.recorder().set_document(record, "profile", to_json(p));
+  bench.finish(record, "done", profile_result(p, device_.name));
+  detail = std::move(p);
+}
+
+}  // namespace crest
