@@ -161,8 +161,8 @@ void CommCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   };
   set("gigabytes", double(figures["bytes"]) / 1e9);
   row.columns["algorithm_gb_per_second"] = rate(double(figures["bytes"]) / 1e9, row.columns["ms"]);
-  row.columns["bus_gb_per_second"] = rate(
-      double(figures["bytes"]) / 1e9 * bus_factor(parse_collective(operation_), ranks_), row.columns["ms"]);
+  row.columns["bus_gb_per_second"] =
+      rate(double(figures["bytes"]) / 1e9 * bus_factor(parse_collective(operation_), ranks_), row.columns["ms"]);
   set("startup_ms", 1e3 * (double(startup["process_seconds"]) + double(startup["connect_seconds"])));
   set("first_call_ms", startup["first_call_ms"]);
   set("latency_ms", group["latency_ms"]);

@@ -24,7 +24,7 @@ class CommLaunch {
   void launch(std::set<int64_t> sizes);
 
   std::vector<std::string> arguments_;
-  std::set<int64_t> sizes_;                                // not measured yet
+  std::set<int64_t> sizes_;                             // not measured yet
   std::map<int64_t, nlohmann::ordered_json> measured_;  // not taken yet
 };
 

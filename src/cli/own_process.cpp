@@ -33,7 +33,8 @@ std::string last_message(const std::string& text) {
 std::string how_it_ended(const CommandOutput& o) {
   if (o.timed_out) return fmt::format("did not end within {}", format_duration(longest_seconds));
   if (o.exit_code == int(Exit::ok)) return "printed no JSON";
-  if (o.exit_code > 128) return fmt::format("was ended by signal {} ({})", o.exit_code - 128, strsignal(o.exit_code - 128));
+  if (o.exit_code > 128)
+    return fmt::format("was ended by signal {} ({})", o.exit_code - 128, strsignal(o.exit_code - 128));
   return fmt::format("ended with exit code {}", o.exit_code);
 }
 

@@ -1,5 +1,5 @@
-// A subcommand of this program in a process of its own: what a process reads at its start (CUDA's libraries, environment
-// variables) is a setting then, and processes that start processes can be measured.
+// A subcommand of this program in a process of its own: what a process reads at its start (CUDA's libraries,
+// environment variables) is a setting then, and processes that start processes can be measured.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -20,9 +20,9 @@ struct CommandOutput {
   double seconds = 0;
 };
 
-// Runs a program with arguments (the first is its name) and variables over this process' own, in a process group of its own with
-// standard input from /dev/null, and waits. At the timeout or when cancelled the whole group is killed. Throws only when
-// the program cannot be started.
+// Runs a program with arguments (the first is its name) and variables over this process' own, in a process group of its
+// own with standard input from /dev/null, and waits. At the timeout or when cancelled the whole group is killed. Throws
+// only when the program cannot be started.
 using Variable = std::pair<std::string, std::string>;
 CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
                           const std::vector<Variable>& variables = {}, const ExternalOptions& options = {});
