@@ -1,5 +1,9 @@
 // The kinds of cells: a row each.
+#include <algorithm>
+
+#include "cli/lab_comm.h"
 #include "cli/lab_gemm.h"
+#include "cli/lab_process.h"
 #include "cli/lab_recipe.h"
 
 namespace crest {
@@ -20,6 +24,7 @@ Maker maker_of(lab::Kind kind) {
     case lab::Kind::bench: return make<TimedCell>;
     case lab::Kind::profile: return make<ProfiledCell>;
     case lab::Kind::gemm: return make<GemmCell>;
+    case lab::Kind::comm: return make<CommCell>;
   }
   return nullptr;
 }
@@ -28,9 +33,15 @@ Maker maker_of(lab::Kind kind) {
 
 LabCells lab_cells(const lab::Experiment& e, const std::string& scale, const Device& device, int64_t limit) {
   LabCells cells;
-  for (auto& spec : lab::cells_of(e, scale, device.kind)) {
-    cells.push_back(maker_of(e.kind)(e, spec, device, limit));
+  std::vector<lab::CellSpec> specs = lab::cells_of(e, scale, device.kind);
+  Maker maker = maker_of(e.kind);
+  bool runs = e.kind == lab::Kind::bench || e.kind == lab::Kind::profile;
+  if (runs && std::any_of(specs.begin(), specs.end(), ProcessCell::is_wanted)) maker = make<ProcessCell>;
+  std::map<std::string, std::shared_ptr<CommLaunch>> launches;
+  for (auto& spec : specs) {
+    cells.push_back(maker(e, spec, device, limit));
     cells.back()->read();
+    if (auto* comm = dynamic_cast<CommCell*>(cells.back().get())) comm->join(launches);
   }
   return cells;
 }

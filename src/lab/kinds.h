@@ -4,7 +4,7 @@
 
 namespace crest::lab {
 
-enum class Kind { arithmetic, plan, bench, profile, gemm };
+enum class Kind { arithmetic, plan, bench, profile, gemm, comm };
 
 struct KindInfo {
   Kind kind;

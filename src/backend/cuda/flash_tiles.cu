@@ -17,7 +17,7 @@ using Grad = GradTile < width,
 
 std::string reject_tile(const KernelQuery& q, size_t qkv, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_flash(q, qkv, true, shared_bytes); !why.empty()) return why;
-  if (q.in(qkv).dtype != DType::bf16) return std::string("takes bf16, not ") + name(q.in(qkv).dtype);
+  if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
   if (head_dim_of(q.in(qkv), q.instr.attrs) > width) return "takes a head_dim of up to 64";
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
   return "";
