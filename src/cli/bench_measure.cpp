@@ -111,7 +111,8 @@ BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, cons
 RunRecord BenchMeasure::begin(const std::string& kind, const BenchTask& task, const std::string& grid) {
   if (!recorder_.on()) return {};
   Conditions before = read_conditions(task.device);
-  RunRecord record = new_record(kind, o_.store.name, task.recipe, task.device, name(task.phase), before);
+  RunRecord record = new_record(kind, o_.store.name.empty() ? task.name : o_.store.name, task.recipe, task.device,
+                                name(task.phase), before);
   record.key = task.key;
   record.grid = grid;
   recorder_.begin(record);

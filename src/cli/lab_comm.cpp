@@ -100,7 +100,7 @@ std::string CommCell::identity() const {
   return fmt::format("{} {} {} {} {} {}", operation_, backend_, ranks_, bytes_, dtype_, LabCell::identity());
 }
 
-void CommCell::join(std::map<std::string, std::shared_ptr<CommLaunch>>& launches) {
+void CommCell::meet(const LabCells& cells) {
   if (!absent_.empty()) return;
   std::vector<std::string> arguments = {"comm",
                                         operation_,
@@ -113,10 +113,11 @@ void CommCell::join(std::map<std::string, std::shared_ptr<CommLaunch>>& launches
                                         fmt::format("--max-seconds={}", max_seconds_)};
   if (samples_ > 0) arguments.push_back(fmt::format("--samples={}", samples_));
   if (backend_ == "gloo") arguments.push_back("--device=cpu");
-  auto& launch = launches[crest::join(arguments, " ")];
-  if (!launch) launch = std::make_shared<CommLaunch>(arguments);
-  launch->add(bytes_);
-  launch_ = launch;
+  for (auto& cell : cells)
+    if (auto& other = static_cast<const CommCell&>(*cell).launch_; other && other->arguments() == arguments)
+      launch_ = other;
+  if (!launch_) launch_ = std::make_shared<CommLaunch>(arguments);
+  launch_->add(bytes_);
 }
 
 RunRecord CommCell::begin(LabContext& context, const std::string& grid) const {

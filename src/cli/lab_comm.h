@@ -14,7 +14,8 @@ namespace crest {
 // Ranks that are started once and measure all sizes that an experiment has for them.
 class CommLaunch {
  public:
-  CommLaunch(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
+  explicit CommLaunch(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
+  const std::vector<std::string>& arguments() const { return arguments_; }
   void add(int64_t bytes) { sizes_.insert(bytes); }
   // {"row": of this size, "group": what all sizes share}, as crest comm --json prints them. A size that was taken
   // already is measured anew, alone. Throws what crest comm says.
@@ -33,7 +34,7 @@ class CommCell : public LabCell {
   using LabCell::LabCell;
   std::string identity() const override;
   // Cells of one operation, backend and number of ranks share a launch.
-  void join(std::map<std::string, std::shared_ptr<CommLaunch>>& launches);
+  void meet(const LabCells& cells) override;
 
  protected:
   bool set(const std::string& key, const std::string& value) override;
@@ -42,7 +43,6 @@ class CommCell : public LabCell {
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
 
  private:
-  void check_backend();
   RunRecord begin(LabContext& context, const std::string& grid) const;
 
   std::string operation_ = "all-reduce", backend_, dtype_ = "fp32";

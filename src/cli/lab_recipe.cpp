@@ -66,15 +66,16 @@ bool RecipeCell::set(const std::string& key, const std::string& value) {
 void RecipeCell::set_flag(const std::string& key, const std::string& value) {
   CLI::App app{"cell", "experiment"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_recipe_options(app, options_);
+  add_flags(app);
   std::string flag = "--" + key + "=" + value;
   std::replace(flag.begin(), flag.begin() + std::ptrdiff_t(key.size() + 2), '_', '-');
   const char* argv[] = {flag.c_str()};
   try {
     parse_command_line(app, 1, argv);
   } catch (const CLI::ParseError& error) {
-    fail_usage(error.what(), "", "Keys are the recipe flags of crest bench, with '_'.");
+    fail_usage(error.what(), "", "Keys: " + keys() + ".");
   }
+  check_flags(app);
 }
 
 // Pins the flash attention kernels of one tile, where the device has some.

@@ -11,8 +11,8 @@ namespace crest::lab {
 const std::vector<ColumnInfo>& column_infos() {
   using enum Kind;
   using enum ColumnInfo::Unit;
-  const std::vector<Kind> recipe = {plan, bench, profile}, timed = {bench, profile},
-                          times = {bench, profile, gemm, comm};
+  const std::vector<Kind> recipe = {plan, bench, profile, train}, timed = {bench, profile, train},
+                          times = {bench, profile, gemm, train, comm};
   static const std::vector<ColumnInfo> table = {
       {"parameters", "of the model", recipe, number},
       {"tokens", "of a run", recipe, number},
@@ -39,9 +39,13 @@ const std::vector<ColumnInfo>& column_infos() {
       {"ms_max", "longest", times, ms},
       {"samples", "runs measured", times, number},
       {"tokens_per_second", "from the median", timed, number},
-      {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", {bench, profile, gemm}, number},
+      {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", {bench, profile, gemm, train}, number},
       {"held_bytes", "arenas really held", timed, bytes},
       {"device_peak_bytes", "resident set of the process, or memory of the GPU", timed, bytes},
+      {"loss", "mean of the last tenth of the steps", {train}, number},
+      {"first_loss", "of the first step", {train}, number},
+      {"val_loss", "after the last step", {train}, number},
+      {"wait_ms", "of ms, until the samples of a step were there (median)", {train}, ms},
       {"profiled_ms", "median with the profiler on", {profile}, ms},
       {"span_ms", "first start to last end of the kept run", {profile}, ms},
       {"busy_ms", "union of its intervals", {profile}, ms},
