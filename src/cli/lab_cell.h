@@ -28,6 +28,10 @@ class LabCell {
   // makes the cell absent.
   void read();
 
+  // After read(): cells of one experiment that are measured together find each other. cells: those so far, this is the
+  // last of them; all are of one kind.
+  virtual void meet(const std::vector<std::unique_ptr<LabCell>>&) {}
+
   const lab::CellSpec& spec() const { return spec_; }
   const std::string& absent() const { return absent_; }  // why this device cannot run it; "": it can
   const Device& device() const { return device_; }

@@ -37,12 +37,20 @@ class RecipeCell : public LabCell {
 
  private:
   void resize(Recipe& recipe) const;
+  void set_tile(const std::string& value);
   void plan_columns(const CompiledSession& session, lab::Row& row) const;
   void run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
                     Profile& detail) const;
 
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
+
+// Columns from what crest bench prints of a cell, and its record; the same of a profile. throttled: by sample.
+void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
+void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
+                  const std::vector<bool>& throttled = {});
+void profile_columns(const Profile& profile, lab::Row& row);
+void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& profile);
 
 class PlanCell : public RecipeCell {
  public:

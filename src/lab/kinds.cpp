@@ -12,6 +12,7 @@ const std::vector<KindInfo>& kinds() {
       {Kind::profile, "profile", "a recipe, timed instruction by instruction", true, true, true},
       {Kind::gemm, "gemm", "a matrix product", true, true},
       {Kind::train, "train", "a recipe, trained on text", true, true, false, true},
+      {Kind::comm, "comm", "a collective between ranks", true, true},
   };
   return table;
 }

@@ -4,7 +4,7 @@
 
 namespace crest::lab {
 
-enum class Kind { arithmetic, plan, bench, profile, gemm, train };
+enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
   Kind kind;
