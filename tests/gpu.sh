@@ -115,7 +115,8 @@ memory() { # held bytes equal the plan
   echo "seen: planned $planned, held $held bytes; $(grep -o '"device_peak_bytes": *[0-9]*' "$work/bench.json" | head -1)"
   [ -n "$planned" ] && [ "$planned" = "$held" ]
 }
-profile() { # CUPTI's records of the replayed graph: they explain the step that is not profiled, to 2%
+profile() { # CUPTI's records of the replayed graph: with what recording adds taken off the gaps, they
+  # explain the step that is not profiled, to 2%
   local args
   for args in "--model gpt2-124M --batch 4" "--model gpt2-124M --batch 4 --attention naive --fusion off" "--model nano --batch 2 --grad-accumulation 2"; do
     "$crest" profile --device cuda $args --no-store --trace "$work/trace.json" --snapshot "$work/memory.pickle" --json \
@@ -127,29 +128,33 @@ p = p.get("profile", p)
 step, profiled = statistics.median(p["step_ms"]), statistics.median(p["profiled_ms"])
 unmapped = sum(k["ms"] for k in p["kernels"] if k["instr"] < 0)
 print(f"{sys.argv[2]}: {p['method']}, step {step:.3f} ms, profiled {profiled:.3f}, span {p['span_ms']:.3f} = busy {p['busy_ms']:.3f} + "
-      f"idle {p['idle_ms']:.3f}, outside of instructions {unmapped:.3f} ms, {p['launches']} launches")
-assert p["method"] == "cupti" and abs(p["busy_ms"] + p["idle_ms"] - p["span_ms"]) < 1e-3 * p["span_ms"]
-assert abs(p["span_ms"] / step - 1) < (0.02 if step > 5 else 0.2), "the records do not explain the step"
+      f"idle {p['idle_ms']:.3f} + recording {p['recording_ms']:.3f}, outside of instructions {unmapped:.3f} ms, {p['launches']} launches")
+assert p["method"] == "cupti" and abs(p["busy_ms"] + p["idle_ms"] + p["recording_ms"] - p["span_ms"]) < 1e-3 * p["span_ms"]
+assert abs((p["busy_ms"] + p["idle_ms"]) / step - 1) < 0.02, "the records do not explain the step"
+assert p["recording_ms"] / p["launches"] < 3e-3, "recording adds more than 3 us a launch"
 END
   done
   echo "seen: $(wc -c <"$work/trace.json") bytes of trace, $(wc -c <"$work/memory.pickle") of memory snapshot"
 }
-optimizers() { # each on the GPU against the CPU: the loss after 30 steps
-  local o gpu cpu
-  loss_of() { grep '"loss"' "$1/log.jsonl" | tail -1 | sed 's/.*"loss": *\([0-9.]*\).*/\1/'; }
-  for o in adamw-unfused adamw-8bit sgd lion adafactor muon; do
-    train --precision fp32 --optimizer $o --steps 30 --out "$work/gpu-$o" >/dev/null || return 1
-    "$crest" train --device cpu --data "$work/data" --batch 8 --seed 3 --precision fp32 --optimizer $o --steps 30 \
-      --out "$work/cpu-$o" >/dev/null || return 1
-    gpu=$(loss_of "$work/gpu-$o") cpu=$(loss_of "$work/cpu-$o")
-    echo "$o: GPU $gpu, CPU $cpu"
-    awk -v a="$gpu" -v b="$cpu" 'BEGIN { d = a - b; exit !(a > 0 && d < 5e-3 && d > -5e-3) }' || return 1
+optimizers() { # each on the GPU against the CPU, from the same weights over the same text: losses of ten steps in fp32, in which
+  # rounding has not grown yet (later steps of a small model at a high learning rate are chaotic)
+  local o d setting="--model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10"
+  for o in adamw adamw-unfused adamw-8bit sgd lion adafactor muon; do
+    for d in cuda cpu; do "$crest" train --data "$work/data" --batch 8 --seed 3 $setting --device $d --optimizer $o --out "$work/$d-$o" >/dev/null || return 1; done
+    python3 - "$o" "$work/cuda-$o/log.jsonl" "$work/cpu-$o/log.jsonl" <<'END' || return 1
+import json, sys
+def losses(file):
+    return {r["step"]: r["loss"] for r in map(json.loads, open(file)) if "loss" in r}
+gpu, cpu = losses(sys.argv[2]), losses(sys.argv[3])
+worst = max(abs(gpu[s] / cpu[s] - 1) for s in cpu)
+print(f"{sys.argv[1]}: {len(gpu)} losses, from {cpu[min(cpu)]:.4f} to {cpu[max(cpu)]:.4f}, worst relative difference {worst:.1e}")
+assert len(gpu) == len(cpu) == 10 and worst < 1e-3
+END
   done
   for o in adamw-bf16 adamw-bf16-kahan adamw-bf16-stochastic; do
-    train --precision bf16 --optimizer $o --steps 30 --out "$work/gpu-$o" >/dev/null || return 1
-    echo "$o: GPU $(loss_of "$work/gpu-$o")"
+    train $setting --precision bf16 --optimizer $o --out "$work/gpu-$o" >/dev/null || return 1
   done
-  echo "seen: 6 optimizers agree with the CPU, 3 in bf16 ran"
+  echo "seen: 7 optimizers agree with the CPU for ten steps, 3 with bf16 state ran"
 }
 comm() { # NCCL over all GPUs of this machine, values checked
   local n

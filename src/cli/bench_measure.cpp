@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda/nvml.h"
 #include "cli/recipe_json.h"
 #include "cli/session_json.h"
 #include "core/error.h"
@@ -97,6 +98,10 @@ BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, cons
   row.convention = describe(convention_, cell.phase());
   row.held = cell.held_bytes();
   row.device_peak = task.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
+  if (task.device.kind == "cuda" && !task.device.emulated) {
+    cuda::ContextBytes context = cuda::context_bytes(task.device.index, row.held);
+    row.context_start = context.start, row.context = context.now;
+  }
   if (o_.peak > 0)
     row.peak = {o_.peak, "given by --peak"};
   else if (!o_.no_mfu)
@@ -107,7 +112,8 @@ BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, cons
 RunRecord BenchMeasure::begin(const std::string& kind, const BenchTask& task, const std::string& grid) {
   if (!recorder_.on()) return {};
   Conditions before = read_conditions(task.device);
-  RunRecord record = new_record(kind, o_.store.name, task.recipe, task.device, name(task.phase), before);
+  RunRecord record = new_record(kind, o_.store.name.empty() ? task.name : o_.store.name, task.recipe, task.device,
+                                name(task.phase), before);
   record.key = task.key;
   record.grid = grid;
   recorder_.begin(record);

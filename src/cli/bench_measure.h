@@ -19,6 +19,7 @@ struct BenchTask {
   BenchPhase phase = BenchPhase::step;
   std::string key;    // RunRecord::key
   std::string label;  // what tells it from the other cells of its grid
+  std::string name;   // of the record; "": made from the recipe
 };
 
 // Of a cell: `samples` runs, or with 0 until the median is known to 1%, at least 6, at most `most`, within the seconds.

@@ -59,6 +59,8 @@ Json to_json(const BenchRow& row) {
         row.convention + (row.peak.flops_per_second > 0 ? "; " + peak_text(row.peak) : std::string());
     memory["measured_peak_bytes"] = row.held;
     memory["device_peak_bytes"] = row.device_peak;
+    memory["context_start_bytes"] = row.context_start ? Json(*row.context_start) : Json(nullptr);
+    memory["context_bytes"] = row.context ? Json(*row.context) : Json(nullptr);
   }
   memory["by_category"] = categories_to_json(row.by_category);
   json["memory"] = memory;

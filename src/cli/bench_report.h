@@ -33,6 +33,7 @@ struct BenchRow {
   // Bytes of all ranks. planned: arenas by plan; held: arenas really held; device_peak: peak resident set.
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
+  std::optional<int64_t> context_start, context;  // of the CUDA context (backend/cuda/nvml.h); absent: not known
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // of an earlier measurement

@@ -53,16 +53,6 @@ void add_sizes(const std::string& item, std::set<int64_t>& sizes) {
 constexpr std::pair<const char*, DType> dtypes[] = {
     {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp64", DType::f64}};
 
-DType dtype_of(const std::string& text) {
-  std::vector<std::string> names;
-  for (auto& [n, type] : dtypes) {
-    if (n == text) return type;
-    names.emplace_back(n);
-  }
-  fail_usage(fmt::format("'{}' is not a value of --dtype", printable(text)), "--dtype",
-             did_you_mean(text, names) + " Values: " + join(names, ", ") + ".");
-}
-
 std::string backend_of(const CommOptions& o) {
   if (o.backend == "auto") return o.device.find().kind == "cuda" ? "nccl" : "gloo";
   const std::vector<std::string> names = {"gloo", "nccl", "auto"};
@@ -124,6 +114,16 @@ void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& en
 
 }  // namespace
 
+DType parse_comm_dtype(const std::string& text) {
+  std::vector<std::string> names;
+  for (auto& [n, type] : dtypes) {
+    if (n == text) return type;
+    names.emplace_back(n);
+  }
+  fail_usage(fmt::format("'{}' is not a value of --dtype", printable(text)), "--dtype",
+             did_you_mean(text, names) + " Values: " + join(names, ", ") + ".");
+}
+
 const char* flag_name(DType dtype) {
   for (auto& [n, type] : dtypes)
     if (type == dtype) return n;
@@ -158,7 +158,7 @@ CommPlan plan_comm(const CommOptions& o, const std::optional<RankEnvironment>& e
   CommPlan plan;
   plan.collectives = collectives_of(o);
   plan.sizes = parse_sizes(o.sizes);
-  plan.dtype = dtype_of(o.dtype);
+  plan.dtype = parse_comm_dtype(o.dtype);
   plan.rule = rule_of(o);
   if (!o.link_rate.empty()) plan.link_rate = double(parse_bytes(o.link_rate, "--link-rate"));
   if (o.port < 0 || o.port > 65535)

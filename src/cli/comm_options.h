@@ -30,6 +30,8 @@ std::vector<int> parse_ranks(const std::string& text);
 
 // "fp32", as the flags have it.
 const char* flag_name(DType dtype);
+// Throws a usage error that names --dtype.
+DType parse_comm_dtype(const std::string& text);
 
 // The options, parsed and checked against each other; `world` ranks are there or will be started.
 struct CommPlan {

@@ -103,6 +103,7 @@ Json rows_to_json(const CommGroup& g) {
                     {"ms_min", ms.min()},
                     {"ms_max", ms.max()},
                     {"samples", ms.count()},
+                    {"samples_ms", ms.values()},
                     {"algorithm_gb_per_s", t.algorithm_bandwidth() / 1e9},
                     {"bus_gb_per_s", g.bus_bandwidth(t) / 1e9}});
   }

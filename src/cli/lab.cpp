@@ -69,7 +69,7 @@ int show(const Options& o, const std::string& name) {
   lab::Experiment e = lab::find_experiment(name);
   Device device = o.device.find();
   LabCells cells;
-  if (e.unavailable.empty()) cells = lab_cells(e, o.lab.scale, device, o.device.limit(device));
+  if (e.unavailable.empty()) cells = lab_cells(e, o.lab.scale, device, o.device.limit(device), o.lab.data);
   std::vector<lab::CellSpec> specs;
   for (auto& c : cells) specs.push_back(c->spec());
   if (o.lab.json)
@@ -111,7 +111,7 @@ int run(const Options& o) {
   Device device = o.device.find();
   int64_t limit = o.device.limit(device);
   std::vector<LabCells> cells;  // all are checked before the first is measured
-  for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit));
+  for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit, o.lab.data));
   BenchMeasure bench(o.bench);
   bench.open_store();
   LabRunner runner(lab_options, bench, device, limit);
@@ -154,6 +154,8 @@ std::function<int()> setup_lab(CLI::App& app) {
       ->group("Experiments");
   app.add_option("--budget", o->budget, "starts no cell after this time: 90s, 10m, 1h")->group("Experiments");
   app.add_flag("--resume", o->lab.resume, "take over the cells that the newest record of the same experiment has")
+      ->group("Experiments");
+  app.add_option("--data", o->lab.data, "text file or prepared data that cells train on (default: generated text)")
       ->group("Experiments");
   app.add_option("--seed", o->bench.seed, "of weights and tokens")->capture_default_str()->group("Experiments");
   add_json_option(app, o->lab.json);

@@ -18,8 +18,8 @@ void LabCell::read() {
     try {
       act();
     } catch (const Error& error) {
-      if (error.code() != Exit::usage) throw;
-      fail_usage(error.problem(), place + (error.where().empty() ? "" : ", " + error.where()), error.advice());
+      std::string where = place + (error.where().empty() ? "" : ", " + error.where());
+      throw Error(error.code(), error.problem(), where, error.advice());
     }
   };
   for (auto& [key, value] : spec_.settings)

@@ -29,6 +29,10 @@ class LabCell {
   // makes the cell absent.
   void read();
 
+  // After read(): cells of one experiment that are measured together find each other. cells: those so far, this is the
+  // last of them; all are of one kind.
+  virtual void meet(const std::vector<std::unique_ptr<LabCell>>&) {}
+
   const lab::CellSpec& spec() const { return spec_; }
   const std::string& absent() const { return absent_; }  // why this device cannot run it; "": it can
   const Device& device() const { return device_; }
@@ -65,8 +69,9 @@ class LabCell {
 
 using LabCells = std::vector<std::unique_ptr<LabCell>>;
 
-// All cells of a scale.
-LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit);
+// All cells of a scale. data: of cells that train and say no text of their own; "": generated.
+LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit,
+                   const std::string& data = "");
 
 // ms, ms_mean, ..., samples.
 void time_columns(lab::Row& row, const Samples& seconds);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/backend.h"
 #include "cli/bench_options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -42,7 +43,7 @@ void out_of_memory(lab::Row& row, const std::string& why) {
 
 std::string RecipeCell::keys() const {
   return "recipe flags of crest bench with '_', " + join({size_keys.begin(), size_keys.end()}, ", ") +
-         ", phase, memory_limit, " + LabCell::keys();
+         ", tile, phase, memory_limit, " + LabCell::keys();
 }
 
 bool RecipeCell::set(const std::string& key, const std::string& value) {
@@ -52,6 +53,8 @@ bool RecipeCell::set(const std::string& key, const std::string& value) {
     phase_ = phases[0];
   } else if (key == "memory_limit") {
     limit_ = parse_bytes(value, key);
+  } else if (key == "tile") {
+    set_tile(value);
   } else if (size_keys.count(key)) {
     sizes_.emplace_back(key, value);
   } else if (!LabCell::set(key, value)) {
@@ -63,15 +66,35 @@ bool RecipeCell::set(const std::string& key, const std::string& value) {
 void RecipeCell::set_flag(const std::string& key, const std::string& value) {
   CLI::App app{"cell", "experiment"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_recipe_options(app, options_);
+  add_flags(app);
   std::string flag = "--" + key + "=" + value;
   std::replace(flag.begin(), flag.begin() + std::ptrdiff_t(key.size() + 2), '_', '-');
   const char* argv[] = {flag.c_str()};
   try {
     parse_command_line(app, 1, argv);
   } catch (const CLI::ParseError& error) {
-    fail_usage(error.what(), "", "Keys are the recipe flags of crest bench, with '_'.");
+    fail_usage(error.what(), "", "Keys: " + keys() + ".");
   }
+  check_flags(app);
+}
+
+// Pins the flash attention kernels of one tile, where the device has some.
+void RecipeCell::set_tile(const std::string& value) {
+  std::vector<std::string> tiles;
+  for (auto& k : kernels_of(device_.kind)) {
+    std::string kernel = k.name;
+    size_t at = kernel.find(".flash.tile");
+    if (at != std::string::npos && std::string(k.op) == "attention") tiles.push_back(kernel.substr(at + 11));
+  }
+  if (tiles.empty()) {
+    absent_ = fmt::format("flash attention has one tile on {}", device_.kind == "cpu" ? "the CPU" : device_.kind);
+    return;
+  }
+  if (std::find(tiles.begin(), tiles.end(), value) == tiles.end())
+    fail_usage(fmt::format("'{}' is no tile of flash attention", printable(value)), "",
+               "Tiles: " + join(tiles, ", ") + ".");
+  for (const char* op : {"attention", "attention_grad"})
+    options_.kernels.push_back(fmt::format("{}=*.flash.tile{}", op, value));
 }
 
 void RecipeCell::finish() {
@@ -156,7 +179,14 @@ void RecipeCell::run_recorded(LabContext& context, CompiledSession session, cons
 
 void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   reset_peak_resident();
-  CompiledSession session = compile_phase(recipe_, device_, phase_, {.verify = false});
+  CompiledSession session;
+  try {
+    session = compile_phase(recipe_, device_, phase_, {.verify = false});
+  } catch (const Error& error) {  // no kernel takes it
+    if (error.code() != Exit::failed) throw;
+    row.keys["status"] = "absent", row.absent = error.problem();
+    return;
+  }
   plan_columns(session, row);
   Profile detail;
   describe_session(detail, session, phase_calls(session, phase_));

@@ -25,21 +25,32 @@ class RecipeCell : public LabCell {
   virtual void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
                    Profile& detail) const = 0;
 
-  BenchTask task() const;
+  virtual BenchTask task() const;
+  // Keys that are no settings of the cell are flags.
+  virtual void add_flags(CLI::App& app) { add_recipe_options(app, options_); }
+  virtual void check_flags(const CLI::App&) const {}
+  void set_flag(const std::string& key, const std::string& value);
 
+  RecipeOptions options_;
   Recipe recipe_;  // resolved, when finish() was there
   BenchPhase phase_ = BenchPhase::step;
 
  private:
-  void set_flag(const std::string& key, const std::string& value);
   void resize(Recipe& recipe) const;
+  void set_tile(const std::string& value);
   void plan_columns(const CompiledSession& session, lab::Row& row) const;
   void run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
                     Profile& detail) const;
 
-  RecipeOptions options_;
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
+
+// Columns from what crest bench prints of a cell, and its record; the same of a profile. throttled: by sample.
+void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
+void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
+                  const std::vector<bool>& throttled = {});
+void profile_columns(const Profile& profile, lab::Row& row);
+void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& profile);
 
 class PlanCell : public RecipeCell {
  public:

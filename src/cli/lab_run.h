@@ -17,6 +17,7 @@ struct LabOptions {
   double budget_seconds = 0;  // 0: none
   bool resume = false;
   bool json = false;
+  std::string data;  // text that cells train on; "": generated
 };
 
 class LabRunner {

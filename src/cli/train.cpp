@@ -2,19 +2,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "cli/command.h"
 #include "cli/new_record.h"
 #include "cli/options.h"
+#include "cli/train_flags.h"
+#include "cli/train_text.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "data/dataset.h"
-#include "data/prepare.h"
 #include "plan/compile.h"
 #include "train/run.h"
 #include "train/run_files.h"
@@ -35,46 +33,15 @@ struct Options {
   std::string tokenizer, resume;
 };
 
-std::string cache_folder() {
-  if (const char* c = std::getenv("CREST_CACHE")) return c;
-  if (const char* c = std::getenv("XDG_CACHE_HOME")) return std::string(c) + "/crest/data";
-  if (const char* h = std::getenv("HOME")) return std::string(h) + "/.cache/crest/data";
-  return ".crest-cache/data";
-}
-
 void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
-
-// A file that was named must be text; in folders such files are skipped.
-void require_text(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return;
-  std::ifstream in(path, std::ios::binary);
-  std::string head(64 << 10, ' ');
-  in.read(head.data(), std::streamsize(head.size()));
-  head.resize(size_t(in.gcount()));
-  if (head.find('\0') != std::string::npos)
-    fail("this is not text (it has NUL bytes)", printable(path),
-         "Give text; shards of tokens are trained on with --data FOLDER. crest data prepare takes any bytes.");
-}
 
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
-  PrepareOptions p;
-  p.inputs = o.texts;
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (auto& t : o.texts) {
-    require_text(t);
-    if (uint64_t size = fs::file_size(t, error); !error) bytes += size;
-  }
-  p.tokenizer = !o.tokenizer.empty() ? o.tokenizer : bytes < (256 << 10) ? "bytes" : "bpe:2048";
-  p.message = [](const std::string& m) { tell(m); };
-  PrepareResult r = prepare_cached(p, cache_folder());
+  PreparedText p = prepare_text(o.texts, o.tokenizer);
   if (!o.train.quiet)
-    tell(fmt::format("text     {} with tokenizer {} ({} tokens, a vocabulary of {})", r.reused ? "cached" : "prepared",
-                     printable(p.tokenizer), format_count(double(r.info.train_tokens + r.info.val_tokens)),
-                     r.info.vocab_size));
-  return r.folder.string();
+    tell(fmt::format("text     {} with tokenizer {} ({} tokens, a vocabulary of {})", p.reused ? "cached" : "prepared",
+                     printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
+  return p.folder;
 }
 
 // JSON's string is a TOML basic string.
@@ -129,27 +96,15 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Tr
   return text;
 }
 
-void check_range(const CLI::App& app, const char* flag, double value, double low, double high) {
-  if (app.get_option(flag)->count() == 0 || (value >= low && value <= high)) return;
-  fail_usage(fmt::format("{} is not between {} and {}", value, low, high), flag);
-}
-
-// What the library of flags lets through (it saturates numbers and wraps negative ones).
 void check_numbers(const CLI::App& app, const TrainOptions& t) {
   constexpr double most = 1e12;
-  check_range(app, "--steps", double(t.steps), 1, most);
+  check_training_flags(app, t);
   check_range(app, "--max-seconds", t.max_seconds, 0, 1e9);
   check_range(app, "--stop-after", double(t.stop_after), 0, most);
-  check_range(app, "--lr", t.lr, 0, HUGE_VAL);
-  check_range(app, "--min-lr", t.min_lr, 0, HUGE_VAL);
-  check_range(app, "--warmup", double(t.warmup), 0, most);
-  check_range(app, "--val-every", double(t.val_every), 0, most);
-  check_range(app, "--val-batches", double(t.val_batches), 1, most);
   check_range(app, "--save-every", double(t.save_every), 0, most);
   check_range(app, "--keep", double(t.keep), 0, 1e6);
   check_range(app, "--sample-every", double(t.sample_every), 0, most);
   check_range(app, "--sample-tokens", double(t.sample_tokens), 1, 1e6);
-  check_range(app, "--seed", double(t.seed), 0, double(INT64_MAX));
 }
 
 int run(const CLI::App& app, Options& o) {
@@ -198,7 +153,7 @@ int run(const CLI::App& app, Options& o) {
     t.record->before = read_conditions(t.device);
     t.record->head = new_record("train", o.store.name, t.recipe, t.device, "", t.record->before);
   }
-  return run_training(t);
+  return int(run_training(t).interrupted ? Exit::interrupted : Exit::ok);
 }
 
 }  // namespace
@@ -217,21 +172,14 @@ std::function<int()> setup_train(CLI::App& app) {
   option("--resume", o->resume, "continue this run from its newest valid checkpoint");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
   option("--init", t.init, "start from these weights: Hugging Face folder, run or checkpoint");
-  option("--steps", t.steps, "optimizer steps (default 1000, or what fits into --max-seconds)");
+  add_training_flags(app, t);
   option("--max-seconds", t.max_seconds,
          "time limit; without --steps the schedule is fitted to it (and the warm-up at least 12 steps)");
   option("--stop-after", t.stop_after, "stop (saved) after this many steps of this call");
-  option("--lr", t.lr, "peak learning rate (default 6e-4 sqrt(768 / width), within 1e-4 and 3e-3)");
-  option("--min-lr", t.min_lr, "final learning rate (default a tenth of the peak)");
-  option("--warmup", t.warmup, "warm-up steps (default a fiftieth of the steps, at most 2000)");
-  option("--schedule", t.schedule, "cosine, wsd, linear or constant")->capture_default_str();
-  option("--val-every", t.val_every, "steps between validations (default a tenth of the steps; 0: never)");
-  option("--val-batches", t.val_batches, "batches of a validation")->capture_default_str();
   option("--save-every", t.save_every, "steps between checkpoints (default a quarter of the steps; 0: only the last)");
   option("--keep", t.keep, "checkpoints to keep (0: all)")->capture_default_str();
   option("--sample-every", t.sample_every, "steps between samples (0: none)")->capture_default_str();
   option("--sample-tokens", t.sample_tokens, "tokens of a sample")->capture_default_str();
-  option("--seed", t.seed, "seed of weights, data order and dropout")->capture_default_str();
   app.add_flag("--quiet", t.quiet, "no progress lines");
   add_json_option(app, t.json);
   add_record_options(app, o->store);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "measure/kernel_name.h"
 
 namespace crest {
 
@@ -75,7 +76,7 @@ std::map<std::string, Chosen> chosen(const ComparedSide& s) {
   }
   for (auto& k : s.profile.kernels)
     if (k.instr >= 0 && size_t(k.instr) < s.profile.instrs.size())
-      map[keys[size_t(k.instr)]].device_kernels.insert(k.name);
+      map[keys[size_t(k.instr)]].device_kernels.insert(short_kernel(k.name));
   return map;
 }
 

@@ -48,6 +48,7 @@ uint64_t Loader::window_of(uint64_t global_sample) const {
 }
 
 void Loader::sample(uint64_t global_sample, int32_t* tokens, int32_t* targets) const {
+  if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
   uint64_t start = window_of(global_sample) * uint64_t(seq_);
   stream_.read(start, size_t(seq_), tokens);
   std::copy(tokens + 1, tokens + seq_, targets);
@@ -66,9 +67,15 @@ std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro, uint64_
   return samples;
 }
 
-Prefetcher::Prefetcher(const Loader& loader, Samples samples, uint64_t first, uint64_t end)
-    : loader_(loader), samples_(std::move(samples)), first_(first), end_(end), produced_(first), taken_(first) {
-  thread_ = std::thread([this] { work(); });
+Prefetcher::Prefetcher(const Loader& loader, Samples samples, uint64_t first, uint64_t end, ReadAhead ahead)
+    : loader_(loader),
+      samples_(std::move(samples)),
+      end_(end),
+      ahead_(uint64_t(std::max(1, ahead.batches))),
+      ring_(ahead_ + 1),
+      begun_(first),
+      taken_(first) {
+  for (int i = 0; i < std::max(1, ahead.threads); ++i) threads_.emplace_back([this] { work(); });
 }
 
 Prefetcher::~Prefetcher() {
@@ -77,33 +84,36 @@ Prefetcher::~Prefetcher() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (auto& t : threads_) t.join();
 }
 
+void Prefetcher::read(uint64_t index, Slot& slot) const {
+  Batch& b = slot.batch;
+  try {
+    b.index = index;
+    b.samples = samples_(index);
+    b.tokens.resize(b.samples.size() * size_t(loader_.seq()));
+    b.targets.resize(b.tokens.size());
+    loader_.batch(b.samples, b.tokens.data(), b.targets.data());
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+}
+
+// A slot belongs to the thread that reads its batch, then to whoever takes it.
 void Prefetcher::work() {
-  for (uint64_t i = first_; i < end_; ++i) {
-    {
-      // Two slots: the batch in use (taken_ - 1) and the one ahead of it.
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || i < taken_ + 1; });
-      if (stop_) return;
-    }
-    Batch& b = ring_[i % 2];
-    try {
-      b.index = i;
-      b.samples = samples_(i);
-      b.tokens.resize(b.samples.size() * size_t(loader_.seq()));
-      b.targets.resize(b.tokens.size());
-      loader_.batch(b.samples, b.tokens.data(), b.targets.data());
-    } catch (...) {
-      std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
-      changed_.notify_all();
-      return;
-    }
-    std::lock_guard lock(mutex_);
-    produced_ = i + 1;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || begun_ >= end_ || begun_ < taken_ + ahead_; });
+    if (stop_ || begun_ >= end_) return;
+    uint64_t i = begun_++;
+    Slot& slot = ring_[i % ring_.size()];
+    lock.unlock();
+    read(i, slot);
+    lock.lock();
+    slot.ready = i;
     changed_.notify_all();
+    if (slot.error) return;
   }
 }
 
@@ -111,11 +121,12 @@ const Batch& Prefetcher::next() {
   std::unique_lock lock(mutex_);
   if (taken_ >= end_)
     fail_internal(fmt::format("batch {} asked for, the last one is {}", taken_, end_ - 1), "prefetcher");
-  changed_.wait(lock, [&] { return produced_ > taken_ || error_; });
-  if (produced_ <= taken_) std::rethrow_exception(error_);
-  const Batch& b = ring_[taken_++ % 2];
+  Slot& slot = ring_[taken_ % ring_.size()];
+  changed_.wait(lock, [&] { return slot.ready == taken_; });
+  if (slot.error) std::rethrow_exception(slot.error);
+  ++taken_;
   changed_.notify_all();
-  return b;
+  return slot.batch;
 }
 
 }  // namespace crest

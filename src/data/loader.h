@@ -1,5 +1,6 @@
 // Batches as a pure function of (seed, epoch, position): no state, independent of batch split, rank and world size.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -43,6 +44,8 @@ class Loader {
   uint64_t window_of(uint64_t global_sample) const;
   // tokens, targets: [seq] each; targets[i] is the token after tokens[i]. Thread-safe.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets) const;
+  // Every sample takes this much longer, as from slow storage: for experiments.
+  void delay(std::chrono::duration<double> time) { delay_ = time; }
   // tokens, targets: [samples.size(), seq]
   void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets) const;
 
@@ -51,6 +54,7 @@ class Loader {
   int64_t seq_;
   uint64_t seed_, windows_;
   SampleOrder order_;
+  std::chrono::duration<double> delay_{0};
 };
 
 // The global samples of one micro batch: the step's samples are numbered step * (micros * world * batch) + (micro *
@@ -65,31 +69,42 @@ struct Batch {
   std::vector<int32_t> tokens, targets;  // [samples.size(), seq]
 };
 
-// Reads the next batch on a background thread while one is used.
+// How far ahead of the batch in use batches are read, and by how many threads.
+struct ReadAhead {
+  int batches = 1, threads = 1;
+};
+
+// Reads the next batches on background threads while one is used.
 class Prefetcher {
  public:
-  // Gives the global samples of batch `index` (called on the background thread).
+  // Gives the global samples of batch `index` (called on the background threads).
   using Samples = std::function<std::vector<uint64_t>(uint64_t index)>;
   // Batches first, first + 1, ... up to but not `end`. The loader must outlive the prefetcher.
-  Prefetcher(const Loader& loader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX);
+  Prefetcher(const Loader& loader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX,
+             ReadAhead ahead = {});
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
-  // The next batch, valid until the next call. Errors of the background thread are thrown here at the batch that met
+  // The next batch, valid until the next call. Errors of the background threads are thrown here at the batch that met
   // them, and again by later calls. Asking beyond `end` is an internal error.
   const Batch& next();
 
  private:
+  struct Slot {
+    Batch batch;
+    uint64_t ready = UINT64_MAX;  // the batch that it holds, whole or with an error
+    std::exception_ptr error;
+  };
   void work();
+  void read(uint64_t index, Slot& slot) const;
   const Loader& loader_;
   Samples samples_;
-  uint64_t first_, end_;
-  Batch ring_[2];
-  uint64_t produced_, taken_;  // batches ready; batches given out
+  uint64_t end_, ahead_;
+  std::vector<Slot> ring_;  // the batch in use and those ahead of it
+  uint64_t begun_, taken_;  // the next batch to be read; the next one to be given out
   bool stop_ = false;
-  std::exception_ptr error_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace crest

@@ -11,7 +11,8 @@ namespace crest::lab {
 const std::vector<ColumnInfo>& column_infos() {
   using enum Kind;
   using enum ColumnInfo::Unit;
-  const std::vector<Kind> recipe = {plan, bench, profile}, timed = {bench, profile}, times = {bench, profile, gemm};
+  const std::vector<Kind> recipe = {plan, bench, profile, train}, timed = {bench, profile, train},
+                          times = {bench, profile, gemm, train, comm};
   static const std::vector<ColumnInfo> table = {
       {"parameters", "of the model", recipe, number},
       {"tokens", "of a run", recipe, number},
@@ -38,14 +39,30 @@ const std::vector<ColumnInfo>& column_infos() {
       {"ms_max", "longest", times, ms},
       {"samples", "runs measured", times, number},
       {"tokens_per_second", "from the median", timed, number},
-      {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", times, number},
+      {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", {bench, profile, gemm, train}, number},
       {"held_bytes", "arenas really held", timed, bytes},
       {"device_peak_bytes", "resident set of the process, or memory of the GPU", timed, bytes},
+      {"loss", "mean of the last tenth of the steps", {train}, number},
+      {"first_loss", "of the first step", {train}, number},
+      {"val_loss", "after the last step", {train}, number},
+      {"wait_ms", "of ms, until the samples of a step were there (median)", {train}, ms},
       {"profiled_ms", "median with the profiler on", {profile}, ms},
       {"span_ms", "first start to last end of the kept run", {profile}, ms},
       {"busy_ms", "union of its intervals", {profile}, ms},
       {"idle_ms", "what nothing ran in", {profile}, ms},
       {"launch_ms", "host time of the launches alone, nobody waits (GPU)", {profile}, ms},
+      {"context_start_bytes", "of the CUDA context when it had been made", {bench}, bytes},
+      {"context_bytes", "of the CUDA context after the runs: code, library handles and graphs with it", {bench}, bytes},
+      {"cublaslt", "version, a text", {profile}, number},
+      {"cudnn", "version, a text", {profile}, number},
+      {"onednn", "version, a text", {profile}, number},
+      {"gigabytes", "of the whole buffer, 10^9 bytes", {comm}, number},
+      {"algorithm_gb_per_second", "buffer over the median", {comm}, number},
+      {"bus_gb_per_second", "what the slowest link carries (crest comm)", {comm}, number},
+      {"startup_ms", "start of the processes until all ranks are connected", {comm}, ms},
+      {"first_call_ms", "the very first call, of the smallest size", {comm}, ms},
+      {"latency_ms", "of one element a rank", {comm}, ms},
+      {"link_gb_per_second", "expected of the link (data sheet), else measured", {comm}, number},
       {"launches", "kernels (GPU) or instructions of a run", {profile}, number},
   };
   return table;
@@ -92,8 +109,8 @@ Vocabulary detail_vocabulary(Kind kind) {
 }
 
 const std::vector<std::string>& fact_names() {
-  static const std::vector<std::string> names = {"cpu",         "cuda",   "sm",    "threads",
-                                                 "native_bf16", "memory", "cudnn", "multiprocessors"};
+  static const std::vector<std::string> names = {
+      "cpu", "cuda", "sm", "threads", "native_bf16", "memory", "cudnn", "multiprocessors", "shared_memory"};
   return names;
 }
 

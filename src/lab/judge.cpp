@@ -23,6 +23,7 @@ Value fact(const Device& d, const std::string& name) {
   if (name == "sm") return Value::number(d.sm);
   if (name == "threads") return Value::number(d.threads);
   if (name == "multiprocessors") return Value::number(d.multiprocessors);
+  if (name == "shared_memory") return Value::number(double(d.shared_per_block));
   if (name == "memory") return Value::number(double(d.kind == "cuda" ? d.total_memory : d.memory));
   fail_internal("no fact of a device: " + name);
 }

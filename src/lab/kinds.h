@@ -4,7 +4,7 @@
 
 namespace crest::lab {
 
-enum class Kind { arithmetic, plan, bench, profile, gemm };
+enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
   Kind kind;
@@ -12,6 +12,7 @@ struct KindInfo {
   bool has_cells = true;
   bool timed = false;              // cells have the column ms, and with it a noise floor
   bool instruction_times = false;  // so do the rows of instructions behind a cell
+  bool reads_text = false;         // cells take the setting `data`
   bool rounds = false;             // cells are short enough to be set up twice: all once, then all in reverse order
 };
 const std::vector<KindInfo>& kinds();

@@ -86,11 +86,13 @@ class Problem {
 }  // namespace
 
 GemmFactory linear_kernel_factory(const Device& device, bool tf32) {
-  return [device, tf32](const GemmProblem& g) -> std::function<void()> {
+  GemmFactory factory = [device, tf32](const GemmProblem& g) -> std::function<void()> {
     auto p = std::make_shared<Problem>(device, g, tf32);
     if (!p->supported()) return {};
     return [p] { p->run(); };
   };
+  if (tf32) factory.operand_rounding = 0x1p-11;
+  return factory;
 }
 
 namespace {

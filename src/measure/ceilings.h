@@ -40,7 +40,10 @@ struct GemmProblem {
   void* c = nullptr;
 };
 // Prepares one problem (primitive, scratch memory) and returns what runs it; an empty function = type not supported.
-using GemmFactory = std::function<std::function<void()>(const GemmProblem&)>;
+struct GemmFactory : std::function<std::function<void()>(const GemmProblem&)> {
+  using function::function;
+  double operand_rounding = 0;  // relative, of what the kernel does to its operands: 2^-11 for TF32
+};
 
 struct GemmRate {
   DType type = DType::f32;

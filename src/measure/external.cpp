@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -56,7 +57,26 @@ bool drain(int fd, std::string& text, size_t keep) {
   return true;
 }
 
-pid_t spawn_shell(const std::string& command, const Pipe& out, const Pipe& err) {
+// "NAME=value" of all variables, those given over this process' own.
+std::vector<std::string> environment_with(const std::vector<Variable>& variables) {
+  std::map<std::string, std::string> all;
+  for (char** v = environ; *v; ++v)
+    if (const char* equals = std::strchr(*v, '=')) all[std::string(*v, size_t(equals - *v))] = equals + 1;
+  for (auto& [name, value] : variables) all[name] = value;
+  std::vector<std::string> lines;
+  for (auto& [name, value] : all) lines.push_back(name + "=" + value);
+  return lines;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (auto& t : texts) list.push_back(t.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+pid_t spawn(const std::string& file, std::vector<std::string> arguments, const std::vector<Variable>& variables,
+            const Pipe& out, const Pipe& err) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -71,17 +91,18 @@ pid_t spawn_shell(const std::string& command, const Pipe& out, const Pipe& err) 
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::string shell = "/bin/sh", flag = "-c", text = command;
-  char* argv[] = {shell.data(), flag.data(), text.data(), nullptr};
+  std::vector<std::string> lines = environment_with(variables);
   pid_t pid = -1;
-  int rc = posix_spawn(&pid, "/bin/sh", &actions, &attributes, argv, environ);
+  int rc = posix_spawn(&pid, file.c_str(), &actions, &attributes, pointers(arguments).data(), pointers(lines).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  if (rc != 0) fail(fmt::format("cannot start /bin/sh: {}", std::strerror(rc)), command);
+  if (rc != 0) fail(fmt::format("cannot start {}: {}", printable(file), std::strerror(rc)), arguments.back());
   return pid;
 }
 
-std::string tail(const std::string& text, size_t lines) {
+}  // namespace
+
+std::string last_lines(const std::string& text, size_t lines) {
   size_t end = text.find_last_not_of(" \n\r\t");
   if (end == std::string::npos) return "";
   size_t start = end;
@@ -92,6 +113,8 @@ std::string tail(const std::string& text, size_t lines) {
     result += "\n    " + printable(line, 300);
   return result;
 }
+
+namespace {
 
 // The parser recurses; a peer's output may be anything.
 bool shallow(std::string_view text) {
@@ -134,12 +157,13 @@ std::optional<ExternalResult> find_time(std::string_view text) {
 
 }  // namespace
 
-CommandOutput run_command(const std::string& command, const ExternalOptions& options) {
+CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
+                          const std::vector<Variable>& variables, const ExternalOptions& options) {
   CommandOutput result;
   auto start = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   Pipe out, err;
-  pid_t pid = spawn_shell(command, out, err);
+  pid_t pid = spawn(file, arguments, variables, out, err);
   out.close_write(), err.close_write();
   int status = 0;
   bool exited = false, killed = false;
@@ -148,7 +172,7 @@ CommandOutput run_command(const std::string& command, const ExternalOptions& opt
   while (!exited || ((out.read >= 0 || err.read >= 0) && elapsed() < grace_end)) {
     pollfd fds[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     poll(fds, 2, exited ? 10 : 20);
-    if (fds[0].revents && !drain(out.read, result.out, 4 << 20)) out.close_read();
+    if (fds[0].revents && !drain(out.read, result.out, 64 << 20)) out.close_read();
     if (fds[1].revents && !drain(err.read, result.err, 64 << 10)) err.close_read();
     if (!exited && waitpid(pid, &status, WNOHANG) == pid) exited = true, grace_end = elapsed() + 0.2;
     if (exited || killed) continue;
@@ -161,6 +185,10 @@ CommandOutput run_command(const std::string& command, const ExternalOptions& opt
   return result;
 }
 
+CommandOutput run_command(const std::string& command, const ExternalOptions& options) {
+  return run_program("/bin/sh", {"/bin/sh", "-c", command}, {}, options);
+}
+
 ExternalResult parse_step_time(const std::string& output, const std::string& where) {
   auto lines = split(output, '\n');
   for (size_t i = lines.size(); i-- > 0;)
@@ -168,13 +196,13 @@ ExternalResult parse_step_time(const std::string& output, const std::string& whe
   if (auto found = find_time(output)) return *found;
   fail("the command printed no step time", where,
        "Its last JSON line must have \"step_ms_median\" or \"ms\" in milliseconds; it printed:" +
-           (output.empty() ? std::string(" nothing") : tail(output, 5)));
+           (output.empty() ? std::string(" nothing") : last_lines(output, 5)));
 }
 
 ExternalResult run_external(const std::string& command, const ExternalOptions& options) {
   CommandOutput run = run_command(command, options);
   std::string where = fmt::format("peer '{}'", printable(command)),
-              said = tail(run.err.empty() ? run.out : run.err, 10);
+              said = last_lines(run.err.empty() ? run.out : run.err, 10);
   if (!said.empty()) said = "Its last messages:" + said;
   if (run.cancelled) throw Error(Exit::interrupted, "interrupted", where);
   if (run.timed_out) fail(fmt::format("no result within {}", format_duration(options.timeout_seconds)), where, said);

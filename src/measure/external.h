@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace crest {
@@ -15,12 +16,17 @@ struct ExternalOptions {
 struct CommandOutput {
   int exit_code = 0;  // 128 + signal when a signal ended it, as shells report it
   bool timed_out = false, cancelled = false;
-  std::string out, err;  // the last 4 MiB of standard output, the last 64 KiB of standard error
+  std::string out, err;  // the last 64 MiB of standard output, the last 64 KiB of standard error
   double seconds = 0;
 };
 
-// Runs `/bin/sh -c command` in a process group of its own with standard input from /dev/null, and waits. At the timeout
-// or when cancelled the whole group is killed. Throws only when the command cannot be started.
+// Runs a program with arguments (the first is its name) and variables over this process' own, in a process group of its
+// own with standard input from /dev/null, and waits. At the timeout or when cancelled the whole group is killed. Throws
+// only when the program cannot be started.
+using Variable = std::pair<std::string, std::string>;
+CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
+                          const std::vector<Variable>& variables = {}, const ExternalOptions& options = {});
+// The same of `/bin/sh -c command`.
 CommandOutput run_command(const std::string& command, const ExternalOptions& options = {});
 
 struct ExternalResult {
@@ -34,6 +40,9 @@ struct ExternalResult {
 // the whole output as one document) with `step_ms_median` (crest bench --json) or `ms`. Of several rows the one with
 // phase "step" counts. Fails with the tail of the command's messages when it fails, times out or prints no time.
 ExternalResult run_external(const std::string& command, const ExternalOptions& options = {});
+
+// The last lines of a text, as a terminal may see them, each on a line of its own; "" when there are none.
+std::string last_lines(const std::string& text, size_t lines);
 
 // The parser alone; `where` names the source in errors.
 ExternalResult parse_step_time(const std::string& output, const std::string& where);

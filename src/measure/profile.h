@@ -91,9 +91,10 @@ struct Profile {
   std::vector<int> throttled;                 // 1: slowed down during this sample of step_ms; empty: not watched
   std::vector<std::string> throttle_reasons;  // of all runs (measure/throttle.h)
   std::vector<double> profiled_ms;            // with the profiler on, every sample
-  // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and what nothing
-  // ran in.
-  double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
+  // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and the gaps
+  // between them, in two parts: what recording adds on a GPU, which has to note the ends of each kernel (as far as the
+  // step is longer than one that is not profiled), and idle time.
+  double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
   int64_t launches = 0;  // kernels (GPU) or instructions (CPU) of a step
   double clock_mhz = 0;  // of the device while it was measured; 0: unknown
   std::vector<ProfileRate> rates;
@@ -107,7 +108,7 @@ struct Profile {
   double profiled_median_ms() const;
   double overhead() const { return profiled_median_ms() / step_median_ms() - 1; }  // of the profiler: 0.03 is 3%
   // What the intervals explain of a step that was not profiled; 1 is all of it.
-  double closure() const { return span_ms / step_median_ms(); }
+  double closure() const { return (busy_ms + idle_ms) / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
 };
 

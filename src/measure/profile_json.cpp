@@ -62,7 +62,7 @@ void fields(F& f, R& r) {
   f("method", r.method), f("tokens", r.tokens), f("model_flops", r.model_flops), f("step_ms", r.step_ms);
   f("throttled", r.throttled), f("throttle_reasons", r.throttle_reasons);
   f("profiled_ms", r.profiled_ms), f("kept_ms", r.kept_ms), f("span_ms", r.span_ms), f("busy_ms", r.busy_ms),
-      f("idle_ms", r.idle_ms);
+      f("idle_ms", r.idle_ms), f("recording_ms", r.recording_ms);
   f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("rates", r.rates), f("calls", r.calls);
   f("instrs", r.instrs), f("kernels", r.kernels), f("intervals", r.intervals), f("memory", r.memory);
 }

@@ -138,6 +138,8 @@ class Summary {
     p_.span_ms = end;
     if (std::abs(p_.busy_ms + p_.idle_ms - p_.span_ms) > 1e-6 * p_.span_ms)
       fail_internal("busy and idle time do not add up to the span", "profiler");
+    if (p_.method == "cupti") p_.recording_ms = std::clamp(p_.span_ms - p_.step_median_ms(), 0.0, p_.idle_ms);
+    p_.idle_ms -= p_.recording_ms;
   }
 
   Profile& p_;

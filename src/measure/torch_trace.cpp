@@ -170,8 +170,19 @@ class Reader {
             .stream = stream};
   }
 
+  // When the device began the first piece of work whose launch was recorded.
+  double first_launched() const {
+    double first = -std::numeric_limits<double>::infinity();
+    bool found = false;
+    for (auto& w : events_.work)
+      if (launched_.count(w.correlation) || by_external_id_.count(w.external_id))
+        first = found ? std::min(first, w.start) : w.start, found = true;
+    return first;
+  }
+
   void device_pieces() {
     std::unordered_map<int, std::optional<KernelClass>> classes;
+    const double first = first_launched();
     for (size_t i = 0; i < events_.work.size(); ++i) {
       const TorchDeviceWork& w = events_.work[i];
       std::pair<double, Context> from{w.start, {}};
@@ -179,6 +190,8 @@ class Reader {
         from = at->second;
       else if (auto other = by_external_id_.find(w.external_id); other != by_external_id_.end())
         from = other->second;
+      else if (w.start < first)  // of a step before the recording, which the device had not finished
+        from.first = -std::numeric_limits<double>::infinity();
       auto [kernel, is_new] = classes.try_emplace(w.name);
       if (is_new) kernel->second = class_of_kernel(out_.names[size_t(w.name)]);
       std::optional<OpClass> op_class = from.second.op_class;

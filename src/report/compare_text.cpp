@@ -103,7 +103,7 @@ class Text {
     title("Where the time went");
     double at = c_.a.step_ms, low = std::min(at, c_.b.step_ms), high = std::max(at, c_.b.step_ms);
     for (auto& w : c_.waterfall) at += w.ms, low = std::min(low, at), high = std::max(high, at);
-    low = std::max(0.0, low - 0.15 * (high - low));
+    low = std::max(std::min(0.0, low), low - 0.15 * (high - low));  // parts may take it below zero on the way
     int width = std::clamp(o_.width - (c_.per_token ? 82 : 66), 12, 40);
     std::vector<Column> columns = {{"", Align::left}, {"step"}, {"", Align::left}, {"", Align::left}};
     if (c_.per_token) columns.push_back({"per 1000 tokens"});

@@ -169,14 +169,15 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     svg.text(x1 + 7, y + 15.5, text, {.look = sum ? "strong" : "ink"});
     y += height + gap;
   };
-  row(chart.from, begin, chart.start, grey, chart.start_text, "", true);
+  double foot = cut ? begin : 0;
+  row(chart.from, foot, chart.start, grey, chart.start_text, "", true);
   level = chart.start;
   for (auto& s : chart.steps) {
     svg.line(plot.px(level), y - gap, plot.px(level), y + rows.label_height(), "axis");
     row(s.label, level, level + s.delta, s.delta > 0 ? 1 : 0, s.text, s.tip, false);
     level += s.delta;
   }
-  row(chart.to, begin, chart.end, grey, chart.end_text, "", true);
+  row(chart.to, foot, chart.end, grey, chart.end_text, "", true);
   draw_x_axis(svg, plot, ticks, cut ? chart.axis + " (does not begin at zero)" : chart.axis, false);
   return svg;
 }

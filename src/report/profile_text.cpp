@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "measure/kernel_name.h"
 #include "measure/profile_facts.h"
 #include "measure/samples.h"
 #include "report/table.h"
@@ -66,15 +67,6 @@ std::string share_table(const std::vector<ProfileShare>& shares, double total, c
     text += fmt::format("and {} more with {} ms ({})\n", shares.size() - top, ms(rest), percent(rest, total));
   }
   return text;
-}
-
-// Names of templates and parameter lists are long: what stands before them tells kernels apart best.
-std::string short_kernel(std::string name) {
-  if (name.rfind("void ", 0) == 0) name.erase(0, 5);
-  for (const char* noise : {"crest::cuda::", "crest::", "(anonymous namespace)::"})
-    for (size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, std::string_view(noise).size());
-  if (size_t open = name.find('('); open != std::string::npos && open > 0) name.erase(open);
-  return name;
 }
 
 std::string layers_text(const Profile& p, const ProfileView& view) {
@@ -150,7 +142,10 @@ std::string profile_head(const Profile& p) {
   text += fmt::format(
       "closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled;\n"
       "          medians of the rows add up to {} ms\n",
-      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.span_ms), ms(step), ms(facts_of(p).total_ms));
+      100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step), ms(facts_of(p).total_ms));
+  if (p.recording_ms > 0)
+    text += fmt::format("          recording adds {} ms between launches, {:.2f} us each; idle time is without it\n",
+                        ms(p.recording_ms), 1e3 * p.recording_ms / double(std::max<int64_t>(p.launches, 1)));
   if (!(std::abs(p.closure() - 1) <= 0.02))
     text +=
         "warning: that is off by more than 2%: other work kept this machine busy, or a step has work beside its\n"

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "core/error.h"
 #include "core/text.h"
 
 namespace crest {
@@ -102,9 +103,13 @@ void finish(ReportCell& c) {
         !c.timed || (has_times(*r) && (!has_times(*c.timed) || (r->kind == "bench" && c.timed->kind != "bench")));
     if (better) c.timed = r;
   }
-  if (c.profiled)
-    c.profile = std::make_shared<const Profile>(
-        profile_from_json(c.profiled->documents.at("profile"), "profile of run " + c.profiled->name));
+  if (c.profiled) try {
+      c.profile = std::make_shared<const Profile>(
+          profile_from_json(c.profiled->documents.at("profile"), "profile of run " + c.profiled->name));
+    } catch (const Error& error) {  // one damaged document is no reason for no report
+      c.unread_profile = c.profiled->name + ": " + error.problem();
+      c.profiled = nullptr;
+    }
   c.out_of_memory = c.timed->status == "out_of_memory" || json_word(c.timed->result, "/error") == "out_of_memory";
   read_times(c);
   read_memory(c);

@@ -21,6 +21,7 @@ struct ReportCell {
   const RunRecord* timed = nullptr;    // the one whose figures count: the newest bench, else the newest of all
   const RunRecord* profiled = nullptr;
   std::shared_ptr<const Profile> profile;
+  std::string unread_profile;     // name of the run and why its profile cannot be read; "": it can, or there is none
   std::vector<Setting> settings;  // all, in a fixed order
   std::string label;              // what tells it from the others of its group
   bool out_of_memory = false;

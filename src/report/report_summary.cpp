@@ -232,6 +232,10 @@ std::vector<Text> warnings(const ReportData& data) {
                                     plural(samples, "sample"),
                                     reasons.empty() ? "" : " (" + say_list({reasons.begin(), reasons.end()}) + ")",
                                     plural(throttled.size(), "run"))));
+  for (auto& g : data.groups)
+    for (auto& c : g.cells)
+      if (!c.unread_profile.empty())
+        list.push_back(Text("A profile cannot be read and is left out: " + c.unread_profile + "."));
   if (machines.size() > 1)
     list.push_back(Text(
         fmt::format("The runs come from {} machines; their times differ by more than the recipes.", machines.size())));

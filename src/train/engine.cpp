@@ -32,14 +32,17 @@ void Engine::initialize_weights(uint64_t seed) {
   run_on_ranks(ranks(), [&](int r) { initialize(rank(r), seed); });
 }
 
-void Engine::fill(int r, int program, uint64_t first, const SampleSource& source) {
+double Engine::fill(int r, int program, uint64_t first, const SampleSource& source) {
   const Ports& ports = ports_[size_t(r)][size_t(program)];
   int64_t batch = ports.tokens.shape[0], seq = ports.tokens.shape[1];
   auto &tokens = tokens_[size_t(r)], &targets = targets_[size_t(r)];
   tokens.resize(size_t(batch * seq)), targets.resize(size_t(batch * seq));
+  auto start = std::chrono::steady_clock::now();
   for (int64_t b = 0; b < batch; ++b) source(first + uint64_t(b), tokens.data() + b * seq, targets.data() + b * seq);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ports.tokens.write(tokens.data());
   ports.targets.write(targets.data());
+  return seconds;
 }
 
 StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
@@ -52,6 +55,7 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
     if (call.micro >= 0) loss_program = call.segment;
   float loss = 0;
   Scalars s = {};
+  StepResult result;
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
     for (size_t c = 0; c < calls_.size(); ++c) {
@@ -64,7 +68,8 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
         inputs.sample_base = int64_t(first);
         inputs.lr = float(lr);
         e.set_inputs(inputs);
-        fill(r, call.segment, first, source);
+        double waited = fill(r, call.segment, first, source);
+        if (r == 0) result.wait_seconds += waited;
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
       // Later Programs may use the memory that the loss is in.
@@ -73,7 +78,6 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
     if (r == 0) e.read_scalars_later(s);
     e.runtime().synchronize();
   });
-  StepResult result;
   result.loss_scale = loss_scale_;
   loss_scale_ = s.loss_scale;
   result.loss = loss;

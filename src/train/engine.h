@@ -21,6 +21,7 @@ struct StepResult {
   bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // that the step ran with
   double seconds = 0;
+  double wait_seconds = 0;  // of them, until the source had given rank 0 its samples
 };
 
 class Engine {
@@ -51,7 +52,8 @@ class Engine {
   struct Ports {
     TensorRef tokens, targets, loss;
   };
-  void fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
+  // Returns the seconds that the source took.
+  double fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
 
   CompiledSession session_;
   Choices choices_;

@@ -20,6 +20,7 @@
 #include "run/generate.h"
 #include "train/checkpoint.h"
 #include "train/engine.h"
+#include "train/read_ahead.h"
 #include "train/run_files.h"
 #include "train/run_record.h"
 #include "train/run_report.h"
@@ -44,10 +45,11 @@ class Training {
   explicit Training(const TrainOptions& o)
       : o_(o), dataset_(open_data(o)), report_(o), record_(o, [this](auto& text) { report_.warning(text); }) {}
 
-  int run() {
+  TrainOutcome run() {
     check_data();
     SessionUse use;
-    use.train = use.update = use.sampling = true;
+    use.train = use.update = true;
+    use.sampling = !o_.out.empty();
     use.validation = val_.has_value();
     // A split of few windows is read once, not partly twice.
     if (val_)
@@ -88,6 +90,7 @@ class Training {
            "out).");
     int64_t seq = o_.recipe.seq_length();
     train_.emplace(dataset_.train(), seq, o_.seed);
+    train_->delay(std::chrono::duration<double, std::milli>(o_.loader_delay_ms));
     if (o_.val_every == 0) return;
     if (dataset_.val().total_tokens() > uint64_t(seq))
       val_.emplace(dataset_.val(), seq, o_.seed, SampleOrder::sequential);
@@ -106,7 +109,7 @@ class Training {
     state_.threads = o_.device.threads;
     state_.train_tokens = dataset_.train().total_tokens();
     set_schedule();
-    files_.emplace(RunFiles::create(o_.out, o_.overwrite));
+    files_.emplace(o_.out.empty() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite));
     write_config();
     files_->write("model.toml", to_toml(recipe().model));
     files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
@@ -176,7 +179,9 @@ class Training {
   }
 
   void loop() {
-    StopSignal signal;
+    std::optional<StopSignal> signal;  // a caller may have one
+    if (!StopSignal::guarded()) signal.emplace();
+    if (o_.prefetch > 0) read_ahead_.emplace(*train_, recipe(), state_.step, ReadAhead{o_.prefetch, o_.loader_threads});
     auto begin = Clock::now();
     try {
       if (!validated() && val_every_ && state_.step % val_every_ == 0) validate_now();
@@ -203,24 +208,33 @@ class Training {
     if (last_good_ == state_.step) prune();
   }
 
-  // Reads samples where the engine needs them: 1.1 us for 256 tokens, 0.01% of nano's step, so that a thread that reads
-  // ahead (data/loader.h) would gain nothing. A signal ends a step between two micro steps; what they accumulated is
+  // Reads samples where the engine needs them, unless --prefetch says otherwise: 1.1 us for 256 tokens is 0.01% of
+  // nano's step (experiment data-loader). A signal ends a step between two micro steps; what they accumulated is
   // overwritten by the next step. With several ranks no rank may leave the others waiting in a reduction: the step runs
   // to its end, and an error is kept until then.
-  SampleSource source(const Loader& loader, bool wrap = false) {
-    uint64_t windows = loader.samples_per_epoch();
-    return [this, &loader, windows, wrap](uint64_t g, int32_t* x, int32_t* y) {
+  using Read = std::function<void(uint64_t, int32_t*, int32_t*)>;
+  SampleSource source(Read read) {
+    return [this, read](uint64_t g, int32_t* x, int32_t* y) {
       bool alone = engine_->ranks() == 1;
       if (alone && StopSignal::requested()) throw Stopped();
       try {
-        loader.sample(wrap ? g % windows : g, x, y);
+        read(g, x, y);
       } catch (const Error&) {
         if (alone) throw;
         std::lock_guard lock(read_error_mutex_);
-        read_error_ = std::current_exception();
-        std::fill_n(x, loader.seq(), 0), std::fill_n(y, loader.seq(), 0);
+        if (!read_error_) read_error_ = std::current_exception();
+        std::fill_n(x, train_->seq(), 0), std::fill_n(y, train_->seq(), 0);
       }
     };
+  }
+  SampleSource training_source() {
+    return source([this](uint64_t g, int32_t* x, int32_t* y) {
+      read_ahead_ ? read_ahead_->sample(g, x, y) : train_->sample(g, x, y);
+    });
+  }
+  SampleSource validation_source() {
+    uint64_t windows = val_->samples_per_epoch();
+    return source([this, windows](uint64_t g, int32_t* x, int32_t* y) { val_->sample(g % windows, x, y); });
   }
   void throw_read_error() {
     if (read_error_) std::rethrow_exception(read_error_);
@@ -228,7 +242,7 @@ class Training {
 
   void train_step() {
     double lr = learning_rate(schedule_, state_.step);
-    StepResult r = engine_->step(state_.step, lr, state_.seed, source(*train_));
+    StepResult r = engine_->step(state_.step, lr, state_.seed, training_source());
     throw_read_error();
     ++state_.step;
     record(r, lr);
@@ -263,8 +277,10 @@ class Training {
 
   void record(const StepResult& r, double lr) {
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
-    StepRow row{state_.step, r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped};
+    StepRow row{state_.step,         r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped,
+                r.wait_seconds * 1e3};
     files_->add(row);
+    if (o_.on_step) o_.on_step(row);
     record_.add(row);
     if (!r.skipped) last_loss_ = r.loss;
     report_.step(row, fitting_ ? -1 : steps_, *engine_);
@@ -290,17 +306,21 @@ class Training {
   [[noreturn]] void stop_bad_run() {
     report_.end_steps();
     files_->flush();
-    // Checkpoints since the last good step hold the weights that gave these gradients.
-    std::string root = files_->checkpoints(), kept = "no checkpoint was saved before";
-    auto saved = list_checkpoints(root);
-    if (!saved.empty() && saved.back().step < last_good_) reject_newer(root, last_good_ - 1);
-    saved = list_checkpoints(root);
-    if (!saved.empty())
-      kept = fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
-                         printable(o_.out));
+    std::string kept = files_->on_disk() ? keep_good_checkpoints() : "nothing was to be saved";
     fail(fmt::format("{} steps in a row gave gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
+  }
+
+  // Checkpoints since the last good step hold the weights that gave these gradients. Says what is left.
+  std::string keep_good_checkpoints() {
+    std::string root = files_->checkpoints();
+    auto saved = list_checkpoints(root);
+    if (!saved.empty() && saved.back().step < last_good_) reject_newer(root, last_good_ - 1);
+    saved = list_checkpoints(root);
+    if (saved.empty()) return "no checkpoint was saved before";
+    return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
+                       printable(o_.out));
   }
 
   // A signal may have kept a continued run from it.
@@ -310,10 +330,11 @@ class Training {
     if (!val_) return;
     int64_t per_batch = engine_->validation_batch() * engine_->ranks();
     int64_t batches = std::clamp<int64_t>(int64_t(val_->samples_per_epoch()) / per_batch, 1, o_.val_batches);
-    double loss = engine_->validate(batches, source(*val_, true));
+    double loss = engine_->validate(batches, validation_source());
     throw_read_error();
     if (std::isnan(loss)) loss = NAN;  // without a sign in messages
     ValidationRow row{state_.step, loss};
+    if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
     report_.message(fmt::format("step {}: validation loss {:.4f}", state_.step, loss));
@@ -328,7 +349,7 @@ class Training {
   }
 
   void save_now() {
-    if (state_.step == saved_step_) return;
+    if (!files_->on_disk() || state_.step == saved_step_) return;
     state_.total_steps = fitting_ ? 0 : steps_;
     save(*engine_, state_, files_->checkpoints(), 0, config_, dataset_.tokenizer().get(),
          [&](const std::string& m) { report_.warning(m); });
@@ -336,7 +357,7 @@ class Training {
     unproved_ = true;
   }
 
-  int finish() {
+  TrainOutcome finish() {
     report_.end_steps();
     files_->flush();
     RunReport::Summary end{};
@@ -346,7 +367,10 @@ class Training {
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     record_.finish(interrupted_ ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
-    return int(interrupted_ ? Exit::interrupted : Exit::ok);
+    TrainOutcome outcome{interrupted_};
+    for (int r = 0; r < engine_->ranks(); ++r) outcome.held_bytes += engine_->rank(r).held_bytes();
+    outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
+    return outcome;
   }
 
   const TrainOptions& o_;
@@ -354,6 +378,7 @@ class Training {
   RunReport report_;
   TrainingRecord record_;
   std::optional<Loader> train_, val_;
+  std::optional<ReadAheadSource> read_ahead_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
   Schedule schedule_;
@@ -370,6 +395,6 @@ class Training {
 
 }  // namespace
 
-int run_training(const TrainOptions& options) { return Training(options).run(); }
+TrainOutcome run_training(const TrainOptions& options) { return Training(options).run(); }
 
 }  // namespace crest

@@ -8,6 +8,7 @@
 #include "measure/conditions.h"
 #include "model/recipe.h"
 #include "store/record.h"
+#include "train/step_row.h"
 
 namespace crest {
 
@@ -23,7 +24,7 @@ struct TrainOptions {
   Device device;
   int64_t memory_limit = 0;
   std::string data;     // folder of shards
-  std::string out;      // RUN
+  std::string out;      // RUN; "": the run leaves no files
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
   std::string init;  // folder, file, run or checkpoint with weights to start from; not read when the run is continued
@@ -48,10 +49,23 @@ struct TrainOptions {
   int64_t stop_after = 0;  // leave (saved) after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
+  int prefetch = 0;            // batches that are read ahead by threads; 0: read where a step needs them
+  int loader_threads = 1;      // that read them
+  double loader_delay_ms = 0;  // a training sample takes so much longer, as from slow storage: for experiments
+
+  // What came out, as it comes.
+  std::function<void(const StepRow&)> on_step;
+  std::function<void(const ValidationRow&)> on_validation;
 };
 
-// Runs to the end, the limit or a signal, then saves. Returns the exit code (0, or 130 when interrupted). Throws when
-// something fails or five steps in a row had gradients that are not finite: checkpoints saved until then are intact.
-int run_training(const TrainOptions& options);
+struct TrainOutcome {
+  bool interrupted = false;
+  int64_t held_bytes = 0;    // arenas of all ranks
+  int64_t device_bytes = 0;  // on a GPU: what it took of the device
+};
+
+// Runs to the end, the limit or a signal, then saves. Throws when something fails or five steps in a row had gradients
+// that are not finite: checkpoints saved until then are intact.
+TrainOutcome run_training(const TrainOptions& options);
 
 }  // namespace crest

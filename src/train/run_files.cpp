@@ -68,6 +68,7 @@ RunFiles RunFiles::create(const std::string& folder, bool overwrite) {
 RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
 
 void RunFiles::continue_at(int64_t step) {
+  if (!on_disk()) return;
   std::string kept;
   std::ifstream in(folder_ + "/log.jsonl");
   for (std::string line; std::getline(in, line);) {
@@ -83,7 +84,8 @@ void RunFiles::continue_at(int64_t step) {
       validations_.push_back({at, number("val_loss")});
     else
       steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
-                        number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true});
+                        number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
+                        number("wait_ms")});
   }
   write("log.jsonl", kept);
   std::string path = folder_ + "/log.jsonl";
@@ -93,6 +95,7 @@ void RunFiles::continue_at(int64_t step) {
 }
 
 void RunFiles::write(const std::string& name, const std::string& bytes) const {
+  if (!on_disk()) return;
   write_file_atomic(
       folder_ + "/" + name,
       name == "config.toml" ? fmt::format("{} --config config.toml repeats this run\n{}", config_mark, bytes) : bytes);
@@ -108,10 +111,11 @@ static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}"
 
 void RunFiles::add(const StepRow& r) {
   steps_.push_back(r);
+  if (!on_disk()) return;
   write_line(fmt::format(
-      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}}})",
+      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}}})",
       r.step, number(r.loss), number(r.lr), number(r.grad_norm), number(std::round(r.step_ms * 1000) / 1000),
-      number(std::round(r.tokens_per_second * 10) / 10), r.skipped));
+      number(std::round(r.tokens_per_second * 10) / 10), r.skipped, number(std::round(r.wait_ms * 1000) / 1000)));
   tensorboard_->scalar("train/loss", r.step, r.loss);
   tensorboard_->scalar("lr", r.step, r.lr);
   tensorboard_->scalar("grad_norm", r.step, r.grad_norm);
@@ -120,18 +124,22 @@ void RunFiles::add(const StepRow& r) {
 
 void RunFiles::add(const ValidationRow& r) {
   validations_.push_back(r);
+  if (!on_disk()) return;
   write_line(fmt::format(R"({{"step": {}, "val_loss": {}}})", r.step, number(r.val_loss)));
   tensorboard_->scalar("val/loss", r.step, r.val_loss);
   tensorboard_->flush();
 }
 
 void RunFiles::add_sample(int64_t step, const std::string& text) {
+  if (!on_disk()) return;
   std::ofstream out(folder_ + "/samples.txt", std::ios::app);
   out << fmt::format("--- step {}\n{}\n", step, text) << std::flush;
   if (!out) fail("the sample could not be written", printable(folder_ + "/samples.txt"), free_space_hint);
 }
 
-void RunFiles::flush() { tensorboard_->flush(); }
+void RunFiles::flush() {
+  if (tensorboard_) tensorboard_->flush();
+}
 
 std::string RunFiles::draw_loss(int width) const {
   Series train{"train", {}, {}}, smooth{"train, smoothed", {}, {}}, val{"validation", {}, {}};
@@ -145,7 +153,7 @@ std::string RunFiles::draw_loss(int width) const {
     smooth.x.push_back(double(r.step)), smooth.y.push_back(mean);
   }
   for (auto& r : validations_) val.x.push_back(double(r.step)), val.y.push_back(r.val_loss);
-  if (train.x.size() < 2) return "";
+  if (!on_disk() || train.x.size() < 2) return "";
   ChartOptions options;
   options.title = "Loss", options.x_label = "step", options.y_label = "cross-entropy (nats per token)";
   std::vector<Series> series = {train, smooth};

@@ -6,20 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "train/step_row.h"
 #include "train/tensorboard.h"
 
 namespace crest {
-
-struct StepRow {
-  int64_t step = 0;
-  double loss = 0, lr = 0, grad_norm = 0, step_ms = 0, tokens_per_second = 0;
-  bool skipped = false;
-};
-
-struct ValidationRow {
-  int64_t step = 0;
-  double val_loss = 0;
-};
 
 // While it lives, no other process can create, overwrite or continue the run (flock on its folder; the system releases
 // it when the process dies).
@@ -27,6 +17,9 @@ class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite, which removes an earlier run there (never another folder).
   static RunFiles create(const std::string& folder, bool overwrite);
+  // A run that leaves nothing behind: rows are kept in memory.
+  static RunFiles none() { return RunFiles(); }
+  bool on_disk() const { return !folder_.empty(); }
   // An earlier run.
   static RunFiles open(const std::string& folder);
 
@@ -48,6 +41,7 @@ class RunFiles {
   std::string draw_loss(int width) const;
 
  private:
+  RunFiles() = default;
   explicit RunFiles(std::string folder);
   void write_line(const std::string& line);
   std::string folder_;

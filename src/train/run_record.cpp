@@ -6,8 +6,6 @@
 
 namespace crest {
 
-namespace {
-
 LogRow log_row(const StepRow& r) {
   LogRow row;
   row.step = r.step, row.loss = r.loss, row.lr = r.lr, row.grad_norm = r.grad_norm;
@@ -20,6 +18,8 @@ LogRow log_row(const ValidationRow& r) {
   row.step = r.step, row.val_loss = r.val_loss;
   return row;
 }
+
+namespace {
 
 // The newest record of a run's folder; 0: none. An imported one is of another machine.
 int64_t record_of(const Store& store, const std::string& folder) {

@@ -14,6 +14,10 @@
 
 namespace crest {
 
+// Rows of a record's log.
+LogRow log_row(const StepRow& row);
+LogRow log_row(const ValidationRow& row);
+
 class TrainingRecord {
  public:
   // Opens the store; throws when that fails. Without options.record nothing is recorded. warn is called by the thread

@@ -70,6 +70,7 @@ StopSignal::~StopSignal() {
   installed = false;
 }
 
+bool StopSignal::guarded() { return installed.load(); }
 bool StopSignal::requested() { return received.load() != 0; }
 int StopSignal::signal_number() { return received.load(); }
 

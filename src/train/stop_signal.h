@@ -17,6 +17,8 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
+  // Whether a guard lives.
+  static bool guarded();
   // True once a signal came since the guard was made; safe from any thread, also when no guard lives (then false).
   static bool requested();
   // The signal's number, 0 = none.

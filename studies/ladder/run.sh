@@ -31,7 +31,7 @@ p = json.load(open(sys.argv[1]))
 p = p.get("profile", p)
 step = statistics.median(p["step_ms"])
 print(f"| {sys.argv[2]} | {p['method']} | {step:.3f} | {p['span_ms']:.3f} | {p['busy_ms']:.3f} | {p['idle_ms']:.3f} | "
-      f"{p['launches']} | {100 * p['span_ms'] / step:.1f}% |")
+      f"{p['recording_ms']:.3f} | {p['launches']} | {100 * (p['busy_ms'] + p['idle_ms']) / step:.1f}% |")
 END
   rm "$out/$name.json"
 }
@@ -41,7 +41,7 @@ compare() { # A B
   sed -n '1,3p' "$out/$1-$2.txt"
 }
 
-printf '| run | method | step ms | records ms | busy | idle | launches | records / step |\n|---|---|---|---|---|---|---|---|\n' >"$out/closure.md"
+printf '| run | method | step ms | records ms | busy | idle | recording | launches | closure |\n|---|---|---|---|---|---|---|---|---|\n' >"$out/closure.md"
 recipe="--model $model --batch $batch"
 tf32=tf32
 [ "$device" != cpu ] || tf32=fp32 # a trial of this script without a GPU

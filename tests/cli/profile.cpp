@@ -56,7 +56,7 @@ TEST_F(CliProfile, JsonIsAProfileAndItsRollUps) {
   }
   EXPECT_EQ(all["by_layer"].size(), 3u) << "two layers and what is outside";
   EXPECT_EQ(all["memory_peak"]["bytes"], crest::total(crest::memory_timeline(p)[all["memory_peak"]["index"]].bytes));
-  EXPECT_NEAR(all["closure"].get<double>(), p.span_ms / p.step_median_ms(), 1e-9);
+  EXPECT_NEAR(all["closure"].get<double>(), (p.busy_ms + p.idle_ms) / p.step_median_ms(), 1e-9);
   EXPECT_NEAR(all["facts"]["total_ms"].get<double>(), rows, 1e-9 * rows);
   ASSERT_FALSE(all["alternatives"].empty());
   for (auto& a : all["alternatives"]) {

@@ -11,6 +11,7 @@
 #include "compare/synthetic.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "report/compare_text.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -314,5 +315,6 @@ RC_GTEST_PROP(Compare, AnyTwoProfilesSumExactly, (uint32_t seed_a, uint32_t seed
     RC_ASSERT(std::abs(bars - c.step_difference()) <= 1e-9 * size);
     double around = part(c, Factor::idle) + part(c, Factor::overlap) + part(c, Factor::residual);
     RC_ASSERT(std::abs(rows + around - c.step_difference()) <= 1e-9 * size);
+    RC_ASSERT(!compare_text(c, {.width = 60 + int(seed_a % 80)}).empty());  // whatever the bars do, negative sums too
   }
 }

@@ -1,8 +1,10 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "data/helpers.h"
 
@@ -190,4 +192,55 @@ TEST(Prefetcher, CanBeDestroyedAtAnyTime) {
     Prefetcher p(l, [](uint64_t i) { return std::vector<uint64_t>{i}; });
     for (int i = 0; i < taken; ++i) p.next();
   }
+}
+
+TEST(Prefetcher, ThreadsReadAheadInOrder) {
+  TemporaryFolder dir;
+  TokenStream s = make_stream(dir, 5000);
+  Loader l(s, 8, 1);
+  for (ReadAhead ahead : {ReadAhead{1, 3}, ReadAhead{4, 1}, ReadAhead{5, 3}}) {
+    Prefetcher p(
+        l, [](uint64_t i) { return micro_batch_samples(i, 0, 1, 0, 1, 3); }, 2, 200, ahead);
+    for (uint64_t i = 2; i < 200; ++i) {
+      const Batch& b = p.next();
+      ASSERT_EQ(b.index, i);
+      std::vector<int32_t> x(24), y(24);
+      l.batch(b.samples, x.data(), y.data());
+      ASSERT_EQ(b.tokens, x);
+      ASSERT_EQ(b.targets, y);
+    }
+    EXPECT_ERROR(p.next(), "the last one is 199");
+  }
+}
+
+// A batch is as far ahead as was asked for: no further, and not less.
+TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
+  TemporaryFolder dir;
+  TokenStream s = make_stream(dir, 5000);
+  Loader l(s, 8, 1);
+  std::atomic<int> asked = 0;
+  auto samples = [&](uint64_t i) { return ++asked, std::vector<uint64_t>{i}; };
+  Prefetcher p(l, samples, 0, UINT64_MAX, {3, 2});
+  auto reaches = [&](int n) {
+    for (int i = 0; i < 2000 && asked < n; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return asked == n;
+  };
+  EXPECT_TRUE(reaches(3));
+  p.next();
+  EXPECT_TRUE(reaches(4));
+}
+
+TEST(Prefetcher, AnErrorOfOneThreadOfManyKeepsItsPlace) {
+  TemporaryFolder dir;
+  TokenStream s = make_stream(dir, 5000);
+  Loader l(s, 8, 1, SampleOrder::sequential);
+  auto samples = [](uint64_t i) {
+    if (i == 7) fail("planted");
+    return std::vector<uint64_t>{i};
+  };
+  Prefetcher p(l, samples, 0, UINT64_MAX, {4, 3});
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(p.next().index, uint64_t(i));
+  EXPECT_ERROR(p.next(), "planted");
+  EXPECT_ERROR(p.next(), "planted");
 }

@@ -122,6 +122,7 @@ TEST(ProfileRuns, WorkOfADeviceIsSplitByKernel) {
   EXPECT_NEAR(p.span_ms, 22, 1e-6);
   EXPECT_NEAR(p.busy_ms, 16, 1e-6);
   EXPECT_NEAR(p.idle_ms, 6, 1e-6);
+  EXPECT_EQ(p.recording_ms, 0) << "no step to compare with";
   EXPECT_EQ(p.launches, 9);
   for (size_t i = 1; i < p.intervals.size(); ++i) EXPECT_LE(p.intervals[i - 1].start_ms, p.intervals[i].start_ms);
   for (auto& i : p.intervals) EXPECT_EQ(p.kernels[size_t(i.kernel)].instr, i.instr);
@@ -134,6 +135,24 @@ TEST(ProfileRuns, ARunOfOtherCallsIsRefused) {
   wrong.traces.pop_back();
   EXPECT_THROW(summarize_runs(p, {wrong}), Error);
   EXPECT_THROW(summarize_runs(p, {}), Error);
+}
+
+// CUPTI makes the gaps longer, not the kernels: what a step that is not profiled is shorter by was no idle time.
+TEST(ProfileRuns, WhatRecordingAddsIsNoIdleTime) {
+  auto profile = [](double step_ms, const char* method) {
+    Profile p = rows();
+    p.method = method, p.step_ms = {step_ms, step_ms};
+    summarize_runs(p, {run(0.021, 2)});  // 14 ms of work, a gap of 1 ms
+    return p;
+  };
+  Profile p = profile(14.4, "cupti");
+  EXPECT_NEAR(p.recording_ms, 0.6, 1e-6);
+  EXPECT_NEAR(p.idle_ms, 0.4, 1e-6);
+  EXPECT_NEAR(p.closure(), 1, 1e-6);
+  EXPECT_NEAR(profile(13, "cupti").recording_ms, 1, 1e-6) << "no more than the gaps";
+  EXPECT_NEAR(profile(13, "cupti").closure(), 14 / 13.0, 1e-6) << "kernels that became longer do not close";
+  EXPECT_EQ(profile(16, "cupti").recording_ms, 0);
+  EXPECT_NEAR(profile(14.4, "timers").idle_ms, 1, 1e-6);
 }
 
 }  // namespace crest::test

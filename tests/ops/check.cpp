@@ -227,7 +227,7 @@ TEST_P(Support, EveryCaseIsTakenByAKernel) {
     if (any && !refusals.empty()) std::cout << c.op << " " << c.name << refusals << "\n";
   }
   for (const Kernel& k : kernels_of(device.kind))
-    if (std::string(k.op) != "all_reduce") {
+    if (k.launch && std::string(k.op) != "all_reduce") {  // without a launch: always refused, to say why
       EXPECT_GT(taken[k.name], 0) << k.name << " takes no case";
     }
 }

@@ -109,6 +109,7 @@ TEST(Figures, AreSoundAtEveryWidth) {
     expect_sound(draw_waterfall(waterfall(100, {-30, 4, -0.001, -20}), w));
     expect_sound(draw_waterfall(waterfall(100, {-3, 1, 0.5}), w));
     expect_sound(draw_waterfall(waterfall(0, {5}), w));
+    expect_sound(draw_waterfall(waterfall(100, {-90, -40, 55}), w));  // below zero on the way
     expect_sound(draw_timeline(timeline(500), w));
     expect_sound(draw_areas(areas(700), w));
     expect_sound(draw_areas(areas(3), w));

@@ -151,6 +151,20 @@ TEST(TorchTrace, AKernelIsOfTheStepThatLaunchedIt) {
   EXPECT_NEAR(t.outside_ms, 0.010, 1e-9);
 }
 
+// The device is behind the host: what it still has to do when recording begins belongs to no recorded step.
+TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
+  TorchTrace t =
+      read(op("ProfilerStep#3", 0, 100, "user_annotation") + "," + op("ProfilerStep#4", 100, 100, "user_annotation") +
+           "," + op("of step 2", 5, 80, "kernel", 98) + "," + op("of step 2", 90, 10, "kernel", 99) + "," +
+           op("cudaLaunchKernel", 10, 5, "cuda_runtime", 7) + "," + op("of step 3", 105, 70, "kernel", 7) + "," +
+           op("cudaLaunchKernel", 110, 5, "cuda_runtime", 8) + "," + op("of step 4", 180, 90, "kernel", 8));
+  ASSERT_EQ(t.steps.size(), 1u) << "the last one is left out";
+  ASSERT_EQ(t.steps[0].work.size(), 1u);
+  EXPECT_EQ(t.names[size_t(t.steps[0].work[0].name)], "of step 3");
+  EXPECT_NEAR(t.steps[0].span_ms, 0.075, 1e-9);
+  EXPECT_NEAR(t.outside_ms, 0.090, 1e-9);
+}
+
 // A generic kernel is what the operation that launched it is; a named one is what it is called.
 TEST(TorchTrace, TheLauncherNamesAGenericKernel) {
   TorchTrace t = read(op("aten::nll_loss_backward", 0, 10) + "," + op("cudaLaunchKernel", 5, 1, "cuda_runtime", 1) +

@@ -18,7 +18,7 @@ class RunFaults : public RunTest {};
 }  // namespace
 
 TEST_F(RunFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
-  ASSERT_EQ(run_training(options()), 0);
+  ASSERT_FALSE(run_training(options()).interrupted);
   std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
   TrainOptions more = options();
   more.resume = true;
@@ -44,7 +44,7 @@ TEST_F(RunFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
     } else {
       EXPECT_EQ(newest(), "step-000006") << hit;  // only what follows the save failed
     }
-    ASSERT_EQ(run_training(more), 0) << "the run continues once there is space";
+    ASSERT_FALSE(run_training(more).interrupted) << "the run continues once there is space";
     EXPECT_EQ(newest(), "step-000006");
   }
   EXPECT_GT(k, 20);
@@ -52,7 +52,7 @@ TEST_F(RunFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
 }
 
 TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
-  ASSERT_EQ(run_training(options()), 0);
+  ASSERT_FALSE(run_training(options()).interrupted);
   TrainOptions more = options();
   more.resume = true;
   more.steps = 6;
@@ -66,7 +66,7 @@ TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
 
 TEST_F(RunFaults, ALogThatCannotGrowEndsTheRun) {
   if (options().device.kind == "cuda") GTEST_SKIP() << "the limit on files would meet the GPU driver, too";
-  ASSERT_EQ(run_training(options()), 0);
+  ASSERT_FALSE(run_training(options()).interrupted);
   TrainOptions more = options();
   more.resume = true;
   more.steps = 1000;
@@ -92,8 +92,8 @@ TEST_F(RunFaults, ALostDeviceEndsTheRunAndLeavesTheLastCheckpoint) {
   straight.steps = cut.steps = 8;
   straight.out = folder / "straight";
   cut.stop_after = 4;
-  ASSERT_EQ(run_training(straight), 0);
-  ASSERT_EQ(run_training(cut), 0);
+  ASSERT_FALSE(run_training(straight).interrupted);
+  ASSERT_FALSE(run_training(cut).interrupted);
   cut.stop_after = 0;
   cut.resume = true;
   cut.save_every = 1;
@@ -113,7 +113,7 @@ TEST_F(RunFaults, ALostDeviceEndsTheRunAndLeavesTheLastCheckpoint) {
     EXPECT_TRUE(contains(error, op) && contains(error, "unspecified launch failure")) << error;
     EXPECT_EQ(newest(), "step-000004");
   }
-  ASSERT_EQ(run_training(cut), 0) << "a new process on a good device goes on";
+  ASSERT_FALSE(run_training(cut).interrupted) << "a new process on a good device goes on";
   for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"})
     EXPECT_TRUE(read_file(folder / "run/checkpoints/step-000008/" + file, 1 << 30) ==
                 read_file(folder / "straight/checkpoints/step-000008/" + file, 1 << 30))

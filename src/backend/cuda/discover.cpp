@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "backend/cuda/cublaslt.h"
+#include "backend/cuda/nvml.h"
 #include "backend/cuda/nvrtc.h"
 #include "core/text.h"
 #ifdef CREST_HAVE_CUDA
@@ -120,6 +121,10 @@ Found find_devices() {
 }
 #endif
 
-int64_t usable_memory(int index) { return std::max<int64_t>(0, free_memory(index) - reserved_memory); }
+int64_t usable_memory(int index) {
+  int64_t free = 0;
+  watch_context(index, [&] { free = free_memory(index); });
+  return std::max<int64_t>(0, free - reserved_memory);
+}
 
 }  // namespace crest::cuda

@@ -1,175 +1,9 @@
-// cuda.flash.mma: FlashAttention-2 (Dao 2023), algorithm 1, on tensor cores. A block takes a tile of queries of one
-// head, a warp 16 MT of its rows; keys and values come in tiles, copied two deep. Scores stay in registers: C fragments
-// of Q K^T are the A fragments of P V. Softmax runs in powers of two on scores scaled by log2(e); row maxima may lag
-// behind by a factor of 2^8, so that the accumulators are rescaled rarely.
-#include "backend/cuda/flash.h"
-
-#include "backend/cuda/device/flash_args.h"
+// cuda.flash.mma: the tiles of backend/cuda/flash_forward.h that are fastest at a head dimension.
+#include "backend/cuda/flash_forward.h"
 
 namespace crest::cuda {
 
 namespace {
-
-template <int D_, int MT_, int Warps_, int Columns_, bool QInRegisters_, int MinBlocks_>
-struct ForwardTile {
-  static constexpr int D = D_, MT = MT_, warps = Warps_, columns = Columns_, min_blocks = MinBlocks_;
-  static constexpr bool q_in_registers = QInRegisters_;
-  static constexpr int threads = 32 * warps, warp_rows = 16 * MT, rows = warps * warp_rows;
-  static constexpr int q_bytes = rows * 2 * D, stage_bytes = 2 * columns * 2 * D;  // a stage: keys, then values
-  static constexpr int shared_bytes = q_bytes + 2 * stage_bytes;
-};
-
-// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row but for `sum`, which is
-// the lane's share. Scores are raw; exponents are score * scale_log2.
-template <int MT>
-struct OnlineSoftmax {
-  float largest[MT][2], sum[MT][2], scale_log2, slack;
-
-  __device__ explicit OnlineSoftmax(float scale) : scale_log2(scale * log2_e), slack(8 / scale_log2) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) largest[m][h] = -INFINITY, sum[m][h] = 0;
-  }
-
-  // Scores to exp2((s - largest) scale_log2); rescales sums and o where a maximum has to follow.
-  template <int NT, int OT>
-  __device__ void update(float (&s)[MT][NT][4], float (&o)[MT][OT][4]) {
-    float top[MT][2];
-    bool follow = false;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float x = s[m][0][2 * h];
-#pragma unroll
-        for (int n = 0; n < NT; ++n) x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-        top[m][h] = x;
-        follow |= x > largest[m][h] + slack;
-      }
-    if (__any_sync(0xffffffffu, follow)) {
-#pragma unroll
-      for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          float now = fmaxf(largest[m][h], top[m][h]);
-          float factor = exp2_fast((largest[m][h] - now) * scale_log2);
-          largest[m][h] = now, sum[m][h] *= factor;
-#pragma unroll
-          for (int n = 0; n < OT; ++n) o[m][n][2 * h] *= factor, o[m][n][2 * h + 1] *= factor;
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float shift = largest[m][h] * scale_log2;
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-          for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            s[m][n][e] = exp2_fast(fmaf(s[m][n][e], scale_log2, -shift));
-            sum[m][h] += s[m][n][e];
-          }
-      }
-  }
-};
-
-template <class T, class Tile, bool Dropout>
-__global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
-    flash_forward(const T* qkv, T* o_out, float* lse, AttentionSizes s, BlockOrder order) {
-  constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = N / 8;
-  CREST_DYNAMIC_SHARED(unsigned char, shared);
-  unsigned char *q_tile = shared, *stages = shared + Tile::q_bytes;
-  BlockPlace at = place_of_block(order, s.batch);
-  int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), g = lane / 4, t = lane % 4;
-  int block_row = at.tile * Tile::rows, warp_row = block_row + warp * Tile::warp_rows, kv_head = at.head / s.group();
-  auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
-  int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
-
-  auto load_stage = [&](int tile) {
-    unsigned char* stage = stages + tile % 2 * Tile::stage_bytes;
-    load_tile<D, N, Tile::threads>(stage, keys, tile * N);
-    load_tile<D, N, Tile::threads>(stage + N * 2 * D, values, tile * N);
-  };
-  load_tile<D, Tile::rows, Tile::threads>(q_tile, query_rows(qkv, s, at.batch, at.head), block_row);
-  load_stage(0);
-  copy_commit();
-  copy_wait<0>();
-  __syncthreads();
-
-  auto by_rows = LaneRow<D>::by_rows(), by_chunks = LaneRow<D>::by_chunks();
-  RowFragments<D, MT, Tile::q_in_registers> q;
-  q.load(shared_address(q_tile) + unsigned(warp * Tile::warp_rows * 2 * D), by_rows);
-  float o[MT][D / 8][4] = {};
-  OnlineSoftmax<MT> softmax(s.scale);
-  for (int tile = 0; tile < tiles; ++tile) {
-    // The stage was read in the round before; the barrier at its end made it free.
-    if (tile + 1 < tiles) load_stage(tile + 1);
-    copy_commit();
-    int column = tile * N;
-    bool seen = warp_row < s.tokens && (!s.causal || column < warp_row + Tile::warp_rows);
-    if (seen) {
-      SharedAddress stage = shared_address(stages) + unsigned(tile % 2 * Tile::stage_bytes);
-      float p[MT][NT][4];
-      multiply_transposed<T, D>(p, q, stage, by_rows, by_chunks);
-      if (column + N > s.tokens || (s.causal && column + N > warp_row + 1)) {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            int row = warp_row + 16 * m + 8 * h + g, end = s.causal ? min(row + 1, s.tokens) : s.tokens;
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-              for (int e = 0; e < 2; ++e)
-                if (column + 8 * n + 2 * t + e >= end) p[m][n][2 * h + e] = -INFINITY;
-          }
-      }
-      softmax.update(p, o);
-      uint32_t packed[MT][NT][2];
-#pragma unroll
-      for (int m = 0; m < MT; ++m) {
-        if constexpr (Dropout) {
-          DropoutHead head(s.dropout, at.batch, at.head, s.tokens);
-          uint32_t kept = kept_by_queries<NT>(head, warp_row + 16 * m, column);
-#pragma unroll
-          for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) p[m][n][e] = kept >> (4 * n + e) & 1 ? p[m][n][e] : 0.f;
-        }
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) packed[m][n][h] = pack2<T>(p[m][n][2 * h], p[m][n][2 * h + 1]);
-      }
-      multiply_accumulate<T, D>(o, packed, stage + unsigned(N * 2 * D), by_rows);
-    }
-    copy_wait<0>();
-    __syncthreads();
-  }
-
-  float factor[MT][2];
-#pragma unroll
-  for (int m = 0; m < MT; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float sum = softmax.sum[m][h];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      factor[m][h] = (Dropout ? s.dropout.keep_scale : 1.f) / sum;
-      int row = warp_row + 16 * m + 8 * h + g;
-      if (t == 0 && row < s.tokens)
-        lse[(int64_t(at.batch) * s.heads + at.head) * s.tokens + row] = fmaf(softmax.largest[m][h], s.scale, logf(sum));
-    }
-  // Through this warp's rows of the query tile, which nobody else reads.
-  __syncwarp();
-  fragments_to_tile<D, T>(q_tile, warp * Tile::warp_rows, o, factor);
-  __syncwarp();
-  store_rows<D, T>(q_tile, warp * Tile::warp_rows, Tile::warp_rows, output_rows(o_out, s, at.batch, at.head), warp_row);
-}
 
 // Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks for short batches,
 // less shared memory, and registers for dropout, whose random numbers cost more than the reads.
@@ -179,13 +13,6 @@ struct ForwardTiles {
   using Small = ForwardTile<D, 1, 4, 64, true, 2>;
 };
 
-template <class T, class Tile, bool Dropout>
-void start(const KernelCall& c, const AttentionSizes& s) {
-  BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
-  launch(c, flash_forward<T, Tile, Dropout>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
-         c.input<T>(0), c.output<T>(0), c.output<float>(1), s, order);
-}
-
 void launch_forward(const KernelCall& c) {
   AttentionSizes s = attention_sizes(c, 0, 1);
   with_half_type(c.in_value(0).dtype, [&](auto type) {
@@ -194,11 +21,11 @@ void launch_forward(const KernelCall& c) {
       using Tiles = ForwardTiles<d()>;
       using Large = typename Tiles::Large;
       if (s.dropout.scalars)
-        start<T, typename Tiles::Small, true>(c, s);
+        start_forward<T, typename Tiles::Small, true>(c, s);
       else if (prefer_small_tiles(c, s, s.heads, Large::rows, Large::shared_bytes))
-        start<T, typename Tiles::Small, false>(c, s);
+        start_forward<T, typename Tiles::Small, false>(c, s);
       else
-        start<T, Large, false>(c, s);
+        start_forward<T, Large, false>(c, s);
     });
   });
 }

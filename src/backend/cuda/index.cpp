@@ -21,6 +21,8 @@ Kernel attention_generic_kernel();
 Kernel attention_grad_cudnn_kernel();
 Kernel flash_mma_grad_kernel();
 Kernel flash_fp32_grad_kernel();
+std::vector<Kernel> flash_tile_kernels();
+std::vector<Kernel> flash_tile_grad_kernels();
 Kernel attention_generic_grad_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
@@ -72,7 +74,7 @@ Kernel all_reduce_kernel();
 }  // namespace cuda
 
 std::vector<Kernel> cuda_kernels() {
-  return {
+  std::vector<Kernel> list = {
       cuda::linear_kernel(),
       cuda::linear_tiled_kernel(),
       cuda::linear_gelu_kernel(),
@@ -139,6 +141,10 @@ std::vector<Kernel> cuda_kernels() {
       cuda::finish_step_kernel(),
       cuda::all_reduce_kernel(),
   };
+  // For --kernel: each stands behind one that takes everything.
+  for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
+    list.insert(list.end(), kernels.begin(), kernels.end());
+  return list;
 }
 
 }  // namespace crest

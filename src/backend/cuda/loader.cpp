@@ -23,14 +23,14 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Folders named `prefix*` in `parent`, the highest version (last in the alphabet) first.
-std::vector<fs::path> folders_with_prefix(const fs::path& parent, const std::string& prefix) {
+// What is named `prefix*` in `parent`, the highest version (last in the alphabet) first; folders, or anything.
+std::vector<fs::path> entries_with_prefix(const fs::path& parent, const std::string& prefix, bool folders = true) {
   std::vector<fs::path> found;
   std::error_code ignored;
   for (auto it = fs::directory_iterator(parent, fs::directory_options::skip_permission_denied, ignored);
        !ignored && it != fs::directory_iterator(); it.increment(ignored)) {
     std::error_code not_a_folder;
-    if (it->path().filename().string().rfind(prefix, 0) == 0 && it->is_directory(not_a_folder))
+    if (it->path().filename().string().rfind(prefix, 0) == 0 && (!folders || it->is_directory(not_a_folder)))
       found.push_back(it->path());
   }
   std::sort(found.rbegin(), found.rend());
@@ -56,9 +56,9 @@ class Folders {
   // The nvidia-* wheels below a Python prefix: PREFIX/lib/python3.*/site-packages/nvidia/*/lib.
   void add_python(const fs::path& prefix) {
     if (prefix.empty()) return;
-    for (auto& python : folders_with_prefix(prefix / "lib", "python3"))
+    for (auto& python : entries_with_prefix(prefix / "lib", "python3"))
       for (const char* packages : {"site-packages", "dist-packages"})
-        for (auto& wheel : folders_with_prefix(python / packages / "nvidia", "")) add(wheel / "lib");
+        for (auto& wheel : entries_with_prefix(python / packages / "nvidia", "")) add(wheel / "lib");
   }
   std::vector<std::string> list;
 
@@ -89,14 +89,14 @@ std::string last_problem() {
 
 }  // namespace
 
-std::vector<std::string> library_folders() {
-  Folders f;
-  for (auto& folder : preferred) f.add(folder);
-  for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
+static void add_toolkits(Folders& f) {
   f.add_toolkit(variable("CUDA_HOME"));
   f.add_toolkit(variable("CUDA_PATH"));
   f.add_toolkit("/usr/local/cuda");
-  for (auto& versioned : folders_with_prefix("/usr/local", "cuda-")) f.add_toolkit(versioned);
+  for (auto& versioned : entries_with_prefix("/usr/local", "cuda-")) f.add_toolkit(versioned);
+}
+
+static void add_pythons(Folders& f) {
   f.add_python(variable("VIRTUAL_ENV"));
   f.add_python(variable("CONDA_PREFIX"));
   for (auto& folder : split(variable("PATH"), ':')) {
@@ -107,11 +107,53 @@ std::vector<std::string> library_folders() {
   if (std::string home = variable("HOME"); !home.empty()) {
     f.add_python(fs::path(home) / ".local");
     std::string pyenv = variable("PYENV_ROOT");
-    for (auto& version : folders_with_prefix(fs::path(pyenv.empty() ? home + "/.pyenv" : pyenv) / "versions", ""))
+    for (auto& version : entries_with_prefix(fs::path(pyenv.empty() ? home + "/.pyenv" : pyenv) / "versions", ""))
       f.add_python(version);
   }
   f.add_python("/usr/local");
+}
+
+// Without a handle that stays: the folder is all that is asked.
+static void add_system(Folders& f) {
+  for (int major : {13, 12}) {
+    void* handle = dlopen(fmt::format("libcublasLt.so.{}", major).c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (!handle) continue;
+    if (char origin[4096]; dlinfo(handle, RTLD_DI_ORIGIN, origin) == 0) f.add(origin);
+    dlclose(handle);
+  }
+}
+
+std::vector<std::string> library_folders() {
+  Folders f;
+  for (auto& folder : preferred) f.add(folder);
+  for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
+  add_toolkits(f);
+  add_pythons(f);
   return f.list;
+}
+
+const std::vector<std::string>& library_places() {
+  static const std::vector<std::string> places = {"toolkit", "python", "system"};
+  return places;
+}
+
+std::vector<std::string> folders_of_place(const std::string& place) {
+  Folders f;
+  if (place == "toolkit")
+    add_toolkits(f);
+  else if (place == "python")
+    add_pythons(f);
+  else if (place == "system")
+    add_system(f);
+  else
+    for (auto& folder : split(place, ':')) f.add(folder);
+  return f.list;
+}
+
+bool holds_library(const std::vector<std::string>& folders, const std::string& stem) {
+  for (auto& folder : folders)
+    if (!entries_with_prefix(folder, "lib" + stem + ".so", false).empty()) return true;
+  return false;
 }
 
 Library open_library(const std::string& stem, int major) {

@@ -23,6 +23,12 @@ void* symbol(const Library& library, const char* name);
 void prefer_library_folders(const std::vector<std::string>& folders);
 // The folders that library() looks in before it asks the system's loader, in order; only those that exist.
 std::vector<std::string> library_folders();
+// What a set of libraries can be called instead of by its folders: "toolkit", "python", "system".
+const std::vector<std::string>& library_places();
+// The folders of such a place, or of DIR[:DIR]; only those that exist. system: where its loader finds cuBLASLt.
+std::vector<std::string> folders_of_place(const std::string& place);
+// Whether one of the folders has a libSTEM.so.
+bool holds_library(const std::vector<std::string>& folders, const std::string& stem);
 // library() without the memory of earlier calls: for tests.
 Library open_library(const std::string& stem, int major);
 

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 #include "core/error.h"
 #ifdef CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -213,13 +217,47 @@ std::string pci_bus_id(int) { return ""; }
 int64_t l2_cache_bytes(int) { return 0; }
 #endif
 
-std::optional<int64_t> context_bytes(int index, int64_t counted) {
+namespace {
+
+GpuState state_of(int index) {
   const Nvml& nvml = Nvml::instance();
   std::string bus_id = pci_bus_id(index);
-  if (!nvml.problem().empty() || bus_id.empty()) return std::nullopt;
-  GpuState s = nvml.read(bus_id);
-  if (!s.own_listed || s.own_bytes == 0) return std::nullopt;
-  return std::max<int64_t>(0, s.own_bytes - counted);
+  if (!nvml.problem().empty() || bus_id.empty()) return {};
+  try {
+    return nvml.read(bus_id);
+  } catch (const Error&) {  // figures that nobody needs to run
+    return {};
+  }
+}
+
+struct Watched {
+  std::optional<int64_t> before, after;  // bytes used of the GPU
+};
+std::mutex watched_mutex;
+std::map<int, Watched> watched;  // by GPU
+
+}  // namespace
+
+void watch_context(int index, const std::function<void()>& make) {
+  std::lock_guard lock(watched_mutex);
+  auto [it, first] = watched.try_emplace(index);
+  if (!first) return make();
+  it->second.before = state_of(index).memory_used_bytes;
+  make();
+  it->second.after = state_of(index).memory_used_bytes;
+}
+
+ContextBytes context_bytes(int index, int64_t counted) {
+  std::lock_guard lock(watched_mutex);
+  Watched w = watched[index];
+  ContextBytes c;
+  if (w.before && w.after) c.start = std::max<int64_t>(0, *w.after - *w.before);
+  GpuState s = state_of(index);
+  if (s.own_listed && s.own_bytes > 0)
+    c.now = std::max<int64_t>(0, s.own_bytes - counted);
+  else if (w.before && s.memory_used_bytes)
+    c.now = std::max<int64_t>(0, *s.memory_used_bytes - *w.before - counted);
+  return c;
 }
 
 }  // namespace crest::cuda

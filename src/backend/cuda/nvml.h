@@ -2,6 +2,7 @@
 // and is opened at run time; machines without it get `problem` instead of figures. Nothing here makes a CUDA context.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,8 +58,16 @@ std::string pci_bus_id(int index);
 // Bytes of the GPU's last-level cache; 0 when unknown.
 int64_t l2_cache_bytes(int index);
 
-// Bytes of GPU memory that the CUDA context of this process takes: what the driver says that the process holds, less
-// what Crest counts itself (arenas and Runtime::other_bytes). Absent where the driver does not list this process.
-std::optional<int64_t> context_bytes(int index, int64_t counted);
+// GPU memory that this process holds besides what Crest counts itself (`counted`: arenas): its CUDA context with code,
+// library handles and graphs. cudaMemGetInfo cannot tell, since asking it makes the context. Absent where the driver
+// says neither what the process holds nor what is used of the GPU; other processes that come or go meanwhile are
+// counted in where it does not list this one.
+struct ContextBytes {
+  std::optional<int64_t> start;  // when the context had been made and nothing had run
+  std::optional<int64_t> now;
+};
+ContextBytes context_bytes(int index, int64_t counted);
+// Calls make(), which makes the context of the GPU; the first call notes what is used before and after.
+void watch_context(int index, const std::function<void()>& make);
 
 }  // namespace crest::cuda

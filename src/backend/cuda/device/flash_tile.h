@@ -69,32 +69,48 @@ class LaneRow {
   int row_, chunk_;
 };
 
+// A chunk of a row into its place in a tile, asynchronously where rows are aligned.
+template <class T>
+__device__ inline void load_one(unsigned char* to, const HeadRows<T>& g, int row, int chunk) {
+  if (g.vectors)
+    copy_async<16>(shared_address(to), g.base + int64_t(row) * g.stride + chunk * 8,
+                   row < g.count && chunk * 8 < g.width);
+  else
+    store_vec(reinterpret_cast<std::remove_const_t<T>*>(to), load_chunk(g, row, chunk));
+}
+
 // Copies rows first .. first + Rows - 1 of a head into a tile, by all threads of the block, asynchronously.
 template <int D, int Rows, int Threads, class T>
 __device__ inline void load_tile(unsigned char* tile, const HeadRows<T>& g, int first) {
   using Layout = TileLayout<D>;
   // Threads side by side in a row, and rows that they take at a time: whole periods of the swizzle.
   constexpr int across = Layout::chunks % 8 == 0 ? Layout::chunks : 4, step = Threads / across;
-  static_assert(Rows % step == 0 && step % 8 == 0);
-  int row = int(threadIdx.x) / across, chunk = int(threadIdx.x) % across;
-  unsigned char* to = tile + Layout::offset(row, chunk);
-  const T* from = g.base + int64_t(first + row) * g.stride + chunk * 8;
-  if (g.vectors) {
-    SharedAddress address = shared_address(to);
-#pragma unroll
-    for (int i = 0; i < Rows / step; ++i)
-#pragma unroll
-      for (int j = 0; j < Layout::chunks / across; ++j)
-        copy_async<16>(address + unsigned(i * step * Layout::pitch + j * across * 16),
-                       from + int64_t(i * step) * g.stride + j * across * 8,
-                       first + row + i * step < g.count && (chunk + j * across) * 8 < g.width);
+  if constexpr (Rows % step != 0 || step % 8 != 0) {  // a block of one warp is less than a period
+    for (int item = int(threadIdx.x); item < Rows * Layout::chunks; item += Threads) {
+      int row = item / Layout::chunks, chunk = item % Layout::chunks;
+      load_one(tile + Layout::offset(row, chunk), g, first + row, chunk);
+    }
   } else {
+    int row = int(threadIdx.x) / across, chunk = int(threadIdx.x) % across;
+    unsigned char* to = tile + Layout::offset(row, chunk);
+    const T* from = g.base + int64_t(first + row) * g.stride + chunk * 8;
+    if (g.vectors) {
+      SharedAddress address = shared_address(to);
+#pragma unroll
+      for (int i = 0; i < Rows / step; ++i)
+#pragma unroll
+        for (int j = 0; j < Layout::chunks / across; ++j)
+          copy_async<16>(address + unsigned(i * step * Layout::pitch + j * across * 16),
+                         from + int64_t(i * step) * g.stride + j * across * 8,
+                         first + row + i * step < g.count && (chunk + j * across) * 8 < g.width);
+    } else {
 #pragma unroll 1
-    for (int i = 0; i < Rows / step; ++i)
+      for (int i = 0; i < Rows / step; ++i)
 #pragma unroll 1
-      for (int j = 0; j < Layout::chunks / across; ++j)
-        store_vec(reinterpret_cast<std::remove_const_t<T>*>(to + i * step * Layout::pitch + j * across * 16),
-                  load_chunk(g, first + row + i * step, chunk + j * across));
+        for (int j = 0; j < Layout::chunks / across; ++j)
+          store_vec(reinterpret_cast<std::remove_const_t<T>*>(to + i * step * Layout::pitch + j * across * 16),
+                    load_chunk(g, first + row + i * step, chunk + j * across));
+    }
   }
 }
 

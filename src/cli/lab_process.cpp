@@ -1,0 +1,154 @@
+#include "cli/lab_process.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "backend/cuda/loader.h"
+#include "cli/own_process.h"
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A key in capitals is an environment variable.
+bool is_variable(const std::string& key) {
+  return std::all_of(key.begin(), key.end(),
+                     [](unsigned char c) { return std::isupper(c) || std::isdigit(c) || c == '_'; });
+}
+
+struct TemporaryFolder {
+  std::string path = (fs::temp_directory_path() / "crest-lab-XXXXXX").string();
+  TemporaryFolder() {
+    if (!::mkdtemp(path.data())) fail("no temporary folder can be made", printable(path), "Set TMPDIR.");
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+};
+
+// The levers of a resolved recipe as the flags that make it; the model is a file.
+void add_flags(const Recipe& recipe, std::vector<std::string>& words) {
+  Json levers = recipe_to_json(recipe);
+  for (auto& [key, value] : levers.items()) {
+    if (key == "model") continue;
+    std::string flag = "--" + key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (value.is_object())
+      for (auto& [name, pattern] : value.items()) words.push_back(flag + "=" + name + "=" + pattern.get<std::string>());
+    else if (value.is_array())
+      for (auto& element : value) words.push_back(flag + "=" + element.get<std::string>());
+    else if (!value.is_boolean())
+      words.push_back(flag + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+    else if (value.get<bool>())
+      words.push_back(flag);
+  }
+}
+
+}  // namespace
+
+bool ProcessCell::is_wanted(const lab::CellSpec& spec) {
+  return std::any_of(spec.settings.begin(), spec.settings.end(),
+                     [](auto& s) { return s.first == "libraries" || is_variable(s.first); });
+}
+
+std::string ProcessCell::keys() const {
+  return "libraries, environment variables (in capitals), " + RecipeCell::keys();
+}
+
+bool ProcessCell::set(const std::string& key, const std::string& value) {
+  if (is_variable(key))
+    variables_.emplace_back(key, value);
+  else if (key == "libraries")
+    place_ = value;
+  else
+    return RecipeCell::set(key, value);
+  return true;
+}
+
+void ProcessCell::finish() {
+  RecipeCell::finish();
+  if (place_.empty() || !absent_.empty()) return;
+  auto& places = cuda::library_places();
+  if (std::find(places.begin(), places.end(), place_) == places.end() && place_.find('/') == std::string::npos)
+    fail_usage(fmt::format("'{}' is no place of libraries", printable(place_)), spec_.places["libraries"],
+               did_you_mean(place_, places) + " Places: " + join(places, ", ") + ", or folders with ':' between them.");
+  folders_ = cuda::folders_of_place(place_);
+  if (!cuda::holds_library(folders_, "cublasLt"))
+    absent_ = fmt::format("{} has no libcublasLt.so", place_ == "python"    ? "no Python environment that is searched"
+                                                      : place_ == "toolkit" ? "no CUDA toolkit that is searched"
+                                                      : place_ == "system"  ? "the system's loader"
+                                                                            : printable(place_));
+}
+
+std::string ProcessCell::identity() const {
+  std::string text = RecipeCell::identity() + " " + join(folders_, ":");
+  for (auto& [name, value] : variables_) text += fmt::format(" {}={}", name, value);
+  return text;
+}
+
+std::vector<std::string> ProcessCell::arguments(const LabContext& context, const std::string& model_file) const {
+  std::vector<std::string> words = {
+      lab::name(e_.kind),
+      "--json",
+      "--no-store",
+      "--model=" + model_file,
+      fmt::format("--phase={}", name(phase_)),
+      fmt::format("--warmup={}", warmup_),
+      fmt::format("--max-seconds={}", max_seconds_),
+      fmt::format("--seed={}", context.bench.options().seed),
+      device_.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device_.index),
+      fmt::format("--threads={}", device_.threads)};
+  if (samples_ > 0) words.push_back(fmt::format("--samples={}", samples_));
+  if (e_.kind == lab::Kind::bench) words.push_back("--no-mfu");
+  if (!folders_.empty()) words.push_back("--libraries=" + join(folders_, ":"));
+  add_flags(recipe_, words);
+  return words;
+}
+
+Json ProcessCell::document(const LabContext& context) const {
+  TemporaryFolder folder;
+  std::string file = folder.path + "/model.toml";
+  write_file_atomic(file, to_toml(recipe_.model));
+  Json json = run_own_process(arguments(context, file), variables_);
+  if (!json.is_array()) return json;
+  if (json.empty()) fail("the process printed no row", "crest bench");
+  if (json[0].contains("error")) throw Error(Exit::does_not_fit, "the process ran out of memory", "crest bench");
+  return json[0];
+}
+
+// What ends badly is a cell without figures, not the end of the lab.
+void ProcessCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile& detail) const {
+  Json json;
+  try {
+    json = document(context);
+  } catch (const Error& e) {
+    if (e.code() == Exit::does_not_fit || e.code() == Exit::interrupted) throw;
+    row.keys["status"] = "absent", row.absent = e.problem();
+    context.bench.finish(record, "failed", nullptr, e.what());
+    return;
+  }
+  if (e_.kind == lab::Kind::bench) {
+    bench_columns(task(), json, row);
+    record_bench(context.bench, record, json);
+  } else {
+    detail = profile_from_json(json, "crest profile");
+    profile_columns(detail, row);
+    record_profile(context.bench, record, detail);
+  }
+}
+
+}  // namespace crest

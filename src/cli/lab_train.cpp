@@ -1,0 +1,160 @@
+#include "cli/lab_train.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "cli/train_flags.h"
+#include "cli/train_text.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/dataset.h"
+#include "measure/memory.h"
+#include "train/run_record.h"
+#include "train/schedule.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int64_t default_steps = 50, default_val_batches = 8;
+constexpr size_t untimed = 3;  // steps at the beginning: kernels are chosen, memory is touched for the first time
+const std::vector<std::string> recipe_measures = {"memory_limit", "threads"};
+// What crest bench measures by, which would mean nothing here, or another thing.
+const std::vector<std::string> no_keys = {"phase", "samples", "max_seconds"};
+
+bool among(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+}  // namespace
+
+struct TrainCell::Trained {
+  std::vector<StepRow> steps;
+  std::vector<ValidationRow> validations;
+  TrainOutcome outcome;
+};
+
+TrainCell::TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
+    : RecipeCell(e, std::move(spec), device, limit) {
+  training_.steps = default_steps, training_.val_batches = default_val_batches;
+}
+
+std::string TrainCell::keys() const {
+  return "flags of crest train with '_' (steps, lr, schedule, optimizer, ...), sizes of the model, data, tokenizer, "
+         "loader_delay_ms, memory_limit, threads";
+}
+
+bool TrainCell::set(const std::string& key, const std::string& value) {
+  if (among(no_keys, key)) return false;
+  if (among(recipe_measures, key)) return RecipeCell::set(key, value);
+  if (key == "data")
+    data_ = value;
+  else if (key == "tokenizer")
+    tokenizer_ = value;
+  else if (key == "loader_delay_ms")
+    training_.loader_delay_ms = number(key, value, 0, 1000);
+  else if (key == "warmup")  // of the learning rate, as in crest train
+    set_flag(key, value);
+  else
+    return RecipeCell::set(key, value);
+  trained_by_ += " " + key + "=" + value;
+  return true;
+}
+
+void TrainCell::add_flags(CLI::App& app) {
+  RecipeCell::add_flags(app);
+  add_training_flags(app, training_);
+}
+
+void TrainCell::check_flags(const CLI::App& app) const { check_training_flags(app, training_); }
+
+// As in crest train the data decide the vocabulary, unless `vocab` does.
+void TrainCell::finish() {
+  uint32_t vocab = Tokenizer::bytes().vocab_size();
+  if (!data_.empty()) {
+    std::error_code error;
+    bool folder = std::filesystem::is_directory(data_, error);
+    if (folder && !tokenizer_.empty())
+      fail_usage("prepared data have their tokenizer", "tokenizer", "Leave it out, or name a text file.");
+    training_.data = folder ? data_ : prepare_text({data_}, tokenizer_).folder;
+    vocab = Dataset::open(training_.data).vocab_size();
+  } else if (!tokenizer_.empty()) {
+    fail_usage("generated text is bytes", "tokenizer", "Name a text file with data = \"FILE\".");
+  }
+  parse_schedule(training_.schedule);  // a wrong one is told before anything is measured
+  if (options_.vocab == 0) options_.vocab = vocab;
+  if (training_.val_every < 0) training_.val_every = training_.steps;
+  RecipeCell::finish();
+}
+
+std::string TrainCell::key() const {
+  return absent_.empty() ? run_key(recipe_, device_, name(phase_), "train" + trained_by_) : "";
+}
+
+BenchTask TrainCell::task() const {
+  BenchTask task = RecipeCell::task();
+  task.name = "lab-" + e_.name + (spec_.label.empty() ? "" : ", " + spec_.label);
+  return task;
+}
+
+void TrainCell::columns(const Trained& t, lab::Row& row) const {
+  auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
+  size_t last = std::max<size_t>(1, t.steps.size() / 10);
+  double sum = 0;
+  for (size_t i = t.steps.size() - last; i < t.steps.size(); ++i) sum += t.steps[i].loss;
+  set("loss", sum / double(last));
+  set("first_loss", t.steps.front().loss);
+  if (!t.validations.empty()) set("val_loss", t.validations.back().val_loss);
+  Samples seconds, wait;
+  for (size_t i = std::min(untimed, t.steps.size() - 1); i < t.steps.size(); ++i) {
+    seconds.add(t.steps[i].step_ms / 1e3);
+    wait.add(t.steps[i].wait_ms);
+  }
+  time_columns(row, seconds);
+  row.columns["wait_ms"] = median_of(wait);
+  row.columns["tokens_per_second"] = rate(double(recipe_.tokens_per_step()), row.columns["ms"]);
+  row.columns["tflops"] = rate(palm_flops(recipe_, phase_) / 1e12, row.columns["ms"]);
+  set("held_bytes", double(t.outcome.held_bytes));
+  set("device_peak_bytes", double(device_.kind == "cuda" ? t.outcome.device_bytes : peak_resident_bytes()));
+}
+
+// The training compiles its own session, with validation.
+void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
+  Trained trained;
+  std::vector<LogRow> log;
+  TrainOptions o = training_;
+  o.recipe = recipe_, o.device = device_, o.memory_limit = limit_;
+  if (o.data.empty()) o.data = prepare_generated_text().folder;
+  if (!spec_.keys.count("seed")) o.seed = context.bench.options().seed;
+  o.quiet = true, o.save_every = 0;
+  o.on_step = [&](const StepRow& r) { trained.steps.push_back(r), log.push_back(log_row(r)); };
+  o.on_validation = [&](const ValidationRow& r) { trained.validations.push_back(r), log.push_back(log_row(r)); };
+  Recorder& recorder = context.bench.recorder();
+  try {
+    trained.outcome = run_training(o);
+  } catch (const Error& error) {
+    recorder.add_log(record, log);
+    bool diverged = !trained.steps.empty() && trained.steps.back().skipped;
+    if (!diverged) throw;
+    row.keys["status"] = "failed", row.absent = "training failed: " + error.problem();
+    context.bench.finish(record, "failed", nullptr, error.what());
+    return;
+  }
+  recorder.add_log(record, log);
+  if (trained.outcome.interrupted) throw Error(Exit::interrupted, "interrupted", "crest lab");
+  columns(trained, row);
+  std::vector<SampleRow> samples;
+  size_t first = std::min(untimed, trained.steps.size() - 1);
+  for (size_t i = first; i < trained.steps.size(); ++i)
+    samples.push_back({trained.steps[i].step_ms, int(i - first), "", false});
+  recorder.add_samples(record, samples);
+  Json result = {{"step", trained.steps.back().step}};
+  for (const char* column : {"loss", "first_loss", "val_loss", "ms", "tokens_per_second", "wait_ms", "held_bytes"})
+    if (row.columns.count(column)) result[column] = row.columns[column].x;
+  context.bench.finish(record, "done", result);
+}
+
+}  // namespace crest

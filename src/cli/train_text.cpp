@@ -1,0 +1,69 @@
+#include "cli/train_text.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "data/generated_text.h"
+#include "data/prepare.h"
+
+namespace crest {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string cache_folder() {
+  if (const char* c = std::getenv("CREST_CACHE")) return c;
+  if (const char* c = std::getenv("XDG_CACHE_HOME")) return std::string(c) + "/crest/data";
+  if (const char* h = std::getenv("HOME")) return std::string(h) + "/.cache/crest/data";
+  return ".crest-cache/data";
+}
+
+// A file that was named must be text; in folders such files are skipped.
+void require_text(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  std::ifstream in(path, std::ios::binary);
+  std::string head(64 << 10, ' ');
+  in.read(head.data(), std::streamsize(head.size()));
+  head.resize(size_t(in.gcount()));
+  if (head.find('\0') != std::string::npos)
+    fail("this is not text (it has NUL bytes)", printable(path),
+         "Give text; shards of tokens are trained on with --data FOLDER. crest data prepare takes any bytes.");
+}
+
+}  // namespace
+
+PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer) {
+  PrepareOptions p;
+  p.inputs = texts;
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (auto& t : texts) {
+    require_text(t);
+    if (uint64_t size = fs::file_size(t, error); !error) bytes += size;
+  }
+  p.tokenizer = !tokenizer.empty() ? tokenizer : bytes < (256 << 10) ? "bytes" : "bpe:2048";
+  p.message = [](const std::string& m) { fmt::print(stderr, "{}\n", m); };
+  PrepareResult r = prepare_cached(p, cache_folder());
+  return {r.folder.string(), r.reused, p.tokenizer, r.info.train_tokens + r.info.val_tokens, r.info.vocab_size};
+}
+
+PreparedText prepare_generated_text() {
+  constexpr size_t size = 4 << 20;
+  std::string path = cache_folder() + "/generated-4MiB-v1.txt";
+  std::error_code error;
+  if (fs::file_size(path, error) != size || error) {
+    fs::create_directories(cache_folder(), error);
+    write_file_atomic(path, generated_text(size));
+  }
+  return prepare_text({path}, "bytes");
+}
+
+}  // namespace crest

@@ -1,0 +1,20 @@
+// From text files to the prepared data that training reads, kept in the cache.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crest {
+
+struct PreparedText {
+  std::string folder;
+  bool reused = false;
+  std::string tokenizer;  // that was asked for, or chosen
+  uint64_t tokens = 0;
+  uint32_t vocab_size = 0;
+};
+// tokenizer "": bytes for short texts, else bpe:2048. Usage and read errors name the file.
+PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer);
+// 4 MiB of data/generated_text.h as bytes.
+PreparedText prepare_generated_text();
+
+}  // namespace crest

@@ -1,0 +1,29 @@
+#include "train/read_ahead.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace crest {
+
+ReadAheadSource::ReadAheadSource(const Loader& loader, const Recipe& r, int64_t first_step, ReadAhead ahead)
+    : batch_(r.batch), seq_(loader.seq()) {
+  auto ranks = uint64_t(r.data_parallel), batch = uint64_t(r.batch);
+  for (uint64_t rank = 0; rank < ranks; ++rank) {
+    auto samples = [=](uint64_t micro) { return micro_batch_samples(micro, 0, 1, rank, ranks, batch); };
+    auto first = uint64_t(first_step * r.grad_accumulation);
+    ranks_.push_back({std::make_unique<Prefetcher>(loader, samples, first, UINT64_MAX, ahead), nullptr});
+  }
+}
+
+void ReadAheadSource::sample(uint64_t global, int32_t* tokens, int32_t* targets) {
+  uint64_t row = global % uint64_t(batch_);
+  Rank& rank = ranks_[global / uint64_t(batch_) % ranks_.size()];
+  if (row == 0) rank.batch = nullptr, rank.batch = &rank.prefetcher->next();
+  if (!rank.batch || rank.batch->samples[row] != global) fail_internal("samples were not asked for in order", "loader");
+  const int64_t at = int64_t(row) * seq_;
+  std::copy_n(rank.batch->tokens.data() + at, seq_, tokens);
+  std::copy_n(rank.batch->targets.data() + at, seq_, targets);
+}
+
+}  // namespace crest

@@ -1,0 +1,27 @@
+// Samples for an engine from batches that threads have read ahead (data/loader.h), a Prefetcher a rank.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "data/loader.h"
+#include "model/recipe.h"
+
+namespace crest {
+
+class ReadAheadSource {
+ public:
+  // From optimizer step `first_step` on. The loader must outlive it.
+  ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead);
+  // A sample in the order in which the engine's rank asks for them: batch by batch.
+  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets);
+
+ private:
+  struct Rank {
+    std::unique_ptr<Prefetcher> prefetcher;
+    const Batch* batch = nullptr;
+  };
+  int64_t batch_, seq_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace crest

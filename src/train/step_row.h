@@ -1,0 +1,19 @@
+// What a training run logs.
+#pragma once
+#include <cstdint>
+
+namespace crest {
+
+struct StepRow {
+  int64_t step = 0;
+  double loss = 0, lr = 0, grad_norm = 0, step_ms = 0, tokens_per_second = 0;
+  bool skipped = false;
+  double wait_ms = 0;  // of step_ms, until the samples were there
+};
+
+struct ValidationRow {
+  int64_t step = 0;
+  double val_loss = 0;
+};
+
+}  // namespace crest
