@@ -108,7 +108,7 @@ TEST(LabProcess, AVariableIsASettingOfTheProcess) {
 
 TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
   Folder folder;
-  std::string text = with(bench, "\"bench\"", "\"profile\"");
+  std::string text = with(one_cell("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
   text = with(text, "show = [\"ms\", \"planned_bytes\"]", "show = [\"gemm_ms\", \"onednn\"]");
   text += "[columns]\ngemm_ms = \"sum(ms, class=contraction)\"\n";
   RunResult r = folder.run(text);
