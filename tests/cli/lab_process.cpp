@@ -169,7 +169,7 @@ TEST(LabProcess, TheTileOfFlashAttention) {
   Folder folder;
   EXPECT_NE(absent(folder.run(one_cell("tile = 64")).json()[0]["rows"][0]).find("one tile on the CPU"),
             std::string::npos);
-  std::vector<std::string> plan = {"program", "--model", "nano", "--device", "h200", "--precision", "bf16"};
+  std::vector<std::string> plan = {"program", "--model", "gpt2-124M", "--device", "h200", "--precision", "bf16"};
   auto pinned = [&](const std::string& tile) {
     auto words = plan;
     words.insert(words.end(), {"--kernel", "attention=*.flash.tile" + tile});
