@@ -41,7 +41,7 @@ struct TemporaryFolder {
 };
 
 // The levers of a resolved recipe as the flags that make it; the model is a file.
-void add_flags(const Recipe& recipe, std::vector<std::string>& words) {
+void add_levers(const Recipe& recipe, std::vector<std::string>& words) {
   Json levers = recipe_to_json(recipe);
   for (auto& [key, value] : levers.items()) {
     if (key == "model") continue;
@@ -115,7 +115,7 @@ std::vector<std::string> ProcessCell::arguments(const LabContext& context, const
   if (samples_ > 0) words.push_back(fmt::format("--samples={}", samples_));
   if (e_.kind == lab::Kind::bench) words.push_back("--no-mfu");
   if (!folders_.empty()) words.push_back("--libraries=" + join(folders_, ":"));
-  add_flags(recipe_, words);
+  add_levers(recipe_, words);
   return words;
 }
 

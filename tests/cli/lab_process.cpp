@@ -108,7 +108,7 @@ TEST(LabProcess, AVariableIsASettingOfTheProcess) {
 
 TEST(LabProcess, AProfileOfAnotherProcessHasItsInstructions) {
   Folder folder;
-  std::string text = with(bench, "\"bench\"", "\"profile\"");
+  std::string text = with(one_cell("ONEDNN_MAX_CPU_ISA = \"ALL\""), "\"bench\"", "\"profile\"");
   text = with(text, "show = [\"ms\", \"planned_bytes\"]", "show = [\"gemm_ms\", \"onednn\"]");
   text += "[columns]\ngemm_ms = \"sum(ms, class=contraction)\"\n";
   RunResult r = folder.run(text);
@@ -169,7 +169,7 @@ TEST(LabProcess, TheTileOfFlashAttention) {
   Folder folder;
   EXPECT_NE(absent(folder.run(one_cell("tile = 64")).json()[0]["rows"][0]).find("one tile on the CPU"),
             std::string::npos);
-  std::vector<std::string> plan = {"program", "--model", "nano", "--device", "h200", "--precision", "bf16"};
+  std::vector<std::string> plan = {"program", "--model", "gpt2-124M", "--device", "h200", "--precision", "bf16"};
   auto pinned = [&](const std::string& tile) {
     auto words = plan;
     words.insert(words.end(), {"--kernel", "attention=*.flash.tile" + tile});

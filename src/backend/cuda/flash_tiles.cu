@@ -1,6 +1,6 @@
 // cuda.flash.tileN: FlashAttention with N rows of queries and of keys a tile, 16 rows a warp and otherwise alike, to
 // measure what the tile is worth (--kernel attention=cuda.flash.tile64). Nothing takes them by itself. For bf16, heads
-// of up to 64, without dropout.
+// of 64, without dropout.
 #include "backend/cuda/flash_forward.h"
 #include "backend/cuda/flash_grad.h"
 
@@ -18,7 +18,7 @@ using Grad = GradTile < width,
 std::string reject_tile(const KernelQuery& q, size_t qkv, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_flash(q, qkv, true, shared_bytes); !why.empty()) return why;
   if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
-  if (head_dim_of(q.in(qkv), q.instr.attrs) > width) return "takes a head_dim of up to 64";
+  if (head_dim_of(q.in(qkv), q.instr.attrs) != width) return "takes a head_dim of 64";
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
   return "";
 }
