@@ -108,11 +108,11 @@ std::vector<std::string> ProcessCell::arguments(const LabContext& context, const
       "--model=" + model_file,
       fmt::format("--phase={}", name(phase_)),
       fmt::format("--warmup={}", warmup_),
-      fmt::format("--max-seconds={}", max_seconds_),
+      fmt::format("--max-seconds={}", max_seconds_ / context.rounds),
       fmt::format("--seed={}", context.bench.options().seed),
       device_.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device_.index),
       fmt::format("--threads={}", device_.threads)};
-  if (samples_ > 0) words.push_back(fmt::format("--samples={}", samples_));
+  if (samples_ > 0) words.push_back(fmt::format("--samples={}", (samples_ + context.rounds - 1) / context.rounds));
   if (e_.kind == lab::Kind::bench) words.push_back("--no-mfu");
   if (!folders_.empty()) words.push_back("--libraries=" + join(folders_, ":"));
   add_levers(recipe_, words);
