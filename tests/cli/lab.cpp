@@ -11,7 +11,7 @@ const char* grid =
     "[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nsamples = 6\nfusion = [\"off\", \"on\"]\n"
     "[[claim]]\ntext = \"Fusion needs no more memory\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"ratio(planned_bytes, fusion=on, fusion=off) <= 1\"\n"
-    "[[claim]]\ntext = \"It is a thousand times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+    "[[claim]]\ntext = \"It is a million million times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"ratio(ms, fusion=off, fusion=on) > 1000\"\n";
 
 struct Folder : TempFolder {
