@@ -62,14 +62,31 @@ StoppingRule LabCell::rule(int rounds) const {
   return rule;
 }
 
+namespace {
+
+// Reasons stand in tables: "no kernel takes it:\n  NAME: why" becomes one line.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (char c : text)
+    if (c != '\n' && c != ' ')
+      line += c;
+    else if (!line.empty() && line.back() != ' ')
+      line += ' ';
+  return line;
+}
+
+}  // namespace
+
 lab::Row LabCell::measure(LabContext& context, const std::string& grid) const {
   lab::Row row;
   row.keys = spec_.keys;
   row.keys["status"] = "absent";
   row.absent = absent_;
-  if (!absent_.empty()) return row;
-  row.keys["status"] = "done";
-  measure(context, grid, row);
+  if (absent_.empty()) {
+    row.keys["status"] = "done";
+    measure(context, grid, row);
+  }
+  row.absent = in_one_line(row.absent);
   return row;
 }
 
