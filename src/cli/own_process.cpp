@@ -61,6 +61,7 @@ nlohmann::ordered_json run_own_process(const std::vector<std::string>& arguments
   std::vector<std::string> words = {"crest"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   ExternalOptions options;
+  options.kept_output = size_t(64) << 20;  // a profile is large
   options.timeout_seconds = longest_seconds;
   options.cancelled = [] { return StopSignal::requested(); };
   return document_of(run_program("/proc/self/exe", words, variables, options), "crest " + arguments.at(0));

@@ -172,7 +172,7 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
   while (!exited || ((out.read >= 0 || err.read >= 0) && elapsed() < grace_end)) {
     pollfd fds[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     poll(fds, 2, exited ? 10 : 20);
-    if (fds[0].revents && !drain(out.read, result.out, 64 << 20)) out.close_read();
+    if (fds[0].revents && !drain(out.read, result.out, options.kept_output)) out.close_read();
     if (fds[1].revents && !drain(err.read, result.err, 64 << 10)) err.close_read();
     if (!exited && waitpid(pid, &status, WNOHANG) == pid) exited = true, grace_end = elapsed() + 0.2;
     if (exited || killed) continue;

@@ -11,12 +11,13 @@ struct ExternalOptions {
   double timeout_seconds = 600;
   // Polled ten times a second; true ends the command (pass the stop signal's flag). May be empty.
   std::function<bool()> cancelled = {};
+  size_t kept_output = size_t(4) << 20;  // bytes of standard output; what comes before the last of them is dropped
 };
 
 struct CommandOutput {
   int exit_code = 0;  // 128 + signal when a signal ended it, as shells report it
   bool timed_out = false, cancelled = false;
-  std::string out, err;  // the last 64 MiB of standard output, the last 64 KiB of standard error
+  std::string out, err;  // the last kept_output bytes of standard output, the last 64 KiB of standard error
   double seconds = 0;
 };
 

@@ -70,8 +70,8 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
     EXPECT_LE(row["step_ms_p10"], row["step_ms_median"]);
     EXPECT_LE(row["step_ms_median"], row["step_ms_p90"]);
     EXPECT_TRUE(row["step_ms_median_low"].is_null()) << "three samples have no 95% interval";
-    EXPECT_EQ(keys(row["memory"]),
-              (std::set<std::string>{"planned_bytes", "measured_peak_bytes", "device_peak_bytes", "by_category"}));
+    EXPECT_EQ(keys(row["memory"]), (std::set<std::string>{"planned_bytes", "measured_peak_bytes", "device_peak_bytes",
+                                                          "context_start_bytes", "context_bytes", "by_category"}));
     EXPECT_EQ(row["samples"], 3);
     EXPECT_LE(row["step_ms_min"], row["step_ms_median"]);
     EXPECT_LE(row["step_ms_median"], row["step_ms_max"]);

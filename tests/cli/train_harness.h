@@ -82,7 +82,7 @@ class TrainFolder : public TempFolder {
   // The log without what a clock wrote.
   std::vector<nlohmann::json> timeless_log(const std::string& run) const {
     auto rows = log(run);
-    for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second");
+    for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second"), r.erase("wait_ms");
     return rows;
   }
   bool exists(const std::string& name) const { return std::filesystem::exists(path() / name); }

@@ -100,7 +100,7 @@ TEST(RunFolder, HoldsWhatTheContractNames) {
     if (keys == Keys{"step", "val_loss"}) {
       ++validations;
     } else {
-      EXPECT_EQ(keys, (Keys{"step", "loss", "lr", "grad_norm", "step_ms", "tokens_per_second", "skipped"}));
+      EXPECT_EQ(keys, (Keys{"step", "loss", "lr", "grad_norm", "step_ms", "tokens_per_second", "skipped", "wait_ms"}));
       ++steps;
     }
   }
