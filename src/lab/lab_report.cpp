@@ -90,7 +90,7 @@ void add_claims(Page& page, const Judged& j) {
   Bullets list;
   for (auto& c : j.list("claims")) {
     Text item;
-    item.strong(text_at(c, "verdict") + ": ").add(text_at(c, "text") + whose(c) + ". ").code(text_at(c, "check"));
+    item.strong(text_at(c, "verdict") + ":").add(" " + text_at(c, "text") + whose(c) + ". ").code(text_at(c, "check"));
     if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
     list.items.push_back(item);
   }
@@ -150,7 +150,7 @@ std::string noise_of(const Judged& j) {
 void add_experiment(Page& page, const Judged& j, bool tell_where) {
   std::string where = tell_where ? fmt::format(" ({}, {})", j.text("scale"), j.device()) : "";
   page.blocks.push_back(Heading{2, j.text("name") + where});
-  page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ". ").add(j.text("question"))});
+  page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
   add_claims(page, j);
   add_then(page, j);
   add_cells(page, j);
