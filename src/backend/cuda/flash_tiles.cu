@@ -12,8 +12,7 @@ constexpr int width = 64;  // of a head
 template <int N>
 using Forward = ForwardTile<width, 1, N / 16, N, true, 1>;
 template <int N>
-using Grad = GradTile < width,
-      1, N / 16, N, N<32 ? N : 32, true, 1>;
+using Grad = GradTile<width, 1, N / 16, N, (N < 32 ? N : 32), true, 1>;
 
 std::string reject_tile(const KernelQuery& q, size_t qkv, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_flash(q, qkv, true, shared_bytes); !why.empty()) return why;
