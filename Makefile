@@ -53,7 +53,7 @@ check-format: ## fails when a source is not formatted
 
 asan: deps build/asan/build.ninja ## builds the unit tests with address and undefined-behaviour sanitizers and runs them
 	ninja -C build/asan -j $(JOBS) $(addprefix test_,$(asan_tests))
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^($(subst $(space),|,$(strip $(asan_tests))))$$'
+	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^($(subst $(space),|,$(strip $(asan_tests))))([.][0-9]+)?$$'
 
 fuzz: deps ## runs each libFuzzer target for FUZZ_SECONDS=10
 	@sh scripts/install-deps.sh fuzz
