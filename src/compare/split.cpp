@@ -1,6 +1,7 @@
 #include "compare/split.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace crest {
 
@@ -62,7 +63,9 @@ void Work::add(const Work& other) {
 
 FactorMs split(const Work& a, const Work& b, const Devices& devices) {
   FactorMs parts{};
-  Side sa = side(a, b, devices.bandwidth_a, 1), sb = side(b, a, devices.bandwidth_b, devices.clock_ratio);
+  // Rates hold at a clock between both, so that exchanging A and B exchanges the signs and nothing else.
+  double clock = std::sqrt(devices.clock_ratio);
+  Side sa = side(a, b, devices.bandwidth_a, 1 / clock), sb = side(b, a, devices.bandwidth_b, clock);
   double floor_a = floor_ms(sa), floor_b = floor_ms(sb);
   bool known_a = floor_a > 0 || !a.any(), known_b = floor_b > 0 || !b.any();
   if (!known_a || !known_b || floor_a + floor_b == 0) {

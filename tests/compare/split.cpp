@@ -52,10 +52,7 @@ RC_GTEST_PROP(Split, PartsSumToTheDifference, ()) {
 RC_GTEST_PROP(Split, TheOtherWayRoundHasTheOtherSign, ()) {
   Work a = any_work(), b = any_work();
   Devices forth = any_devices();
-  // The clock is relative to the first side: of the same pair seen from B, A's clock is 1 / ratio. The floors of both
-  // sides then scale alike, which only moves efficiency if arithmetic and memory trade places; so one clock here.
-  forth.clock_ratio = 1;
-  Devices back = {forth.bandwidth_b, forth.bandwidth_a, 1};
+  Devices back = {forth.bandwidth_b, forth.bandwidth_a, 1 / forth.clock_ratio};
   FactorMs x = split(a, b, forth), y = split(b, a, back);
   for (size_t f = 0; f < x.size(); ++f) RC_ASSERT(std::abs(x[f] + y[f]) <= 1e-9 * std::max({1.0, a.ms, b.ms}));
 }
