@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/temporary_folder.h"
 #include "core/text.h"
 #include "measure/profile.h"
 #include "measure/torch_trace.h"
@@ -55,16 +56,8 @@ RunRecord only_run(const Store& store, const Named& named) {
 
 // An export becomes a store of its own for as long as it is read.
 RunRecord from_export(const Named& named) {
-  std::string pattern = (fs::temp_directory_path() / "crest-compare-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) fail("no temporary folder can be made", printable(pattern), "Set TMPDIR.");
-  struct Remove {
-    std::string folder;
-    ~Remove() {
-      std::error_code ignored;
-      fs::remove_all(folder, ignored);
-    }
-  } remove{pattern};
-  Store store((fs::path(pattern) / "runs.db").string());
+  TemporaryFolder folder;
+  Store store(folder.file("runs.db"));
   LineReader lines(named.file, export_line_limit);
   import_export(store, lines);
   return only_run(store, named);

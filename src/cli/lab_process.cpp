@@ -1,11 +1,9 @@
 #include "cli/lab_process.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda/loader.h"
@@ -13,12 +11,12 @@
 #include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/temporary_folder.h"
 #include "core/text.h"
 
 namespace crest {
 
 using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,18 +25,6 @@ bool is_variable(const std::string& key) {
   return std::all_of(key.begin(), key.end(),
                      [](unsigned char c) { return std::isupper(c) || std::isdigit(c) || c == '_'; });
 }
-
-struct TemporaryFolder {
-  std::string path = (fs::temp_directory_path() / "crest-lab-XXXXXX").string();
-  TemporaryFolder() {
-    if (!::mkdtemp(path.data())) fail("no temporary folder can be made", printable(path), "Set TMPDIR.");
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-};
 
 // The levers of a resolved recipe as the flags that make it; the model is a file.
 void add_levers(const Recipe& recipe, std::vector<std::string>& words) {
@@ -121,7 +107,7 @@ std::vector<std::string> ProcessCell::arguments(const LabContext& context, const
 
 Json ProcessCell::document(const LabContext& context) const {
   TemporaryFolder folder;
-  std::string file = folder.path + "/model.toml";
+  std::string file = folder.file("model.toml");
   write_file_atomic(file, to_toml(recipe_.model));
   Json json = run_own_process(arguments(context, file), variables_);
   if (!json.is_array()) return json;

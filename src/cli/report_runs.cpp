@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "cli/compare_side.h"
 #include "cli/runs_options.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "core/text.h"
 #include "store/export.h"
 
@@ -27,16 +27,8 @@ class Loader {
 
   // All runs of an export, by way of a store of its own.
   void add_export(const std::string& file) {
-    std::string folder = (fs::temp_directory_path() / "crest-report-XXXXXX").string();
-    if (!::mkdtemp(folder.data())) fail("no temporary folder can be made", printable(folder), "Set TMPDIR.");
-    struct Remove {
-      const std::string& folder;
-      ~Remove() {
-        std::error_code ignored;
-        fs::remove_all(folder, ignored);
-      }
-    } remove{folder};
-    Store store(folder + "/runs.db");
+    TemporaryFolder folder;
+    Store store(folder.file("runs.db"));
     LineReader lines(file, export_line_limit);
     for (int64_t id : import_export(store, lines).ids) {
       RunRecord run = store.load(id);

@@ -238,11 +238,10 @@ TEST_F(StoreTest, ListsThousandsOfRunsQuickly) {
   });
   std::clock_t start = std::clock();  // processor time: what else runs here does not count
   EXPECT_EQ(store_.list().size(), 3000u);
-  double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
+  [[maybe_unused]] double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers take three times as long
   EXPECT_LT(seconds, 1.0);
 #endif
-  EXPECT_GT(seconds, 0.0);
 }
 
 }  // namespace crest::test
