@@ -17,10 +17,12 @@ std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
 std::function<int()> setup_lab(CLI::App&);
+std::function<int()> setup_import(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"data", "prepare text for training; show what a data folder holds", setup_data},
+      {"import", "take over a checkpoint of llm.c or nanoGPT", setup_import},
       {"train", "train a model on a text file or prepared data", setup_train},
       {"sample", "generate text with a trained model", setup_sample},
       {"eval", "loss and perplexity of a model on data", setup_eval},
