@@ -33,8 +33,8 @@ inline bool has_modules(const std::string& modules) {
   return run_python(arguments).code == 0;
 }
 
-#define CREST_NEED_PYTHON(modules)                                                                   \
-  if (!has_modules(modules))                                                                         \
+#define CREST_NEED_PYTHON(modules)                                                                    \
+  if (!has_modules(modules))                                                                          \
   GTEST_SKIP() << python() << " lacks one of: " << (modules) << " (see docs/guides/interop.md); set " \
                << "CREST_PYTHON to an interpreter that has them"
 

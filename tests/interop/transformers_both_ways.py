@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Crest's checkpoints in transformers, and those of transformers in Crest: the same logits. Usage: SCRIPT WORK_FOLDER"""
+import os
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ from common import crest, crest_logits, distance, write_data
 
 work = sys.argv[1]
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 TOLERANCE = 1e-5
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
 # Vocabularies that --pad-vocab 128 pads; grouped-query heads; heads wider than width / heads.
@@ -74,14 +76,13 @@ def transformers_to_crest():
             torch.nn.init.normal_(p, 1.0 if p.dim() == 1 else 0.0, 0.2)
         folder = f"{work}/from-{name}"
         model.to(dtype).save_pretrained(folder, **options)
-        import os
         assert os.path.exists(f"{folder}/model.safetensors.index.json") == ("sharded" in name), os.listdir(folder)
         compare(f"transformers {name}", folder, load(folder), 101)
-        # --init: a step of the rate 0 keeps the weights, so the run's checkpoint is the same model again.
+        # --init: a step of a rate below all rounding keeps the weights, so the run's checkpoint is the same model again.
         if name in ("gpt2-sharded", "llama-sharded-bf16"):
             write_data(f"{work}/init-data", np.random.default_rng(2).integers(0, 101, 500))
             crest("train", "--init", folder, "--data", f"{work}/init-data", "--out", f"{work}/init-{name}", "--steps", 1, "--batch", 1,
-                  "--lr", 0, "--min-lr", 0, "--device", "cpu", "--precision", "fp32", "--no-store", "--quiet", "--sample-every", 0)
+                  "--lr", 1e-30, "--weight-decay", 0, "--device", "cpu", "--precision", "fp32", "--no-store", "--quiet", "--sample-every", 0)
             compare(f"--init {name}", f"{work}/init-{name}", load(folder), 101)
             compare(f"--init {name} in transformers", f"{work}/init-{name}", load(f"{work}/init-{name}/checkpoints/step-000001"), 101)
 
