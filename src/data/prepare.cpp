@@ -188,11 +188,14 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   check_out(o);
   StagingFolder staging(o.out);
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message);
+  measure_json_lines(sources, o.text_key, o.block_bytes, [&](uint64_t done, uint64_t all) {
+    if (o.progress) o.progress({"reading lines", done, all});
+  });
   uint64_t total = 0;
   for (auto& s : sources) total += s.bytes;
   check_space(staging.path(), spec, total);
   uint64_t held_out = held_out_bytes(o, spec, total);
-  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX};
+  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX, o.text_key};
 
   Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
   Encoder encoder(tokenizer);
@@ -233,9 +236,9 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o.tokenizer);
   std::vector<std::string> named = o.inputs;
   if (spec.kind == Spec::file) named.push_back(o.tokenizer);
-  std::string what = fmt::format("1|{}|{}|{}|{}", o.tokenizer, o.separator, o.val_fraction, o.window);
+  std::string what = fmt::format("2|{}|{}|{}|{}|{}", o.tokenizer, o.separator, o.text_key, o.val_fraction, o.window);
   for (auto& s : list_sources(named, {}, o.standard_input, {}))
-    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.bytes, s.modified);
+    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.modified);
   Fnv64 hash;
   hash.update(what);
   o.out = cache_root / hash.hex();
