@@ -165,7 +165,8 @@ ForeignModel open_nanogpt(const ForeignFile& file) {
   model.stored = checkpoint->stored();
   checkpoint->require_all(model.config);
   model.notes.push_back(
-      "nanoGPT trains with the exact GELU, Crest (as GPT-2) computes its tanh form: logits differ by some 1e-4 of their size.");
+      "nanoGPT trains with the exact GELU, Crest (as GPT-2) computes its tanh form: logits differ by some 1e-4 of "
+      "their size.");
   if (!model.config.bias)
     model.notes.push_back("A model without biases: transformers has no such GPT-2, so there is no config.json.");
   model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
