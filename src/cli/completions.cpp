@@ -34,6 +34,8 @@ const std::vector<ValueSet>& value_sets() {
       {"comm", "collective", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
       {"completions", "SHELL", {"bash", "zsh", "fish"}},
       {"bench", "--phase", {"forward", "backward", "step", "all"}},
+      {"compare", "--by", {"group", "class", "layer"}},
+      {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
       {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
       {"", "--phase", {"forward", "backward", "step"}},
       {"", "--precision", {"auto", "fp32", "tf32", "bf16", "fp16"}},

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "data/json_lines.h"
 #include "interop/llmc.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -29,15 +28,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       values.resize(n);
       checkpoint.read(p, values.data());
     }
-  } catch (const Error&) {
-  }
-  // The same bytes as JSON lines, in two blocks.
-  try {
-    JsonLines lines("input", "text");
-    std::string_view text(reinterpret_cast<const char*>(data), size);
-    auto use = [](std::string_view) {};
-    lines.add(text.substr(0, size / 2), false, use);
-    lines.add(text.substr(size / 2), true, use);
   } catch (const Error&) {
   }
   return 0;

@@ -84,6 +84,8 @@ elif target == "runs":
               b"step:10/1750 val_loss:7.6 train_time:1,234ms step_avg:123.40ms\nstep:12/1750 train_time:1500ms\n",
               b" 10%|# | 500/5000 [01:00<09:00, 8.33it/s]\r{'loss': '2.1', 'epoch': 0.1}\n{'train_steps_per_second': 8}\n",
               b'{"step": 5, "loss": null, "step_ms": 12.3, "skipped": true}\n0 train 10.9\n\x1b[1mstep 7\x1b[0m loss nan\n']
+elif target == "json_lines":
+    seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
 elif target == "llmc":
     def llmc(context=2, vocab=3, layers=1, heads=1, width=2, padded=4, version=3, magic=20240326):
         numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
@@ -95,7 +97,6 @@ elif target == "llmc":
         seeds += [text[:1024 + length], text[:1023 + length], text[:1025 + length], text[:900]]
     good = llmc()[0][:1024 + llmc()[1]]
     seeds += [good[:4 * i] + struct.pack("<i", value) + good[4 * i + 4:] for i in range(2, 8) for value in (0, -1, 2**31 - 1, 4096)]
-    seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
 else:
     sys.exit(0)  # a target without seeds of its own starts from nothing
 
