@@ -57,5 +57,5 @@ END
 find "$folder" -type d -exec chmod 755 {} + && find "$folder" -type f -exec chmod 644 {} + && chmod 755 "$folder/bin/crest"
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 tar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --format=ustar -C "$out" -cf "$out/$name.tar" "$name"
-gzip -nf9 "$out/$name.tar"
+gzip -nf "$out/$name.tar"
 du -h "$out/$name.tar.gz" | awk -v glibc="$glibc" '{print $2 ": " $1 ", needs glibc " glibc " or newer"}'

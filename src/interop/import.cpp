@@ -135,11 +135,16 @@ uint64_t write_weights(const std::string& path, const ForeignModel& model,
     const ParameterShape& shape = shapes.at(t.parameter);
     size_t elements = 1;
     for (int64_t d : shape.shape) elements *= size_t(d);
-    parameter.resize(elements), tensor.resize(size_t(t.elements()));
+    parameter.resize(elements);
     model.read(shape, parameter.data());
-    gather(t, parameter.data(), tensor.data());
-    file.write(tensor.data(), tensor.size() * sizeof(float));
-    done += tensor.size();
+    const float* data = parameter.data() + t.row * t.columns;
+    if (t.transposed) {
+      tensor.resize(size_t(t.elements()));
+      gather(t, parameter.data(), tensor.data());
+      data = tensor.data();
+    }
+    file.write(data, size_t(t.elements()) * sizeof(float));
+    done += uint64_t(t.elements());
     if (progress) progress(done, all);
   }
   file.sync();

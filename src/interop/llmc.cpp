@@ -125,8 +125,11 @@ void LlmcCheckpoint::read(const ParameterShape& p, float* out) const {
   CanonicalTensor whole;
   whole.name = whole.parameter = p.name, whole.shape = p.shape;
   whole.rows = p.shape[0], whole.columns = p.shape.size() > 1 ? p.shape[1] : 1;
-  std::vector<char> bytes(size_t(whole.elements()) * size_of(header_.dtype));
-  file_.read_at(bytes.data(), bytes.size(), LlmcHeader::bytes + offsets_.at(p.name) * size_of(header_.dtype));
+  size_t length = size_t(whole.elements()) * size_of(header_.dtype);
+  uint64_t offset = LlmcHeader::bytes + offsets_.at(p.name) * size_of(header_.dtype);
+  if (header_.dtype == DType::f32) return file_.read_at(out, length, offset);
+  std::vector<char> bytes(length);
+  file_.read_at(bytes.data(), length, offset);
   scatter(whole, bytes.data(), header_.dtype, out);
 }
 

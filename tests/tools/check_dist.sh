@@ -37,11 +37,12 @@ foreign=$(env -i ldd "$folder/bin/crest" | awk '$3 ~ /^\// {print $3}' | grep -v
 cat >"$folder/try.sh" <<'END'
 set -eu
 cd "$1"
-for i in 1 2 3 4 5 6 7 8 9; do cat share/help.txt; done >text.txt
-GOMP_SPINCOUNT=4000 bin/crest train text.txt --out run --steps 2 --batch 1 --seq 64 --model nano --device cpu --no-store --quiet --sample-every 0 >log.txt 2>&1 || { cat log.txt; exit 1; }
+cp share/help.txt text.txt
+GOMP_SPINCOUNT=4000 bin/crest train text.txt --out run --steps 2 --batch 1 --seq 64 --model nano --tokenizer bytes --device cpu --no-store --quiet --sample-every 0 >log.txt 2>&1 || { cat log.txt; exit 1; }
 bin/crest sample --run run --prompt "crest" --max-tokens 4 --device cpu >>log.txt 2>&1 || { cat log.txt; exit 1; }
 bin/crest plan --model gpt2-124M --device h200 >/dev/null
 bin/crest lab list >/dev/null
+rm -r run text.txt log.txt
 END
 path=/usr/sbin:/usr/bin:/sbin:/bin
 env -i PATH=$path HOME=/nowhere sh "$folder/try.sh" "$folder"
