@@ -1,4 +1,5 @@
 // crest import: llm.c's and nanoGPT's checkpoints, whole and damaged.
+#include <cmath>
 #include <cstring>
 
 #include "cli/run.h"
@@ -22,6 +23,18 @@ std::vector<int32_t> good_header(int32_t version) {
   return {20240326, version, context, vocab, layers, heads, width, padded};
 }
 constexpr size_t llmc_numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width;
+
+// A vocabulary that the byte tokenizer fits into.
+std::string byte_level_file() {
+  auto header = good_header(3);
+  header[3] = 300, header[7] = 384;
+  std::string file = words(header);
+  for (size_t i = 0; i < llmc_numbers + (384 - padded) * width; ++i) {
+    float value = float(i * 7919 % 257) / 257 - 0.5f;
+    file.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  return file;
+}
 
 // Weight i is i / 64: exact in fp32, and in bf16 up to 256.
 std::string llmc_file(int32_t version) {
@@ -116,6 +129,46 @@ TEST(Import, LlmcGivesTransformersGpt2) {
         {"sample", "--run", "model", "--tokens", "1,2,3", "--max-tokens", "4", "--device", "cpu"}, in(folder));
     EXPECT_EQ(sample.code, 0) << sample.err;
   }
+}
+
+// With a tokenizer the folder is complete: text in, text out, trained further. The logits that eval writes are those
+// that its loss is made of.
+TEST(Import, FolderEvaluatesSamplesAndTrains) {
+  TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "some words " + std::to_string(i * 31 % 97) + " of a text\n";
+  folder.write("text.txt", text);
+  folder.write("gpt2.bin", byte_level_file());
+  auto run = [&](std::vector<std::string> arguments) {
+    RunResult r = run_crest(arguments, in(folder));
+    EXPECT_EQ(r.code, 0) << arguments[0] << "\n" << r.err;
+    return r;
+  };
+  run({"data", "prepare", "text.txt", "--out", "data", "--val-fraction", "0.5"});
+  run({"import", "gpt2.bin", "--out", "model", "--tokenizer", "data/tokenizer.json"});
+  EXPECT_TRUE(std::filesystem::exists(folder / "model/tokenizer.json"));
+  run({"sample", "--run", "model", "--prompt", "some", "--max-tokens", "4", "--device", "cpu"});
+  run({"train", "--init", "model", "--data", "data", "--out", "run", "--steps", "1", "--batch", "1", "--device", "cpu",
+       "--no-store", "--quiet", "--sample-every", "0"});
+  double loss = run({"eval", "--run", "model", "--data", "data", "--batch", "1", "--batches", "1", "--seq", "7",
+                     "--precision", "fp32", "--device", "cpu", "--logits", "logits.safetensors", "--json"})
+                    .json()["loss"];
+  SafetensorsFile file = SafetensorsFile::open(folder / "logits.safetensors");
+  ASSERT_EQ(file.tensors().size(), 2u);
+  std::vector<float> logits(7 * 300);
+  std::vector<int32_t> tokens(7);
+  file.read(size_t(file.find("logits")), logits.data(), logits.size() * 4);
+  file.read(size_t(file.find("tokens")), tokens.data(), tokens.size() * 4);
+  std::string shard = folder.read("data/val-000000.bin");
+  double expected = 0;
+  for (size_t t = 0; t < 7; ++t) {
+    auto token = [&](size_t i) { return int32_t(uint8_t(shard[1024 + 2 * i])); };
+    EXPECT_EQ(tokens[t], token(t));
+    double sum = 0;
+    for (size_t v = 0; v < 300; ++v) sum += std::exp(double(logits[t * 300 + v]));
+    expected += (std::log(sum) - double(logits[t * 300 + size_t(token(t + 1))])) / 7;
+  }
+  EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
 TEST(Import, SaysWhatIsWrongWithAnLlmcFile) {

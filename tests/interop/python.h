@@ -18,7 +18,7 @@ inline std::string python() {
 // Standard output and error together.
 inline PythonResult run_python(const std::vector<std::string>& arguments) {
   TempFolder streams;
-  std::string out = streams / "out", command = "'" + python() + "'";
+  std::string out = streams / "out", command = "PYTHONDONTWRITEBYTECODE=1 '" + python() + "'";
   for (auto& a : arguments) command += " '" + a + "'";
   int status = std::system((command + " > '" + out + "' 2>&1").c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, streams.read("out")};
