@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/cpu/gemm_packed.h"
+#include "backend/cpu/simd/few_rows.h"
 
 using namespace crest;
 using namespace crest::cpu;
@@ -48,9 +49,32 @@ struct Floats {
   ~Floats() { std::free(p); }
 };
 
+// Few rows against sgemm of the same, one thread: bytes of the weights per second, read once.
+static void few_rows(int rounds) {
+  std::printf(
+      "| rows n k | few rows f32 GB/s | bf16 GB/s | sgemm f32 GB/s | few rows / sgemm |\n|---|---|---|---|---|\n");
+  for (auto [n, k] : std::vector<std::pair<int64_t, int64_t>>{{50304, 768}, {3072, 768}, {768, 3072}})
+    for (int64_t rows : {1, 2, 4, 8, 12}) {
+      Floats x(rows * k), w(n * k), y(rows * n);
+      Time f32, bf16, theirs;
+      for (int r = 0; r < rounds; ++r) {
+        FewRowsArgs a{x.p, w.p, nullptr, y.p, nullptr, DType::f32, false, rows, n, k};
+        measure(f32, [&] { CREST_SIMD_PICK(few_rows_functions).outputs(a, 0, n); });
+        a.dtype = DType::bf16;  // the same memory: any bits will do
+        measure(bf16, [&] { CREST_SIMD_PICK(few_rows_functions).outputs(a, 0, n); });
+        measure(theirs, [&] { dnnl::sgemm('N', 'T', rows, n, k, 1, x.p, k, w.p, k, 0, y.p, n); });
+      }
+      double gb = 4e-9 * double(n) * double(k);
+      std::printf("| %ld %ld %ld | %.1f | %.1f | %.1f | %.2f |\n", long(rows), long(n), long(k), gb / f32.cpu,
+                  gb / 2 / bf16.cpu, gb / theirs.cpu, theirs.cpu / f32.cpu);
+      std::fflush(stdout);
+    }
+}
+
 int main(int argc, char** argv) {
   int threads = argc > 1 ? std::atoi(argv[1]) : 1, rounds = argc > 2 ? std::atoi(argv[2]) : 10;
   omp_set_num_threads(threads);
+  if (argc > 3) return few_rows(rounds), 0;
   std::printf("| product | m n k | packed GFLOP/s cpu (wall) | sgemm GFLOP/s cpu (wall) | packed / sgemm |\n");
   std::printf("|---|---|---|---|---|\n");
   struct Size {

@@ -6,8 +6,10 @@ namespace crest {
 
 // A kernel is a function that returns its Kernel; declare it here and list it below.
 namespace cpu {
+Kernel linear_few_rows_kernel();
 Kernel linear_packed_kernel();
 Kernel linear_kernel();
+Kernel linear_gelu_few_rows_kernel();
 Kernel linear_gelu_packed_kernel();
 Kernel linear_gelu_kernel();
 Kernel linear_dx_packed_kernel();
@@ -67,8 +69,10 @@ Kernel all_reduce_kernel();
 
 std::vector<Kernel> cpu_kernels() {
   std::vector<Kernel> all = {
+      cpu::linear_few_rows_kernel(),
       cpu::linear_packed_kernel(),
       cpu::linear_kernel(),
+      cpu::linear_gelu_few_rows_kernel(),
       cpu::linear_gelu_packed_kernel(),
       cpu::linear_gelu_kernel(),
       cpu::linear_dx_packed_kernel(),
