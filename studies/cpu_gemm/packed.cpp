@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm_packed.h"
 #include "backend/cpu/simd/few_rows.h"
 
@@ -55,12 +57,13 @@ static void few_rows(int rounds) {
       "| rows n k | few rows f32 GB/s | bf16 GB/s | sgemm f32 GB/s | few rows / sgemm |\n|---|---|---|---|---|\n");
   for (auto [n, k] : std::vector<std::pair<int64_t, int64_t>>{{50304, 768}, {3072, 768}, {768, 3072}})
     for (int64_t rows : {1, 2, 4, 8, 12}) {
-      Floats x(rows * k), w(n * k), y(rows * n);
+      Floats x(rows * k), w(n * k), y(rows * n), half(n * k / 2);
+      for (int64_t i = 0; i < n * k; ++i) store_element(half.p, DType::bf16, i, w.p[i]);
       Time f32, bf16, theirs;
       for (int r = 0; r < rounds; ++r) {
         FewRowsArgs a{x.p, w.p, nullptr, y.p, nullptr, DType::f32, false, rows, n, k};
         measure(f32, [&] { CREST_SIMD_PICK(few_rows_functions).outputs(a, 0, n); });
-        a.dtype = DType::bf16;  // the same memory: any bits will do
+        a.dtype = DType::bf16, a.w = half.p;
         measure(bf16, [&] { CREST_SIMD_PICK(few_rows_functions).outputs(a, 0, n); });
         measure(theirs, [&] { dnnl::sgemm('N', 'T', rows, n, k, 1, x.p, k, w.p, k, 0, y.p, n); });
       }
@@ -71,10 +74,31 @@ static void few_rows(int rounds) {
     }
 }
 
+// linear_gelu that keeps the product: GELU in the epilogue against sgemm and a pass of its own.
+static void with_gelu(int threads, int rounds) {
+  for (auto [m, n, k] : {std::array<int64_t, 3>{1024, 3072, 768}, std::array<int64_t, 3>{1024, 1536, 384}}) {
+    PackedShape shape{m, n, k, false, true};
+    Floats a(m * k), b(n * k), bias(n), h(m * n), c(m * n), workspace(int64_t(packed_gemm_workspace(shape) / 4));
+    PackedOperands o{a.p, b.p, bias.p, nullptr, c.p, true, h.p};
+    Time ours, theirs;
+    for (int r = 0; r < rounds; ++r) {
+      measure(ours, [&] { packed_gemm(shape, o, workspace.p, threads); });
+      measure(theirs, [&] {
+        for (int64_t i = 0; i < m; ++i) std::copy_n(bias.p, n, h.p + i * n);
+        dnnl::sgemm('N', 'T', m, n, k, 1, a.p, k, b.p, k, 1, h.p, n);
+        gelu(c.p, h.p, DType::f32, m * n, threads);
+      });
+    }
+    std::printf("| linear_gelu | %ld %ld %ld | %.2f ms | %.2f ms | %.2f |\n", long(m), long(n), long(k), ours.cpu * 1e3,
+                theirs.cpu * 1e3, theirs.cpu / ours.cpu);
+  }
+}
+
 int main(int argc, char** argv) {
   int threads = argc > 1 ? std::atoi(argv[1]) : 1, rounds = argc > 2 ? std::atoi(argv[2]) : 10;
   omp_set_num_threads(threads);
   if (argc > 3) return few_rows(rounds), 0;
+  with_gelu(threads, rounds);
   std::printf("| product | m n k | packed GFLOP/s cpu (wall) | sgemm GFLOP/s cpu (wall) | packed / sgemm |\n");
   std::printf("|---|---|---|---|---|\n");
   struct Size {
