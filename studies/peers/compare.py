@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Crest and PyTorch side by side on one GPU: the same training steps, processes taking turns in one run.
+"""Crest and PyTorch side by side on one GPU or CPU: the same training steps, processes taking turns in one run.
 
-  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|124M-B64,..] [--rounds 2] [--samples 30]
+  compare.py --crest 'crest' --out DIR [--rows sizes|ladder|cpu|124M-B64,..] [--rounds 2] [--samples 30]
 
 Each round runs every program of a row once (Crest, PyTorch, Crest, PyTorch, ..), so that drift of the machine meets all
-of them; the spread between rounds of one program (A/A) is the noise floor of the row. Ratios are of medians. Writes
+of them; the spread between rounds of one program (A/A) is the noise floor of the row. Ratios are of medians; on a
+CPU, which other processes may use too, of the fastest steps. Writes
 DIR/compare.json (everything) and DIR/compare.md (the table).
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-def row(name, model, batch, torch, crest="", precision="bf16", attention="flash", vocab=50304):
+def row(name, model, batch, torch, crest="", precision="bf16", attention="flash", vocab=50304, seq=1024, device="cuda"):
     return dict(name=name, model=model, batch=batch, torch=torch, crest=crest, precision=precision,
-                attention=attention, vocab=vocab)
+                attention=attention, vocab=vocab, seq=seq, device=device)
 
 COMPILE, GRAPHS = ["--compile"], ["--compile", "--mode", "reduce-overhead"]
 SIZES = [
@@ -32,33 +33,45 @@ LADDER = [rung(n, f, p, a, v) for n, p, a, v in [
     ("C-bf16-naive", "bf16", "naive", 50257), ("D-bf16-flash", "bf16", "flash", 50257),
     ("E-bf16-flash-padded", "bf16", "flash", 50304)] for f in ("off", "on")]
 
-def run(command, timeout=240):
+CPU = [row(f"cpu-{name}-{p}", model, batch, [COMPILE, []], precision=p, seq=seq, device="cpu")
+       for name, model, batch, seq in [("124M-B4", "124M", 4, 256), ("micro-B32", "micro", 32, 256), ("124M-B1", "124M", 1, 1024)]
+       for p in ("fp32", "bf16")]
+
+def run(command, timeout=600):
     start = time.time()
     p = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     return p, time.time() - start
 
+def ours_ms(d, r):
+    return d["step_ms_min"] if r["device"] == "cpu" else d.get("step_ms_median", d["ms_median"])
+
 def crest(a, r):
-    command = shlex.split(a.crest) + ["bench", "--device", "cuda", "--model", f"gpt2-{r['model']}", "--batch",
-        str(r["batch"]), "--seq", "1024", "--precision", r["precision"], "--attention", r["attention"], "--samples",
-        str(a.samples), "--warmup", "5", "--no-mfu", "--json"] + shlex.split(r["crest"])
+    command = shlex.split(a.crest) + ["bench", "--device", r["device"], "--model",
+        r["model"] if r["model"] == "micro" else f"gpt2-{r['model']}", "--batch", str(r["batch"]), "--seq", str(r["seq"]),
+        "--precision", r["precision"], "--attention", r["attention"], "--samples", str(a.samples), "--warmup",
+        str(a.warmup), "--no-mfu", "--no-store", "--json"] + shlex.split(r["crest"])
     p, wall = run(command)
     if p.returncode:
         return dict(program="crest", error=(p.stderr.strip().splitlines() or ["?"])[-1][:200], command=shlex.join(command))
     d = json.loads(p.stdout)[0]
-    return dict(program="crest", ms=d["step_ms_median"] if "step_ms_median" in d else d["ms_median"], gib=d["memory"]["measured_peak_bytes"] / 2**30,
+    return dict(program="crest", ms=ours_ms(d, r), gib=d["memory"]["measured_peak_bytes"] / 2**30,
                 device_gib=d["memory"]["device_peak_bytes"] / 2**30, wall_s=wall, command=shlex.join(command), raw=d)
 
 def torch(a, r, extra):
     precision = r["precision"]
     command = [sys.executable, os.path.join(HERE, "torch_gpt2.py"), "--size", r["model"], "--batch", str(r["batch"]),
-               "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" else a.torch_attention,
-               "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", "5"] + extra
+               "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
+               "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
+               "--device", r["device"]] + extra
     p, wall = run(command)
     line = next((l for l in reversed(p.stdout.splitlines()) if l.startswith("{")), "{}")
     d = json.loads(line)
     name = "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
     if "ms" not in d:
         return dict(program=name, error=(d.get("error") or p.stderr[-300:]), command=shlex.join(command))
+    if r["device"] == "cpu":
+        return dict(program=name, ms=d["ms_min"], gib=d["peak_rss_gib"], device_gib=0, wall_s=wall,
+                    command=shlex.join(command), raw=d)
     return dict(program=name, ms=d["ms"], gib=d["peak_alloc_gib"], device_gib=d["peak_reserved_gib"], wall_s=wall,
                 command=shlex.join(command), raw=d)
 
@@ -84,7 +97,7 @@ def table(results):
             same = program == "crest" or not ours
             ratio = "" if same else f"{m / statistics.median(ours):.2f}x"
             share = "" if same else f"{statistics.median(mem) / gib:.2f}x"
-            tokens = runs["row"]["batch"] * 1024 / m * 1e3
+            tokens = runs["row"]["batch"] * runs["row"]["seq"] / m * 1e3
             lines.append(f"| {name} | {program} | {m:.2f} ({', '.join(f'{x:.2f}' for x in ms)}) | {tokens:,.0f} | {noise} | "
                          f"{ratio} | {gib:.2f} | {share} |")
     return "\n".join(lines)
@@ -94,11 +107,12 @@ def main():
     p.add_argument("--crest", default="crest"); p.add_argument("--out", default="build/compare")
     p.add_argument("--rows", default="sizes"); p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--samples", type=int, default=30); p.add_argument("--torch-attention", default="cudnn")
+    p.add_argument("--warmup", type=int, default=5)
     p.add_argument("--budget", type=float, default=560, help="seconds after which no further run is started")
     a = p.parse_args()
-    rows = {r["name"]: r for r in SIZES + LADDER}
-    chosen = [r["name"] for r in SIZES] if a.rows == "sizes" else [r["name"] for r in LADDER] if a.rows == "ladder" \
-        else a.rows.split(",")
+    rows = {r["name"]: r for r in SIZES + LADDER + CPU}
+    lists = {"sizes": SIZES, "ladder": LADDER, "cpu": CPU}
+    chosen = [r["name"] for r in lists[a.rows]] if a.rows in lists else a.rows.split(",")
     os.makedirs(a.out, exist_ok=True)
     results, start = {}, time.time()
     for name in chosen:

@@ -1,27 +1,16 @@
 // linear, linear_gelu, linear_dx, linear_dw: oneDNN on the operands as they are (f32; bf16 where the machine multiplies
-// it), else gemm_convert.h.
-#include "backend/cpu/contraction.h"
+// it).
+#include "backend/cpu/linear.h"
 
 #include <cstring>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/gemm_convert.h"
 #include "ops/op.h"
 
 namespace crest::cpu {
 namespace {
-
-// What prepare() keeps: one of the two ways to run.
-struct Linear {
-  std::shared_ptr<const Gemm> gemm;
-  std::shared_ptr<const ConvertedLinear> converted;
-  size_t workspace() const { return gemm ? gemm->workspace() : converted->workspace(); }
-};
-
-bool multiplied_directly(const KernelQuery& q, DType t) {
-  return t == DType::f32 || (t == DType::bf16 && q.device.native_bf16 && bf16_gemm_available());
-}
 
 // dw may be f32 or the dtype of its operands; so may the bias.
 std::string check_like_or_f32(const Value& v, const Value& like) {
@@ -31,7 +20,13 @@ std::string check_like_or_f32(const Value& v, const Value& like) {
   return {};
 }
 
-std::string reject(const KernelQuery& q) {
+}  // namespace
+
+bool multiplied_directly(const Device& device, DType t) {
+  return t == DType::f32 || (t == DType::bf16 && device.native_bf16 && bf16_gemm_available());
+}
+
+std::string check_linear(const KernelQuery& q) {
   for (size_t i = 0; i < 2; ++i)
     if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
   bool dw = std::string_view(q.instr.op->name) == "linear_dw";
@@ -45,19 +40,17 @@ std::string reject(const KernelQuery& q) {
   return {};
 }
 
-// The product of one instruction: x[rows,K], w[N,K], dy[rows,N].
-LinearShape shape_of(const KernelQuery& q) {
+LinearShape linear_shape(const KernelQuery& q) {
   std::string_view op = q.instr.op->name;
   LinearShape s;
   s.rows = q.in(0).shape.rows();
   s.dtype = q.in(0).dtype;
-  s.threads = q.device.threads;
   if (op == "linear" || op == "linear_gelu") {
-    s.kind = op == "linear" ? LinearKind::forward : LinearKind::forward_gelu;
+    s.kind = LinearKind::forward;
     s.k = q.in(0).shape.back(), s.n = q.in(1).shape[0];
     s.has_bias = q.has(2);
     if (s.has_bias) s.bias = q.in(2).dtype;
-    s.keep = q.instr.out.size() > 1;
+    s.gelu = op == "linear_gelu";
   } else if (op == "linear_dx") {
     s.kind = LinearKind::dx;
     s.n = q.in(1).shape[0], s.k = q.in(1).shape[1];
@@ -70,12 +63,20 @@ LinearShape shape_of(const KernelQuery& q) {
   return s;
 }
 
-GemmShape gemm_of(const LinearShape& s) {
+namespace {
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = check_linear(q); !why.empty()) return why;
+  if (!multiplied_directly(q.device, q.in(0).dtype))
+    return "oneDNN has no fast product of " + std::string(name(q.in(0).dtype)) + " on this machine";
+  return {};
+}
+
+GemmShape gemm_of(const LinearShape& s, int threads) {
   GemmShape g;
-  g.ab = g.c = s.dtype, g.threads = s.threads;
+  g.ab = g.c = s.dtype, g.threads = threads;
   switch (s.kind) {
     case LinearKind::forward:
-    case LinearKind::forward_gelu:
       g.m = s.rows, g.n = s.n, g.k = s.k;
       g.b_transposed = true;
       g.lda = g.ldb = s.k, g.ldc = s.n;
@@ -95,50 +96,34 @@ GemmShape gemm_of(const LinearShape& s) {
   return g;
 }
 
-Linear make(const KernelQuery& q) {
-  LinearShape s = shape_of(q);
-  if (multiplied_directly(q, s.dtype)) return {find_gemm(gemm_of(s)), nullptr};
-  return {nullptr, find_converted_linear(s)};
+std::shared_ptr<const Gemm> gemm_for(const KernelQuery& q) {
+  return find_gemm(gemm_of(linear_shape(q), q.device.threads));
 }
 
-size_t workspace(const KernelQuery& q) { return make(q).workspace(); }
-std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Linear>(make(q)); }
-
-void launch_forward(const KernelCall& c) {
-  auto& l = *static_cast<const Linear*>(c.prepared);
-  const void* bias = c.has(2) ? c.in[2] : nullptr;
-  if (l.gemm)
-    l.gemm->run(c.in[0], c.in[1], bias, c.out[0], c.workspace);
-  else
-    l.converted->run(c.in[0], c.in[1], bias, c.out[0], nullptr, c.workspace);
+size_t workspace(const KernelQuery& q) { return gemm_for(q)->workspace(); }
+std::shared_ptr<void> prepare(const KernelQuery& q) {
+  return std::make_shared<std::shared_ptr<const Gemm>>(gemm_for(q));
 }
+
+void multiply(const KernelCall& c, const void* bias, void* out) {
+  auto& gemm = *static_cast<const std::shared_ptr<const Gemm>*>(c.prepared);
+  gemm->run(c.in[0], c.in[1], bias, out, c.workspace);
+}
+
+void launch_forward(const KernelCall& c) { multiply(c, c.has(2) ? c.in[2] : nullptr, c.out[0]); }
 
 void launch_gelu(const KernelCall& c) {
-  auto& l = *static_cast<const Linear*>(c.prepared);
-  const void* bias = c.has(2) ? c.in[2] : nullptr;
-  void* h = c.instr.out.size() > 1 ? c.out[1] : nullptr;
-  if (!l.gemm) return l.converted->run(c.in[0], c.in[1], bias, c.out[0], h, c.workspace);
-  void* product = h ? h : c.out[0];
-  l.gemm->run(c.in[0], c.in[1], bias, product, c.workspace);
+  void* product = c.instr.out.size() > 1 ? c.out[1] : c.out[0];
+  multiply(c, c.has(2) ? c.in[2] : nullptr, product);
   gelu(c.out[0], product, c.out_value(0).dtype, c.out_value(0).numel(), c.threads);
 }
 
-void launch_dx(const KernelCall& c) {
-  auto& l = *static_cast<const Linear*>(c.prepared);
-  if (l.gemm)
-    l.gemm->run(c.in[0], c.in[1], nullptr, c.out[0], c.workspace);
-  else
-    l.converted->run(c.in[0], c.in[1], nullptr, c.out[0], nullptr, c.workspace);
-}
+void launch_dx(const KernelCall& c) { multiply(c, nullptr, c.out[0]); }
 
 // dy^T[N,rows] x[rows,K]; the accumulator is the output's memory.
 void launch_dw(const KernelCall& c) {
-  auto& l = *static_cast<const Linear*>(c.prepared);
   if (c.has(2) && c.in[2] != c.out[0]) std::memcpy(c.out[0], c.in[2], size_t(c.out_value(0).bytes()));
-  if (l.gemm)
-    l.gemm->run(c.in[0], c.in[1], nullptr, c.out[0], c.workspace);
-  else
-    l.converted->run(c.in[0], c.in[1], nullptr, c.out[0], nullptr, c.workspace);
+  multiply(c, nullptr, c.out[0]);
 }
 
 }  // namespace

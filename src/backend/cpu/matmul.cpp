@@ -8,6 +8,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/linear.h"
 
 namespace crest::cpu {
 namespace {
@@ -41,10 +42,6 @@ struct Batched {
   size_t a_at = 0, b_at = 0, c_at = 0, gemm_at = 0, bytes = 0;  // one product's workspace
 };
 
-bool multiplied_directly(const KernelQuery& q, DType t) {
-  return t == DType::f32 || (t == DType::bf16 && q.device.native_bf16 && bf16_gemm_available());
-}
-
 std::string reject(const KernelQuery& q) {
   for (const Value* v : {&q.in(0), &q.in(1), &q.out(0)}) {
     if (v->dtype != DType::f32 && !is_half(v->dtype))
@@ -70,7 +67,7 @@ Batched make(const KernelQuery& q) {
   bool parallel = products >= q.device.threads;
   s.threads = parallel ? 1 : q.device.threads;
   s.products_at_once = parallel ? q.device.threads : 1;
-  s.direct = multiplied_directly(q, s.dtype);
+  s.direct = multiplied_directly(q.device, s.dtype);
   s.sum_in_f32 = s.direct && s.terms > 1 && s.dtype != DType::f32;
   Inner ia = *inner_of(a), ib = *inner_of(b), ic = *inner_of(c);
   GemmShape g;

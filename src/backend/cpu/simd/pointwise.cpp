@@ -1,5 +1,6 @@
 #include "backend/cpu/simd/pointwise.h"
 
+#include "backend/cpu/simd/gelu.h"
 #include "backend/cpu/simd/vec.h"
 
 namespace crest::cpu::CREST_ISA {
@@ -14,14 +15,6 @@ CREST_INLINE void apply(float* out, const float* a, const float* b, int64_t n, f
   if (i < n) store_n(out + i, f(load_n(a + i, n - i), unary ? v : load_n(b + i, n - i), v), n - i);
 }
 
-constexpr float gelu_c = 0.7978845608028654f;  // sqrt(2 / pi)
-constexpr float gelu_k = 0.044715f;
-
-// x/2 (1 + tanh u) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-CREST_INLINE Vf gelu_of(Vf x) {
-  Vf u = 2.0f * gelu_c * (x + gelu_k * x * x * x);
-  return x * sigmoid(u);
-}
 // s + x s (1 - s) du/dx with s = sigmoid(2u).
 CREST_INLINE Vf gelu_slope(Vf x) {
   Vf x2 = x * x;

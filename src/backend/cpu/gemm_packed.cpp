@@ -1,0 +1,127 @@
+#include "backend/cpu/gemm_packed.h"
+
+#include "backend/cpu/common.h"
+#include "backend/cpu/simd/gemm.h"
+
+namespace crest::cpu {
+namespace {
+
+const GemmFunctions& functions() { return CREST_SIMD_PICK(gemm_functions); }
+
+int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// How the product is cut. A panel of each operand stays in the last-level cache; a block of a's panel (half a MiB) and
+// a sliver of b's in the second level.
+struct Cut {
+  int64_t depth, panel_m, panel_n;             // of a panel
+  int64_t block_m, block_n;                    // what a thread takes at a time
+  int64_t a_floats, b_floats, sum_floats = 0;  // regions of the workspace
+  explicit Cut(const PackedShape& s) {
+    const GemmFunctions& f = functions();
+    int64_t parts = (s.k + 1023) / 1024;
+    depth = (s.k + parts - 1) / parts;
+    block_m = up(120, f.rows), block_n = up(256, f.columns);
+    panel_m = std::min(up(s.m, f.rows), 12 * block_m), panel_n = std::min(up(s.n, f.columns), 6 * block_n);
+    a_floats = up(panel_m * depth, 16), b_floats = up(panel_n * depth, 16) + 16 * f.columns;
+    if (s.c != DType::f32 && parts > 1) sum_floats = up(panel_m * panel_n, 16);
+  }
+};
+
+// Element (i, j) of rows of ld elements.
+template <class P>
+P* at(P* p, DType t, int64_t i, int64_t ld, int64_t j) {
+  using Byte = std::conditional_t<std::is_const_v<P>, const char, char>;
+  return p ? static_cast<Byte*>(p) + (i * ld + j) * int64_t(size_of(t)) : nullptr;
+}
+
+class Product {
+ public:
+  Product(const PackedShape& s, const PackedOperands& o, void* workspace)
+      : f_(functions()),
+        s_(s),
+        o_(o),
+        cut_(s),
+        a_(static_cast<float*>(workspace)),
+        b_(a_ + cut_.a_floats),
+        sum_(b_ + cut_.b_floats) {}
+
+  // Called by all threads of a team.
+  void run() {
+    for (int64_t i = 0; i < s_.m; i += cut_.panel_m)
+      for (int64_t j = 0; j < s_.n; j += cut_.panel_n)
+        for (int64_t p = 0; p < s_.k; p += cut_.depth) panel(i, j, p);
+  }
+
+ private:
+  void panel(int64_t i0, int64_t j0, int64_t p0) {
+    int64_t m = std::min(cut_.panel_m, s_.m - i0), n = std::min(cut_.panel_n, s_.n - j0);
+    int64_t depth = std::min(cut_.depth, s_.k - p0);
+    bool whole = cut_.depth >= s_.k;  // then a panel of a serves all panels of b, and b's only one all of a
+    if (!whole || j0 == 0) pack_a(i0, p0, m, depth);
+    if (!whole || i0 == 0 || cut_.panel_n < s_.n) pack_b(j0, p0, n, depth);
+    int64_t across = (n + cut_.block_n - 1) / cut_.block_n, down = (m + cut_.block_m - 1) / cut_.block_m;
+#pragma omp barrier
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t item = 0; item < across * down; ++item) {
+      int64_t i = item / across * cut_.block_m, j = item % across * cut_.block_n;
+      f_.block(std::min(cut_.block_m, m - i), std::min(cut_.block_n, n - j), depth, a_ + i * depth, b_ + j * depth,
+               output(i0, j0, p0, i, j));
+    }
+  }
+
+  void pack_a(int64_t i0, int64_t p0, int64_t m, int64_t depth) {
+    int64_t step = 4 * f_.rows, ld = s_.a_transposed ? s_.m : s_.k;
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t i = 0; i < m; i += step) {
+      const void* from = s_.a_transposed ? at(o_.a, s_.ab, p0, ld, i0 + i) : at(o_.a, s_.ab, i0 + i, ld, p0);
+      f_.pack(a_ + i * depth, f_.rows, from, s_.ab, ld, !s_.a_transposed, std::min(step, m - i), depth);
+    }
+  }
+
+  void pack_b(int64_t j0, int64_t p0, int64_t n, int64_t depth) {
+    int64_t step = 2 * f_.columns, ld = s_.b_transposed ? s_.k : s_.n;
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t j = 0; j < n; j += step) {
+      const void* from = s_.b_transposed ? at(o_.b, s_.ab, j0 + j, ld, p0) : at(o_.b, s_.ab, p0, ld, j0 + j);
+      f_.pack(b_ + j * depth, f_.columns, from, s_.ab, ld, s_.b_transposed, std::min(step, n - j), depth);
+    }
+  }
+
+  TileOutput output(int64_t i0, int64_t j0, int64_t p0, int64_t i, int64_t j) const {
+    int64_t row = i0 + i, column = j0 + j;
+    TileOutput out;
+    out.first = p0 == 0, out.last = p0 + cut_.depth >= s_.k;
+    out.c = at(o_.c, s_.c, row, s_.n, column);
+    out.type = s_.c, out.ldc = s_.n;
+    out.add = at(o_.add, s_.c, row, s_.n, column);
+    out.bias = o_.bias ? o_.bias + column : nullptr;
+    out.gelu = o_.gelu;
+    out.h = at(o_.h, s_.c, row, s_.n, column);
+    // Partial sums stay in an f32 result, which the last part overwrites.
+    bool in_place = s_.c == DType::f32;
+    out.sum = in_place ? static_cast<float*>(out.c) : sum_ + i * cut_.panel_n + j;
+    out.ld_sum = in_place ? s_.n : cut_.panel_n;
+    return out;
+  }
+
+  const GemmFunctions& f_;
+  const PackedShape& s_;
+  const PackedOperands& o_;
+  Cut cut_;
+  float *a_, *b_, *sum_;
+};
+
+}  // namespace
+
+size_t packed_gemm_workspace(const PackedShape& s) {
+  Cut cut(s);
+  return size_t(cut.a_floats + cut.b_floats + cut.sum_floats) * 4;
+}
+
+void packed_gemm(const PackedShape& s, const PackedOperands& o, void* workspace, int threads) {
+  Product product(s, o, workspace);
+#pragma omp parallel num_threads(threads)
+  product.run();
+}
+
+}  // namespace crest::cpu

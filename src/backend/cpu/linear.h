@@ -1,0 +1,27 @@
+// What the kernels of linear layers share: which product an instruction is.
+#pragma once
+#include <string>
+
+#include "backend/backend.h"
+
+namespace crest::cpu {
+
+enum class LinearKind : uint8_t { forward, dx, dw };
+
+// x[rows,k], w[n,k], y or dy[rows,n], all of `dtype`; dw[n,k] and the bias[n] are f32 or of it.
+struct LinearShape {
+  LinearKind kind = LinearKind::forward;
+  int64_t rows = 0, n = 0, k = 0;
+  DType dtype = DType::f32;
+  bool has_bias = false, gelu = false;  // forward
+  DType bias = DType::f32, dw = DType::f32;
+  bool accumulate = false;  // dw += instead of dw =
+};
+
+LinearShape linear_shape(const KernelQuery&);
+// Why the operands are none of the above; empty when they are.
+std::string check_linear(const KernelQuery&);
+// Whether products of this dtype run on the operands as they are.
+bool multiplied_directly(const Device&, DType);
+
+}  // namespace crest::cpu

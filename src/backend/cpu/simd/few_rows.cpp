@@ -1,0 +1,85 @@
+#include "backend/cpu/simd/few_rows.h"
+
+#include "backend/cpu/simd/gelu.h"
+
+namespace crest::cpu::CREST_ISA {
+namespace {
+
+constexpr int64_t chunk = 64;  // outputs that are finished together
+constexpr int streams = 4;     // rows of w that are read side by side
+
+// to[r * chunk + j] = x[r] w[j] for `streams` rows of w.
+template <int rows, class T>
+CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
+  Vf acc[streams][rows] = {};
+  for_vectors(k, [&](int64_t i, int64_t n) {
+    Vf xv[rows];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) xv[r] = load_some(x + r * k + i, n);
+#pragma GCC unroll 4
+    for (int j = 0; j < streams; ++j) {
+      Vf wv = load_some(w + j * k + i, n);
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) acc[j][r] += wv * xv[r];
+    }
+  });
+  for (int j = 0; j < streams; ++j)
+    for (int r = 0; r < rows; ++r) to[r * chunk + j] = sum(acc[j][r]);
+}
+
+// One row of w at a time, in the same order of additions.
+template <class T>
+CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
+  Vf acc{};
+  for_vectors(k, [&](int64_t i, int64_t n) { acc += load_some(w + i, n) * load_some(x + i, n); });
+  return sum(acc);
+}
+
+template <class T>
+CREST_INLINE void group(float* to, const float* x, const T* w, int64_t k, int64_t rows) {
+  if (rows >= 4) return dots<4>(to, x, w, k);
+  if (rows == 3) return dots<3>(to, x, w, k);
+  if (rows == 2) return dots<2>(to, x, w, k);
+  dots<1>(to, x, w, k);
+}
+
+void finish(const FewRowsArgs& a, float* v, int64_t r, int64_t j, int64_t n) {
+  if (a.bias)
+    for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) + load_some(a.bias + j + i, m), m); });
+  if (a.h) from_floats(row_of(a.h, a.dtype, r * a.n + j), a.dtype, n, v);
+  if (a.gelu) for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, gelu_of(load(v + i)), m); });
+  from_floats(row_of(a.y, a.dtype, r * a.n + j), a.dtype, n, v);
+}
+
+template <class T>
+void run(const FewRowsArgs& a, int64_t begin, int64_t end) {
+  constexpr int64_t most = 4;  // rows of x at a time; the rows of w are in the first cache for the next ones
+  for (int64_t j0 = begin; j0 < end; j0 += chunk) {
+    int64_t n = end - j0 < chunk ? end - j0 : chunk;
+    for (int64_t r0 = 0; r0 < a.rows; r0 += most) {
+      alignas(64) float v[most * chunk] = {};
+      int64_t rows = a.rows - r0 < most ? a.rows - r0 : most, j = 0;
+      const T* w = (const T*)a.w + j0 * a.k;
+      const float* x = a.x + r0 * a.k;
+      for (; j + streams <= n; j += streams) group(v + j, x, w + j * a.k, a.k, rows);
+      for (; j < n; ++j)
+        for (int64_t r = 0; r < rows; ++r) v[r * chunk + j] = dot(x + r * a.k, w + j * a.k, a.k);
+      for (int64_t r = 0; r < rows; ++r) finish(a, v + r * chunk, r0 + r, j0, n);
+    }
+  }
+}
+
+void outputs(const FewRowsArgs& a, int64_t begin, int64_t end) {
+  if (a.dtype == DType::f32)
+    run<float>(a, begin, end);
+  else if (a.dtype == DType::bf16)
+    run<bfloat16>(a, begin, end);
+  else
+    run<float16>(a, begin, end);
+}
+
+}  // namespace
+
+const FewRowsFunctions few_rows_functions = {outputs};
+
+}  // namespace crest::cpu::CREST_ISA
