@@ -4,6 +4,7 @@
     compare_tokenizers.py write-text FILE                 the nasty text: all Unicode classes, spaces, controls, contractions
     compare_tokenizers.py train CORPUS VOCAB FILE         trains with Hugging Face; FILE gets the merges, one a line
     compare_tokenizers.py check TOKENIZER TEXT IDS        IDS: what Crest gave, one number a line; exit 1 when they differ
+    compare_tokenizers.py unicode-table FILE              src/data/unicode_table.cpp: the classes that `tokenizers` knows
     compare_tokenizers.py fixtures FOLDER                 corpus.txt, nasty.txt, merges.txt, ids.txt for tests/data/tokenizer.cpp
 """
 import random
@@ -11,7 +12,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 WORDS = "the a of don't I'll we've they're he'd I'm it's 'sample 'tis rock'n'roll O'Neill 3.14 1,000 x² ½ Ⅷ café naïve Straße".split()
 SPACES = [" ", "  ", "   ", "\n", "\n\n", " \n", "\n ", "\t", "\t ", "\r\n", "\u00a0", " \u00a0", "\u2003", "\u3000", "\u2028", "\x0b", "\x0c",
@@ -65,6 +66,46 @@ def merges_of(t):
     return [m if isinstance(m, str) else " ".join(m) for m in json.loads(t.to_str())["model"]["merges"]]
 
 
+def unicode_table():
+    """The class of every code point as `tokenizers` (its Oniguruma) sees it, as runs: a letter and a count."""
+    text = "".join(chr(c) for c in range(0x110000) if not 0xd800 <= c < 0xe000)
+    kinds = {}
+    for pattern, letter in ((r"\p{Lu}", "U"), (r"\p{Lt}", "U"), (r"\p{Ll}", "l"), (r"\p{Lm}", "o"), (r"\p{Lo}", "o"), (r"\p{M}", "m"),
+                            (r"\p{N}", "n"), (r"\s", "s")):
+        split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+        kinds.update((c, letter) for part, _ in split.pre_tokenize_str(text) for c in part)
+    runs, before, count = [], None, 0
+    for code in range(0x110001):
+        kind = kinds.get(chr(code), ".") if code < 0x110000 else None
+        if kind != before and count:
+            runs.append(before + (str(count) if count > 1 else ""))
+            count = 0
+        before, count = kind, count + 1
+    letters = sum(k in "Ulo" for k in kinds.values())
+    if letters != 141028:
+        sys.exit(f"{letters} letters: this `tokenizers` is not of Unicode 16.0 (141028)")
+    lines, line = [], ""
+    for run in runs:
+        if len(line) + len(run) > 110:
+            lines.append(line)
+            line = ""
+        line += run
+    lines.append(line)
+    body = "\n".join(f'    "{x}"' for x in lines)
+    return f"""// Classes of all code points of Unicode 16.0, written by tests/data/compare_tokenizers.py unicode-table.
+#include "data/unicode.h"
+
+namespace crest {{
+
+// Runs in order of code points: a class and how many (nothing: one). s space, U upper or title case, l lower case, o
+// other letters and modifiers, m mark, n number, . everything else and what is not assigned.
+const char* const unicode_class_runs =
+{body};
+
+}}  // namespace crest
+"""
+
+
 def read_text(path):
     return Path(path).read_bytes().decode("utf-8")
 
@@ -88,6 +129,8 @@ def main():
             print(f"crest gave {len(ids)} tokens, tokenizers {len(wanted)}")
             return 1
         print(f"{len(ids)} tokens are equal")
+    elif command == "unicode-table":
+        Path(args[0]).write_text(unicode_table())
     elif command == "fixtures":
         folder = Path(args[0])
         corpus = nasty_text(3, 9000)
