@@ -39,14 +39,15 @@ Specials llama3_specials() {
   return out;
 }
 
-Specials qwen_specials() {
-  return {{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}};
-}
+Specials qwen_specials() { return {{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}}; }
 
 const KnownVocabulary table[] = {
-    {"gpt2", 50256, "gpt2", false, gpt2_specials},           {"p50k_base", 50280, "gpt2", false, gpt2_specials},
-    {"cl100k_base", 100256, "cl100k", false, cl100k_specials}, {"o200k_base", 199998, "o200k", false, o200k_specials},
-    {"Llama 3", 128000, "llama3", false, llama3_specials},   {"Qwen", 151643, "qwen2", true, qwen_specials},
+    {"gpt2", 50256, "gpt2", false, gpt2_specials},
+    {"p50k_base", 50280, "gpt2", false, gpt2_specials},
+    {"cl100k_base", 100256, "cl100k", false, cl100k_specials},
+    {"o200k_base", 199998, "o200k", false, o200k_specials},
+    {"Llama 3", 128000, "llama3", false, llama3_specials},
+    {"Qwen", 151643, "qwen2", true, qwen_specials},
 };
 
 }  // namespace

@@ -33,8 +33,8 @@ class MergeTable {
   std::vector<Merge> merges_;
 };
 
-// Merges the symbols of a word, the lowest rank first, of equals the leftmost, until no pair merges. Appends what is left
-// to `out`; `symbols` may be changed.
+// Merges the symbols of a word, the lowest rank first, of equals the leftmost, until no pair merges. Appends what is
+// left to `out`; `symbols` may be changed.
 void merge_word(const MergeTable& table, uint32_t* symbols, size_t count, std::vector<uint32_t>& out);
 
 }  // namespace crest

@@ -90,8 +90,8 @@ class Tokenizer {
   std::vector<Token> tokens_;
   std::vector<Merge> merges_;  // in rank order
   const SplitRule* rule_ = &gpt2_split_rule();
-  bool nfc_ = false;            // the text is brought into Normalization Form C first
-  bool ignore_merges_ = false;  // a word that is a token is that token, whatever the merges make of it
+  bool nfc_ = false;                     // the text is brought into Normalization Form C first
+  bool ignore_merges_ = false;           // a word that is a token is that token, whatever the merges make of it
   std::string post_processor_ = "null";  // JSON, for whoever reads the file that save writes
 
   // Made by finish.

@@ -15,8 +15,7 @@ static Json pre_tokenizer(const SplitRule& rule) {
   Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   if (&rule == &gpt2_split_rule()) return byte_level;
   byte_level["use_regex"] = false;
-  Json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", rule.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  Json split = {{"type", "Split"}, {"pattern", {{"Regex", rule.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level})}};
 }
 

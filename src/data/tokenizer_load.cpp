@@ -80,7 +80,8 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   }
   if (is_rank_line(text)) {
     if (text.size() > max_tiktoken_bytes)
-      fail(fmt::format("a .tiktoken file of {}", format_bytes(double(text.size()))), where, "It may be something else.");
+      fail(fmt::format("a .tiktoken file of {}", format_bytes(double(text.size()))), where,
+           "It may be something else.");
     return parse_tiktoken(text, where, split_rule);
   }
   fail(text.starts_with('\n') ? "this looks like a SentencePiece model, which is not supported"

@@ -2,9 +2,11 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 namespace crest {
@@ -74,6 +76,29 @@ CodePoint code_point_at(std::string_view text, size_t i) {
   return {c, uint8_t(length)};
 }
 
+// Characters that Normalization Form C treats otherwise since Unicode 10: `tokenizers` normalizes by Unicode 9.0, where
+// they are not assigned and so neither move nor compose, and vocabularies were trained with that. Held fixed here,
+// whatever version the system's utf8proc has.
+struct Range {
+  uint32_t first, last;
+};
+constexpr Range fixed[] = {
+    {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
+    {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1aff},   {0x1df6, 0x1dfa},
+    {0xa82c, 0xa82c},   {0x105c0, 0x105ff}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac},
+    {0x10efa, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b},
+    {0x11380, 0x113ff}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x1193d, 0x1193e},
+    {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
+    {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16100, 0x1613f},
+    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
+    {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+
+bool is_fixed(uint32_t c) {
+  auto* range =
+      std::lower_bound(std::begin(fixed), std::end(fixed), c, [](const Range& r, uint32_t v) { return r.last < v; });
+  return range != std::end(fixed) && range->first <= c;
+}
+
 // Appends the NFC of valid UTF-8.
 void append_nfc(std::string_view text, std::string& out) {
   utf8proc_uint8_t* composed = nullptr;
@@ -119,10 +144,15 @@ bool normalize_nfc(std::string_view text, std::string& out) {
     result.append(text.substr(done, start - done));
     for (size_t from = start; from < end;) {
       size_t to = from;
-      while (to < end && code_point_at(text.substr(0, end), to).length) to += code_point_at(text, to).length;
+      CodePoint c{0, 1};
+      for (; to < end; to += c.length) {
+        c = code_point_at(text, to);
+        if (!c.length || is_fixed(c.value)) break;
+      }
       if (to > from) append_nfc(text.substr(from, to - from), result);
-      if (to < end) result += text[to++];
-      from = to;
+      size_t kept = to < end ? std::max<size_t>(c.length, 1) : 0;
+      result.append(text.substr(to, kept));
+      from = to + kept;
     }
     done = end;
     i = end > i ? end - 1 : i;

@@ -27,7 +27,7 @@ Character character_at(std::string_view text, size_t i);
 CharClass class_before(std::string_view text, size_t end);
 
 // Normalization Form C of every stretch of valid UTF-8; other bytes stay. Returns false, and leaves `out` alone, when
-// that is the text itself. Characters newer than the library's tables (utf8proc) are not composed.
+// that is the text itself. Pinned to Unicode 9.0, as in `tokenizers`: later characters stay where they are.
 bool normalize_nfc(std::string_view text, std::string& out);
 
 }  // namespace crest
