@@ -57,8 +57,12 @@ def nasty_text(seed=1, size=6000, codes=None):
         if assigned(code):
             classes.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
     names = sorted(classes)
-    parts = []
-    while sum(map(len, parts)) < size:
+    parts, counted, length = [], 0, 0
+    while True:
+        length += sum(map(len, parts[counted:]))
+        counted = len(parts)
+        if length >= size:
+            break
         kind = r.randrange(8)
         if kind < 2:
             parts.append(r.choice(WORDS))
@@ -214,7 +218,7 @@ def read_text(path):
 def main():
     command, args = sys.argv[1], sys.argv[2:]
     if command == "write-text":
-        Path(args[0]).write_bytes(nasty_text(7, 200000).encode())
+        Path(args[0]).write_bytes((nasty_text(7, 60000) + mixed_bits(9, 20000)).encode())
     elif command == "train":
         Path(args[2]).write_text("\n".join(merges_of(trained(read_text(args[0]), int(args[1])))) + "\n")
     elif command == "check":

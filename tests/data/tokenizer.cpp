@@ -82,7 +82,7 @@ TEST(Words, OtherSplitRules) {
   EXPECT_EQ(words_of("a \n ", "cl100k"), (Words{"a", " \n "}));
   EXPECT_EQ(words_of("camelCase HTTPServer's it's", "o200k"), (Words{"camel", "Case", " HTTPServer's", " it's"}));
   EXPECT_EQ(words_of("ABC \u0301ABC /\n/ x", "o200k"), (Words{"ABC", " \u0301", "ABC", " /\n/", " x"}));
-  EXPECT_ERROR(find_split_rule("llama4"), "did you mean llama3");
+  EXPECT_ERROR(find_split_rule("llama4"), "Did you mean 'llama3'");
 }
 
 TEST(Words, InvalidUtf8BytesAreSymbols) {
@@ -95,8 +95,8 @@ TEST(Words, InvalidUtf8BytesAreSymbols) {
 }
 
 TEST(Words, SafeCutsDoNotChangeTheWords) {
-  std::string text =
-      fixture("nasty.txt") + fixture("rules.txt") + random_bytes(1000, 5) + " \xff\xa0 \xc2\xa0 x\xa0 y\xe3\x80\x80 z";
+  std::string text = fixture("nasty.txt").substr(0, 4000) + fixture("rules.txt").substr(0, 3000) +
+                     random_bytes(500, 5) + " \xff\xa0 \xc2\xa0 x\xa0 y\xe3\x80\x80 z";
   for (auto& rule : split_rules()) {
     Words whole = words_of(text, rule.name);
     size_t cuts = 0;
@@ -107,7 +107,7 @@ TEST(Words, SafeCutsDoNotChangeTheWords) {
       ASSERT_EQ(parts, whole) << rule.name << p;
       ASSERT_EQ(last_safe_cut(text.substr(0, p + 1)), p);
     }
-    EXPECT_GT(cuts, 300u);
+    EXPECT_GT(cuts, 150u);
   }
   EXPECT_EQ(safe_cut_after("abc", 1), 3u);
   EXPECT_EQ(last_safe_cut("abc"), 0u);
