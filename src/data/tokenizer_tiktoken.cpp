@@ -1,6 +1,7 @@
 // .tiktoken: a line a token, its bytes in base64 and its rank, which is its id.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -50,7 +51,7 @@ struct Ranks {
 
 Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
   Ranks ranks;
-  std::vector<std::string> by_id;
+  std::vector<std::pair<uint32_t, std::string>> tokens;
   size_t line_number = 0;
   std::string bytes;
   while (!text.empty()) {
@@ -70,16 +71,16 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
     if (!good) parts.bad(fmt::format("line {} is not a token in base64 and its rank", line_number));
     if (bytes.size() > max_token_bytes)
       parts.bad(fmt::format("the token of line {} has more than {} bytes", line_number, max_token_bytes));
-    parts.check_id(id);
-    if (id >= by_id.size()) by_id.resize(id + 1);
-    if (!by_id[id].empty()) parts.bad(fmt::format("two tokens have id {}", id));
-    by_id[id] = bytes;
-    ++ranks.count;
+    tokens.emplace_back(parts.check_id(id), bytes);
   }
-  ranks.next_id = uint32_t(by_id.size());
-  for (uint32_t id = 0; id < by_id.size(); ++id) {
-    if (by_id[id].empty()) continue;
-    if (ranks.tokens.insert(by_id[id]) != ranks.ids.size()) parts.bad(fmt::format("token {} appears twice", id));
+  std::sort(tokens.begin(), tokens.end());
+  ranks.count = uint32_t(tokens.size());
+  ranks.next_id = tokens.empty() ? 0 : tokens.back().first + 1;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    auto& [id, spelling] = tokens[i];
+    if (i > 0 && tokens[i - 1].first == id) parts.bad(fmt::format("two tokens have id {}", id));
+    if (spelling.empty()) continue;
+    if (ranks.tokens.insert(spelling) != ranks.ids.size()) parts.bad(fmt::format("token {} appears twice", id));
     ranks.ids.push_back(id);
   }
   return ranks;
