@@ -53,6 +53,9 @@ void Encoder::append(std::string_view text, Tokens& out) {
     }
   }
   if (error) std::rethrow_exception(error);
+  size_t total = out.size();
+  for (auto& part : parts) total += part.size();
+  out.reserve(total);
   for (auto& part : parts) out.insert(out.end(), part.begin(), part.end());
 }
 
