@@ -12,7 +12,7 @@ asan_tests = $(foreach t,$(ASAN_TESTS),$(if $(wildcard tests/$(t)/*.cpp),$(t)))
 fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
 space := $(subst ,, )
 
-.PHONY: help deps build cuda all-targets test demo install format check-format asan fuzz clean
+.PHONY: help deps build cuda all-targets test demo install dist format check-format asan fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -42,6 +42,9 @@ demo: build ## trains a small GPT on real text for two minutes, lets it write, m
 
 install: build ## installs crest (PREFIX=/usr/local)
 	cmake --install build/release --prefix "$(DESTDIR)$(PREFIX)"
+
+dist: build ## makes build/dist/crest-VERSION-linux-ARCH.tar.gz, which runs on other Debian and Ubuntu machines
+	@sh scripts/dist.sh build/release build/dist
 
 format: ## formats the sources with clang-format 14
 	@sh scripts/install-deps.sh format

@@ -29,7 +29,7 @@ constexpr int64_t largest_link_bytes = 16 << 20;
 
 // Not DeviceOptions::find(): what it has to say about a device every rank would say.
 Device device_of(const CommOptions& o, const std::string& backend, int local_rank) {
-  o.device.use_libraries();
+  o.device.libraries.use();
   return find_device(backend == "nccl" ? fmt::format("cuda:{}", local_rank) : "cpu", o.device.threads);
 }
 

@@ -17,10 +17,13 @@ std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
 std::function<int()> setup_lab(CLI::App&);
+std::function<int()> setup_import(CLI::App&);
+std::function<int()> setup_completions(CLI::App&);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"data", "prepare text for training; show what a data folder holds", setup_data},
+      {"import", "take over a checkpoint of llm.c or nanoGPT", setup_import},
       {"train", "train a model on a text file or prepared data", setup_train},
       {"sample", "generate text with a trained model", setup_sample},
       {"eval", "loss and perplexity of a model on data", setup_eval},
@@ -34,6 +37,7 @@ const std::vector<Command>& commands() {
       {"runs", "what was recorded: list, show, export, import, delete", setup_runs},
       {"report", "a report over runs that can be sent to somebody: HTML, Markdown", setup_report},
       {"lab", "experiments with a verdict on each claim of their documents: list, show, run", setup_lab},
+      {"completions", "what makes bash, zsh or fish complete crest's command line", setup_completions},
   };
   return table;
 }

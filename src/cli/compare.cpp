@@ -120,8 +120,8 @@ std::function<int()> setup_compare(CLI::App& app) {
                "explain the time per token; always so when the steps have different tokens")
       ->group("Output");
   const char* measurement = "Measure two recipes now";
-  auto* a = app.add_option("--a", o->measure.a, "recipe flags of A over those given besides")->group(measurement);
-  auto* b = app.add_option("--b", o->measure.b, "recipe flags of B")->group(measurement);
+  auto* a = app.add_option("--a", o->measure.a, "flags of A over those given besides: recipe, device, libraries")->group(measurement);
+  auto* b = app.add_option("--b", o->measure.b, "flags of B")->group(measurement);
   app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "cli/compare_processes.h"
 #include "cli/session_json.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -25,12 +26,23 @@ void check_interrupt() {
 
 void say(const std::string& line) { fmt::print(stderr, "{}\n", printable(line, 400)); }
 
+// What both start from, under the flags of `which` (--a, --b).
+CellOptions side_options(CellOptions cell, const std::string& flags, const char* which) {
+  try {
+    if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
+  } catch (const Error& e) {
+    fail_usage(e.problem(), which, fmt::format("It holds recipe flags, for example {} '--fusion off'.", which));
+  }
+  return cell;
+}
+
 class Pair {
  public:
-  explicit Pair(const CompareMeasureOptions& o) : o_(o), phase_(phases_of(o.phase).at(0)) {
+  Pair(const CompareMeasureOptions& o, const CellOptions& a, const CellOptions& b)
+      : o_(o), phase_(phases_of(o.phase).at(0)) {
     given_rates_ = parse_rates(o.rates, "--rates");
-    prepare(a_, o.a, "--a");
-    prepare(b_, o.b, "--b");
+    prepare(a_, a);
+    prepare(b_, b);
   }
 
   MeasuredPair run() {
@@ -67,13 +79,7 @@ class Pair {
     std::unique_ptr<StepProfiler> profiler;
   };
 
-  void prepare(Side& s, const std::string& flags, const char* which) {
-    CellOptions cell = o_.base;
-    try {
-      if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
-    } catch (const Error& e) {
-      fail_usage(e.problem(), which, fmt::format("It holds recipe flags, for example {} '--fusion off'.", which));
-    }
+  static void prepare(Side& s, const CellOptions& cell) {
     s.device = cell.device.find();
     s.recipe = resolve(cell.recipe.finish(default_model(s.device)), s.device);
     s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
@@ -210,6 +216,10 @@ class Pair {
 
 }  // namespace
 
-MeasuredPair measure_pair(const CompareMeasureOptions& options) { return Pair(options).run(); }
+MeasuredPair measure_pair(const CompareMeasureOptions& options) {
+  CellOptions a = side_options(options.base, options.a, "--a"), b = side_options(options.base, options.b, "--b");
+  if (need_processes(a, b)) return measure_in_processes(options, a, b);
+  return Pair(options, a, b).run();
+}
 
 }  // namespace crest

@@ -216,6 +216,9 @@ std::function<int()> setup_data(CLI::App& app) {
   app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file")->group(group);
   app.add_option("--separator", p.separator, "text that divides documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
+  app.add_option("--text-key", p.text_key, "of .jsonl files (a document a line): the key of the text")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
                  "share of the text held out for validation (default: a tenth, at most 32 MiB; 0: none)")
       ->group(group);

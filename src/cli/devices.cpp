@@ -234,7 +234,7 @@ int list_sheets(bool json) {
 
 int run(const Options& o) {
   if (o.sheets) return list_sheets(o.json);
-  o.device.use_libraries();
+  o.device.libraries.use();
   Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
   Environment environment = read_environment(library_versions(device));
   cuda::Found found = cuda::find_devices();
@@ -270,7 +270,7 @@ std::function<int()> setup_devices(CLI::App& app) {
   app.add_flag("--sheets", o->sheets, "list the device files: sizes and peak rates by the vendors, with their source");
   app.add_option("--device", o->device.device, "auto, cpu or cuda[:N]: what to measure")->capture_default_str();
   app.add_option("--threads", o->device.threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
-  add_libraries_option(app, o->device);
+  add_library_options(app, o->device.libraries);
   add_json_option(app, o->json);
   add_config_option(app);
   return [o] { return run(*o); };

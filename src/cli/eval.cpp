@@ -13,6 +13,8 @@
 #include "data/dataset.h"
 #include "plan/compile.h"
 #include "run/evaluate.h"
+#include "run/generate.h"
+#include "train/safetensors.h"
 #include "train/weights_io.h"
 
 namespace crest {
@@ -20,7 +22,7 @@ namespace crest {
 namespace {
 
 struct Options {
-  std::string run, data, split = "val", precision = "auto";
+  std::string run, data, split = "val", precision = "auto", logits;
   DeviceOptions device;
   int64_t batches = 0, batch = 8, seq = 0;
   bool json = false;
@@ -50,6 +52,23 @@ Dataset open_data(const Options& o, const LoadedModel& model) {
   return data;
 }
 
+// The logits of every position of the split's first window, as other programs can compute them, too.
+void write_logits(const Options& o, Executor& executor, const TokenStream& split) {
+  Decoder decoder(executor);
+  auto n = size_t(std::min<uint64_t>(uint64_t(decoder.cache_length()), split.total_tokens()));
+  std::vector<int32_t> tokens(n);
+  split.read(0, n, tokens.data());
+  std::vector<float> logits;
+  logits.reserve(n * size_t(decoder.vocab()));
+  for (int32_t token : tokens) {
+    auto row = decoder.feed({&token, 1});
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  write_safetensors(o.logits, {{{"tokens", DType::i32, {int64_t(n)}}, tokens.data()},
+                               {{"logits", DType::f32, {int64_t(n), decoder.vocab()}}, logits.data()}});
+  fmt::print(stderr, "logits of {} tokens written to {}\n", n, printable(o.logits));
+}
+
 int run(const Options& o) {
   check(o);
   LoadedModel model = open_model(o.run, [](const std::string& m) { fmt::print(stderr, "crest: warning: {}\n", m); });
@@ -66,10 +85,13 @@ int run(const Options& o) {
   recipe = resolve(recipe, device);
   SessionUse use;
   use.validation = true;
+  use.sampling = !o.logits.empty();
+  use.cache_length = recipe.seq_length();
   CompiledSession session = compile(recipe, device, session_programs(recipe, use));
   check_fits(session, o.device.limit(device));
   Executor executor(session);
   load_weights(executor, model);
+  if (!o.logits.empty()) write_logits(o, executor, split);
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now(), shown = start;
   Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
@@ -115,6 +137,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   option("--batch", o->batch, "sequences of a batch");
   app.add_option("--seq", o->seq, "tokens of a sequence (default: the model's context)");
   option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
+  app.add_option("--logits", o->logits, "writes tokens and logits of the split's first window (safetensors)");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

@@ -26,24 +26,6 @@ bool is_variable(const std::string& key) {
                      [](unsigned char c) { return std::isupper(c) || std::isdigit(c) || c == '_'; });
 }
 
-// The levers of a resolved recipe as the flags that make it; the model is a file.
-void add_levers(const Recipe& recipe, std::vector<std::string>& words) {
-  Json levers = recipe_to_json(recipe);
-  for (auto& [key, value] : levers.items()) {
-    if (key == "model") continue;
-    std::string flag = "--" + key;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    if (value.is_object())
-      for (auto& [name, pattern] : value.items()) words.push_back(flag + "=" + name + "=" + pattern.get<std::string>());
-    else if (value.is_array())
-      for (auto& element : value) words.push_back(flag + "=" + element.get<std::string>());
-    else if (!value.is_boolean())
-      words.push_back(flag + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
-    else if (value.get<bool>())
-      words.push_back(flag);
-  }
-}
-
 }  // namespace
 
 bool ProcessCell::is_wanted(const lab::CellSpec& spec) {
@@ -101,7 +83,7 @@ std::vector<std::string> ProcessCell::arguments(const LabContext& context, const
   if (samples_ > 0) words.push_back(fmt::format("--samples={}", (samples_ + context.rounds - 1) / context.rounds));
   if (e_.kind == lab::Kind::bench) words.push_back("--no-mfu");
   if (!folders_.empty()) words.push_back("--libraries=" + join(folders_, ":"));
-  add_levers(recipe_, words);
+  for (auto& flag : recipe_flags(recipe_)) words.push_back(flag);
   return words;
 }
 

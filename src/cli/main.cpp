@@ -18,7 +18,7 @@ static void print_help() {
   fmt::print(
       "Usage: crest COMMAND [OPTIONS]\n\nTrains GPT-style transformers and explains every millisecond and "
       "byte.\n\nCommands:\n");
-  for (auto& c : commands()) fmt::print("  {:<10} {}\n", c.name, c.help);
+  for (auto& c : commands()) fmt::print("  {:<11} {}\n", c.name, c.help);
   fmt::print("\ncrest COMMAND --help lists the options; crest --version prints versions of everything opened.\n");
 }
 

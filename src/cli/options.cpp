@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <filesystem>
 
 #include "backend/cuda/loader.h"
 #include "core/error.h"
@@ -17,23 +18,64 @@
 namespace crest {
 
 Device DeviceOptions::find() const {
-  use_libraries();
+  libraries.use();
   Device d = find_device(device, threads);
   for (auto& line : split(d.note, '\n'))
     if (!line.empty()) fmt::print(stderr, "crest: note: {}\n", printable(line, 1000));
   return d;
 }
 
-void DeviceOptions::use_libraries() const {
-  std::vector<std::string> folders;
-  for (auto& folder : split(libraries, ':')) {
-    if (folder.empty()) continue;
-    if (!is_directory(folder))
+namespace {
+
+struct NamedLibrary {
+  const char *flag, *stem;
+  std::string LibraryOptions::*path;
+};
+constexpr NamedLibrary named_libraries[] = {{"--cublaslt", "cublasLt", &LibraryOptions::cublaslt},
+                                            {"--cudnn", "cudnn", &LibraryOptions::cudnn}};
+
+void check_named(const NamedLibrary& l, const std::string& path) {
+  std::string example = fmt::format("Name the file lib{}.so.N or the folder that it is in.", l.stem);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    fail_usage(fmt::format("there is no '{}'", printable(path)), l.flag, example);
+  if (std::filesystem::is_directory(path, ignored) && !cuda::holds_library({path}, l.stem))
+    fail_usage(fmt::format("'{}' has no lib{}.so", printable(path), l.stem), l.flag, example);
+}
+
+std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+
+}  // namespace
+
+void LibraryOptions::check() const {
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty() && !is_directory(folder))
       fail_usage(fmt::format("there is no folder '{}'", printable(folder)), "--libraries",
                  "Name folders that hold CUDA's libraries (libcublasLt.so, libcudnn.so, ...), ':' between them.");
-    folders.push_back(folder);
-  }
-  if (!folders.empty()) cuda::prefer_library_folders(folders);
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) check_named(l, path);
+}
+
+void LibraryOptions::use() const {
+  check();
+  if (*this == LibraryOptions()) return;
+  cuda::LibraryChoice choice;
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty()) choice.folders.push_back(folder);
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) choice.paths[l.stem] = path;
+  cuda::choose_libraries(choice);
+}
+
+std::vector<std::pair<std::string, std::string>> LibraryOptions::flags() const {
+  std::vector<std::pair<std::string, std::string>> list;
+  std::vector<std::string> all;
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty()) all.push_back(absolute(folder));
+  if (!all.empty()) list.emplace_back("--libraries", join(all, ":"));
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) list.emplace_back(l.flag, absolute(path));
+  return list;
 }
 
 const char* default_model(const Device& device) { return device.kind == "cuda" ? "micro" : "nano"; }
@@ -49,12 +91,15 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
       ->group("Device");
   app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
   app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
-  add_libraries_option(app, o);
+  add_library_options(app, o.libraries);
 }
 
-void add_libraries_option(CLI::App& app, DeviceOptions& o) {
-  app.add_option("--libraries", o.libraries, "DIR[:DIR]: where to look for CUDA's libraries first (crest devices)")
+void add_library_options(CLI::App& app, LibraryOptions& o) {
+  app.add_option("--libraries", o.folders, "DIR[:DIR]: where to look for CUDA's libraries first (crest devices)")
       ->group("Device");
+  app.add_option("--cublaslt", o.cublaslt, "this cuBLASLt and no other: libcublasLt.so.N or its folder")
+      ->group("Device");
+  app.add_option("--cudnn", o.cudnn, "this cuDNN and no other: libcudnn.so.N or its folder")->group("Device");
 }
 
 void add_recipe_options(CLI::App& app, RecipeOptions& o) {

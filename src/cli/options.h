@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -14,22 +15,32 @@ class App;
 
 namespace crest {
 
+// Which of CUDA's libraries a process takes.
+struct LibraryOptions {
+  std::string folders;          // --libraries: looked in first, ':' between them
+  std::string cublaslt, cudnn;  // --cublaslt, --cudnn: a file, or its folder; taken from there or not at all
+  bool operator==(const LibraryOptions&) const = default;
+  // A usage error for what does not exist.
+  void check() const;
+  // Checks, and makes it this process' choice: before a library is opened. DeviceOptions::find() does it, too.
+  void use() const;
+  // As flag and value, with absolute paths; without what was not given.
+  std::vector<std::pair<std::string, std::string>> flags() const;
+};
+void add_library_options(CLI::App& app, LibraryOptions& options);
+
 struct DeviceOptions {
   std::string device = "auto";
   int threads = 0;
   std::string memory_limit;  // "" = what the device has
-  std::string libraries;     // folders, ':' between them
+  LibraryOptions libraries;
   // The device; what a user should know about it goes to standard error.
   Device find() const;
-  // Makes --libraries the first folders to look in; a usage error for one that does not exist. find() does it, too.
-  void use_libraries() const;
   int64_t limit(const Device& device) const;  // bytes
 };
 // The preset of a recipe that names none: micro on a GPU, nano on the CPU.
 const char* default_model(const Device& device);
 void add_device_options(CLI::App& app, DeviceOptions& options);
-// --libraries alone.
-void add_libraries_option(CLI::App& app, DeviceOptions& options);
 
 // Flags of the recipe; finish() loads the model and fills the Recipe (not yet resolved for a device).
 struct RecipeOptions {

@@ -44,6 +44,25 @@ Json recipe_to_json(const Recipe& r) {
   return json;
 }
 
+std::vector<std::string> recipe_flags(const Recipe& recipe) {
+  std::vector<std::string> flags;
+  Json levers = recipe_to_json(recipe);
+  for (auto& [key, value] : levers.items()) {
+    if (key == "model") continue;
+    std::string flag = "--" + key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (value.is_object())
+      for (auto& [name, pattern] : value.items()) flags.push_back(flag + "=" + name + "=" + pattern.get<std::string>());
+    else if (value.is_array())
+      for (auto& element : value) flags.push_back(flag + "=" + element.get<std::string>());
+    else if (!value.is_boolean())
+      flags.push_back(flag + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+    else if (value.get<bool>())
+      flags.push_back(flag);
+  }
+  return flags;
+}
+
 Json model_to_json(const ModelConfig& m) {
   return {{"name", m.name},
           {"vocab", m.vocab},

@@ -51,7 +51,8 @@ std::string quoted(const std::string& s) {
 
 // RUN/config.toml: what the run depends on, resolved, and the other options that were given. --resume reads it, and
 // --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.
-std::string config_text(const CLI::App& app, const std::string& preset, const TrainOptions& t) {
+std::string config_text(const CLI::App& app, const std::string& preset, const LibraryOptions& libraries,
+                        const TrainOptions& t) {
   const Recipe& r = t.recipe;
   std::vector<std::pair<std::string, std::string>> keys = {
       {"data", quoted(fs::absolute(t.data).string())},
@@ -73,12 +74,7 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Tr
   if (auto* store = app.get_option("--store"); store->count())
     keys.push_back({"store", quoted(fs::absolute(store->as<std::string>()).string())});
   if (!t.init.empty()) keys.push_back({"init", quoted(fs::absolute(t.init).string())});
-  if (auto* libraries = app.get_option("--libraries"); libraries->count()) {
-    std::vector<std::string> folders;
-    for (auto& folder : split(libraries->as<std::string>(), ':'))
-      if (!folder.empty()) folders.push_back(fs::absolute(folder).string());
-    keys.push_back({"libraries", quoted(join(folders, ":"))});
-  }
+  for (const auto& [flag, value] : libraries.flags()) keys.push_back({flag.substr(2), quoted(value)});
   static const std::vector<std::string> not_kept = {"help", "config", "resume",     "overwrite",  "out",
                                                     "json", "quiet",  "stop-after", "max-seconds"};
   for (const CLI::Option* o : app.get_options()) {
@@ -146,7 +142,9 @@ int run(const CLI::App& app, Options& o) {
   auto& presets = preset_names();
   std::string name = r.model.empty() ? default_model(t.device) : r.model;
   std::string preset = std::find(presets.begin(), presets.end(), name) == presets.end() ? "" : name;
-  t.config_toml = [&app, preset](const TrainOptions& resolved) { return config_text(app, preset, resolved); };
+  t.config_toml = [&app, &o, preset](const TrainOptions& resolved) {
+    return config_text(app, preset, o.device.libraries, resolved);
+  };
   if (!o.store.off) {
     t.record.emplace();
     t.record->store = o.store.file;

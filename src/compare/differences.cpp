@@ -61,6 +61,13 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     if (x && y) list.add("versions", key, x, y);
   }
   list.add_all("versions", member(a.environment, "libraries"), member(b.environment, "libraries"));
+  // Where a user wants them from; only what was said is there.
+  auto from = [](const ComparedSide& s, const char* key) {
+    const Json* libraries = member(s.environment, "chosen_libraries");
+    return libraries ? member(*libraries, key) : nullptr;
+  };
+  for (const char* key : {"libraries", "cublasLt", "cudnn"})
+    list.add("versions", std::string(key) + " from", from(a, key), from(b, key));
 }
 
 // Kernel of each operation and shape that both sides run: Crest's names, and where they are the same the device's.

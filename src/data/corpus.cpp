@@ -8,6 +8,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "data/fnv.h"
+#include "data/json_lines.h"
 #include "data/words.h"
 
 namespace crest {
@@ -44,7 +45,9 @@ SourceFile describe(const fs::path& path) {
   s.path = path;
   s.name = path.string();
   std::error_code error;
-  s.bytes = fs::file_size(path, error);
+  s.file_bytes = fs::file_size(path, error);
+  s.json_lines = is_json_lines(s.name);
+  if (!s.json_lines) s.bytes = s.file_bytes;
   if (error) fail(fmt::format("cannot read the size: {}", error.message()), printable(s.name));
   s.modified = fs::last_write_time(path).time_since_epoch().count();
   return s;
@@ -64,6 +67,7 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
     copy.write(block.data(), n);
     s.bytes += n;
   }
+  s.file_bytes = s.bytes;
   copy.close();
   return s;
 }
@@ -126,7 +130,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     }
   }
   uint64_t total = 0;
-  for (auto& s : sources) total += s.bytes;
+  for (auto& s : sources) total += s.file_bytes;
   if (total == 0)
     fail("there is no text in the input", printable(join(inputs, ", ")), "Give at least one file with text.");
   return sources;
@@ -140,7 +144,7 @@ class PieceMaker {
   PieceMaker(const CorpusOptions& options, uint64_t total, const std::function<void(const CorpusPiece&)>& use)
       : options_(options), use_(use), total_(total) {}
 
-  void begin_file() { new_document_ = true, drop_newline_ = false; }
+  void begin_document() { new_document_ = true, drop_newline_ = false; }
 
   void add(std::string_view block, bool last) {
     buffer_.append(block);
@@ -214,7 +218,43 @@ class PieceMaker {
   bool new_document_ = true, drop_newline_ = false, held_out_ = false;
 };
 
+// The bytes of a source block by block; fills its hash, or compares it with that of an earlier reading.
+void read_source(SourceFile& source, std::string& block, const std::function<void(std::string_view, bool)>& use) {
+  File file = File::open_read(source.path.string());
+  Fnv64 hash;
+  uint64_t done = 0;
+  do {
+    size_t n = file.read_some_at(block.data(), block.size(), done);
+    done += n;
+    if (done > source.file_bytes || (n < block.size() && done != source.file_bytes))
+      fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
+    hash.update({block.data(), n});
+    use({block.data(), n}, done == source.file_bytes);
+  } while (done < source.file_bytes);
+  if (!source.hash.empty() && source.hash != hash.hex())
+    fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
+  source.hash = hash.hex();
+}
+
 }  // namespace
+
+void measure_json_lines(std::vector<SourceFile>& sources, const std::string& text_key, size_t block_bytes,
+                        const std::function<void(uint64_t, uint64_t)>& progress) {
+  uint64_t all = 0, done = 0;
+  for (auto& s : sources) all += s.json_lines ? s.file_bytes : 0;
+  std::string block(all ? block_bytes : 0, '\0');
+  for (auto& s : sources) {
+    if (!s.json_lines) continue;
+    JsonLines lines(s.name, text_key);
+    uint64_t text = 0;
+    read_source(s, block, [&](std::string_view part, bool last) {
+      lines.add(part, last, [&](std::string_view document) { text += document.size(); });
+      done += part.size();
+      if (progress) progress(done, all);
+    });
+    s.bytes = text;
+  }
+}
 
 void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
                  const std::function<void(const CorpusPiece&)>& use) {
@@ -223,21 +263,18 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
   PieceMaker pieces(options, total, use);
   std::string block(options.block_bytes, '\0');
   for (auto& source : sources) {
-    File file = File::open_read(source.path.string());
-    Fnv64 hash;
-    uint64_t done = 0;
-    pieces.begin_file();
-    do {
-      size_t n = file.read_some_at(block.data(), block.size(), done);
-      done += n;
-      if (done > source.bytes || (n < block.size() && done != source.bytes))
-        fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
-      hash.update({block.data(), n});
-      pieces.add({block.data(), n}, done == source.bytes);
-    } while (done < source.bytes);
-    if (!source.hash.empty() && source.hash != hash.hex())
-      fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
-    source.hash = hash.hex();
+    JsonLines lines(source.name, options.text_key);
+    auto document = [&](std::string_view text) {
+      pieces.begin_document();
+      pieces.add(text, true);
+    };
+    if (!source.json_lines) pieces.begin_document();
+    read_source(source, block, [&](std::string_view part, bool last) {
+      if (source.json_lines)
+        lines.add(part, last, document);
+      else
+        pieces.add(part, last);
+    });
   }
 }
 

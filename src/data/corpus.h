@@ -12,10 +12,12 @@ namespace crest {
 
 struct SourceFile {
   std::filesystem::path path;
-  std::string name;  // for messages and meta.json: the path, or "-" for standard input
-  uint64_t bytes = 0;
-  int64_t modified = 0;  // ns, 0 for standard input
-  std::string hash;      // of the content, filled by a reading
+  std::string name;         // for messages and meta.json: the path, or "-" for standard input
+  bool json_lines = false;  // a document a line (data/json_lines.h), else text
+  uint64_t file_bytes = 0;  // of the file
+  uint64_t bytes = 0;       // of text: of JSON lines 0 until they are measured
+  int64_t modified = 0;     // ns, 0 for standard input
+  std::string hash;         // of the content, filled by a reading
 };
 
 using Message = std::function<void(const std::string&)>;
@@ -27,9 +29,13 @@ using Message = std::function<void(const std::string&)>;
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
                                      int standard_input, const Message& message);
 
+// Reads all JSON lines once: finds bad lines, and fills bytes and hash. `progress` gets bytes of files.
+void measure_json_lines(std::vector<SourceFile>& sources, const std::string& text_key, size_t block_bytes,
+                        const std::function<void(uint64_t done, uint64_t all)>& progress);
+
 struct CorpusPiece {
   std::string_view text;         // not empty; ends at a safe cut, at the end of a document, or at the held-out boundary
-  bool starts_document = false;  // first piece of a document: a file, or what a separator divides
+  bool starts_document = false;  // first piece of a document: a file, a JSON line, or what a separator divides
   bool held_out = false;
   uint64_t position = 0;  // bytes of the corpus read so far, for progress
 };
@@ -38,6 +44,7 @@ struct CorpusOptions {
   std::string separator;           // splits documents where it occurs (with one line break after it); empty = none
   size_t block_bytes = 4 << 20;    // read at once
   uint64_t boundary = UINT64_MAX;  // corpus byte from which pieces are held out (moved to the next safe cut)
+  std::string text_key = "text";   // of JSON lines
 };
 
 // Reads the corpus once. Fills sources[i].hash. An error when a file changed since it was listed.

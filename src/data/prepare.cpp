@@ -192,11 +192,14 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   check_out(o);
   StagingFolder staging(o.out);
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message);
+  measure_json_lines(sources, o.text_key, o.block_bytes, [&](uint64_t done, uint64_t all) {
+    if (o.progress) o.progress({"reading lines", done, all});
+  });
   uint64_t total = 0;
   for (auto& s : sources) total += s.bytes;
   check_space(staging.path(), spec, total);
   uint64_t held_out = held_out_bytes(o, spec, total);
-  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX};
+  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX, o.text_key};
 
   Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
   Encoder encoder(tokenizer);
@@ -235,14 +238,15 @@ PrepareResult prepare(const PrepareOptions& options) { return prepare_into(optio
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
-  std::string what = fmt::format("1|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.val_fraction, o.window);
+  std::string what =
+      fmt::format("2|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
   if (spec.kind == Spec::file) {  // one file or two: what counts is what they make
     Fnv64 content;
     content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
     what += "|" + content.hex();
   }
   for (auto& s : list_sources(o.inputs, {}, o.standard_input, {}))
-    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.bytes, s.modified);
+    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.modified);
   Fnv64 hash;
   hash.update(what);
   o.out = cache_root / hash.hex();

@@ -11,7 +11,7 @@
 namespace crest {
 
 struct PrepareProgress {
-  const char* stage;             // "counting words", "training the tokenizer", "encoding"
+  const char* stage;             // "reading lines", "counting words", "training the tokenizer", "encoding"
   uint64_t done = 0, total = 0;  // of the stage: bytes, or merges
 };
 
@@ -20,7 +20,8 @@ struct PrepareOptions {
   std::string tokenizer = "bytes";  // bytes | bpe:VOCAB | path of a file (Tokenizer::load)
   std::string split_rule;           // for bpe:VOCAB and files that do not say it; empty = GPT-2's, or as known
   std::filesystem::path out;
-  std::string separator;  // text that divides documents inside files, e.g. "<|endoftext|>"; empty = files only
+  std::string separator;          // text that divides documents inside files, e.g. "<|endoftext|>"; empty = files only
+  std::string text_key = "text";  // of .jsonl files: the key of a line's text
   // The last part of the corpus that is held out for validation. Below 0: a tenth, at most 32 MiB. 0: no validation
   // split.
   double val_fraction = -1;

@@ -162,11 +162,11 @@ void add_experiment(Page& page, const Judged& j, bool tell_where) {
 
 void add_overview(Page& page, const std::vector<Judged>& all) {
   PageTable t;
-  t.columns = {{"experiment", Align::left}};
+  t.columns = {{"experiment", Align::left}, {"scale", Align::left}};
   for (auto& v : verdicts) t.columns.push_back({v.substr(0, v.find(" here"))});
   t.columns.push_back({"", Align::left});
   for (auto& j : all) {
-    std::vector<PageCell> row = {j.text("name")};
+    std::vector<PageCell> row = {j.text("name"), j.text("scale")};
     for (auto& v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
     row.emplace_back(j.text("title"));
     t.rows.push_back(row);
@@ -220,6 +220,8 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
                               join(std::vector<std::string>(devices.begin(), devices.end()), "; "));
   std::string sentence = fmt::format("Of {} claims {} are upheld, {} are refuted, and {} cannot be told here.",
                                      sums[0] + sums[1] + sums[2], sums[0], sums[1], sums[2]);
+  if (names.size() < all.size())
+    sentence += " An experiment at several scales, or on several devices, counts each time.";
   page.blocks.push_back(Tiles{{{"upheld", std::to_string(sums[0]), ""},
                                {"refuted", std::to_string(sums[1]), ""},
                                {"cannot tell here", std::to_string(sums[2]), ""}}});

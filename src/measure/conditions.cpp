@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "backend/cuda/loader.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "measure/cgroup.h"
@@ -192,8 +193,18 @@ Json to_json(const Conditions& c) {
   return json;
 }
 
+// Only what a user said: the usual places may hold a user's name.
+static Json chosen_libraries_json() {
+  cuda::LibraryChoice choice = cuda::chosen_libraries();
+  Json json = Json::object();
+  if (!choice.folders.empty()) json["libraries"] = join(choice.folders, ":");
+  for (auto& [stem, path] : choice.paths) json[stem] = path;
+  return json;
+}
+
 Json environment_json(const Device& device, const Conditions& conditions) {
   Json json = Json::parse(to_json(read_environment(library_versions(device))));
+  if (Json chosen = chosen_libraries_json(); !chosen.empty()) json["chosen_libraries"] = chosen;
   json["conditions"] = to_json(conditions);
   return json;
 }

@@ -73,7 +73,18 @@ void finish_step(Builder& b, ValueId scalars) {
   b.emit("finish_step", {scalars}, a);
 }
 
+// "" where all weights have the recipe's precision.
+std::string product_precision(const Program& program) {
+  return program.properties.has(product_precision_property) ? program.properties.word(product_precision_property) : "";
+}
+
 }  // namespace
+
+DType Update::product_dtype() const {
+  std::string precision = product_precision(b.program());
+  return precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : weight_dtype();
+}
+bool Update::product_tf32() const { return product_precision(b.program()) == "tf32"; }
 
 std::string optimizer_names() { return join(names(), ", "); }
 

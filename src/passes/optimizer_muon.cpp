@@ -1,8 +1,8 @@
 // Muon (Jordan et al. 2024) for the matrices of the layers: momentum whose singular values five steps of a quintic
 // Newton-Schulz iteration bring close to one. Embeddings, head, norms and biases get AdamW. The update is scaled by
 // 0.2 sqrt(max(M, N)), so that it has the root mean square of AdamW's and shares learning rate and decay (Liu et al.
-// 2025, "Muon is Scalable for LLM Training", section 2.2). The products are matmul instructions in the dtype of the
-// weights.
+// 2025, "Muon is Scalable for LLM Training", section 2.2). The products are matmul instructions in the
+// precision of the recipe's others.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ class Muon {
     ValueId g = axpby({u_.gradient}, Attrs().set("a", 1.0).set("a_by", "grad_factor"));
     m = axpby({m, g}, Attrs().set("a", momentum).set("b", 1.0));
     g = axpby({g, m}, Attrs().set("a", 1.0).set("b", momentum));  // Nesterov
-    ValueId x = u_.b.emit1("unit_norm", {g}, Attrs().set("eps", 1e-7).set("dtype", name(u_.weight_dtype())));
+    ValueId x = u_.b.emit1("unit_norm", {g}, Attrs().set("eps", 1e-7).set("dtype", name(u_.product_dtype())));
     for (int i = 0; i < iterations; ++i) x = step(x);
     double scale = 0.2 * std::sqrt(double(std::max(u_.shape()[0], u_.shape()[1])));
     master = axpby({master, x}, Attrs().set("a", 1.0).set("decay", u_.decay()).set("b", -scale).set("b_by", "lr"));
@@ -41,6 +41,7 @@ class Muon {
     Attrs attrs;
     if (left_transposed) attrs.set("transpose_a", 1);
     if (right_transposed) attrs.set("transpose_b", 1);
+    if (u_.product_tf32()) attrs.set("tf32", 1);
     return u_.b.emit1("matmul", {left, right}, attrs);
   }
   // The Gram matrix is that of the shorter side.

@@ -20,6 +20,9 @@ class Update {
   const Param& param;
   const ValueId scalars, gradient;
 
+  // Of matrix products that the optimizer makes: the dtype of their operands, and whether f32 is rounded to TF32.
+  DType product_dtype() const;
+  bool product_tf32() const;
   DType weight_dtype() const { return b.at(param.value).dtype; }
   const Shape& shape() const { return b.at(param.value).shape; }
   bool matrix() const { return shape().rank() == 2; }

@@ -42,6 +42,10 @@ struct Pass {
 // All passes in order (passes/pipeline.cpp).
 const std::vector<Pass>& pipeline();
 
+// A property of update Programs: the precision of products that an optimizer makes, where the weights do not show it
+// (autocast, TF32).
+inline constexpr const char* product_precision_property = "product_precision";
+
 struct PassTiming {
   std::string name;
   double seconds;  // run and verification

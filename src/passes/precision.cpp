@@ -102,6 +102,9 @@ class Autocast {
 void set_precision(Program& program, const PassContext& context) {
   const Recipe& r = context.recipe;
   if (r.precision == "fp32") return;
+  // An optimizer's own products: what the others' operands show, an update Program does not.
+  bool own = context.kind == ProgramKind::update && (r.precision == "tf32" || r.policy == "autocast");
+  if (own) program.properties.set(product_precision_property, r.precision);
   if (r.precision == "tf32") {
     for (auto& instr : program.code)
       if (instr.op->half_compute) instr.attrs.set("tf32", 1);

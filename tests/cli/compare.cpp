@@ -199,3 +199,43 @@ TEST_F(CliCompare, BadInputIsOneClearError) {
   expect_error({"compare", binary, "flash"}, 1, {"noise.bin"}, here());
   expect_error({"compare", binary + "#x", "flash"}, 1, {"noise.bin"}, here());
 }
+
+// Empty files stand for libraries: on the CPU none is opened.
+TEST_F(CliCompare, SidesWithOtherLibrariesAreMeasuredInProcessesOfTheirOwn) {
+  TempFolder folder;
+  folder.write("one/libcublasLt.so.13", ""), folder.write("two/libcublasLt.so.13", "");
+  std::string model = folder.write("tiny.toml", tiny_model), at = folder.path().string();
+  RunResult r = compare({"--model",       model,
+                         "--batch",       "2",
+                         "--threads",     "1",
+                         "--device",      "cpu",
+                         "--precision",   "fp32",
+                         "--samples",     "2",
+                         "--max-seconds", "0.5",
+                         "--rates",       "fp32=1e11,bandwidth=1e10",
+                         "--a",           "--cublaslt one",
+                         "--b",           "--cublaslt two --attention naive",
+                         "--json"},
+                        at);
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  std::set<std::string> differences;
+  for (auto& d : j["differences"])
+    if (d["section"] == "recipe" || d["section"] == "versions") differences.insert(d["key"]);
+  EXPECT_EQ(differences, (std::set<std::string>{"attention", "cublasLt from"})) << j["differences"];
+  for (auto& d : j["differences"])
+    if (d["key"] == "cublasLt from") {
+      EXPECT_EQ(d["a"], at + "/one");
+      EXPECT_EQ(d["b"], at + "/two");
+    }
+  // Both are recorded, with a sample a process: two of A in each of two rounds.
+  RunResult runs = run_crest({"runs", "list", "--json"}, in(at));
+  ASSERT_EQ(runs.code, 0) << runs.err;
+  EXPECT_EQ(runs.json().size(), 2u);
+  for (auto& [text, part] :
+       {std::pair{"--cublaslt three", "there is no 'three'"}, {"--cudnn one", "has no libcudnn.so"}}) {
+    RunResult bad = compare({"--model", model, "--a", text, "--b", ""}, at);
+    EXPECT_EQ(bad.code, 2) << bad.err;
+    EXPECT_TRUE(contains(bad.err, part)) << bad.err;
+  }
+}

@@ -100,6 +100,19 @@ elif target == "tokenizer_files":
                   "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}},
                  {"pre_tokenizer": byte_level, "post_processor": {"a": [1, -2, 1.5, None, True, "\ud800", {"b": []}]}}):
         seeds.append(json.dumps(keys).encode()[1:-1] + b", ")
+elif target == "json_lines":
+    seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
+elif target == "llmc":
+    def llmc(context=2, vocab=3, layers=1, heads=1, width=2, padded=4, version=3, magic=20240326):
+        numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
+        header = struct.pack("<8i", magic, version, context, vocab, layers, heads, width, padded) + bytes(992)
+        return header + bytes(range(256)) * (numbers * (4 if version == 3 else 2) // 256 + 1), numbers * (4 if version == 3 else 2)
+
+    for changes in ({}, {"version": 5}, {"layers": 2}, {"padded": 3}, {"heads": 2}, {"magic": 20240520}):
+        text, length = llmc(**changes)
+        seeds += [text[:1024 + length], text[:1023 + length], text[:1025 + length], text[:900]]
+    good = llmc()[0][:1024 + llmc()[1]]
+    seeds += [good[:4 * i] + struct.pack("<i", value) + good[4 * i + 4:] for i in range(2, 8) for value in (0, -1, 2**31 - 1, 4096)]
 else:
     sys.exit(0)  # a target without seeds of its own starts from nothing
 

@@ -68,6 +68,8 @@ std::vector<Golden> cases() {
       {"optimizer.8bit", "optimizer", with("adamw-8bit"), false, update},
       {"optimizer.adafactor", "optimizer", with("adafactor"), false, update},
       {"optimizer.muon", "optimizer", with("muon"), false, update},
+      {"optimizer.muon.autocast", "optimizer",
+       [](Recipe& r) { r.optimizer = "muon", r.precision = "bf16", r.policy = "autocast"; }, false, update},
       {"optimizer.fp16", "optimizer", precision("fp16", "pure"), false, update},
       {"groups", "groups"},
       {"groups.update", "groups", precision("bf16", "pure"), false, update},

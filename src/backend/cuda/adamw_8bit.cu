@@ -1,5 +1,6 @@
-// AdamW with moments in 8 bits (Dettmers et al. 2022). A thread block takes a quantization block: numbers out of codes,
-// the step, the new scale, codes at that scale; the new moments wait in shared memory for the scale.
+// AdamW with moments in 8 bits (Dettmers et al. 2022). A warp takes a quantization block: numbers out of codes, the
+// step, the new scale by shuffles, codes at that scale; the new moments wait in registers. Thread blocks stay and take
+// one quantization block after the other, so that the table of numbers is brought to shared memory once.
 #include "backend/cuda/device/adamw.h"
 #include "backend/cuda/device/update.h"
 #include "core/dynamic_code.h"
@@ -8,7 +9,9 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 6;
+constexpr int quad = 4, chunk = 32 * quad;  // elements that a lane, a warp takes at once
+constexpr int64_t most_block = 4096;
 
 struct Codes {
   float signed_value[256], unsigned_value[256];
@@ -28,7 +31,8 @@ constexpr Codes make_codes() {
 __device__ inline uint32_t nearest_code(const DynamicDecades& d, int first, float y) {
   float low = 0, scale = 0;
   uint32_t base = 0;
-  for (int i = 0; i < d.count; ++i)
+#pragma unroll
+  for (int i = 0; i < 7; ++i)
     if (y >= d.from[i]) low = d.low[i], scale = d.scale[i], base = 1u << (i + first);
   if (base == 0) return 0;
   uint32_t part = uint32_t((y - low) * scale);
@@ -42,6 +46,7 @@ __device__ inline uint8_t signed_code(const DynamicDecades& d, float x) {
 __device__ inline uint8_t unsigned_code(const DynamicDecades& d, float y) {
   return uint8_t(y >= d.one ? 1 : nearest_code(d, 1, y));
 }
+static_assert(dynamic_decades(true).count == 7 && dynamic_decades(false).count == 7);
 
 template <class G, class W>
 struct Tensors {
@@ -52,34 +57,84 @@ struct Tensors {
   W* w;
 };
 
+// Four elements, of which the first `count` exist; at once where they are aligned.
+template <class T>
+__device__ inline Vec<T, quad> load_quad(const T* from, int64_t count, bool aligned) {
+  if (aligned && count >= quad) return load_vec<quad>(from);
+  Vec<T, quad> x = {};
+  for (int k = 0; k < quad && k < count; ++k) x.x[k] = from[k];
+  return x;
+}
+template <class T>
+__device__ inline void store_quad(T* to, const Vec<T, quad>& x, int64_t count, bool aligned) {
+  if (aligned && count >= quad) return store_vec(to, x);
+  for (int k = 0; k < quad && k < count; ++k) to[k] = x.x[k];
+}
+
+// One step of the quad at e; leaves its new moments in m and v.
 template <class G, class W>
-__global__ void __launch_bounds__(threads)
-    quantized_step(Tensors<G, W> t, int64_t n, int block, AdamW rule, Codes codes, const Scalars* scalars) {
-  CREST_DYNAMIC_SHARED(float, moments);
+__device__ inline void step_quad(const Tensors<G, W>& t, int64_t e, int64_t count, bool aligned,
+                                 const AdamW::Factors& f, const float* signed_value, const float* unsigned_value,
+                                 float m_scale, float v_scale, float (&m)[quad], float (&v)[quad]) {
+  Vec<uint8_t, quad> m_code = load_quad(t.m + e, count, aligned), v_code = load_quad(t.v + e, count, aligned);
+  Vec<float, quad> p = load_quad(t.p + e, count, aligned);
+  Vec<G, quad> g = load_quad(t.g + e, count, aligned);
+#pragma unroll
+  for (int k = 0; k < quad; ++k) {
+    float state[2] = {signed_value[m_code.x[k]] * m_scale, unsigned_value[v_code.x[k]] * v_scale};
+    AdamW::apply(f, widen(g.x[k]), p.x[k], state);
+    m[k] = state[0], v[k] = state[1];
+  }
+  store_quad(t.p + e, p, count, aligned);
+  if constexpr (!std::is_same_v<W, NoCopy>) {
+    Vec<W, quad> w;
+#pragma unroll
+    for (int k = 0; k < quad; ++k) w.x[k] = narrow<W>(p.x[k]);
+    store_quad(t.w + e, w, count, aligned);
+  }
+}
+
+// block: elements of a quantization block, at most Chunks * chunk. Few chunks stay in registers.
+template <int Chunks, class G, class W>
+__global__ void __launch_bounds__(threads) quantized_step(Tensors<G, W> t, int64_t n, int block, bool aligned,
+                                                          AdamW rule, Codes codes, const Scalars* scalars) {
+  [[maybe_unused]] constexpr int unroll = Chunks <= 4 ? Chunks : 1;
   __shared__ float signed_value[256], unsigned_value[256];
   if (scalars->found_inf) return;
   for (int i = int(threadIdx.x); i < 256; i += threads)
     signed_value[i] = codes.signed_value[i], unsigned_value[i] = codes.unsigned_value[i];
   AdamW::Factors f = rule.factors(scalars);  // with a barrier
-  int64_t begin = int64_t(blockIdx.x) * block;
-  int count = int(n - begin < block ? n - begin : block);
-  float m_scale = t.m_max[blockIdx.x], v_scale = t.v_max[blockIdx.x], m_most = 0, v_most = 0;
-  for (int i = int(threadIdx.x); i < count; i += threads) {
-    int64_t e = begin + i;
-    float state[2] = {signed_value[t.m[e]] * m_scale, unsigned_value[t.v[e]] * v_scale}, p = t.p[e];
-    AdamW::apply(f, widen(t.g[e]), p, state);
-    t.p[e] = p;
-    if constexpr (!std::is_same_v<W, NoCopy>) t.w[e] = narrow<W>(p);
-    moments[i] = state[0], moments[block + i] = state[1];
-    m_most = fmaxf(m_most, fabsf(state[0])), v_most = fmaxf(v_most, state[1]);
-  }
-  // Every thread reads the old scales above; the barriers of the maxima come before the new ones are written.
-  m_most = block_max<threads>(m_most), v_most = block_max<threads>(v_most);
-  if (threadIdx.x == 0) t.m_max[blockIdx.x] = m_most, t.v_max[blockIdx.x] = v_most;
-  float m_factor = m_most > 0 ? 1 / m_most : 0.f, v_factor = v_most > 0 ? 1 / v_most : 0.f;
-  for (int i = int(threadIdx.x); i < count; i += threads) {
-    t.m[begin + i] = signed_code(codes.signed_decades, moments[i] * m_factor);
-    t.v[begin + i] = unsigned_code(codes.unsigned_decades, moments[block + i] * v_factor);
+  int lane = int(threadIdx.x) % 32;
+  int64_t blocks = (n + block - 1) / block;
+  for (int64_t q = int64_t(blockIdx.x) * warps + threadIdx.x / 32; q < blocks; q += int64_t(gridDim.x) * warps) {
+    int64_t begin = q * block, end = begin + block < n ? begin + block : n;
+    float m_scale = t.m_max[q], v_scale = t.v_max[q], m_most = 0, v_most = 0;
+    float m[Chunks][quad], v[Chunks][quad];
+#pragma unroll unroll
+    for (int c = 0; c < Chunks; ++c) {
+      int64_t e = begin + c * chunk + lane * quad;
+      if (e >= end) continue;
+      step_quad(t, e, end - e, aligned, f, signed_value, unsigned_value, m_scale, v_scale, m[c], v[c]);
+#pragma unroll
+      for (int k = 0; k < quad; ++k)
+        if (k < end - e) m_most = fmaxf(m_most, fabsf(m[c][k])), v_most = fmaxf(v_most, v[c][k]);
+    }
+    // All lanes read the old scales above: the shuffles come before the new ones are written.
+    m_most = warp_max(m_most), v_most = warp_max(v_most);
+    if (lane == 0) t.m_max[q] = m_most, t.v_max[q] = v_most;
+    float m_factor = m_most > 0 ? 1 / m_most : 0.f, v_factor = v_most > 0 ? 1 / v_most : 0.f;
+#pragma unroll unroll
+    for (int c = 0; c < Chunks; ++c) {
+      int64_t e = begin + c * chunk + lane * quad;
+      if (e >= end) continue;
+      Vec<uint8_t, quad> m_code, v_code;
+#pragma unroll
+      for (int k = 0; k < quad; ++k) {
+        m_code.x[k] = signed_code(codes.signed_decades, m[c][k] * m_factor);
+        v_code.x[k] = unsigned_code(codes.unsigned_decades, v[c][k] * v_factor);
+      }
+      store_quad(t.m + e, m_code, end - e, aligned), store_quad(t.v + e, v_code, end - e, aligned);
+    }
   }
 }
 
@@ -94,7 +149,12 @@ void launch_typed(const KernelCall& c, W* w) {
                      c.input<G>(6),
                      w};
   int64_t n = c.in_value(1).numel(), block = c.instr.attrs.integer("block");
-  launch(c, quantized_step<G, W>, blocks_for(n, block), threads, size_t(2 * block) * sizeof(float), t, n, int(block),
+  size_t copy = std::is_same_v<W, NoCopy> ? 1 : sizeof(Vec<W, quad>);
+  bool fits = aligned({t.p}, sizeof(Vec<float, quad>)) && aligned({t.m, t.v}, quad) &&
+              aligned({t.g}, sizeof(Vec<G, quad>)) && aligned({t.w}, copy);
+  auto kernel = block <= 2 * chunk ? quantized_step<2, G, W> : quantized_step<most_block / chunk, G, W>;
+  unsigned most = unsigned(c.device->multiprocessors * blocks_per_multiprocessor);
+  launch(c, kernel, std::min(blocks_for(n, block * warps), most), threads, 0, t, n, int(block), fits,
          adamw_rule(c.instr.attrs), codes, c.input<Scalars>(0));
 }
 
@@ -111,7 +171,8 @@ std::string reject(const KernelQuery& q) {
     if (q.has(i))
       if (std::string why = reject_value(q.in(i)); !why.empty()) return why;
   if (q.in(1).dtype != DType::f32) return q.in(1).name + ": takes f32";
-  if (q.instr.attrs.integer("block") > 4096) return "takes blocks of up to 4096 elements";
+  if (q.instr.attrs.integer("block") > most_block)
+    return "takes blocks of up to " + std::to_string(most_block) + " elements";
   return {};
 }
 

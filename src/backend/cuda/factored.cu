@@ -1,6 +1,7 @@
-// Adafactor's factored second moment and the step that it makes. Sums have a fixed order: a block adds up its rows, and
-// a second launch adds up the blocks.
-#include "backend/cuda/device/any_float.h"
+// Adafactor's factored second moment and the step that it makes. A thread block takes a tile of the matrix, a warp its
+// rows, a lane the same few columns of each: sums over rows are shuffles, sums over columns stay in registers, and
+// every sum has a fixed order (parts in the workspace, added up by a second launch).
+#include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
 
@@ -8,144 +9,225 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 8;
 
-struct Matrix {
-  const void* g;
-  DType dtype;
-  int64_t rows, cols, rows_a_block;
+struct NoCopy {};  // there is no copy of the parameter in another dtype
+
+// Tiles of 32 * V columns by `rows_a_tile` rows: blockIdx.x counts along the columns, blockIdx.y along the rows.
+struct Tiling {
+  int64_t rows, cols, rows_a_tile;
+  unsigned across, down;
 };
+// V: 4, or 1 where rows are not aligned. The workspace is made for V = 1, whose tiles are the most.
+Tiling tiling(int64_t rows, int64_t cols, int V, const Device& device) {
+  Tiling t = {rows, cols, 0, blocks_for(cols, 32 * V), 1};
+  int64_t wanted = std::max<int64_t>(1, device.multiprocessors * blocks_per_multiprocessor / int64_t(t.across));
+  int64_t warp_rows = (rows + warps - 1) / warps;  // a warp of a tile has at least one row
+  t.rows_a_tile = (warp_rows + wanted - 1) / wanted * warps;
+  t.down = blocks_for(rows, t.rows_a_tile);
+  return t;
+}
+Tiling tiling(const Value& g, int V, const Device& device) { return tiling(g.shape[0], g.shape[1], V, device); }
 
-// Enough blocks to fill the device, few enough that their column sums are small.
-int64_t row_blocks(const Value& g, const Device& device) {
-  return std::clamp<int64_t>(g.shape[0], 1, int64_t(device.multiprocessors) * 2);
-}
-Matrix matrix(const KernelCall& c, size_t i) {
-  const Value& g = c.in_value(i);
-  int64_t blocks = row_blocks(g, *c.device);
-  return {c.in[i], g.dtype, g.shape[0], g.shape[1], (g.shape[0] + blocks - 1) / blocks};
-}
-unsigned blocks_of(const Matrix& m) { return blocks_for(m.rows, m.rows_a_block); }
+// A lane's place: its first column and how many of V exist.
+template <int V>
+struct Place {
+  int64_t column, row, end;
+  int count;
+  __device__ explicit Place(const Tiling& t) {
+    column = (int64_t(blockIdx.x) * 32 + threadIdx.x % 32) * V;
+    row = int64_t(blockIdx.y) * t.rows_a_tile + threadIdx.x / 32;
+    end = int64_t(blockIdx.y + 1) * t.rows_a_tile;
+    if (end > t.rows) end = t.rows;
+    count = column + V <= t.cols ? V : 0;  // V divides the columns
+  }
+};
 
 __device__ inline float keep_factor(float rate, const Scalars* s) {
   return float(1 - pow(double(s->adam_step + 1), -double(rate)));
 }
 
-// Means of the block's rows into `row`; sums of its part of each column into part[block, :].
+// Sums of squares: of a tile's part of each row into row_part[tile across, row], of each column into
+// column_part[tile down, column].
+template <int V, class G>
 __global__ void __launch_bounds__(threads)
-    row_moments(Matrix m, float* row, float* part, float rate, float eps, const Scalars* scalars) {
+    tile_squares(Tiling t, const G* g, float* row_part, float* column_part, const Scalars* scalars) {
+  __shared__ float shared[warps][32 * V];
   if (scalars->found_inf) return;
-  float keep = keep_factor(rate, scalars), factor = scalars->grad_factor;
-  float* mine = part + blockIdx.x * m.cols;
-  int64_t begin = blockIdx.x * m.rows_a_block, end = begin + m.rows_a_block < m.rows ? begin + m.rows_a_block : m.rows;
-  for (int64_t j = threadIdx.x; j < m.cols; j += threads) mine[j] = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    float sum = 0;
-    for (int64_t j = threadIdx.x; j < m.cols; j += threads) {  // a column is always the same thread's
-      float x = load_any(m.g, m.dtype, i * m.cols + j) * factor;
-      mine[j] += x * x;
-      sum += x * x;
+  Place<V> at(t);
+  float factor = scalars->grad_factor, columns[V] = {};
+  for (int64_t i = at.row; i < at.end; i += warps) {
+    float x[V] = {}, sum = 0;
+    if (at.count) load_floats<V>(g + i * t.cols + at.column, x);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      x[k] *= factor;
+      columns[k] += x[k] * x[k];
+      sum += x[k] * x[k];
     }
-    sum = block_sum<threads>(sum);
-    if (threadIdx.x == 0) row[i] = keep * row[i] + (1 - keep) * (sum / float(m.cols) + eps);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) row_part[blockIdx.x * t.rows + i] = sum;
+  }
+#pragma unroll
+  for (int k = 0; k < V; ++k) shared[threadIdx.x / 32][threadIdx.x % 32 * V + k] = columns[k];
+  __syncthreads();
+  for (int j = int(threadIdx.x); j < 32 * V; j += threads) {
+    float sum = 0;
+    for (int w = 0; w < warps; ++w) sum += shared[w][j];
+    int64_t column = int64_t(blockIdx.x) * 32 * V + j;
+    if (column < t.cols) column_part[blockIdx.y * t.cols + column] = sum;
   }
 }
 
+// What a row or a column keeps of its mean square. Thread id is a row, or behind all rows a column.
 __global__ void __launch_bounds__(threads)
-    column_moments(Matrix m, int blocks, float* col, const float* part, float rate, float eps, const Scalars* scalars) {
-  int64_t j = int64_t(blockIdx.x) * threads + threadIdx.x;
-  if (scalars->found_inf || j >= m.cols) return;
-  float keep = keep_factor(rate, scalars);
+    keep_moments(Tiling t, float* row, float* col, const float* row_part, const float* column_part, float rate,
+                 float eps, const Scalars* scalars) {
+  int64_t id = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (scalars->found_inf || id >= t.rows + t.cols) return;
+  bool is_row = id < t.rows;
+  int64_t j = is_row ? id : id - t.rows, stride = is_row ? t.rows : t.cols;
+  const float* part = is_row ? row_part : column_part;
+  float* moment = is_row ? row : col;
   double sum = 0;
-  for (int b = 0; b < blocks; ++b) sum += double(part[b * m.cols + j]);
-  col[j] = keep * col[j] + (1 - keep) * (float(sum / double(m.rows)) + eps);
+  for (unsigned b = 0; b < (is_row ? t.across : t.down); ++b) sum += double(part[b * stride + j]);
+  float keep = keep_factor(rate, scalars), mean = float(sum / double(is_row ? t.cols : t.rows));
+  moment[j] = keep * moment[j] + (1 - keep) * (mean + eps);
 }
 
+// Rows of all tiles across, columns of all tiles down.
+int64_t moment_parts(const Tiling& t) { return t.across * t.rows + t.down * t.cols; }
 size_t moments_workspace(const KernelQuery& q) {
-  return size_t(row_blocks(q.in(1), q.device)) * size_t(q.in(1).shape[1]) * sizeof(float);
+  const Value& g = q.in(1);
+  return size_t(std::max(moment_parts(tiling(g, 1, q.device)), moment_parts(tiling(g, 4, q.device)))) * sizeof(float);
+}
+
+template <int V, class G>
+void launch_moments_typed(const KernelCall& c) {
+  Tiling t = tiling(c.in_value(1), V, *c.device);
+  auto* row_part = static_cast<float*>(c.workspace);
+  auto* column_part = row_part + t.across * t.rows;
+  auto rate = float(c.instr.attrs.number("decay_rate")), eps = float(c.instr.attrs.number("eps"));
+  auto* scalars = c.input<Scalars>(0);
+  launch(c, tile_squares<V, G>, dim3(t.across, t.down), threads, 0, t, c.input<G>(1), row_part, column_part, scalars);
+  launch(c, keep_moments, blocks_for(t.rows + t.cols, threads), threads, 0, t, c.output<float>(0), c.output<float>(1),
+         row_part, column_part, rate, eps, scalars);
 }
 
 void launch_moments(const KernelCall& c) {
-  Matrix m = matrix(c, 1);
-  auto* part = static_cast<float*>(c.workspace);
-  auto rate = float(c.instr.attrs.number("decay_rate")), eps = float(c.instr.attrs.number("eps"));
-  auto* scalars = c.input<Scalars>(0);
-  launch(c, row_moments, blocks_of(m), threads, 0, m, c.output<float>(0), part, rate, eps, scalars);
-  launch(c, column_moments, blocks_for(m.cols, threads), threads, 0, m, int(blocks_of(m)), c.output<float>(1), part,
-         rate, eps, scalars);
+  with_type(c.in_value(1).dtype, [&](auto g) {
+    using G = decltype(g);
+    bool fits = c.in_value(1).shape[1] % 4 == 0 && aligned({c.in[1]}, 4 * sizeof(G));
+    fits ? launch_moments_typed<4, G>(c) : launch_moments_typed<1, G>(c);
+  });
 }
 
 // One block: out[0] = mean of n numbers.
-__global__ void __launch_bounds__(threads) mean_of(const float* x, int64_t n, float* out) {
+constexpr int mean_threads = 1024;
+__global__ void __launch_bounds__(mean_threads) mean_of(const float* x, int64_t n, float* out) {
   float sum = 0;
-  for (int64_t i = threadIdx.x; i < n; i += threads) sum += x[i];
-  sum = block_sum<threads>(sum);
+  for (int64_t i = threadIdx.x; i < n; i += mean_threads) sum += x[i];
+  sum = block_sum<mean_threads>(sum);
   if (threadIdx.x == 0) out[0] = sum / float(n);
 }
 
-// Of element j of a row: g / sqrt(row col / mean).
-__device__ inline float direction(const Matrix& m, int64_t i, int64_t j, float row_factor, const float* col) {
-  return load_any(m.g, m.dtype, i * m.cols + j) * row_factor / sqrtf(col[j]);
-}
-
-__global__ void __launch_bounds__(threads) direction_squares(Matrix m, const float* row, const float* col,
-                                                             const float* mean, float* part, const Scalars* scalars) {
-  if (scalars->found_inf) return;
-  int64_t begin = blockIdx.x * m.rows_a_block, end = begin + m.rows_a_block < m.rows ? begin + m.rows_a_block : m.rows;
-  float sum = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    float factor = scalars->grad_factor / sqrtf(row[i] / mean[0]);
-    for (int64_t j = threadIdx.x; j < m.cols; j += threads) {
-      float x = direction(m, i, j, factor, col);
-      sum += x * x;
-    }
+// g / sqrt(row col / mean) of a lane's columns: what depends on the column is computed once.
+template <int V, class G>
+struct Direction {
+  const float *row, *mean;
+  const G* g;
+  float factor, columns[V];
+  __device__ Direction(const Place<V>& at, const G* g_, const float* row_, const float* col, const float* mean_,
+                       const Scalars* scalars)
+      : row(row_), mean(mean_), g(g_), factor(scalars->grad_factor), columns{} {
+    for (int k = 0; k < at.count; ++k) columns[k] = 1 / sqrtf(col[at.column + k]);
   }
-  sum = block_sum<threads>(sum);
-  if (threadIdx.x == 0) part[blockIdx.x] = sum;
-}
-
-struct Target {
-  float* p;
-  void* w;  // null: no copy
-  DType w_dtype;
+  // `e`: place of the row's first of these columns.
+  __device__ void load(int64_t i, int64_t e, float (&x)[V]) const {
+    float f = factor / sqrtf(row[i] / mean[0]);
+    load_floats<V>(g + e, x);
+#pragma unroll
+    for (int k = 0; k < V; ++k) x[k] *= f * columns[k];
+  }
 };
 
-// part[0 .. blocks - 1] are the sums of direction_squares, which every block adds up in the same order.
+template <int V, class G>
+__global__ void __launch_bounds__(threads) direction_squares(Tiling t, const G* g, const float* row, const float* col,
+                                                             const float* mean, float* part, const Scalars* scalars) {
+  if (scalars->found_inf) return;
+  Place<V> at(t);
+  Direction<V, G> direction(at, g, row, col, mean, scalars);
+  float sum = 0;
+  if (at.count)
+    for (int64_t i = at.row; i < at.end; i += warps) {
+      float x[V];
+      direction.load(i, i * t.cols + at.column, x);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum += x[k] * x[k];
+    }
+  sum = block_sum<threads>(sum);
+  if (threadIdx.x == 0) part[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+}
+
+// part: the sums of direction_squares, which every block adds up in the same order.
+template <int V, class G, class W>
 __global__ void __launch_bounds__(threads)
-    factored_step(Matrix m, Target t, const float* row, const float* col, const float* mean, const float* part,
-                  int blocks, float clip, float weight_decay, const Scalars* scalars) {
+    factored_step(Tiling t, float* parameter, W* copy, const G* g, const float* row, const float* col,
+                  const float* mean, const float* part, float clip, float weight_decay, const Scalars* scalars) {
   if (scalars->found_inf) return;
   float sum = 0;
-  for (int b = int(threadIdx.x); b < blocks; b += threads) sum += part[b];
+  for (unsigned b = threadIdx.x; b < t.across * t.down; b += threads) sum += part[b];
   sum = block_sum<threads>(sum);
-  float divisor = fmaxf(1.f, sqrtf(sum / (float(m.rows) * float(m.cols))) / clip);
+  float divisor = fmaxf(1.f, sqrtf(sum / (float(t.rows) * float(t.cols))) / clip);
   float lr = scalars->lr / divisor, decay = scalars->lr * weight_decay;
-  int64_t begin = blockIdx.x * m.rows_a_block, end = begin + m.rows_a_block < m.rows ? begin + m.rows_a_block : m.rows;
-  for (int64_t i = begin; i < end; ++i) {
-    float factor = scalars->grad_factor / sqrtf(row[i] / mean[0]);
-    for (int64_t j = threadIdx.x; j < m.cols; j += threads) {
-      int64_t e = i * m.cols + j;
-      float p = t.p[e];
-      p = p - p * decay - direction(m, i, j, factor, col) * lr;
-      t.p[e] = p;
-      if (t.w) store_any(t.w, t.w_dtype, e, p);
-    }
+  Place<V> at(t);
+  if (!at.count) return;
+  Direction<V, G> direction(at, g, row, col, mean, scalars);
+  for (int64_t i = at.row; i < at.end; i += warps) {
+    int64_t e = i * t.cols + at.column;
+    float x[V], p[V];
+    direction.load(i, e, x);
+    load_floats<V>(parameter + e, p);
+#pragma unroll
+    for (int k = 0; k < V; ++k) p[k] = p[k] - p[k] * decay - x[k] * lr;
+    store_floats<V>(parameter + e, p);
+    if constexpr (!std::is_same_v<W, NoCopy>) store_floats<V>(copy + e, p);
   }
 }
 
-// The mean of the rows, then a sum a block.
-size_t update_workspace(const KernelQuery& q) { return size_t(1 + row_blocks(q.in(2), q.device)) * sizeof(float); }
+// The mean of the rows, then a sum a tile.
+size_t update_workspace(const KernelQuery& q) {
+  Tiling one = tiling(q.in(2), 1, q.device), four = tiling(q.in(2), 4, q.device);
+  return size_t(1 + std::max(one.across * one.down, four.across * four.down)) * sizeof(float);
+}
 
-void launch_update(const KernelCall& c) {
-  Matrix m = matrix(c, 2);
+template <int V, class G, class W>
+void launch_update_typed(const KernelCall& c, W* copy) {
+  Tiling t = tiling(c.in_value(2), V, *c.device);
   auto *mean = static_cast<float*>(c.workspace), *part = mean + 1;
   auto *row = c.input<float>(3), *col = c.input<float>(4);
   auto* scalars = c.input<Scalars>(0);
-  Target t = {c.output<float>(0), c.has(5) ? c.out[1] : nullptr, c.has(5) ? c.in_value(5).dtype : DType::f32};
-  launch(c, mean_of, 1, threads, 0, row, m.rows, mean);
-  launch(c, direction_squares, blocks_of(m), threads, 0, m, row, col, mean, part, scalars);
-  launch(c, factored_step, blocks_of(m), threads, 0, m, t, row, col, mean, part, int(blocks_of(m)),
-         float(c.instr.attrs.number("clip")), float(c.instr.attrs.number("weight_decay")), scalars);
+  auto* g = c.input<G>(2);
+  launch(c, mean_of, 1, mean_threads, 0, row, t.rows, mean);
+  launch(c, direction_squares<V, G>, dim3(t.across, t.down), threads, 0, t, g, row, col, mean, part, scalars);
+  launch(c, factored_step<V, G, W>, dim3(t.across, t.down), threads, 0, t, c.output<float>(0), copy, g, row, col, mean,
+         part, float(c.instr.attrs.number("clip")), float(c.instr.attrs.number("weight_decay")), scalars);
+}
+
+template <class G, class W>
+void launch_update_of(const KernelCall& c, W* copy) {
+  size_t copied = std::is_same_v<W, NoCopy> ? 1 : 4 * sizeof(W);
+  bool fits = c.in_value(2).shape[1] % 4 == 0 && aligned({c.out[0]}, 4 * sizeof(float)) &&
+              aligned({c.in[2]}, 4 * sizeof(G)) && aligned({copy}, copied);
+  fits ? launch_update_typed<4, G, W>(c, copy) : launch_update_typed<1, G, W>(c, copy);
+}
+
+void launch_update(const KernelCall& c) {
+  with_type(c.in_value(2).dtype, [&](auto g) {
+    using G = decltype(g);
+    if (!c.has(5)) return launch_update_of<G, NoCopy>(c, nullptr);
+    with_type(c.in_value(5).dtype, [&](auto w) { launch_update_of<G>(c, c.output<decltype(w)>(1)); });
+  });
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <mutex>
 
 #include "core/error.h"
@@ -80,7 +79,7 @@ std::string summary(const std::vector<std::string>& folders) {
 
 std::mutex mutex;                                       // of what follows
 std::map<std::pair<std::string, int>, Library> opened;  // addresses of map nodes stay
-std::vector<std::string> preferred;
+LibraryChoice chosen;
 
 std::string last_problem() {
   const char* text = dlerror();
@@ -125,7 +124,7 @@ static void add_system(Folders& f) {
 
 std::vector<std::string> library_folders() {
   Folders f;
-  for (auto& folder : preferred) f.add(folder);
+  for (auto& folder : chosen.folders) f.add(folder);
   for (auto& folder : split(variable("CREST_LIBRARIES"), ':')) f.add(folder);
   add_toolkits(f);
   add_pythons(f);
@@ -156,8 +155,17 @@ bool holds_library(const std::vector<std::string>& folders, const std::string& s
   return false;
 }
 
+// What was named is taken, or nothing: another version in its place would be measured under its name.
+static Library open_named(const fs::path& named, const std::string& file) {
+  std::error_code ignored;
+  std::string path = fs::is_directory(named, ignored) ? (named / file).string() : named.string();
+  if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return {handle, path, ""};
+  return {nullptr, "", fmt::format("no usable {} where it was named: {}", file, last_problem())};
+}
+
 Library open_library(const std::string& stem, int major) {
   std::string file = fmt::format("lib{}.so.{}", stem, major);
+  if (auto named = chosen.paths.find(stem); named != chosen.paths.end()) return open_named(named->second, file);
   std::vector<std::string> folders = library_folders(), broken;
   for (auto& folder : folders) {
     std::string path = (fs::path(folder) / file).string();
@@ -187,13 +195,19 @@ const Library& library(const std::string& stem, int major) {
   return it->second;
 }
 
-void prefer_library_folders(const std::vector<std::string>& folders) {
+void choose_libraries(const LibraryChoice& choice) {
   std::lock_guard lock(mutex);
-  if (folders == preferred) return;
+  if (choice == chosen) return;
   if (!opened.empty())
-    fail_usage("this process has opened its libraries already", "--libraries",
-               "Compare two versions of a library in two processes: crest bench --peer 'crest bench --libraries ...'.");
-  preferred = folders;
+    fail_usage("this process has opened its libraries already", "--libraries, --cublaslt, --cudnn",
+               "crest compare --a '--cublaslt DIR' --b '--cublaslt DIR' measures in two processes; so does crest bench "
+               "--peer 'crest bench --libraries ...'.");
+  chosen = choice;
+}
+
+LibraryChoice chosen_libraries() {
+  std::lock_guard lock(mutex);
+  return chosen;
 }
 
 void* symbol(const Library& library, const char* name) {

@@ -1,7 +1,9 @@
 // CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing, and can be given
-// other versions. Search order: --libraries, CREST_LIBRARIES (folders, ':' between them), folders of the CUDA toolkit,
-// nvidia/* of the Python environment (PyTorch's), the system's loader.
+// other versions. A library that is named by itself (--cublaslt, --cudnn) is taken from there or not at all. The
+// others' search order: --libraries, CREST_LIBRARIES (folders, ':' between them), folders of the CUDA toolkit, nvidia/*
+// of the Python environment (PyTorch's), the system's loader.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,15 @@ const Library& library(const std::string& stem, int major);
 // A function of an open library; throws an Error naming the library and its path when it has no such function.
 void* symbol(const Library& library, const char* name);
 
-// Folders to look in before all others (--libraries). Throws a usage error when libraries were opened with others: a
-// process opens them once.
-void prefer_library_folders(const std::vector<std::string>& folders);
+// Where a user wants libraries from.
+struct LibraryChoice {
+  std::vector<std::string> folders;          // looked in before all others (--libraries)
+  std::map<std::string, std::string> paths;  // of a stem: the file or its folder (--cublaslt: cublasLt)
+  bool operator==(const LibraryChoice&) const = default;
+};
+// Throws a usage error when libraries were opened with another choice: a process opens them once.
+void choose_libraries(const LibraryChoice& choice);
+LibraryChoice chosen_libraries();
 // The folders that library() looks in before it asks the system's loader, in order; only those that exist.
 std::vector<std::string> library_folders();
 // What a set of libraries can be called instead of by its folders: "toolkit", "python", "system".

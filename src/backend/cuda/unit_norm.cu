@@ -6,32 +6,41 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, quad = 4;
 
 unsigned norm_blocks(const Value& x, const Device& device) {
   return std::min(blocks_for(x.numel(), threads * 4), unsigned(device.multiprocessors) * 4);
 }
 
+template <int V>
 __global__ void __launch_bounds__(threads) part_squares(const void* x, DType t, int64_t n, float* part) {
   float sum = 0;
-  int64_t stride = int64_t(gridDim.x) * threads;
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += stride) {
-    float v = load_any(x, t, i);
-    sum += v * v;
+  int64_t stride = int64_t(gridDim.x) * threads * V;
+  for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V; i < n; i += stride) {
+    float v[V];
+    load_any(x, t, i, v);
+#pragma unroll
+    for (int e = 0; e < V; ++e) sum += v[e] * v[e];
   }
   sum = block_sum<threads>(sum);
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 
 // Every block adds up the parts in the same order.
+template <int V>
 __global__ void __launch_bounds__(threads)
     divide(const void* x, DType from, void* y, DType to, int64_t n, const float* part, int parts, float eps) {
   float sum = 0;
   for (int b = int(threadIdx.x); b < parts; b += threads) sum += part[b];
   float factor = 1 / (sqrtf(block_sum<threads>(sum)) + eps);
-  int64_t stride = int64_t(gridDim.x) * threads;
-  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < n; i += stride)
-    store_any(y, to, i, load_any(x, from, i) * factor);
+  int64_t stride = int64_t(gridDim.x) * threads * V;
+  for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V; i < n; i += stride) {
+    float v[V];
+    load_any(x, from, i, v);
+#pragma unroll
+    for (int e = 0; e < V; ++e) v[e] *= factor;
+    store_any(y, to, i, v);
+  }
 }
 
 size_t workspace(const KernelQuery& q) { return norm_blocks(q.in(0), q.device) * sizeof(float); }
@@ -40,9 +49,11 @@ void launch_norm(const KernelCall& c) {
   const Value &x = c.in_value(0), &y = c.out_value(0);
   unsigned blocks = norm_blocks(x, *c.device);
   auto* part = static_cast<float*>(c.workspace);
-  launch(c, part_squares, blocks, threads, 0, c.in[0], x.dtype, x.numel(), part);
-  launch(c, divide, blocks, threads, 0, c.in[0], x.dtype, c.out[0], y.dtype, x.numel(), part, int(blocks),
-         float(c.instr.attrs.number("eps")));
+  bool quads = x.numel() % quad == 0 && aligned({c.in[0]}, quad * size_of(x.dtype)) &&
+               aligned({c.out[0]}, quad * size_of(y.dtype));
+  launch(c, quads ? part_squares<quad> : part_squares<1>, blocks, threads, 0, c.in[0], x.dtype, x.numel(), part);
+  launch(c, quads ? divide<quad> : divide<1>, blocks, threads, 0, c.in[0], x.dtype, c.out[0], y.dtype, x.numel(), part,
+         int(blocks), float(c.instr.attrs.number("eps")));
 }
 
 }  // namespace

@@ -5,19 +5,19 @@
 
 namespace crest::cuda {
 
-__device__ inline float load_any(const void* p, DType t, int64_t i) {
-  if (t == DType::f32) return static_cast<const float*>(p)[i];
-  if (t == DType::bf16) return widen(static_cast<const bfloat16*>(p)[i]);
-  return widen(static_cast<const float16*>(p)[i]);
+// V elements from i on at once: aligned to V of them.
+template <int V>
+__device__ inline void load_any(const void* p, DType t, int64_t i, float (&x)[V]) {
+  if (t == DType::f32) return load_floats<V>(static_cast<const float*>(p) + i, x);
+  if (t == DType::bf16) return load_floats<V>(static_cast<const bfloat16*>(p) + i, x);
+  load_floats<V>(static_cast<const float16*>(p) + i, x);
 }
 
-__device__ inline void store_any(void* p, DType t, int64_t i, float x) {
-  if (t == DType::f32)
-    static_cast<float*>(p)[i] = x;
-  else if (t == DType::bf16)
-    static_cast<bfloat16*>(p)[i] = narrow<bfloat16>(x);
-  else
-    static_cast<float16*>(p)[i] = narrow<float16>(x);
+template <int V>
+__device__ inline void store_any(void* p, DType t, int64_t i, const float (&x)[V]) {
+  if (t == DType::f32) return store_floats<V>(static_cast<float*>(p) + i, x);
+  if (t == DType::bf16) return store_floats<V>(static_cast<bfloat16*>(p) + i, x);
+  store_floats<V>(static_cast<float16*>(p) + i, x);
 }
 
 }  // namespace crest::cuda

@@ -1,0 +1,140 @@
+// crest completions: what a shell completes follows from the commands' own options; only sets of values stand here.
+#include "cli/completions.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/command.h"
+#include "core/embedded.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "model/config.h"
+#include "passes/optimizers.h"
+#include "passes/pass.h"
+
+namespace crest {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Values of a flag, or of the first positional argument (named as the command declares it). A row with a command comes
+// before the rows for all.
+struct ValueSet {
+  const char *command, *option;
+  Words words;
+};
+const std::vector<ValueSet>& value_sets() {
+  static const std::vector<ValueSet> table = {
+      {"data", "ACTION", {"prepare", "info"}},
+      {"runs", "ACTION", {"list", "show", "export", "import", "delete"}},
+      {"lab", "words", {"list", "show", "run"}},
+      {"comm", "collective", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
+      {"completions", "SHELL", {"bash", "zsh", "fish"}},
+      {"bench", "--phase", {"forward", "backward", "step", "all"}},
+      {"compare", "--by", {"group", "class", "layer"}},
+      {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
+      {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
+      {"", "--phase", {"forward", "backward", "step"}},
+      {"", "--precision", {"auto", "fp32", "tf32", "bf16", "fp16"}},
+      {"", "--policy", {"pure", "autocast"}},
+      {"", "--grad-dtype", {"fp32", "bf16"}},
+      {"", "--attention", {"flash", "naive"}},
+      {"", "--fusion", {"on", "off"}},
+      {"", "--recompute", {"auto", "none", "activation", "pointwise", "selective", "full"}},
+      {"", "--schedule", {"cosine", "wsd", "linear", "constant"}},
+      {"", "--split", {"val", "train"}},
+      {"", "--scale", {"tiny", "small", "full"}},
+      {"", "--method", {"auto", "timers"}},
+      {"", "--by", {"place", "instruction", "kernel", "class", "layer", "phase"}},
+      {"", "--sort", {"time", "gap", "flops", "bytes"}},
+      {"", "--backend", {"auto", "gloo", "nccl"}},
+      {"", "--flops-convention", {"palm", "executed"}},
+      {"", "--segment", {"train", "train.first", "train.next", "update", "validation", "prefill", "decode"}},
+  };
+  return table;
+}
+
+// They are kept as a list for people: "adamw, lion".
+Words optimizer_words() {
+  Words words = split(optimizer_names(), ',');
+  for (auto& word : words) word.erase(0, word.find_first_not_of(' '));
+  return words;
+}
+
+Words pass_names() {
+  Words names;
+  for (auto& pass : pipeline()) names.push_back(pass.name);
+  return names;
+}
+
+Words device_words(const std::string& command) {
+  Words words = {"auto", "cpu", "cuda"};
+  if (command == "plan" || command == "program")
+    for (auto& file : embedded_devices()) words.emplace_back(file.name);
+  return words;
+}
+
+Words values_of(const std::string& command, const std::string& option) {
+  if (option == "--model") return preset_names();
+  if (option == "--optimizer") return optimizer_words();
+  if (option == "--disable-pass" || option == "--after") return pass_names();
+  if (option == "--device") return device_words(command);
+  for (auto& set : value_sets())
+    if ((!*set.command || command == set.command) && option == set.option) return set.words;
+  return {};
+}
+
+CompletedCommand describe(const Command& command) {
+  CompletedCommand out{command.name, command.help, {}, {}};
+  CLI::App app{command.help, command.name};
+  auto action = command.setup(app);
+  for (const CLI::Option* o : app.get_options()) {
+    if (!o->get_positional()) {
+      for (auto& name : o->get_lnames()) {
+        CompletedFlag flag{"--" + name, o->get_description(), o->get_items_expected_max() > 0,
+                           values_of(command.name, "--" + name)};
+        out.flags.push_back(std::move(flag));
+      }
+    } else if (out.actions.empty()) {
+      out.actions = values_of(command.name, o->get_name());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<CompletedCommand> completed_commands() {
+  std::vector<CompletedCommand> out;
+  for (auto& command : commands()) out.push_back(describe(command));
+  return out;
+}
+
+std::function<int()> setup_completions(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  app.description(
+      "Prints what makes a shell complete crest's commands, flags and values:\n"
+      "  bash   crest completions bash > ~/.local/share/bash-completion/completions/crest\n"
+      "  zsh    crest completions zsh > DIR/_crest, where DIR is in $fpath\n"
+      "  fish   crest completions fish > ~/.config/fish/completions/crest.fish");
+  app.add_option("SHELL", *shell, "bash, zsh or fish");
+  return [shell] {
+    std::string (*make)(const std::vector<CompletedCommand>&) = *shell == "bash"   ? bash_completions
+                                                                : *shell == "zsh"  ? zsh_completions
+                                                                : *shell == "fish" ? fish_completions
+                                                                                   : nullptr;
+    if (shell->empty()) fail_usage("no shell was given", "crest completions", "Shells: bash, zsh, fish.");
+    if (!make)
+      fail_usage(fmt::format("'{}' is no shell that is known here", printable(*shell)), "crest completions",
+                 "Shells: bash, zsh, fish.");
+    std::string text = make(completed_commands());
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+      fail("writing to standard output failed", "crest completions", "Is the disk full?");
+    return 0;
+  };
+}
+
+}  // namespace crest

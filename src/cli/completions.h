@@ -1,0 +1,27 @@
+// What a shell can complete on crest's command line, and the scripts that tell it.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crest {
+
+struct CompletedFlag {
+  std::string name;  // "--model"
+  std::string help;
+  bool takes_value = true;
+  std::vector<std::string> values;  // a closed set, or a start of what is possible; empty: files
+};
+struct CompletedCommand {
+  std::string name, help;
+  std::vector<std::string> actions;  // values of the first positional argument
+  std::vector<CompletedFlag> flags;
+};
+
+// From the table of commands and their options.
+std::vector<CompletedCommand> completed_commands();
+
+std::string bash_completions(const std::vector<CompletedCommand>& commands);
+std::string zsh_completions(const std::vector<CompletedCommand>& commands);
+std::string fish_completions(const std::vector<CompletedCommand>& commands);
+
+}  // namespace crest

@@ -1,0 +1,99 @@
+// crest import: checkpoints of other programs -> a folder that Crest and transformers open.
+#include "interop/import.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/recipe_json.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "report/table.h"
+#include "train/stop_signal.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  ImportOptions import;
+  bool json = false;
+};
+
+void print_summary(const ImportResult& r) {
+  const ModelConfig& c = r.config;
+  Table table({{"what", Align::left}, {"value", Align::left}});
+  table.row({"format", fmt::format("{}, {}", r.format, name(r.stored))});
+  table.row({"parameters", format_count(double(c.parameters()))});
+  table.row({"layers", std::to_string(c.layers)});
+  table.row({"width, heads", fmt::format("{}, {} of {}", c.width, c.heads, c.head_dim)});
+  table.row({"context", std::to_string(c.context)});
+  table.row({"vocabulary", fmt::format("{}, head {}", c.vocab, c.tied ? "tied" : "untied")});
+  table.row({"biases", c.bias ? "yes" : "no"});
+  table.row({"written", fmt::format("model.safetensors (f32, {}), model.toml{}{}", format_bytes(double(r.bytes)),
+                                    r.transformers ? ", config.json" : "", r.tokenizer ? ", tokenizer.json" : "")});
+  fmt::print("{}", table.text(use_color(STDOUT_FILENO)));
+  for (auto& note : r.notes) fmt::print("\n{}", printable(note, 1000));
+  std::string folder = printable(r.folder);
+  fmt::print("\n{}Next: crest eval --run {} --data DIR, or crest train --init {} --data DIR\n",
+             r.notes.empty() ? "" : "\n", folder, folder);
+}
+
+int run(Options& o) {
+  if (o.import.path.empty()) fail_usage("no checkpoint was given", "crest import", "Name a file: crest import PATH.");
+  if (o.import.out.empty()) fail_usage("no output folder was given", "--out", "Name a folder: --out DIR.");
+  if (o.import.heads < 0 || o.import.heads > 4096)
+    fail_usage(fmt::format("{} heads", o.import.heads), "--heads", "It must lie between 1 and 4096.");
+  StopSignal signal;
+  bool live = isatty(STDERR_FILENO) == 1;
+  uint64_t shown = 0;
+  o.import.progress = [&](uint64_t done, uint64_t all) {
+    if (StopSignal::requested())
+      throw Error(Exit::interrupted, "interrupted", "crest import", "Nothing was left behind.");
+    if (!live || (done < all && done - shown < all / 50)) return;
+    shown = done;
+    fmt::print(stderr, "\r\x1b[Kimporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
+    std::fflush(stderr);
+  };
+  ImportResult r = import_model(o.import);
+  if (!o.json) {
+    print_summary(r);
+    return 0;
+  }
+  const ModelConfig& c = r.config;
+  print_json({{"folder", r.folder},
+              {"format", r.format},
+              {"stored", name(r.stored)},
+              {"parameters", c.parameters()},
+              {"vocab", c.vocab},
+              {"context", c.context},
+              {"layers", c.layers},
+              {"heads", c.heads},
+              {"width", c.width},
+              {"bias", c.bias},
+              {"tied", c.tied},
+              {"transformers", r.transformers},
+              {"tokenizer", r.tokenizer},
+              {"bytes", r.bytes},
+              {"notes", r.notes}});
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_import(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("PATH", o->import.path, "llm.c's GPT-2 checkpoint (.bin), or nanoGPT's converted to safetensors");
+  app.add_option("--out", o->import.out, "folder to write (must not exist)");
+  app.add_option("--tokenizer", o->import.tokenizer, "tokenizer file to go with the model");
+  app.add_option("--heads", o->import.heads, "attention heads, where the file does not say (n_head of nanoGPT)");
+  add_json_option(app, o->json);
+  add_config_option(app);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

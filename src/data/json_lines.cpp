@@ -1,0 +1,60 @@
+#include "data/json_lines.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/text.h"
+
+namespace crest {
+
+bool is_json_lines(std::string_view name) { return name.ends_with(".jsonl"); }
+
+void JsonLines::refuse(const std::string& problem) const {
+  fail(problem, fmt::format("{}, line {}", printable(name_), line_),
+       fmt::format("Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key).",
+                   printable(key_)));
+}
+
+void JsonLines::document(std::string_view line, const std::function<void(std::string_view)>& use) const {
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  nlohmann::json object;
+  try {
+    object = parse_json_guarded(line, {.bytes = max_line_bytes, .string_bytes = max_line_bytes}, name_);
+  } catch (const Error& e) {
+    refuse(e.problem());
+  }
+  if (!object.is_object()) refuse("the line is no JSON object");
+  auto at = object.find(key_);
+  if (at == object.end()) refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
+  if (!at->is_string()) refuse(fmt::format("\"{}\" is no text", printable(key_)));
+  use(at->get_ref<const std::string&>());
+}
+
+void JsonLines::add(std::string_view block, bool last, const std::function<void(std::string_view)>& use) {
+  while (true) {
+    size_t end = block.find('\n');
+    bool whole = end != std::string_view::npos;
+    std::string_view part = block.substr(0, end);
+    if (rest_.empty()) ++line_;
+    // A line that stands in one block is not copied.
+    if (rest_.size() + part.size() > max_line_bytes)
+      refuse(fmt::format("the line has more than {}", format_bytes(double(max_line_bytes))));
+    if (!whole && !last) {
+      rest_.append(part);
+      if (part.empty()) --line_;  // it has not begun
+      return;
+    }
+    if (rest_.empty()) {
+      document(part, use);
+    } else {
+      rest_.append(part);
+      document(rest_, use);
+      rest_.clear();
+    }
+    if (!whole) return;
+    block.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace crest

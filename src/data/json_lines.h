@@ -1,0 +1,31 @@
+// JSON lines: a document a line, its text under one key.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace crest {
+
+// True for names that end in .jsonl.
+bool is_json_lines(std::string_view name);
+
+class JsonLines {
+ public:
+  // A longer line is an error: memory stays at a few of these.
+  static constexpr size_t max_line_bytes = size_t(64) << 20;
+  // `name` is the file in errors, which say the line, too.
+  JsonLines(std::string name, std::string text_key) : name_(std::move(name)), key_(std::move(text_key)) {}
+  // The next block of the file; last: no more follows. `use` gets the text of each line that is complete; blank lines
+  // are passed over.
+  void add(std::string_view block, bool last, const std::function<void(std::string_view)>& use);
+
+ private:
+  void document(std::string_view line, const std::function<void(std::string_view)>& use) const;
+  [[noreturn]] void refuse(const std::string& problem) const;
+
+  std::string name_, key_, rest_;  // rest_: a line whose end has not come yet
+  uint64_t line_ = 0;
+};
+
+}  // namespace crest

@@ -1,0 +1,183 @@
+#include "interop/import.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "data/tokenizer.h"
+#include "train/safetensors.h"
+#include "train/weights_io.h"
+
+namespace crest {
+
+bool recognises_llmc(const ForeignFile&);
+ForeignModel open_llmc(const ForeignFile&);
+bool recognises_nanogpt(const ForeignFile&);
+ForeignModel open_nanogpt(const ForeignFile&);
+
+namespace {
+
+// torch.save writes a zip archive or a bare pickle, and reading either can run any code that its writer chose.
+bool recognises_pickle(const ForeignFile& file) {
+  bool safetensors = file.start.size() > 8 && file.start[8] == '{';
+  if (safetensors) return false;
+  bool zip = file.start.starts_with(std::string_view("PK\x03\x04", 4));
+  bool pickle = file.start.size() >= 2 && file.start[0] == '\x80' && file.start[1] >= 2 && file.start[1] <= 5;
+  bool named = false;
+  for (const char* end : {".pt", ".pth", ".ckpt", ".pkl", ".pickle"}) named = named || file.path.ends_with(end);
+  return zip || pickle || named;
+}
+
+ForeignModel refuse_pickle_file(const ForeignFile& file) {
+  fail("is a PyTorch file (pickle), which can run any code when it is opened; Crest does not read it",
+       printable(file.path),
+       "Convert it in an environment that you trust, then import model.safetensors:\n  python -c \"import torch, "
+       "safetensors.torch as s; c = torch.load('ckpt.pt', map_location='cpu', weights_only=True); "
+       "s.save_file({k: v.contiguous().clone() for k, v in c['model'].items()}, 'model.safetensors', "
+       "{k: str(v) for k, v in c['model_args'].items()})\"");
+}
+
+bool recognises_safetensors(const ForeignFile& file) { return file.start.size() > 8 && file.start[8] == '{'; }
+
+ForeignModel refuse_safetensors(const ForeignFile& file) {
+  fail("is a safetensors file, but not one of nanoGPT", printable(file.path),
+       "GPT-2 and Llama models of transformers need no import: give their folder to --init or --run.");
+}
+
+}  // namespace
+
+const std::vector<ForeignFormat>& foreign_formats() {
+  static const std::vector<ForeignFormat> table = {
+      {"llm.c", recognises_llmc, open_llmc},
+      {"nanoGPT", recognises_nanogpt, open_nanogpt},
+      {"safetensors", recognises_safetensors, refuse_safetensors},
+      {"PyTorch", recognises_pickle, refuse_pickle_file},
+  };
+  return table;
+}
+
+namespace {
+
+ForeignFile look_at(const ImportOptions& o) {
+  if (is_directory(o.path))
+    fail("is a folder", printable(o.path),
+         "Name the file with the weights. A folder of transformers needs no import: give it to --init or --run.");
+  ForeignFile file{o.path, std::string(1024, '\0'), 0, o.heads};
+  File opened = File::open_read(o.path);
+  file.start.resize(opened.read_some_at(file.start.data(), file.start.size(), 0));
+  file.bytes = opened.size();
+  return file;
+}
+
+const ForeignFormat& format_of(const ForeignFile& file) {
+  for (auto& format : foreign_formats())
+    if (format.recognises(file)) return format;
+  fail("is no checkpoint that Crest knows", printable(file.path),
+       "Importable: llm.c's GPT-2 checkpoints (.bin) and nanoGPT's after conversion to safetensors "
+       "(docs/guides/interop.md).");
+}
+
+// A hidden folder beside the result; removed unless it is published.
+class Staging {
+ public:
+  explicit Staging(const std::string& out) : out_(std::filesystem::absolute(out).lexically_normal()) {
+    if (!out_.has_filename()) out_ = out_.parent_path();
+    if (path_exists(out_.string())) fail("the output folder exists", printable(out_.string()), "Choose another --out.");
+    create_directories(out_.parent_path().string());
+    path_ = (out_.parent_path() / fmt::format(".{}.importing-{}", out_.filename().string(), ::getpid())).string();
+    remove_tree(path_);
+    create_directory(path_);
+  }
+  ~Staging() {
+    try {
+      if (!path_.empty()) remove_tree(path_);
+    } catch (const Error&) {  // hidden, and says by its name what it is
+    }
+  }
+  std::string operator/(const std::string& name) const { return join_path(path_, name); }
+  const std::string& path() const { return path_; }
+  std::string publish() {
+    sync_directory(path_);
+    rename_path(path_, out_.string());
+    path_.clear();
+    sync_directory(out_.parent_path().string());
+    return out_.string();
+  }
+
+ private:
+  std::filesystem::path out_;
+  std::string path_;
+};
+
+// One tensor at a time: parameter in Crest's orientation, then as the file has it.
+uint64_t write_weights(const std::string& path, const ForeignModel& model,
+                       const std::function<void(uint64_t, uint64_t)>& progress) {
+  auto canonical = canonical_tensors(model.config);
+  std::vector<TensorSource> list;
+  uint64_t all = 0, done = 0;
+  for (auto& t : canonical) list.push_back({{t.name, DType::f32, t.shape}}), all += uint64_t(t.elements());
+  std::vector<size_t> order;
+  std::string preamble = safetensors_preamble(list, TensorOrder::canonical, {}, &order);
+  require_free_space(parent_path(path), preamble.size() + all * sizeof(float), "the imported model");
+  std::map<std::string, ParameterShape> shapes;
+  for (auto& p : parameters_of(model.config)) shapes[p.name] = p;
+  File file = File::create(path);
+  file.write(preamble);
+  std::vector<float> parameter, tensor;
+  for (size_t i : order) {
+    const CanonicalTensor& t = canonical[i];
+    const ParameterShape& shape = shapes.at(t.parameter);
+    size_t elements = 1;
+    for (int64_t d : shape.shape) elements *= size_t(d);
+    parameter.resize(elements);
+    model.read(shape, parameter.data());
+    const float* data = parameter.data() + t.row * t.columns;
+    if (t.transposed) {
+      tensor.resize(size_t(t.elements()));
+      gather(t, parameter.data(), tensor.data());
+      data = tensor.data();
+    }
+    file.write(data, size_t(t.elements()) * sizeof(float));
+    done += uint64_t(t.elements());
+    if (progress) progress(done, all);
+  }
+  file.sync();
+  file.close();
+  return preamble.size() + all * sizeof(float);
+}
+
+std::shared_ptr<const Tokenizer> read_tokenizer(const std::string& path, const ModelConfig& config) {
+  if (path.empty()) return nullptr;
+  auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(path));
+  if (int64_t(tokenizer->vocab_size()) > config.vocab)
+    fail(fmt::format("the tokenizer has {} tokens, the model {}", tokenizer->vocab_size(), config.vocab),
+         printable(path), "Give the tokenizer that the model was trained with.");
+  return tokenizer;
+}
+
+}  // namespace
+
+ImportResult import_model(const ImportOptions& o) {
+  ForeignFile file = look_at(o);
+  const ForeignFormat& format = format_of(file);
+  ForeignModel model = format.open(file);
+  auto tokenizer = read_tokenizer(o.tokenizer, model.config);
+  Staging staging(o.out);
+  ImportResult result{format.name, "", model.config, model.stored, model.notes};
+  for (auto& [name, text] : model_files(model.config, tokenizer.get())) {
+    write_file_synced(staging / name, text);
+    result.transformers = result.transformers || name == "config.json";
+  }
+  result.tokenizer = tokenizer != nullptr;
+  result.bytes = write_weights(staging / "model.safetensors", model, o.progress);
+  result.folder = staging.publish();
+  return result;
+}
+
+}  // namespace crest

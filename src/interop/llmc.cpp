@@ -1,0 +1,152 @@
+#include "interop/llmc.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int32_t gpt2_magic = 20240326;
+// The members of a layer in the file's order: each stands for all layers before the next one begins.
+constexpr const char* layer_members[] = {"ln_1.weight",      "ln_1.bias",      "attn.qkv.weight", "attn.qkv.bias",
+                                         "attn.proj.weight", "attn.proj.bias", "ln_2.weight",     "ln_2.bias",
+                                         "mlp.fc.weight",    "mlp.fc.bias",    "mlp.proj.weight", "mlp.proj.bias"};
+
+int32_t header_word(std::span<const uint8_t> start, size_t index) {
+  uint32_t value = 0;
+  for (size_t i = 4; i-- > 0;) value = value << 8 | start[4 * index + i];
+  return int32_t(value);
+}
+
+// What llm.c's other files are, told by their magic numbers.
+const char* other_file(int32_t magic) {
+  switch (magic) {
+    case 20240520:
+    case 20240801: return "token data: train on its folder with --data";
+    case 20240328: return "a tokenizer: give the model's file (gpt2_124M.bin)";
+    case 20240327: return "a debug state: give the model's file (gpt2_124M.bin)";
+    case 20240527: return "an optimizer state: give the model's file (model_NNNNNNNN.bin)";
+    case 20240803: return "a Llama 3 checkpoint: import it from its safetensors instead, crest opens those";
+    default: return nullptr;
+  }
+}
+
+int64_t elements(const ParameterShape& p) {
+  int64_t n = 1;
+  for (int64_t d : p.shape) n *= d;
+  return n;
+}
+
+// Where each parameter starts, in elements; `total` is the number of all.
+std::map<std::string, uint64_t> layout(const LlmcHeader& h, uint64_t& total) {
+  std::map<std::string, uint64_t> sizes, offsets;
+  for (auto& p : parameters_of(h.config)) sizes[p.name] = uint64_t(elements(p));
+  total = 0;
+  auto add = [&](const std::string& name, uint64_t padding) {
+    offsets[name] = total;
+    total += sizes.at(name) + padding;
+  };
+  add("wte.weight", uint64_t((h.padded_vocab - h.config.vocab) * h.config.width));
+  add("wpe.weight", 0);
+  for (const char* member : layer_members)
+    for (int64_t l = 0; l < h.config.layers; ++l) add(fmt::format("h.{}.{}", l, member), 0);
+  add("ln_f.weight", 0);
+  add("ln_f.bias", 0);
+  return offsets;
+}
+
+}  // namespace
+
+bool is_llmc_checkpoint(std::span<const uint8_t> start) {
+  return start.size() >= 8 && (header_word(start, 0) == gpt2_magic || other_file(header_word(start, 0)));
+}
+
+LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where) {
+  if (start.size() < 4) fail("is no llm.c checkpoint: it is too short", where, "Copy or download it again.");
+  int32_t magic = header_word(start, 0);
+  if (const char* what = other_file(magic)) fail(fmt::format("is llm.c's, but {}", what), where);
+  if (magic != gpt2_magic)
+    fail(fmt::format("is no llm.c checkpoint: its first number is {}, not {}", magic, gpt2_magic), where);
+  if (start.size() < LlmcHeader::bytes || file_bytes < LlmcHeader::bytes)
+    fail(fmt::format("is cut short: {} bytes, the header alone has {}", file_bytes, LlmcHeader::bytes), where,
+         "Copy or download it again.");
+  int32_t version = header_word(start, 1);
+  if (version != 3 && version != 5)
+    fail(fmt::format("is an llm.c checkpoint of version {}", version), where,
+         "Supported: 3 (fp32) and 5 (bf16). Write it again with llm.c's current train_gpt2.py.");
+  LlmcHeader h;
+  h.dtype = version == 3 ? DType::f32 : DType::bf16;
+  ModelConfig& c = h.config;
+  c.name = "gpt2";
+  c.context = header_word(start, 2), c.vocab = header_word(start, 3), c.layers = header_word(start, 4);
+  c.heads = c.kv_heads = header_word(start, 5), c.width = header_word(start, 6);
+  h.padded_vocab = header_word(start, 7);
+  if (c.heads < 1 || c.width < 1 || c.width % c.heads)
+    fail(fmt::format("damaged llm.c checkpoint: {} heads do not divide the width of {}", c.heads, c.width), where,
+         "Copy or download it again.");
+  c.head_dim = c.width / c.heads, c.ff = 4 * c.width;
+  try {
+    validate(c, where);
+  } catch (const Error& e) {  // a file's fault, not one of the command line
+    fail("damaged llm.c checkpoint: " + e.problem(), where, e.advice());
+  }
+  if (h.padded_vocab < c.vocab || h.padded_vocab > c.vocab + (1 << 16))
+    fail(fmt::format("damaged llm.c checkpoint: a vocabulary of {} padded to {}", c.vocab, h.padded_vocab), where,
+         "Copy or download it again.");
+  // Within the limits of validate the number of weights stays below 2^58. Before the layers are listed, the file must
+  // be large enough to hold that many.
+  uint64_t numbers = (file_bytes - LlmcHeader::bytes) / size_of(h.dtype), total = uint64_t(c.layers);
+  if (total <= numbers) layout(h, total);
+  uint64_t expected = LlmcHeader::bytes + total * size_of(h.dtype);
+  if (expected != file_bytes)
+    fail(fmt::format("damaged llm.c checkpoint: {} bytes, the header describes {}{}", file_bytes,
+                     total > numbers ? "at least " : "", expected),
+         where,
+         file_bytes < expected ? "The file is cut short; copy or download it again."
+                               : "There are bytes after the weights; copy or download it again.");
+  return h;
+}
+
+LlmcCheckpoint::LlmcCheckpoint(const std::string& path) : file_(File::open_read(path)) {
+  uint8_t start[LlmcHeader::bytes];
+  size_t n = file_.read_some_at(start, sizeof start, 0);
+  header_ = parse_llmc_header({start, n}, file_.size(), printable(path));
+  uint64_t total = 0;
+  offsets_ = layout(header_, total);
+}
+
+void LlmcCheckpoint::read(const ParameterShape& p, float* out) const {
+  CanonicalTensor whole;
+  whole.name = whole.parameter = p.name, whole.shape = p.shape;
+  whole.rows = p.shape[0], whole.columns = p.shape.size() > 1 ? p.shape[1] : 1;
+  size_t length = size_t(whole.elements()) * size_of(header_.dtype);
+  uint64_t offset = LlmcHeader::bytes + offsets_.at(p.name) * size_of(header_.dtype);
+  if (header_.dtype == DType::f32) return file_.read_at(out, length, offset);
+  std::vector<char> bytes(length);
+  file_.read_at(bytes.data(), length, offset);
+  scatter(whole, bytes.data(), header_.dtype, out);
+}
+
+bool recognises_llmc(const ForeignFile& file) {
+  return is_llmc_checkpoint({reinterpret_cast<const uint8_t*>(file.start.data()), file.start.size()});
+}
+
+ForeignModel open_llmc(const ForeignFile& file) {
+  auto checkpoint = std::make_shared<LlmcCheckpoint>(file.path);
+  const LlmcHeader& h = checkpoint->header();
+  ForeignModel model;
+  model.config = h.config, model.stored = h.dtype;
+  if (h.padded_vocab > h.config.vocab)
+    model.notes.push_back(fmt::format("The {} rows that pad the vocabulary to {} are left out.",
+                                      h.padded_vocab - h.config.vocab, h.padded_vocab));
+  model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
+  return model;
+}
+
+}  // namespace crest

@@ -1,0 +1,176 @@
+// nanoGPT's checkpoints after the conversion to safetensors (interop/import.cpp has the line that does it): the names
+// of its state dict, with `_orig_mod.` where torch.compile was used, all matrices [out, in], and the arguments of its
+// model as metadata.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <memory>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "interop/import.h"
+#include "train/safetensors.h"
+
+namespace crest {
+
+namespace {
+
+constexpr std::string_view embedding_name = "transformer.wte.weight", head_name = "lm_head.weight";
+
+std::string plain_name(std::string_view name) {
+  for (std::string_view prefix : {"module.", "_orig_mod."})
+    if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
+  return std::string(name);
+}
+
+// Crest's "h.3.attn.qkv.weight" -> "transformer.h.3.attn.c_attn.weight".
+std::string nanogpt_name(const std::string& parameter) {
+  if (parameter == head_name) return parameter;
+  static constexpr std::pair<std::string_view, std::string_view> renames[] = {{".attn.qkv.", ".attn.c_attn."},
+                                                                              {".attn.proj.", ".attn.c_proj."},
+                                                                              {".mlp.fc.", ".mlp.c_fc."},
+                                                                              {".mlp.proj.", ".mlp.c_proj."}};
+  std::string name = "transformer." + parameter;
+  for (auto& [ours, theirs] : renames)
+    if (size_t at = name.find(ours); at != std::string::npos) name.replace(at, ours.size(), theirs);
+  return name;
+}
+
+class NanogptCheckpoint {
+ public:
+  explicit NanogptCheckpoint(const std::string& path) : file_(SafetensorsFile::open(path)) {
+    for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[plain_name(file_.tensors()[i].spec.name)] = i;
+  }
+
+  bool recognised() const {
+    const TensorSpec* qkv = find("transformer.h.0.attn.c_attn.weight");
+    return find(embedding_name) && qkv && qkv->shape.size() == 2 && qkv->shape[0] == 3 * qkv->shape[1];
+  }
+
+  // Everything but the heads follows from the shapes.
+  ModelConfig config(int64_t heads_wanted) const {
+    ModelConfig c;
+    c.name = "nanogpt";
+    c.vocab = dim(std::string(embedding_name), 0), c.width = dim(std::string(embedding_name), 1);
+    c.context = dim("transformer.wpe.weight", 0), c.ff = dim("transformer.h.0.mlp.c_fc.weight", 0);
+    c.layers = 0;
+    while (find(fmt::format("transformer.h.{}.attn.c_attn.weight", c.layers))) ++c.layers;
+    c.bias = find("transformer.h.0.attn.c_attn.bias") != nullptr;
+    c.tied =
+        !find(head_name) || same_values(by_name_.at(std::string(embedding_name)), by_name_.find(head_name)->second);
+    c.heads = c.kv_heads = heads_wanted ? heads_wanted : heads_of_metadata();
+    if (c.heads < 1 || c.width % c.heads)
+      fail_usage(fmt::format("{} heads do not divide the model's width of {}", c.heads, c.width), printable(path()),
+                 "Give n_head of its configuration: --heads N.");
+    c.head_dim = c.width / c.heads;
+    validate(c, printable(path()));
+    return c;
+  }
+
+  // Every parameter is there in its shape, as numbers, and nothing else but buffers.
+  void require_all(const ModelConfig& c) const {
+    size_t used = 0;
+    for (auto& p : parameters_of(c)) {
+      std::string name = nanogpt_name(p.name);
+      const TensorSpec* spec = find(name);
+      if (!spec)
+        fail(fmt::format("the tensor {} is missing", name), printable(path()), "Convert the checkpoint again.");
+      if (spec->shape != p.shape)
+        fail(fmt::format("{} does not fit: [{}] is expected", describe(*spec), fmt::join(p.shape, ", ")),
+             printable(path()), "Convert the checkpoint again.");
+      const TensorEntry& entry = file_.tensors()[by_name_.at(name)];
+      if (!entry.readable || !is_float(spec->dtype))
+        fail(fmt::format("tensor {} holds {}, not floating-point numbers", name, printable(entry.stored_as)),
+             printable(path()), "Weights must be F64, F32, BF16 or F16.");
+      ++used;
+    }
+    for (auto& [name, index] : by_name_) {
+      bool buffer = name.ends_with(".attn.bias") && file_.tensors()[index].spec.shape.size() == 4;
+      if (buffer || (c.tied && name == head_name)) ++used;
+    }
+    if (used == file_.tensors().size()) return;
+    std::map<std::string, bool> known;
+    for (auto& p : parameters_of(c)) known[nanogpt_name(p.name)] = true;
+    for (auto& [name, index] : by_name_)
+      if (!known.count(name) && name != head_name && file_.tensors()[index].spec.shape.size() != 4)
+        fail(fmt::format("the tensor {} is no part of a nanoGPT model", printable(name)), printable(path()),
+             "Changed models have no place for it in Crest.");
+    fail("two tensors name the same parameter", printable(path()), "Convert the checkpoint again.");
+  }
+
+  void read(const ParameterShape& p, float* out) const {
+    size_t index = by_name_.at(nanogpt_name(p.name));
+    const TensorSpec& spec = file_.tensors()[index].spec;
+    CanonicalTensor whole;
+    whole.name = whole.parameter = p.name, whole.shape = p.shape;
+    whole.rows = p.shape[0], whole.columns = p.shape.size() > 1 ? p.shape[1] : 1;
+    std::vector<char> bytes(size_t(byte_count(spec)));
+    file_.read(index, bytes.data(), bytes.size());
+    scatter(whole, bytes.data(), spec.dtype, out);
+  }
+
+  const std::string& path() const { return file_.path(); }
+  DType stored() const { return find(embedding_name)->dtype; }
+
+ private:
+  const TensorSpec* find(std::string_view name) const {
+    auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &file_.tensors()[at->second].spec;
+  }
+
+  int64_t dim(const std::string& name, size_t d) const {
+    const TensorSpec* spec = find(name);
+    if (!spec || spec->shape.size() != 2)
+      fail(fmt::format("the tensor {} is {}", name, spec ? "no matrix" : "missing"), printable(path()),
+           "Convert the checkpoint again.");
+    return spec->shape[d];
+  }
+
+  bool same_values(size_t a, size_t b) const {
+    auto &x = file_.tensors()[a], &y = file_.tensors()[b];
+    return x.spec.shape == y.spec.shape && x.stored_as == y.stored_as && file_.hash(a) == file_.hash(b);
+  }
+
+  int64_t heads_of_metadata() const {
+    auto at = file_.metadata().find("n_head");
+    if (at == file_.metadata().end())
+      fail_usage("nothing in the file says how many attention heads the model has", printable(path()),
+                 "Give n_head of its configuration: --heads N, or convert it with the line of docs/guides/interop.md, "
+                 "which keeps it.");
+    int64_t heads = 0;
+    auto& text = at->second;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);
+    if (error != std::errc() || end != text.data() + text.size() || heads < 1)
+      fail(fmt::format("its metadata say n_head = '{}', which is no number of heads", printable(text)),
+           printable(path()), "Give it with --heads N.");
+    return heads;
+  }
+
+  SafetensorsFile file_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+};
+
+}  // namespace
+
+bool recognises_nanogpt(const ForeignFile& file) {
+  if (file.start.size() < 9 || file.start[8] != '{') return false;
+  return NanogptCheckpoint(file.path).recognised();
+}
+
+ForeignModel open_nanogpt(const ForeignFile& file) {
+  auto checkpoint = std::make_shared<NanogptCheckpoint>(file.path);
+  ForeignModel model;
+  model.config = checkpoint->config(file.heads_wanted);
+  model.stored = checkpoint->stored();
+  checkpoint->require_all(model.config);
+  model.notes.push_back(
+      "nanoGPT trains with the exact GELU, Crest (as GPT-2) computes its tanh form: logits differ by some 1e-4 of "
+      "their size.");
+  if (!model.config.bias)
+    model.notes.push_back("A model without biases: transformers has no such GPT-2, so there is no config.json.");
+  model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
+  return model;
+}
+
+}  // namespace crest

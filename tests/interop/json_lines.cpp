@@ -1,0 +1,100 @@
+// crest data prepare of .jsonl files.
+#include "data/json_lines.h"
+
+#include "cli/run.h"
+#include "core/error.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+RunOptions in(const TempFolder& folder) { return {.folder = folder.path().string()}; }
+
+// Tokens are bytes, 256 stands between documents: the text of both splits.
+std::string text_of(const TempFolder& folder, const std::string& data) {
+  std::string text;
+  for (const char* shard : {"/train-000000.bin", "/val-000000.bin"}) {
+    std::string file = folder.read(data + shard);
+    for (size_t i = 1024; i + 1 < file.size(); i += 2) text += file[i + 1] ? '|' : file[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST(JsonLinesInput, EveryLineIsADocument) {
+  TempFolder folder;
+  std::string lines, expected;
+  for (int i = 0; i < 200; ++i) {
+    lines += "{\"id\": " + std::to_string(i) + ", \"text\": \"line " + std::to_string(i) +
+             "\\nwith \\u00e4 and \\ud83d\\ude00\", \"more\": {\"text\": [1]}}" + (i % 2 ? "\r\n\n" : "\n");
+    expected += (i ? "|" : "") + ("line " + std::to_string(i)) + "\nwith \u00e4 and \U0001F600";
+  }
+  lines += "{\"text\": \"the last\"}";  // no line break at the end
+  expected += "|the last";
+  folder.write("corpus/a.jsonl", lines);
+  RunResult r = run_crest({"data", "prepare", "corpus/a.jsonl", "--out", "d", "--json"}, in(folder));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["documents"], 201);
+  EXPECT_EQ(text_of(folder, "d"), expected);
+  // A folder takes it beside a text; another key; lines longer than a block make no difference to memory's blocks.
+  folder.write("corpus/b.txt", "plain text, one document");
+  r = run_crest({"data", "prepare", "corpus", "--out", "both", "--json"}, in(folder));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["documents"], 202);
+  EXPECT_EQ(text_of(folder, "both"), expected + "|plain text, one document");
+  folder.write("keys.jsonl",
+               "{\"body\": \"" + std::string(9 << 20, 'x') + "\"}\n{\"text\": 1, \"body\": \"two words\"}\n");
+  r = run_crest({"data", "prepare", "keys.jsonl", "--text-key", "body", "--out", "keys", "--json"}, in(folder));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["text_bytes"], (9 << 20) + 9);
+  // The held-out part may begin between the two: then the token between them is the first of the second split.
+  EXPECT_TRUE(text_of(folder, "keys").ends_with("xx|two words"));
+}
+
+TEST(JsonLinesInput, BadLinesAreNamed) {
+  TempFolder folder;
+  std::string good = "{\"text\": \"fine\"}\n";
+  for (auto& [line, said] :
+       std::vector<std::pair<std::string, std::string>>{{"{\"text\": \"open", "JSON"},
+                                                        {"[1, 2]", "no JSON object"},
+                                                        {"{\"content\": \"x\"}", "no key \"text\""},
+                                                        {"{\"text\": 5}", "no text"},
+                                                        {"{\"text\": \"\xff\"}", "JSON"},
+                                                        {"{\"text\": \"a\"} {\"text\": \"b\"}", "JSON"},
+                                                        {std::string(5000, '['), "deep"},
+                                                        {"plain text", "JSON"}}) {
+    folder.write("bad.jsonl", good + "\n" + good + line + "\n" + good);
+    expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 4", "--text-key"},
+                 in(folder));
+    EXPECT_FALSE(std::filesystem::exists(folder / "d"));
+  }
+  folder.write("bad.jsonl", "{\"text\": \"\"}\n\n");
+  expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"too short"}, in(folder));
+}
+
+// Wherever the blocks end.
+TEST(JsonLinesInput, BlocksDoNotMatter) {
+  const std::string file = "{\"text\":\"a\"}\n\n  \n{\"text\":\"bc\"}\r\n{\"text\":\"\"}\n{\"text\":\"d\"}";
+  for (size_t block = 1; block <= file.size(); ++block) {
+    JsonLines lines("x.jsonl", "text");
+    std::vector<std::string> found;
+    for (size_t at = 0; at < file.size(); at += block)
+      lines.add(std::string_view(file).substr(at, block), at + block >= file.size(),
+                [&](std::string_view text) { found.emplace_back(text); });
+    EXPECT_EQ(found, (std::vector<std::string>{"a", "bc", "", "d"})) << block;
+    JsonLines bad("x.jsonl", "text");
+    std::string broken = file + "\nbroken\n";
+    try {
+      for (size_t at = 0; at < broken.size(); at += block)
+        bad.add(std::string_view(broken).substr(at, block), at + block >= broken.size(), [](std::string_view) {});
+      ADD_FAILURE() << "no error with blocks of " << block;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.where(), "x.jsonl, line 7") << block;
+    }
+  }
+  JsonLines endless("x.jsonl", "text");
+  std::string block(1 << 20, ' ');
+  EXPECT_THROW(for (int i = 0; i < 80; ++i) endless.add(block, false, [](std::string_view) {}), Error);
+}

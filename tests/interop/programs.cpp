@@ -1,0 +1,59 @@
+// The other programs themselves read what Crest writes, and write what Crest reads.
+#include "interop/python.h"
+
+using namespace crest::test;
+
+namespace {
+
+void expect_ok(const std::string& name, const std::vector<std::string>& folders) {
+  setenv("CREST_BINARY", CREST_BINARY, 1);
+  std::vector<std::string> arguments = {script(name)};
+  arguments.insert(arguments.end(), folders.begin(), folders.end());
+  PythonResult r = run_python(arguments);
+  EXPECT_EQ(r.code, 0) << r.output;
+  EXPECT_NE(r.output.find("ok: "), std::string::npos) << r.output;
+}
+
+}  // namespace
+
+TEST(Interop, LlmcAndNanogptReadOurShardsAndWeTheirs) {
+  CREST_NEED_PYTHON("numpy");
+  TempFolder folder;
+  expect_ok("shard_readers.py", {folder.path().string()});
+}
+
+TEST(Interop, TransformersGivesTheSameLogitsBothWays) {
+  CREST_NEED_PYTHON("numpy safetensors torch transformers");
+  TempFolder folder;
+  expect_ok("transformers_both_ways.py", {folder.path().string()});
+}
+
+TEST(Interop, ImportedCheckpointsGiveTheLogitsOfTorch) {
+  CREST_NEED_PYTHON("numpy safetensors torch transformers");
+  TempFolder folder;
+  expect_ok("import_checkpoints.py", {folder.path().string()});
+}
+
+// Weights, optimizer states of every kind, imported models, logits: whatever Crest writes.
+TEST(Interop, SafetensorsReadsEveryFile) {
+  CREST_NEED_PYTHON("numpy safetensors");
+  TempFolder folder;
+  folder.write("tiny.toml", tiny_model);
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "some words " + std::to_string(i * 31 % 97) + " of a text\n";
+  folder.write("text.txt", text);
+  RunOptions here{.folder = folder.path().string()};
+  for (const char* optimizer : {"adamw", "adamw-bf16", "adamw-8bit", "adafactor", "muon"}) {
+    RunResult r = run_crest(
+        {"train",    "text.txt", "--model",    "tiny.toml", "--vocab",        "257",     "--out",       optimizer,
+         "--steps",  "2",        "--batch",    "1",         "--optimizer",    optimizer, "--precision", "bf16",
+         "--device", "cpu",      "--no-store", "--quiet",   "--sample-every", "0"},
+        here);
+    ASSERT_EQ(r.code, 0) << optimizer << "\n" << r.err;
+  }
+  RunResult data = run_crest({"data", "prepare", "text.txt", "--out", "data"}, here);
+  ASSERT_EQ(data.code, 0) << data.err;
+  RunResult eval = run_crest({"eval", "--run", "adamw", "--data", "data", "--logits", "logits.safetensors"}, here);
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  expect_ok("safetensors_reader.py", {folder.path().string()});
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Crest's checkpoints in transformers, and those of transformers in Crest: the same logits. Usage: SCRIPT WORK_FOLDER"""
+import os
+import sys
+
+import numpy as np
+import torch
+import transformers
+from common import crest, crest_logits, distance, write_data
+
+work = sys.argv[1]
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+TOLERANCE = 1e-5
+SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
+# Vocabularies that --pad-vocab 128 pads; grouped-query heads; heads wider than width / heads.
+TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
+           "gpt2-untied": SIZES.format("nano", 4, 4, 12, 96, 130, "false"),
+           "llama": SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false"),
+           "llama-tied-wide-heads": SIZES.format("llama-nano", 4, 1, 16, 128, 77, "true")}
+
+
+def torch_logits(model, tokens):
+    with torch.no_grad():
+        out = model(input_ids=torch.tensor([tokens[:-1].tolist()]))
+        logits = out.logits[0].double()
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(tokens[1:].tolist()))
+    return logits.numpy(), loss.item()
+
+
+def load(folder):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, dtype=torch.float32, attn_implementation="eager")
+    assert not any(info.values()), (folder, info)
+    return model.eval()
+
+
+def compare(name, folder, model, vocab, limit=TOLERANCE):
+    tokens = np.random.default_rng(5).integers(0, vocab, 30).astype(np.int32)
+    ours, our_loss = crest_logits(folder, tokens, work)
+    theirs, their_loss = torch_logits(model, tokens)
+    error = distance(ours, theirs)
+    print(f"{name}: logits differ by {error:.1e}, losses {our_loss:.6f} and {their_loss:.6f}")
+    assert error <= limit and abs(our_loss - their_loss) <= 1e-4, name
+
+
+def crest_to_transformers():
+    for name, text in TRAINED.items():
+        with open(f"{work}/{name}.toml", "w") as f:
+            f.write(text)
+        vocab = int(text.split("vocab = ")[1].split()[0])
+        write_data(f"{work}/{name}-data", np.random.default_rng(1).integers(0, vocab, 2000))
+        crest("train", "--data", f"{work}/{name}-data", "--model", f"{work}/{name}.toml", "--out", f"{work}/{name}", "--steps", 4,
+              "--batch", 2, "--lr", "0.02", "--warmup", 0, "--pad-vocab", 128, "--device", "cpu", "--no-store", "--quiet", "--sample-every", 0)
+        folder = f"{work}/{name}/checkpoints/step-000004"
+        compare(f"crest {name}", folder, load(folder), vocab)
+
+
+def transformers_to_crest():
+    torch.manual_seed(3)
+    common = dict(vocab_size=101, bos_token_id=None, eos_token_id=None)
+    gpt2 = dict(n_embd=48, n_layer=2, n_head=3, n_positions=40, **common)
+    llama = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=40, **common)
+    cases = {
+        "gpt2": (transformers.GPT2Config(**gpt2), {}, torch.float32),
+        "gpt2-sharded": (transformers.GPT2Config(**gpt2), {"max_shard_size": "60KB"}, torch.float32),
+        "gpt2-bf16": (transformers.GPT2Config(**gpt2), {}, torch.bfloat16),
+        "llama": (transformers.LlamaConfig(**llama), {}, torch.float32),
+        "llama-sharded-bf16": (transformers.LlamaConfig(**llama), {"max_shard_size": "40KB"}, torch.bfloat16),
+        "llama-tied": (transformers.LlamaConfig(tie_word_embeddings=True, **llama), {}, torch.float32),
+    }
+    for name, (config, options, dtype) in cases.items():
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        for p in model.parameters():  # livelier than 0.02, or logits hardly depend on the layers
+            torch.nn.init.normal_(p, 1.0 if p.dim() == 1 else 0.0, 0.2)
+        folder = f"{work}/from-{name}"
+        model.to(dtype).save_pretrained(folder, **options)
+        assert os.path.exists(f"{folder}/model.safetensors.index.json") == ("sharded" in name), os.listdir(folder)
+        compare(f"transformers {name}", folder, load(folder), 101)
+        # --init: a step of a rate below all rounding keeps the weights, so the run's checkpoint is the same model again.
+        if name in ("gpt2-sharded", "llama-sharded-bf16"):
+            write_data(f"{work}/init-data", np.random.default_rng(2).integers(0, 101, 500))
+            crest("train", "--init", folder, "--data", f"{work}/init-data", "--out", f"{work}/init-{name}", "--steps", 1, "--batch", 1,
+                  "--lr", 1e-30, "--weight-decay", 0, "--device", "cpu", "--precision", "fp32", "--no-store", "--quiet", "--sample-every", 0)
+            compare(f"--init {name}", f"{work}/init-{name}", load(folder), 101)
+            compare(f"--init {name} in transformers", f"{work}/init-{name}", load(f"{work}/init-{name}/checkpoints/step-000001"), 101)
+
+
+crest_to_transformers()
+transformers_to_crest()
+print("ok: transformers", transformers.__version__)
