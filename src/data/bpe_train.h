@@ -17,7 +17,7 @@ class BpeTrainer {
   static constexpr uint32_t largest_vocab = 1'000'000;
 
   // vocab_size includes the special token; a usage error outside the limits.
-  explicit BpeTrainer(uint32_t vocab_size);
+  explicit BpeTrainer(uint32_t vocab_size, const SplitRule& rule = gpt2_split_rule());
   // Counts the words of a piece of the corpus (a document, or a part of one cut at safe cuts). Large pieces are counted
   // by all OpenMP threads.
   void add(std::string_view text);
@@ -33,6 +33,7 @@ class BpeTrainer {
     void add(std::string_view word, int64_t count);
   };
   uint32_t vocab_size_;
+  const SplitRule& rule_;
   WordTable words_;
   std::vector<int64_t> counts_;
 };

@@ -1,17 +1,17 @@
-// Encoding: words by the split rule, then the lowest-ranked merge of a word again and again.
+// Encoding: added tokens, normalization, words by the split rule, then the merges of a word.
 #include <omp.h>
 
 #include <algorithm>
 #include <exception>
-#include <queue>
 
 #include "data/tokenizer.h"
+#include "data/unicode.h"
 #include "data/words.h"
 
 namespace crest {
 
 namespace {
-constexpr size_t short_word = 48;          // bytes: above it a heap beats scanning for the lowest rank
+constexpr size_t cached_word = 48;         // bytes: longer words are not remembered
 constexpr size_t chunk_bytes = 256 << 10;  // of one task; smaller texts are not spread
 constexpr size_t cache_limit = 48 << 20;   // bytes a thread
 }  // namespace
@@ -23,20 +23,15 @@ struct Encoder::Cache {
   std::vector<uint64_t> ends;  // of word i's tokens
 };
 
-Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenizer), special_(special) {
   caches_.emplace_back(std::make_unique<Cache>());
 }
 
 Encoder::~Encoder() = default;
 
-void Encoder::append(std::string_view text, std::vector<uint32_t>& out) {
-  if (tokenizer_.merges_.empty()) {  // bytes
-    out.reserve(out.size() + text.size());
-    for (char c : text) out.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
-    return;
-  }
+void Encoder::append(std::string_view text, Tokens& out) {
   std::vector<std::string_view> chunks;
-  while (text.size() > chunk_bytes * 3 / 2) {
+  while (text.size() > chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
     size_t cut = safe_cut_after(text, chunk_bytes);
     chunks.push_back(text.substr(0, cut));
     text.remove_prefix(cut);
@@ -58,10 +53,43 @@ void Encoder::append(std::string_view text, std::vector<uint32_t>& out) {
     }
   }
   if (error) std::rethrow_exception(error);
+  size_t total = out.size();
+  for (auto& part : parts) total += part.size();
+  out.reserve(total);
   for (auto& part : parts) out.insert(out.end(), part.begin(), part.end());
 }
 
-void Encoder::encode_chunk(std::string_view text, std::vector<uint32_t>& out, Cache& cache) const {
+// Calls plain(piece) and token(id) for what `added` divides the text into.
+template <class Plain, class Token>
+static void divide(const AddedTokens& added, std::string_view text, Plain plain, Token token) {
+  for (size_t done = 0; done < text.size();) {
+    AddedTokens::Match match = added.find(text, done);
+    if (match.at > done) plain(text.substr(done, match.at - done));
+    if (match.length) token(match.id);
+    done = match.at + match.length;
+  }
+}
+
+void Encoder::encode_chunk(std::string_view text, Tokens& out, Cache& cache) const {
+  auto plain = [&](std::string_view piece) {
+    std::string composed;
+    if (tokenizer_.nfc_ && normalize_nfc(piece, composed)) piece = composed;
+    encode_normalized(piece, out, cache);
+  };
+  divide(tokenizer_.added_[0][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
+}
+
+void Encoder::encode_normalized(std::string_view text, Tokens& out, Cache& cache) const {
+  auto plain = [&](std::string_view piece) { encode_words(piece, out, cache); };
+  divide(tokenizer_.added_[1][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
+}
+
+void Encoder::encode_words(std::string_view text, Tokens& out, Cache& cache) const {
+  if (tokenizer_.kind_ == Tokenizer::Kind::bytes) {
+    for (char c : text) out.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
+    return;
+  }
+  auto next_word = tokenizer_.rule_->next_word;
   for (size_t start = 0, end; start < text.size(); start = end) {
     end = next_word(text, start);
     std::string_view word = text.substr(start, end - start);
@@ -69,8 +97,8 @@ void Encoder::encode_chunk(std::string_view text, std::vector<uint32_t>& out, Ca
       out.push_back(tokenizer_.byte_ids_[uint8_t(word[0])]);
       continue;
     }
-    if (word.size() > short_word) {
-      encode_long_word(word, out);
+    if (word.size() > cached_word) {
+      encode_word(word, out);
       continue;
     }
     uint32_t index = cache.words.find(word);
@@ -85,65 +113,16 @@ void Encoder::encode_chunk(std::string_view text, std::vector<uint32_t>& out, Ca
   }
 }
 
-void Encoder::encode_word(std::string_view word, std::vector<uint32_t>& out) const {
-  uint32_t ids[short_word];
-  MergeTable::Merge pairs[short_word];  // of ids i and i + 1
-  size_t n = word.size();
-  const MergeTable& table = tokenizer_.ranks_;
-  for (size_t i = 0; i < n; ++i) ids[i] = tokenizer_.byte_ids_[uint8_t(word[i])];
-  for (size_t i = 0; i + 1 < n; ++i) pairs[i] = table.find(ids[i], ids[i + 1]);
-  while (n > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < n; ++i)
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    if (pairs[best].rank == MergeTable::no_rank) break;
-    ids[best] = pairs[best].result;
-    --n;
-    for (size_t i = best + 1; i < n; ++i) ids[i] = ids[i + 1];
-    for (size_t i = best + 1; i + 1 < n; ++i) pairs[i] = pairs[i + 1];
-    if (best > 0) pairs[best - 1] = table.find(ids[best - 1], ids[best]);
-    if (best + 1 < n) pairs[best] = table.find(ids[best], ids[best + 1]);
+void Encoder::encode_word(std::string_view word, Tokens& out) const {
+  if (tokenizer_.ignore_merges_) {
+    uint32_t whole = tokenizer_.words_.find(word);
+    if (whole != WordTable::none) return out.push_back(tokenizer_.word_ids_[whole]);
   }
-  out.insert(out.end(), ids, ids + n);
-}
-
-void Encoder::encode_long_word(std::string_view word, std::vector<uint32_t>& out) const {
-  struct Symbol {
-    uint32_t id;
-    int64_t previous, next;  // -1 = none
-    bool merged = false;     // into the one before
-  };
-  struct Candidate {
-    uint32_t rank, result;
-    int64_t at;
-    bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }  // lowest on top
-  };
-  int64_t n = int64_t(word.size());
-  std::vector<Symbol> symbols(word.size());
-  std::priority_queue<Candidate> queue;
-  const MergeTable& table = tokenizer_.ranks_;
-  auto push = [&](int64_t at) {
-    if (at < 0 || symbols[at].next < 0) return;
-    auto merge = table.find(symbols[at].id, symbols[symbols[at].next].id);
-    if (merge.rank != MergeTable::no_rank) queue.push({merge.rank, merge.result, at});
-  };
-  for (int64_t i = 0; i < n; ++i) symbols[i] = {tokenizer_.byte_ids_[uint8_t(word[i])], i - 1, i + 1 < n ? i + 1 : -1};
-  for (int64_t i = 0; i + 1 < n; ++i) push(i);
-  while (!queue.empty()) {
-    Candidate top = queue.top();
-    queue.pop();
-    Symbol& left = symbols[top.at];
-    if (left.merged || left.next < 0) continue;
-    Symbol& right = symbols[left.next];
-    if (table.find(left.id, right.id).rank != top.rank) continue;  // a neighbour changed since
-    left.id = top.result;
-    right.merged = true;
-    left.next = right.next;
-    if (left.next >= 0) symbols[left.next].previous = top.at;
-    push(left.previous);
-    push(top.at);
-  }
-  for (int64_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
+  uint32_t small[cached_word];
+  Tokens large(word.size() > cached_word ? word.size() : 0);
+  uint32_t* ids = large.empty() ? small : large.data();
+  for (size_t i = 0; i < word.size(); ++i) ids[i] = tokenizer_.byte_ids_[uint8_t(word[i])];
+  merge_word(tokenizer_.ranks_, ids, word.size(), out);
 }
 
 }  // namespace crest

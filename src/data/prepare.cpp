@@ -30,7 +30,11 @@ struct Spec {
   uint32_t vocab = 0;
 };
 
-Spec parse_spec(const std::string& text) {
+Spec parse_spec(const PrepareOptions& o) {
+  const std::string& text = o.tokenizer;
+  if (!o.split_rule.empty()) find_split_rule(o.split_rule);
+  if (text == "bytes" && !o.split_rule.empty())
+    fail_usage("bytes are not split into words", "--split-rule", "Leave it out, or train a vocabulary: bpe:VOCAB.");
   if (text == "bytes") return {};
   if (text.starts_with("bpe:")) {
     uint32_t vocab = 0;
@@ -137,8 +141,8 @@ uint64_t held_out_bytes(const PrepareOptions& o, const Spec& spec, uint64_t tota
 Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<SourceFile>& sources,
                          const CorpusOptions& corpus, uint64_t total) {
   if (spec.kind == Spec::bytes) return Tokenizer::bytes();
-  if (spec.kind == Spec::file) return Tokenizer::load(o.tokenizer);
-  BpeTrainer trainer(spec.vocab);
+  if (spec.kind == Spec::file) return Tokenizer::load(o.tokenizer, o.split_rule);
+  BpeTrainer trainer(spec.vocab, o.split_rule.empty() ? gpt2_split_rule() : find_split_rule(o.split_rule));
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
     if (!piece.held_out) trainer.add(piece.text);
     if (o.progress) o.progress({"counting words", piece.position, total});
@@ -183,7 +187,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
 
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key) {
   auto started = std::chrono::steady_clock::now();
-  Spec spec = parse_spec(o.tokenizer);
+  Spec spec = parse_spec(o);
   if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
   check_out(o);
   StagingFolder staging(o.out);
@@ -233,11 +237,15 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
 PrepareResult prepare(const PrepareOptions& options) { return prepare_into(options, ""); }
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
-  Spec spec = parse_spec(o.tokenizer);
-  std::vector<std::string> named = o.inputs;
-  if (spec.kind == Spec::file) named.push_back(o.tokenizer);
-  std::string what = fmt::format("2|{}|{}|{}|{}|{}", o.tokenizer, o.separator, o.text_key, o.val_fraction, o.window);
-  for (auto& s : list_sources(named, {}, o.standard_input, {}))
+  Spec spec = parse_spec(o);
+  std::string what =
+      fmt::format("2|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
+  if (spec.kind == Spec::file) {  // one file or two: what counts is what they make
+    Fnv64 content;
+    content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
+    what += "|" + content.hex();
+  }
+  for (auto& s : list_sources(o.inputs, {}, o.standard_input, {}))
     what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.modified);
   Fnv64 hash;
   hash.update(what);

@@ -17,7 +17,8 @@ struct PrepareProgress {
 
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files, folders, "-" for standard input
-  std::string tokenizer = "bytes";  // bytes | bpe:VOCAB | path of a tokenizer.json
+  std::string tokenizer = "bytes";  // bytes | bpe:VOCAB | path of a file (Tokenizer::load)
+  std::string split_rule;           // for bpe:VOCAB and files that do not say it; empty = GPT-2's, or as known
   std::filesystem::path out;
   std::string separator;          // text that divides documents inside files, e.g. "<|endoftext|>"; empty = files only
   std::string text_key = "text";  // of .jsonl files: the key of a line's text

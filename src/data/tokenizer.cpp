@@ -2,89 +2,95 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
-
 #include "core/error.h"
 #include "data/byte_alphabet.h"
+#include "data/unicode.h"
 
 namespace crest {
 
-MergeTable::MergeTable(size_t expected) {
-  size_t size = std::bit_ceil(std::max<size_t>(16, expected * 2));
-  mask_ = size - 1;
-  keys_.assign(size, free_key);
-  merges_.resize(size);
-}
-
-void MergeTable::set(uint32_t left, uint32_t right, Merge merge) {
-  if ((count_ + 1) * 2 > keys_.size()) {
-    MergeTable larger(keys_.size());
-    for (size_t i = 0; i < keys_.size(); ++i)
-      if (keys_[i] != free_key) larger.set(uint32_t(keys_[i] >> 32), uint32_t(keys_[i]), merges_[i]);
-    *this = std::move(larger);
-  }
-  uint64_t key = uint64_t(left) << 32 | right;
-  size_t i = slot(key);
-  while (keys_[i] != key && keys_[i] != free_key) i = (i + 1) & mask_;
-  if (keys_[i] == free_key) ++count_;
-  keys_[i] = key;
-  merges_[i] = merge;
-}
-
-void Tokenizer::set_token(uint32_t id, std::string_view bytes, bool special) {
+void Tokenizer::set_token(uint32_t id, std::string_view bytes) {
   if (id >= tokens_.size()) tokens_.resize(id + 1);
-  tokens_[id] = {arena_.size(), uint32_t(bytes.size()), special, true};
+  tokens_[id] = {.offset = arena_.size(), .length = uint32_t(bytes.size()), .used = true};
   arena_.append(bytes);
-  if (special) specials_.push_back(id);
 }
 
-void Tokenizer::finish(const std::string& where) {
+void Tokenizer::set_added_token(uint32_t id, std::string_view text, bool special, bool normalized) {
+  set_token(id, text);
+  tokens_[id].added = true;
+  tokens_[id].special = special;
+  tokens_[id].normalized = normalized;
+}
+
+void Tokenizer::find_bytes(const std::string& where) {
   bool found[256] = {};
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
-    if (!tokens_[id].used || tokens_[id].special || tokens_[id].length != 1) continue;
-    uint8_t b = uint8_t(arena_[tokens_[id].offset]);
+    const Token& t = tokens_[id];
+    if (!t.used || t.added || t.length != 1) continue;
+    auto b = uint8_t(arena_[t.offset]);
     found[b] = true, byte_ids_[b] = id;
   }
   for (int b = 0; b < 256; ++b)
     if (!found[b])
       fail(fmt::format("the vocabulary has no token for byte 0x{:02x}", b), where,
            "Crest needs a byte-level vocabulary that contains all 256 bytes.");
+}
+
+void Tokenizer::find_added() {
+  for (uint32_t id = 0; id < tokens_.size(); ++id) {
+    const Token& t = tokens_[id];
+    if (!t.added) continue;
+    std::string_view text = decode_token(id);
+    std::string composed;
+    if (nfc_ && t.normalized && normalize_nfc(text, composed)) text = composed;
+    if (!t.special) added_[t.normalized][0].add(text, id);
+    added_[t.normalized][1].add(text, id);
+  }
+  for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
+    for (uint32_t id = 0; id < tokens_.size() && !end_of_text_; ++id)
+      if (tokens_[id].special && decode_token(id) == name) end_of_text_ = id;
+}
+
+void Tokenizer::finish(const std::string& where) {
+  find_bytes(where);
+  find_added();
+  for (uint32_t id = 0; id < tokens_.size() && ignore_merges_; ++id) {
+    if (!tokens_[id].used || tokens_[id].added || words_.find(decode_token(id)) != WordTable::none) continue;
+    words_.insert(decode_token(id));
+    word_ids_.push_back(id);
+  }
   ranks_ = MergeTable(merges_.size());
   for (uint32_t r = 0; r < merges_.size(); ++r) ranks_.set(merges_[r].left, merges_[r].right, {r, merges_[r].result});
-  for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
-    for (uint32_t id : specials_)
-      if (!end_of_text_ && decode_token(id) == name) end_of_text_ = id;
 }
 
 Tokenizer Tokenizer::bytes() {
   Tokenizer t;
+  t.kind_ = Kind::bytes;
   for (uint32_t b = 0; b < 256; ++b) {
     char c = char(b);
-    t.set_token(b, {&c, 1}, false);
+    t.set_token(b, {&c, 1});
   }
-  t.set_token(256, end_of_text_name, true);
+  t.set_added_token(256, end_of_text_name, true);
   t.finish("bytes");
   return t;
 }
 
-Tokenizer Tokenizer::from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges) {
+Tokenizer Tokenizer::from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges, const SplitRule& rule) {
   Tokenizer t;
-  t.kind_ = Kind::bpe;
+  t.rule_ = &rule;
   WordTable known;  // two merges can spell the same token
   for (uint8_t b : alphabet_order()) {
     char c = char(b);
-    t.set_token(known.insert({&c, 1}), {&c, 1}, false);
+    t.set_token(known.insert({&c, 1}), {&c, 1});
   }
   for (auto [left, right] : merges) {
     if (left >= t.tokens_.size() || right >= t.tokens_.size())
       fail_internal("a merge names a token that does not exist");
     std::string both = std::string(t.decode_token(left)) + std::string(t.decode_token(right));
     uint32_t before = known.size(), id = known.insert(both);
-    if (id == before) t.set_token(id, both, false);
+    if (id == before) t.set_token(id, both);
     t.merges_.push_back({left, right, id});
   }
-  t.set_token(known.size(), end_of_text_name, true);
+  t.set_added_token(known.size(), end_of_text_name, true);
   t.finish("trained tokenizer");
   return t;
 }
@@ -106,23 +112,7 @@ std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
 
 std::vector<uint32_t> Tokenizer::encode(std::string_view text, bool special) const {
   std::vector<uint32_t> out;
-  Encoder encoder(*this);
-  while (special && !text.empty()) {
-    // The leftmost special token, of those the longest.
-    size_t at = std::string_view::npos, length = 0;
-    uint32_t id = 0;
-    for (uint32_t s : specials_) {
-      std::string_view name = decode_token(s);
-      size_t p = name.empty() ? std::string_view::npos : text.find(name);
-      if (p < at || (p == at && p != std::string_view::npos && name.size() > length))
-        at = p, length = name.size(), id = s;
-    }
-    if (at == std::string_view::npos) break;
-    encoder.append(text.substr(0, at), out);
-    out.push_back(id);
-    text.remove_prefix(at + length);
-  }
-  encoder.append(text, out);
+  Encoder(*this, special).append(text, out);
   return out;
 }
 

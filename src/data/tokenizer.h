@@ -11,36 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "data/added_tokens.h"
+#include "data/merge_table.h"
+#include "data/split_rule.h"
 #include "data/word_table.h"
 
 namespace crest {
 
-// (left id, right id) -> (rank, id of the merged token).
-class MergeTable {
- public:
-  static constexpr uint32_t no_rank = UINT32_MAX;
-  struct Merge {
-    uint32_t rank, result;
-  };
-  explicit MergeTable(size_t expected = 0);
-  // A later merge of the same pair replaces the earlier one.
-  void set(uint32_t left, uint32_t right, Merge merge);
-  // rank == no_rank when the pair does not merge.
-  Merge find(uint32_t left, uint32_t right) const {
-    uint64_t key = uint64_t(left) << 32 | right;
-    for (size_t i = slot(key);; i = (i + 1) & mask_) {
-      if (keys_[i] == key) return merges_[i];
-      if (keys_[i] == free_key) return {no_rank, 0};
-    }
-  }
-
- private:
-  static constexpr uint64_t free_key = UINT64_MAX;
-  size_t slot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ull >> 32) & mask_; }
-  size_t mask_ = 0, count_ = 0;
-  std::vector<uint64_t> keys_;
-  std::vector<Merge> merges_;
-};
+struct TokenizerParts;
 
 class Tokenizer {
  public:
@@ -51,12 +29,20 @@ class Tokenizer {
   static Tokenizer bytes();
   // The tokenizer that BPE training makes: ids 0..255 are the bytes in the alphabet's order (GPT-2's), then the results
   // of `merges` in order of first appearance, then <|endoftext|>. Pairs name ids in that numbering.
-  static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges);
-  // Reads a Hugging Face tokenizer.json of a byte-level BPE with GPT-2's split rule (what save writes, and GPT-2's
-  // own). Other kinds are refused with a message that names what is not supported.
-  static Tokenizer load(const std::filesystem::path& path);
-  // The same from memory; `where` names the source in errors.
+  static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges,
+                               const SplitRule& rule = gpt2_split_rule());
+  // Reads a tokenizer of a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json) with merges.txt
+  // (vocab.bpe) beside it, or .tiktoken; or of the folder that holds one of the first two. `split_rule` (a name; ""
+  // = what the file says, or the vocabulary is known for) is for files that do not say it. What is not supported is
+  // refused by name.
+  static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
+  // A tokenizer.json from memory; `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where);
+  // GPT-2's pair of files from memory.
+  static Tokenizer parse_gpt2(std::string_view vocabulary_json, std::string_view merges, const std::string& where,
+                              std::string_view split_rule = {});
+  // A .tiktoken file from memory: the tokens are those that `tiktoken` gives.
+  static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
   // A tokenizer.json that Hugging Face `tokenizers` loads and that gives the same tokens there.
   void save(const std::filesystem::path& path) const;
@@ -64,6 +50,7 @@ class Tokenizer {
 
   Kind kind() const { return kind_; }
   std::string_view kind_name() const { return kind_ == Kind::bytes ? "bytes" : "bpe"; }
+  const SplitRule& split_rule() const { return *rule_; }
   // Largest id + 1, special tokens included.
   uint32_t vocab_size() const { return uint32_t(tokens_.size()); }
   size_t merge_count() const { return merges_.size(); }
@@ -71,7 +58,8 @@ class Tokenizer {
   bool is_special(uint32_t id) const;
 
   // Tokens of a text. Text that spells a special token is ordinary text unless `special` (for prompts that people
-  // type). Large texts are split at safe cuts and encoded by all OpenMP threads; for a stream of texts keep an Encoder.
+  // type); added tokens that are not special are always found. Large texts are split at safe cuts and encoded by all
+  // OpenMP threads; for a stream of texts keep an Encoder.
   std::vector<uint32_t> encode(std::string_view text, bool special = false) const;
   // Bytes of the tokens; an id outside the vocabulary is an error.
   std::string decode(std::span<const uint32_t> ids) const;
@@ -79,27 +67,40 @@ class Tokenizer {
 
  private:
   friend class Encoder;
-  friend class TokenizerReader;
+  friend struct TokenizerParts;
   struct Merge {
     uint32_t left, right, result;
   };
   struct Token {
     uint64_t offset = 0;
     uint32_t length = 0;
-    bool special = false, used = false;
+    bool special = false, added = false, normalized = false, used = false;
   };
   Tokenizer() = default;
-  void set_token(uint32_t id, std::string_view bytes, bool special);
-  // Fills byte_ids_ and ranks_ from tokens_ and merges_; `where` names the source when a byte is missing.
+  void set_token(uint32_t id, std::string_view bytes);
+  // One that is found in the text before it is split into words.
+  void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
+  void find_bytes(const std::string& where);
+  void find_added();
+  // Fills what encoding needs from tokens_ and merges_; `where` names the source when a byte is missing.
   void finish(const std::string& where);
 
-  Kind kind_ = Kind::bytes;
+  Kind kind_ = Kind::bpe;
   std::string arena_;
   std::vector<Token> tokens_;
-  std::vector<uint32_t> specials_;
   std::vector<Merge> merges_;  // in rank order
+  const SplitRule* rule_ = &gpt2_split_rule();
+  bool nfc_ = false;                     // the text is brought into Normalization Form C first
+  bool ignore_merges_ = false;           // a word that is a token is that token, whatever the merges make of it
+  std::string post_processor_ = "null";  // JSON, for whoever reads the file that save writes
+
+  // Made by finish.
   MergeTable ranks_;
   uint32_t byte_ids_[256] = {};
+  WordTable words_;  // of the tokens, if ignore_merges_; word i is token word_ids_[i]
+  std::vector<uint32_t> word_ids_;
+  // Added tokens: [looked for before (0) or after (1) the text is normalized][in prompts only (1)]
+  AddedTokens added_[2][2];
   std::optional<uint32_t> end_of_text_;
 };
 
@@ -107,17 +108,21 @@ class Tokenizer {
 // inside, large texts are spread over OpenMP threads. The tokenizer must outlive it.
 class Encoder {
  public:
-  explicit Encoder(const Tokenizer& tokenizer);
+  // special: text that spells a special token becomes that token.
+  explicit Encoder(const Tokenizer& tokenizer, bool special = false);
   ~Encoder();
-  // Appends the tokens of `text` (ordinary text; special tokens are not looked for).
+  // Appends the tokens of `text`.
   void append(std::string_view text, std::vector<uint32_t>& out);
 
  private:
+  using Tokens = std::vector<uint32_t>;
   struct Cache;
-  void encode_chunk(std::string_view text, std::vector<uint32_t>& out, Cache& cache) const;
-  void encode_word(std::string_view word, std::vector<uint32_t>& out) const;
-  void encode_long_word(std::string_view word, std::vector<uint32_t>& out) const;
+  void encode_chunk(std::string_view text, Tokens& out, Cache& cache) const;
+  void encode_normalized(std::string_view text, Tokens& out, Cache& cache) const;
+  void encode_words(std::string_view text, Tokens& out, Cache& cache) const;
+  void encode_word(std::string_view word, Tokens& out) const;
   const Tokenizer& tokenizer_;
+  const bool special_;
   std::vector<std::unique_ptr<Cache>> caches_;
 };
 

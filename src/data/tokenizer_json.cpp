@@ -1,75 +1,81 @@
-// tokenizer.json of Hugging Face `tokenizers`: read with SAX events (an untrusted file never builds a document),
-// written whole.
+// tokenizer.json of Hugging Face `tokenizers`, read with SAX events: an untrusted file never builds a document.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/io.h"
 #include "core/text.h"
-#include "data/byte_alphabet.h"
-#include "data/tokenizer.h"
+#include "data/json_echo.h"
+#include "data/tokenizer_parts.h"
 
 namespace crest {
 
 namespace {
-constexpr size_t max_file_bytes = 256 << 20, max_depth = 32, max_tokens = 1 << 20, max_token_bytes = 1 << 16;
-constexpr const char* supported =
-    "Crest reads byte-level BPE with GPT-2's split rule: \"model\": BPE, \"pre_tokenizer\": ByteLevel.";
-}  // namespace
+
+constexpr size_t max_depth = 32, max_steps = 16;
 
 class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit TokenizerReader(const std::string& where) : where_(where) {}
+  explicit TokenizerReader(const std::string& where) : parts_(where) {}
 
-  bool null() override { return true; }
+  bool null() override {
+    if (echo_.active()) echo_.value("null");
+    return true;
+  }
   bool boolean(bool value) override {
+    if (echo_.active()) echo_.value(value ? "true" : "false");
     std::string_view k = key_;
-    if (at(Part::pre_tokenizer) && k == "add_prefix_space" && value) refuse("add_prefix_space = true");
-    if (at(Part::pre_tokenizer) && k == "use_regex" && !value) refuse("use_regex = false");
-    if (at(Part::model) && (k == "byte_fallback" || k == "ignore_merges") && value) refuse(fmt::format("{} = true", k));
+    if (at(Part::step) && k == "add_prefix_space" && value) parts_.refuse("add_prefix_space = true");
+    if (at(Part::step) && k == "use_regex") step().use_regex = value;
+    if (at(Part::step) && k == "invert") step().invert = value;
+    if (at(Part::model) && k == "byte_fallback" && value) parts_.refuse("byte_fallback = true");
+    if (at(Part::model) && k == "ignore_merges") parts_.ignore_merges = value;
     if (at(Part::added_token) && k == "special") added_.special = value;
+    if (at(Part::added_token) && k == "normalized") added_.normalized = value;
+    if (at(Part::added_token) && (k == "single_word" || k == "lstrip" || k == "rstrip") && value)
+      parts_.refuse(fmt::format("an added token with {} = true", k));
     return true;
   }
-  bool number_integer(int64_t) override { return number("a negative number"); }
+  bool number_integer(int64_t value) override {
+    if (echo_.active()) echo_.value(std::to_string(value));
+    return number("a negative number");
+  }
   bool number_unsigned(uint64_t value) override {
-    if (at(Part::vocab)) add_vocabulary(value);
-    if (at(Part::added_token) && key_ == "id") added_.id = check_id(value), added_.has_id = true;
-    if (at(Part::model) && key_ == "dropout" && value != 0) refuse("dropout");
+    if (echo_.active()) echo_.value(std::to_string(value));
+    if (at(Part::vocab)) parts_.add_token(key_, value);
+    if (at(Part::added_token) && key_ == "id") added_.id = parts_.check_id(value), added_.has_id = true;
+    if (at(Part::model) && key_ == "dropout" && value != 0) parts_.refuse("dropout");
     return true;
   }
-  bool number_float(double value, const std::string&) override {
+  bool number_float(double value, const std::string& text) override {
+    if (echo_.active()) echo_.value(text);
     if (at(Part::model) && key_ == "dropout" && value == 0) return true;
     return number("a fraction");
   }
   bool string(std::string& value) override {
-    if (value.size() > max_token_bytes && !at(Part::other)) bad(fmt::format("a string of {} bytes", value.size()));
-    if (at(Part::model) && key_ == "type" && value != "BPE") refuse(fmt::format("model type {}", printable(value)));
+    if (echo_.active()) echo_.string(value);
+    if (value.size() > TokenizerParts::max_token_bytes && !at(Part::other))
+      parts_.bad(fmt::format("a string of {} bytes", value.size()));
+    if (at(Part::model) && key_ == "type" && value != "BPE")
+      parts_.refuse(fmt::format("model type {}", printable(value)));
     if (at(Part::model) && (key_ == "continuing_subword_prefix" || key_ == "end_of_word_suffix") && !value.empty())
-      refuse(key_);
-    if (at(Part::pre_tokenizer) && key_ == "type") {
-      if (value != "ByteLevel") refuse(fmt::format("pre_tokenizer {}", printable(value)));
-      byte_level_ = true;
-    }
-    if (at(Part::normalizer)) refuse("a normalizer");
+      parts_.refuse(key_);
+    if (at(Part::step) && key_ == "type") step().type = value;
+    if (at(Part::step) && key_ == "behavior") step().behavior = value;
+    if (at(Part::pattern)) step().pattern = key_ == "Regex" ? value : "the text '" + value + "'";
+    if (at(Part::normalizer)) read_normalizer(value);
     if (at(Part::added_token) && key_ == "content") added_.content = value;
-    if (at(Part::merges)) {
-      size_t space = value.find(' ');
-      if (space == 0 || space == std::string::npos || space + 1 == value.size() ||
-          value.find(' ', space + 1) != std::string::npos)
-        bad(fmt::format("merge '{}' is not two tokens", printable(value)));
-      add_merge(value.substr(0, space), value.substr(space + 1));
-    }
+    if (at(Part::merges)) parts_.add_merge_line(value);
     if (at(Part::merge_pair)) {
-      if (pair_size_ == 2) bad("a merge of more than two tokens");
+      if (pair_size_ == 2) parts_.bad("a merge of more than two tokens");
       pair_[pair_size_++] = value;
     }
-    if (at(Part::vocab)) bad("a token whose id is not a number");
+    if (at(Part::vocab)) parts_.bad("a token whose id is not a number");
     return true;
   }
   bool binary(binary_t&) override { return true; }
   bool key(std::string& value) override {
+    if (echo_.active()) echo_.key(value);
     key_ = value;
     return true;
   }
@@ -79,107 +85,67 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       next = Part::root;
     else if (at(Part::root) && key_ == "model")
       next = Part::model, has_model_ = true;
-    else if (at(Part::root) && key_ == "pre_tokenizer")
-      next = Part::pre_tokenizer;
-    else if (at(Part::root) && key_ == "normalizer")
+    else if ((at(Part::root) && key_ == "pre_tokenizer") || at(Part::steps))
+      next = Part::step, open_step();
+    else if (at(Part::step) && key_ == "pattern")
+      next = Part::pattern;
+    else if ((at(Part::root) && key_ == "normalizer") || at(Part::normalizer))
       next = Part::normalizer;
+    else if (at(Part::root) && key_ == "post_processor")
+      echo_.start(parts_.post_processor);
     else if (at(Part::model) && key_ == "vocab")
       next = Part::vocab;
     else if (at(Part::added))
       next = Part::added_token, added_ = {};
     else if (at(Part::vocab) || at(Part::merges) || at(Part::merge_pair))
-      bad("an object where a token is expected");
+      parts_.bad("an object where a token is expected");
+    if (echo_.active()) echo_.open('{');
     return push(next);
   }
   bool end_object() override {
-    if (at(Part::added_token)) {
-      if (!added_.has_id || added_.content.empty()) bad("an added token without id or content");
-      if (added_list_.size() >= 65536) bad("more than 65536 added tokens");
-      added_list_.push_back(added_);
-    }
+    if (echo_.active()) echo_.close('}');
+    if (at(Part::added_token)) parts_.add_added(added_);
+    if (at(Part::step)) open_steps_.pop_back();
     stack_.pop_back();
     return true;
   }
   bool start_array(size_t) override {
     Part next = Part::other;
-    if (stack_.empty()) bad("the file is a list, not an object");
+    if (stack_.empty()) parts_.bad("the file is a list, not an object");
     if (at(Part::root) && key_ == "added_tokens")
       next = Part::added;
     else if (at(Part::model) && key_ == "merges")
       next = Part::merges;
     else if (at(Part::merges))
       next = Part::merge_pair, pair_size_ = 0;
+    else if (at(Part::step) && key_ == "pretokenizers")
+      next = Part::steps;
+    else if (at(Part::normalizer))
+      next = Part::normalizer;
     else if (at(Part::model) && key_ == "vocab")
-      refuse("a Unigram vocabulary");
+      parts_.refuse("a Unigram vocabulary");
     else if (at(Part::vocab) || at(Part::merge_pair))
-      bad("a list where a token is expected");
+      parts_.bad("a list where a token is expected");
+    if (echo_.active()) echo_.open('[');
     return push(next);
   }
   bool end_array() override {
+    if (echo_.active()) echo_.close(']');
     if (at(Part::merge_pair)) {
-      if (pair_size_ != 2) bad("a merge of fewer than two tokens");
-      add_merge(pair_[0], pair_[1]);
+      if (pair_size_ != 2) parts_.bad("a merge of fewer than two tokens");
+      parts_.add_merge(pair_[0], pair_[1]);
     }
     stack_.pop_back();
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    bad(fmt::format("not valid JSON at byte {}", position));
+    parts_.bad(fmt::format("not valid JSON at byte {}", position));
   }
 
   Tokenizer finish() {
-    if (!has_model_) bad("it has no \"model\"");
-    if (!byte_level_) refuse("a missing pre_tokenizer");
-    Tokenizer t;
-    t.kind_ = Tokenizer::Kind::bpe;
-    auto is_added = [&](std::string_view text) {
-      return std::any_of(added_list_.begin(), added_list_.end(), [&](auto& a) { return a.content == text; });
-    };
-    WordTable decoded;  // bytes of ordinary tokens; index -> id below
-    std::vector<uint32_t> ids;
-    std::vector<bool> taken;
-    for (uint32_t i = 0; i < vocabulary_.size(); ++i) {
-      uint32_t id = vocabulary_ids_[i];
-      if (id >= taken.size()) taken.resize(id + 1);
-      if (taken[id]) bad(fmt::format("two tokens have id {}", id));
-      taken[id] = true;
-      std::string_view text = vocabulary_.word(i);
-      if (is_added(text)) continue;
-      auto bytes = from_alphabet(text);
-      if (!bytes || bytes->empty())
-        bad(fmt::format("token '{}' is not written in the byte-level alphabet", printable(text)));
-      uint32_t before = decoded.size();
-      if (decoded.insert(*bytes) != before) bad(fmt::format("token '{}' appears twice", printable(text)));
-      ids.push_back(id);
-      t.set_token(id, *bytes, false);
-    }
-    for (auto& a : added_list_) {
-      uint32_t in_vocabulary = vocabulary_.find(a.content);
-      bool same = in_vocabulary != WordTable::none && vocabulary_ids_[in_vocabulary] == a.id;
-      if ((in_vocabulary != WordTable::none && !same) || (a.id < taken.size() && taken[a.id] && !same))
-        bad(fmt::format("added token '{}' and the vocabulary disagree about id {}", printable(a.content), a.id));
-      if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
-      t.set_token(a.id, a.content, true);
-    }
-    auto id_of = [&](std::string_view text) {
-      auto bytes = from_alphabet(text);
-      uint32_t index = bytes ? decoded.find(*bytes) : WordTable::none;
-      if (index == WordTable::none)
-        bad(fmt::format("merge of token '{}', which is not in the vocabulary", printable(text)));
-      return ids[index];
-    };
-    t.merges_.reserve(merge_ends_.size());
-    size_t start = 0;
-    for (auto [middle, end] : merge_ends_) {
-      std::string left = merge_text_.substr(start, middle - start), right = merge_text_.substr(middle, end - middle);
-      t.merges_.push_back({id_of(left), id_of(right), id_of(left + right)});
-      start = end;
-    }
-    t.finish(where_);
-    bool identity = t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256);
-    for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;
-    if (identity) t.kind_ = Tokenizer::Kind::bytes;
-    return t;
+    if (!has_model_) parts_.bad("it has no \"model\"");
+    parts_.rule = &split_rule();
+    return parts_.build();
   }
 
  private:
@@ -191,112 +157,81 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     merge_pair,
     added,
     added_token,
-    pre_tokenizer,
+    step,  // of the pre-tokenizer
+    steps,
+    pattern,
     normalizer,
     other
   };
-  struct Added {
-    uint32_t id = 0;
-    bool has_id = false, special = false;
-    std::string content;
+  struct Step {
+    std::string type, pattern, behavior;
+    bool use_regex = true, invert = false;
   };
 
-  [[noreturn]] void bad(const std::string& what) {
-    fail("not a usable tokenizer: " + what, where_, "The file may be damaged or cut short; copy or train it again.");
-  }
-  [[noreturn]] void refuse(const std::string& what) {
-    fail(fmt::format("this kind of tokenizer is not supported: {}", what), where_, supported);
-  }
   bool at(Part part) const { return (stack_.empty() ? Part::other : stack_.back()) == part; }
   bool push(Part part) {
-    if (stack_.size() >= max_depth) bad(fmt::format("it nests deeper than {} levels", max_depth));
+    if (stack_.size() >= max_depth) parts_.bad(fmt::format("it nests deeper than {} levels", max_depth));
     stack_.push_back(part);
     return true;
   }
   bool number(const char* what) {
-    if (at(Part::vocab) || (at(Part::added_token) && key_ == "id")) bad(fmt::format("{} as the id of a token", what));
-    if (at(Part::model) && key_ == "dropout") refuse("dropout");
+    if (at(Part::vocab) || (at(Part::added_token) && key_ == "id"))
+      parts_.bad(fmt::format("{} as the id of a token", what));
+    if (at(Part::model) && key_ == "dropout") parts_.refuse("dropout");
     return true;
   }
-  uint32_t check_id(uint64_t id) {
-    if (id >= max_tokens) bad(fmt::format("token id {} is above the limit of {}", id, max_tokens));
-    return uint32_t(id);
+  void open_step() {
+    if (steps_.size() >= max_steps) parts_.refuse("a pre_tokenizer of many steps");
+    open_steps_.push_back(steps_.size());
+    steps_.emplace_back();
   }
-  void add_vocabulary(uint64_t id) {
-    if (key_.size() > max_token_bytes) bad("a token longer than 64 KiB");
-    uint32_t before = vocabulary_.size();
-    if (before >= max_tokens) bad(fmt::format("more than {} tokens", max_tokens));
-    if (vocabulary_.insert(key_) != before) bad(fmt::format("token '{}' appears twice", printable(key_)));
-    vocabulary_ids_.push_back(check_id(id));
-  }
-  void add_merge(const std::string& left, const std::string& right) {
-    if (left.empty() || right.empty()) bad("a merge with an empty token");
-    if (merge_ends_.size() >= max_tokens) bad(fmt::format("more than {} merges", max_tokens));
-    merge_text_ += left;
-    uint64_t middle = merge_text_.size();
-    merge_text_ += right;
-    merge_ends_.emplace_back(middle, merge_text_.size());
+  Step& step() { return steps_[open_steps_.back()]; }
+  void read_normalizer(const std::string& value) {
+    if (key_ == "type" && value == "NFC")
+      parts_.nfc = true;
+    else if (key_ != "type" || value != "Sequence")
+      parts_.refuse(fmt::format("the normalizer {}", printable(value)));
   }
 
-  std::string where_, key_;
+  // ByteLevel alone splits by GPT-2's rule; else a Split by a rule that is known, then ByteLevel for the alphabet.
+  const SplitRule& split_rule() {
+    std::erase_if(steps_, [](const Step& s) { return s.type == "Sequence"; });
+    if (steps_.empty()) parts_.refuse("a missing pre_tokenizer");
+    for (auto& s : steps_)
+      if (s.type != "Split" && s.type != "ByteLevel") parts_.refuse(fmt::format("pre_tokenizer {}", printable(s.type)));
+    if (steps_.back().type != "ByteLevel") parts_.refuse("a pre_tokenizer that does not end with ByteLevel");
+    if (steps_.size() == 1) {
+      if (!steps_[0].use_regex) parts_.refuse("use_regex = false without a split rule");
+      return gpt2_split_rule();
+    }
+    const Step& split = steps_[0];
+    if (steps_.size() > 2 || split.type != "Split" || steps_[1].use_regex)
+      parts_.refuse("a pre_tokenizer with more than one split rule");
+    bool whole = split.invert ? split.behavior == "Removed" : split.behavior == "Isolated";
+    if (!whole) parts_.refuse(fmt::format("a Split with behavior {}", printable(split.behavior)));
+    const SplitRule* rule = split_rule_of_pattern(split.pattern);
+    if (!rule) parts_.refuse(fmt::format("the split rule {}", printable(split.pattern)));
+    return *rule;
+  }
+
+  TokenizerParts parts_;
+  std::string key_;
   std::vector<Part> stack_;
-  bool has_model_ = false, byte_level_ = false;
-  WordTable vocabulary_;  // as written in the file
-  std::vector<uint32_t> vocabulary_ids_;
-  std::string merge_text_;
-  std::vector<std::pair<uint64_t, uint64_t>> merge_ends_;
+  bool has_model_ = false;
+  std::vector<Step> steps_;
+  std::vector<size_t> open_steps_;
   std::string pair_[2];
   int pair_size_ = 0;
-  Added added_;
-  std::vector<Added> added_list_;
+  TokenizerParts::Added added_;
+  JsonEcho echo_;
 };
+
+}  // namespace
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
   TokenizerReader reader(where);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   return reader.finish();
 }
-
-Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  return parse(read_file(path.string(), max_file_bytes), path.string());
-}
-
-std::string Tokenizer::to_json() const {
-  using Json = nlohmann::ordered_json;
-  Json added = Json::array();
-  // Vocabulary and merges are written as text: ordered_json searches all keys at every insertion.
-  std::string vocabulary;
-  for (uint32_t id = 0; id < tokens_.size(); ++id) {
-    if (!tokens_[id].used) continue;
-    bool special = tokens_[id].special;
-    std::string text = special ? std::string(decode_token(id)) : to_alphabet(decode_token(id));
-    vocabulary += fmt::format("{}\n      {}: {}", vocabulary.empty() ? "" : ",", Json(text).dump(), id);
-    if (special)
-      added.push_back({{"id", id},
-                       {"content", text},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", true}});
-  }
-  std::string merge_list;
-  for (auto& m : merges_) {
-    std::string pair = to_alphabet(decode_token(m.left)) + " " + to_alphabet(decode_token(m.right));
-    merge_list += fmt::format("{}\n      {}", merge_list.empty() ? "" : ",", Json(pair).dump());
-  }
-  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  return fmt::format(
-      "{{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": {},\n"
-      "  \"normalizer\": null,\n  \"pre_tokenizer\": {},\n  \"post_processor\": null,\n  \"decoder\": {},\n"
-      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-      "    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {{{}\n    }},\n    \"merges\": "
-      "[{}\n    ]\n"
-      "  }}\n}}\n",
-      added.dump(), byte_level.dump(), byte_level.dump(), vocabulary, merge_list);
-}
-
-void Tokenizer::save(const std::filesystem::path& path) const { write_file_synced(path.string(), to_json()); }
 
 }  // namespace crest

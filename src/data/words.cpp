@@ -1,138 +1,165 @@
 #include "data/words.h"
 
-#include <utf8proc.h>
-
 #include <array>
-#include <cstdint>
+
+#include "data/unicode.h"
 
 namespace crest {
 
 namespace {
 
-enum class Class : uint8_t { symbol, space, letter, number };
-
-struct Character {
-  Class kind;
-  uint8_t length;  // bytes
-};
-
-// The code points with the property White_Space, which is what \s means in Unicode regular expressions.
-bool is_white_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-// Letters and numbers that Unicode 15.1 and 16.0 added: Debian 12's utf8proc (15.0) calls them unassigned, other
-// tokenizers know them. Consulted for unassigned code points only.
-struct Range {
-  uint32_t first, last;
-};
-constexpr Range newer_letters[] = {{0x1c89, 0x1c8a},   {0xa7cb, 0xa7cd},   {0xa7da, 0xa7dc},   {0x105c0, 0x105f3},
-                                   {0x10d4a, 0x10d65}, {0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x11380, 0x11389},
-                                   {0x1138b, 0x1138b}, {0x1138e, 0x1138e}, {0x11390, 0x113b5}, {0x113b7, 0x113b7},
-                                   {0x113d1, 0x113d1}, {0x113d3, 0x113d3}, {0x11bc0, 0x11be0}, {0x13460, 0x143fa},
-                                   {0x16100, 0x1611d}, {0x16d40, 0x16d6c}, {0x18cff, 0x18cff}, {0x1e5d0, 0x1e5ed},
-                                   {0x1e5f0, 0x1e5f0}, {0x2ebf0, 0x2ee5d}};
-constexpr Range newer_numbers[] = {{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9}, {0x16130, 0x16139},
-                                   {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1e5f1, 0x1e5fa}};
-
-template <size_t n>
-bool holds(const Range (&ranges)[n], uint32_t c) {
-  for (const Range& r : ranges)
-    if (c >= r.first && c <= r.last) return true;
-  return false;
-}
-
-Class classify(uint32_t c) {
-  if (is_white_space(c)) return Class::space;
-  switch (utf8proc_category(utf8proc_int32_t(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return Class::letter;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return Class::number;
-    case UTF8PROC_CATEGORY_CN:
-      return holds(newer_letters, c) ? Class::letter : holds(newer_numbers, c) ? Class::number : Class::symbol;
-    default: return Class::symbol;
+const std::array<CharClass, 128> ascii = [] {
+  std::array<CharClass, 128> table{};
+  for (size_t c = 0; c < 128; ++c) {
+    char byte = char(c);
+    table[c] = character_at({&byte, 1}, 0).kind;
   }
-}
-
-const std::array<Class, 128> ascii = [] {
-  std::array<Class, 128> table{};
-  for (uint32_t c = 0; c < 128; ++c) table[c] = classify(c);
   return table;
 }();
 
-Character character_at(std::string_view text, size_t i) {
-  uint8_t first = uint8_t(text[i]);
-  if (first < 128) return {ascii[first], 1};
-  int length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() - i < size_t(length)) return {Class::symbol, 1};
-  uint32_t c = first & (0xff >> (length + 1));
-  for (int k = 1; k < length; ++k) {
-    uint8_t next = uint8_t(text[i + k]);
-    if ((next & 0xc0) != 0x80) return {Class::symbol, 1};
-    c = (c << 6) | (next & 0x3f);
-  }
-  bool overlong = (length == 3 && c < 0x800) || (length == 4 && c < 0x10000);
-  if (overlong || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return {Class::symbol, 1};
-  return {classify(c), uint8_t(length)};
+inline Character at(std::string_view text, size_t i) {
+  uint8_t b = uint8_t(text[i]);
+  return b < 128 ? Character{ascii[b], 1} : character_at(text, i);
 }
 
-// The class of the character that ends at `end` (> 0). UTF-8 synchronises itself: a valid sequence that ends here is
-// one in every forward reading too.
-Class class_before(std::string_view text, size_t end) {
-  for (size_t length = 1; length <= 4 && length <= end; ++length) {
-    Character c = character_at(text.substr(0, end), end - length);
-    if (c.length == length) {
-      if (length == 1 && uint8_t(text[end - 1]) >= 128) continue;  // perhaps the tail of a longer character
-      return c.kind;
-    }
-  }
-  return Class::symbol;
-}
+bool is_line_break(char c) { return c == '\r' || c == '\n'; }
 
-size_t end_of_run(std::string_view text, size_t i, Class kind) {
+// End of the characters from i on that `belongs` takes.
+template <class Belongs>
+inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   while (i < text.size()) {
-    Character c = character_at(text, i);
-    if (c.kind != kind) break;
+    Character c = at(text, i);
+    if (!belongs(c.kind)) break;
     i += c.length;
   }
   return i;
 }
 
+// 's 't 'm 'd 're 've 'll at i (an apostrophe stands there): their end, or i. The long s is an s in another case.
+size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
+  auto letter = [&](size_t k) -> char {
+    if (i + k >= text.size()) return 0;
+    char c = text[i + k];
+    return any_case && c >= 'A' && c <= 'Z' ? char(c + ('a' - 'A')) : c;
+  };
+  char a = letter(1), b = letter(2);
+  if (a == 's' || a == 't' || a == 'm' || a == 'd') return i + 2;
+  if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return i + 3;
+  if (any_case && text.substr(i + 1).starts_with("\xc5\xbf")) return i + 3;
+  return i;
+}
+
+// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end of the text, all but
+// the last before a word, or a single one.
+size_t end_of_spaces(std::string_view text, size_t i, size_t last, size_t end) {
+  return end == text.size() || last == i ? end : last;
+}
+
+// [^\s\p{L}\p{N}]+ and what of `tail` follows; 0 when there is no symbol at i.
+size_t end_of_symbols(std::string_view text, size_t i, std::string_view tail) {
+  if (i >= text.size() || !is_symbol(at(text, i).kind)) return 0;
+  i = end_of_run(text, i, is_symbol);
+  while (i < text.size() && tail.find(text[i]) != std::string_view::npos) ++i;
+  return i;
+}
+
+size_t end_of_numbers(std::string_view text, size_t i, int most) {
+  for (int n = 0; n < most && i < text.size(); ++n) {
+    Character c = at(text, i);
+    if (c.kind != CharClass::number) break;
+    i += c.length;
+  }
+  return i;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+; with whole_end, \s+\z comes first.
+size_t end_of_lines(std::string_view text, size_t i, bool whole_end) {
+  size_t end = i, last = i, line_break = 0;
+  while (end < text.size()) {
+    Character c = at(text, end);
+    if (c.kind != CharClass::space) break;
+    last = end;
+    end += c.length;
+    if (is_line_break(text[last])) line_break = end;
+  }
+  if (whole_end && end == text.size()) return end;
+  return line_break ? line_break : end_of_spaces(text, i, last, end);
+}
+
+inline size_t next_word_with_prefix(std::string_view text, size_t i, int most_numbers, bool whole_end) {
+  if (text[i] == '\'')
+    if (size_t end = end_of_contraction(text, i, true); end > i) return end;
+  Character c = at(text, i);
+  if (is_letter(c.kind)) return end_of_run(text, i + c.length, is_letter);
+  if (c.kind == CharClass::number) return end_of_numbers(text, i, most_numbers);
+  size_t next = i + c.length;
+  if (!is_line_break(text[i]) && next < text.size() && is_letter(at(text, next).kind))
+    return end_of_run(text, next, is_letter);
+  if (size_t end = end_of_symbols(text, text[i] == ' ' ? next : i, "\r\n")) return end;
+  return end_of_lines(text, i, whole_end);
+}
+
+bool starts_capitals(CharClass c) { return c == CharClass::upper || c == CharClass::letter || c == CharClass::mark; }
+bool is_small(CharClass c) { return c == CharClass::lower || c == CharClass::letter || c == CharClass::mark; }
+
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of the first class.
+size_t end_of_small_word(std::string_view text, size_t i, size_t& capitals) {
+  size_t both_end = 0;  // of the last character that is of both classes: where the first class steps back to
+  capitals = i;
+  while (capitals < text.size()) {
+    Character c = at(text, capitals);
+    if (!starts_capitals(c.kind)) break;
+    capitals += c.length;
+    if (is_small(c.kind)) both_end = capitals;
+  }
+  size_t end = end_of_run(text, capitals, is_small);
+  return end > capitals ? end : both_end;
+}
+
 bool is_safe_cut(std::string_view text, size_t p) {
   uint8_t b = uint8_t(text[p]);
-  return b < 128 && ascii[b] == Class::space && class_before(text, p) != Class::space;
+  if (b >= 128 || ascii[b] != CharClass::space) return false;
+  CharClass before = class_before(text, p);
+  if (is_line_break(char(b))) return is_letter(before) || before == CharClass::number;
+  return before != CharClass::space;
 }
 
 }  // namespace
 
-size_t next_word(std::string_view text, size_t start) {
-  size_t i = start, n = text.size();
-  if (text[i] == '\'' && i + 1 < n) {
-    char a = text[i + 1], b = i + 2 < n ? text[i + 2] : 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') return i + 2;
-    if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return i + 3;
-  }
-  Character c = character_at(text, i);
-  if (c.kind != Class::space) return end_of_run(text, i + c.length, c.kind);
-  if (text[i] == ' ' && i + 1 < n) {
-    Character next = character_at(text, i + 1);
-    if (next.kind != Class::space) return end_of_run(text, i + 1 + next.length, next.kind);
-  }
-  // \s+(?!\S): spaces up to the end, or all but the last before a word; a single one alone is \s+.
-  size_t last = i, end = i + c.length;
-  while (end < n) {
-    Character next = character_at(text, end);
-    if (next.kind != Class::space) break;
+size_t next_gpt2_word(std::string_view text, size_t i) {
+  if (text[i] == '\'')
+    if (size_t end = end_of_contraction(text, i, false); end > i) return end;
+  size_t first = text[i] == ' ' && i + 1 < text.size() ? i + 1 : i;
+  Character c = at(text, first);
+  if (is_letter(c.kind)) return end_of_run(text, first + c.length, is_letter);
+  if (c.kind == CharClass::number)
+    return end_of_run(text, first + c.length, [](CharClass k) { return k == CharClass::number; });
+  if (is_symbol(c.kind)) return end_of_run(text, first + c.length, is_symbol);
+  size_t last = i, end = i;
+  while (end < text.size()) {
+    c = at(text, end);
+    if (c.kind != CharClass::space) break;
     last = end;
-    end += next.length;
+    end += c.length;
   }
-  return end == n || last == i ? end : last;
+  return end_of_spaces(text, i, last, end);
+}
+
+size_t next_llama3_word(std::string_view text, size_t i) { return next_word_with_prefix(text, i, 3, false); }
+size_t next_cl100k_word(std::string_view text, size_t i) { return next_word_with_prefix(text, i, 3, true); }
+size_t next_qwen2_word(std::string_view text, size_t i) { return next_word_with_prefix(text, i, 1, false); }
+
+size_t next_o200k_word(std::string_view text, size_t i) {
+  Character c = at(text, i);
+  if (c.kind == CharClass::number) return end_of_numbers(text, i, 3);
+  bool prefix = !is_letter(c.kind) && !is_line_break(text[i]);
+  size_t starts[] = {i + c.length, i}, capitals[2] = {0, 0}, end = 0;
+  for (size_t k = prefix ? 0 : 1; k < 2 && !end; ++k) end = end_of_small_word(text, starts[k], capitals[k]);
+  for (size_t k = prefix ? 0 : 1; k < 2 && !end; ++k)
+    if (capitals[k] > starts[k]) end = capitals[k];
+  if (end) return end < text.size() && text[end] == '\'' ? end_of_contraction(text, end, true) : end;
+  if (size_t symbols = end_of_symbols(text, text[i] == ' ' ? i + 1 : i, "\r\n/")) return symbols;
+  return end_of_lines(text, i, false);
 }
 
 size_t safe_cut_after(std::string_view text, size_t from) {

@@ -1,4 +1,6 @@
-// crest data prepare and crest data info.
+// crest data prepare, info and get-gpt2-tokenizer.
+#include <cstring>
+
 #include "run.h"
 
 using namespace crest::test;
@@ -114,4 +116,85 @@ TEST(CliData, OverwriteReplacesPreparedData) {
   RunResult r = run_crest({"data", "prepare", "b.txt", "--out", "d", "--overwrite", "--json"}, in);
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["text_bytes"], some_text(500).size());
+}
+
+// "IQ== 0": every byte is a token of its own.
+static std::string byte_ranks() {
+  static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (int b = 0; b < 256; ++b)
+    text += {digits[b >> 2], digits[(b & 3) << 4], '=', '='}, text += " " + std::to_string(b) + "\n";
+  return text;
+}
+
+TEST(CliData, TokenizersOfFilesAndTheirSplitRule) {
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  folder.write("a.txt", some_text(300));
+  folder.write("ranks.tiktoken", byte_ranks() + "bGk= 256\nbGluZQ== 257\n");
+  expect_error({"data", "prepare", "a.txt", "--out", "x", "--tokenizer", "ranks.tiktoken"}, 1,
+               {"258 tokens", "--split-rule", "llama3"}, in);
+  expect_error({"data", "prepare", "a.txt", "--out", "x", "--tokenizer", "ranks.tiktoken", "--split-rule", "lama3"}, 2,
+               {"'lama3'", "llama3"}, in);
+  expect_error({"data", "prepare", "a.txt", "--out", "x", "--split-rule", "gpt2"}, 2, {"--split-rule", "bytes"}, in);
+  EXPECT_FALSE(fs::exists(folder / "x"));
+  RunResult r = run_crest(
+      {"data", "prepare", "a.txt", "--out", "d", "--tokenizer", "ranks.tiktoken", "--split-rule", "llama3", "--json"},
+      in);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["vocab_size"], 259) << "<|endoftext|> is added";
+  EXPECT_NE(folder.read("d/tokenizer.json").find("{1,3}"), std::string::npos) << "the rule is in the file";
+  // What was written is a tokenizer for other data, and so is the folder.
+  for (const char* file : {"d/tokenizer.json", "d"}) {
+    RunResult again = run_crest({"data", "prepare", "a.txt", "--out", "e", "--overwrite", "--tokenizer", file}, in);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(folder.read("e/tokenizer.json"), folder.read("d/tokenizer.json"));
+  }
+}
+
+TEST(CliData, GetGpt2TokenizerRefusesWhatIsNotIt) {
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  folder.write("other.tiktoken", byte_ranks());
+  folder.write("damaged.tar.gz", "\x1f\x8b\x08 not a package");
+  folder.write("there.json", "{}");
+  std::vector<std::string> get = {"data", "get-gpt2-tokenizer", "--out", "out.json"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), get.begin(), get.end());
+    return more;
+  };
+  expect_error(with({"--from", "other.tiktoken"}), 1, {"SHA-256", "306cd27f", "openai-whisper"}, in);
+  expect_error(with({"--from", "damaged.tar.gz"}), 1, {"damaged.tar.gz", "gpt2.tiktoken"}, in);
+  expect_error(with({"--from", "missing.whl"}), 1, {"missing.whl"}, in);
+  // A port where nobody answers: what a machine without a network sees, minus the waiting.
+  expect_error(with({"--from", "http://127.0.0.1:1/p.tar.gz"}), 1, {"127.0.0.1", "--from FILE"}, in);
+  in.environment = {{"CREST_GPT2_PACKAGE", "other.tiktoken"}};
+  expect_error(get, 1, {"other.tiktoken", "SHA-256"}, in);
+  expect_error({"data", "get-gpt2-tokenizer", "--out", "there.json"}, 1, {"exists", "--overwrite"}, in);
+  expect_error(with({"package.tar.gz"}), 2, {"--from FILE"}, in);
+  expect_error(with({"--separator", "x"}), 2, {"--separator", "prepare"}, in);
+  expect_error({"data", "info", "d", "--from", "x"}, 2, {"--from", "get-gpt2-tokenizer"}, in);
+  EXPECT_FALSE(fs::exists(folder / "out.json"));
+  EXPECT_EQ(folder.read("there.json"), "{}");
+}
+
+TEST(CliData, GetGpt2TokenizerFromAPackage) {
+  const char* package = std::getenv("CREST_GPT2_PACKAGE");
+  if (!package)
+    GTEST_SKIP() << "needs openai-whisper of PyPI (any .tar.gz): CREST_GPT2_PACKAGE=FILE, see docs/guides/data.md";
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  RunResult r = run_crest({"data", "get-gpt2-tokenizer", "--from", fs::absolute(package).string(), "--json"}, in);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["vocab_size"], 50257);
+  EXPECT_EQ(r.json()["merges"], 50000);
+  folder.write("a.txt", "Hello world" + std::string(400, '!') + some_text(100));
+  r = run_crest({"data", "prepare", "a.txt", "--tokenizer", "gpt2-tokenizer.json", "--out", "d", "--json"}, in);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["token_dtype"], "u16");
+  std::string shard = folder.read("d/train-000000.bin");
+  uint16_t first[2];
+  std::memcpy(first, shard.data() + 1024, 4);
+  EXPECT_EQ(first[0], 15496) << "Hello";
+  EXPECT_EQ(first[1], 995) << " world";
 }

@@ -84,6 +84,22 @@ elif target == "runs":
               b"step:10/1750 val_loss:7.6 train_time:1,234ms step_avg:123.40ms\nstep:12/1750 train_time:1500ms\n",
               b" 10%|# | 500/5000 [01:00<09:00, 8.33it/s]\r{'loss': '2.1', 'epoch': 0.1}\n{'train_steps_per_second': 8}\n",
               b'{"step": 5, "loss": null, "step_ms": 12.3, "skipped": true}\n0 train 10.9\n\x1b[1mstep 7\x1b[0m loss nan\n']
+elif target == "tokenizer_files":
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": r"\p{N}| ?[^\s\p{L}\p{N}]+"}, "behavior": "Isolated", "invert": False}
+
+    def added(text, **flags):
+        return {"id": 300, "content": text, "special": False, "normalized": True} | flags
+
+    seeds += [b"YWI= 256\nYWJj 257\n", b"= 256\n", b"YWJj 256\nYWI= 300\nYmM= 258", b"YWI= 256\r\n", b"YWI=\n", b"YWI= 99999999999999999999",
+              b"A" * 700 + b" 256", b"YWI= 1048575", b"YWI= 1048576", b"".join(b"YWFh%02d== %d\n" % (i, 256 + i) for i in range(90)),
+              b',"ab":257\0#version: 0.2\na b\n', b',"ab":257,"<|endoftext|>":300\0a b', b"\0a", b"\0a b c", b'{"a":0}\0', b'{"a":{"b":[', b"[1]"]
+    for keys in ({"pre_tokenizer": byte_level}, {"pre_tokenizer": byte_level, "normalizer": {"type": "NFC"}},
+                 {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]}},
+                 {"pre_tokenizer": byte_level, "added_tokens": [added("e\u0301"), added("<a>", id=301, special=True)],
+                  "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}},
+                 {"pre_tokenizer": byte_level, "post_processor": {"a": [1, -2, 1.5, None, True, "\ud800", {"b": []}]}}):
+        seeds.append(json.dumps(keys).encode()[1:-1] + b", ")
 elif target == "json_lines":
     seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
 elif target == "llmc":

@@ -1,0 +1,17 @@
+// crest data get-gpt2-tokenizer.
+#pragma once
+#include <string>
+
+namespace crest {
+
+struct Gpt2Download {
+  std::string from;  // a package (.tar.gz, .whl) or gpt2.tiktoken, as file or URL; "": the pinned URL
+  std::string out;   // *.tiktoken: the file as it is, else a tokenizer.json
+  bool overwrite = false, json = false;
+};
+
+// Fetches GPT-2's vocabulary out of PyPI's openai-whisper, checks its hash, writes the tokenizer. Nothing of the
+// package is executed.
+int get_gpt2_tokenizer(Gpt2Download options);
+
+}  // namespace crest

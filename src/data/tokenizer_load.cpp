@@ -1,0 +1,92 @@
+// Which of the formats a file is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "data/tokenizer.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t max_json_bytes = 256 << 20, max_tiktoken_bytes = 16 << 20, max_merges_bytes = 64 << 20;
+
+// What the two files of GPT-2's format are called.
+constexpr std::pair<std::string_view, std::string_view> pairs[] = {{"vocab.json", "merges.txt"},
+                                                                   {"encoder.json", "vocab.bpe"}};
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// The vocabulary and the merges, when `path` is one of the two. A name may begin with anything: gpt2-vocab.json.
+bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
+  std::string name = path.filename().string();
+  for (auto& [v, m] : pairs)
+    for (std::string_view end : {v, m}) {
+      if (!name.ends_with(end)) continue;
+      std::string start = name.substr(0, name.size() - end.size());
+      vocabulary = path.parent_path() / (start + std::string(v));
+      merges = path.parent_path() / (start + std::string(m));
+      for (auto& part : {vocabulary, merges})
+        if (!is_file(part))
+          fail(fmt::format("GPT-2's format has two files, and {} is missing", printable(part.filename().string())),
+               printable(path.string()), fmt::format("Put {} and {} into one folder.", v, m));
+      return true;
+    }
+  return false;
+}
+
+fs::path in_folder(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json"})
+    if (is_file(folder / name)) return folder / name;
+  fail("the folder holds no tokenizer", printable(folder.string()),
+       "Name a tokenizer.json, GPT-2's vocab.json with merges.txt beside it, or a .tiktoken file.");
+}
+
+// "SGVsbG8= 17"
+bool is_rank_line(std::string_view text) {
+  std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+  size_t space = line.find(' ');
+  auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
+         std::all_of(line.begin() + ptrdiff_t(space) + 1, line.end(), digit);
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
+  std::error_code error;
+  fs::path path = fs::is_directory(named, error) ? in_folder(named) : named, vocabulary, merges;
+  std::string where = printable(path.string());
+  if (!split_rule.empty()) find_split_rule(split_rule);
+  if (find_pair(path, vocabulary, merges))
+    return parse_gpt2(read_file(vocabulary.string(), max_json_bytes), read_file(merges.string(), max_merges_bytes),
+                      where, split_rule);
+  std::string text = read_file(path.string(), max_json_bytes);
+  size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
+    Tokenizer t = parse(text, where);
+    if (!split_rule.empty() && t.split_rule().name != split_rule)
+      fail_usage(fmt::format("the file says that its split rule is {}", t.split_rule().name), "--split-rule",
+                 "Leave it out.");
+    return t;
+  }
+  if (is_rank_line(text)) {
+    if (text.size() > max_tiktoken_bytes)
+      fail(fmt::format("a .tiktoken file of {}", format_bytes(double(text.size()))), where,
+           "It may be something else.");
+    return parse_tiktoken(text, where, split_rule);
+  }
+  fail(text.starts_with('\n') ? "this looks like a SentencePiece model, which is not supported"
+                              : "this is no tokenizer that Crest knows",
+       where, "Crest reads tokenizer.json, GPT-2's vocab.json with merges.txt beside it, and .tiktoken.");
+}
+
+}  // namespace crest

@@ -1,0 +1,117 @@
+#include "data/tokenizer_parts.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/byte_alphabet.h"
+#include "data/words.h"
+
+namespace crest {
+
+void TokenizerParts::bad(const std::string& what) const {
+  fail("not a usable tokenizer: " + what, where, "The file may be damaged or cut short; copy or train it again.");
+}
+
+void TokenizerParts::refuse(const std::string& what) const {
+  fail(fmt::format("this kind of tokenizer is not supported: {}", what), where,
+       fmt::format("Crest reads byte-level BPE (\"model\": BPE, \"pre_tokenizer\": ByteLevel) with a split rule of {}.",
+                   split_rule_names()));
+}
+
+uint32_t TokenizerParts::check_id(uint64_t id) const {
+  if (id >= max_tokens) bad(fmt::format("token id {} is above the limit of {}", id, max_tokens));
+  return uint32_t(id);
+}
+
+void TokenizerParts::add_token(const std::string& text, uint64_t id) {
+  if (text.size() > max_token_bytes) bad("a token longer than 64 KiB");
+  uint32_t before = vocabulary.size();
+  if (before >= max_tokens) bad(fmt::format("more than {} tokens", max_tokens));
+  if (vocabulary.insert(text) != before) bad(fmt::format("token '{}' appears twice", printable(text)));
+  ids.push_back(check_id(id));
+}
+
+void TokenizerParts::add_merge(const std::string& left, const std::string& right) {
+  if (left.empty() || right.empty()) bad("a merge with an empty token");
+  if (merge_ends.size() >= max_tokens) bad(fmt::format("more than {} merges", max_tokens));
+  merge_text += left;
+  uint64_t middle = merge_text.size();
+  merge_text += right;
+  merge_ends.emplace_back(middle, merge_text.size());
+}
+
+void TokenizerParts::add_merge_line(const std::string& line) {
+  size_t space = line.find(' ');
+  if (space == 0 || space == std::string::npos || space + 1 == line.size() ||
+      line.find(' ', space + 1) != std::string::npos)
+    bad(fmt::format("merge '{}' is not two tokens", printable(line)));
+  add_merge(line.substr(0, space), line.substr(space + 1));
+}
+
+void TokenizerParts::add_added(const Added& token) {
+  if (!token.has_id || token.content.empty()) bad("an added token without id or content");
+  if (added.size() >= max_added) bad(fmt::format("more than {} added tokens", max_added));
+  // Texts are cut where words end anyway, and must not be cut inside a token.
+  if (!token.special && safe_cut_after(token.content, 1) < token.content.size())
+    refuse(fmt::format("the added token '{}', which is not special and holds a space", printable(token.content)));
+  added.push_back(token);
+}
+
+Tokenizer TokenizerParts::build() const {
+  Tokenizer t;
+  t.rule_ = rule;
+  t.nfc_ = nfc;
+  t.ignore_merges_ = ignore_merges;
+  t.post_processor_ = post_processor;
+  WordTable added_texts, decoded;
+  for (auto& a : added) added_texts.insert(a.content);
+  std::vector<uint32_t> decoded_ids;
+  std::vector<bool> taken;
+  for (uint32_t i = 0; i < vocabulary.size(); ++i) {
+    uint32_t id = ids[i];
+    if (id >= taken.size()) taken.resize(id + 1);
+    if (taken[id]) bad(fmt::format("two tokens have id {}", id));
+    taken[id] = true;
+    std::string_view text = vocabulary.word(i);
+    bool is_added = added_texts.find(text) != WordTable::none;
+    auto bytes = from_alphabet(text);
+    if (!bytes || bytes->empty()) {
+      if (is_added) continue;
+      bad(fmt::format("token '{}' is not written in the byte-level alphabet", printable(text)));
+    }
+    uint32_t before = decoded.size();
+    if (decoded.insert(*bytes) != before) bad(fmt::format("token '{}' appears twice", printable(text)));
+    decoded_ids.push_back(id);
+    if (!is_added) t.set_token(id, *bytes);
+  }
+  for (auto& a : added) {
+    uint32_t index = vocabulary.find(a.content);
+    bool same = index != WordTable::none && ids[index] == a.id;
+    if ((index != WordTable::none && !same) || (a.id < taken.size() && taken[a.id] && !same))
+      bad(fmt::format("added token '{}' and the vocabulary disagree about id {}", printable(a.content), a.id));
+    if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
+    t.set_added_token(a.id, a.content, a.special, a.normalized);
+  }
+  auto id_of = [&](std::string_view text) {
+    auto bytes = from_alphabet(text);
+    uint32_t index = bytes ? decoded.find(*bytes) : WordTable::none;
+    if (index == WordTable::none)
+      bad(fmt::format("merge of token '{}', which is not in the vocabulary", printable(text)));
+    return decoded_ids[index];
+  };
+  t.merges_.reserve(merge_ends.size());
+  size_t start = 0;
+  for (auto [middle, end] : merge_ends) {
+    std::string_view both = std::string_view(merge_text).substr(start, end - start);
+    t.merges_.push_back({id_of(both.substr(0, middle - start)), id_of(both.substr(middle - start)), id_of(both)});
+    start = end;
+  }
+  t.finish(where);
+  bool identity = t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256) && rule == &gpt2_split_rule() && !nfc;
+  for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;
+  if (identity) t.kind_ = Tokenizer::Kind::bytes;
+  return t;
+}
+
+}  // namespace crest

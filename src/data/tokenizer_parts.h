@@ -1,0 +1,47 @@
+// What a tokenizer's file says, before it is checked: tokens written in the byte-level alphabet (byte_alphabet.h).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "data/word_table.h"
+
+namespace crest {
+
+struct TokenizerParts {
+  static constexpr size_t max_tokens = 1 << 20, max_token_bytes = 1 << 16, max_added = 1 << 16;
+  struct Added {
+    uint32_t id = 0;
+    bool has_id = false, special = false, normalized = false;
+    std::string content;
+  };
+
+  explicit TokenizerParts(std::string where) : where(std::move(where)) {}
+  void add_token(const std::string& text, uint64_t id);
+  void add_merge(const std::string& left, const std::string& right);
+  // "left right"
+  void add_merge_line(const std::string& line);
+  void add_added(const Added& token);
+  uint32_t check_id(uint64_t id) const;
+  // The tokenizer, or an error that says what does not fit together.
+  Tokenizer build() const;
+
+  // The file is damaged; it is of a kind that Crest does not support.
+  [[noreturn]] void bad(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  std::string where;
+  WordTable vocabulary;
+  std::vector<uint32_t> ids;  // of word i
+  std::string merge_text;     // left and right of all merges, one after another
+  std::vector<std::pair<uint64_t, uint64_t>> merge_ends;
+  std::vector<Added> added;
+  const SplitRule* rule = &gpt2_split_rule();
+  bool nfc = false, ignore_merges = false;
+  std::string post_processor = "null";
+};
+
+}  // namespace crest

@@ -1,0 +1,168 @@
+#include "data/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+namespace crest {
+
+namespace {
+
+// Pages of 256 code points; equal pages are stored once.
+class ClassTable {
+ public:
+  ClassTable() {
+    std::vector<CharClass> all;
+    all.reserve(0x110000);
+    for (const char* p = unicode_class_runs; *p;) {
+      CharClass kind = class_of(*p++);
+      char* end = nullptr;
+      size_t count = *p >= '0' && *p <= '9' ? std::strtoul(p, &end, 10) : 1;
+      if (end) p = end;
+      all.insert(all.end(), count, kind);
+    }
+    all.resize(0x110000, CharClass::symbol);
+    for (size_t page = 0; page < pages_.size(); ++page) {
+      const CharClass* content = all.data() + page * 256;
+      size_t known = 0;
+      while (known < classes_.size() && std::memcmp(&classes_[known], content, 256) != 0) known += 256;
+      if (known == classes_.size()) classes_.insert(classes_.end(), content, content + 256);
+      pages_[page] = uint32_t(known);
+    }
+  }
+  CharClass operator[](uint32_t c) const { return classes_[pages_[c >> 8] + (c & 255)]; }
+
+ private:
+  static CharClass class_of(char letter) {
+    switch (letter) {
+      case 's': return CharClass::space;
+      case 'U': return CharClass::upper;
+      case 'l': return CharClass::lower;
+      case 'o': return CharClass::letter;
+      case 'm': return CharClass::mark;
+      case 'n': return CharClass::number;
+      default: return CharClass::symbol;
+    }
+  }
+  std::array<uint32_t, 0x1100> pages_{};
+  std::vector<CharClass> classes_;
+};
+
+const ClassTable classes;
+
+struct CodePoint {
+  uint32_t value;
+  uint8_t length;  // 0: not valid UTF-8
+};
+
+CodePoint code_point_at(std::string_view text, size_t i) {
+  uint8_t first = uint8_t(text[i]);
+  if (first < 128) return {first, 1};
+  int length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() - i < size_t(length)) return {0, 0};
+  uint32_t c = first & (0xff >> (length + 1));
+  for (int k = 1; k < length; ++k) {
+    uint8_t next = uint8_t(text[i + k]);
+    if ((next & 0xc0) != 0x80) return {0, 0};
+    c = (c << 6) | (next & 0x3f);
+  }
+  bool overlong = (length == 3 && c < 0x800) || (length == 4 && c < 0x10000);
+  if (overlong || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return {0, 0};
+  return {c, uint8_t(length)};
+}
+
+// Characters that Normalization Form C treats otherwise since Unicode 10: `tokenizers` normalizes by Unicode 9.0, where
+// they are not assigned and so neither move nor compose, and vocabularies were trained with that. Held fixed here,
+// whatever version the system's utf8proc has.
+struct Range {
+  uint32_t first, last;
+};
+constexpr Range fixed[] = {
+    {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
+    {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1aff},   {0x1df6, 0x1dfa},
+    {0xa82c, 0xa82c},   {0x105c0, 0x105ff}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac},
+    {0x10efa, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b},
+    {0x11380, 0x113ff}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x1193d, 0x1193e},
+    {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
+    {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16100, 0x1613f},
+    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
+    {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+
+bool is_fixed(uint32_t c) {
+  auto* range =
+      std::lower_bound(std::begin(fixed), std::end(fixed), c, [](const Range& r, uint32_t v) { return r.last < v; });
+  return range != std::end(fixed) && range->first <= c;
+}
+
+// Appends the NFC of valid UTF-8.
+void append_nfc(std::string_view text, std::string& out) {
+  utf8proc_uint8_t* composed = nullptr;
+  auto options = utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), utf8proc_ssize_t(text.size()),
+                             &composed, options);
+  if (length >= 0)
+    out.append(reinterpret_cast<const char*>(composed), size_t(length));
+  else
+    out.append(text);
+  std::free(composed);
+}
+
+}  // namespace
+
+Character character_at(std::string_view text, size_t i) {
+  CodePoint c = code_point_at(text, i);
+  return c.length ? Character{classes[c.value], c.length} : Character{CharClass::symbol, 1};
+}
+
+// UTF-8 synchronises itself: a valid sequence that ends here is one in every forward reading too.
+CharClass class_before(std::string_view text, size_t end) {
+  for (size_t length = 1; length <= 4 && length <= end; ++length) {
+    CodePoint c = code_point_at(text.substr(0, end), end - length);
+    if (c.length == length) return classes[c.value];
+  }
+  return CharClass::symbol;
+}
+
+bool normalize_nfc(std::string_view text, std::string& out) {
+  // Nothing below U+0300 composes or decomposes on its own, so only stretches with a lead byte of 0xcc or more are
+  // looked at: from the character before, which may be the base of a mark, to the next ASCII character.
+  std::string result;
+  size_t done = 0;
+  bool changed = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (uint8_t(text[i]) < 0xcc) continue;
+    size_t start = i;
+    while (start > done && uint8_t(text[start - 1]) >= 0x80) --start;
+    if (start > done) --start;
+    size_t end = i;
+    while (end < text.size() && uint8_t(text[end]) >= 0x80) ++end;
+    result.append(text.substr(done, start - done));
+    for (size_t from = start; from < end;) {
+      size_t to = from;
+      CodePoint c{0, 1};
+      for (; to < end; to += c.length) {
+        c = code_point_at(text, to);
+        if (!c.length || is_fixed(c.value)) break;
+      }
+      if (to > from) append_nfc(text.substr(from, to - from), result);
+      size_t kept = to < end ? std::max<size_t>(c.length, 1) : 0;
+      result.append(text.substr(to, kept));
+      from = to + kept;
+    }
+    done = end;
+    i = end > i ? end - 1 : i;
+    changed = true;
+  }
+  if (!changed) return false;
+  result.append(text.substr(done));
+  if (result == text) return false;
+  out = std::move(result);
+  return true;
+}
+
+}  // namespace crest

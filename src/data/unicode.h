@@ -1,0 +1,33 @@
+// Classes of characters, pinned to Unicode 16.0 (what Hugging Face `tokenizers` 0.23 and `tiktoken` 0.14 know), and
+// UTF-8 that may be invalid.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace crest {
+
+inline constexpr const char* unicode_version = "16.0";
+extern const char* const unicode_class_runs;
+
+// upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all others.
+enum class CharClass : uint8_t { symbol, mark, space, number, upper, lower, letter };
+inline bool is_letter(CharClass c) { return c >= CharClass::upper; }
+// What regular expressions write [^\s\p{L}\p{N}].
+inline bool is_symbol(CharClass c) { return c <= CharClass::mark; }
+
+struct Character {
+  CharClass kind;
+  uint8_t length;  // bytes
+};
+// A byte that is not part of valid UTF-8 is a symbol of length 1. i < text.size().
+Character character_at(std::string_view text, size_t i);
+// The class of the character that ends at `end` (> 0).
+CharClass class_before(std::string_view text, size_t end);
+
+// Normalization Form C of every stretch of valid UTF-8; other bytes stay. Returns false, and leaves `out` alone, when
+// that is the text itself. Pinned to Unicode 9.0, as in `tokenizers`: later characters stay where they are.
+bool normalize_nfc(std::string_view text, std::string& out);
+
+}  // namespace crest

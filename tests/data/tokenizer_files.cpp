@@ -1,0 +1,204 @@
+// Tokenizers of other programs: their formats and split rules, and what is wrong with damaged files.
+#include <omp.h>
+
+#include <iterator>
+#include <sstream>
+
+#include "data/helpers.h"
+#include "data/prepare.h"
+#include "data/tokenizer.h"
+#include "data/unicode.h"
+
+using namespace crest;
+using namespace crest::test;
+namespace fs = std::filesystem;
+
+// Made by compare_tokenizers.py with Hugging Face `tokenizers` and `tiktoken`.
+static fs::path fixture_path(const std::string& name) { return fs::path(CREST_TEST_DIR) / "data/fixtures" / name; }
+static std::string fixture(const std::string& name) { return read_file(fixture_path(name)); }
+static std::vector<uint32_t> numbers(const std::string& name) {
+  std::istringstream in(fixture(name));
+  return {std::istream_iterator<uint32_t>(in), {}};
+}
+
+static std::string base64_lines(const std::string& skipped = "") {
+  static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (int b = 0; b < 256; ++b) {
+    std::string code = {digits[b >> 2], digits[(b & 3) << 4], '=', '='};
+    if (code != skipped) text += code + " " + std::to_string(b) + "\n";
+  }
+  return text;
+}
+
+TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
+  std::string text = fixture("rules.txt");
+  TemporaryFolder dir;
+  for (std::string rule : {"llama3", "qwen2", "o200k", "cl100k"}) {
+    Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
+    EXPECT_EQ(t.split_rule().name, rule);
+    std::vector<uint32_t> ids = numbers(rule + "-ids.txt");
+    ASSERT_GT(ids.size(), 1000u);
+    EXPECT_EQ(t.encode(text), ids) << rule;
+    if (rule != "qwen2") {
+      EXPECT_EQ(t.decode(ids).size(), text.size());  // é and e + acute are the same added token: same bytes otherwise
+    }
+    // What is written is the same tokenizer, the post-processor included.
+    t.save(dir / "tokenizer.json");
+    Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
+    EXPECT_EQ(u.encode(text), ids) << rule;
+    EXPECT_EQ(u.to_json(), t.to_json());
+    EXPECT_NE(t.to_json().find("TemplateProcessing"), std::string::npos);
+  }
+}
+
+TEST(TokenizerFiles, AddedTokensAreFoundSpecialOnesInPromptsOnly) {
+  Tokenizer t = Tokenizer::load(fixture_path("llama3.json"));
+  uint32_t tool = t.encode("<tool>").at(0), start = t.encode("<|start|>", true).at(0);
+  EXPECT_EQ(t.decode_token(tool), "<tool>");
+  EXPECT_FALSE(t.is_special(tool));
+  EXPECT_TRUE(t.is_special(start));
+  EXPECT_EQ(t.encode("<tool><|start|>", true), (std::vector<uint32_t>{tool, start}));
+  EXPECT_GT(t.encode("<|start|>").size(), 1u);
+  EXPECT_EQ(t.end_of_text(), t.encode("<|endoftext|>", true).at(0));
+}
+
+TEST(TokenizerFiles, AnyBytesRoundTrip) {
+  std::string text = fixture("rules.txt") + "\xff\xfe\xc3 \xed\xa0\x80 \xf4\x90\x80\x80 a\xcc";
+  for (std::string rule : {"llama3", "o200k", "cl100k"}) {
+    Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
+    EXPECT_EQ(t.decode(t.encode(text)).size(), text.size()) << rule;
+  }
+  Tokenizer qwen = Tokenizer::load(fixture_path("qwen2.json"));
+  EXPECT_EQ(qwen.decode(qwen.encode("x\xff"
+                                    "e\xcc\x81\xff\xcc\x81")),
+            "x\xff\xc3\xa9\xff\xcc\x81")
+      << "NFC around them";
+}
+
+TEST(TokenizerFiles, LargeTextsGiveTheSameTokensInParallel) {
+  for (std::string rule : {"llama3", "qwen2", "o200k", "cl100k"}) {
+    Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
+    std::string text;
+    while (text.size() < (1 << 20)) text += fixture("rules.txt") + fixture("nasty.txt");
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    auto one = t.encode(text, true);  // special: not cut into chunks
+    omp_set_num_threads(3);
+    auto three = t.encode(text);
+    omp_set_num_threads(threads);
+    EXPECT_EQ(one, three) << rule;
+  }
+}
+
+TEST(TokenizerFiles, Gpt2PairInAllItsNames) {
+  std::vector<uint32_t> ids = numbers("ids.txt");
+  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-vocab.json")).encode(fixture("nasty.txt")), ids);
+  EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-merges.txt")).encode(fixture("nasty.txt")), ids);
+  TemporaryFolder dir;
+  std::string vocabulary = fixture("gpt2-vocab.json");
+  vocabulary.replace(vocabulary.rfind('}'), 1, ",\"<|endoftext|>\":5000}");
+  write_file(dir / "encoder.json", vocabulary);
+  EXPECT_ERROR(Tokenizer::load(dir / "encoder.json"), "vocab.bpe is missing");
+  write_file(dir / "vocab.bpe", fixture("gpt2-merges.txt"));
+  for (auto& path : {dir / "encoder.json", dir / "vocab.bpe", dir.path()}) {
+    Tokenizer t = Tokenizer::load(path);
+    EXPECT_EQ(t.encode(fixture("nasty.txt")), ids);
+    EXPECT_EQ(t.end_of_text(), 5000u);
+    EXPECT_EQ(t.vocab_size(), 5001u);
+  }
+  EXPECT_ERROR(Tokenizer::parse_gpt2("[1]", "", "f"), "not an object");
+  EXPECT_ERROR(Tokenizer::parse_gpt2("{\"a\": {\"b\": 1}}", "", "f"), "not a number");
+  EXPECT_ERROR(Tokenizer::parse_gpt2("{\"a\": 1", "", "f"), "not valid JSON");
+  EXPECT_ERROR(Tokenizer::parse_gpt2("5", "", "f"), "not an object");
+  EXPECT_ERROR(Tokenizer::parse_gpt2(vocabulary, "#version: 0.2\na\n", "f"), "not two tokens");
+  EXPECT_ERROR(Tokenizer::parse_gpt2(vocabulary, "q zzqz", "f"), "not in the vocabulary");
+}
+
+TEST(TokenizerFiles, TiktokenEqualsTiktokenWhateverTheRanks) {
+  std::string text = fixture("rules.txt");
+  Tokenizer t = Tokenizer::load(fixture_path("cl100k.tiktoken"), "cl100k");
+  EXPECT_EQ(t.encode(text), numbers("tiktoken-ids.txt"));
+  EXPECT_EQ(t.decode(t.encode(text)), text);
+  Tokenizer u = Tokenizer::parse(t.to_json(), "written");
+  EXPECT_EQ(u.encode(text), numbers("tiktoken-ids.txt"));
+  EXPECT_EQ(u.split_rule().name, "cl100k");
+}
+
+TEST(TokenizerFiles, DamagedTiktokenFilesAreErrors) {
+  auto parse = [](const std::string& text) { return Tokenizer::parse_tiktoken(text, "f.tiktoken", "gpt2"); };
+  std::string bytes = base64_lines();
+  EXPECT_EQ(parse(bytes + "YWI= 300\n").encode("ab"), std::vector<uint32_t>{300});
+  EXPECT_EQ(parse(bytes + "= 256\n").vocab_size(), 258u) << "Whisper's empty token keeps its id";
+  EXPECT_ERROR(Tokenizer::parse_tiktoken(bytes, "f.tiktoken"), "--split-rule");
+  EXPECT_ERROR(parse(base64_lines("QQ==")), "byte 0x41");
+  EXPECT_ERROR(parse(bytes + "QQ== 400\n"), "twice");
+  EXPECT_ERROR(parse(bytes + "YWI= 3\n"), "two tokens have id 3");
+  EXPECT_ERROR(parse(bytes + "YWI=\n"), "line 257");
+  EXPECT_ERROR(parse(bytes + "Y?I= 300\n"), "line 257");
+  EXPECT_ERROR(parse(bytes + "YWI 300\n"), "line 257");
+  EXPECT_ERROR(parse(bytes + "YWI= -3\n"), "line 257");
+  EXPECT_ERROR(parse(bytes + "YWI= 99999999999999999999\n"), "line 257");
+  EXPECT_ERROR(parse(bytes + "YWI= 4000000000\n"), "above the limit");
+  EXPECT_ERROR(parse(bytes + std::string(4000, 'Q') + " 300\n"), "more than 512 bytes");
+  EXPECT_ERROR(parse(""), "byte 0x00");
+}
+
+TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
+  TemporaryFolder dir;
+  write_file(dir / "tokenizer.model", base64_lines());
+  EXPECT_EQ(Tokenizer::load(dir / "tokenizer.model", "llama3").split_rule().name, "llama3");
+  write_file(dir / "sp.model", "\n\x0e\n\x05<unk>");
+  EXPECT_ERROR(Tokenizer::load(dir / "sp.model"), "SentencePiece");
+  write_file(dir / "text", "hello world\n");
+  EXPECT_ERROR(Tokenizer::load(dir / "text"), "no tokenizer that Crest knows");
+  write_file(dir / "empty/file", "");
+  EXPECT_ERROR(Tokenizer::load(dir / "empty"), "holds no tokenizer");
+  EXPECT_ERROR(Tokenizer::load(dir / "empty/file"), "no tokenizer");
+  EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "qwen2"), "split rule is llama3");
+  EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
+}
+
+TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
+  std::string json = fixture("llama3.json");
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string s = json;
+    size_t p = s.find(from);
+    if (p == std::string::npos) ADD_FAILURE() << from;
+    return s.replace(p, from.size(), to);
+  };
+  auto parse = [](const std::string& s) { return Tokenizer::parse(s, "file.json"); };
+  EXPECT_ERROR(parse(with("{1,3}", "{1,4}")), "the split rule");
+  EXPECT_ERROR(parse(with("\"Isolated\"", "\"MergedWithNext\"")), "MergedWithNext");
+  EXPECT_ERROR(parse(with("\"use_regex\":false", "\"use_regex\":true")), "more than one split rule");
+  EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Digits\"")), "Digits");
+  EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Punctuation\"")), "Punctuation");
+  EXPECT_ERROR(parse(with("\"lstrip\":false", "\"lstrip\":true")), "lstrip");
+  EXPECT_ERROR(parse(with("<tool>", "<a tool>")), "holds a space");
+  EXPECT_ERROR(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}")), "Lowercase");
+  EXPECT_NO_THROW(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[]}")));
+}
+
+TEST(TokenizerFiles, TextsAreNormalizedAndOthersLeftAlone) {
+  std::string out;
+  EXPECT_FALSE(normalize_nfc("plain \xc3\xa9 \xff\xcc", out));
+  EXPECT_TRUE(normalize_nfc("a e\xcc\x81. \xe1\x84\x80\xe1\x85\xa1", out));
+  EXPECT_EQ(out, "a \xc3\xa9. \xea\xb0\x80");
+  EXPECT_FALSE(normalize_nfc("\u08d0\u0334", out)) << "a mark of Unicode 14 stays where it is";
+}
+
+TEST(TokenizerFiles, PreparedDataKeepTheTokenizer) {
+  TemporaryFolder dir;
+  write_file(dir / "a.txt", fixture("rules.txt") + fixture("nasty.txt"));
+  PrepareOptions o;
+  o.inputs = {(dir / "a.txt").string()};
+  o.tokenizer = fixture_path("qwen2.json").string();
+  o.out = dir / "d";
+  prepare(o);
+  EXPECT_EQ(read_file(dir / "d/tokenizer.json"), Tokenizer::load(o.tokenizer).to_json());
+  o.tokenizer = "bpe:300", o.split_rule = "llama3", o.out = dir / "e";
+  prepare(o);
+  EXPECT_EQ(Tokenizer::load(dir / "e/tokenizer.json").split_rule().name, "llama3");
+  o.tokenizer = "bytes", o.out = dir / "f";
+  EXPECT_ERROR(prepare(o), "not split into words");
+}

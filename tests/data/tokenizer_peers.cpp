@@ -1,0 +1,75 @@
+// Token for token against Hugging Face `tokenizers` and `tiktoken`, where they are installed:
+//   python3 -m venv V && V/bin/pip install tokenizers tiktoken && CREST_TEST_PYTHON=V/bin/python3 test_data
+#include <cstdlib>
+
+#include "data/bpe_train.h"
+#include "data/helpers.h"
+#include "data/tokenizer.h"
+#include "measure/external.h"
+
+using namespace crest;
+using namespace crest::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string python() {
+  const char* named = std::getenv("CREST_TEST_PYTHON");
+  return named ? named : "python3";
+}
+
+CommandOutput run_python(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"env", python()});
+  return run_program("/usr/bin/env", arguments);
+}
+
+bool has_module(const std::string& name) { return run_python({"-c", "import " + name}).exit_code == 0; }
+
+std::string script() { return (fs::path(CREST_TEST_DIR) / "data/compare_tokenizers.py").string(); }
+
+void write_ids(const fs::path& path, const std::vector<uint32_t>& ids) {
+  std::string text;
+  for (uint32_t id : ids) text += std::to_string(id) + "\n";
+  write_file(path, text);
+}
+
+CommandOutput compare(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), script());
+  return run_python(arguments);
+}
+
+}  // namespace
+
+TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
+  if (!has_module("tokenizers")) GTEST_SKIP() << "Hugging Face tokenizers is not installed: pip install tokenizers";
+  TemporaryFolder dir;
+  std::string text_path = (dir / "text").string(), ids = (dir / "ids").string(), json = (dir / "t.json").string();
+  ASSERT_EQ(compare({"write-text", text_path}).exit_code, 0);
+  std::string text = read_file(text_path);
+  for (auto& rule : split_rules()) {
+    BpeTrainer trainer(1000, rule);
+    trainer.add(text.substr(0, text.find(' ', 40000)));
+    Tokenizer t = trainer.train();
+    t.save(json);
+    write_ids(ids, t.encode(text));
+    CommandOutput r = compare({"check", json, text_path, ids});
+    EXPECT_EQ(r.exit_code, 0) << rule.name << ": " << r.out << r.err;
+  }
+  // And a wrong token is noticed.
+  write_ids(ids, {1, 2, 3});
+  EXPECT_EQ(compare({"check", json, text_path, ids}).exit_code, 1);
+}
+
+TEST(TokenizerPeers, TiktokenGivesTheSameTokens) {
+  if (!has_module("tiktoken") || !has_module("tokenizers"))
+    GTEST_SKIP() << "tiktoken or tokenizers is not installed: pip install tiktoken tokenizers";
+  TemporaryFolder dir;
+  std::string text_path = (dir / "text").string(), ids = (dir / "ids").string();
+  ASSERT_EQ(compare({"write-text", text_path}).exit_code, 0);
+  std::string ranks = (fs::path(CREST_TEST_DIR) / "data/fixtures/cl100k.tiktoken").string();
+  for (auto& rule : split_rules()) {
+    write_ids(ids, Tokenizer::load(ranks, rule.name).encode(read_file(text_path)));
+    CommandOutput r = compare({"check-tiktoken", ranks, std::string(rule.name), text_path, ids});
+    EXPECT_EQ(r.exit_code, 0) << rule.name << ": " << r.out << r.err;
+  }
+}
