@@ -10,6 +10,7 @@
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/split_rule.h"
 #include "model/config.h"
 #include "passes/optimizers.h"
 #include "passes/pass.h"
@@ -28,7 +29,7 @@ struct ValueSet {
 };
 const std::vector<ValueSet>& value_sets() {
   static const std::vector<ValueSet> table = {
-      {"data", "ACTION", {"prepare", "info"}},
+      {"data", "ACTION", {"prepare", "info", "get-gpt2-tokenizer"}},
       {"runs", "ACTION", {"list", "show", "export", "import", "delete"}},
       {"lab", "words", {"list", "show", "run"}},
       {"comm", "collective", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
@@ -57,9 +58,9 @@ const std::vector<ValueSet>& value_sets() {
   return table;
 }
 
-// They are kept as a list for people: "adamw, lion".
-Words optimizer_words() {
-  Words words = split(optimizer_names(), ',');
+// Of a list for people: "adamw, lion".
+Words listed(const std::string& names) {
+  Words words = split(names, ',');
   for (auto& word : words) word.erase(0, word.find_first_not_of(' '));
   return words;
 }
@@ -79,7 +80,8 @@ Words device_words(const std::string& command) {
 
 Words values_of(const std::string& command, const std::string& option) {
   if (option == "--model") return preset_names();
-  if (option == "--optimizer") return optimizer_words();
+  if (option == "--optimizer") return listed(optimizer_names());
+  if (option == "--split-rule") return listed(split_rule_names());
   if (option == "--disable-pass" || option == "--after") return pass_names();
   if (option == "--device") return device_words(command);
   for (auto& set : value_sets())
