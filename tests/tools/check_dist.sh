@@ -45,11 +45,11 @@ bin/crest lab list >/dev/null
 rm -r run text.txt log.txt
 END
 path=/usr/sbin:/usr/bin:/sbin:/bin
-env -i PATH=$path HOME=/nowhere sh "$folder/try.sh" "$folder"
+env -i PATH=$path HOME="$folder/home" sh "$folder/try.sh" "$folder"
 echo "ok: runs unpacked elsewhere with an empty environment${once:+ (made once)}"
 if [ -n "$root" ]; then
   elsewhere=$(mktemp -d "$root/tmp/crest-dist-XXXXXX")
   cp -r "$folder" "$elsewhere/crest"
-  env -i PATH=$path HOME=/nowhere chroot "$root" sh "/tmp/$(basename "$elsewhere")/crest/try.sh" "/tmp/$(basename "$elsewhere")/crest"
+  env -i PATH=$path HOME=/tmp/$(basename "$elsewhere") chroot "$root" sh "/tmp/$(basename "$elsewhere")/crest/try.sh" "/tmp/$(basename "$elsewhere")/crest"
   echo "ok: runs in $root, $(sed -n 's/^PRETTY_NAME=//p' "$root/etc/os-release")"
 fi
