@@ -147,9 +147,19 @@ std::string noise_of(const Judged& j) {
   return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
 }
 
-void add_experiment(Page& page, const Judged& j, bool tell_where) {
-  std::string where = tell_where ? fmt::format(" ({}, {})", j.text("scale"), j.device()) : "";
-  page.blocks.push_back(Heading{2, j.text("name") + where});
+// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": what tells it from the others of its name.
+std::string heading_of(const Judged& j, const std::vector<Judged>& all) {
+  bool scales = false, devices = false;
+  for (auto& other : all) {
+    if (other.run == j.run || other.text("name") != j.text("name")) continue;
+    (other.text("scale") == j.text("scale") ? devices : scales) = true;
+  }
+  if (devices) return fmt::format("{} ({}, {})", j.text("name"), j.text("scale"), j.device());
+  return scales ? fmt::format("{} ({})", j.text("name"), j.text("scale")) : j.text("name");
+}
+
+void add_experiment(Page& page, const Judged& j, const std::vector<Judged>& all) {
+  page.blocks.push_back(Heading{2, heading_of(j, all)});
   page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
   add_claims(page, j);
   add_then(page, j);
@@ -228,7 +238,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.blocks.push_back(Paragraph{Text(sentence)});
   add_overview(page, all);
   add_refuted(page, all);
-  for (auto& j : all) add_experiment(page, j, names.size() < all.size());
+  for (auto& j : all) add_experiment(page, j, all);
   page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
                 ". Every verdict follows from its formula and the records that are named beside it.";
   report.json = {{"title", page.title}, {"summary", Json::array({sentence})}, {"experiments", experiments}};
