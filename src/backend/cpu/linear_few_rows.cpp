@@ -22,8 +22,10 @@ size_t workspace(const KernelQuery& q) {
   return x_bytes(s) + (s.has_bias ? float_lines(s.n) : 0);
 }
 
+std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<LinearShape>(linear_shape(q)); }
+
 void run(const KernelCall& c, bool gelu) {
-  LinearShape s = linear_shape({c.program, c.instr, *c.device});
+  const LinearShape& s = *static_cast<const LinearShape*>(c.prepared);
   auto* floats = static_cast<float*>(c.workspace);
   FewRowsArgs a{};
   a.rows = s.rows, a.n = s.n, a.k = s.k, a.dtype = s.dtype, a.gelu = gelu;
@@ -44,9 +46,9 @@ void launch_gelu(const KernelCall& c) { run(c, true); }
 
 }  // namespace
 
-Kernel linear_few_rows_kernel() { return {"linear", "cpu.linear.few_rows", reject, workspace, nullptr, launch}; }
+Kernel linear_few_rows_kernel() { return {"linear", "cpu.linear.few_rows", reject, workspace, prepare, launch}; }
 Kernel linear_gelu_few_rows_kernel() {
-  return {"linear_gelu", "cpu.linear_gelu.few_rows", reject, workspace, nullptr, launch_gelu};
+  return {"linear_gelu", "cpu.linear_gelu.few_rows", reject, workspace, prepare, launch_gelu};
 }
 
 }  // namespace crest::cpu
