@@ -23,16 +23,7 @@ ForeignModel open_nanogpt(const ForeignFile&);
 
 namespace {
 
-// torch.save writes a zip archive or a bare pickle, and reading either can run any code that its writer chose.
-bool recognises_pickle(const ForeignFile& file) {
-  bool safetensors = file.start.size() > 8 && file.start[8] == '{';
-  if (safetensors) return false;
-  bool zip = file.start.starts_with(std::string_view("PK\x03\x04", 4));
-  bool pickle = file.start.size() >= 2 && file.start[0] == '\x80' && file.start[1] >= 2 && file.start[1] <= 5;
-  bool named = false;
-  for (const char* end : {".pt", ".pth", ".ckpt", ".pkl", ".pickle"}) named = named || file.path.ends_with(end);
-  return zip || pickle || named;
-}
+bool recognises_pickle(const ForeignFile& file) { return is_pickle(file.path, file.start); }
 
 ForeignModel refuse_pickle_file(const ForeignFile& file) {
   fail("is a PyTorch file (pickle), which can run any code when it is opened; Crest does not read it",

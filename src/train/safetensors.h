@@ -105,7 +105,10 @@ std::vector<Digest> hash_tensors(const std::vector<TensorSource>& tensors);
 void require_same_tensors(const std::vector<TensorSpec>& expected, const std::vector<TensorSpec>& found,
                           const std::string& what, const std::string& where);
 
-// Throws for a pickle or a zip archive (what torch.save writes), judged by name and first bytes; says how to convert.
+// Whether a file is a pickle or a zip archive (what torch.save writes: opening it can run any code), by its first bytes
+// and its name.
+bool is_pickle(const std::string& path, std::string_view first_bytes);
+// Throws for one, and for what is named .bin (transformers' pickles are); says how to convert.
 void refuse_pickle(const std::string& path, std::string_view first_bytes);
 
 }  // namespace crest

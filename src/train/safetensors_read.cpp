@@ -14,15 +14,19 @@ namespace crest {
 
 static constexpr uint64_t max_header = uint64_t(100) << 20;
 
-void refuse_pickle(const std::string& path, std::string_view first_bytes) {
+bool is_pickle(const std::string& path, std::string_view first_bytes) {
   // Nothing that torch.save writes has '{' as its ninth byte, every safetensors file has: the content decides.
-  if (first_bytes.size() > 8 && first_bytes[8] == '{') return;
-  bool zip = first_bytes.substr(0, 4) == std::string_view("PK\x03\x04", 4);
+  if (first_bytes.size() > 8 && first_bytes[8] == '{') return false;
+  bool zip = first_bytes.starts_with(std::string_view("PK\x03\x04", 4));
   bool pickle = first_bytes.size() >= 2 && first_bytes[0] == '\x80' && first_bytes[1] >= 2 && first_bytes[1] <= 5;
   bool named = false;
-  for (std::string_view end : {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle"})
-    named = named || (path.size() > end.size() && std::string_view(path).substr(path.size() - end.size()) == end);
-  if (zip || pickle || named)
+  for (const char* end : {".pt", ".pth", ".ckpt", ".pkl", ".pickle"}) named = named || path.ends_with(end);
+  return zip || pickle || named;
+}
+
+void refuse_pickle(const std::string& path, std::string_view first_bytes) {
+  bool safetensors = first_bytes.size() > 8 && first_bytes[8] == '{';
+  if (is_pickle(path, first_bytes) || (path.ends_with(".bin") && !safetensors))  // pytorch_model.bin
     fail("is a PyTorch file (pickle), which can run any code when it is opened; Crest does not read it",
          printable(path),
          "Convert it in an environment you trust: python -c \"import torch, safetensors.torch as s; "

@@ -1,17 +1,13 @@
 // Adafactor's factored second moment and the step that it makes. A thread block takes a tile of the matrix, a warp its
 // rows, a lane the same few columns of each: sums over rows are shuffles, sums over columns stay in registers, and
 // every sum has a fixed order (parts in the workspace, added up by a second launch).
-#include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
-#include "core/scalars.h"
+#include "backend/cuda/device/update.h"
 
 namespace crest::cuda {
 
 namespace {
 
 constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 8;
-
-struct NoCopy {};  // there is no copy of the parameter in another dtype
 
 // Tiles of 32 * V columns by `rows_a_tile` rows: blockIdx.x counts along the columns, blockIdx.y along the rows.
 struct Tiling {
