@@ -32,7 +32,8 @@ def main():
     documents = [text[i:i + 100_000] for i in range(0, len(text), 100_000)]
     megabytes = os.path.getsize(a.text) / 1e6
     peer = tokenizers.Tokenizer.from_file(a.tokenizer)
-    ranks = {bytes(byte_of(c) for c in token): i for token, i in peer.get_vocab(False).items()}
+    stand_ins = bytes_of_stand_ins()
+    ranks = {bytes(stand_ins[c] for c in token): i for token, i in peer.get_vocab(False).items()}
     rule = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
     tik = tiktoken.Encoding("gpt2", pat_str=rule, mergeable_ranks=ranks, special_tokens={})
     def timed(work):
@@ -50,11 +51,10 @@ def main():
         print(f"| {name} | {min(s):.2f} ({', '.join(f'{x:.2f}' for x in s)}) | {megabytes / min(s):.1f} | {min(s) / ours:.1f}x |")
 
 # GPT-2's stand-ins of bytes (bytes_to_unicode), backwards.
-def byte_of(character):
+def bytes_of_stand_ins():
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    stand_ins = {chr(b): b for b in printable}
-    stand_ins.update({chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in printable)})
-    return stand_ins[character]
+    others = [b for b in range(256) if b not in printable]
+    return {**{chr(b): b for b in printable}, **{chr(256 + i): b for i, b in enumerate(others)}}
 
 if __name__ == "__main__":
     main()
