@@ -7,7 +7,7 @@ CREST_CUDA ?= $(shell sh scripts/cuda-device.sh)
 CUDA_ARCHS ?= $(shell sh scripts/cuda-device.sh archs)
 FUZZ_SECONDS ?= 10
 # Test programs of the sanitizer build: the unit tests that run in minutes under it (those that exist).
-ASAN_TESTS ?= core program ops passes plan data checkpoint lab store
+ASAN_TESTS ?= core program ops passes plan data checkpoint malformed lab store
 asan_tests = $(foreach t,$(ASAN_TESTS),$(if $(wildcard tests/$(t)/*.cpp),$(t)))
 fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
 space := $(subst ,, )

@@ -1,13 +1,16 @@
 // crest eval: loss and perplexity of a model on prepared data.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
+#include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "data/dataset.h"
@@ -28,12 +31,20 @@ struct Options {
   bool json = false;
 };
 
+// Before the evaluation, which may take hours, not after it.
+void check_writable(const std::string& file) {
+  bool there = path_exists(file), folder = is_directory(file);
+  if (folder || ::access((there ? file : parent_path(file)).c_str(), W_OK) != 0)
+    fail(folder ? "is a folder" : std::strerror(errno), printable(file), "--logits takes the name of a file to write.");
+}
+
 void check(const Options& o) {
   if (o.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
   if (o.split != "val" && o.split != "train")
     fail_usage("'" + printable(o.split) + "' is no split", "--split", "Splits: val, train.");
+  if (!o.logits.empty()) check_writable(o.logits);
   if (o.batches < 0) fail_usage(fmt::format("batches {}", o.batches), "--batches", "It must be at least 0 (0: all).");
 }
 

@@ -43,21 +43,33 @@ int64_t elements(const ParameterShape& p) {
   return n;
 }
 
-// Where each parameter starts, in elements; `total` is the number of all.
-std::map<std::string, uint64_t> layout(const LlmcHeader& h, uint64_t& total) {
+uint64_t padding(const LlmcHeader& h) { return uint64_t((h.padded_vocab - h.config.vocab) * h.config.width); }
+
+// Numbers in the file. Counts one layer for all, so that a header is judged before thousands of layers are listed.
+uint64_t total_numbers(const LlmcHeader& h) {
+  ModelConfig one = h.config;
+  one.layers = 1;
+  uint64_t total = padding(h);
+  for (auto& p : parameters_of(one))
+    total += uint64_t(elements(p)) * (p.name.starts_with("h.") ? uint64_t(h.config.layers) : 1);
+  return total;
+}
+
+// Where each parameter starts, in elements.
+std::map<std::string, uint64_t> layout(const LlmcHeader& h) {
   std::map<std::string, uint64_t> sizes, offsets;
   for (auto& p : parameters_of(h.config)) sizes[p.name] = uint64_t(elements(p));
-  total = 0;
-  auto add = [&](const std::string& name, uint64_t padding) {
+  uint64_t total = 0;
+  auto add = [&](const std::string& name, uint64_t padding_behind = 0) {
     offsets[name] = total;
-    total += sizes.at(name) + padding;
+    total += sizes.at(name) + padding_behind;
   };
-  add("wte.weight", uint64_t((h.padded_vocab - h.config.vocab) * h.config.width));
-  add("wpe.weight", 0);
+  add("wte.weight", padding(h));
+  add("wpe.weight");
   for (const char* member : layer_members)
-    for (int64_t l = 0; l < h.config.layers; ++l) add(fmt::format("h.{}.{}", l, member), 0);
-  add("ln_f.weight", 0);
-  add("ln_f.bias", 0);
+    for (int64_t l = 0; l < h.config.layers; ++l) add(fmt::format("h.{}.{}", l, member));
+  add("ln_f.weight");
+  add("ln_f.bias");
   return offsets;
 }
 
@@ -99,15 +111,10 @@ LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes
   if (h.padded_vocab < c.vocab || h.padded_vocab > c.vocab + (1 << 16))
     fail(fmt::format("damaged llm.c checkpoint: a vocabulary of {} padded to {}", c.vocab, h.padded_vocab), where,
          "Copy or download it again.");
-  // Within the limits of validate the number of weights stays below 2^58. Before the layers are listed, the file must
-  // be large enough to hold that many.
-  uint64_t numbers = (file_bytes - LlmcHeader::bytes) / size_of(h.dtype), total = uint64_t(c.layers);
-  if (total <= numbers) layout(h, total);
-  uint64_t expected = LlmcHeader::bytes + total * size_of(h.dtype);
+  // Within the limits of validate this stays below 2^60.
+  uint64_t expected = LlmcHeader::bytes + total_numbers(h) * size_of(h.dtype);
   if (expected != file_bytes)
-    fail(fmt::format("damaged llm.c checkpoint: {} bytes, the header describes {}{}", file_bytes,
-                     total > numbers ? "at least " : "", expected),
-         where,
+    fail(fmt::format("damaged llm.c checkpoint: {} bytes, the header describes {}", file_bytes, expected), where,
          file_bytes < expected ? "The file is cut short; copy or download it again."
                                : "There are bytes after the weights; copy or download it again.");
   return h;
@@ -117,8 +124,7 @@ LlmcCheckpoint::LlmcCheckpoint(const std::string& path) : file_(File::open_read(
   uint8_t start[LlmcHeader::bytes];
   size_t n = file_.read_some_at(start, sizeof start, 0);
   header_ = parse_llmc_header({start, n}, file_.size(), printable(path));
-  uint64_t total = 0;
-  offsets_ = layout(header_, total);
+  offsets_ = layout(header_);
 }
 
 void LlmcCheckpoint::read(const ParameterShape& p, float* out) const {

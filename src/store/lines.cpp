@@ -8,7 +8,7 @@
 
 namespace crest {
 
-constexpr size_t chunk_bytes = size_t(1) << 18;
+constexpr size_t chunk_bytes = size_t(1) << 15;
 
 LineReader::LineReader(const std::string& path, uint64_t limit)
     : path_(path == "-" ? "standard input" : path),

@@ -98,6 +98,12 @@ inline std::string error_of(const std::function<void()>& action) {
   return "";
 }
 
+// How often a test repeats: `variable` of the environment (scripts/reliability.sh sets it), else `otherwise`.
+inline int64_t count_from(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoll(text) : otherwise;
+}
+
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace crest::testing

@@ -1,29 +1,29 @@
 // Any bytes as JSON lines: a clear error, or the same texts wherever the blocks end.
 #include "data/json_lines.h"
 
-#include <cstdlib>
-#include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace crest;
-  std::string_view text(reinterpret_cast<const char*>(data), size);
-  auto read = [&](size_t cut) {
-    std::vector<std::string> found;
-    JsonLines lines("input", "text");
-    auto use = [&](std::string_view document) { found.emplace_back(document); };
-    try {
-      if (cut > 0) lines.add(text.substr(0, cut), false, use);
-      lines.add(text.substr(cut), true, use);
-    } catch (const Error& e) {
-      found.push_back(e.what());
-    }
-    return found;
-  };
-  auto whole = read(0);
-  for (size_t cut : {size / 2, size / 3, size_t(1)})
-    if (cut < size && read(cut) != whole) std::abort();
-  return 0;
+using namespace crest;
+using namespace crest::fuzz;
+
+static std::vector<std::string> read(std::string_view text, size_t cut) {
+  std::vector<std::string> found;
+  JsonLines lines("input", "text");
+  auto use = [&](std::string_view document) { found.emplace_back(document); };
+  try {
+    if (cut > 0) lines.add(text.substr(0, cut), false, use);
+    lines.add(text.substr(cut), true, use);
+  } catch (const Error& e) {
+    found.push_back(e.what());
+  }
+  return found;
 }
+
+static void fuzz_json_lines(std::string_view text) {
+  size_t cut = choose(text, 256);
+  auto whole = read(text, 0);
+  if (cut > 0 && cut < text.size()) check(read(text, cut) == whole);
+}
+CREST_FUZZ_TARGET(fuzz_json_lines)

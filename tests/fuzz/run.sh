@@ -26,11 +26,11 @@ status=0
 for name in $names; do
   corpus=$build/corpus/$name
   mkdir -p "$corpus"
-  [ -x "$here/seeds.py" ] && python3 "$here/seeds.py" "$name" "$corpus"
+  python3 "$here/seeds.py" "$name" "$corpus" "$corpus.dict"
   log=$build/$name.log
   # No input of 8 KiB may take 10 s (of a busy machine) or 1 GB (most of it the sanitizer's), whatever it says.
   if OMP_NUM_THREADS=1 "$build/tests/fuzz_$name" -max_total_time="$seconds" -max_len=8192 -timeout=10 \
-      -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/crash-$name-" "$corpus" >"$log" 2>&1; then
+      -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/crash-$name-" -dict="$corpus.dict" "$corpus" >"$log" 2>&1; then
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     echo "fuzz $name: $runs runs, 0 crashes"
   else

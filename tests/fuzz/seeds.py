@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Seeds for the fuzz targets: valid files and the known ways to be malformed. Usage: seeds.py TARGET FOLDER"""
+"""Seeds for the fuzz targets: valid files and the known ways to be malformed. Usage: seeds.py TARGET FOLDER [DICTIONARY]
+Every seed is written once for each way that its target takes an input (fuzz.h). DICTIONARY gets the words of the seeds."""
+import glob
 import json
 import os
+import re
 import struct
 import sys
 
-target, folder = sys.argv[1:]
+target, folder = sys.argv[1:3]
 seeds = []
+ways = {"json": 4, "json_files": 4, "json_lines": 1, "checkpoint": 4, "safetensors": 3, "shard": 3, "foreign": 4, "runs": 2,
+        "tokenizer": 3, "tokenizer_files": 6, "toml_files": 3}.get(target, 0)
+root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
 
 def safetensors(header, data=b""):
@@ -32,6 +38,7 @@ headers = [
 if target == "safetensors":
     seeds += [safetensors(h, bytes(20)) for h in headers] + [safetensors(h, bytes(8)) for h in headers]
     seeds += [bytes([8]) + json.dumps(h).encode() for h in headers]
+    seeds += [bytes([20]) + json.dumps(h).encode() for h in headers[:3]]
     seeds += [b"", b"\0" * 8, struct.pack("<Q", 2**63) + b"{}", safetensors(b"{" * 3000), safetensors(b"{}"),
               b"PK\x03\x04" + bytes(30), b"\x80\x02}q\0.", safetensors(b'{"a":' * 2000), safetensors(b'{"\xff":1}')]
 elif target == "json":
@@ -102,20 +109,132 @@ elif target == "tokenizer_files":
         seeds.append(json.dumps(keys).encode()[1:-1] + b", ")
 elif target == "json_lines":
     seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
-elif target == "llmc":
+elif target == "foreign":
     def llmc(context=2, vocab=3, layers=1, heads=1, width=2, padded=4, version=3, magic=20240326):
         numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
-        header = struct.pack("<8i", magic, version, context, vocab, layers, heads, width, padded) + bytes(992)
-        return header + bytes(range(256)) * (numbers * (4 if version == 3 else 2) // 256 + 1), numbers * (4 if version == 3 else 2)
+        header = struct.pack("<8i", magic, version, context, vocab, layers, heads, width, padded)
+        return header, bytes(i % 251 for i in range(numbers * (4 if version == 3 else 2)))
 
-    for changes in ({}, {"version": 5}, {"layers": 2}, {"padded": 3}, {"heads": 2}, {"magic": 20240520}):
-        text, length = llmc(**changes)
-        seeds += [text[:1024 + length], text[:1023 + length], text[:1025 + length], text[:900]]
-    good = llmc()[0][:1024 + llmc()[1]]
-    seeds += [good[:4 * i] + struct.pack("<i", value) + good[4 * i + 4:] for i in range(2, 8) for value in (0, -1, 2**31 - 1, 4096)]
+    for changes in ({}, {"version": 5}, {"layers": 2}, {"layers": 4096}, {"padded": 3}, {"heads": 2}, {"magic": 20240520}):
+        header, numbers = llmc(**changes)
+        numbers = numbers[:3000]
+        for data in (numbers, numbers[:-1], numbers + b"x"):
+            seeds += [header + data, header + bytes(992) + data]
+    good = llmc()[0]
+    seeds += [good[:4 * i] + struct.pack("<i", value) + good[4 * i + 4:] + llmc()[1]
+              for i in range(2, 8) for value in (0, -1, 2**31 - 1, 4096)]
+
+    def nanogpt(layers=1, width=2, vocab=3, context=2, bias=True, metadata={"n_head": "1"}, **changes):
+        shapes = {"wte.weight": [vocab, width], "wpe.weight": [context, width], "ln_f.weight": [width]}
+        if bias:
+            shapes["ln_f.bias"] = [width]
+        for layer in range(layers):
+            for name, shape in (("ln_1", [width]), ("attn.c_attn", [3 * width, width]), ("attn.c_proj", [width, width]),
+                                ("ln_2", [width]), ("mlp.c_fc", [4 * width, width]), ("mlp.c_proj", [width, 4 * width])):
+                shapes[f"h.{layer}.{name}.weight"] = shape
+                if bias:
+                    shapes[f"h.{layer}.{name}.bias"] = shape[:1]
+        shapes = {"transformer." + name: shape for name, shape in shapes.items()} | changes
+        header, at = {"__metadata__": metadata}, 0
+        for name, shape in shapes.items():
+            count = 1
+            for d in shape:
+                count *= d
+            header[name] = tensor(at, at + 2 * count, shape, "F16")
+            at += 2 * count
+        return safetensors(header, bytes(at))
+
+    for file in (nanogpt(), nanogpt(bias=False), nanogpt(layers=2, metadata={}), nanogpt(metadata={"n_head": "7"}),
+                 nanogpt(metadata={"n_head": "99999999999999999999"}), nanogpt(**{"lm_head.weight": [3, 2]}),
+                 nanogpt(**{"transformer.wpe.weight": [2]}), nanogpt(**{"transformer.h.0.attn.bias": [1, 1, 2, 2]}),
+                 nanogpt(**{"_orig_mod.transformer.wte.weight": [3, 2]}), nanogpt(vocab=0), nanogpt(more=[1])):
+        seeds += [file, file[:-1]]
+    seeds += [b"PK\x03\x04" + bytes(40), b"\x80\x02}q\0."]
+elif target == "shard":
+    for magic, version, size in ((20240520, 1, 2), (20240801, 7, 4), (20240520, 2, 2), (20240326, 3, 2)):
+        for count in (0, 5, 150, -1, 2**31 - 1):
+            header = struct.pack("<3i", magic, version, count) + bytes(20)
+            tokens = bytes(range(250))[:max(0, min(count, 60)) * size]
+            seeds += [header + tokens, header + bytes(992) + tokens, header + tokens[:-1], header[:11]]
+    seeds += [b"\xff" * 64, b"\x50\xc4" * 20, b"\x51\xc4" * 20, b"text " * 20, b"PK\x03\x04" + bytes(40), b"\x1f\x8b" + bytes(40),
+              b"\x93NUMPY\x01\0", b""]
+elif target == "tokenizer":
+    vocab = {bytes([b]).decode("latin-1"): b for b in range(33, 127)}
+    model = {"type": "BPE", "vocab": vocab | {"ab": 300}, "merges": ["a b"]}
+    whole = {"version": "1.0", "added_tokens": [{"id": 301, "content": "<|endoftext|>", "special": True}], "normalizer": None,
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+             "decoder": {"type": "ByteLevel"}, "model": model}
+    for changes in ({}, {"model": None}, {"model": model | {"type": "Unigram"}}, {"model": model | {"merges": [["a", "b"]]}},
+                    {"model": model | {"vocab": {"a": -1}}}, {"model": model | {"vocab": {"a": 2**40}}}, {"pre_tokenizer": None},
+                    {"model": model | {"merges": ["a b", "a b"]}}, {"model": model | {"merges": ["a"]}}, {"added_tokens": 1}):
+        text = json.dumps(whole | changes, ensure_ascii=False).encode()
+        seeds += [text, text[:len(text) // 2]]
+    seeds += [b'"merges": ["a b"]}}', b'"merges": [["t", "h"], ["th", "e"]]}, "added_tokens": []}', b'"merges": []}}',
+              b'"merges": [' + b'"a b",' * 400 + b'"a b"]}}', b'"merges": ["a b", "ab c"], "x": ' + b"[" * 3000,
+              "caf\u00e9 na\u00efve \U0001f600 \u4e2d\u6587\r\n\t 123 don't".encode(), b"\xff\xfe\x80", b" " * 500, b"a" * 2000, b""]
+elif target == "toml_files":
+    for name in sorted(glob.glob(root + "/devices/*.toml")) + sorted(glob.glob(root + "/experiments/*.toml")):
+        with open(name, "rb") as file:
+            text = file.read()
+        if len(text) < 3000:
+            seeds.append(text)
+    sizes = b'preset = "nano"\nlayers = 2\nheads = 2\nkv_heads = 2\nwidth = 32\nhead_dim = 16\nff = 128\ncontext = 32\nvocab = 257\n'
+    llama = b'norm = "rms"\nposition = "rope"\nactivation = "swiglu"\nbias = false\ntied = false\n'
+    seeds += [sizes, sizes + llama, sizes + b'[rope_scaling]\nfactor = 8.0\n', sizes.replace(b"32", b"-32"), b'preset = "none"',
+              sizes.replace(b"257", b"9223372036854775807"), sizes.replace(b"= 2\n", b"= 4294967296\n"), b"width = 1e9", b"layers = []",
+              b'peaks = { bf16 = nan }\nkind = "cuda"', b'name = "a"\ntitle = "b"\nkind = "arithmetic"\n[quantities]\na = "a"\nb = "(((("',
+              b'name = "a"\ntitle = "b"\nkind = "step"\n[scale.tiny]\nbatch = [' + b"1," * 900 + b"1]\nseq = [" + b"1," * 900 + b"1]\n"]
+elif target == "json_files":
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 32, "vocab_size": 257}
+    llama = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+             "intermediate_size": 64, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+             "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                              "original_max_position_embeddings": 16}}
+    meta = {"format": "crest-data", "format_version": 1, "created_by": "crest", "tokenizer": "bytes", "vocab_size": 257,
+            "token_dtype": "u16", "train_tokens": 9, "val_tokens": 1, "documents": 1, "text_bytes": 10, "source_files": 1,
+            "content_hash": "0", "sources": [{"path": "a", "bytes": 10, "hash": "0"}]}
+    instr = {"program": "train", "index": 0, "op": "linear", "parts": [], "kernel": "k", "phase": "forward", "lane": "compute",
+             "op_class": "contraction", "scopes": ["h.0.attn"], "layer": 0, "type": "bf16[2,2]", "arithmetic": "bf16", "calls": 1,
+             "flops": 1.0, "bytes": 1.0, "ms": 1.0, "floor_ms": 0.5}
+    block = {"name": "v", "program": "train", "category": "activations", "phase": "forward", "scope": "", "layer": -1, "offset": 0,
+             "bytes": 64, "first": 0, "last": 0}
+    profile = {"recipe": {}, "device": {}, "environment": {}, "phase": "step", "method": "timers", "tokens": 4, "model_flops": 1.0,
+               "step_ms": [1.0, 1.1], "throttled": [], "throttle_reasons": [], "profiled_ms": [1.2], "kept_ms": 1.0, "span_ms": 1.0,
+               "busy_ms": 1.0, "idle_ms": 0.0, "recording_ms": 0.0, "launches": 1, "clock_mhz": 0.0,
+               "rates": [{"name": "bf16", "per_second": 1e12, "source": "s"}], "calls": ["train"], "instrs": [instr],
+               "kernels": [{"name": "k", "instr": 0, "count": 1, "ms": 1.0, "min_ms": 1.0, "max_ms": 1.0}],
+               "intervals": [{"instr": 0, "kernel": 0, "call": 0, "stream": 0, "start_ms": 0.0, "ms": 1.0}],
+               "memory": {"planned_bytes": 64, "persistent_bytes": 0, "transient_bytes": 64, "measured_peak_bytes": 64,
+                          "device_peak_bytes": 64, "persistent": [], "blocks": [block]}}
+    for document in (gpt2, llama, meta, {"format": "crest-kernel-choices-1", "choices": {"GPU": {"a": "b"}}}, profile):
+        seeds.append(json.dumps(document).encode())
+        for key in document:  # each of them missing, of another type, out of range
+            for value in (None, -1, 2**63, 1e308, "x", [], {"a": []}):
+                seeds.append(json.dumps({k: v for k, v in document.items() if k != key} | ({} if value is None else {key: value})).encode())
+    for key in instr:
+        seeds.append(json.dumps(profile | {"instrs": [instr | {key: 2**40}]}).encode())
+    for key in block:
+        seeds.append(json.dumps(profile | {"memory": profile["memory"] | {"blocks": [block | {key: 2**40}]}}).encode())
+elif target == "checkpoint":
+    entry = {"bytes": 38, "sha256": "0" * 64}
+    manifest = {"format": "crest-checkpoint-1", "step": 3, "files": {
+        "state.json": entry, "config.json": entry,
+        "model.safetensors": {"bytes": 120, "header_sha256": "1" * 64, "tensors": {"a": "2" * 64}}}}
+    seeds += [json.dumps(manifest)[:-1].encode(), json.dumps(manifest | {"files": {"../x": entry}})[:-1].encode()]
+    seeds += [json.dumps(manifest | {"files": {"state.json": entry, "model.safetensors": entry}})[:-1].encode()]
+    seeds += [safetensors({"a": tensor(0, 24, [2, 3])}, bytes(24)), safetensors(headers[0], bytes(20)), safetensors(b"{}"),
+              safetensors({"a": tensor(0, 8, [8], "BOOL")}, bytes(8)), b"PK\x03\x04" + bytes(40), b""]
+    seeds += [b'{"step": 3, "state": {"position": 7}}', b'{"step": 4, "state": {}}', b'{"step": 3}', b"[" * 3000, b'{"step": 3, "state": "\xff"}']
 else:
     sys.exit(0)  # a target without seeds of its own starts from nothing
 
-for number, seed in enumerate(seeds):
-    with open(os.path.join(folder, f"seed-{number:03}"), "wb") as out:
-        out.write(seed)
+number = 0
+for seed in seeds:
+    for way in range(max(ways, 1)):
+        with open(os.path.join(folder, f"seed-{number:04}"), "wb") as out:
+            out.write((bytes([way]) if ways else b"") + seed)
+        number += 1
+if len(sys.argv) > 3:
+    words = {word for seed in seeds for word in re.findall(rb"[A-Za-z_][A-Za-z_0-9.]{2,40}", seed)}
+    with open(sys.argv[3], "w") as out:
+        out.writelines(f'"{word.decode()}"\n' for word in sorted(words)[:2000])

@@ -1,14 +1,17 @@
 // The TOML guard and toml++ behind it. The library is compiled into this program instead of linked, so that its
 // branches guide the fuzzer and its memory accesses are checked.
+#ifdef CREST_MALFORMED_TEST
+#include "core/toml_check.h"
+#else
 #undef TOML_SHARED_LIB
 #undef TOML_HEADER_ONLY
 #define TOML_HEADER_ONLY 1
 #include "../../src/core/toml.cpp"
+#endif
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  try {
-    (void)crest::parse_toml({reinterpret_cast<const char*>(data), bytes}, "fuzz");
-  } catch (const crest::Error&) {
-  }
-  return 0;
+#include "fuzz.h"
+
+static void fuzz_toml(std::string_view text) {
+  crest::fuzz::or_error([&] { crest::check_toml(text, "fuzz"); });
 }
+CREST_FUZZ_TARGET(fuzz_toml)
