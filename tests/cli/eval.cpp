@@ -109,3 +109,12 @@ TEST_F(EvalCommand, WrongUsage) {
   EXPECT_EQ(eval("--data '" + folder_ / "nothing'").code, 1);
   EXPECT_EQ(eval(data(), folder_ / "nothing").code, 1);
 }
+
+// Told before anything is loaded: the model is not even there.
+TEST_F(EvalCommand, LogitsThatCannotBeWrittenAreToldFirst) {
+  for (const std::string& file : {folder_ / "no/such/folder/logits.safetensors", folder_ / "."}) {
+    CommandResult r = eval(data() + "--logits '" + file + "'", folder_ / "nothing");
+    EXPECT_EQ(r.code, 1);
+    EXPECT_TRUE(contains(r.err, file)) << r.err;
+  }
+}

@@ -63,11 +63,11 @@ void or_error(Action action) {
 
 // Defines the target: void fuzz_NAME(std::string_view input).
 #ifdef CREST_MALFORMED_TEST
-#define CREST_FUZZ_TARGET(fuzz) [[maybe_unused]] static const bool added_##fuzz = crest::fuzz::add_target(#fuzz, fuzz);
+#define CREST_FUZZ_TARGET(run) [[maybe_unused]] static const bool added_##run = crest::fuzz::add_target(#run, run);
 #else
-#define CREST_FUZZ_TARGET(fuzz)                                              \
+#define CREST_FUZZ_TARGET(run)                                               \
   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) { \
-    fuzz({reinterpret_cast<const char*>(data), bytes});                      \
+    run({reinterpret_cast<const char*>(data), bytes});                       \
     return 0;                                                                \
   }
 #endif

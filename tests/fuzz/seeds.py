@@ -234,6 +234,10 @@ for seed in seeds:
         with open(os.path.join(folder, f"seed-{number:04}"), "wb") as out:
             out.write((bytes([way]) if ways else b"") + seed)
         number += 1
+for path in sorted(glob.glob(root + f"/tests/fuzz/regressions/{target}-*")):  # inputs that a fuzzer found, as they are
+    with open(path, "rb") as file, open(os.path.join(folder, f"seed-{number:04}"), "wb") as out:
+        out.write(file.read())
+    number += 1
 if len(sys.argv) > 3:
     words = {word for seed in seeds for word in re.findall(rb"[A-Za-z_][A-Za-z_0-9.]{2,40}", seed)}
     with open(sys.argv[3], "w") as out:
