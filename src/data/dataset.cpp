@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/json_number.h"
 #include "core/text.h"
 
 namespace crest {
@@ -49,27 +50,38 @@ static nlohmann::json read_meta_json(const std::string& path) {
 DatasetInfo read_meta(const fs::path& path) {
   nlohmann::json meta = read_meta_json(path.string());
   DatasetInfo info;
+  auto refuse = [&] {
+    fail("a field of meta.json is missing or has the wrong type", path.string(), "Prepare the data again.");
+  };
+  auto whole = [&](const nlohmann::json& value, auto& to) {
+    auto n = whole_number<std::remove_reference_t<decltype(to)>>(value);
+    if (!n) refuse();
+    to = *n;
+  };
   try {
     if (meta.at("format").get<std::string>() != "crest-data")
       fail("this meta.json was not written by Crest", path.string());
-    if (meta.at("format_version").get<int>() != 1)
-      fail(fmt::format("format version {} is not known", meta.at("format_version").get<int>()), path.string(),
+    int version = 0;
+    whole(meta.at("format_version"), version);
+    if (version != 1)
+      fail(fmt::format("format version {} is not known", version), path.string(),
            "It was written by another version of Crest; prepare the data again.");
     info.tokenizer = meta.at("tokenizer").get<std::string>();
-    info.vocab_size = meta.at("vocab_size").get<uint32_t>();
+    whole(meta.at("vocab_size"), info.vocab_size);
     info.token_dtype = meta.at("token_dtype").get<std::string>();
-    info.train_tokens = meta.at("train_tokens").get<uint64_t>();
-    info.val_tokens = meta.at("val_tokens").get<uint64_t>();
-    info.documents = meta.at("documents").get<uint64_t>();
-    info.text_bytes = meta.at("text_bytes").get<uint64_t>();
-    info.source_files = meta.at("source_files").get<uint64_t>();
+    whole(meta.at("train_tokens"), info.train_tokens);
+    whole(meta.at("val_tokens"), info.val_tokens);
+    whole(meta.at("documents"), info.documents);
+    whole(meta.at("text_bytes"), info.text_bytes);
+    whole(meta.at("source_files"), info.source_files);
     info.created_by = meta.at("created_by").get<std::string>();
     info.content_hash = meta.at("content_hash").get<std::string>();
-    for (auto& s : meta.at("sources"))
-      info.sources.push_back(
-          {s.at("path").get<std::string>(), s.at("hash").get<std::string>(), s.at("bytes").get<uint64_t>()});
+    for (auto& s : meta.at("sources")) {
+      info.sources.push_back({s.at("path").get<std::string>(), s.at("hash").get<std::string>(), 0});
+      whole(s.at("bytes"), info.sources.back().bytes);
+    }
   } catch (const nlohmann::json::exception&) {
-    fail("a field of meta.json is missing or has the wrong type", path.string(), "Prepare the data again.");
+    refuse();
   }
   if (info.vocab_size == 0) fail("vocab_size is 0", path.string(), "Prepare the data again.");
   return info;

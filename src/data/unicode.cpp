@@ -53,7 +53,11 @@ class ClassTable {
   std::vector<CharClass> classes_;
 };
 
-const ClassTable classes;
+// Made when it is first asked for: other tables are made of it before main() begins, in any order.
+const ClassTable& classes() {
+  static const ClassTable table;
+  return table;
+}
 
 struct CodePoint {
   uint32_t value;
@@ -116,14 +120,14 @@ void append_nfc(std::string_view text, std::string& out) {
 
 Character character_at(std::string_view text, size_t i) {
   CodePoint c = code_point_at(text, i);
-  return c.length ? Character{classes[c.value], c.length} : Character{CharClass::symbol, 1};
+  return c.length ? Character{classes()[c.value], c.length} : Character{CharClass::symbol, 1};
 }
 
 // UTF-8 synchronises itself: a valid sequence that ends here is one in every forward reading too.
 CharClass class_before(std::string_view text, size_t end) {
   for (size_t length = 1; length <= 4 && length <= end; ++length) {
     CodePoint c = code_point_at(text.substr(0, end), end - length);
-    if (c.length == length) return classes[c.value];
+    if (c.length == length) return classes()[c.value];
   }
   return CharClass::symbol;
 }

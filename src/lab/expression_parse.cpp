@@ -49,15 +49,15 @@ class Parser {
     size_t at = i_;
     if (!take_word("not")) return comparison();
     Deeper deeper(*this);
-    return operation("not", {negation()}, at);
+    return operation("not", negation(), at);
   }
   Expression comparison() {
     Expression left = sum();
     for (const char* op : {"<=", ">=", "==", "!=", "<", ">"}) {
       if (!take(op)) continue;
-      Expression both = operation(op, {std::move(left), sum()}, 0);
-      both.at = both.inner[0].at;
-      return both;
+      size_t at = left.at;
+      Expression right = sum();
+      return operation(op, std::move(left), std::move(right), at);
     }
     return left;
   }
@@ -68,17 +68,18 @@ class Parser {
     size_t at = i_;
     if (!take("-")) return power();
     Deeper deeper(*this);
-    return operation("-", {sign()}, at);
+    return operation("-", sign(), at);
   }
   Expression power() {
     Expression base = primary();
     if (!take("^")) return base;
     Deeper deeper(*this);
     size_t at = base.at;
-    return operation("^", {std::move(base), sign()}, at);
+    Expression exponent = sign();
+    return operation("^", std::move(base), std::move(exponent), at);
   }
 
-  Expression chain(Level next, std::vector<const char*> operators) {
+  Expression chain(Level next, std::initializer_list<const char*> operators) {
     Deeper deeper(*this);
     Expression left = (this->*next)();
     for (int links = 0;; ++links) {
@@ -87,7 +88,8 @@ class Parser {
       if (op == operators.end()) return left;
       if (links > deepest) throw ExpressionError{"more than 100 operands in a row", "Split the expression.", i_};
       size_t at = left.at;
-      left = operation(*op, {std::move(left), (this->*next)()}, at);
+      Expression right = (this->*next)();
+      left = operation(*op, std::move(left), std::move(right), at);
     }
   }
 
@@ -200,9 +202,15 @@ class Parser {
     e.kind = kind, e.word = std::move(word), e.at = at, e.end = i_;
     return e;
   }
-  Expression operation(const char* op, std::vector<Expression> operands, size_t at) const {
-    Expression e = leaf(operands.size() == 1 ? Expression::Kind::unary : Expression::Kind::binary, op, at);
-    e.inner = std::move(operands);
+  Expression operation(const char* op, Expression operand, size_t at) const {
+    Expression e = leaf(Expression::Kind::unary, op, at);
+    e.inner.push_back(std::move(operand));
+    return e;
+  }
+  Expression operation(const char* op, Expression left, Expression right, size_t at) const {
+    Expression e = leaf(Expression::Kind::binary, op, at);
+    e.inner.reserve(2);
+    e.inner.push_back(std::move(left)), e.inner.push_back(std::move(right));
     return e;
   }
 

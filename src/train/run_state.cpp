@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cfloat>
+#include <cmath>
+
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/json_number.h"
 #include "core/text.h"
 #include "train/checkpoint.h"
 #include "train/weights_io.h"
@@ -48,9 +52,16 @@ namespace {
 struct StateFile {
   explicit StateFile(const Checkpoint& c)
       : where(printable(c.path() + "/state.json")), json(parse_json_guarded(c.state(), {}, where)) {}
-  nlohmann::json operator()(const char* key) const {
-    if (!json.contains(key) || !json[key].is_number()) fail(fmt::format("key '{}' is missing", key), where);
-    return json[key];
+  float number(const char* key) const {
+    double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
+    if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or no number", key), where);
+    return float(n);
+  }
+  template <class T = int64_t>
+  T whole(const char* key) const {
+    auto n = json.contains(key) ? whole_number<T>(json[key]) : std::nullopt;
+    if (!n) fail(fmt::format("key '{}' is missing or no whole number", key), where);
+    return *n;
   }
   std::string where;
   nlohmann::json json;
@@ -60,8 +71,9 @@ struct StateFile {
 void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
-  int64_t now = r.grad_accumulation * r.data_parallel * r.batch, step = get("step"), samples = get("samples");
-  int64_t seq = get("seq");
+  int64_t now = r.grad_accumulation * r.data_parallel * r.batch, step = get.whole("step"),
+          samples = get.whole("samples");
+  int64_t seq = get.whole("seq");
   if (seq != r.seq_length())
     fail(fmt::format("the checkpoint was made with sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
          printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
@@ -103,18 +115,18 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   load_optimizer(engine.rank(0), checkpoint);
   StateFile get(checkpoint);
   Scalars s = engine.rank(0).scalars();
-  s.adam_step = get("adam_step");
-  s.loss_scale = get("loss_scale");
-  s.good_steps = get("good_steps");
-  s.skipped = get("skipped");
+  s.adam_step = get.whole("adam_step");
+  s.loss_scale = get.number("loss_scale");
+  s.good_steps = get.whole<int32_t>("good_steps");
+  s.skipped = get.whole<int32_t>("skipped");
   engine.rank(0).set_scalars(s);
   engine.broadcast();
   RunState state;
-  state.step = get("step");
-  state.total_steps = get("total_steps");
-  state.seed = get("seed").get<uint64_t>();
-  state.threads = get("threads");
-  state.train_tokens = get("train_tokens").get<uint64_t>();
+  state.step = get.whole("step");
+  state.total_steps = get.whole("total_steps");
+  state.seed = get.whole<uint64_t>("seed");
+  state.threads = get.whole<int>("threads");
+  state.train_tokens = get.whole<uint64_t>("train_tokens");
   if (int n = reject_newer(root, state.step))
     warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
   return state;

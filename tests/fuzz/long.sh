@@ -11,7 +11,7 @@ runs=${1:-10000000}
 slice=${FUZZ_SLICE:-45}
 programs=${FUZZ_BUILD:-$here/../../build/fuzz/tests}
 mkdir -p "$out/fuzz"
-export OMP_NUM_THREADS=1 ASAN_OPTIONS=malloc_context_size=4:quarantine_size_mb=8
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=8
 [ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | sed 's|^\./||; s|\.cpp$||')
 
 of() { sed -n "s/^stat::$1: *//p" "$log"; }

@@ -48,7 +48,7 @@ void merge(const std::string& path, std::map<std::string, AlgorithmCache::Choice
   if (!path_exists(path)) return;
   nlohmann::json document = parse_json_guarded(read_file(path, limits.bytes), limits, path);
   try {
-    if (document.at("format").get<int>() != format) return;
+    if (document.at("format") != format) return;
     std::map<std::string, AlgorithmCache::Choice> read;
     for (auto& [key, c] : document.at("choices").items())
       read[key] = {c.at("variant").get<std::string>(), c.at("algorithm").get<std::string>(),
