@@ -96,6 +96,13 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
   }
 }
 
+// Asks for the lines of a row that is read soon: rows of a head lie pages apart, which no hardware prefetcher follows.
+template <class T>
+CREST_INLINE void prefetch_row(const T* from, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + i);
+}
+inline constexpr int64_t rows_ahead = 8;
+
 // to[i][0 .. padded) = from[i][0 .. n) factor as floats, zeros behind; rows count .. padded_rows-1 are zero.
 template <class T>
 void pack_rows(float* to, int64_t padded, const T* from, int64_t stride, int64_t n, int64_t count, int64_t padded_rows,
@@ -103,6 +110,7 @@ void pack_rows(float* to, int64_t padded, const T* from, int64_t stride, int64_t
   for (int64_t r = 0; r < count; ++r) {
     const T* f = from + r * stride;
     float* t = to + r * padded;
+    if (r + rows_ahead < count) prefetch_row(f + rows_ahead * stride, n);
     int64_t i = 0;
     for (; i + lanes <= n; i += lanes) store(t + i, load(f + i) * factor);
     if (i < n) store(t + i, load_n(f + i, n - i) * factor), i += lanes;
