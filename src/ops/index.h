@@ -18,6 +18,8 @@
   OP(tanh_grad)           \
   OP(gelu)                \
   OP(gelu_grad)           \
+  OP(gelu_erf)            \
+  OP(gelu_erf_grad)       \
   OP(silu)                \
   OP(silu_grad)           \
   OP(cast)                \

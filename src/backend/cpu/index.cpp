@@ -39,6 +39,8 @@ Kernel tanh_kernel();
 Kernel tanh_grad_kernel();
 Kernel gelu_kernel();
 Kernel gelu_grad_kernel();
+Kernel gelu_erf_kernel();
+Kernel gelu_erf_grad_kernel();
 Kernel silu_kernel();
 Kernel silu_grad_kernel();
 Kernel cast_kernel();
@@ -102,6 +104,8 @@ std::vector<Kernel> cpu_kernels() {
       cpu::tanh_grad_kernel(),
       cpu::gelu_kernel(),
       cpu::gelu_grad_kernel(),
+      cpu::gelu_erf_kernel(),
+      cpu::gelu_erf_grad_kernel(),
       cpu::silu_kernel(),
       cpu::silu_grad_kernel(),
       cpu::cast_kernel(),

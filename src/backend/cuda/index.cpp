@@ -45,6 +45,8 @@ Kernel tanh_kernel();
 Kernel tanh_grad_kernel();
 Kernel gelu_kernel();
 Kernel gelu_grad_kernel();
+Kernel gelu_erf_kernel();
+Kernel gelu_erf_grad_kernel();
 Kernel silu_kernel();
 Kernel silu_grad_kernel();
 Kernel cast_kernel();
@@ -114,6 +116,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::tanh_grad_kernel(),
       cuda::gelu_kernel(),
       cuda::gelu_grad_kernel(),
+      cuda::gelu_erf_kernel(),
+      cuda::gelu_erf_grad_kernel(),
       cuda::silu_kernel(),
       cuda::silu_grad_kernel(),
       cuda::cast_kernel(),
