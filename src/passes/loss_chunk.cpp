@@ -205,6 +205,12 @@ class CutHead {
   std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value in the whole Program
 };
 
+// Pieces of about the same size, in steps that suit matrix units and keep addresses aligned.
+int64_t rows(int64_t tokens, int64_t most) {
+  int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
+  return std::min(most, (even + 63) / 64 * 64);
+}
+
 }  // namespace
 
 void chunk_loss(Program& program, const PassContext& context) {
@@ -217,7 +223,8 @@ void chunk_loss(Program& program, const PassContext& context) {
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
     const Head head = FindHead(program, i).head();
-    if (head.place > 0 && head.tokens > int64_t(tokens)) CutHead(program, head, int64_t(tokens)).run();
+    if (head.place > 0 && head.tokens > int64_t(tokens))
+      CutHead(program, head, rows(head.tokens, int64_t(tokens))).run();
     return;  // a model has one loss
   }
 }
