@@ -148,7 +148,7 @@ class Parser {
   // A value may lie in one that comes below: parts are written before what they make up is whole.
   ValueId storage(const Names& names, const std::string& root, ValueId inside) {
     auto it = names.find(root);
-    if (it == names.end()) pending_[root].push_back(inside);
+    if (it == names.end()) pending_.try_emplace(root, Pending{line_number_, {}}).first->second.inside.push_back(inside);
     return it == names.end() ? inside : it->second;
   }
 
@@ -185,7 +185,7 @@ class Parser {
     check_reach(v);
     if (!names.emplace(v.name, id).second) wrong(fmt::format("value %{} is defined twice", v.name));
     if (auto it = pending_.find(v.name); it != pending_.end()) {
-      for (ValueId inside : it->second) p.at(inside).layout.storage = id;
+      for (ValueId inside : it->second.inside) p.at(inside).layout.storage = id;
       pending_.erase(it);
     }
     p.values.push_back(std::move(v));
@@ -193,7 +193,10 @@ class Parser {
   }
 
   void no_storage_missing() {
-    if (!pending_.empty()) wrong(fmt::format("storage %{} is not defined", printable(pending_.begin()->first)));
+    if (pending_.empty()) return;
+    auto& [root, pending] = *pending_.begin();
+    line_number_ = pending.line, line_ = lines_[line_number_ - 1], pos_ = 0;
+    wrong(fmt::format("storage %{} is not defined", printable(root)));
   }
 
   std::vector<ValueId> name_list(const Names& names) {
@@ -316,7 +319,12 @@ class Parser {
   std::string line_;
   size_t line_number_ = 0, pos_ = 0;
   int depth_ = 0;
-  std::map<std::string, std::vector<ValueId>> pending_;  // storages named before they are defined: what lies in them
+  // Storages named before they are defined: where, and what lies in them.
+  struct Pending {
+    size_t line;
+    std::vector<ValueId> inside;
+  };
+  std::map<std::string, Pending> pending_;
 };
 
 }  // namespace
