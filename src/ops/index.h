@@ -35,6 +35,8 @@
   OP(attention_grad)      \
   OP(split_heads)         \
   OP(join_heads)          \
+  OP(split_rows)          \
+  OP(join_rows)           \
   OP(rope)                \
   OP(cache_append)        \
   OP(cached_attention)    \

@@ -24,6 +24,8 @@ Kernel cache_append_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel split_rows_kernel();
+Kernel join_rows_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -89,6 +91,8 @@ std::vector<Kernel> cpu_kernels() {
       cpu::rope_kernel(),
       cpu::split_heads_kernel(),
       cpu::join_heads_kernel(),
+      cpu::split_rows_kernel(),
+      cpu::join_rows_kernel(),
       cpu::norm_kernel(),
       cpu::add_norm_kernel(),
       cpu::norm_grad_kernel(),

@@ -27,6 +27,8 @@ Kernel attention_generic_grad_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel split_rows_kernel();
+Kernel join_rows_kernel();
 Kernel cache_append_kernel();
 Kernel cached_attention_kernel();
 Kernel norm_kernel();
@@ -98,6 +100,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
+      cuda::split_rows_kernel(),
+      cuda::join_rows_kernel(),
       cuda::cache_append_kernel(),
       cuda::cached_attention_kernel(),
       cuda::norm_kernel(),
