@@ -34,10 +34,11 @@ LADDER = [rung(n, f, p, a, v) for n, p, a, v in [
     ("E-bf16-flash-padded", "bf16", "flash", 50304)] for f in ("off", "on")]
 
 CPU = [row(f"cpu-{name}-{p}", model, batch, [COMPILE, []], precision=p, seq=seq, device="cpu")
-       for name, model, batch, seq in [("124M-B4", "124M", 4, 256), ("micro-B32", "micro", 32, 256), ("124M-B1", "124M", 1, 1024)]
+       for name, model, batch, seq in [("124M-B4", "124M", 4, 256), ("micro-B32", "micro", 32, 256), ("124M-B1", "124M", 1, 1024),
+                                       ("cs336-small-B4", "cs336-small", 4, 256)]
        for p in ("fp32", "bf16")]
 
-def run(command, timeout=600):
+def run(command, timeout):
     start = time.time()
     p = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     return p, time.time() - start
@@ -47,15 +48,18 @@ def ours_ms(d, r):
 
 def crest(a, r):
     command = shlex.split(a.crest) + ["bench", "--device", r["device"], "--model",
-        r["model"] if r["model"] == "micro" else f"gpt2-{r['model']}", "--batch", str(r["batch"]), "--seq", str(r["seq"]),
+        f"gpt2-{r['model']}" if r["model"].endswith("M") else r["model"], "--batch", str(r["batch"]), "--seq", str(r["seq"]),
         "--precision", r["precision"], "--attention", r["attention"], "--samples", str(a.samples), "--warmup",
         str(a.warmup), "--no-mfu", "--no-store", "--json"] + shlex.split(r["crest"])
-    p, wall = run(command)
+    p, wall = run(command, a.timeout)
     if p.returncode:
         return dict(program="crest", error=(p.stderr.strip().splitlines() or ["?"])[-1][:200], command=shlex.join(command))
     d = json.loads(p.stdout)[0]
     return dict(program="crest", ms=ours_ms(d, r), gib=d["memory"]["measured_peak_bytes"] / 2**30,
                 device_gib=d["memory"]["device_peak_bytes"] / 2**30, wall_s=wall, command=shlex.join(command), raw=d)
+
+def torch_name(extra):
+    return "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
 
 def torch(a, r, extra):
     precision = r["precision"]
@@ -63,10 +67,10 @@ def torch(a, r, extra):
                "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
                "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
                "--device", r["device"]] + extra
-    p, wall = run(command)
+    p, wall = run(command, a.timeout)
     line = next((l for l in reversed(p.stdout.splitlines()) if l.startswith("{")), "{}")
     d = json.loads(line)
-    name = "PyTorch " + ("compile" if extra == COMPILE else "CUDA graphs" if extra else "eager")
+    name = torch_name(extra)
     if "ms" not in d:
         return dict(program=name, error=(d.get("error") or p.stderr[-300:]), command=shlex.join(command))
     if r["device"] == "cpu":
@@ -79,7 +83,7 @@ def table(results):
     lines = ["| row | program | ms a step (rounds) | tokens/s | A/A | Crest faster by | tensors GiB | Crest's share |",
              "|---|---|---|---|---|---|---|---|"]
     for name, runs in results.items():
-        by = {}
+        by, middle = {}, min if runs["row"]["device"] == "cpu" else statistics.median
         for x in runs["runs"]:
             by.setdefault(x["program"], []).append(x)
         ours = [x["ms"] for x in by.get("crest", []) if "ms" in x]
@@ -89,13 +93,13 @@ def table(results):
             if not ms:
                 lines.append(f"| {name} | {program} | {xs[0]['error'].strip().splitlines()[-1][:60]} | | | | | |")
                 continue
-            m = statistics.median(ms)
+            m = middle(ms)
             noise = f"{(max(ms) / min(ms) - 1) * 100:.1f}%" if len(ms) > 1 else ""
             # Allocated tensors; PyTorch does not count those inside CUDA graphs, so there what it reserved.
             kind = "device_gib" if program.endswith("graphs") else "gib"
             gib = statistics.median(x[kind] for x in xs if "ms" in x)
             same = program == "crest" or not ours
-            ratio = "" if same else f"{m / statistics.median(ours):.2f}x"
+            ratio = "" if same else f"{m / middle(ours):.2f}x"
             share = "" if same else f"{statistics.median(mem) / gib:.2f}x"
             tokens = runs["row"]["batch"] * runs["row"]["seq"] / m * 1e3
             lines.append(f"| {name} | {program} | {m:.2f} ({', '.join(f'{x:.2f}' for x in ms)}) | {tokens:,.0f} | {noise} | "
@@ -108,6 +112,8 @@ def main():
     p.add_argument("--rows", default="sizes"); p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--samples", type=int, default=30); p.add_argument("--torch-attention", default="cudnn")
     p.add_argument("--warmup", type=int, default=5)
+    p.add_argument("--programs", default="", help="only programs with one of these words in their name, e.g. crest,eager")
+    p.add_argument("--timeout", type=float, default=600, help="seconds after which a program is ended")
     p.add_argument("--budget", type=float, default=560, help="seconds after which no further run is started")
     a = p.parse_args()
     rows = {r["name"]: r for r in SIZES + LADDER + CPU}
@@ -119,13 +125,14 @@ def main():
         r = rows[name]
         results[name] = dict(row=r, runs=[])
         for _ in range(a.rounds):
-            for program in [lambda: crest(a, r)] + [lambda e=e: torch(a, r, e) for e in r["torch"]]:
-                if time.time() - start > a.budget:
+            programs = [("crest", lambda: crest(a, r))] + [(torch_name(e), lambda e=e: torch(a, r, e)) for e in r["torch"]]
+            for program, call in programs:
+                if time.time() - start > a.budget or not any(w in program for w in a.programs.split(",")):
                     continue
                 try:
-                    x = program()
-                except subprocess.TimeoutExpired as e:
-                    x = dict(program="timeout", error=str(e)[:200])
+                    x = call()
+                except subprocess.TimeoutExpired:
+                    x = dict(program=program, error=f"not done after {a.timeout:.0f} s")
                 results[name]["runs"].append(x)
                 print(name, x["program"], x.get("ms", x.get("error")), x.get("gib"), f"{x.get('wall_s', 0):.0f}s", flush=True)
                 json.dump(results, open(os.path.join(a.out, "compare.json"), "w"), indent=1)

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "backend/cpu/common.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -31,7 +32,15 @@ class HostRuntime : public Runtime {
     if (memory) munmap(memory, mapped_bytes(bytes));
   }
   bool host_memory() const override { return true; }
-  void write(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
+  // The first to touch a page decides which socket's memory it lies in, so the threads share what is large.
+  void write(void* to, const void* from, int64_t bytes) override {
+    int threads = cpu::threads_for(device_.threads, bytes, 4 << 20);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int t = 0; t < threads; ++t) {
+      int64_t begin = cpu::part_begin(bytes, t, threads), end = cpu::part_begin(bytes, t + 1, threads);
+      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, size_t(end - begin));
+    }
+  }
   void read(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
   void read_later(void* to, const void* from, int64_t bytes) override { read(to, from, bytes); }
   void synchronize() override {}

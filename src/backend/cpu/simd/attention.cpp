@@ -106,15 +106,18 @@ void drop_transposed(const AttentionArgs& a, float* s, int64_t head, int64_t i0,
 }
 
 // Exponentials of one tile of scores s[key][query] (log2 units): updates the running maximum and sum, leaves the
-// probabilities in s and the factor of earlier results in alpha.
+// probabilities in s and the factor of earlier results in alpha. Keys that no query of a vector sees are left out:
+// they were not computed (or not all), and no sum reads them.
 void online_softmax(const AttentionArgs& a, const ForwardScratch& w, int64_t i0, int64_t j0, int64_t nk, bool masked) {
   for (int64_t i = 0; i < block; i += lanes) {
     float* s = w.s + i;
     Vf m = load(w.m + i), before = m;
+    int64_t keys = nk;
     if (masked) {
       Vi position;
       for (int l = 0; l < lanes; ++l) position[l] = int32_t(a.first_position + i0 + i + l - j0);
-      for (int64_t r = 0; r < nk; ++r) {
+      keys = least(nk, a.first_position + i0 + i + lanes - j0);
+      for (int64_t r = 0; r < keys; ++r) {
         Vf x = load(s + r * block);
         x = position < int32_t(r) ? splat(-infinity) : x;
         store(s + r * block, x);
@@ -128,7 +131,7 @@ void online_softmax(const AttentionArgs& a, const ForwardScratch& w, int64_t i0,
       m = max(m, m2);
     }
     Vf total{};
-    for (int64_t r = 0; r < nk; ++r) {
+    for (int64_t r = 0; r < keys; ++r) {
       Vf p = exp2_negative(load(s + r * block) - m);
       store(s + r * block, p);
       total += p;
@@ -201,8 +204,10 @@ void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t hea
     w.lse[t] = infinity, w.d[t] = 0;  // rows of padding: probability 0
     if (t >= a.queries) continue;
     w.lse[t] = a.lse[head * a.queries + t] * log2_e;
-    const float* o =
-        as_floats(row_of((const void*)a.o, a.dtype, head * a.head_dim + t * a.o_stride), a.dtype, a.head_dim, w.p);
+    const void* row = row_of((const void*)a.o, a.dtype, head * a.head_dim + t * a.o_stride);
+    if (t + rows_ahead < a.queries)
+      prefetch_row((const float*)row_of(row, a.dtype, rows_ahead * a.o_stride), a.head_dim);
+    const float* o = as_floats(row, a.dtype, a.head_dim, w.p);
     Vf s{};
     for_vectors(a.head_dim, [&](int64_t i, int64_t k) { s += load_some(o + i, k) * load(w.d_o + t * dp + i); });
     w.d[t] = sum(s);
@@ -227,9 +232,10 @@ void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t hea
       words += e & 3;
     }
     int32_t visible = int32_t(i0 + i - j0);
-    for (int64_t j = 0; j < block; j += lanes) {
+    // Vectors behind the diagonal were not computed, and no sum reads them.
+    int64_t end = masked ? least(block, visible + 1) : block;
+    for (int64_t j = 0; j < end; j += lanes) {
       Vf x = exp2_negative(load(p + j) - lse), dp = load(ds + j);
-      // Tiles that nobody sees were not computed: they hold anything.
       if (masked) x = column + int32_t(j) > visible ? Vf{} : x, dp = column + int32_t(j) > visible ? Vf{} : dp;
       Vf kept = x;
       if (a.p > 0) {

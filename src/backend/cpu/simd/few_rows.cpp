@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t chunk = 64;  // outputs that are finished together
 constexpr int streams = 4;     // rows of w that are read side by side
 
-// to[r * chunk + j] = x[r] w[j] for `streams` rows of w.
+// to[r * chunk + j] = x[r] w[j] for `streams` rows of w. Rows are short: the hardware's prefetcher has hardly found one
+// when it ends, so the next rows are asked for here.
 template <int rows, class T>
 CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
   Vf acc[streams][rows] = {};
@@ -18,6 +19,7 @@ CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
     for (int r = 0; r < rows; ++r) xv[r] = load_some(x + r * k + i, n);
 #pragma GCC unroll 4
     for (int j = 0; j < streams; ++j) {
+      __builtin_prefetch(w + (streams + j) * k + i);
       Vf wv = load_some(w + j * k + i, n);
 #pragma GCC unroll 4
       for (int r = 0; r < rows; ++r) acc[j][r] += wv * xv[r];

@@ -4,10 +4,10 @@
 
 namespace crest::cpu::CREST_ISA {
 
-// Register tile: tile_rows x up to tile_vectors vectors of accumulators (AVX-512: 24 of 32 registers; 16 registers
-// leave 12).
+// Register tile: tile_rows x up to tile_vectors vectors of accumulators. Of 32 registers 16 are used: a tile as wide as
+// a head of 64 reads A once, and a step loads 8 values for 16 multiplications (8 x 2: 10). 16 registers leave 12.
 #if CREST_LANES == 16
-inline constexpr int tile_rows = 8, tile_vectors = 3;
+inline constexpr int tile_rows = 4, tile_vectors = 4;
 #elif CREST_LANES == 8
 inline constexpr int tile_rows = 4, tile_vectors = 3;
 #else
@@ -72,7 +72,7 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
   int64_t vectors = n / lanes, j = 0;
   while (j < vectors) {
     int64_t left = vectors - j, width = left >= tile_vectors ? tile_vectors : left;
-    if (tile_vectors == 3 && left == 4) width = 2;  // 2 + 2 is faster than 3 + 1
+    if (left == tile_vectors + 1) width = tile_vectors - 1;  // 2 + 2 is faster than 3 + 1
     for (int64_t i = 0; i < m; i += tile_rows) {
       int64_t begin = 0, end = k;
       if (band.kind == Band::keys_by_queries && (j + width) * lanes - 1 + band.delta < i) continue;
@@ -85,8 +85,10 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
       float* cj = c + i * ldc + j * lanes;
       const float* fi = factor ? factor + i : nullptr;
       int64_t length = end - begin;
-      if (width == 3)
+      if (width == tile_vectors)
         tile<tile_vectors, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
+      else if (width == tile_vectors - 1)
+        tile<tile_vectors - 1, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
       else if (width == 2)
         tile<2, transposed, start>(length, ai, lda, bj, ldb, cj, ldc, fi);
       else
@@ -96,6 +98,13 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
   }
 }
 
+// Asks for the lines of a row that is read soon: rows of a head lie pages apart, which no hardware prefetcher follows.
+template <class T>
+CREST_INLINE void prefetch_row(const T* from, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + i);
+}
+inline constexpr int64_t rows_ahead = 8;
+
 // to[i][0 .. padded) = from[i][0 .. n) factor as floats, zeros behind; rows count .. padded_rows-1 are zero.
 template <class T>
 void pack_rows(float* to, int64_t padded, const T* from, int64_t stride, int64_t n, int64_t count, int64_t padded_rows,
@@ -103,6 +112,7 @@ void pack_rows(float* to, int64_t padded, const T* from, int64_t stride, int64_t
   for (int64_t r = 0; r < count; ++r) {
     const T* f = from + r * stride;
     float* t = to + r * padded;
+    if (r + rows_ahead < count) prefetch_row(f + rows_ahead * stride, n);
     int64_t i = 0;
     for (; i + lanes <= n; i += lanes) store(t + i, load(f + i) * factor);
     if (i < n) store(t + i, load_n(f + i, n - i) * factor), i += lanes;
