@@ -48,7 +48,7 @@ while [ "$busy" = 1 ]; do
     esac
     begin=$(date +%s)
     if ! "$program" -runs=$((runs - done_)) -max_total_time="$slice" -max_len=$length -entropic=0 -reload=0 -timeout=10 \
-      -rss_limit_mb=1024 -print_final_stats=1 -dict="$out/fuzz/$name.dict" -artifact_prefix="$out/crash-$name-" "$corpus" \
+      -rss_limit_mb=1024 -print_funcs=0 -print_final_stats=1 -dict="$out/fuzz/$name.dict" -artifact_prefix="$out/crash-$name-" "$corpus" \
       >"$log" 2>&1; then
       echo "fuzz $name: crashed after $done_ executions; the input is $(ls -t "$out"/crash-"$name"-* | head -1)" >&2
       tail -40 "$log" >&2
