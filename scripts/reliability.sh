@@ -80,6 +80,7 @@ soak() {
 
 part=${1:-}
 [ $# -gt 0 ] && shift
+[[ ${1:-1} =~ ^[1-9][0-9]*$ && ($part != soak || ${2:-1} =~ ^[1-9][0-9]*$) ]] || part=usage # counts, minutes, seconds
 case $part in
 kills) checkpoint_test kills Faults.RandomKills CREST_KILLS "${1:-1000}" ;;
 flips) checkpoint_test flips Checkpoint.FlippedBitsAreFoundAndThePreviousUsed CREST_FLIPS "${1:-10000}" ;;
