@@ -36,7 +36,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
     // A power of two: rounding the target's gradient, far larger than the others, does not hide them. Those of f16
     // need a loss scale, as in training.
     Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
-    float loss_scale = t == DType::f16 ? 262144 : 1024;
+    float loss_scale = t == DType::f16 ? 524288 : 1024;
     add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;
     add("cross_entropy", std::string(s.name) + "_weight", {s.logits, labels, scalars_arg()}, attrs).complete = edit;
     Case& fused = add("cross_entropy_fused", s.name, {s.logits, labels, scalars_arg()}, attrs);

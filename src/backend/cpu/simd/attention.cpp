@@ -185,7 +185,7 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     Band band{Band::sum_over_keys, delta};
     if (j0 == begin)
-      product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp, band);
+      product<true, Start::zero>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band);
     else
       product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band, w.alpha);
   }
