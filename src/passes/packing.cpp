@@ -27,12 +27,12 @@ void pack_documents(Program& program, const PassContext& context) {
   const Shape tokens = program.at(program.inputs[0]).shape;
   ValueId positions = Builder(program).declare("positions", DType::i32, tokens, Role::input, Lifetime::micro);
   program.inputs.push_back(positions);
-  auto scalars = [](const Instr& i) { return i.in.size() > 1 ? i.in[1] : no_value; };
   for (auto& instr : w.old) {
     if (is(instr, "attention") || is(instr, "rope")) {
-      Builder& b = w.build(instr);
-      auto out = b.emit(instr.op->name, {w.now(instr.in[0]), w.now(scalars(instr)), positions}, instr.attrs);
-      for (size_t i = 0; i < out.size(); ++i) w.replace(instr.out[i], out[i]);
+      Instr told = instr;
+      told.in.resize(2, no_value);  // scalars may be absent
+      told.in.push_back(positions);
+      w.keep(told);
     } else if (is(instr, "add_position")) {
       Builder& b = w.build(instr);
       ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[1])});

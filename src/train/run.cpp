@@ -263,8 +263,12 @@ class Training {
   }
   SampleSource validation_source() {
     uint64_t windows = val_->samples_per_epoch();
-    return source(
-        [this, windows](uint64_t g, int32_t* x, int32_t* y, int32_t* p) { val_->sample(g % windows, x, y, p); });
+    return source([this, windows](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
+      if (g < windows || !val_->masked()) return val_->sample(g % windows, x, y, p);
+      // What is left of the last batch does not count.
+      std::fill_n(x, val_->seq(), 0), std::fill_n(y, val_->seq(), -1);
+      if (p) std::fill_n(p, val_->seq(), 0);
+    });
   }
   void throw_read_error() {
     if (read_error_) std::rethrow_exception(read_error_);
@@ -359,7 +363,8 @@ class Training {
   void validate_now() {
     if (!val_) return;
     int64_t per_batch = engine_->validation_batch() * engine_->ranks();
-    int64_t batches = std::clamp<int64_t>(int64_t(val_->samples_per_epoch()) / per_batch, 1, o_.val_batches);
+    int64_t rows = int64_t(val_->samples_per_epoch()) + (val_->masked() ? per_batch - 1 : 0);
+    int64_t batches = std::clamp<int64_t>(rows / per_batch, 1, o_.val_batches);
     double loss = engine_->validate(batches, validation_source());
     throw_read_error();
     if (std::isnan(loss)) loss = NAN;  // without a sign in messages
