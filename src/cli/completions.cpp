@@ -45,6 +45,7 @@ const std::vector<ValueSet>& value_sets() {
       {"", "--attention", {"flash", "naive"}},
       {"", "--fusion", {"on", "off"}},
       {"", "--recompute", {"auto", "none", "activation", "pointwise", "selective", "full"}},
+      {"", "--loss-chunk", {"auto", "off"}},
       {"", "--schedule", {"cosine", "wsd", "linear", "constant"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},

@@ -152,8 +152,10 @@ void print_text(const Report& r, int rows) {
   fmt::print("model       {}: {}\n", printable(r.model().name), shape_line(r.model()));
   fmt::print("parameters  {} ({} in matrix products, {} in embeddings)\n", r.model().parameters(),
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())));
-  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}\n", q.precision, q.policy, q.attention,
-             q.fusion, q.recompute, q.optimizer);
+  const std::string& chunk = q.levers.at("loss-chunk");
+  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, logits of {} at a time\n", q.precision,
+             q.policy, q.attention, q.fusion, q.recompute, q.optimizer,
+             chunk == "off" ? "all tokens" : fmt::format("{} tokens", chunk));
   fmt::print("step        {} tokens = batch {} x seq {} x {} micro step{}{}\n", q.tokens_per_step(), q.batch,
              q.seq_length(), q.grad_accumulation, q.grad_accumulation == 1 ? "" : "s",
              q.data_parallel == 1 ? "" : fmt::format(" x {} ranks", q.data_parallel));

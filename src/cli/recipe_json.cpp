@@ -75,7 +75,7 @@ Json model_to_json(const ModelConfig& m) {
           {"ff", m.ff},
           {"norm", m.norm == NormKind::layer ? "layer" : "rms"},
           {"position", m.position == PositionKind::learned ? "learned" : "rope"},
-          {"activation", m.activation == ActivationKind::gelu ? "gelu" : "swiglu"},
+          {"activation", name(m.activation)},
           {"bias", m.bias},
           {"tied", m.tied},
           {"dropout", m.dropout},

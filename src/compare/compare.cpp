@@ -39,7 +39,7 @@ std::string profile_command(const ComparedSide& s, const std::string& phase) {
       {"attention", "flash"},     {"fusion", "on"},       {"pad_vocab", "128"}};
   std::string command = "crest profile";
   for (const char* key : {"model", "batch", "seq", "grad_accumulation", "data_parallel", "precision", "policy",
-                          "grad_dtype", "attention", "fusion", "pad_vocab", "recompute"}) {
+                          "grad_dtype", "attention", "fusion", "pad_vocab", "recompute", "loss_chunk"}) {
     const Json* value = member(s.recipe, key);
     if (!value) continue;
     std::string text = value->is_string() ? value->get<std::string>() : value->dump();

@@ -54,6 +54,10 @@ constexpr struct {
      [](const Cause& c) {
        return has_role(c, {"wte", "lm_head", "loss"});
      }},
+    {"loss_chunk", work,
+     [](const Cause& c) {
+       return has_role(c, {"lm_head", "loss"});
+     }},
     {"optimizer", all, [](const Cause& c) { return in_phase(c, "update"); }},
     {"clip", work, [](const Cause& c) { return in_phase(c, "update"); }},
     {"fusion", work, other_instructions},

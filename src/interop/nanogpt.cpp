@@ -52,6 +52,7 @@ class NanogptCheckpoint {
   ModelConfig config(int64_t heads_wanted) const {
     ModelConfig c;
     c.name = "nanogpt";
+    c.activation = ActivationKind::gelu_erf;
     c.vocab = dim(std::string(embedding_name), 0), c.width = dim(std::string(embedding_name), 1);
     c.context = dim("transformer.wpe.weight", 0), c.ff = dim("transformer.h.0.mlp.c_fc.weight", 0);
     c.layers = 0;
@@ -164,9 +165,6 @@ ForeignModel open_nanogpt(const ForeignFile& file) {
   model.config = checkpoint->config(file.heads_wanted);
   model.stored = checkpoint->stored();
   checkpoint->require_all(model.config);
-  model.notes.push_back(
-      "nanoGPT trains with the exact GELU, Crest (as GPT-2) computes its tanh form: logits differ by some 1e-4 of "
-      "their size.");
   if (!model.config.bias)
     model.notes.push_back("A model without biases: transformers has no such GPT-2, so there is no config.json.");
   model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };

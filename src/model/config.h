@@ -8,7 +8,9 @@ namespace crest {
 
 enum class NormKind { layer, rms };
 enum class PositionKind { learned, rope };
-enum class ActivationKind { gelu, swiglu };
+enum class ActivationKind { gelu, swiglu, gelu_erf };  // gelu: its tanh form
+
+std::string name(ActivationKind activation);  // as model files say it
 
 // Llama 3's rescaling of rotary frequencies (factor 1 = plain RoPE).
 struct RopeScaling {

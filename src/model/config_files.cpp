@@ -34,7 +34,7 @@ const std::vector<std::string>& words<PositionKind>() {
 }
 template <>
 const std::vector<std::string>& words<ActivationKind>() {
-  static const std::vector<std::string> w = {"gelu", "swiglu"};
+  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf"};
   return w;
 }
 
@@ -275,6 +275,8 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
   if (!ec && !folder.filename().empty()) c.name = printable(folder.filename().string(), 100);
   return c;
 }
+
+std::string name(ActivationKind activation) { return words<ActivationKind>()[size_t(activation)]; }
 
 std::string to_toml(const ModelConfig& config) {
   std::string out = write_keys(model_keys, config);

@@ -158,7 +158,7 @@ class GptBuilder {
     } else {
       ValueId f = linear(h + "mlp.fc", n);
       b_.origin = Origin(h + "mlp.act");
-      a = b_.emit1("gelu", {f});
+      a = b_.emit1(c_.activation == ActivationKind::gelu ? "gelu" : "gelu_erf", {f});
     }
     y = linear(h + "mlp.proj", a);
     return residual(h + "mlp.residual", x, dropout(h + "mlp.drop", y));

@@ -83,13 +83,10 @@ ModelConfig read_gpt2(const Keys& k) {
   c.head_dim = c.width / c.heads;
   std::string activation = k.word("activation_function", "gelu_new");
   if (activation == "gelu")
-    fail_usage(
-        "'activation_function' is \"gelu\", the exact (erf) form", k.where(),
-        "Crest computes the tanh approximation of GPT-2; weights trained with the other form would give slightly "
-        "different results. If that is acceptable write \"gelu_new\".");
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+    c.activation = ActivationKind::gelu_erf;
+  else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
     fail_usage(fmt::format("'activation_function' is \"{}\"", printable(activation)), k.where(),
-               "Supported: gelu_new, gelu_pytorch_tanh.");
+               "Supported: gelu_new and gelu_pytorch_tanh (tanh form), gelu (exact).");
   c.norm_eps = k.number("layer_norm_epsilon", 1e-5);
   c.tied = k.flag("tie_word_embeddings", true);
   c.dropout = k.number("resid_pdrop", 0.1);
@@ -174,7 +171,7 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
 std::string to_huggingface_config(const ModelConfig& c) {
   nlohmann::ordered_json j;
   bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
-  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation == ActivationKind::gelu &&
+  if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
       c.bias && equal_heads) {
     j = {{"architectures", {"GPT2LMHeadModel"}},
          {"model_type", "gpt2"},
@@ -184,7 +181,7 @@ std::string to_huggingface_config(const ModelConfig& c) {
          {"n_layer", c.layers},
          {"n_head", c.heads},
          {"n_inner", c.ff},
-         {"activation_function", "gelu_new"},
+         {"activation_function", c.activation == ActivationKind::gelu ? "gelu_new" : "gelu"},
          {"layer_norm_epsilon", c.norm_eps},
          {"resid_pdrop", c.dropout},
          {"embd_pdrop", c.dropout},

@@ -18,6 +18,8 @@
   OP(tanh_grad)           \
   OP(gelu)                \
   OP(gelu_grad)           \
+  OP(gelu_erf)            \
+  OP(gelu_erf_grad)       \
   OP(silu)                \
   OP(silu_grad)           \
   OP(cast)                \
@@ -33,6 +35,8 @@
   OP(attention_grad)      \
   OP(split_heads)         \
   OP(join_heads)          \
+  OP(split_rows)          \
+  OP(join_rows)           \
   OP(rope)                \
   OP(cache_append)        \
   OP(cached_attention)    \

@@ -20,6 +20,7 @@ void decompose_pointwise(Program&, const PassContext&);
 void set_precision(Program&, const PassContext&);
 void autograd(Program&, const PassContext&);
 void accumulate(Program&, const PassContext&);
+void chunk_loss(Program&, const PassContext&);
 void clip_gradients(Program&, const PassContext&);
 void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
@@ -52,6 +53,11 @@ const std::vector<Pass>& pipeline() {
        accumulate,
        {},
        "it adds up micro steps"},
+      {"loss_chunk",
+       "--loss-chunk: projection, loss and gradients of the head for some tokens at a time",
+       chunk_loss,
+       {{"loss-chunk", "auto",
+         "tokens whose logits live at a time; auto (on a CPU 32 MiB of them, at least 256; off on a GPU), off"}}},
       {"clip",
        "--clip: global norm of the gradients, factor for the optimizer, detection of NaN",
        clip_gradients,

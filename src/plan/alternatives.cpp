@@ -26,6 +26,8 @@ std::vector<Candidate> neighbours(const Recipe& r) {
   for (const char* recompute : {"activation", "pointwise", "selective", "full"})
     if (r.recompute != recompute)
       add(fmt::format("--recompute {}", recompute), [&](Recipe& x) { x.recompute = recompute; });
+  for (const char* tokens : {"2048", "256"})
+    add(fmt::format("--loss-chunk {}", tokens), [&](Recipe& x) { x.levers["loss-chunk"] = tokens; });
   if (r.batch > 1 && r.batch % 2 == 0)
     add(fmt::format("--batch {} --grad-accumulation {}", r.batch / 2, r.grad_accumulation * 2),
         [](Recipe& x) { x.batch /= 2, x.grad_accumulation *= 2; });

@@ -126,11 +126,22 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
+// Tokens whose logits live at a time where nobody said: 32 MiB of them, but at least 256, since every piece reads the
+// head's weight and adds to its gradient. On a GPU that costs time (few rows fill few of its blocks), so there it is
+// a choice.
+static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
+  if (device.kind != "cpu") return "off";
+  int64_t fit = (int64_t(32) << 20) / (int64_t(sizeof(float)) * r.model.vocab);
+  return std::to_string(std::max<int64_t>(256, fit));
+}
+
 Recipe resolve(Recipe r, const Device& device) {
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   // A GPU repeats norms and activations (the latter inside their gradient's kernel) for 1% to 2% of the step and a
   // quarter of the memory (docs/performance.md); a CPU would pay for the exponentials.
   if (r.recompute == "auto") r.recompute = device.kind == "cuda" && r.fusion == "on" ? "pointwise" : "none";
+  std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
+  if (chunk == "auto") chunk = auto_loss_chunk(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU has no tf32", "--precision", "tf32 is a mode of NVIDIA matrix units; use fp32 or bf16 here.");
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
@@ -190,11 +201,18 @@ void check_fits(const CompiledSession& s, int64_t limit) {
     if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
   }
   std::string fits;
+  auto suggest = [&](const std::string& flags, const Recipe& r) {
+    int64_t batch = largest_batch(r, s.device, use, limit);
+    if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
+  };
+  if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {
+    r.levers["loss-chunk"] = "2048";
+    suggest("--loss-chunk 2048", r);
+  }
   for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
     Recipe r = s.recipe;
     r.recompute = recompute;
-    int64_t batch = largest_batch(r, s.device, use, limit);
-    if (batch) fits += fmt::format("\n    --recompute {} --batch {}", recompute, std::min(batch, s.recipe.batch));
+    suggest(fmt::format("--recompute {}", recompute), r);
   }
   throw Error(
       Exit::does_not_fit,

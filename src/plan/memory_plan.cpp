@@ -36,8 +36,13 @@ class Planner {
     find_lifetimes();
     overlay();
     make_blocks();
-    place();
     find_peak();
+    place(longest_first);
+    if (double(plan_.bytes) > 1.01 * double(plan_.live_peak)) {
+      MemoryPlan first = plan_;
+      place(largest_first);
+      if (first.bytes <= plan_.bytes) return first;
+    }
     return std::move(plan_);
   }
 
@@ -141,21 +146,31 @@ class Planner {
   }
 
   using Interval = std::pair<int64_t, int64_t>;
+  using Before = bool (*)(const Block&, const Block&);
 
-  // Blocks in order of decreasing lifetime (then size), each at the lowest gap that fits best among the blocks that are
-  // alive with it. Those are found through buckets of 64 instructions. What is alive all through a bucket is kept as a
-  // few merged intervals: saved activations, which grow with the depth of the model, lie next to each other.
-  void place() {
+  static bool longest_first(const Block& x, const Block& y) {
+    int lx = x.last - x.first, ly = y.last - y.first;
+    return lx != ly ? lx > ly : x.bytes > y.bytes;
+  }
+  static bool largest_first(const Block& x, const Block& y) {
+    return x.bytes != y.bytes ? x.bytes > y.bytes : x.last - x.first > y.last - y.first;
+  }
+
+  // Blocks in an order (saved activations, which live long, first; the largest first where that wastes too much: when
+  // the peak is among short-lived blocks), each at the gap that fits best among the blocks that are alive with it and
+  // were placed before. Those are found through buckets of 64 instructions. What is alive all through a bucket is kept
+  // as a few merged intervals: saved activations, which grow with the depth of the model, lie next to each other.
+  void place(Before before) {
     size_t buckets = p_.code.size() / bucket + 1;
-    covering_.resize(buckets);
-    ending_.resize(buckets);
-    starting_.resize(buckets);
+    covering_.assign(buckets, {});
+    ending_.assign(buckets, {});
+    starting_.assign(buckets, {});
+    plan_.bytes = 0;
     std::vector<int> order(plan_.blocks.size());
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](int a, int b) {
       const Block &x = plan_.blocks[size_t(a)], &y = plan_.blocks[size_t(b)];
-      int lx = x.last - x.first, ly = y.last - y.first;
-      return lx != ly ? lx > ly : x.bytes != y.bytes ? x.bytes > y.bytes : a < b;
+      return before(x, y) || (!before(y, x) && a < b);
     });
     std::vector<Interval> taken;
     for (int b : order) {

@@ -45,7 +45,7 @@ struct MemoryPlan {
 };
 
 // workspace[i]: scratch bytes of instruction i. Values whose storage is persistent or lives for the step are not placed
-// here. Order of placement: longest lived first, best fit; near-linear in the number of instructions.
+// here. Best fit, longest lived first or, where that wastes over 1%, largest first; near-linear in the instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace);
 // Throws an internal error unless no two blocks overlap in both time and address.
 void prove(const MemoryPlan& plan);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -143,6 +145,13 @@ class Parser {
     return it->second;
   }
 
+  // A value may lie in one that comes below: parts are written before what they make up is whole.
+  ValueId storage(const Names& names, const std::string& root, ValueId inside) {
+    auto it = names.find(root);
+    if (it == names.end()) pending_.try_emplace(root, Pending{line_number_, {}}).first->second.inside.push_back(inside);
+    return it == names.end() ? inside : it->second;
+  }
+
   // NAME TYPE[SHAPE] [ROLE] [LIFETIME] [in %ROOT+OFFSET] [strides(..)]
   ValueId value(Program& p, Names& names) {
     auto id = ValueId(p.values.size());
@@ -164,7 +173,7 @@ class Parser {
       std::string root = value_name();
       size_t plus = root.rfind('+');
       if (plus == std::string::npos) wrong("'in %STORAGE+OFFSET' expected");
-      v.layout.storage = root.substr(0, plus) == v.name ? id : lookup(names, root.substr(0, plus));
+      v.layout.storage = storage(names, root.substr(0, plus), id);
       auto [end, ec] = std::from_chars(root.data() + plus + 1, root.data() + root.size(), v.layout.offset);
       if (ec != std::errc() || end != root.data() + root.size()) wrong("a whole number expected after '+'");
     }
@@ -175,8 +184,19 @@ class Parser {
     }
     check_reach(v);
     if (!names.emplace(v.name, id).second) wrong(fmt::format("value %{} is defined twice", v.name));
+    if (auto it = pending_.find(v.name); it != pending_.end()) {
+      for (ValueId inside : it->second.inside) p.at(inside).layout.storage = id;
+      pending_.erase(it);
+    }
     p.values.push_back(std::move(v));
     return id;
+  }
+
+  void no_storage_missing() {
+    if (pending_.empty()) return;
+    auto& [root, pending] = *pending_.begin();
+    line_number_ = pending.line, line_ = lines_[line_number_ - 1], pos_ = 0;
+    wrong(fmt::format("storage %{} is not defined", printable(root)));
   }
 
   std::vector<ValueId> name_list(const Names& names) {
@@ -255,9 +275,12 @@ class Parser {
   void parse_block(Program& p, bool nested) {
     if (nested && depth_++ > 4) wrong("bodies nested too deeply");
     Names names;
+    auto outer = std::exchange(pending_, {});
     while (next_line()) {
       if (nested && accept("}")) {
         --depth_;
+        no_storage_missing();
+        pending_ = std::move(outer);
         return;
       }
       if (accept_word("properties")) {
@@ -287,6 +310,7 @@ class Parser {
       end_of_line();
     }
     if (nested) wrong("'}' expected");
+    no_storage_missing();
     for (auto& q : p.params) q.value = lookup(names, q.name);
   }
 
@@ -295,6 +319,12 @@ class Parser {
   std::string line_;
   size_t line_number_ = 0, pos_ = 0;
   int depth_ = 0;
+  // Storages named before they are defined: where, and what lies in them.
+  struct Pending {
+    size_t line;
+    std::vector<ValueId> inside;
+  };
+  std::map<std::string, Pending> pending_;
 };
 
 }  // namespace

@@ -360,6 +360,7 @@ TEST(FusedSource, CompiledCodeIsKeptOnDisk) {
 TEST(Activations, AreAccurateAndSurviveExtremes) {
   auto slope = [](auto f, double x) { return (f(x + 1e-4) - f(x - 1e-4)) / 2e-4; };
   auto gelu_exact = [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); };
+  auto gelu_erf_exact = [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); };
   auto silu_exact = [](double x) { return x / (1 + std::exp(-x)); };
   for (double x = -12; x < 12; x += 0.0625) {
     EXPECT_NEAR(gelu(float(x)), gelu_exact(x), 2e-7 * std::abs(x) + 1e-7 * std::abs(gelu_exact(x))) << x;
@@ -367,18 +368,25 @@ TEST(Activations, AreAccurateAndSurviveExtremes) {
     // A sigmoid near 1 has no room for its distance from 1, which the slope multiplies by up to 40.
     EXPECT_NEAR(gelu_grad(1.f, float(x)), slope(gelu_exact, x), 2e-6) << x;
     EXPECT_NEAR(silu_grad(1.f, float(x)), slope(silu_exact, x), 2e-6) << x;
+    EXPECT_NEAR(gelu_erf(float(x)), gelu_erf_exact(x), 2e-6 * std::abs(gelu_erf_exact(x)) + 1e-9) << x;
+    EXPECT_NEAR(gelu_erf_grad(1.f, float(x)), slope(gelu_erf_exact, x), 2e-6) << x;
   }
   for (float big : {40.f, 1e6f, 1e13f, 1e25f}) {
     EXPECT_EQ(gelu(big), big);
     EXPECT_EQ(gelu(-big), 0);
     EXPECT_EQ(gelu_grad(2.f, big), 2);
     EXPECT_EQ(gelu_grad(2.f, -big), 0);
+    EXPECT_EQ(gelu_erf(big), big);
+    EXPECT_EQ(gelu_erf(-big), 0);
+    EXPECT_EQ(gelu_erf_grad(2.f, big), 2);
+    EXPECT_EQ(gelu_erf_grad(2.f, -big), 0);
     EXPECT_FLOAT_EQ(silu(big), big);
     EXPECT_NEAR(silu(-big), 0, 1e-12);
     EXPECT_FLOAT_EQ(silu_grad(2.f, big), 2);
     EXPECT_NEAR(silu_grad(2.f, -big), 0, 1e-12);
   }
-  for (float y : {gelu(NAN), silu(NAN), gelu_grad(1, NAN), silu_grad(1, NAN), gelu_grad(NAN, 1), silu_grad(NAN, 1)})
+  for (float y : {gelu(NAN), gelu_erf(NAN), silu(NAN), gelu_grad(1, NAN), gelu_erf_grad(1, NAN), silu_grad(1, NAN),
+                  gelu_grad(NAN, 1), gelu_erf_grad(NAN, 1), silu_grad(NAN, 1)})
     EXPECT_TRUE(std::isnan(y));
 }
 

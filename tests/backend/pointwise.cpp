@@ -22,6 +22,11 @@ double gelu_slope(double x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * gelu_c * (1 + 3 * 0.044715 * x * x);
 }
 
+double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
+double gelu_erf_slope(double x) {
+  return std::erfc(-x / std::sqrt(2.0)) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+}
+
 struct Op {
   const char* name;
   int inputs;
@@ -37,6 +42,8 @@ const std::vector<Op>& ops() {
       {"tanh_grad", 2, [](double a, double b) { return a * (1 - b * b); }},
       {"gelu", 1, [](double a, double) { return gelu(a); }},
       {"gelu_grad", 2, [](double a, double b) { return a * gelu_slope(b); }},
+      {"gelu_erf", 1, [](double a, double) { return gelu_erf(a); }},
+      {"gelu_erf_grad", 2, [](double a, double b) { return a * gelu_erf_slope(b); }},
       {"silu", 1, [](double a, double) { return a * sigmoid(a); }},
       {"silu_grad", 2, [](double a, double b) { return a * sigmoid(b) * (1 + b * (1 - sigmoid(b))); }},
   };
@@ -73,8 +80,8 @@ TEST_P(Pointwise, ExtremeArgumentsStayFiniteAndNaNStaysNaN) {
   std::vector<double> one(x.size(), 1.0);
   for (const Op& op : ops()) {
     std::string name = op.name;
-    if (op.inputs == 1 ? (name != "tanh" && name != "gelu" && name != "silu")
-                       : (name != "gelu_grad" && name != "silu_grad"))
+    if (op.inputs == 1 ? (name != "tanh" && name != "gelu" && name != "gelu_erf" && name != "silu")
+                       : (name != "gelu_grad" && name != "gelu_erf_grad" && name != "silu_grad"))
       continue;
     Call c(op.name);
     if (op.inputs == 2) c.in(t, Shape{8}, one);

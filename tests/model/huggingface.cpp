@@ -73,11 +73,12 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(c.ff, 3072);
   EXPECT_EQ(parse(with(gpt2, "n_inner", 100)).ff, 100);
   EXPECT_FALSE(parse(with(gpt2, "tie_word_embeddings", false)).tied);
+  EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu_pytorch_tanh")).activation, ActivationKind::gelu);
+  EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
 }
 
 TEST(HuggingFaceConfig, WhatCrestWouldComputeDifferentlyIsRefused) {
   auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
-  refused(with(gpt2, "activation_function", "gelu"), {"exact", "tanh"});
   refused(with(gpt2, "activation_function", "relu"), {"relu", "gelu_new"});
   refused(with(gpt2, "attn_pdrop", 0.2), {"attn_pdrop", "0.2", "equal"});
   refused(with(gpt2, "scale_attn_weights", false), {"scale_attn_weights"});

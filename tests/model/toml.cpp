@@ -26,7 +26,7 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     c.name = i % 3 ? "quote \" back \\ tab \t é" : "plain";
     c.kv_heads = pick(1, 4), c.heads = c.kv_heads * pick(1, 4), c.head_dim = 2 * pick(1, 64), c.width = pick(1, 5000);
     c.vocab = pick(2, 200000), c.context = pick(1, 100000), c.layers = pick(1, 90), c.ff = pick(1, 20000);
-    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 1));
+    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 2));
     c.bias = pick(0, 1), c.tied = pick(0, 1);
     c.dropout = double(pick(0, 1000)) / 1001, c.norm_eps = std::pow(10, -double(pick(1, 9))) / 3;
     c.rope_theta = double(pick(1, 1000000)) * 1.1;

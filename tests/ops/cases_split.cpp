@@ -19,6 +19,17 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add("bias_grad", "many_rows_odd", {tensor(t, {1500, 33}), tensor(f, {33}, 10)}, to_f32);
   add("bias_grad", "shifted", {view(t, {40, 64}, {64, 1}, 3)});
 
+  // Pieces of rows: as many as divide them and not, one, of more than one leading dimension; joined where they do not
+  // lie.
+  for (int64_t rows : {1, 4, 5, 100})
+    add("split_rows", "of_15_by_" + std::to_string(rows), {tensor(t, {3, 5, 33})},
+        Attrs().set("of", 15).set("rows", rows));
+  add("split_rows", "vectors", {tensor(t, {70})}, Attrs().set("of", 70).set("rows", 64));
+  add("join_rows", "three", {tensor(t, {64, 48}), tensor(t, {64, 48}), tensor(t, {7, 48})});
+  add("join_rows", "odd", {tensor(t, {3, 33}), tensor(t, {2, 33}), tensor(t, {1, 33})}, Attrs().set("batch", 2));
+  add("join_rows", "one", {tensor(t, {130})});
+  add("join_rows", "shifted", {view(t, {5, 24}, {24, 1}, 3), tensor(t, {1, 24})});
+
   Attrs clip = Attrs().set("clip", 1.0);
   std::vector<Arg> many = {scalars_arg()};
   for (int64_t i = 0; i < 300; ++i) many.push_back(tensor(i % 7 == 3 ? f : t, {1 + i * 13 % 101}));

@@ -39,7 +39,7 @@ std::vector<GradCase> grad_cases() {
       }
     }
   for (const char* op : {"add", "mul"}) list.push_back(single(op, op, {x, x}));
-  for (const char* op : {"tanh", "gelu", "silu"}) list.push_back(single(op, op, {x}));
+  for (const char* op : {"tanh", "gelu", "gelu_erf", "silu"}) list.push_back(single(op, op, {x}));
   list.push_back(single("scale", "scale", {x}, Attrs().set("value", -1.7)));
   list.push_back(single("add_scalar", "add_scalar", {x}, Attrs().set("value", 0.3)));
   list.push_back(single("cast", "cast", {x}, Attrs().set("dtype", "f64")));

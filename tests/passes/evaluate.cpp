@@ -43,7 +43,7 @@ class Run {
     group_.assign(p.values.size(), false);
     for (const Value& value : p.values) {
       ValueId root = value.layout.storage;
-      if (!(value.shape == p.at(root).shape)) group_[size_t(root)] = true;
+      if (p.at(root).role != Role::input && !(value.shape == p.at(root).shape)) group_[size_t(root)] = true;
     }
     for (size_t v = 0; v < p.values.size(); ++v)
       if (producer[v] < 0 && !group_[v]) fill(p.values[v], at(ValueId(v)));

@@ -41,6 +41,7 @@ std::vector<Golden> cases() {
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
   auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
+  auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -73,6 +74,11 @@ std::vector<Golden> cases() {
       {"autograd.update", "autograd", none, false, update},
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
+      {"loss_chunk", "loss_chunk", chunk},
+      {"loss_chunk.accumulate.next", "loss_chunk", [=](Recipe& r) { chunk(r), micro_steps(r); }, true, train, false,
+       false},
+      {"loss_chunk.autocast", "loss_chunk", [=](Recipe& r) { chunk(r), r.precision = "bf16", r.policy = "autocast"; }},
+      {"loss_chunk.validation", "loss_chunk", chunk, false, ProgramKind::validation},
       {"clip", "clip", none, false, update},
       {"optimizer", "optimizer", none, false, update},
       {"optimizer.8bit", "optimizer", with("adamw-8bit"), false, update},

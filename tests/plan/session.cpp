@@ -61,6 +61,47 @@ TEST(Session, HoldsWhatWasPlanned) {
             }
 }
 
+// The logits of one piece in place of all, in every Program with a loss; what is held is what was planned.
+TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
+  for (const char* precision : {"fp32", "bf16"})
+    for (const char* policy : {"pure", "autocast"})
+      for (const char* fusion : {"on", "off"}) {
+        SCOPED_TRACE(::testing::Message() << precision << " " << policy << " fusion " << fusion);
+        Recipe r = small("gpt2");
+        r.model.vocab = 5000, r.precision = precision, r.policy = policy, r.fusion = fusion;
+        SessionUse use = everything();
+        use.sampling = false;
+        r.levers["loss-chunk"] = "off";
+        CompiledSession whole = compile(r, cpu(), session_programs(r, use));
+        r.levers["loss-chunk"] = "30";
+        CompiledSession pieces = compile(r, cpu(), session_programs(r, use));
+        EXPECT_EQ(Executor(pieces).held_bytes(), pieces.planned_bytes());
+        EXPECT_EQ(pieces.persistent_bytes, whole.persistent_bytes);
+        // 120 tokens in 4 pieces; an fp32 copy beside a bf16 one (autocast) or a gradient beside it is cut alike.
+        int64_t logits = 120 * 5120 * (precision == std::string("fp32") ? 4 : 2), gone = logits - logits / 4;
+        for (const char* program : {"train", "validation"}) {
+          int64_t a = whole.programs[size_t(whole.find(program))].memory.bytes;
+          int64_t b = pieces.programs[size_t(pieces.find(program))].memory.bytes;
+          EXPECT_LE(b, a - gone * 9 / 10) << program;
+        }
+      }
+}
+
+// A CPU cuts where 32 MiB of logits are fewer than the tokens, a GPU where it is told to.
+TEST(Session, LossInPiecesByItself) {
+  Recipe r = small("gpt2");
+  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), std::to_string((32 << 20) / (4 * 300)));
+  r.model.vocab = 50257;
+  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "256");
+  Device gpu = cpu();
+  gpu.kind = "cuda", gpu.sm = 90;
+  EXPECT_EQ(resolve(r, gpu).levers.at("loss-chunk"), "off");
+  for (const char* wrong : {"0", "-1", "1.5", "some", ""}) {
+    r.levers["loss-chunk"] = wrong;
+    EXPECT_THROW(compile(r, cpu(), session_programs(r, everything())), Error) << wrong;
+  }
+}
+
 TEST(Session, CategoriesAreWhatAParameterCounts) {
   Recipe r = small("gpt2");
   r.pad_vocab = 1;

@@ -55,7 +55,7 @@ TEST(Parse, MalformedTextNamesLineAndColumn) {
       {head + "value %y f32[99999999999999999999]\n", "x.prog:3:14", "a whole number expected"},
       {head + "value %y f32[4294967296,4294967296,4294967296]\n", "x.prog:3:", "too many elements"},
       {head + "value %y f32[0,9000000000000000000,9000000000000000000]\n", "x.prog:3:", "too many elements"},
-      {head + "value %y f32[2] in %z+0\n", "x.prog:3:", "%z is not defined above"},
+      {head + "value %y f32[2] in %z+0\n", "x.prog:3:", "storage %z is not defined"},
       {head + "value %y f32[2] in %x\n", "x.prog:3:", "'in %STORAGE+OFFSET' expected"},
       {head + "value %y f32[2] in %x+\n", "x.prog:3:", "a whole number expected"},
       {head + "value %y f32[2] in %x+a\n", "x.prog:3:", "a whole number expected"},

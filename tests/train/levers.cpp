@@ -1,6 +1,8 @@
 // Every lever on and off trains the same model within its stated rounding.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "core/error.h"
 #include "train/harness.h"
 
@@ -72,6 +74,55 @@ TEST_P(Levers, Recompute) {
         n.recompute = mode;
         expect_same(n, r);
       }
+}
+
+// 68 tokens, cut into as many pieces as do and do not divide them.
+TEST_P(Levers, LossInPieces) {
+  for (std::string tokens : {"1", "7", "34", "67"})
+    for (std::string fusion : {"on", "off"}) {
+      SCOPED_TRACE(tokens + fusion);
+      Recipe r = base(), n = base();
+      r.fusion = n.fusion = fusion;
+      r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = tokens;
+      expect_same(n, r);
+    }
+}
+
+TEST_P(Levers, LossInPiecesWithOtherLevers) {
+  bool cuda = crest::test::test_device(1).kind == "cuda";
+  std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
+      {"accumulation", [](Recipe& r) { r.batch = 2, r.grad_accumulation = 3; }},
+      {"ranks", [](Recipe& r) { r.batch = 2, r.data_parallel = 2; }},
+      {"ranks and accumulation", [](Recipe& r) { r.batch = 1, r.data_parallel = 2, r.grad_accumulation = 2; }},
+      {"dropout", [](Recipe& r) { r.model.dropout = 0.2, r.recompute = "full"; }},
+      {"other tying", [](Recipe& r) { r.model.tied = !r.model.tied; }},
+      {"no padding", [](Recipe& r) { r.pad_vocab = 1; }},
+      {"deterministic", [](Recipe& r) { r.deterministic = true; }},
+  };
+  for (auto& [name, set] : levers) {
+    Recipe r = base(), n = base();
+    set(r), set(n);
+    if (cuda && r.data_parallel > 1) continue;
+    SCOPED_TRACE(name);
+    r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = "20";
+    expect_same(n, r);
+  }
+}
+
+// Half precision: a token's row is what it was; only sums over the tokens (the head's gradient) are cut.
+TEST_P(Levers, LossInPiecesInHalfPrecision) {
+  for (std::string precision : {"bf16", "fp16"})
+    for (std::string policy : {"pure", "autocast"}) {
+      SCOPED_TRACE(precision + " " + policy);
+      Recipe r = base(), n = base();
+      r.precision = n.precision = precision, r.policy = n.policy = policy;
+      r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = "20";
+      Trained x = train(n, steps), y = train(r, steps);
+      EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]) << "the first forward pass";
+      EXPECT_NEAR(x.norms[0], y.norms[0], 1e-3 * y.norms[0]);
+      for (int s = 0; s < steps; ++s)
+        EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 2e-3 * y.losses[size_t(s)]) << s;
+    }
 }
 
 TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {

@@ -124,6 +124,8 @@ Kernel tanh_kernel() { return kernel("tanh", "cpu.tanh.simd"); }
 Kernel tanh_grad_kernel() { return kernel("tanh_grad", "cpu.tanh_grad.simd"); }
 Kernel gelu_kernel() { return kernel("gelu", "cpu.gelu.simd"); }
 Kernel gelu_grad_kernel() { return kernel("gelu_grad", "cpu.gelu_grad.simd"); }
+Kernel gelu_erf_kernel() { return kernel("gelu_erf", "cpu.gelu_erf.simd"); }
+Kernel gelu_erf_grad_kernel() { return kernel("gelu_erf_grad", "cpu.gelu_erf_grad.simd"); }
 Kernel silu_kernel() { return kernel("silu", "cpu.silu.simd"); }
 Kernel silu_grad_kernel() { return kernel("silu_grad", "cpu.silu_grad.simd"); }
 

@@ -17,11 +17,12 @@ struct Known {
   size_t inputs;
 };
 constexpr Known known[] = {
-    {"add", &PointwiseFunctions::add, 2},     {"mul", &PointwiseFunctions::mul, 2},
-    {"scale", &PointwiseFunctions::scale, 1}, {"add_scalar", &PointwiseFunctions::add_scalar, 1},
-    {"tanh", &PointwiseFunctions::tanh, 1},   {"tanh_grad", &PointwiseFunctions::tanh_grad, 2},
-    {"gelu", &PointwiseFunctions::gelu, 1},   {"gelu_grad", &PointwiseFunctions::gelu_grad, 2},
-    {"silu", &PointwiseFunctions::silu, 1},   {"silu_grad", &PointwiseFunctions::silu_grad, 2},
+    {"add", &PointwiseFunctions::add, 2},           {"mul", &PointwiseFunctions::mul, 2},
+    {"scale", &PointwiseFunctions::scale, 1},       {"add_scalar", &PointwiseFunctions::add_scalar, 1},
+    {"tanh", &PointwiseFunctions::tanh, 1},         {"tanh_grad", &PointwiseFunctions::tanh_grad, 2},
+    {"gelu", &PointwiseFunctions::gelu, 1},         {"gelu_grad", &PointwiseFunctions::gelu_grad, 2},
+    {"gelu_erf", &PointwiseFunctions::gelu_erf, 1}, {"gelu_erf_grad", &PointwiseFunctions::gelu_erf_grad, 2},
+    {"silu", &PointwiseFunctions::silu, 1},         {"silu_grad", &PointwiseFunctions::silu_grad, 2},
 };
 
 using Operand = FusedPlan::Operand;

@@ -24,6 +24,8 @@ Kernel cache_append_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel split_rows_kernel();
+Kernel join_rows_kernel();
 Kernel norm_kernel();
 Kernel add_norm_kernel();
 Kernel norm_grad_kernel();
@@ -39,6 +41,8 @@ Kernel tanh_kernel();
 Kernel tanh_grad_kernel();
 Kernel gelu_kernel();
 Kernel gelu_grad_kernel();
+Kernel gelu_erf_kernel();
+Kernel gelu_erf_grad_kernel();
 Kernel silu_kernel();
 Kernel silu_grad_kernel();
 Kernel cast_kernel();
@@ -87,6 +91,8 @@ std::vector<Kernel> cpu_kernels() {
       cpu::rope_kernel(),
       cpu::split_heads_kernel(),
       cpu::join_heads_kernel(),
+      cpu::split_rows_kernel(),
+      cpu::join_rows_kernel(),
       cpu::norm_kernel(),
       cpu::add_norm_kernel(),
       cpu::norm_grad_kernel(),
@@ -102,6 +108,8 @@ std::vector<Kernel> cpu_kernels() {
       cpu::tanh_grad_kernel(),
       cpu::gelu_kernel(),
       cpu::gelu_grad_kernel(),
+      cpu::gelu_erf_kernel(),
+      cpu::gelu_erf_grad_kernel(),
       cpu::silu_kernel(),
       cpu::silu_grad_kernel(),
       cpu::cast_kernel(),

@@ -56,6 +56,8 @@ __device__ float compute(FusedBody::Op op, float a, float b, float value) {
     case Op::tanh_grad: return tanh_grad(a, b);
     case Op::gelu: return gelu(a);
     case Op::gelu_grad: return gelu_grad(a, b);
+    case Op::gelu_erf: return gelu_erf(a);
+    case Op::gelu_erf_grad: return gelu_erf_grad(a, b);
     case Op::silu: return silu(a);
     case Op::silu_grad: return silu_grad(a, b);
   }

@@ -17,8 +17,9 @@ struct Known {
   size_t inputs;
 };
 // In the order of FusedBody::Op.
-constexpr Known known[] = {{"add", 2},       {"mul", 2},  {"scale", 1},     {"add_scalar", 1}, {"tanh", 1},
-                           {"tanh_grad", 2}, {"gelu", 1}, {"gelu_grad", 2}, {"silu", 1},       {"silu_grad", 2}};
+constexpr Known known[] = {{"add", 2},      {"mul", 2},           {"scale", 1}, {"add_scalar", 1},
+                           {"tanh", 1},     {"tanh_grad", 2},     {"gelu", 1},  {"gelu_grad", 2},
+                           {"gelu_erf", 1}, {"gelu_erf_grad", 2}, {"silu", 1},  {"silu_grad", 2}};
 
 class Flattener {
  public:

@@ -9,7 +9,20 @@ namespace crest::cuda {
 
 // Registers hold floats: 0 .. loads-1 the inputs that are read element by element, then one a step.
 struct FusedBody {
-  enum class Op : uint8_t { add, mul, scale, add_scalar, tanh, tanh_grad, gelu, gelu_grad, silu, silu_grad };
+  enum class Op : uint8_t {
+    add,
+    mul,
+    scale,
+    add_scalar,
+    tanh,
+    tanh_grad,
+    gelu,
+    gelu_grad,
+    gelu_erf,
+    gelu_erf_grad,
+    silu,
+    silu_grad
+  };
   struct Step {
     Op op;
     int a, b;     // registers; b = a where the operation has one input

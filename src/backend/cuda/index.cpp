@@ -27,6 +27,8 @@ Kernel attention_generic_grad_kernel();
 Kernel rope_kernel();
 Kernel split_heads_kernel();
 Kernel join_heads_kernel();
+Kernel split_rows_kernel();
+Kernel join_rows_kernel();
 Kernel cache_append_kernel();
 Kernel cached_attention_kernel();
 Kernel norm_kernel();
@@ -45,6 +47,8 @@ Kernel tanh_kernel();
 Kernel tanh_grad_kernel();
 Kernel gelu_kernel();
 Kernel gelu_grad_kernel();
+Kernel gelu_erf_kernel();
+Kernel gelu_erf_grad_kernel();
 Kernel silu_kernel();
 Kernel silu_grad_kernel();
 Kernel cast_kernel();
@@ -96,6 +100,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::rope_kernel(),
       cuda::split_heads_kernel(),
       cuda::join_heads_kernel(),
+      cuda::split_rows_kernel(),
+      cuda::join_rows_kernel(),
       cuda::cache_append_kernel(),
       cuda::cached_attention_kernel(),
       cuda::norm_kernel(),
@@ -114,6 +120,8 @@ std::vector<Kernel> cuda_kernels() {
       cuda::tanh_grad_kernel(),
       cuda::gelu_kernel(),
       cuda::gelu_grad_kernel(),
+      cuda::gelu_erf_kernel(),
+      cuda::gelu_erf_grad_kernel(),
       cuda::silu_kernel(),
       cuda::silu_grad_kernel(),
       cuda::cast_kernel(),

@@ -41,6 +41,14 @@ struct GeluGrad {
   static constexpr bool binary = true;
   __device__ float operator()(float dy, float x) const { return gelu_grad(dy, x); }
 };
+struct GeluErf {
+  static constexpr bool binary = false;
+  __device__ float operator()(float a, float) const { return gelu_erf(a); }
+};
+struct GeluErfGrad {
+  static constexpr bool binary = true;
+  __device__ float operator()(float dy, float x) const { return gelu_erf_grad(dy, x); }
+};
 struct Silu {
   static constexpr bool binary = false;
   __device__ float operator()(float a, float) const { return silu(a); }
@@ -77,6 +85,8 @@ Kernel tanh_kernel() { return kernel<Tanh>("tanh", "cuda.tanh.vector"); }
 Kernel tanh_grad_kernel() { return kernel<TanhGrad>("tanh_grad", "cuda.tanh_grad.vector"); }
 Kernel gelu_kernel() { return kernel<Gelu>("gelu", "cuda.gelu.vector"); }
 Kernel gelu_grad_kernel() { return kernel<GeluGrad>("gelu_grad", "cuda.gelu_grad.vector"); }
+Kernel gelu_erf_kernel() { return kernel<GeluErf>("gelu_erf", "cuda.gelu_erf.vector"); }
+Kernel gelu_erf_grad_kernel() { return kernel<GeluErfGrad>("gelu_erf_grad", "cuda.gelu_erf_grad.vector"); }
 Kernel silu_kernel() { return kernel<Silu>("silu", "cuda.silu.vector"); }
 Kernel silu_grad_kernel() { return kernel<SiluGrad>("silu_grad", "cuda.silu_grad.vector"); }
 

@@ -33,6 +33,8 @@
   KERNEL(attention_grad, attention_grad)           \
   KERNEL(split_heads, split_heads)                 \
   KERNEL(join_heads, join_heads)                   \
+  KERNEL(split_rows, split_rows)                   \
+  KERNEL(join_rows, join_rows)                     \
   KERNEL(rope, rope)                               \
   KERNEL(cache_append, cache_append)               \
   KERNEL(cached_attention, cached_attention)       \

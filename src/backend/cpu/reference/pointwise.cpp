@@ -22,6 +22,12 @@ static double gelu_slope(double x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * cubic * x * x);
 }
 
+static double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); }
+
+static double gelu_erf_slope(double x) {
+  return std::erfc(-x / std::numbers::sqrt2) / 2 + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+}
+
 static double silu_slope(double x) {
   double s = sigmoid(x);
   return s * (1 + x * (1 - s));
@@ -41,6 +47,8 @@ Pointwise pointwise_function(const char* op) {
       {"tanh_grad", [](const double* x, double) { return x[0] * (1 - x[1] * x[1]); }},
       {"gelu", [](const double* x, double) { return gelu(x[0]); }},
       {"gelu_grad", [](const double* x, double) { return x[0] * gelu_slope(x[1]); }},
+      {"gelu_erf", [](const double* x, double) { return gelu_erf(x[0]); }},
+      {"gelu_erf_grad", [](const double* x, double) { return x[0] * gelu_erf_slope(x[1]); }},
       {"silu", [](const double* x, double) { return x[0] * sigmoid(x[0]); }},
       {"silu_grad", [](const double* x, double) { return x[0] * silu_slope(x[1]); }},
       {"cast", [](const double* x, double) { return x[0]; }},  // storing rounds

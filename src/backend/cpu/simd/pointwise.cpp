@@ -2,6 +2,7 @@
 
 #include "backend/cpu/simd/gelu.h"
 #include "backend/cpu/simd/vec.h"
+#include "core/normal_tail.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
@@ -25,6 +26,25 @@ CREST_INLINE Vf gelu_slope(Vf x) {
   return s + (magnitude > 20.0f ? Vf{} : d);
 }
 
+// P(X > |x|), and P(X <= x), of a standard normal X.
+struct Normal {
+  Vf magnitude, bell, below;  // |x| up to 20, exp(-x^2 / 2)
+};
+CREST_INLINE Normal normal_of(Vf x) {
+  Vf z = as_float(as_bits(x) & 0x7fffffffu);
+  z = z > 20.0f ? splat(20.0f) : z;
+  Vf t = reciprocal(1.0f + normal_tail_scale * z), q = splat(normal_tail[0]);
+  for (int i = 1; i < normal_tail_terms; ++i) q = q * t + normal_tail[i];
+  Vf bell = exp(-0.5f * z * z), tail = t * q * bell;
+  return {z, bell, x > 0.0f ? 1.0f - tail : tail};
+}
+CREST_INLINE Vf gelu_erf_of(Vf x) { return x * normal_of(x).below; }
+CREST_INLINE Vf gelu_erf_slope(Vf x) {
+  Normal n = normal_of(x);
+  Vf signed_magnitude = as_float(as_bits(n.magnitude) | (as_bits(x) & 0x80000000u));
+  return n.below + 0.3989422804014327f * signed_magnitude * n.bell;  // 1 / sqrt(2 pi)
+}
+
 CREST_INLINE Vf silu_slope(Vf a, Vf b) {
   Vf s = sigmoid(b);
   return a * s * (1.0f + b * (1.0f - s));
@@ -43,6 +63,8 @@ CREST_STEP(step_tanh, true, tanh(a))
 CREST_STEP(step_tanh_grad, false, a*(1.0f - b * b))
 CREST_STEP(step_gelu, true, gelu_of(a))
 CREST_STEP(step_gelu_grad, false, a* gelu_slope(b))
+CREST_STEP(step_gelu_erf, true, gelu_erf_of(a))
+CREST_STEP(step_gelu_erf_grad, false, a* gelu_erf_slope(b))
 CREST_STEP(step_silu, true, a* sigmoid(a))
 CREST_STEP(step_silu_grad, false, silu_slope(a, b))
 #undef CREST_STEP
@@ -68,8 +90,9 @@ void column_sums(float* sums, const float* x, int64_t first, int64_t n, int64_t 
 
 }  // namespace
 
-const PointwiseFunctions pointwise_functions = {
-    step_add,       step_mul,  step_scale,     step_add_scalar, step_tanh,  step_tanh_grad, step_gelu,
-    step_gelu_grad, step_silu, step_silu_grad, load_tile,       store_tile, column_sums};
+const PointwiseFunctions pointwise_functions = {step_add,      step_mul,           step_scale, step_add_scalar,
+                                                step_tanh,     step_tanh_grad,     step_gelu,  step_gelu_grad,
+                                                step_gelu_erf, step_gelu_erf_grad, step_silu,  step_silu_grad,
+                                                load_tile,     store_tile,         column_sums};
 
 }  // namespace crest::cpu::CREST_ISA

@@ -8,7 +8,7 @@ namespace crest::cpu {
 using PointwiseStep = void (*)(float* out, const float* a, const float* b, int64_t n, float value);
 
 struct PointwiseFunctions {
-  PointwiseStep add, mul, scale, add_scalar, tanh, tanh_grad, gelu, gelu_grad, silu, silu_grad;
+  PointwiseStep add, mul, scale, add_scalar, tanh, tanh_grad, gelu, gelu_grad, gelu_erf, gelu_erf_grad, silu, silu_grad;
   // Conversions between floats and storage of dtype f32, bf16 or f16 (a copy for f32).
   void (*load)(float* to, const void* from, DType from_dtype, int64_t n);
   void (*store)(void* to, DType to_dtype, const float* from, int64_t n);

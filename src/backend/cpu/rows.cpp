@@ -1,0 +1,32 @@
+// split_rows is a view; join_rows copies the pieces that do not lie in their place already.
+#include <cstring>
+
+#include "backend/cpu/common.h"
+
+namespace crest::cpu {
+namespace {
+
+std::string reject_join(const KernelQuery& q) {
+  for (size_t i = 0; i < q.instr.in.size(); ++i)
+    if (!q.in(i).contiguous()) return q.in(i).name + " is a strided view";
+  return q.out(0).contiguous() ? "" : "the output is a strided view";
+}
+
+void launch_join(const KernelCall& c) {
+  char* to = c.output<char>(0);
+  for (size_t i = 0; i < c.instr.in.size(); ++i) {
+    int64_t bytes = c.in_value(i).bytes();
+    if (c.input<char>(i) != to) std::memcpy(to, c.input<char>(i), size_t(bytes));
+    to += bytes;
+  }
+}
+
+}  // namespace
+
+Kernel split_rows_kernel() {
+  return {"split_rows", "cpu.split_rows.view",   [](const KernelQuery&) { return std::string(); }, nullptr,
+          nullptr,      [](const KernelCall&) {}};
+}
+Kernel join_rows_kernel() { return {"join_rows", "cpu.join_rows.copy", reject_join, nullptr, nullptr, launch_join}; }
+
+}  // namespace crest::cpu

@@ -1,0 +1,49 @@
+// split_rows is a view and needs no kernel; join_rows copies the pieces that do not lie in their place already.
+#include "backend/cuda/device/numeric.h"
+#include "backend/cuda/kernel.h"
+
+namespace crest::cuda {
+
+namespace {
+
+template <class T, int N>
+__global__ void copy_piece(const T* from, T* to, int64_t vectors) {
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= vectors) return;
+  if constexpr (N == 1)
+    to[i] = from[i];
+  else
+    store_vec(to + i * N, load_vec<N>(from + i * N));
+}
+
+std::string reject_join(const KernelQuery& q) {
+  if (q.out(0).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
+  return reject_unless_float(q);
+}
+
+void launch_join(const KernelCall& c) {
+  with_type(c.out_value(0).dtype, [&](auto t) {
+    using T = decltype(t);
+    constexpr int N = Vec<T>::size;
+    T* to = c.output<T>(0);
+    for (size_t i = 0; i < c.instr.in.size(); ++i) {
+      const T* from = c.input<T>(i);
+      int64_t n = c.in_value(i).numel();
+      if (from != to && n % N == 0 && aligned({from, to}))
+        launch(c, copy_piece<T, N>, blocks_for(n / N, 256), 256, 0, from, to, n / N);
+      else if (from != to)
+        launch(c, copy_piece<T, 1>, blocks_for(n, 256), 256, 0, from, to, n);
+      to += n;
+    }
+  });
+}
+
+}  // namespace
+
+Kernel split_rows_kernel() {
+  return {"split_rows", "cuda.split_rows.view",  [](const KernelQuery&) { return std::string(); }, nullptr,
+          nullptr,      [](const KernelCall&) {}};
+}
+Kernel join_rows_kernel() { return {"join_rows", "cuda.join_rows.copy", reject_join, nullptr, nullptr, launch_join}; }
+
+}  // namespace crest::cuda

@@ -1,0 +1,83 @@
+// A tensor cut along its leading dimensions into pieces of rows, and put together again. A row is what one entry of the
+// leading dimensions holds: one token's values.
+#include <algorithm>
+
+#include "ops/index.h"
+#include "ops/rules.h"
+
+namespace crest {
+
+// Dimensions behind the leading ones that hold `rows` entries together; false where no leading dimensions do.
+static bool behind(const Shape& s, int64_t rows, Shape& rest) {
+  int64_t leading = 1;
+  int d = 0;
+  while (d < s.rank() && (d == 0 || leading < rows)) leading *= s[d++];
+  for (; d < s.rank(); ++d) rest.push_back(s[d]);
+  return leading == rows;
+}
+
+static Shape piece(int64_t rows, const Shape& rest) {
+  Shape s = {rows};
+  for (int d = 0; d < rest.rank(); ++d) s.push_back(rest[d]);
+  return s;
+}
+
+static void infer_split(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  int64_t of = rules::integer(c, "of", 1), rows = rules::integer(c, "rows", 1);
+  Shape rest;
+  c.check(behind(c.in(0).shape, of, rest), "no leading dimensions hold 'of' rows");
+  for (int64_t first = 0; first < of; first += rows) {
+    Shape s = piece(std::min(rows, of - first), rest);
+    c.out_view(0, first * rest.numel(), s, s.contiguous_strides());
+  }
+}
+
+static void infer_join(Infer& c) {
+  c.check(c.inputs() > 0, "takes one input or more");
+  rules::contiguous(c);
+  rules::at_least_rank(c, 0, 1);
+  int64_t rows = 0;
+  Shape rest;
+  behind(c.in(0).shape, c.in(0).shape[0], rest);
+  for (size_t i = 0; i < c.inputs(); ++i) {
+    rules::at_least_rank(c, i, 1);
+    rules::shape(c, i, piece(c.in(i).shape[0], rest));
+    c.same_dtype(i, 0);
+    rows += c.in(i).shape[0];
+  }
+  int64_t batch = c.attrs().has("batch") ? rules::integer(c, "batch", 1) : 0;
+  c.check(batch == 0 || rows % batch == 0, "the rows are no multiple of attribute 'batch'");
+  c.out(c.in(0).dtype, batch ? piece(batch, piece(rows / batch, rest)) : piece(rows, rest));
+}
+
+static Cost no_cost(const Program&, const Instr&) { return {}; }
+
+// Pieces that lie where they belong stay there.
+static Cost cost_join(const Program& p, const Instr& i) {
+  const Value& out = p.at(i.out[0]);
+  Cost c;
+  int64_t first = out.layout.offset;
+  for (ValueId v : i.in) {
+    const Value& in = p.at(v);
+    bool placed = in.layout.storage == out.layout.storage && in.layout.offset == first;
+    if (!placed) c.bytes_read += double(in.bytes()), c.bytes_written += double(in.bytes());
+    first += in.numel();
+  }
+  return c;
+}
+
+const OpDef op_split_rows = {.name = "split_rows",
+                             .help = "x[of,..] -> x[rows,..], ..: views; the last has what is left",
+                             .op_class = OpClass::movement,
+                             .infer = infer_split,
+                             .cost = no_cost};
+
+const OpDef op_join_rows = {.name = "join_rows",
+                            .help = "x[rows,..], .. -> [of,..]: inverse of split_rows; copies what is not in place",
+                            .op_class = OpClass::movement,
+                            .infer = infer_join,
+                            .cost = cost_join};
+
+}  // namespace crest

@@ -1,0 +1,232 @@
+// Lever --loss-chunk: the last projection, the loss and their gradients run for some tokens at a time, so that the
+// logits of these live instead of all ("chunked cross-entropy": torchtune, Liger kernel). A piece of what goes in is a
+// view; a piece of what comes out is written into its place in the whole, so join_rows has nothing to copy; the
+// weight's gradient adds up over the pieces through the accumulator that it has for micro steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "passes/pass.h"
+#include "passes/rewrite.h"
+
+namespace crest {
+
+namespace {
+
+// Operations that can be done for some tokens at a time: the inputs with a row a token. Those with an accumulator sum
+// over the rows; the results of the others have a row a token.
+struct ByRows {
+  const char* op;
+  std::vector<size_t> in;
+};
+
+const ByRows* by_rows(const Instr& instr) {
+  static const std::vector<ByRows> table = {
+      {"linear", {0}},    {"cast", {0}},         {"cross_entropy", {0, 1}}, {"cross_entropy_grad", {0, 1, 2}},
+      {"linear_dx", {0}}, {"linear_dw", {0, 1}}, {"bias_grad", {0}},
+  };
+  for (auto& rule : table)
+    if (is(instr, rule.op)) return &rule;
+  return nullptr;
+}
+
+bool sums(const Instr& instr) { return !instr.op->accumulators.empty(); }
+
+// The projection that makes the logits of a loss and what works on these or on their gradient (the members).
+struct Head {
+  size_t projection = 0;
+  std::vector<bool> member;      // by instruction
+  std::vector<bool> rows;        // by value: made by a member, a row a token
+  std::vector<ValueId> leaving;  // of these, sorted: what others read
+  size_t place = 0;              // the members can run before this instruction; 0: nothing to cut
+  int64_t tokens = 0;
+};
+
+class FindHead {
+ public:
+  FindHead(const Program& program, size_t loss) : p_(program), producer_(program.producers()) {
+    head_.member.assign(p_.code.size(), false);
+    head_.rows.assign(p_.values.size(), false);
+    logits_.assign(p_.values.size(), false);
+    if (projection(loss)) members(), place();
+  }
+  const Head& head() const { return head_; }
+
+ private:
+  bool projection(size_t loss) {
+    for (ValueId v = p_.code[loss].in[0];;) {
+      int made = producer_[size_t(v)];
+      if (made < 0) return false;
+      const Instr& instr = p_.code[head_.projection = size_t(made)];
+      if (is(instr, "linear")) return true;
+      if (!is(instr, "cast")) return false;
+      v = instr.in[0];
+    }
+  }
+
+  void members() {
+    add(head_.projection);
+    head_.tokens = p_.at(p_.code[head_.projection].out[0]).shape.rows();
+    for (size_t i = head_.projection + 1; i < p_.code.size(); ++i) {
+      const Instr& instr = p_.code[i];
+      if (by_rows(instr) && logits_[size_t(instr.in[0])])
+        add(i);
+      else
+        for (ValueId v : instr.in)
+          if (v != no_value && head_.rows[size_t(v)]) head_.leaving.push_back(v);
+    }
+    for (ValueId v : p_.outputs)
+      if (head_.rows[size_t(v)]) head_.leaving.push_back(v);
+    std::sort(head_.leaving.begin(), head_.leaving.end());
+    head_.leaving.erase(std::unique(head_.leaving.begin(), head_.leaving.end()), head_.leaving.end());
+  }
+
+  void add(size_t i) {
+    const Instr& instr = p_.code[i];
+    head_.member[i] = true;
+    if (sums(instr)) return;
+    for (ValueId v : instr.out) head_.rows[size_t(v)] = true;
+    if (is(instr, "linear") || is(instr, "cast") || is(instr, "cross_entropy_grad"))
+      logits_[size_t(instr.out[0])] = true;
+  }
+
+  // Before the first reader of a result and behind all that the members read.
+  void place() {
+    // Logits that something else reads, too, live as a whole anyway.
+    for (ValueId v : head_.leaving)
+      if (logits_[size_t(v)]) return;
+    size_t before = p_.code.size(), behind = 0;
+    for (size_t i = 0; i < p_.code.size(); ++i)
+      for (ValueId v : p_.code[i].in) {
+        int made = v == no_value ? -1 : producer_[size_t(v)];
+        if (made < 0 || head_.member[size_t(made)] == head_.member[i]) continue;
+        if (head_.member[i])
+          behind = std::max(behind, size_t(made + 1));
+        else
+          before = std::min(before, i);
+      }
+    if (behind <= before) head_.place = before;
+  }
+
+  const Program& p_;
+  std::vector<int> producer_;
+  std::vector<bool> logits_;  // by value: made by a member, as wide as the vocabulary
+  Head head_;
+};
+
+class CutHead {
+ public:
+  CutHead(Program& program, Head head, int64_t rows) : p_(program), head_(std::move(head)), rows_(rows) {}
+
+  void run() {
+    Rewriter w(p_);
+    for (size_t i = 0; i <= w.old.size(); ++i) {
+      if (i == head_.place) emit(w);
+      if (i < w.old.size() && !head_.member[i]) w.keep(w.old[i]);
+    }
+    w.finish();
+  }
+
+ private:
+  void emit(Rewriter& w) {
+    std::vector<const Instr*> members;
+    for (size_t i = 0; i < w.old.size(); ++i)
+      if (head_.member[i]) members.push_back(&w.old[i]);
+    for (auto* instr : members)
+      for (size_t k : by_rows(*instr)->in)
+        if (ValueId v = instr->in[k]; !head_.rows[size_t(v)] && !pieces_.count(v)) pieces_[v] = cut(w, *instr, v);
+    for (int64_t first = 0; first < head_.tokens; first += rows_)
+      for (auto* instr : members) sums(*instr) ? sum(w, *instr, first) : piece(w, *instr, first);
+    for (auto* instr : members)
+      if (!sums(*instr))
+        for (ValueId v : instr->out)
+          if (leaves(v)) join(*instr, v);
+  }
+
+  bool leaves(ValueId v) const { return std::binary_search(head_.leaving.begin(), head_.leaving.end(), v); }
+
+  std::vector<ValueId> cut(Rewriter& w, const Instr& reader, ValueId v) {
+    Builder& b = w.build(reader);
+    b.phase = Phase::forward;
+    return b.emit("split_rows", {w.now(v)}, Attrs().set("of", head_.tokens).set("rows", rows_));
+  }
+
+  // A member for the tokens from `first` on.
+  Instr of_tokens(Rewriter& w, const Instr& whole, int64_t first) {
+    Instr instr = whole;
+    instr.in = w.now(whole.in);
+    for (size_t k : by_rows(whole)->in) instr.in[k] = pieces_.at(whole.in[k])[size_t(first / rows_)];
+    return instr;
+  }
+
+  void piece(Rewriter& w, const Instr& whole, int64_t first) {
+    std::vector<ValueId> out = w.build(whole).append(of_tokens(w, whole, first));
+    for (size_t o = 0; o < out.size(); ++o) {
+      ValueId all = whole.out[o];
+      pieces_[all].push_back(out[o]);
+      if (leaves(all)) p_.at(out[o]).layout.storage = all;
+      if (leaves(all)) p_.at(out[o]).layout.offset = first * (p_.at(all).numel() / head_.tokens);
+    }
+  }
+
+  // The first piece writes, or adds to what was there before the head; later ones add, the last makes the whole sum.
+  void sum(Rewriter& w, const Instr& whole, int64_t first) {
+    size_t acc = size_t(whole.op->accumulators[0].in);
+    ValueId all = whole.out[0];
+    Instr instr = of_tokens(w, whole, first);
+    instr.in.resize(std::max(instr.in.size(), acc + 1), no_value);
+    if (first > 0) instr.in[acc] = pieces_.at(all).back();
+    if (first + rows_ >= head_.tokens) {
+      p_.code.push_back(std::move(instr));
+      return;
+    }
+    ValueId v = w.build(whole).append(std::move(instr))[0];
+    p_.at(v).layout = p_.at(all).layout;
+    p_.at(v).role = p_.at(all).role, p_.at(v).lifetime = p_.at(all).lifetime;
+    pieces_[all].push_back(v);
+  }
+
+  void join(const Instr& whole, ValueId all) {
+    Instr instr = whole;
+    instr.op = &op("join_rows");
+    instr.in = pieces_.at(all);
+    instr.out = {all};
+    instr.attrs = {};
+    if (int64_t batch = p_.at(all).shape[0]; batch != head_.tokens) instr.attrs.set("batch", batch);
+    p_.code.push_back(std::move(instr));
+  }
+
+  Program& p_;
+  const Head head_;
+  const int64_t rows_;
+  std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value in the whole Program
+};
+
+// Pieces of about the same size, in steps that suit matrix units and keep addresses aligned.
+int64_t rows(int64_t tokens, int64_t most) {
+  int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
+  return std::min(most, (even + 63) / 64 * 64);
+}
+
+}  // namespace
+
+void chunk_loss(Program& program, const PassContext& context) {
+  std::string lever = context.lever("loss-chunk");
+  if (lever == "off" || lever == "auto") return;  // auto: of a recipe that was not resolved for a device
+  double tokens = context.number("loss-chunk");
+  if (tokens < 1 || tokens != double(int64_t(tokens)))
+    fail_usage(fmt::format("'{}' is no number of tokens", printable(lever)), "--loss-chunk",
+               "Use a whole number from 1 on, auto, or off.");
+  for (size_t i = 0; i < program.code.size(); ++i) {
+    if (!is(program.code[i], "cross_entropy")) continue;
+    const Head head = FindHead(program, i).head();
+    if (head.place > 0 && head.tokens > int64_t(tokens))
+      CutHead(program, head, rows(head.tokens, int64_t(tokens))).run();
+    return;  // a model has one loss
+  }
+}
+
+}  // namespace crest
