@@ -96,6 +96,9 @@ Json to_json(const DatasetInfo& i) {
           {"train_shards", i.train_shards},
           {"val_shards", i.val_shards},
           {"shard_bytes", i.shard_bytes},
+          {"loss_mask", i.loss_mask},
+          {"train_targets", i.train_targets},
+          {"val_targets", i.val_targets},
           {"documents", i.documents},
           {"text_bytes", i.text_bytes},
           {"source_files", i.source_files},
@@ -114,6 +117,9 @@ void print_info(const DatasetInfo& i) {
     fmt::print("text        {} in {} document{} of {} file{}, {:.2f} bytes a token\n",
                format_bytes(double(i.text_bytes)), i.documents, i.documents == 1 ? "" : "s", i.source_files,
                i.source_files == 1 ? "" : "s", i.bytes_per_token);
+  if (i.loss_mask)
+    fmt::print("loss mask   prompts are not trained on{}\n",
+               i.train_targets ? fmt::format(": {} of {} training tokens count", i.train_targets, i.train_tokens) : "");
   if (!i.created_by.empty()) fmt::print("made by     {}\n", printable(i.created_by));
   Table table({{"split", Align::left}, {"tokens"}, {"shards"}});
   table.row({"train", std::to_string(i.train_tokens), std::to_string(i.train_shards)});
@@ -216,7 +222,8 @@ std::function<int()> setup_data(CLI::App& app) {
   app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file")->group(group);
   app.add_option("--separator", p.separator, "text that divides documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
-  app.add_option("--text-key", p.text_key, "of .jsonl files (a document a line): the key of the text")
+  app.add_option("--text-key", p.text_key,
+                 "of .jsonl files (a document a line): the key of the text; lines with prompt and answer need none")
       ->capture_default_str()
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,

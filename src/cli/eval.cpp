@@ -25,7 +25,7 @@ namespace crest {
 namespace {
 
 struct Options {
-  std::string run, data, split = "val", precision = "auto", logits;
+  std::string run, data, split = "val", precision = "auto", packing = "stream", logits;
   DeviceOptions device;
   int64_t batches = 0, batch = 8, seq = 0;
   bool json = false;
@@ -93,6 +93,7 @@ int run(const Options& o) {
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
   recipe.precision = o.precision;
+  recipe.levers["packing"] = o.packing;
   recipe = resolve(recipe, device);
   SessionUse use;
   use.validation = true;
@@ -108,7 +109,7 @@ int run(const Options& o) {
   Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
     if (Clock::now() - shown < std::chrono::seconds(5)) return;
     shown = Clock::now();
-    fmt::print(stderr, "{} of {} tokens, loss {:.4f}\n", now.tokens, all, now.loss);
+    fmt::print(stderr, "{} of {} tokens, loss {:.4f}\n", now.read, all, now.loss);
   });
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (o.json) {
@@ -118,7 +119,7 @@ int run(const Options& o) {
                         {"tokens", e.tokens},    {"split_tokens", split.total_tokens()},
                         {"batch", recipe.batch}, {"seq", recipe.seq_length()},
                         {"device", device.kind}, {"precision", recipe.precision},
-                        {"seconds", seconds},    {"tokens_per_second", double(e.tokens) / seconds}};
+                        {"seconds", seconds},    {"tokens_per_second", double(e.read) / seconds}};
     j["step"] = model.step >= 0 ? nlohmann::json(model.step) : nlohmann::json();
     j["bits_per_byte"] = e.bytes ? nlohmann::json(e.bits_per_byte()) : nlohmann::json();
     fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -128,9 +129,9 @@ int run(const Options& o) {
              model.step >= 0 ? fmt::format(" at step {}", model.step) : "");
   fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\n", e.loss, e.perplexity());
   if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
-  fmt::print("tokens       {} of the {} of split {}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
-             split.total_tokens(), o.split, recipe.seq_length(), format_count(double(e.tokens) / seconds), device.kind,
-             recipe.precision);
+  fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
+             split.total_tokens(), o.split, split.masked() ? " that the loss mask counts" : "", recipe.seq_length(),
+             format_count(double(e.read) / seconds), device.kind, recipe.precision);
   return 0;
 }
 
@@ -147,6 +148,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   option("--batches", o->batches, "batches to evaluate (0: the whole split)");
   option("--batch", o->batch, "sequences of a batch");
   app.add_option("--seq", o->seq, "tokens of a sequence (default: the model's context)");
+  option("--packing", o->packing, "rows of tokens: stream (windows) or documents (whole ones side by side)");
   option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
   app.add_option("--logits", o->logits, "writes tokens and logits of the split's first window (safetensors)");
   add_device_options(app, o->device);

@@ -11,9 +11,9 @@ struct Scalars {
   uint64_t seed;        // of dropout and stochastic rounding
   int64_t sample_base;  // global number of the first sample of this micro batch: dropout masks follow it
   float lr;
-  int32_t position;  // inference: position of the first token of this call in the sequence
-  int32_t length;    // inference: number of valid tokens of this call (the rest is padding)
-  int32_t reserved;
+  int32_t position;       // inference: position of the first token of this call in the sequence
+  int32_t length;         // inference: number of valid tokens of this call (the rest is padding)
+  float loss_weight = 1;  // factor on losses and gradients: target slots of the step / targets that count
 
   // Written by kernels.
   int64_t adam_step;   // successful optimizer steps so far; advances only on success

@@ -184,6 +184,17 @@ class PieceMaker {
     }
   }
 
+  // A prompt and its answer are in one part, and are not divided. The first one is never held out.
+  void add_record(const JsonDocument& record) {
+    uint64_t end = position_ + record.prompt.size() + record.text.size();
+    held_out_ |= position_ > 0 && end > options_.boundary;
+    position_ += record.prompt.size();
+    use_({record.prompt, true, held_out_, true, false, position_});
+    position_ = end;
+    use_({record.text, false, held_out_, false, true, position_});
+    begin_document();
+  }
+
  private:
   // clean_end: the text ends where words end anyway (a safe cut, the end of a document).
   void emit(std::string_view text, bool clean_end) {
@@ -207,7 +218,7 @@ class PieceMaker {
   void give(std::string_view text) {
     if (text.empty()) return;
     position_ += text.size();
-    use_({text, new_document_, held_out_, position_});
+    use_({text, new_document_, held_out_, false, false, position_});
     new_document_ = false;
   }
 
@@ -248,7 +259,10 @@ void measure_json_lines(std::vector<SourceFile>& sources, const std::string& tex
     JsonLines lines(s.name, text_key);
     uint64_t text = 0;
     read_source(s, block, [&](std::string_view part, bool last) {
-      lines.add(part, last, [&](std::string_view document) { text += document.size(); });
+      lines.add(part, last, [&](const JsonDocument& document) {
+        text += document.prompt.size() + document.text.size();
+        s.records += document.record;
+      });
       done += part.size();
       if (progress) progress(done, all);
     });
@@ -264,9 +278,12 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
   std::string block(options.block_bytes, '\0');
   for (auto& source : sources) {
     JsonLines lines(source.name, options.text_key);
-    auto document = [&](std::string_view text) {
+    auto document = [&](const JsonDocument& d) {
       pieces.begin_document();
-      pieces.add(text, true);
+      if (d.record)
+        pieces.add_record(d);
+      else
+        pieces.add(d.text, true);
     };
     if (!source.json_lines) pieces.begin_document();
     read_source(source, block, [&](std::string_view part, bool last) {

@@ -16,6 +16,7 @@ struct SourceFile {
   bool json_lines = false;  // a document a line (data/json_lines.h), else text
   uint64_t file_bytes = 0;  // of the file
   uint64_t bytes = 0;       // of text: of JSON lines 0 until they are measured
+  uint64_t records = 0;     // of JSON lines, when they are measured: lines with a prompt and an answer
   int64_t modified = 0;     // ns, 0 for standard input
   std::string hash;         // of the content, filled by a reading
 };
@@ -29,15 +30,18 @@ using Message = std::function<void(const std::string&)>;
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
                                      int standard_input, const Message& message);
 
-// Reads all JSON lines once: finds bad lines, and fills bytes and hash. `progress` gets bytes of files.
+// Reads all JSON lines once: finds bad lines, and fills bytes, records and hash. `progress` gets bytes of files.
 void measure_json_lines(std::vector<SourceFile>& sources, const std::string& text_key, size_t block_bytes,
                         const std::function<void(uint64_t done, uint64_t all)>& progress);
 
 struct CorpusPiece {
-  std::string_view text;         // not empty; ends at a safe cut, at the end of a document, or at the held-out boundary
+  std::string_view text;  // not empty (but a prompt may be); ends at a safe cut, at the end of a document, or at the
+                          // held-out boundary
   bool starts_document = false;  // first piece of a document: a file, a JSON line, or what a separator divides
   bool held_out = false;
-  uint64_t position = 0;  // bytes of the corpus read so far, for progress
+  bool is_prompt = false;    // of a record: not trained on
+  bool ends_record = false;  // the answer's end
+  uint64_t position = 0;     // bytes of the corpus read so far, for progress
 };
 
 struct CorpusOptions {

@@ -20,10 +20,17 @@ TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards)
   for (auto& shard : shards_) {
     starts_.push_back(total_);
     total_ += shard.tokens();
+    masked_ |= shard.masked();
   }
+  if (!masked_) return;
+  for (auto& shard : shards_)
+    if (!shard.masked())
+      fail("the shard has no loss mask, others of its split do", shard.path(),
+           "Its .mask file is missing; prepare the data again.");
 }
 
-void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
+template <class Read>
+void TokenStream::for_shards(uint64_t position, size_t n, const Read& read) const {
   if (position > total_ || n > total_ - position)
     fail(fmt::format("tokens {}..{} of the split '{}' asked for, it has {}", position, position + n, name_, total_));
   if (n == 0) return;
@@ -31,9 +38,23 @@ void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
   for (; n > 0; ++i) {
     uint64_t inside = position - starts_[i];
     size_t count = size_t(std::min<uint64_t>(n, shards_[i].tokens() - inside));
-    shards_[i].read(inside, count, out);
-    out += count, position += count, n -= count;
+    read(shards_[i], inside, count);
+    position += count, n -= count;
   }
+}
+
+void TokenStream::read(uint64_t position, size_t n, int32_t* out) const {
+  for_shards(position, n, [&](const ShardReader& shard, uint64_t inside, size_t count) {
+    shard.read(inside, count, out);
+    out += count;
+  });
+}
+
+void TokenStream::read_mask(uint64_t position, size_t n, uint8_t* out) const {
+  for_shards(position, n, [&](const ShardReader& shard, uint64_t inside, size_t count) {
+    shard.read_mask(inside, count, out);
+    out += count;
+  });
 }
 
 static nlohmann::json read_meta_json(const std::string& path) {
@@ -71,6 +92,11 @@ DatasetInfo read_meta(const fs::path& path) {
     info.token_dtype = meta.at("token_dtype").get<std::string>();
     whole(meta.at("train_tokens"), info.train_tokens);
     whole(meta.at("val_tokens"), info.val_tokens);
+    if (meta.contains("loss_mask")) {
+      info.loss_mask = meta.at("loss_mask").get<bool>();
+      whole(meta.at("train_targets"), info.train_targets);
+      whole(meta.at("val_targets"), info.val_targets);
+    }
     whole(meta.at("documents"), info.documents);
     whole(meta.at("text_bytes"), info.text_bytes);
     whole(meta.at("source_files"), info.source_files);
@@ -141,6 +167,12 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
     fail(fmt::format("the shards hold {} + {} tokens (train + val), meta.json says {} + {}", train->total_tokens(),
                      val->total_tokens(), stated.train_tokens, stated.val_tokens),
          name, "A shard is missing or was added; prepare the data again.");
+  for (auto* split : {train.get(), val.get()})
+    if (has_meta && !split->empty() && split->masked() != stated.loss_mask)
+      fail(fmt::format("the split '{}' has {} loss masks, meta.json says {}", split->name(),
+                       split->masked() ? "" : "no", stated.loss_mask ? "there are" : "there are none"),
+           name, "Files are missing or were added; prepare the data again.");
+  d.info_.loss_mask = train->masked() || val->masked();
   if (train->empty() && val->empty()) fail("the shards hold no tokens", name, prepare_hint);
 
   d.info_.train_tokens = train->total_tokens();

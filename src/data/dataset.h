@@ -23,12 +23,19 @@ class TokenStream {
   const std::vector<ShardReader>& shards() const { return shards_; }
   // Reads n tokens from `position`; past the end is an error.
   void read(uint64_t position, size_t n, int32_t* out) const;
+  // Whether there are masks: then of all shards.
+  bool masked() const { return masked_; }
+  // 1 for tokens that are trained on as targets, else 0.
+  void read_mask(uint64_t position, size_t n, uint8_t* out) const;
 
  private:
   std::string name_;
   std::vector<ShardReader> shards_;
   std::vector<uint64_t> starts_;  // of shard i
   uint64_t total_ = 0;
+  bool masked_ = false;
+  template <class Read>
+  void for_shards(uint64_t position, size_t n, const Read& read) const;
 };
 
 // What `crest data info` shows.
@@ -39,6 +46,8 @@ struct DatasetInfo {
   std::string token_dtype;     // "u16" or "u32"
   uint64_t train_tokens = 0, val_tokens = 0, train_shards = 0, val_shards = 0, shard_bytes = 0;
   // From meta.json; 0 or empty without it.
+  bool loss_mask = false;                       // not all tokens are trained on
+  uint64_t train_targets = 0, val_targets = 0;  // with masks: tokens that are
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;
   std::string created_by, content_hash;

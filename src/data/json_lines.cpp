@@ -12,11 +12,33 @@ bool is_json_lines(std::string_view name) { return name.ends_with(".jsonl"); }
 
 void JsonLines::refuse(const std::string& problem) const {
   fail(problem, fmt::format("{}, line {}", printable(name_), line_),
-       fmt::format("Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key).",
-                   printable(key_)));
+       fmt::format(
+           "Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), or with "
+           "\"prompt\" and \"answer\" (or \"completion\", \"response\").",
+           printable(key_)));
 }
 
-void JsonLines::document(std::string_view line, const std::function<void(std::string_view)>& use) const {
+const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) const {
+  const nlohmann::json& value = object.at(key);
+  if (!value.is_string()) refuse(fmt::format("\"{}\" is no text", printable(key)));
+  return value.get_ref<const std::string&>();
+}
+
+// An answer must be one, and not empty: there would be nothing to learn but to stop.
+JsonDocument JsonLines::record(const nlohmann::json& object) const {
+  std::string answer;
+  for (const char* key : {"answer", "completion", "response"}) {
+    if (!object.contains(key)) continue;
+    if (!answer.empty()) refuse(fmt::format("the line has both \"{}\" and \"{}\"", answer, key));
+    answer = key;
+  }
+  if (answer.empty()) refuse("the line has a \"prompt\" but no \"answer\", \"completion\" or \"response\"");
+  JsonDocument d{text_at(object, answer), text_at(object, "prompt"), true};
+  if (d.text.empty()) refuse(fmt::format("\"{}\" is empty", answer));
+  return d;
+}
+
+void JsonLines::document(std::string_view line, const std::function<void(const JsonDocument&)>& use) const {
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
   nlohmann::json object;
   try {
@@ -25,13 +47,15 @@ void JsonLines::document(std::string_view line, const std::function<void(std::st
     refuse(e.problem());
   }
   if (!object.is_object()) refuse("the line is no JSON object");
-  auto at = object.find(key_);
-  if (at == object.end()) refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
-  if (!at->is_string()) refuse(fmt::format("\"{}\" is no text", printable(key_)));
-  use(at->get_ref<const std::string&>());
+  if (object.contains(key_))
+    use({text_at(object, key_), {}, false});
+  else if (object.contains("prompt"))
+    use(record(object));
+  else
+    refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
 }
 
-void JsonLines::add(std::string_view block, bool last, const std::function<void(std::string_view)>& use) {
+void JsonLines::add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use) {
   while (true) {
     size_t end = block.find('\n');
     bool whole = end != std::string_view::npos;

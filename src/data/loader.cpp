@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/random.h"
+#include "data/packing.h"
 
 namespace crest {
 
@@ -41,22 +43,57 @@ Loader::Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrde
   windows_ = (total - 1) / uint64_t(seq);
 }
 
+Loader::Loader(const TokenStream& stream, std::shared_ptr<const Packing> packing, uint64_t seed, SampleOrder order)
+    : stream_(stream),
+      packing_(std::move(packing)),
+      seq_(packing_->seq()),
+      seed_(seed),
+      windows_(packing_->rows()),
+      order_(order) {
+  if (windows_ == 0)
+    fail(fmt::format("the split '{}' has no document with a token to train on", stream.name()),
+         stream.shards().empty() ? "" : stream.shards()[0].path(), "Use more text.");
+}
+
 uint64_t Loader::window_of(uint64_t global_sample) const {
   uint64_t epoch = global_sample / windows_, i = global_sample % windows_;
   if (order_ == SampleOrder::sequential) return i;
   return Permutation(windows_, mix(mix(seed_) ^ epoch))(i);
 }
 
-void Loader::sample(uint64_t global_sample, int32_t* tokens, int32_t* targets) const {
-  if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
-  uint64_t start = window_of(global_sample) * uint64_t(seq_);
-  stream_.read(start, size_t(seq_), tokens);
-  std::copy(tokens + 1, tokens + seq_, targets);
-  stream_.read(start + uint64_t(seq_), 1, targets + seq_ - 1);
+void Loader::read(uint64_t begin, size_t n, int32_t* tokens, int32_t* targets) const {
+  stream_.read(begin, n, tokens);
+  std::copy(tokens + 1, tokens + n, targets);
+  stream_.read(begin + n, 1, targets + n - 1);
+  if (!stream_.masked()) return;
+  std::vector<uint8_t> trained(n);
+  stream_.read_mask(begin + 1, n, trained.data());
+  for (size_t i = 0; i < n; ++i)
+    if (!trained[i]) targets[i] = -1;
 }
 
-void Loader::batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets) const {
-  for (size_t i = 0; i < samples.size(); ++i) sample(samples[i], tokens + i * seq_, targets + i * seq_);
+void Loader::sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions) const {
+  if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
+  uint64_t window = window_of(global_sample);
+  if (!packed()) {
+    read(window * uint64_t(seq_), size_t(seq_), tokens, targets);
+    if (positions) std::iota(positions, positions + seq_, 0);
+    return;
+  }
+  // Padding is a document of its own in every slot.
+  std::fill_n(tokens, seq_, int32_t(packing_->padding()));
+  std::fill_n(targets, seq_, -1);
+  if (positions) std::fill_n(positions, seq_, 0);
+  for (auto& piece : packing_->row(window)) {
+    read(piece.begin, piece.slots, tokens, targets);
+    if (positions) std::iota(positions, positions + piece.slots, 0), positions += piece.slots;
+    tokens += piece.slots, targets += piece.slots;
+  }
+}
+
+void Loader::batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions) const {
+  for (size_t i = 0; i < samples.size(); ++i)
+    sample(samples[i], tokens + i * seq_, targets + i * seq_, positions ? positions + i * seq_ : nullptr);
 }
 
 std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro, uint64_t micros, uint64_t rank, uint64_t world,
@@ -94,7 +131,8 @@ void Prefetcher::read(uint64_t index, Slot& slot) const {
     b.samples = samples_(index);
     b.tokens.resize(b.samples.size() * size_t(loader_.seq()));
     b.targets.resize(b.tokens.size());
-    loader_.batch(b.samples, b.tokens.data(), b.targets.data());
+    b.positions.resize(loader_.packed() ? b.tokens.size() : 0);
+    loader_.batch(b.samples, b.tokens.data(), b.targets.data(), b.positions.empty() ? nullptr : b.positions.data());
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -30,6 +31,8 @@ class Permutation {
 
 enum class SampleOrder : uint8_t { shuffled, sequential };
 
+class Packing;
+
 class Loader {
  public:
   // Samples of `seq` tokens (>= 1). shuffled (training): every epoch visits every window once, in an order that depends
@@ -37,20 +40,31 @@ class Loader {
   // seq + 1 tokens.
   Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrder order = SampleOrder::shuffled);
 
+  // The same with the rows of a packing as samples: at least one.
+  Loader(const TokenStream& stream, std::shared_ptr<const Packing> packing, uint64_t seed,
+         SampleOrder order = SampleOrder::shuffled);
+
   int64_t seq() const { return seq_; }
+  bool packed() const { return packing_ != nullptr; }
   uint64_t samples_per_epoch() const { return windows_; }
   uint64_t epoch_of(uint64_t global_sample) const { return global_sample / windows_; }
   // The window that a sample reads; it starts at token window * seq.
   uint64_t window_of(uint64_t global_sample) const;
-  // tokens, targets: [seq] each; targets[i] is the token after tokens[i]. Thread-safe.
-  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets) const;
+  // Whether targets may be -1: those that a loss mask leaves out, and padding.
+  bool masked() const { return packed() || stream_.masked(); }
+  // tokens, targets, positions: [seq] each; targets[i] is the token after tokens[i], or -1; positions (may be null) are
+  // those in the document, or in the window. Thread-safe.
+  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
   // Every sample takes this much longer, as from slow storage: for experiments.
   void delay(std::chrono::duration<double> time) { delay_ = time; }
   // tokens, targets: [samples.size(), seq]
-  void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets) const;
+  void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
 
  private:
+  // n slots from token `begin` of the stream.
+  void read(uint64_t begin, size_t n, int32_t* tokens, int32_t* targets) const;
   const TokenStream& stream_;
+  std::shared_ptr<const Packing> packing_;
   int64_t seq_;
   uint64_t seed_, windows_;
   SampleOrder order_;
@@ -67,6 +81,7 @@ struct Batch {
   uint64_t index = 0;                    // as asked by the prefetcher
   std::vector<uint64_t> samples;         // global sample numbers
   std::vector<int32_t> tokens, targets;  // [samples.size(), seq]
+  std::vector<int32_t> positions;        // the same of a packed loader, else empty
 };
 
 // How far ahead of the batch in use batches are read, and by how many threads.

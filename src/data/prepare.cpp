@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -157,7 +158,7 @@ Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<
 
 void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
                 const std::vector<SourceFile>& sources, const ShardWriter& train, const ShardWriter& val,
-                uint64_t documents, uint64_t total, const std::string& cache_key) {
+                uint64_t documents, uint64_t total, bool masks, const std::string& cache_key) {
   nlohmann::ordered_json meta, list = nlohmann::ordered_json::array();
   Fnv64 all;
   for (auto& s : sources) {
@@ -175,6 +176,11 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   meta["val_tokens"] = val.total_tokens();
   meta["train_shards"] = train.file_names();
   meta["val_shards"] = val.file_names();
+  if (masks) {
+    meta["loss_mask"] = true;
+    meta["train_targets"] = train.trained_tokens();
+    meta["val_targets"] = val.trained_tokens();
+  }
   meta["documents"] = documents;
   meta["text_bytes"] = total;
   meta["source_files"] = sources.size();
@@ -203,15 +209,27 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
 
   Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
   Encoder encoder(tokenizer);
-  ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens);
-  ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens);
+  bool masks = std::any_of(sources.begin(), sources.end(), [](auto& s) { return s.records > 0; });
+  if (masks && !tokenizer.end_of_text())
+    fail("the tokenizer has no end-of-text token, which ends every answer", printable(o.tokenizer),
+         "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>.");
+  ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks);
+  ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks);
   uint64_t documents = 0;
+  bool ended = true;  // the last document has its end-of-text token, or there was none
   std::vector<uint32_t> tokens;
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
+    ShardWriter& split = piece.held_out ? val : train;
+    auto end = [&] {
+      if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()});
+      ended = true;
+    };
+    if (piece.starts_document) ++documents, end();
+    ended = false;
     tokens.clear();
-    if (piece.starts_document && documents++ > 0 && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
     encoder.append(piece.text, tokens);
-    (piece.held_out ? val : train).append(tokens);
+    split.append(tokens, !piece.is_prompt);
+    if (piece.ends_record) end();
     if (o.progress) o.progress({"encoding", piece.position, total});
   });
   train.finish();
@@ -223,7 +241,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
   tokenizer.save(staging.path() / "tokenizer.json");
-  write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, cache_key);
+  write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks, cache_key);
   staging.publish(o.overwrite);
   PrepareResult result;
   result.folder = staging.out();

@@ -13,6 +13,7 @@ namespace crest {
 namespace {
 
 constexpr int32_t magic_u16 = 20240520, version_u16 = 1, magic_u32 = 20240801, version_u32 = 7;
+constexpr int32_t magic_mask = 20260301, version_mask = 1;
 constexpr const char* expected =
     "Token shards are llm.c's .bin files or nanoGPT's uint16 .bin files; make them with "
     "`crest data prepare`.";
@@ -66,6 +67,29 @@ void refuse_foreign(std::span<const uint8_t> start, const std::string& where) {
     fail("the shard was written with the other byte order", where, "Write it on a little-endian machine.");
 }
 
+std::filesystem::path mask_beside(const std::filesystem::path& shard) {
+  return std::filesystem::path(shard).replace_extension(".mask");
+}
+
+// The mask of a shard of so many tokens.
+File open_mask(const std::filesystem::path& path, uint64_t tokens) {
+  File file = File::open_read(path.string());
+  uint8_t start[12];
+  uint64_t bytes = file.size();
+  if (file.read_some_at(start, sizeof start, 0) < sizeof start || read_int32(start, 0) != magic_mask)
+    fail("this is no loss mask of a token shard", file.path(), "Masks are made by `crest data prepare`.");
+  if (int32_t version = read_int32(start, 1); version != version_mask)
+    fail(fmt::format("mask version {} is not known, only {} is", version, version_mask), file.path());
+  int32_t count = read_int32(start, 2);
+  if (count < 0 || uint64_t(count) != tokens)
+    fail(fmt::format("the mask is of {} tokens, its shard has {}", count, tokens), file.path(),
+         "They do not belong together; prepare the data again.");
+  if (bytes != ShardHeader::bytes + tokens)
+    fail(fmt::format("the mask has {} bytes, its {} tokens need {}", bytes, tokens, ShardHeader::bytes + tokens),
+         file.path(), copy_again);
+  return file;
+}
+
 }  // namespace
 
 ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where) {
@@ -106,6 +130,24 @@ ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
   uint8_t start[ShardHeader::bytes];
   size_t n = file_.read_some_at(start, sizeof start, 0);
   header_ = parse_shard_header({start, n}, file_.size(), file_.path());
+  if (std::filesystem::path mask = mask_beside(path); std::filesystem::exists(mask))
+    mask_ = open_mask(mask, header_.tokens);
+}
+
+void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
+  if (position > header_.tokens || n > header_.tokens - position)
+    fail(fmt::format("the mask of tokens {}..{} asked for, the shard has {}", position, position + n, header_.tokens),
+         file_.path());
+  if (!mask_) {
+    std::fill_n(out, n, uint8_t(1));
+    return;
+  }
+  size_t got = mask_->read_some_at(out, n, ShardHeader::bytes + position);
+  if (got != n)
+    fail(fmt::format("the mask is cut short: it ends at token {}", position + got), mask_->path(), copy_again);
+  for (size_t i = 0; i < n; ++i)
+    if (out[i] > 1)
+      fail(fmt::format("the mask of token {} is {}, neither 0 nor 1", position + i, out[i]), mask_->path(), copy_again);
 }
 
 void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
@@ -136,8 +178,13 @@ void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
   }
 }
 
-ShardWriter::ShardWriter(std::filesystem::path folder, std::string prefix, uint32_t vocab_size, uint64_t shard_tokens)
-    : folder_(std::move(folder)), prefix_(std::move(prefix)), vocab_size_(vocab_size), shard_tokens_(shard_tokens) {
+ShardWriter::ShardWriter(std::filesystem::path folder, std::string prefix, uint32_t vocab_size, uint64_t shard_tokens,
+                         bool masks)
+    : folder_(std::move(folder)),
+      prefix_(std::move(prefix)),
+      vocab_size_(vocab_size),
+      shard_tokens_(shard_tokens),
+      masks_(masks) {
   if (shard_tokens_ == 0 || shard_tokens_ > INT32_MAX)
     fail_usage(fmt::format("a shard of {} tokens is not possible", shard_tokens_), "shard size",
                "Choose 1 to 2147483647 tokens.");
@@ -148,7 +195,7 @@ ShardWriter::~ShardWriter() {
   if (open_) std::filesystem::remove(temporary_, ignored);
 }
 
-void ShardWriter::append(std::span<const uint32_t> tokens) {
+void ShardWriter::append(std::span<const uint32_t> tokens, bool trained) {
   bool wide = vocab_size_ > 65536;
   for (uint32_t token : tokens) {
     if (token >= vocab_size_)
@@ -160,7 +207,8 @@ void ShardWriter::append(std::span<const uint32_t> tokens) {
       buffer_.push_back(uint8_t(token >> 16));
       buffer_.push_back(uint8_t(token >> 24));
     }
-    ++total_;
+    if (masks_) mask_.push_back(trained);
+    ++total_, trained_ += trained;
     if (++in_shard_ == shard_tokens_)
       close_shard();
     else if (buffer_.size() >= (1 << 20))
@@ -180,12 +228,24 @@ void ShardWriter::open_shard() {
   open_ = true;
   names_.push_back(name);
   in_shard_ = 0;
+  mask_.clear();
   buffer_.assign(ShardHeader::bytes, 0);  // filled in when the count is known
 }
 
 void ShardWriter::flush() {
   file_.write(buffer_.data(), buffer_.size());
   buffer_.clear();
+}
+
+// Before the shard gets its name: a shard is never there without its mask.
+void ShardWriter::write_mask() const {
+  std::string text(ShardHeader::bytes, '\0');
+  auto* header = reinterpret_cast<uint8_t*>(text.data());
+  put_int32(header, 0, magic_mask);
+  put_int32(header, 1, version_mask);
+  put_int32(header, 2, int32_t(in_shard_));
+  text.append(mask_.begin(), mask_.end());
+  write_file_synced(mask_beside(folder_ / names_.back()).string(), text);
 }
 
 void ShardWriter::close_shard() {
@@ -199,6 +259,7 @@ void ShardWriter::close_shard() {
   file_.write(header, sizeof header);
   file_.sync();
   file_.close();
+  if (masks_) write_mask();
   rename_path(temporary_.string(), (folder_ / names_.back()).string());
   open_ = false;
 }

@@ -1,6 +1,8 @@
 // Token shards on disk.
 //   llm.c:    256 little-endian int32 of header (magic 20240520, version 1, number of tokens), then uint16 tokens
 //   llm.c's Llama 3 variant: magic 20240801, version 7, uint32 tokens; written for vocabularies above 65536
+//   mask:     beside a shard, .mask for .bin: the same header with magic 20260301, version 1, and a byte a token: 1
+//             where the token is trained on as a target, else 0. No file: all are. Other readers pass it over.
 //   nanoGPT:  uint16 tokens without a header (read only)
 #pragma once
 #include <cstdint>
@@ -36,6 +38,11 @@ class ShardReader {
   uint64_t tokens() const { return header_.tokens; }
   const ShardHeader& header() const { return header_; }
   const std::string& path() const { return file_.path(); }
+  // Whether a mask stands beside the shard.
+  bool masked() const { return mask_.has_value(); }
+  const std::string& mask_path() const { return mask_->path(); }
+  // 1 for tokens that are trained on, else 0; all 1 without a mask.
+  void read_mask(uint64_t position, size_t n, uint8_t* out) const;
   uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
   // Reads n tokens from `position`; thread-safe. Errors name file and position: past the end, cut short, too large a
   // token.
@@ -44,6 +51,7 @@ class ShardReader {
  private:
   File file_;
   ShardHeader header_;
+  std::optional<File> mask_;
   uint32_t vocab_size_;
 };
 
@@ -52,13 +60,15 @@ class ShardWriter {
  public:
   static constexpr uint64_t default_shard_tokens = 100'000'000;
   ShardWriter(std::filesystem::path folder, std::string prefix, uint32_t vocab_size,
-              uint64_t shard_tokens = default_shard_tokens);
+              uint64_t shard_tokens = default_shard_tokens, bool masks = false);
   // Removes an unfinished shard.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
-  void append(std::span<const uint32_t> tokens);
+  // trained: of a writer with masks, for all of them whether they are trained on as targets.
+  void append(std::span<const uint32_t> tokens, bool trained = true);
   void finish();
   uint64_t total_tokens() const { return total_; }
+  uint64_t trained_tokens() const { return trained_; }
   const std::vector<std::string>& file_names() const { return names_; }
   static DType token_dtype(uint32_t vocab_size) { return vocab_size > 65536 ? DType::i32 : DType::u16; }
 
@@ -66,13 +76,14 @@ class ShardWriter {
   void open_shard();
   void close_shard();
   void flush();
+  void write_mask() const;
   std::filesystem::path folder_, temporary_;
   std::string prefix_;
   uint32_t vocab_size_;
-  uint64_t shard_tokens_, total_ = 0, in_shard_ = 0;
-  bool open_ = false;
+  uint64_t shard_tokens_, total_ = 0, trained_ = 0, in_shard_ = 0;
+  bool masks_, open_ = false;
   File file_;
-  std::vector<uint8_t> buffer_;
+  std::vector<uint8_t> buffer_, mask_;  // mask_: of the whole shard
   std::vector<std::string> names_;
 };
 

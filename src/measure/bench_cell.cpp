@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -15,9 +16,10 @@ namespace {
 
 constexpr double bench_lr = 1e-4;  // any rate costs the same; this one keeps the weights sane
 
-// tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens.
+// tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.
 SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
-  return [=](uint64_t sample, int32_t* tokens, int32_t* targets) {
+  return [=](uint64_t sample, int32_t* tokens, int32_t* targets, int32_t* positions) {
+    if (positions) std::iota(positions, positions + seq, 0);
     auto token = [&](int64_t i) {
       return int32_t(uint64_t(random_bits(seed, mix(sample), uint64_t(i))) * uint64_t(vocab) >> 32);
     };

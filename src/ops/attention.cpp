@@ -5,7 +5,7 @@
 
 namespace crest {
 
-// Attributes and the scalars at input `scalars`; returns the heads of qkv at input `qkv`.
+// Attributes, the scalars at input `scalars` and the positions after them; returns the heads of qkv at input `qkv`.
 static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) {
   rules::Heads h = rules::heads(c, qkv);
   rules::number(c, "scale");
@@ -17,11 +17,15 @@ static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) 
     c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");
     rules::integer(c, "rng_id", 0);
   }
+  if (c.has(scalars + 1)) {
+    rules::positions(c, scalars + 1, {h.batch, h.seq});
+    c.check(c.attrs().integer("causal", 0) == 1, "positions need attribute 'causal' to be 1");
+  }
   return h;
 }
 
 static void infer_attention(Infer& c) {
-  rules::inputs(c, 1, 2);
+  rules::inputs(c, 1, 3);
   rules::contiguous(c);
   auto h = check_attention(c, 0, 1);
   DType t = c.in(0).dtype;
@@ -30,7 +34,7 @@ static void infer_attention(Infer& c) {
 }
 
 static void infer_attention_grad(Infer& c) {
-  rules::inputs(c, 4, 5);
+  rules::inputs(c, 4, 6);
   rules::contiguous(c);
   auto h = check_attention(c, 1, 4);
   for (size_t i : {0, 2}) {
@@ -42,7 +46,8 @@ static void infer_attention_grad(Infer& c) {
   c.out_like(1);
 }
 
-// Two products of T x T x D per head; causal: only the lower triangle is computed.
+// Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it documents leave
+// (positions) is known to the data alone: not counted here.
 static double forward_flops(const Instr& i, const Value& o) {
   double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
   double pairs = i.attrs.integer("causal", 0) ? t * (t + 1) / 2 : t * t;
@@ -60,20 +65,23 @@ static Cost cost_attention_grad(const Program& p, const Instr& i) {
 
 static void grad(Grad& g) {
   if (!g.needs(0)) return;
-  g.add(0, g.builder().emit1("attention_grad", {g.dout(0), g.in(0), g.out(0), g.out(1), g.in(1)}, g.attrs()));
+  std::vector<ValueId> in = {g.dout(0), g.in(0), g.out(0), g.out(1), g.in(1)};
+  if (g.in(2) != no_value) in.push_back(g.in(2));
+  g.add(0, g.builder().emit1("attention_grad", std::move(in), g.attrs()));
 }
 
-const OpDef op_attention = {.name = "attention",
-                            .help = "qkv[B,T,W], [scalars] -> o[B,T,heads*head_dim], lse[B,heads,T]",
-                            .op_class = OpClass::attention,
-                            .infer = infer_attention,
-                            .cost = cost_attention,
-                            .grad = grad,
-                            .cheap = true,
-                            .half_compute = true};
+const OpDef op_attention = {
+    .name = "attention",
+    .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> o[B,T,heads*head_dim], lse[B,heads,T]",
+    .op_class = OpClass::attention,
+    .infer = infer_attention,
+    .cost = cost_attention,
+    .grad = grad,
+    .cheap = true,
+    .half_compute = true};
 
 const OpDef op_attention_grad = {.name = "attention_grad",
-                                 .help = "do, qkv, o, lse, [scalars] -> dqkv",
+                                 .help = "do, qkv, o, lse, [scalars], [positions] -> dqkv",
                                  .op_class = OpClass::attention,
                                  .infer = infer_attention_grad,
                                  .cost = cost_attention_grad};

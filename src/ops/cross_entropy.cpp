@@ -6,7 +6,7 @@
 
 namespace crest {
 
-// logits[..,Vp], targets i32 with one entry a row; returns [rows].
+// logits[..,Vp], targets i32 with one entry a row (negative: ignored); returns [rows].
 static Shape check_loss(const Infer& c) {
   rules::contiguous(c);
   rules::at_least_rank(c, 0, 1);
@@ -68,7 +68,7 @@ static Cost cost_sum(const Program& p, const Instr& i) {
 }
 
 // The loss is the root of differentiation: its own gradient is 1, scaled by attribute `scale` (1 / tokens of the step)
-// and the loss scale in `scalars`, so the incoming gradient is not read.
+// with the loss scale and the loss weight in `scalars`, so the incoming gradient is not read.
 static void grad(Grad& g) {
   if (!g.needs(0)) return;
   if (g.in(2) == no_value || !g.attrs().has("scale"))
@@ -78,17 +78,19 @@ static void grad(Grad& g) {
   g.add(0, g.builder().emit1("cross_entropy_grad", {g.in(0), g.in(1), g.out(1), g.in(2)}, attrs));
 }
 
-const OpDef op_cross_entropy = {.name = "cross_entropy",
-                                .help = "logits[..,Vp], targets i32[..], [scalars] -> loss[rows], lse[rows]",
-                                .op_class = OpClass::loss,
-                                .infer = infer_cross_entropy,
-                                .cost = cost_forward,
-                                .grad = grad,
-                                .full_precision = true};
+const OpDef op_cross_entropy = {
+    .name = "cross_entropy",
+    .help = "logits[..,Vp], targets i32[..], [scalars] -> loss[rows] (0 where target < 0), lse[rows]",
+    .op_class = OpClass::loss,
+    .infer = infer_cross_entropy,
+    .cost = cost_forward,
+    .grad = grad,
+    .full_precision = true};
 
 const OpDef op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
-    .help = "logits, targets, lse, scalars -> dlogits: (softmax - onehot) scale loss_scale",
+    .help =
+        "logits, targets, lse, scalars -> dlogits: (softmax - onehot) scale loss_scale loss_weight, 0 where target < 0",
     .op_class = OpClass::loss,
     .infer = infer_grad,
     .cost = elementwise_cost<4>,

@@ -6,11 +6,15 @@
 namespace crest {
 
 static void infer(Infer& c) {
-  rules::inputs(c, 1, 2);
+  rules::inputs(c, 1, 3);
   rules::contiguous(c);
   auto h = rules::heads(c, 0);
   c.check(h.head_dim % 2 == 0, "head_dim must be even");
   if (c.has(1)) rules::scalars(c, 1);
+  if (c.has(2)) {
+    rules::positions(c, 2, c.in(0).shape);
+    c.check(!c.has(1), "takes scalars or positions");
+  }
   c.check(rules::number(c, "theta") > 0, "attribute 'theta' must be positive");
   rules::flag(c, "inverse");
   if (c.attrs().has("factor")) {
@@ -27,16 +31,19 @@ static void grad(Grad& g) {
   if (!g.needs(0)) return;
   Attrs attrs = g.attrs();
   attrs.set("inverse", g.attrs().integer("inverse", 0) == 0);
-  g.add(0, g.builder().emit1("rope", {g.dout(0), g.in(1)}, attrs));
+  std::vector<ValueId> in = {g.dout(0), g.in(1)};
+  if (g.in(2) != no_value) in.push_back(g.in(2));
+  g.add(0, g.builder().emit1("rope", std::move(in), attrs));
 }
 
-const OpDef op_rope = {.name = "rope",
-                       .help = "qkv[B,T,W], [scalars] -> the same with query and key heads rotated by position",
-                       .op_class = OpClass::elementwise,
-                       .infer = infer,
-                       .cost = elementwise_cost<3>,
-                       .grad = grad,
-                       .may_overlay = {{0, 0}},
-                       .cheap = true};
+const OpDef op_rope = {
+    .name = "rope",
+    .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> the same with query and key heads rotated by position",
+    .op_class = OpClass::elementwise,
+    .infer = infer,
+    .cost = elementwise_cost<3>,
+    .grad = grad,
+    .may_overlay = {{0, 0}},
+    .cheap = true};
 
 }  // namespace crest

@@ -48,6 +48,11 @@ void shape(const Infer& c, size_t i, const Shape& expected) {
   if (!(c.in(i).shape == expected)) c.reject(fmt::format("{} must have shape [{}]", describe(c, i), expected.text()));
 }
 
+void positions(const Infer& c, size_t i, const Shape& of) {
+  dtype(c, i, DType::i32);
+  shape(c, i, {of[0], of[1]});
+}
+
 void scalars(const Infer& c, size_t i) {
   if (c.in(i).dtype != DType::u8 || !(c.in(i).shape == Shape{int64_t(sizeof(Scalars))}))
     c.reject(fmt::format("{} must be the step's scalars, u8[{}]", describe(c, i), sizeof(Scalars)));

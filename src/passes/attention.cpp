@@ -26,7 +26,8 @@ void decompose_attention(Program& program, const PassContext& context) {
     s = b.emit1("scale", {s}, Attrs().set("value", instr.attrs.number("scale")));
     if (instr.attrs.integer("causal")) {
       at("mask");
-      s = b.emit1("causal_mask", {s});
+      bool documents = instr.in.size() > 2;
+      s = b.emit1("causal_mask", documents ? std::vector{s, w.now(instr.in[2])} : std::vector{s});
     }
     at("softmax");
     ValueId p = b.emit1("softmax", {s});

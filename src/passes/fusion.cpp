@@ -114,7 +114,8 @@ class Patterns {
         reader = at;
         continue;
       }
-      if (is(*made, "causal_mask") && scale > 0)  // what is masked before a scale must not change its sign
+      if (is(*made, "causal_mask") && made->in.size() == 1 &&
+          scale > 0)  // a scale after a mask must not change its sign
         causal = true;
       else if (is(*made, "scale"))
         scale *= made->attrs.number("value");

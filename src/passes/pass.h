@@ -60,4 +60,7 @@ struct PipelineOptions {
 // skipped (an unknown name is a usage error with the nearest right one). Returns the time of each.
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
 
+// Whether --packing puts whole documents side by side: the data must be packed, too (data/packing.h).
+bool packs_documents(const Recipe& recipe);
+
 }  // namespace crest

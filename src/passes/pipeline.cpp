@@ -14,6 +14,7 @@ namespace crest {
 
 // One file each: passes/NAME.cpp.
 void pad_vocabulary(Program&, const PassContext&);
+void pack_documents(Program&, const PassContext&);
 void decompose_attention(Program&, const PassContext&);
 void decompose_pointwise(Program&, const PassContext&);
 void set_precision(Program&, const PassContext&);
@@ -33,6 +34,12 @@ const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
       {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
        pad_vocabulary},
+      {"packing",
+       "--packing documents: positions as an input; attention and positions know where a document begins",
+       pack_documents,
+       {{"packing", "stream",
+         "rows of tokens: stream (windows of all text, whatever begins in them) or documents "
+         "(whole ones side by side that do not see each other)"}}},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention},
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
       {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision},

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "core/error.h"
+#include "data/loader.h"
+#include "data/packing.h"
 
 namespace crest {
 
@@ -15,51 +19,100 @@ double Evaluation::bits_per_byte() const {
   return bytes ? loss * double(tokens) / (std::log(2.0) * double(bytes)) : std::nan("");
 }
 
+namespace {
+
+// The rows of a split one after the other; targets below 0 do not count.
+class Rows {
+ public:
+  Rows(const TokenStream& split, int64_t seq) : split_(split), seq_(uint64_t(seq)), all_(split.total_tokens() - 1) {
+    if (split.total_tokens() < 2)
+      fail(fmt::format("the split '{}' has {} tokens, at least 2 are needed", split.name(), split.total_tokens()));
+  }
+  Rows(const TokenStream& split, const Tokenizer* tokenizer, int64_t seq) : split_(split), seq_(uint64_t(seq)) {
+    if (!tokenizer || !tokenizer->end_of_text())
+      fail("documents cannot be told apart: the data has no tokenizer with an end-of-text token",
+           "split '" + split.name() + "'", "Leave --packing documents out.");
+    auto packing = std::make_shared<const Packing>(split, *tokenizer->end_of_text(), seq);
+    packed_.emplace(split, packing, 0, SampleOrder::sequential);
+    for (uint64_t r = 0; r < packing->rows(); ++r)
+      for (auto& piece : packing->row(r)) all_ += piece.slots;
+    packing_ = std::move(packing);
+  }
+  // Tokens to predict, those that a mask leaves out among them.
+  uint64_t all() const { return all_; }
+  // The next row; returns how many tokens it predicts, 0 for the padding behind the last one.
+  uint64_t next(int32_t* x, int32_t* y, int32_t* positions) {
+    std::fill_n(x, seq_, 0);
+    std::fill_n(y, seq_, -1);
+    if (positions) std::fill_n(positions, seq_, 0);
+    return packed_ ? next_packed(x, y, positions) : next_window(x, y);
+  }
+
+ private:
+  uint64_t next_packed(int32_t* x, int32_t* y, int32_t* positions) {
+    if (row_ >= packed_->samples_per_epoch()) return 0;
+    packed_->sample(row_, x, y, positions);
+    uint64_t n = 0;
+    for (auto& piece : packing_->row(row_)) n += piece.slots;
+    ++row_;
+    return n;
+  }
+  uint64_t next_window(int32_t* x, int32_t* y) {
+    uint64_t n = std::min(seq_, all_ - row_);
+    if (n == 0) return 0;
+    window_.resize(n + 1), trained_.resize(n);
+    split_.read(row_, n + 1, window_.data());
+    split_.read_mask(row_ + 1, n, trained_.data());
+    std::copy_n(window_.begin(), n, x);
+    for (size_t i = 0; i < n; ++i) y[i] = trained_[i] ? window_[i + 1] : -1;
+    row_ += n;
+    return n;
+  }
+
+  const TokenStream& split_;
+  uint64_t seq_, all_ = 0, row_ = 0;  // row_: of windows the first token
+  std::shared_ptr<const Packing> packing_;
+  std::optional<Loader> packed_;
+  std::vector<int32_t> window_;
+  std::vector<uint8_t> trained_;
+};
+
+}  // namespace
+
 Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenizer* tokenizer, int64_t batches,
                     const std::function<void(const Evaluation&, uint64_t)>& progress) {
   const CompiledSession& session = executor.session();
   int program = session.find("validation");
   if (program < 0) fail_internal("the session has no validation program", "evaluate");
   TensorRef tokens = executor.tensor(program, "tokens"), targets = executor.tensor(program, "targets");
-  auto batch = uint64_t(tokens.shape[0]), seq = uint64_t(tokens.shape[1]);
-  if (split.total_tokens() < 2)
-    fail(fmt::format("the split '{}' has {} tokens, at least 2 are needed", split.name(), split.total_tokens()));
-  // Predicted tokens: all but the first.
-  uint64_t all = split.total_tokens() - 1;
-  if (batches > 0 && uint64_t(batches) <= all / (batch * seq)) all = uint64_t(batches) * batch * seq;
+  int64_t batch = tokens.shape[0], seq = tokens.shape[1], slots = batch * seq;
+  bool packs = executor.has(program, "positions");
+  Rows rows = packs ? Rows(split, tokenizer, seq) : Rows(split, seq);
   Evaluation out;
   double sum = 0;
-  std::vector<int32_t> window(seq + 1), inputs(batch * seq), outputs(batch * seq);
-  for (uint64_t done = 0; done < all;) {
-    uint64_t counted = 0;
-    for (uint64_t b = 0; b < batch; ++b) {
-      int32_t *x = inputs.data() + b * seq, *y = outputs.data() + b * seq;
-      // What is left of the last batch is padding: a negative target has no loss.
-      uint64_t n = std::min(seq, all - done - counted);
-      std::fill(x, x + seq, 0);
-      std::fill(y, y + seq, -1);
-      if (n == 0) continue;
-      split.read(done + counted, n + 1, window.data());
-      std::copy_n(window.begin(), n, x);
-      std::copy_n(window.begin() + 1, n, y);
-      if (tokenizer)
-        for (uint64_t i = 0; i < n; ++i)
-          if (auto id = uint32_t(y[i]); !tokenizer->is_special(id)) out.bytes += tokenizer->decode_token(id).size();
-      counted += n;
+  std::vector<int32_t> inputs(size_t(slots), 0), outputs(inputs), positions(packs ? inputs.size() : 0);
+  for (int64_t done = 0; out.read < rows.all() && (batches <= 0 || done < batches); ++done) {
+    uint64_t before = out.read;
+    for (int64_t b = 0; b < batch; ++b)
+      out.read +=
+          rows.next(inputs.data() + b * seq, outputs.data() + b * seq, packs ? positions.data() + b * seq : nullptr);
+    for (int32_t y : outputs) {
+      out.tokens += y >= 0;
+      if (auto id = uint32_t(y); y >= 0 && tokenizer && !tokenizer->is_special(id))
+        out.bytes += tokenizer->decode_token(id).size();
     }
     tokens.write(inputs.data());
     targets.write(outputs.data());
+    if (packs) executor.tensor(program, "positions").write(positions.data());
     executor.run(program);
     // The Program's loss is the sum over all rows of the batch divided by their number, padding included.
     double loss = executor.tensor(program, "loss").floats()[0];
     if (!std::isfinite(loss))
-      fail(fmt::format("the loss of tokens {}..{} is {}", done, done + counted, loss), "split '" + split.name() + "'",
+      fail(fmt::format("the loss of tokens {}..{} is {}", before, out.read, loss), "split '" + split.name() + "'",
            "The weights hold NaN or infinity, or the precision overflows: try --precision fp32.");
-    sum += loss * double(batch * seq);
-    done += counted;
-    out.tokens = done;
-    out.loss = sum / double(done);
-    if (progress) progress(out, all);
+    sum += loss * double(slots);
+    out.loss = out.tokens ? sum / double(out.tokens) : 0;
+    if (progress) progress(out, rows.all());
   }
   return out;
 }

@@ -10,16 +10,18 @@ namespace crest {
 
 struct Evaluation {
   double loss = 0;      // mean of -ln p over the tokens, nats
-  uint64_t tokens = 0;  // tokens that were predicted
-  uint64_t bytes = 0;   // of text that they stand for; 0 without a tokenizer
+  uint64_t tokens = 0;  // tokens that were predicted and count
+  uint64_t read = 0;    // tokens that were predicted, with those that a loss mask leaves out
+  uint64_t bytes = 0;   // of text that the tokens stand for; 0 without a tokenizer
   double perplexity() const;
   double bits_per_byte() const;  // NaN without a tokenizer
 };
 
 // Runs the session's `validation` Program (its batch and sequence length) over consecutive windows of the split, each
 // seen without what stands before it, as in training. Without a limit every token but the first is predicted once; the
-// last window may be shorter. batches: at most so many batches (0: all). `tokenizer` may be null. A loss that is not
-// finite is an error.
+// last window may be shorter. Of a Program that knows documents (--packing documents): over whole documents side by
+// side (data/packing.h), of which all tokens but the first are predicted. Loss masks of the split apply. batches: at
+// most so many batches (0: all). `tokenizer` may be null. A loss that is not finite is an error.
 Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenizer* tokenizer, int64_t batches = 0,
                     const std::function<void(const Evaluation& so_far, uint64_t of_tokens)>& progress = {});
 

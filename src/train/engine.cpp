@@ -1,8 +1,10 @@
 #include "train/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "comm/local.h"
 #include "core/error.h"
@@ -17,12 +19,12 @@ Engine::Engine(CompiledSession session, Choices choices)
   for (int r = 0; r < ranks; ++r)
     executors_.push_back(
         std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr, &choices_));
-  tokens_.resize(size_t(ranks)), targets_.resize(size_t(ranks));
+  batches_.assign(size_t(ranks), std::vector<HostBatch>(1));
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();
     for (int p = 0; p < int(session_.programs.size()); ++p) {
       auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name) : TensorRef{}; };
-      list.push_back({find("tokens"), find("targets"), find("loss")});
+      list.push_back({find("tokens"), find("targets"), find("positions"), find("loss")});
     }
   }
   loss_scale_ = rank(0).scalars().loss_scale;
@@ -32,44 +34,74 @@ void Engine::initialize_weights(uint64_t seed) {
   run_on_ranks(ranks(), [&](int r) { initialize(rank(r), seed); });
 }
 
-double Engine::fill(int r, int program, uint64_t first, const SampleSource& source) {
+uint64_t Engine::first_sample(int64_t step, int64_t micro, int r) const {
+  const Recipe& recipe = session_.recipe;
+  return (uint64_t(step * recipe.grad_accumulation + micro) * uint64_t(ranks()) + uint64_t(r)) * uint64_t(recipe.batch);
+}
+
+void Engine::read(HostBatch& h, int r, int program, uint64_t first, const SampleSource& source) const {
   const Ports& ports = ports_[size_t(r)][size_t(program)];
   int64_t batch = ports.tokens.shape[0], seq = ports.tokens.shape[1];
-  auto &tokens = tokens_[size_t(r)], &targets = targets_[size_t(r)];
-  tokens.resize(size_t(batch * seq)), targets.resize(size_t(batch * seq));
+  h.tokens.resize(size_t(batch * seq)), h.targets.resize(size_t(batch * seq));
+  h.positions.resize(ports.positions.data ? size_t(batch * seq) : 0);
   auto start = std::chrono::steady_clock::now();
-  for (int64_t b = 0; b < batch; ++b) source(first + uint64_t(b), tokens.data() + b * seq, targets.data() + b * seq);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ports.tokens.write(tokens.data());
-  ports.targets.write(targets.data());
-  return seconds;
+  for (int64_t b = 0; b < batch; ++b)
+    source(first + uint64_t(b), h.tokens.data() + b * seq, h.targets.data() + b * seq,
+           h.positions.empty() ? nullptr : h.positions.data() + b * seq);
+  h.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  h.counted = std::count_if(h.targets.begin(), h.targets.end(), [](int32_t t) { return t >= 0; });
+}
+
+void Engine::send(const HostBatch& h, int r, int program) {
+  const Ports& ports = ports_[size_t(r)][size_t(program)];
+  ports.tokens.write(h.tokens.data());
+  ports.targets.write(h.targets.data());
+  if (!h.positions.empty()) ports.positions.write(h.positions.data());
+}
+
+// The Programs divide by all targets of the step, whether they count or not.
+float Engine::read_step(int64_t step, const SampleSource& source) {
+  run_on_ranks(ranks(), [&](int r) {
+    batches_[size_t(r)].resize(size_t(session_.recipe.grad_accumulation));
+    for (auto& call : calls_)
+      if (call.micro >= 0)
+        read(batches_[size_t(r)][size_t(call.micro)], r, call.segment, first_sample(step, call.micro, r), source);
+  });
+  int64_t all = 0, counted = 0;
+  for (auto& rank : batches_)
+    for (auto& h : rank) all += int64_t(h.targets.size()), counted += h.counted;
+  return counted ? float(double(all) / double(counted)) : 0.0f;
 }
 
 StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                         std::vector<StepTrace>* traces) {
   if (traces) traces->assign(calls_.size(), {});
   auto start = std::chrono::steady_clock::now();
-  const Recipe& recipe = session_.recipe;
   int loss_program = 0;
   for (auto& call : calls_)
     if (call.micro >= 0) loss_program = call.segment;
   float loss = 0;
   Scalars s = {};
   StepResult result;
+  float weight = masked_ ? read_step(step, source) : 1.0f;
+  std::vector<int64_t> counted(size_t(ranks()), 0);
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
     for (size_t c = 0; c < calls_.size(); ++c) {
       const SegmentCall& call = calls_[c];
       if (call.micro >= 0) {
-        uint64_t first = (uint64_t(step * recipe.grad_accumulation + call.micro) * uint64_t(ranks()) + uint64_t(r)) *
-                         uint64_t(recipe.batch);
+        uint64_t first = first_sample(step, call.micro, r);
+        HostBatch& batch = batches_[size_t(r)][masked_ ? size_t(call.micro) : 0];
+        if (!masked_) read(batch, r, call.segment, first, source);
         Scalars inputs = {};
         inputs.seed = seed;
         inputs.sample_base = int64_t(first);
         inputs.lr = float(lr);
+        inputs.loss_weight = weight;
         e.set_inputs(inputs);
-        double waited = fill(r, call.segment, first, source);
-        if (r == 0) result.wait_seconds += waited;
+        send(batch, r, call.segment);
+        counted[size_t(r)] += batch.counted;
+        if (r == 0) result.wait_seconds += batch.seconds;
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
       // Later Programs may use the memory that the loss is in.
@@ -81,6 +113,7 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   result.loss_scale = loss_scale_;
   loss_scale_ = s.loss_scale;
   result.loss = loss;
+  result.targets = std::accumulate(counted.begin(), counted.end(), int64_t(0));
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -97,15 +130,25 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   if (program < 0) fail_internal("the session has no validation program");
   if (traces) traces->assign(size_t(batches), {});
   double sum = 0;
+  std::vector<int64_t> all(size_t(ranks()), 0), counted = all;
   run_on_ranks(ranks(), [&](int r) {
+    Scalars inputs = {};
+    rank(r).set_inputs(inputs);
+    HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {
-      fill(r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
+      read(batch, r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
+      send(batch, r, program);
+      all[size_t(r)] += int64_t(batch.targets.size()), counted[size_t(r)] += batch.counted;
       rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
       if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
     if (traces) rank(r).runtime().synchronize();
   });
-  return sum / double(batches);
+  // Each batch's loss is its sum over all targets of a batch, whether they count or not.
+  int64_t slots = std::accumulate(all.begin(), all.end(), int64_t(0));
+  int64_t count = std::accumulate(counted.begin(), counted.end(), int64_t(0));
+  double mean = sum / double(batches);
+  return count == slots ? mean : count ? mean * double(slots) / double(count) : 0.0;
 }
 
 static void copy(const TensorRef& from, const TensorRef& to) {

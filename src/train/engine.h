@@ -12,12 +12,14 @@
 
 namespace crest {
 
-// Writes seq tokens and targets of a global sample (data/loader.h).
-using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets)>;
+// Writes seq tokens and targets of a global sample (data/loader.h); targets below 0 do not count. positions: of each
+// token in its document, null unless the Programs ask for them (input `positions`).
+using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
 
 struct StepResult {
-  double loss = 0;        // mean over the tokens of the step
+  double loss = 0;        // mean over the targets of the step that count
   double grad_norm = 0;   // before clipping
+  int64_t targets = 0;    // that count
   bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // that the step ran with
   double seconds = 0;
@@ -36,12 +38,16 @@ class Engine {
   const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
+  // Whether targets may be negative. Then the samples of all micro steps are read before the first one runs: each of
+  // them is weighted by the count of the whole step.
+  void set_masked(bool masked) { masked_ = masked; }
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
   // without an update Program: forward and backward of the micro steps only.
   // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
-  // Mean loss over `batches` validation batches of the source (samples 0, 1, ..). With traces: one a batch (rank 0).
+  // Mean loss over the targets that count of `batches` validation batches of the source (samples 0, 1, ..). With
+  // traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
   // Copies rank 0's weights and optimizer state to the other ranks (after a load).
@@ -50,19 +56,29 @@ class Engine {
  private:
   // Tensors that every step touches, of one Program on one rank; no data where the Program has no such value.
   struct Ports {
-    TensorRef tokens, targets, loss;
+    TensorRef tokens, targets, positions, loss;
   };
-  // Returns the seconds that the source took.
-  double fill(int rank, int program, uint64_t first_sample, const SampleSource& source);
+  // A batch on its way to the device.
+  struct HostBatch {
+    std::vector<int32_t> tokens, targets, positions;
+    int64_t counted = 0;  // targets that count
+    double seconds = 0;   // that the source took
+  };
+  uint64_t first_sample(int64_t step, int64_t micro, int rank) const;
+  void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
+  void send(const HostBatch& batch, int rank, int program);
+  // Reads the whole step; returns the factor on its losses.
+  float read_step(int64_t step, const SampleSource& source);
 
   CompiledSession session_;
   Choices choices_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  float loss_scale_ = 1;                                // that the next step runs with
-  std::vector<std::vector<Ports>> ports_;               // by rank and Program
-  std::vector<std::vector<int32_t>> tokens_, targets_;  // by rank: the batch on its way to the device
+  float loss_scale_ = 1;                         // that the next step runs with
+  std::vector<std::vector<Ports>> ports_;        // by rank and Program
+  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (masked; else the first one only)
+  bool masked_ = false;
 };
 
 }  // namespace crest

@@ -16,7 +16,7 @@ ReadAheadSource::ReadAheadSource(const Loader& loader, const Recipe& r, int64_t 
   }
 }
 
-void ReadAheadSource::sample(uint64_t global, int32_t* tokens, int32_t* targets) {
+void ReadAheadSource::sample(uint64_t global, int32_t* tokens, int32_t* targets, int32_t* positions) {
   uint64_t row = global % uint64_t(batch_);
   Rank& rank = ranks_[global / uint64_t(batch_) % ranks_.size()];
   if (row == 0) rank.batch = nullptr, rank.batch = &rank.prefetcher->next();
@@ -24,6 +24,7 @@ void ReadAheadSource::sample(uint64_t global, int32_t* tokens, int32_t* targets)
   const int64_t at = int64_t(row) * seq_;
   std::copy_n(rank.batch->tokens.data() + at, seq_, tokens);
   std::copy_n(rank.batch->targets.data() + at, seq_, targets);
+  if (positions) std::copy_n(rank.batch->positions.data() + at, seq_, positions);
 }
 
 }  // namespace crest

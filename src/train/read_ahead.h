@@ -13,7 +13,7 @@ class ReadAheadSource {
   // From optimizer step `first_step` on. The loader must outlive it.
   ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead);
   // A sample in the order in which the engine's rank asks for them: batch by batch.
-  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets);
+  void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
  private:
   struct Rank {

@@ -13,9 +13,11 @@
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "data/packing.h"
 #include "measure/environment.h"
 #include "measure/libraries.h"
 #include "model/config_files.h"
+#include "passes/pass.h"
 #include "report/table.h"
 #include "run/generate.h"
 #include "train/checkpoint.h"
@@ -61,6 +63,7 @@ class Training {
       continue_run(std::move(session));
     else
       start_run(std::move(session));
+    engine_->set_masked(train_->masked());
     report_.describe(*engine_, dataset_, state_, {schedule_, fitting_, val_ ? val_every_ : 0, save_every_});
     record_.begin(*files_);
     try {
@@ -89,14 +92,39 @@ class Training {
            "Prepare the data with the model's tokenizer, or train a model of the data's vocabulary (leave --vocab "
            "out).");
     int64_t seq = o_.recipe.seq_length();
-    train_.emplace(dataset_.train(), seq, o_.seed);
+    if (packs_documents(o_.recipe))
+      pack();
+    else
+      train_.emplace(dataset_.train(), seq, o_.seed);
     train_->delay(std::chrono::duration<double, std::milli>(o_.loader_delay_ms));
-    if (o_.val_every == 0) return;
+    if (o_.val_every == 0 || train_->packed()) return;
     if (dataset_.val().total_tokens() > uint64_t(seq))
       val_.emplace(dataset_.val(), seq, o_.seed, SampleOrder::sequential);
     else if (!o_.quiet)
       report_.warning(fmt::format("no validation: the split has {} tokens, a sequence needs {}",
                                   dataset_.val().total_tokens(), seq + 1));
+  }
+
+  void pack() {
+    auto tokenizer = dataset_.tokenizer();
+    if (!tokenizer || !tokenizer->end_of_text())
+      fail("documents cannot be told apart: the data has no tokenizer with an end-of-text token", printable(o_.data),
+           "Prepare the data with crest data prepare, or leave --packing documents out.");
+    auto packed = [&](const TokenStream& split) {
+      return std::make_shared<const Packing>(split, *tokenizer->end_of_text(), o_.recipe.seq_length());
+    };
+    auto train = packed(dataset_.train());
+    train_.emplace(dataset_.train(), train, o_.seed);
+    if (!o_.quiet)
+      report_.message(fmt::format("packing  {} documents in {} rows of {} tokens, {:.1f}% filled, {} cut",
+                                  train->documents(), train->rows(), train->seq(), 100 * train->filled(),
+                                  train->cut()));
+    if (o_.val_every == 0) return;
+    auto val = packed(dataset_.val());
+    if (val->rows())
+      val_.emplace(dataset_.val(), val, o_.seed, SampleOrder::sequential);
+    else if (!o_.quiet)
+      report_.warning("no validation: the split has no document with a token that counts");
   }
 
   void start_run(CompiledSession session) {
@@ -212,29 +240,35 @@ class Training {
   // nano's step (experiment data-loader). A signal ends a step between two micro steps; what they accumulated is
   // overwritten by the next step. With several ranks no rank may leave the others waiting in a reduction: the step runs
   // to its end, and an error is kept until then.
-  using Read = std::function<void(uint64_t, int32_t*, int32_t*)>;
+  using Read = std::function<void(uint64_t, int32_t*, int32_t*, int32_t*)>;
   SampleSource source(Read read) {
-    return [this, read](uint64_t g, int32_t* x, int32_t* y) {
+    return [this, read](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
       bool alone = engine_->ranks() == 1;
       if (alone && StopSignal::requested()) throw Stopped();
       try {
-        read(g, x, y);
+        read(g, x, y, p);
       } catch (const Error&) {
         if (alone) throw;
         std::lock_guard lock(read_error_mutex_);
         if (!read_error_) read_error_ = std::current_exception();
         std::fill_n(x, train_->seq(), 0), std::fill_n(y, train_->seq(), 0);
+        if (p) std::fill_n(p, train_->seq(), 0);
       }
     };
   }
   SampleSource training_source() {
-    return source([this](uint64_t g, int32_t* x, int32_t* y) {
-      read_ahead_ ? read_ahead_->sample(g, x, y) : train_->sample(g, x, y);
+    return source([this](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
+      read_ahead_ ? read_ahead_->sample(g, x, y, p) : train_->sample(g, x, y, p);
     });
   }
   SampleSource validation_source() {
     uint64_t windows = val_->samples_per_epoch();
-    return source([this, windows](uint64_t g, int32_t* x, int32_t* y) { val_->sample(g % windows, x, y); });
+    return source([this, windows](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
+      if (g < windows || !val_->masked()) return val_->sample(g % windows, x, y, p);
+      // What is left of the last batch does not count.
+      std::fill_n(x, val_->seq(), 0), std::fill_n(y, val_->seq(), -1);
+      if (p) std::fill_n(p, val_->seq(), 0);
+    });
   }
   void throw_read_error() {
     if (read_error_) std::rethrow_exception(read_error_);
@@ -329,7 +363,8 @@ class Training {
   void validate_now() {
     if (!val_) return;
     int64_t per_batch = engine_->validation_batch() * engine_->ranks();
-    int64_t batches = std::clamp<int64_t>(int64_t(val_->samples_per_epoch()) / per_batch, 1, o_.val_batches);
+    int64_t rows = int64_t(val_->samples_per_epoch()) + (val_->masked() ? per_batch - 1 : 0);
+    int64_t batches = std::clamp<int64_t>(rows / per_batch, 1, o_.val_batches);
     double loss = engine_->validate(batches, validation_source());
     throw_read_error();
     if (std::isnan(loss)) loss = NAN;  // without a sign in messages

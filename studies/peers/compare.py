@@ -44,7 +44,7 @@ def run(command, timeout):
     return p, time.time() - start
 
 def ours_ms(d, r):
-    return d["step_ms_min"] if r["device"] == "cpu" else d.get("step_ms_median", d["ms_median"])
+    return d["step_ms_min"] if r["device"] == "cpu" else d["step_ms_median"]
 
 def crest(a, r):
     command = shlex.split(a.crest) + ["bench", "--device", r["device"], "--model",

@@ -12,9 +12,9 @@ using namespace crest::fuzz;
 
 namespace {
 
-struct Folder {
+struct GoodCheckpoint {
   std::string path = std::filesystem::exists("/dev/shm") ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
-  Folder() {
+  GoodCheckpoint() {
     check(::mkdtemp(path.data()) != nullptr);
     path += "/step-000003";
     std::filesystem::create_directories(path);
@@ -25,7 +25,7 @@ struct Folder {
     good[1] = "{\"step\": 3, \"state\": {\"position\": 7}}";
     good[2] = "{\"model_type\": \"gpt2\"}";
   }
-  ~Folder() {
+  ~GoodCheckpoint() {
     std::error_code ignored;
     std::filesystem::remove_all(std::filesystem::path(path).parent_path(), ignored);
   }
@@ -58,7 +58,7 @@ ManifestFile entry_of(std::string_view bytes, const std::string& path, bool tens
 }  // namespace
 
 static void fuzz_checkpoint(std::string_view input) {
-  static const Folder folder;
+  static const GoodCheckpoint folder;
   static unsigned strange = 3;  // the file that the last input changed
   unsigned way = choose(input, 4);
   Manifest manifest;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -41,6 +43,27 @@ inline const std::string& as_file(std::string_view bytes) {
   check(::ftruncate(fd, 0) == 0 && ::pwrite(fd, bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()));
   return path;
 }
+
+// A folder in memory (where the system has one), removed at the end.
+class Folder {
+ public:
+  Folder() { check(::mkdtemp(path_.data()) != nullptr); }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  std::string put(const std::string& name, std::string_view bytes) const {
+    std::string path = path_ + "/" + name;
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    check(file && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fclose(file) == 0);
+    return path;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = std::filesystem::exists("/dev/shm") ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
+};
 
 // Files begin with a header of 1024 bytes, most of them 0: the input's first 32 bytes are its start, the rest follows
 // it.

@@ -11,7 +11,10 @@ using namespace crest::fuzz;
 static std::vector<std::string> read(std::string_view text, size_t cut) {
   std::vector<std::string> found;
   JsonLines lines("input", "text");
-  auto use = [&](std::string_view document) { found.emplace_back(document); };
+  auto use = [&](const JsonDocument& d) {
+    found.push_back(std::string(d.record ? "record" : "text") + "\n" + std::string(d.prompt) + "\n" +
+                    std::string(d.text));
+  };
   try {
     if (cut > 0) lines.add(text.substr(0, cut), false, use);
     lines.add(text.substr(cut), true, use);

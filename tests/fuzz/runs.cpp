@@ -1,6 +1,5 @@
 // Any bytes as an export of runs (all of it or a clear error), or as a training log.
 #include <cmath>
-#include <filesystem>
 
 #include "fuzz.h"
 #include "store/export.h"
@@ -9,18 +8,9 @@
 using namespace crest;
 using namespace crest::fuzz;
 
-struct TempFolder {
-  std::string path = std::filesystem::exists("/dev/shm") ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
-  TempFolder() { check(::mkdtemp(path.data()) != nullptr); }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
-
 static Store& store() {
-  static TempFolder folder;
-  static Store store(folder.path + "/runs.db");
+  static const Folder folder;
+  static Store store(folder.path() + "/runs.db");
   return store;
 }
 

@@ -10,7 +10,7 @@ import sys
 
 target, folder = sys.argv[1:3]
 seeds = []
-ways = {"json": 4, "json_files": 4, "json_lines": 1, "checkpoint": 4, "safetensors": 3, "shard": 3, "foreign": 4, "runs": 2,
+ways = {"json": 4, "json_files": 4, "json_lines": 1, "checkpoint": 4, "safetensors": 3, "shard": 4, "foreign": 4, "runs": 2,
         "tokenizer": 3, "tokenizer_files": 6, "toml_files": 3}.get(target, 0)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
@@ -108,7 +108,9 @@ elif target == "tokenizer_files":
                  {"pre_tokenizer": byte_level, "post_processor": {"a": [1, -2, 1.5, None, True, "\ud800", {"b": []}]}}):
         seeds.append(json.dumps(keys).encode()[1:-1] + b", ")
 elif target == "json_lines":
-    seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b""]
+    seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b"",
+              b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "completion": ""}\n{"prompt": "", "response": "d"}\n',
+              b'{"prompt": "a"}\n', b'{"prompt": 1, "answer": "b"}\n', b'{"prompt": "a", "answer": []}\n{"text": null}\n']
 elif target == "foreign":
     def llmc(context=2, vocab=3, layers=1, heads=1, width=2, padded=4, version=3, magic=20240326):
         numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
@@ -156,6 +158,8 @@ elif target == "shard":
             header = struct.pack("<3i", magic, version, count) + bytes(20)
             tokens = bytes(range(250))[:max(0, min(count, 60)) * size]
             seeds += [header + tokens, header + bytes(992) + tokens, header + tokens[:-1], header[:11]]
+    seeds += [struct.pack("<3i", magic, version, count) + bytes(20) + mask for magic, version, count, mask in (
+        (20260301, 1, 50, b"\1\0" * 25), (20260301, 1, 50, b"\2" * 50), (20260301, 1, -1, b""), (20260301, 2, 50, b""), (20260301, 1, 50, b""))]
     seeds += [b"\xff" * 64, b"\x50\xc4" * 20, b"\x51\xc4" * 20, b"text " * 20, b"PK\x03\x04" + bytes(40), b"\x1f\x8b" + bytes(40),
               b"\x93NUMPY\x01\0", b""]
 elif target == "tokenizer":

@@ -27,11 +27,28 @@ static void read_all(std::string_view bytes) {
   check(refused);
 }
 
+// The loss mask that stands beside a shard.
+static void read_mask(std::string_view bytes) {
+  static const Folder folder;
+  static const std::string shard = folder.put("train-000000.bin", [] {
+    std::string file("\x88\xd8\x34\x01\1\0\0\0\x32\0\0\0", 12);  // 20240520, version 1, 50 tokens
+    file.resize(1024 + 2 * 50, '\1');
+    return file;
+  }());
+  folder.put("train-000000.mask", bytes);
+  ShardReader reader(shard, 0);
+  check(reader.masked() && reader.tokens() == 50);
+  uint8_t out[50];
+  reader.read_mask(0, 50, out);
+  for (uint8_t trained : out) check(trained <= 1);
+}
+
 static void fuzz_shard(std::string_view input) {
-  unsigned way = choose(input, 3);
+  unsigned way = choose(input, 4);
   or_error([&] {
     if (way == 0) read_all(after_header(input));
     if (way == 1) read_all(input);
+    if (way == 3) read_mask(after_header(input));
     // The header's checks with a size that is not the file's: as after a file was cut short.
     std::string bytes = after_header(input);
     if (way == 2) parse_shard_header({reinterpret_cast<uint8_t*>(bytes.data()), 1024}, input.size() * 3 + 1, "input");

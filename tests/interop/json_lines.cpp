@@ -74,6 +74,66 @@ TEST(JsonLinesInput, BadLinesAreNamed) {
   expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"too short"}, in(folder));
 }
 
+// A prompt and an answer: the answer and the token after it are trained on.
+TEST(JsonLinesInput, PromptsAreMaskedAndAnswersAreNot) {
+  TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    const char* key = i % 3 == 0 ? "answer" : i % 3 == 1 ? "completion" : "response";
+    lines += "{\"prompt\": \"Q" + std::to_string(i) + ":\", \"" + key + "\": \" yes \u00e4\"}\n";
+  }
+  lines += "{\"text\": \"plain\"}\n{\"prompt\": \"\", \"answer\": \"A\"}\n";
+  folder.write("qa.jsonl", lines);
+  RunResult r = run_crest({"data", "prepare", "qa.jsonl", "--out", "d", "--json"}, in(folder));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(r.json()["loss_mask"]);
+  EXPECT_EQ(r.json()["documents"], 42);
+  // What is trained on, by the mask; '|' ends an answer, and a text where a record follows.
+  std::string all, trained;
+  for (const char* split : {"train", "val"}) {
+    std::string shard = folder.read(std::string("d/") + split + "-000000.bin");
+    std::string mask = folder.read(std::string("d/") + split + "-000000.mask");
+    size_t tokens = (shard.size() - 1024) / 2;
+    ASSERT_EQ(mask.size(), 1024 + tokens);
+    uint64_t count = 0;
+    for (size_t i = 0; i < tokens; ++i) {
+      char c = shard[1024 + 2 * i + 1] ? '|' : shard[1024 + 2 * i];
+      all += c;
+      if (mask[1024 + i]) trained += c, ++count;
+    }
+    EXPECT_EQ(r.json()[std::string(split) + "_targets"], count);
+    EXPECT_TRUE(all.ends_with("|")) << "a record is divided";
+  }
+  std::string expected_all, expected;
+  for (int i = 0; i < 40; ++i) expected_all += "Q" + std::to_string(i) + ": yes \u00e4|", expected += " yes \u00e4|";
+  EXPECT_EQ(all, expected_all + "plain|A|");
+  EXPECT_EQ(trained, expected + "plain|A|");
+  EXPECT_NE(run_crest({"data", "info", "d"}, in(folder)).out.find("loss mask"), std::string::npos);
+  // Plain text has none.
+  folder.write("plain.jsonl", "{\"text\": \"some text to train on\"}\n{\"text\": \"and some more of it\"}\n");
+  r = run_crest({"data", "prepare", "plain.jsonl", "--out", "p", "--json"}, in(folder));
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_FALSE(r.json()["loss_mask"]);
+  EXPECT_FALSE(std::filesystem::exists(folder / "p/train-000000.mask"));
+}
+
+TEST(JsonLinesInput, BadRecordsAreNamed) {
+  TempFolder folder;
+  std::string good = "{\"prompt\": \"q\", \"answer\": \"a\"}\n";
+  for (auto& [line, said] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"prompt\": \"q\"}", "no \"answer\""},
+           {"{\"answer\": \"a\"}", "no key \"text\""},
+           {"{\"prompt\": 3, \"answer\": \"a\"}", "\"prompt\" is no text"},
+           {"{\"prompt\": \"q\", \"completion\": [\"a\"]}", "\"completion\" is no text"},
+           {"{\"prompt\": \"q\", \"response\": \"\"}", "\"response\" is empty"},
+           {"{\"prompt\": \"q\", \"answer\": \"a\", \"response\": \"b\"}", "both \"answer\" and \"response\""},
+           {"{\"prompt\": \"q\", \"answer\": \"\xc3\"}", "JSON"}}) {
+    folder.write("bad.jsonl", good + good + line + "\n" + good);
+    expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {said, "bad.jsonl, line 3"}, in(folder));
+    EXPECT_FALSE(std::filesystem::exists(folder / "d"));
+  }
+}
+
 // Wherever the blocks end.
 TEST(JsonLinesInput, BlocksDoNotMatter) {
   const std::string file = "{\"text\":\"a\"}\n\n  \n{\"text\":\"bc\"}\r\n{\"text\":\"\"}\n{\"text\":\"d\"}";
@@ -82,13 +142,13 @@ TEST(JsonLinesInput, BlocksDoNotMatter) {
     std::vector<std::string> found;
     for (size_t at = 0; at < file.size(); at += block)
       lines.add(std::string_view(file).substr(at, block), at + block >= file.size(),
-                [&](std::string_view text) { found.emplace_back(text); });
+                [&](const JsonDocument& d) { found.emplace_back(d.text); });
     EXPECT_EQ(found, (std::vector<std::string>{"a", "bc", "", "d"})) << block;
     JsonLines bad("x.jsonl", "text");
     std::string broken = file + "\nbroken\n";
     try {
       for (size_t at = 0; at < broken.size(); at += block)
-        bad.add(std::string_view(broken).substr(at, block), at + block >= broken.size(), [](std::string_view) {});
+        bad.add(std::string_view(broken).substr(at, block), at + block >= broken.size(), [](const JsonDocument&) {});
       ADD_FAILURE() << "no error with blocks of " << block;
     } catch (const Error& e) {
       EXPECT_EQ(e.where(), "x.jsonl, line 7") << block;
@@ -96,5 +156,5 @@ TEST(JsonLinesInput, BlocksDoNotMatter) {
   }
   JsonLines endless("x.jsonl", "text");
   std::string block(1 << 20, ' ');
-  EXPECT_THROW(for (int i = 0; i < 80; ++i) endless.add(block, false, [](std::string_view) {}), Error);
+  EXPECT_THROW(for (int i = 0; i < 80; ++i) endless.add(block, false, [](const JsonDocument&) {}), Error);
 }

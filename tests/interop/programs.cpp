@@ -28,6 +28,12 @@ TEST(Interop, TransformersGivesTheSameLogitsBothWays) {
   expect_ok("transformers_both_ways.py", {folder.path().string()});
 }
 
+TEST(Interop, TransformersGivesTheSameMaskedLoss) {
+  CREST_NEED_PYTHON("numpy torch transformers");
+  TempFolder folder;
+  expect_ok("masked_loss.py", {folder.path().string()});
+}
+
 TEST(Interop, ImportedCheckpointsGiveTheLogitsOfTorch) {
   CREST_NEED_PYTHON("numpy safetensors torch transformers");
   TempFolder folder;

@@ -15,12 +15,12 @@ class Builder;
 namespace crest::test {
 
 struct Arg {
-  enum class Fill { normal, positive, ids, targets, scalars, absent };
+  enum class Fill { normal, positive, ids, targets, positions, scalars, absent };
   Fill fill = Fill::normal;
   DType dtype = DType::f32;
   Shape shape = {};
   double deviation = 1;
-  int64_t limit = 0;   // ids, targets: values below it
+  int64_t limit = 0;   // ids, targets: values below it; positions: length of documents on average
   Shape strides = {};  // rank 0: contiguous
   int64_t offset = 0;  // of a view
 };
@@ -79,6 +79,8 @@ inline Arg positive(DType t, const Shape& s) { return {Arg::Fill::positive, t, s
 inline Arg absent() { return {Arg::Fill::absent}; }
 inline Arg ids(const Shape& s, int64_t limit) { return {Arg::Fill::ids, DType::i32, s, 1, limit}; }
 inline Arg targets(const Shape& s, int64_t limit) { return {Arg::Fill::targets, DType::i32, s, 1, limit}; }
+// Of tokens in their documents, [batch, tokens].
+inline Arg positions(const Shape& s, int64_t length) { return {Arg::Fill::positions, DType::i32, s, 1, length}; }
 inline Arg scalars_arg() { return {Arg::Fill::scalars, DType::u8, {int64_t(sizeof(Scalars))}}; }
 inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
   return {Arg::Fill::normal, t, s, 1, 0, strides, offset};

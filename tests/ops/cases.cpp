@@ -13,6 +13,7 @@ static void add(std::vector<Case>& list, DType t, const std::string& op, const s
 
 Scalars some_scalars() {
   Scalars s{};
+  s.loss_weight = 0.5f;
   s.seed = 0x123456789abcdefull;
   s.sample_base = 5;
   s.lr = 0.5f;  // large, so that an error of the update shows beside the weight

@@ -51,6 +51,8 @@ static void add_cases(std::vector<Case>& list, DType t) {
     add("rope", "odd_half" + n, {tensor(t, {2, 5, 5 * 30})}, rope);
     add("rope", "far" + n, {tensor(t, {1, 3, 5 * 64}), scalars_arg()}, rope).scalars.position = 131000;
   }
+  add("rope", "documents", {tensor(t, {3, 40, 5 * 64}), absent(), positions({3, 40}, 9)}, rope);
+  add("rope", "documents_odd", {tensor(t, {70, 3, 5 * 30}), absent(), positions({70, 3}, 2)}, rope);
   add("rope", "many_samples", {tensor(t, {70, 2, 5 * 16})}, rope);
   add("rope", "shifted", {view(t, {2, 3, 5 * 16}, {3 * 5 * 16, 5 * 16, 1}, 3)}, rope);
 

@@ -8,7 +8,7 @@
 namespace crest::test {
 
 static void add_attention(std::vector<Case>& list, DType t, const std::string& n, const Shape& qkv, int64_t heads,
-                          int64_t kv_heads, bool causal, double p = 0, double scale = 0) {
+                          int64_t kv_heads, bool causal, double p = 0, double scale = 0, int64_t document = 0) {
   int64_t b = qkv[0], s = qkv[1], d = qkv[2] / (heads + 2 * kv_heads);
   Attrs attrs = Attrs().set("heads", heads).set("kv_heads", kv_heads).set("causal", causal);
   attrs.set("scale", scale == 0 ? 1 / std::sqrt(double(d)) : scale);
@@ -16,13 +16,14 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
   Arg in = tensor(t, qkv), extra = p > 0 ? scalars_arg() : absent();
   Arg o = tensor(t, {b, s, heads * d}), lse = tensor(DType::f32, {b, heads, s});
   std::string name = n + "_" + std::string(crest::name(t));
-  list.push_back({"attention", name, {in, extra}, attrs, nullptr, some_scalars(), nullptr});
+  Arg documents = document ? positions({b, s}, document) : absent();
+  list.push_back({"attention", name, {in, extra, documents}, attrs, nullptr, some_scalars(), nullptr});
   auto complete = [=](Values& v) {
-    Case forward = {"attention", "", {in, extra}, attrs, nullptr, some_scalars(), nullptr};
-    Values out = reference_outputs(in_double(forward), {v[1], v[4]});
+    Case forward = {"attention", "", {in, extra, documents}, attrs, nullptr, some_scalars(), nullptr};
+    Values out = reference_outputs(in_double(forward), {v[1], v[4], v[5]});
     v[2] = out[0], v[3] = out[1];
   };
-  list.push_back({"attention_grad", name, {o, in, o, lse, extra}, attrs, nullptr, some_scalars(), complete});
+  list.push_back({"attention_grad", name, {o, in, o, lse, extra, documents}, attrs, nullptr, some_scalars(), complete});
 }
 
 static void add_cases(std::vector<Case>& list, DType t) {
@@ -37,6 +38,14 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "aligned_full_dropout", {1, 72, 3 * 128}, 1, 1, false, 0.1);
   add_attention(list, t, "wide", {1, 20, 4 * 136}, 2, 1, true, 0.2);
   add_attention(list, t, "negative_scale", {1, 20, 3 * 16}, 1, 1, true, 0, -0.5);
+  // Documents from a token to several tiles; as long as the row; with dropout, groups, odd widths, wide heads.
+  add_attention(list, t, "documents", {2, 330, 12 * 64}, 4, 4, true, 0, 0, 50);
+  add_attention(list, t, "documents_short", {2, 130, 4 * 64}, 2, 1, true, 0, 0, 4);
+  add_attention(list, t, "documents_one", {1, 200, 3 * 32}, 1, 1, true, 0, 0, 1000000);
+  add_attention(list, t, "documents_long", {1, 390, 3 * 128}, 1, 1, true, 0, 0, 150);
+  add_attention(list, t, "documents_odd", {2, 67, 8 * 33}, 4, 2, true, 0, 0, 20);
+  add_attention(list, t, "documents_dropout", {2, 132, 8 * 64}, 4, 2, true, 0.3, 0, 30);
+  add_attention(list, t, "documents_wide", {1, 20, 4 * 136}, 2, 1, true, 0.2, 0, 6);
   add_attention(list, t, "large_scores", {1, 150, 3 * 32}, 1, 1, true, 0, 4);
 }
 

@@ -36,8 +36,9 @@ static void add_cases(std::vector<Case>& list, DType t) {
     // A power of two: rounding the target's gradient, far larger than the others, does not hide them. Those of f16
     // need a loss scale, as in training.
     Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
-    float loss_scale = t == DType::f16 ? 262144 : 1024;
+    float loss_scale = t == DType::f16 ? 524288 : 1024;
     add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;
+    add("cross_entropy", std::string(s.name) + "_weight", {s.logits, labels, scalars_arg()}, attrs).complete = edit;
     Case& fused = add("cross_entropy_fused", s.name, {s.logits, labels, scalars_arg()}, attrs);
     fused.complete = edit, fused.scalars.loss_scale = loss_scale;
     std::vector<Arg> forward = {s.logits, labels};
@@ -48,6 +49,13 @@ static void add_cases(std::vector<Case>& list, DType t) {
       v[2] = reference_outputs(in_double(c), {v[0], v[1]})[1];
     };
   }
+  // Every target is ignored.
+  Arg masked = tensor(t, {3, 700});
+  Attrs none = Attrs().set("vocab", 600).set("scale", 0.5);
+  auto ignore = [](Values& v) { v[1].assign(3, -100); };
+  add("cross_entropy", "ignored", {masked, targets({3}, 600), scalars_arg()}, none).complete = ignore;
+  add("cross_entropy_fused", "ignored", {masked, targets({3}, 600), scalars_arg()}, none).complete = ignore;
+
   if (t == f) add("sum_loss", "many", {positive(t, {70001}), positive(t, {1})}, Attrs().set("scale", 1 / 70001.0));
 
   add("embedding", "wide", {ids({2, 3}, 9), tensor(t, {9, 3000})});

@@ -91,6 +91,8 @@ void add_row_cases(std::vector<Case>& list, DType t) {
       }
     }
   add(list, t, "causal_mask", "batch3", {tensor(t, {3, 2, 65, 65})});
+  add(list, t, "causal_mask", "documents", {tensor(t, {3, 2, 65, 65}), positions({3, 65}, 9)});
+  add(list, t, "causal_mask", "documents_vectors", {tensor(t, {2, 3, 64, 64}), positions({2, 64}, 20)});
   add(list, t, "causal_mask", "one", {tensor(t, {1, 1, 1, 1})});
 }
 

@@ -72,6 +72,11 @@ std::vector<GradCase> grad_cases() {
     std::string n = "attention_kv" + std::to_string(kv) + (causal ? "_causal" : "") + (p > 0 ? "_dropout" : "");
     list.push_back(single(n, "attention", in, attrs));
   }
+  Attrs documents = Attrs().set("heads", 2).set("kv_heads", 1).set("causal", 1).set("scale", 0.6);
+  list.push_back(
+      {"attention_documents", {tensor(d, {2, 7, 4 * 3}), positions({2, 7}, 3)}, {}, [=](Builder& b, auto& v) {
+         return std::vector{b.emit("attention", {v[0], no_value, v[1]}, documents)[0]};
+       }});
   Attrs heads = Attrs().set("heads", 4).set("kv_heads", 2);
   Arg qkv = tensor(d, {2, 5, 8 * 4});
   list.push_back(single("split_heads", "split_heads", {qkv}, heads, {}, 3));
@@ -89,6 +94,9 @@ std::vector<GradCase> grad_cases() {
   Attrs rope = heads;
   rope.set("theta", 100.0);
   list.push_back(single("rope", "rope", {qkv}, rope));
+  list.push_back({"rope_documents", {qkv, positions({2, 5}, 2)}, {}, [=](Builder& b, auto& v) {
+                    return std::vector{b.emit1("rope", {v[0], no_value, v[1]}, rope)};
+                  }});
   list.push_back(single("rope_position", "rope", {qkv, scalars_arg()}, rope));
   rope.set("factor", 8.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0).set("original_context", 64);
   list.push_back(single("rope_llama3", "rope", {qkv}, Attrs(rope).set("inverse", true)));

@@ -75,6 +75,9 @@ static std::vector<double> fill_arg(const Case& c, const Arg& a, uint64_t stream
       case Arg::Fill::positive: x[e] = 0.5 + double(uniform(bits)); break;
       case Arg::Fill::ids: x[e] = double(bits % uint64_t(a.limit)); break;
       case Arg::Fill::targets: x[e] = e % 5 == 3 ? -1 - double(e % 2) * 99 : double(bits % uint64_t(a.limit)); break;
+      case Arg::Fill::positions:
+        x[e] = int64_t(e) % a.shape[1] == 0 || bits % uint64_t(a.limit) == 0 ? 0 : x[e - 1] + 1;
+        break;
       case Arg::Fill::scalars: x[e] = reinterpret_cast<const uint8_t*>(&c.scalars)[e]; break;
       case Arg::Fill::absent: break;
     }

@@ -40,6 +40,7 @@ std::vector<Golden> cases() {
   auto fusion_on = [](Recipe& r) { r.fusion = "on"; };
   auto naive = [](Recipe& r) { r.fusion = "on", r.attention = "naive"; };
   auto none = [](Recipe&) {};
+  auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
   auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
@@ -49,6 +50,15 @@ std::vector<Golden> cases() {
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
   return {
       {"vocabulary_padding", "vocabulary_padding"},
+      {"packing", "packing", documents},
+      {"packing.llama", "packing", documents, true},
+      {"packing.validation", "packing", documents, false, ProgramKind::validation},
+      {"attention.naive.packing", "attention",
+       [=](Recipe& r) {
+         documents(r);
+         r.attention = "naive";
+       },
+       true},
       {"attention.naive", "attention", [](Recipe& r) { r.attention = "naive", r.model.dropout = 0.1; }},
       {"attention.naive.llama", "attention", [](Recipe& r) { r.attention = "naive"; }, true},
       {"decompose", "decompose"},

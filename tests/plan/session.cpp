@@ -95,7 +95,7 @@ TEST(Session, LossInPiecesByItself) {
   EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "256");
   Device gpu = cpu();
   gpu.kind = "cuda", gpu.sm = 90;
-  EXPECT_EQ(resolve(r, gpu).levers.at("loss-chunk"), "off");
+  EXPECT_EQ(resolve(r, gpu).levers.at("loss-chunk"), "8192");
   for (const char* wrong : {"0", "-1", "1.5", "some", ""}) {
     r.levers["loss-chunk"] = wrong;
     EXPECT_THROW(compile(r, cpu(), session_programs(r, everything())), Error) << wrong;

@@ -281,7 +281,7 @@ TEST(Generate, SamplingBetweenStepsChangesNothing) {
     engine.initialize_weights(1);
     std::vector<double> out;
     for (int64_t step = 0; step < 4; ++step) {
-      StepResult s = engine.step(step, 1e-2, 9, [](uint64_t g, int32_t* x, int32_t* y) {
+      StepResult s = engine.step(step, 1e-2, 9, [](uint64_t g, int32_t* x, int32_t* y, int32_t*) {
         std::vector<int32_t> t = random_tokens(34, 257, g);
         std::copy_n(t.begin(), 33, x), std::copy_n(t.begin() + 1, 33, y);
       });

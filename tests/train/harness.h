@@ -51,7 +51,7 @@ struct Trained {
 inline Trained train(const Recipe& r, int steps, double lr = 1e-3, int threads = 2) {
   Engine e = make_engine(r, threads);
   Trained t;
-  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
   for (int s = 0; s < steps; ++s) {
     StepResult result = e.step(s, lr, 11, source);
     t.losses.push_back(result.loss);

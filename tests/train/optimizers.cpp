@@ -92,7 +92,7 @@ TEST_P(Optimizers, StateTakesTheBytesThatTheGuideSays) {
 // Three steps, a checkpoint, three more: the same bits as six in one go.
 TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   Recipe r = recipe();
-  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
   auto steps = [&](Engine& e, int from, int to) {
     for (int s = from; s < to; ++s) e.step(s, GetParam().lr, 11, source);
   };

@@ -127,7 +127,7 @@ TEST(NotFiniteStep, IsSkippedAndCounted) {
     Recipe r = tiny_recipe();
     r.precision = precision;
     Engine e = make_engine(r);
-    SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+    SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     for (int s = 0; s < 3; ++s) EXPECT_FALSE(e.step(s, 1e-3, 11, source).skipped);
     auto snapshot = [&] {
       std::vector<std::vector<float>> all;

@@ -14,7 +14,7 @@ Recipe two_micro_steps() {
 }
 
 SampleSource data(const Recipe& r) {
-  return [r](uint64_t g, int32_t* x, int32_t* y) { synthetic(r, g, x, y); };
+  return [r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
 }
 
 // Rows lie in order within the run and add up to no more than it took.

@@ -49,13 +49,14 @@ AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalar
 
 // Of batch b and key/value head g.
 void place(AttentionArgs& a, const Sizes& s, const void* qkv, void* o, float* lse, int64_t b, int64_t g,
-           const Scalars* scalars, uint32_t rng_id) {
+           const Scalars* scalars, const int32_t* positions, uint32_t rng_id) {
   int64_t row = b * s.tokens * s.width;
   a.q = at(qkv, a.dtype, row + g * s.group * s.head_dim);
   a.k = at(qkv, a.dtype, row + (s.heads + g) * s.head_dim);
   a.v = at(qkv, a.dtype, row + (s.heads + s.kv_heads + g) * s.head_dim);
   a.o = at(o, a.dtype, b * s.tokens * a.o_stride + g * s.group * s.head_dim);
   a.lse = lse + (b * s.heads + g * s.group) * s.tokens;
+  a.positions = positions ? positions + b * s.tokens : nullptr;
   a.first_head = g * s.group;
   if (a.p > 0) a.stream = dropout_stream(uint64_t(scalars->sample_base + b), rng_id);
 }
@@ -91,6 +92,7 @@ void launch(const KernelCall& c) {
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(1) ? c.input<Scalars>(1) : nullptr;
   AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
   int64_t scratch_floats = f.forward_scratch(all), heads = s.batch * s.kv_heads;
   int64_t blocks = (s.tokens + f.block - 1) / f.block * s.group;
@@ -103,7 +105,8 @@ void launch(const KernelCall& c) {
     for (int64_t item = 0; item < heads * parts; ++item) {
       int64_t head = item / parts, part = item % parts;
       AttentionArgs a = all;
-      place(a, s, c.in[0], c.out[0], c.output<float>(1), head / s.kv_heads, head % s.kv_heads, scalars, rng_id);
+      place(a, s, c.in[0], c.out[0], c.output<float>(1), head / s.kv_heads, head % s.kv_heads, scalars, positions,
+            rng_id);
       f.pack(a, scratch);
       // Causal: late blocks see more keys, so the parts take them in turns.
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
@@ -142,6 +145,7 @@ void launch_grad(const KernelCall& c) {
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(4) ? c.input<Scalars>(4) : nullptr;
   AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  const int32_t* positions = c.has(5) ? c.input<int32_t>(5) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
   GradSplit r = split_of(all, s, c.threads);
   float* partial = static_cast<float*>(c.workspace) + r.scratch * c.threads;
@@ -150,7 +154,7 @@ void launch_grad(const KernelCall& c) {
     int64_t b = head / s.kv_heads, g = head % s.kv_heads;
     AttentionGradArgs a{};
     a.forward = all;
-    place(a.forward, s, c.in[1], c.in[2], static_cast<float*>(c.in[3]), b, g, scalars, rng_id);
+    place(a.forward, s, c.in[1], c.in[2], static_cast<float*>(c.in[3]), b, g, scalars, positions, rng_id);
     a.d_o = at(c.in[0], all.dtype, b * s.tokens * all.o_stride + g * s.group * s.head_dim);
     int64_t row = b * s.tokens * s.width;
     a.dq = at(c.out[0], all.dtype, row + g * s.group * s.head_dim);

@@ -27,8 +27,8 @@ CrossEntropyArgs arguments(const KernelCall& c) {
   return a;
 }
 
-float factor(const KernelCall& c, size_t scalars) {
-  return float(c.instr.attrs.number("scale") * double(c.input<Scalars>(scalars)->loss_scale));
+float factor(const KernelCall& c, const Scalars& s) {
+  return float(c.instr.attrs.number("scale") * double(s.loss_scale) * double(s.loss_weight));
 }
 
 void run(const KernelCall& c, const CrossEntropyArgs& a, RowsFunction f) {
@@ -41,6 +41,7 @@ void run(const KernelCall& c, const CrossEntropyArgs& a, RowsFunction f) {
 void launch(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(0), a.lse = c.output<float>(1);
+  a.weight = c.has(2) ? c.input<Scalars>(2)->loss_weight : 1.0f;
   run(c, a, CREST_SIMD_PICK(cross_entropy_functions).forward);
 }
 
@@ -48,14 +49,15 @@ void launch_grad(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.lse = static_cast<float*>(c.in[2]);
   a.dlogits = c.out[0];
-  a.factor = factor(c, 3);
+  a.factor = factor(c, *c.input<Scalars>(3));
   run(c, a, CREST_SIMD_PICK(cross_entropy_functions).backward);
 }
 
 void launch_fused(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(0), a.dlogits = c.out[1];
-  a.factor = factor(c, 2);
+  a.factor = factor(c, *c.input<Scalars>(2));
+  a.weight = c.input<Scalars>(2)->loss_weight;
   run(c, a, CREST_SIMD_PICK(cross_entropy_functions).fused);
 }
 

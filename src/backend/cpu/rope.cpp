@@ -8,7 +8,8 @@
 namespace crest::cpu {
 namespace {
 
-// Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them.
+// Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them (positions in
+// documents are among these).
 struct RopeTable {
   std::vector<double> frequency;  // [head_dim / 2]
   std::vector<float> cosine, sine;
@@ -81,6 +82,7 @@ void launch(const KernelCall& c) {
   int64_t rotated = c.instr.attrs.integer("heads") + c.instr.attrs.integer("kv_heads"), half = dim / 2;
   const float* cosine = table.cosine.data();
   const float* sine = table.sine.data();
+  const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
   int threads = threads_for(c.threads, qkv.numel(), 8192);
   if (c.has(1)) {
     float* w = static_cast<float*>(c.workspace);
@@ -98,6 +100,7 @@ void launch(const KernelCall& c) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < batch * tokens; ++r) {
     int64_t offset = r * width * int64_t(size_of(qkv.dtype)), t = r % tokens;
+    if (positions) t = std::clamp<int64_t>(positions[r], 0, tokens - 1);
     CREST_SIMD_PICK(rope_functions)
         .token(c.input<char>(0) + offset, c.output<char>(0) + offset, qkv.dtype, cosine + t * half, sine + t * half,
                rotated, width / dim, dim);

@@ -46,7 +46,8 @@ void launch_grad(const KernelCall& c) {
 void launch_mask(const KernelCall& c) {
   over_rows(c, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
-        .causal_mask(c.in[0], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end);
+        .causal_mask(c.in[0], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end,
+                     c.has(1) ? c.input<int32_t>(1) : nullptr, c.in_value(0).shape[1]);
   });
 }
 

@@ -20,9 +20,9 @@ enum class Mode { forward, backward, fused };
 struct CrossEntropyArgs {
   const void* logits;
   const int32_t* targets;
-  const Scalars* scalars;
-  const float* lse_in;  // backward
-  float *loss, *lse;    // lse: forward
+  const Scalars* scalars;  // of forward: may be null
+  const float* lse_in;     // backward
+  float *loss, *lse;       // lse: forward
   void* dlogits;
   int cols, vocab;
   int kept;     // batches of a row that fit shared memory, or everything; the others are read twice
@@ -206,7 +206,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
   T* d = static_cast<T*>(a.dlogits) + r * a.cols;
   const int target = a.targets[r];
-  const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale;
+  const float weight = a.scalars ? a.scalars->loss_weight : 1.f;
+  const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale * weight;
   const bool counted = target >= 0 && target < a.vocab;
   if (mode != Mode::forward && !counted) {
     if (mode == Mode::fused && threadIdx.x == 0) a.loss[r] = 0.f;
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     s = sum_row(row, kept, groups);
   if (mode != Mode::backward && threadIdx.x == 0) {
     float log2_sum = log2f(s.sum);
-    a.loss[r] = counted ? (log2_sum - fmaf(at_target, log2_e, -s.max)) * ln_2 : 0.f;
+    a.loss[r] = counted ? (log2_sum - fmaf(at_target, log2_e, -s.max)) * (ln_2 * weight) : 0.f;
     if (mode == Mode::forward) a.lse[r] = (s.max + log2_sum) * ln_2;
   }
   if (mode == Mode::forward) return;
@@ -269,6 +270,7 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
 void launch_forward(const KernelCall& c) {
   CrossEntropyArgs a{};
   a.loss = c.output<float>(0), a.lse = c.output<float>(1);
+  if (c.has(2)) a.scalars = c.input<Scalars>(2);
   launch_rows<Mode::forward>(c, a);
 }
 

@@ -48,6 +48,7 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
   if (p.head_dim % 8 || p.head_dim > 128)
     return fmt::format("head_dim {} is not a multiple of 8 up to 128", p.head_dim);
   if (!(p.scale > 0)) return "takes a positive scale";
+  if (q.has(p.backward ? 5 : 2)) return "has no mask for documents that share a row (--packing documents)";
   if (q.instr.attrs.number("p", 0.0) > 0) return "dropout masks come from Crest's own random numbers";
   if (p.backward && p.tokens == 1) return "cuDNN has no backward pass for one token";
   if (p.deterministic && score_bytes(p) > deterministic_limit)

@@ -18,11 +18,12 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars) 
   s.scale = float(attrs.number("scale"));
   s.vectors = s.head_dim * int64_t(size_of(v.dtype)) % 16 == 0;
   for (size_t i = 0; i < c.instr.in.size(); ++i)
-    if (c.has(i) && i != scalars) s.vectors &= aligned({c.in[i]});
+    if (c.has(i) && i < scalars) s.vectors &= aligned({c.in[i]});
   for (size_t i = 0; i < c.instr.out.size(); ++i) s.vectors &= aligned({c.out[i]});
   if (double p = attrs.number("p", 0); p > 0)
     s.dropout = {c.input<Scalars>(scalars), uint32_t(attrs.integer("rng_id", 0)), uint32_t(std::ceil(p * 0x1p24)),
                  float(1 / (1 - p))};
+  if (c.has(scalars + 1)) s.positions = c.input<int32_t>(scalars + 1);
   return s;
 }
 

@@ -5,7 +5,8 @@
 
 namespace crest::cuda {
 
-// Of an instruction `attention` (qkv is input 0, scalars input 1) or `attention_grad` (inputs 1 and 4).
+// Of an instruction `attention` (qkv is input 0, scalars input 1) or `attention_grad` (inputs 1 and 4); positions
+// follow the scalars.
 AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 
 // Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to 2^31 - 1 blocks.

@@ -124,9 +124,12 @@ __global__ void __launch_bounds__(Tile::threads)
   fill_tile<Tile>(queries, Tile::rows, query_rows(qkv, s, at.batch, at.head), first);
 
   float sums[R][Tile::D / 16] = {}, largest[R], total[R] = {};
+  int first_keys[R];
 #pragma unroll
-  for (int i = 0; i < R; ++i) largest[i] = -INFINITY;
-  for (int column = 0; column < end; column += N) {
+  for (int i = 0; i < R; ++i)
+    largest[i] = -INFINITY, first_keys[i] = s.positions ? first_key(s, at.batch, first + y + 16 * i) : 0;
+  int begin = s.positions ? first_key(s, at.batch, first) / N * N : 0;
+  for (int column = begin; column < end; column += N) {
     __syncthreads();  // the tiles before are no longer read
     fill_tile<Tile>(keys, N, key_rows(qkv, s, at.batch, at.head / s.group()), column);
     fill_tile<Tile>(values, N, value_rows(qkv, s, at.batch, at.head / s.group()), column);
@@ -139,15 +142,18 @@ __global__ void __launch_bounds__(Tile::threads)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         int key = column + x + 16 * j;
-        p[i][j] = key < s.tokens && !(s.causal && key > row) ? p[i][j] * s.scale : -INFINITY;
+        bool seen = key < s.tokens && !(s.causal && key > row) && key >= first_keys[i];
+        p[i][j] = seen ? p[i][j] * s.scale : -INFINITY;
       }
-      float now = fmaxf(largest[i], row_max(fmaxf(p[i][0], p[i][1]))), factor = expf(largest[i] - now);
+      float now = fmaxf(largest[i], row_max(fmaxf(p[i][0], p[i][1])));
+      float shift = now == -INFINITY ? 0.f : now;  // a row may see nothing of a tile, or yet
+      float factor = expf(largest[i] - shift);
       largest[i] = now, total[i] *= factor;
 #pragma unroll
       for (int c = 0; c < Tile::D / 16; ++c) sums[i][c] *= factor;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float e = expf(p[i][j] - now);
+        float e = expf(p[i][j] - shift);
         total[i] += e;
         if (s.dropout.scalars && !DropoutHead(s.dropout, at.batch, at.head, s.tokens).kept(row, column + x + 16 * j))
           e = 0;
@@ -216,6 +222,10 @@ __global__ void __launch_bounds__(Tile::threads) flash_f32_grad(FloatGradArgs a)
   float sum1[R][Tile::D / 16] = {}, sum2[R][Tile::D / 16] = {};  // dQ; or dK and dV
   int begin = Keys && s.causal ? first / N * N : 0;
   int end = !Keys && s.causal ? min(s.tokens, first + Tile::rows) : s.tokens;
+  if (!Keys && s.positions) begin = first_key(s, at.batch, first) / N * N;
+  // Queries of documents that begin behind the tile's keys.
+  if (Keys && s.positions)
+    while (end - N > begin && first_key(s, at.batch, (end - 1) / N * N) >= first + Tile::rows) end = (end - 1) / N * N;
   for (int head = first_head; head < first_head + heads; ++head)
     for (int column = begin; column < end; column += N) {
       __syncthreads();  // the tiles before are no longer read
@@ -237,6 +247,7 @@ __global__ void __launch_bounds__(Tile::threads) flash_f32_grad(FloatGradArgs a)
           int row = first + y + 16 * i, key = Keys ? row : other, query = Keys ? other : row;
           float2 of_query = Keys ? of_column : of_row[i];
           bool seen = max(key, query) < s.tokens && !(s.causal && key > query);
+          if (s.positions) seen = seen && key >= first_key(s, at.batch, query);
           float probability = seen ? expf(p[i][j] * s.scale - of_query.x) : 0.f, keep = 1;
           if (s.dropout.scalars)
             keep = DropoutHead(s.dropout, at.batch, head, s.tokens).kept(query, key) ? s.dropout.keep_scale : 0.f;

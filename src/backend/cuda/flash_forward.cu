@@ -6,7 +6,8 @@ namespace crest::cuda {
 namespace {
 
 // Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks for short batches,
-// less shared memory, and registers for dropout, whose random numbers cost more than the reads.
+// less shared memory, registers for dropout, whose random numbers cost more than the reads, and fewer tiles that the
+// documents of a row leave.
 template <int D>
 struct ForwardTiles {
   using Large = ForwardTile<D, 2, 4, 64, D <= 64, 2>;
@@ -20,10 +21,15 @@ void launch_forward(const KernelCall& c) {
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = ForwardTiles<d()>;
       using Large = typename Tiles::Large;
-      if (s.dropout.scalars)
-        start_forward<T, typename Tiles::Small, true>(c, s);
+      using Small = typename Tiles::Small;
+      if (s.positions && s.dropout.scalars)
+        start_forward<T, Small, true, true>(c, s);
+      else if (s.positions)
+        start_forward<T, Small, false, true>(c, s);
+      else if (s.dropout.scalars)
+        start_forward<T, Small, true>(c, s);
       else if (prefer_small_tiles(c, s, s.heads, Large::rows, Large::shared_bytes))
-        start_forward<T, typename Tiles::Small, false>(c, s);
+        start_forward<T, Small, false>(c, s);
       else
         start_forward<T, Large, false>(c, s);
     });

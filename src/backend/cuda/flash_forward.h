@@ -30,8 +30,9 @@ struct OnlineSoftmax {
       for (int h = 0; h < 2; ++h) largest[m][h] = -INFINITY, sum[m][h] = 0;
   }
 
-  // Scores to exp2((s - largest) scale_log2); rescales sums and o where a maximum has to follow.
-  template <int NT, int OT>
+  // Scores to exp2((s - largest) scale_log2); rescales sums and o where a maximum has to follow. Partly: a row may see
+  // nothing of a tile, or yet.
+  template <bool Partly, int NT, int OT>
   __device__ void update(float (&s)[MT][NT][4], float (&o)[MT][OT][4]) {
     float top[MT][2];
     bool follow = false;
@@ -54,6 +55,7 @@ struct OnlineSoftmax {
         for (int h = 0; h < 2; ++h) {
           float now = fmaxf(largest[m][h], top[m][h]);
           float factor = exp2_fast((largest[m][h] - now) * scale_log2);
+          if (Partly && now == -INFINITY) factor = 1;
           largest[m][h] = now, sum[m][h] *= factor;
 #pragma unroll
           for (int n = 0; n < OT; ++n) o[m][n][2 * h] *= factor, o[m][n][2 * h + 1] *= factor;
@@ -63,7 +65,7 @@ struct OnlineSoftmax {
     for (int m = 0; m < MT; ++m)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float shift = largest[m][h] * scale_log2;
+        float shift = Partly && largest[m][h] == -INFINITY ? 0.f : largest[m][h] * scale_log2;
 #pragma unroll
         for (int n = 0; n < NT; ++n)
 #pragma unroll
@@ -75,7 +77,8 @@ struct OnlineSoftmax {
   }
 };
 
-template <class T, class Tile, bool Dropout>
+// Documents: there are positions.
+template <class T, class Tile, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     flash_forward(const T* qkv, T* o_out, float* lse, AttentionSizes s, BlockOrder order) {
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = N / 8;
@@ -86,6 +89,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, warp_row = block_row + warp * Tile::warp_rows, kv_head = at.head / s.group();
   auto keys = key_rows(qkv, s, at.batch, kv_head), values = value_rows(qkv, s, at.batch, kv_head);
   int visible = s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens, tiles = (visible + N - 1) / N;
+  // Tiles before the documents of the block's rows are passed over.
+  int first_tile = Documents ? first_key(s, at.batch, block_row) / N : 0;
+  int warp_first = Documents ? first_key(s, at.batch, warp_row) : 0;
 
   auto load_stage = [&](int tile) {
     unsigned char* stage = stages + tile % 2 * Tile::stage_bytes;
@@ -93,7 +99,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     load_tile<D, N, Tile::threads>(stage + N * 2 * D, values, tile * N);
   };
   load_tile<D, Tile::rows, Tile::threads>(q_tile, query_rows(qkv, s, at.batch, at.head), block_row);
-  load_stage(0);
+  load_stage(first_tile);
   copy_commit();
   copy_wait<0>();
   __syncthreads();
@@ -103,12 +109,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   q.load(shared_address(q_tile) + unsigned(warp * Tile::warp_rows * 2 * D), by_rows);
   float o[MT][D / 8][4] = {};
   OnlineSoftmax<MT> softmax(s.scale);
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = first_tile; tile < tiles; ++tile) {
     // The stage was read in the round before; the barrier at its end made it free.
     if (tile + 1 < tiles) load_stage(tile + 1);
     copy_commit();
     int column = tile * N;
     bool seen = warp_row < s.tokens && (!s.causal || column < warp_row + Tile::warp_rows);
+    if (Documents) seen = seen && column + N > warp_first;
     if (seen) {
       SharedAddress stage = shared_address(stages) + unsigned(tile % 2 * Tile::stage_bytes);
       float p[MT][NT][4];
@@ -126,7 +133,20 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
                 if (column + 8 * n + 2 * t + e >= end) p[m][n][2 * h + e] = -INFINITY;
           }
       }
-      softmax.update(p, o);
+      if (Documents && first_key(s, at.batch, warp_row + Tile::warp_rows - 1) > column) {
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            int first = first_key(s, at.batch, warp_row + 16 * m + 8 * h + g);
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                if (column + 8 * n + 2 * t + e < first) p[m][n][2 * h + e] = -INFINITY;
+          }
+      }
+      softmax.template update<Documents>(p, o);
       uint32_t packed[MT][NT][2];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
@@ -169,10 +189,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   store_rows<D, T>(q_tile, warp * Tile::warp_rows, Tile::warp_rows, output_rows(o_out, s, at.batch, at.head), warp_row);
 }
 
-template <class T, class Tile, bool Dropout>
+template <class T, class Tile, bool Dropout, bool Documents = false>
 void start_forward(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
-  launch(c, flash_forward<T, Tile, Dropout>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
+  launch(c, flash_forward<T, Tile, Dropout, Documents>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
          c.input<T>(0), c.output<T>(0), c.output<float>(1), s, order);
 }
 

@@ -6,8 +6,8 @@ namespace crest::cuda {
 namespace {
 
 // Large: 32 rows a warp (MT = 2) halve the reads of streamed tiles, where the accumulators leave room for them. Small:
-// more blocks for short batches, less shared memory, and registers for dropout, whose random numbers cost more than the
-// reads.
+// more blocks for short batches, less shared memory, registers for dropout, whose random numbers cost more than the
+// reads, and fewer tiles that the documents of a row leave.
 template <int D>
 struct GradTiles {
   static constexpr int MT = D <= 64 ? 2 : 1, warps = D <= 64 ? 4 : 8, min_blocks = D <= 64 ? 2 : 1;
@@ -24,10 +24,16 @@ void launch_grad(const KernelCall& c) {
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = GradTiles<d()>;
       using Keys = typename Tiles::LargeKeys;
-      if (s.dropout.scalars)
-        start_grads<T, typename Tiles::SmallQueries, typename Tiles::SmallKeys, true>(c, s);
+      using SmallQueries = typename Tiles::SmallQueries;
+      using SmallKeys = typename Tiles::SmallKeys;
+      if (s.positions && s.dropout.scalars)
+        start_grads<T, SmallQueries, SmallKeys, true, true>(c, s);
+      else if (s.positions)
+        start_grads<T, SmallQueries, SmallKeys, false, true>(c, s);
+      else if (s.dropout.scalars)
+        start_grads<T, SmallQueries, SmallKeys, true>(c, s);
       else if (prefer_small_tiles(c, s, s.kv_heads, Keys::rows, Keys::shared_bytes))
-        start_grads<T, typename Tiles::SmallQueries, typename Tiles::SmallKeys, false>(c, s);
+        start_grads<T, SmallQueries, SmallKeys, false>(c, s);
       else
         start_grads<T, typename Tiles::LargeQueries, Keys, false>(c, s);
     });

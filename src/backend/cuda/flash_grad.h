@@ -65,7 +65,8 @@ __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& 
     }
 }
 
-template <class T, class Tile, bool Keys, bool Dropout>
+// Documents: there are positions.
+template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(GradArgs<T> a) {
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = Tile::slice / 8;
   const AttentionSizes& s = a.s;
@@ -79,7 +80,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   // the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
-  int tiles = (last + N - 1) / N, rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
+  int tiles = (last + N - 1) / N;
+  if constexpr (Documents && Keys) {  // queries of documents that begin behind the block's keys
+    while (tiles - 1 > first_tile && first_key(s, at.batch, (tiles - 1) * N) >= block_row + Tile::rows) --tiles;
+  } else if constexpr (Documents) {
+    first_tile = first_key(s, at.batch, block_row) / N;
+  }
+  int rounds = (tiles - first_tile) * (Keys ? s.group() : 1);
   int tile = first_tile, head = Keys ? at.head * s.group() : at.head / s.group();  // of the streamed rows
   auto load_stage = [&](int round, int head, int row) {
     unsigned char* stage = stages + round % 2 * Tile::stage_bytes;
@@ -131,6 +138,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
       // Causal: a query sees the keys up to its own position.
       bool seen = warp_row < s.tokens && column < s.tokens &&
                   (!s.causal || (Keys ? column + Tile::slice > warp_row : column < warp_row + Tile::warp_rows));
+      if constexpr (Documents)
+        seen = seen && (Keys ? first_key(s, at.batch, column) < warp_row + Tile::warp_rows
+                             : column + Tile::slice > first_key(s, at.batch, warp_row));
       if (!seen) continue;
       SharedAddress streamed1 = shared_address(stage) + unsigned(slice * 2 * D);
       SharedAddress streamed2 = streamed1 + unsigned(Tile::streamed_bytes);
@@ -154,6 +164,20 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
               int key = Keys ? row : other, query = Keys ? other : row;
               if (key >= s.tokens || (s.causal && key > query)) p[m][n][i] = -INFINITY;
             }
+      }
+      if constexpr (Documents) {
+        int last_query = (Keys ? column + Tile::slice : warp_row + Tile::warp_rows) - 1;
+        if (first_key(s, at.batch, last_query) > (Keys ? warp_row : column)) {
+#pragma unroll
+          for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int n = 0; n < NT; ++n)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                int row = warp_row + 16 * m + 8 * (i / 2) + g, other = column + 8 * n + 2 * t + i % 2;
+                if ((Keys ? row : other) < first_key(s, at.batch, Keys ? other : row)) p[m][n][i] = -INFINITY;
+              }
+        }
       }
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
@@ -239,7 +263,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   }
 }
 
-template <class T, class Tile, bool Keys, bool Dropout>
+template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
 void start_grad(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, Keys ? s.kv_heads : s.heads, s.causal && !Keys);
   GradArgs<T> args = {c.input<T>(0),
@@ -250,13 +274,14 @@ void start_grad(const KernelCall& c, const AttentionSizes& s) {
                       static_cast<float2*>(c.workspace),
                       s,
                       order};
-  launch(c, flash_grad<T, Tile, Keys, Dropout>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes), args);
+  launch(c, flash_grad<T, Tile, Keys, Dropout, Documents>, blocks_of(order, s), Tile::threads,
+         size_t(Tile::shared_bytes), args);
 }
 
-template <class T, class Queries, class Keys, bool Dropout>
+template <class T, class Queries, class Keys, bool Dropout, bool Documents = false>
 void start_grads(const KernelCall& c, const AttentionSizes& s) {
-  start_grad<T, Queries, false, Dropout>(c, s);
-  start_grad<T, Keys, true, Dropout>(c, s);
+  start_grad<T, Queries, false, Dropout, Documents>(c, s);
+  start_grad<T, Keys, true, Dropout, Documents>(c, s);
 }
 
 inline size_t flash_grad_workspace(const KernelQuery& q) { return size_t(q.in(3).numel()) * sizeof(float2); }

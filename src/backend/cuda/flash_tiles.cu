@@ -19,6 +19,7 @@ std::string reject_tile(const KernelQuery& q, size_t qkv, size_t (*shared_bytes)
   if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
   if (head_dim_of(q.in(qkv), q.instr.attrs) != width) return "takes a head_dim of 64";
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
+  if (q.has(qkv == 0 ? 2 : 5)) return "takes no positions of documents";
   return "";
 }
 

@@ -43,12 +43,15 @@ __device__ float2 cosine_sine(double angle) {
 }
 
 // A block rotates token blockIdx.x of batch_per_block samples: cosines and sines are computed once for all of them.
+// positions (may be null): [batch, tokens], with one sample a block.
 // x and y may be the same memory: a pair is read and written by one thread.
 template <class T, int N>
-__global__ void __launch_bounds__(256) rotate(const T* x, T* y, RopeArgs a, const Scalars* scalars) {
+__global__ void __launch_bounds__(256)
+    rotate(const T* x, T* y, RopeArgs a, const Scalars* scalars, const int32_t* positions) {
   CREST_DYNAMIC_SHARED(float2, table);  // [dim / 2]
   int half = a.dim / 2, token = int(blockIdx.x);
   double position = double(token) + (scalars ? double(scalars->position) : 0.0);
+  if (positions) position = double(positions[int64_t(blockIdx.y) * a.tokens + token]);
   for (int i = int(threadIdx.x); i < half; i += 256) {
     float2 cs = cosine_sine(position * rope_frequency(a, i));
     if (a.inverse) cs.y = -cs.y;
@@ -99,14 +102,15 @@ void launch_rope(const KernelCall& c) {
   // A few dozen blocks a multiprocessor hide the tail; fewer compute the same angles less often.
   int64_t wanted = 32 * std::max(1, c.device ? c.device->multiprocessors : 1);
   int64_t groups = std::clamp<int64_t>((wanted + a.tokens - 1) / a.tokens, 1, std::min(a.batch, 65535));
-  a.batch_per_block = int((a.batch + groups - 1) / groups);
+  a.batch_per_block = c.has(2) ? 1 : int((a.batch + groups - 1) / groups);
   dim3 grid(unsigned(a.tokens), blocks_for(a.batch, a.batch_per_block));
   size_t shared = size_t(a.dim / 2) * sizeof(float2);
   with_type(qkv.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
     auto start = [&](auto kernel) {
-      launch(c, kernel, grid, 256, shared, c.input<T>(0), c.output<T>(0), a, c.has(1) ? c.input<Scalars>(1) : nullptr);
+      launch(c, kernel, grid, 256, shared, c.input<T>(0), c.output<T>(0), a, c.has(1) ? c.input<Scalars>(1) : nullptr,
+             c.has(2) ? c.input<int32_t>(2) : nullptr);
     };
     if (a.dim / 2 % N == 0 && aligned({c.in[0], c.out[0]}))
       start(rotate<T, N>);
@@ -115,8 +119,13 @@ void launch_rope(const KernelCall& c) {
   });
 }
 
+std::string reject(const KernelQuery& q) {
+  if (q.has(2) && q.in(0).shape[0] > 65535) return "takes positions of up to 65535 samples";
+  return reject_unless_float(q);
+}
+
 }  // namespace
 
-Kernel rope_kernel() { return {"rope", "cuda.rope", reject_unless_float, nullptr, nullptr, launch_rope}; }
+Kernel rope_kernel() { return {"rope", "cuda.rope", reject, nullptr, nullptr, launch_rope}; }
 
 }  // namespace crest::cuda

@@ -140,18 +140,21 @@ __global__ void __launch_bounds__(256)
     dx[begin + c] = narrow<T>(c < n ? scale * widen(y[begin + c]) * (widen(dy[begin + c]) - sum) : 0.f);
 }
 
-// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal. What is masked is not read.
+// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, and left of the row's document
+// (positions [batch, cols], may be null; rows_a_sample = heads cols). What is masked is not read.
 template <class T, int N>
-__global__ void __launch_bounds__(128) mask_rows(const T* s, T* y, int cols) {
+__global__ void __launch_bounds__(128)
+    mask_rows(const T* s, T* y, int cols, const int32_t* positions, int64_t rows_a_sample) {
   int64_t begin = int64_t(blockIdx.x) * cols;
   int row = int(blockIdx.x % unsigned(cols));
+  int first = positions ? row - positions[blockIdx.x / rows_a_sample * cols + row] : 0;
 #pragma unroll 2
   for (int c = int(threadIdx.x) * N; c < cols; c += 128 * N) {
     Vec<T, N> v = {};
-    if (c <= row) v = load_vec<N>(s + begin + c);
+    if (c <= row && c + N > first) v = load_vec<N>(s + begin + c);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      if (c + j > row) v.x[j] = narrow<T>(-INFINITY);
+      if (c + j > row || c + j < first) v.x[j] = narrow<T>(-INFINITY);
     store_vec(y + begin + c, v);
   }
 }
@@ -194,16 +197,17 @@ void launch_grad(const KernelCall& c) {
 
 void launch_mask(const KernelCall& c) {
   const Value& s = c.in_value(0);
-  int64_t rows = s.shape.rows(), cols = s.shape.back();
+  int64_t rows = s.shape.rows(), cols = s.shape.back(), heads = s.shape[1];
+  const int32_t* positions = c.has(1) ? c.input<int32_t>(1) : nullptr;
   with_type(s.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
     const T* in = c.input<T>(0);
     T* out = c.output<T>(0);
     if (cols % N == 0 && aligned({in, out}))
-      launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols);
+      launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols, positions, heads * cols);
     else
-      launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols);
+      launch(c, mask_rows<T, 1>, unsigned(rows), 128, 0, in, out, cols, positions, heads * cols);
   });
 }
 

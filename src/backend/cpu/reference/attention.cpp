@@ -17,6 +17,7 @@ struct Row {
   double scale, p;
   bool causal;
   const Scalars* s;
+  const int32_t* positions;
 
   Row(const KernelCall& call, size_t qkv_input, size_t scalars_input)
       : c(call),
@@ -25,8 +26,11 @@ struct Row {
         scale(call.instr.attrs.number("scale")),
         p(call.instr.attrs.number("p", 0.0)),
         causal(call.instr.attrs.integer("causal", 0)),
-        s(call.has(scalars_input) ? &scalars(call, scalars_input) : nullptr) {}
+        s(call.has(scalars_input) ? &scalars(call, scalars_input) : nullptr),
+        positions(call.has(scalars_input + 1) ? call.input<int32_t>(scalars_input + 1) : nullptr) {}
 
+  // A row sees columns first .. visible - 1.
+  int64_t first(int64_t b, int64_t row) const { return positions ? row - positions[b * h.seq + row] : 0; }
   int64_t visible(int64_t row) const { return causal ? row + 1 : h.seq; }
 
   double score(int64_t b, int64_t head, int64_t row, int64_t column) const {
@@ -54,15 +58,15 @@ void attention(const KernelCall& c) {
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t head = 0; head < h.heads; ++head)
       for (int64_t row = 0; row < h.seq; ++row) {
-        int64_t n = r.visible(row);
+        int64_t first = r.first(b, row), n = r.visible(row) - first;
         std::vector<double> s(static_cast<size_t>(n)), o(static_cast<size_t>(h.dim));
-        for (int64_t j = 0; j < n; ++j) s[size_t(j)] = r.score(b, head, row, j);
+        for (int64_t j = 0; j < n; ++j) s[size_t(j)] = r.score(b, head, row, first + j);
         double largest = *std::max_element(s.begin(), s.end()), sum = 0;
         for (double x : s) sum += std::exp(x - largest);
         double row_lse = largest + std::log(sum);
         for (int64_t j = 0; j < n; ++j) {
-          double probability = std::exp(s[size_t(j)] - row_lse) * r.kept(b, head, row, j);
-          const double* v = &r.qkv[size_t(h.v(b, j, h.kv_of(head)))];
+          double probability = std::exp(s[size_t(j)] - row_lse) * r.kept(b, head, row, first + j);
+          const double* v = &r.qkv[size_t(h.v(b, first + j, h.kv_of(head)))];
           for (int64_t d = 0; d < h.dim; ++d) o[size_t(d)] += probability * v[d];
         }
         for (int64_t d = 0; d < h.dim; ++d) out.set(h.o(b, row, head) + d, o[size_t(d)]);
@@ -84,7 +88,7 @@ void attention_grad(const KernelCall& c) {
         double delta = 0;
         for (int64_t d = 0; d < h.dim; ++d) delta += dy[d] * o[d];
         auto q = size_t(h.q(b, row, head));
-        for (int64_t j = 0; j < r.visible(row); ++j) {
+        for (int64_t j = r.first(b, row); j < r.visible(row); ++j) {
           auto k = size_t(h.k(b, j, h.kv_of(head))), v = size_t(h.v(b, j, h.kv_of(head)));
           double probability = std::exp(r.score(b, head, row, j) - lse[(b * h.heads + head) * h.seq + row]);
           double kept = r.kept(b, head, row, j), dp = 0;

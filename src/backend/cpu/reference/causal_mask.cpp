@@ -1,4 +1,4 @@
-// Scores above the diagonal become -inf.
+// Scores above the diagonal, and left of the document of their row, become -inf.
 #include <cmath>
 
 #include "backend/cpu/reference/kernels.h"
@@ -8,10 +8,12 @@ namespace crest::reference {
 
 void causal_mask(const KernelCall& c) {
   Tensor s = input(c, 0), y = output(c, 0);
-  int64_t t = s.size(3);
+  int64_t t = s.size(3), heads = s.size(1);
+  const auto* positions = c.has(1) ? c.input<int32_t>(1) : nullptr;
   for (int64_t e = 0; e < s.numel(); ++e) {
     int64_t column = e % t, row = e / t % t;
-    y.set(e, column > row ? -INFINITY : s[e]);
+    int64_t first = positions ? row - positions[e / (t * t * heads) * t + row] : 0;
+    y.set(e, column > row || column < first ? -INFINITY : s[e]);
   }
 }
 

@@ -15,8 +15,9 @@ static double row_lse(const Tensor& logits, int64_t row, int64_t vocab) {
   return largest + std::log(sum);
 }
 
-static double row_loss(const Tensor& logits, int64_t row, int32_t target, double lse) {
-  return target < 0 ? 0 : lse - logits[row * logits.shape().back() + target];
+// weight: of the step's scalars (core/scalars.h).
+static double row_loss(const Tensor& logits, int64_t row, int32_t target, double lse, double weight) {
+  return target < 0 ? 0 : weight * (lse - logits[row * logits.shape().back() + target]);
 }
 
 static void row_grad(const Tensor& logits, const Tensor& dlogits, int64_t row, int64_t vocab, int32_t target,
@@ -33,9 +34,10 @@ void cross_entropy(const KernelCall& c) {
   Tensor logits = input(c, 0);
   const auto* targets = c.input<int32_t>(1);
   int64_t vocab = c.instr.attrs.integer("vocab");
+  double weight = c.has(2) ? scalars(c, 2).loss_weight : 1;
   for (int64_t r = 0; r < logits.shape().rows(); ++r) {
     double lse = row_lse(logits, r, vocab);
-    output(c, 0).set(r, row_loss(logits, r, targets[r], lse));
+    output(c, 0).set(r, row_loss(logits, r, targets[r], lse, weight));
     output(c, 1).set(r, lse);
   }
 }
@@ -43,7 +45,7 @@ void cross_entropy(const KernelCall& c) {
 void cross_entropy_grad(const KernelCall& c) {
   Tensor logits = input(c, 0), lse = input(c, 2);
   const auto* targets = c.input<int32_t>(1);
-  double scale = c.instr.attrs.number("scale") * scalars(c, 3).loss_scale;
+  double scale = c.instr.attrs.number("scale") * scalars(c, 3).loss_scale * scalars(c, 3).loss_weight;
   for (int64_t r = 0; r < logits.shape().rows(); ++r)
     row_grad(logits, output(c, 0), r, c.instr.attrs.integer("vocab"), targets[r], lse[r], scale);
 }
@@ -52,10 +54,12 @@ void cross_entropy_fused(const KernelCall& c) {
   Tensor logits = input(c, 0);
   const auto* targets = c.input<int32_t>(1);
   int64_t vocab = c.instr.attrs.integer("vocab");
-  double scale = c.instr.attrs.number("scale") * scalars(c, 2).loss_scale;
+  double weight = scalars(c, 2).loss_weight;
+  double scale = c.instr.attrs.number("scale") * scalars(c, 2).loss_scale * weight;
   for (int64_t r = 0; r < logits.shape().rows(); ++r) {
     double lse = row_lse(logits, r, vocab);
-    output(c, 0).set(r, row_loss(logits, r, targets[r], lse));  // before the gradient, which may overwrite the logits
+    output(c, 0).set(
+        r, row_loss(logits, r, targets[r], lse, weight));  // before the gradient, which may overwrite the logits
     row_grad(logits, output(c, 1), r, vocab, targets[r], lse, scale);
   }
 }

@@ -18,6 +18,8 @@
   KERNEL(tanh_grad, pointwise)                     \
   KERNEL(gelu, pointwise)                          \
   KERNEL(gelu_grad, pointwise)                     \
+  KERNEL(gelu_erf, pointwise)                      \
+  KERNEL(gelu_erf_grad, pointwise)                 \
   KERNEL(silu, pointwise)                          \
   KERNEL(silu_grad, pointwise)                     \
   KERNEL(cast, pointwise)                          \

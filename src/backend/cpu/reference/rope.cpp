@@ -24,14 +24,16 @@ void rope(const KernelCall& c) {
   Tensor x = input(c, 0), y = output(c, 0);
   Heads h(c, x);
   int64_t half = h.dim / 2, first = c.has(1) ? scalars(c, 1).position : 0;
+  const auto* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
   double direction = c.instr.attrs.integer("inverse", 0) ? -1 : 1;
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t t = 0; t < h.seq; ++t)
       for (int64_t head = 0; head < h.heads + 2 * h.kv_heads; ++head) {
         int64_t e = h.q(b, t, head);
+        int64_t position = positions ? positions[b * h.seq + t] : first + t;
         bool rotates = head < h.heads + h.kv_heads;
         for (int64_t i = 0; i < half; ++i) {
-          double angle = rotates ? direction * double(first + t) * frequency(c.instr.attrs, i, h.dim) : 0;
+          double angle = rotates ? direction * double(position) * frequency(c.instr.attrs, i, h.dim) : 0;
           double u = x[e + i], v = x[e + half + i];
           y.set(e + i, u * std::cos(angle) - v * std::sin(angle));
           y.set(e + half + i, v * std::cos(angle) + u * std::sin(angle));

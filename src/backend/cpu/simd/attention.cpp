@@ -105,38 +105,62 @@ void drop_transposed(const AttentionArgs& a, float* s, int64_t head, int64_t i0,
   }
 }
 
+// The first keys that the queries of a block see: their documents' beginnings.
+struct Documents {
+  int32_t first[block];
+  int64_t lowest = 0, highest = 0;
+  Documents(const AttentionArgs& a, int64_t i0) {
+    if (!a.positions) return;
+    int64_t nq = least(block, a.queries - i0);
+    lowest = a.keys;
+    for (int64_t i = 0; i < block; ++i) {
+      int64_t t = a.first_position + i0 + i, key = i < nq ? t - a.positions[i0 + i] : 0;
+      first[i] = int32_t(key < 0 ? 0 : least(key, t));
+      if (i >= nq) continue;
+      lowest = least(lowest, first[i]);
+      highest = first[i] > highest ? first[i] : highest;
+    }
+  }
+};
+
+// Scores of keys that a query does not see become -inf.
+void mask_tile(const AttentionArgs& a, const Documents& documents, float* s, int64_t i, int64_t i0, int64_t j0,
+               int64_t nk) {
+  Vi position, first{};
+  for (int l = 0; l < lanes; ++l) {
+    position[l] = int32_t(a.first_position + i0 + i + l - j0);
+    if (a.positions) first[l] = int32_t(documents.first[i + l] - j0);
+  }
+  for (int64_t r = 0; r < nk; ++r) {
+    Vf x = load(s + r * block);
+    x = position < int32_t(r) ? splat(-infinity) : x;
+    if (a.positions) x = first > int32_t(r) ? splat(-infinity) : x;
+    store(s + r * block, x);
+  }
+}
+
 // Exponentials of one tile of scores s[key][query] (log2 units): updates the running maximum and sum, leaves the
-// probabilities in s and the factor of earlier results in alpha. Keys that no query of a vector sees are left out:
-// they were not computed (or not all), and no sum reads them.
-void online_softmax(const AttentionArgs& a, const ForwardScratch& w, int64_t i0, int64_t j0, int64_t nk, bool masked) {
+// probabilities in s and the factor of earlier results in alpha. A query may see nothing of the tile, or yet. Keys that
+// no query of a vector sees are left out: they were not computed (or not all), and no sum reads them.
+void online_softmax(const AttentionArgs& a, const ForwardScratch& w, const Documents& documents, int64_t i0, int64_t j0,
+                    int64_t nk, bool masked) {
   for (int64_t i = 0; i < block; i += lanes) {
     float* s = w.s + i;
     Vf m = load(w.m + i), before = m;
-    int64_t keys = nk;
-    if (masked) {
-      Vi position;
-      for (int l = 0; l < lanes; ++l) position[l] = int32_t(a.first_position + i0 + i + l - j0);
-      keys = least(nk, a.first_position + i0 + i + lanes - j0);
-      for (int64_t r = 0; r < keys; ++r) {
-        Vf x = load(s + r * block);
-        x = position < int32_t(r) ? splat(-infinity) : x;
-        store(s + r * block, x);
-        m = max(m, x);
-      }
-    } else {
-      Vf m2 = m;
-      int64_t r = 0;
-      for (; r + 2 <= nk; r += 2) m = max(m, load(s + r * block)), m2 = max(m2, load(s + (r + 1) * block));
-      if (r < nk) m = max(m, load(s + r * block));
-      m = max(m, m2);
-    }
-    Vf total{};
+    int64_t keys = masked ? least(nk, a.first_position + i0 + i + lanes - j0) : nk;
+    if (masked) mask_tile(a, documents, s, i, i0, j0, keys);
+    Vf m2 = m;
+    int64_t row = 0;
+    for (; row + 2 <= keys; row += 2) m = max(m, load(s + row * block)), m2 = max(m2, load(s + (row + 1) * block));
+    if (row < keys) m = max(m, load(s + row * block));
+    m = max(m, m2);
+    Vf total{}, shift = m == -infinity ? Vf{} : m;
     for (int64_t r = 0; r < keys; ++r) {
-      Vf p = exp2_negative(load(s + r * block) - m);
+      Vf p = exp2_negative(load(s + r * block) - shift);
       store(s + r * block, p);
       total += p;
     }
-    Vf alpha = exp2_negative(before - m);
+    Vf alpha = exp2_negative(before - shift);
     store(w.alpha + i, alpha);
     store(w.l + i, load(w.l + i) * alpha + total);
     store(w.m + i, m);
@@ -152,16 +176,18 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   transpose(w.qt, block, w.q, dp, a.head_dim);
   for (int64_t i = 0; i < block; ++i) w.m[i] = -infinity, w.l[i] = 0;
   int64_t end = a.causal ? least(a.keys, a.first_position + i0 + nq) : a.keys;
-  for (int64_t j0 = 0; j0 < end; j0 += block) {
+  const Documents documents(a, i0);
+  int64_t begin = documents.lowest / block * block;
+  for (int64_t j0 = begin; j0 < end; j0 += block) {
     int64_t nk = least(block, end - j0);
     int64_t delta = a.causal ? a.first_position + i0 - j0 : block;
     product<false, Start::zero>(up(nk, tile_rows), block, a.head_dim, w.k + j0 * dp, dp, w.qt, block, w.s, block,
                                 {Band::keys_by_queries, delta});
-    online_softmax(a, w, i0, j0, nk, delta < nk - 1);
+    online_softmax(a, w, documents, i0, j0, nk, delta < nk - 1 || documents.highest > j0);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     Band band{Band::sum_over_keys, delta};
-    if (j0 == 0)
-      product<true, Start::zero>(block, dp, nk, w.s, block, w.v, dp, w.o, dp, band);
+    if (j0 == begin)
+      product<true, Start::zero>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band);
     else
       product<true, Start::scaled>(block, dp, nk, w.s, block, w.v + j0 * dp, dp, w.o, dp, band, w.alpha);
   }
@@ -215,8 +241,8 @@ void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t hea
 }
 
 // Scores in w.p (log2 units) and dP in w.ds become probabilities (dropped) and dS.
-void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t head, int64_t i0, int64_t j0,
-                   bool masked) {
+void backward_tile(const AttentionArgs& a, const BackwardScratch& w, const Documents& documents, int64_t head,
+                   int64_t i0, int64_t j0, bool masked) {
   uint32_t threshold = keep_threshold(a.p);
   float factor = float(1.0 / (1.0 - a.p));
   Vi column;
@@ -231,12 +257,13 @@ void backward_tile(const AttentionArgs& a, const BackwardScratch& w, int64_t hea
       philox_words(a.seed, a.stream, e >> 2, block / 4 + 1, w.words);
       words += e & 3;
     }
-    int32_t visible = int32_t(i0 + i - j0);
+    int32_t visible = int32_t(i0 + i - j0), first = a.positions ? int32_t(documents.first[i] - j0) : 0;
     // Vectors behind the diagonal were not computed, and no sum reads them.
     int64_t end = masked ? least(block, visible + 1) : block;
     for (int64_t j = 0; j < end; j += lanes) {
       Vf x = exp2_negative(load(p + j) - lse), dp = load(ds + j);
       if (masked) x = column + int32_t(j) > visible ? Vf{} : x, dp = column + int32_t(j) > visible ? Vf{} : dp;
+      if (a.positions) x = column + int32_t(j) < first ? Vf{} : x;
       Vf kept = x;
       if (a.p > 0) {
         Vu word = *(const VuMemory*)(words + j);
@@ -259,13 +286,15 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
   transpose(w.kt, block, w.k, dp, a.head_dim);
   for (int64_t i0 = a.causal ? j0 / block * block : 0; i0 < a.queries; i0 += block) {
     int64_t nq = least(block, a.queries - i0), mq = up(nq, tile_rows);
+    const Documents documents(a, i0);
+    if (documents.lowest >= j0 + nk) continue;
     const float* q = w.q + i0 * dp;
     const float* d_o = w.d_o + i0 * dp;
     int64_t delta = a.causal ? i0 - j0 : block;
     Band tiles{Band::queries_by_keys, delta}, keys{Band::sum_over_keys, delta}, queries{Band::sum_over_queries, delta};
     product<false, Start::zero>(mq, block, a.head_dim, q, dp, w.kt, block, w.p, block, tiles);
     product<false, Start::zero>(mq, block, a.head_dim, d_o, dp, w.vt, block, w.ds, block, tiles);
-    backward_tile(a, w, a.first_head + head, i0, j0, delta < block - 1);
+    backward_tile(a, w, documents, a.first_head + head, i0, j0, delta < block - 1);
     product<true, Start::add>(block, dp, nq, w.p, block, d_o, dp, dv, dp, queries);
     product<true, Start::add>(block, dp, nq, w.ds, block, q, dp, dk, dp, queries);
     product<false, Start::add>(mq, dp, nk, w.ds, block, w.k, dp, dq + i0 * dp, dp, keys);

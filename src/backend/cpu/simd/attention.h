@@ -14,8 +14,9 @@ struct AttentionArgs {
   void* o;     // first of the heads
   float* lse;  // [heads][queries], may be null
   int64_t q_stride, k_stride, v_stride, o_stride;
-  int64_t queries, keys;   // rows of q; rows of k and v
-  int64_t first_position;  // causal: query t sees keys 0 .. first_position + t
+  int64_t queries, keys;     // rows of q; rows of k and v
+  int64_t first_position;    // causal: query t sees keys 0 .. first_position + t
+  const int32_t* positions;  // causal: query t sees the last positions[t] keys before it, and itself; null: all
   int heads, head_dim;
   DType dtype;
   float scale;

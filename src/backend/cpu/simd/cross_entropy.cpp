@@ -93,7 +93,7 @@ void forward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
     RowSum s = row_sum(x, a.vocab);
     double lse = double(s.max) + __builtin_log(s.sum);
     a.lse[r] = float(lse);
-    a.loss[r] = counted(a, r) ? float(lse - double(one(x + a.targets[r]))) : 0.0f;
+    a.loss[r] = counted(a, r) ? float(lse - double(one(x + a.targets[r]))) * a.weight : 0.0f;
   }
 }
 
@@ -111,7 +111,7 @@ void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
     a.loss[r] = 0;
     if (counted(a, r)) {
       s = row_sum(x, a.vocab);
-      a.loss[r] = float(double(s.max) + __builtin_log(s.sum) - double(one(x + a.targets[r])));
+      a.loss[r] = float(double(s.max) + __builtin_log(s.sum) - double(one(x + a.targets[r]))) * a.weight;
     }
     write_row(a, (T*)a.dlogits + r * a.cols, x, r, s.max, float(1.0 / s.sum));
   }

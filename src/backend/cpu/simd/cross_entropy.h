@@ -14,6 +14,7 @@ struct CrossEntropyArgs {
   int64_t cols, vocab;
   DType dtype;   // of logits and dlogits
   float factor;  // of the gradient
+  float weight;  // of the losses
 };
 
 // Rows begin .. end-1.

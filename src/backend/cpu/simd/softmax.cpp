@@ -64,13 +64,15 @@ void backward_rows(const T* dy, const T* y, T* dx, const SoftmaxRows& rows) {
 }
 
 template <class T>
-void mask_rows(const T* x, T* y, int64_t size, int64_t begin, int64_t end) {
+void mask_rows(const T* x, T* y, int64_t size, int64_t begin, int64_t end, const int32_t* positions, int64_t heads) {
   for (int64_t r = begin; r < end; ++r) {
     int64_t visible = r % size + 1;
+    int64_t before = positions ? visible - 1 - positions[r / (size * heads) * size + r % size] : 0;
     const T* xr = x + r * size;
     T* yr = y + r * size;
     if (x != y) for_vectors(visible, [&](int64_t i, int64_t k) { store_some(yr + i, load_some(xr + i, k), k); });
     for_vectors(size - visible, [&](int64_t i, int64_t k) { store_some(yr + visible + i, splat(-infinity), k); });
+    if (before > 0) for_vectors(before, [&](int64_t i, int64_t k) { store_some(yr + i, splat(-infinity), k); });
   }
 }
 
@@ -90,13 +92,14 @@ void backward(const void* dy, const void* y, void* dx, DType t, const SoftmaxRow
   else
     backward_rows((const float16*)dy, (const float16*)y, (float16*)dx, rows);
 }
-void causal_mask(const void* x, void* y, DType t, int64_t size, int64_t begin, int64_t end) {
+void causal_mask(const void* x, void* y, DType t, int64_t size, int64_t begin, int64_t end, const int32_t* positions,
+                 int64_t heads) {
   if (t == DType::f32)
-    mask_rows((const float*)x, (float*)y, size, begin, end);
+    mask_rows((const float*)x, (float*)y, size, begin, end, positions, heads);
   else if (t == DType::bf16)
-    mask_rows((const bfloat16*)x, (bfloat16*)y, size, begin, end);
+    mask_rows((const bfloat16*)x, (bfloat16*)y, size, begin, end, positions, heads);
   else
-    mask_rows((const float16*)x, (float16*)y, size, begin, end);
+    mask_rows((const float16*)x, (float16*)y, size, begin, end, positions, heads);
 }
 
 }  // namespace

@@ -17,8 +17,10 @@ struct SoftmaxFunctions {
   void (*forward)(const void* x, void* y, DType, const SoftmaxRows&, float* scratch);
   // dx = scale y (dy - sum(dy y)); dx may be dy.
   void (*backward)(const void* dy, const void* y, void* dx, DType, const SoftmaxRows&);
-  // Rows of [.., size, size]: -inf in columns above the row's number. y may be x.
-  void (*causal_mask)(const void* x, void* y, DType, int64_t size, int64_t begin, int64_t end);
+  // Rows of [.., size, size]: -inf in columns above the row's number, and of documents (positions[batch, size] may be
+  // null) left of its own. y may be x.
+  void (*causal_mask)(const void* x, void* y, DType, int64_t size, int64_t begin, int64_t end, const int32_t* positions,
+                      int64_t heads);
 };
 CREST_SIMD_TABLE(SoftmaxFunctions, softmax_functions)
 

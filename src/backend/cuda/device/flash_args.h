@@ -33,6 +33,13 @@ __device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int bat
           s.vectors};
 }
 
+// The first key that a query sees: where its document begins; it grows with the query. Queries beyond the end: as the
+// last one. Only where there are positions.
+__device__ inline int first_key(const AttentionSizes& s, int batch, int query) {
+  query = min(query, s.tokens - 1);
+  return max(query - max(s.positions[int64_t(batch) * s.tokens + query], 0), 0);
+}
+
 // The tile of a head that a block works on.
 struct BlockPlace {
   int tile, head, batch;

@@ -19,6 +19,8 @@ struct AttentionSizes {
   bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
   float scale;
   DropoutRule dropout;  // scalars is null without dropout
+  // [batch, tokens] of tokens in their documents: 0, or one more than that of the token before; null: no documents.
+  const int32_t* positions;
 
   __host__ __device__ int group() const { return heads / kv_heads; }
   __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
