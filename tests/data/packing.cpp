@@ -108,7 +108,8 @@ TEST(Packing, SamplesAreWholeDocumentsWithPositions) {
   Loader again(s, std::make_shared<const Packing>(s, end_of_text, 8), 3);
   std::vector<int32_t> x2(8), y2(8);
   l.sample(1, x.data(), y.data()), again.sample(1, x2.data(), y2.data());
-  EXPECT_EQ(x, x2), EXPECT_EQ(y, y2);
+  EXPECT_EQ(x, x2);
+  EXPECT_EQ(y, y2);
 }
 
 TEST(Packing, ReadAheadGivesTheSameBatches) {
@@ -120,7 +121,9 @@ TEST(Packing, ReadAheadGivesTheSameBatches) {
   for (uint64_t i = 0; i < 6; ++i) {
     const Batch& b = ahead.next();
     l.batch(b.samples, x.data(), y.data(), positions.data());
-    EXPECT_EQ(b.tokens, x), EXPECT_EQ(b.targets, y), EXPECT_EQ(b.positions, positions);
+    EXPECT_EQ(b.tokens, x);
+    EXPECT_EQ(b.targets, y);
+    EXPECT_EQ(b.positions, positions);
   }
 }
 
@@ -131,7 +134,10 @@ TEST(Packing, PiecesWithoutATargetThatCountsAreLeftOut) {
   Packing p(s, end_of_text, 8);
   uint64_t slots = 0;
   for (uint64_t r = 0; r < p.rows(); ++r)
-    for (auto& piece : p.row(r)) slots += piece.slots, EXPECT_GE(piece.begin, 5u + 8);
+    for (auto& piece : p.row(r)) {
+      slots += piece.slots;
+      EXPECT_GE(piece.begin, 5u + 8);
+    }
   EXPECT_EQ(slots, 8u + 3 + 3);  // of 19 slots of document 1 the first 8 are prompt only
   EXPECT_EQ(p.documents(), 2u);
   TemporaryFolder other;
