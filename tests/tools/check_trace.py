@@ -155,7 +155,9 @@ def check_perfetto(args, trace):
             assert abs(s["dur"] - dur) <= 2 * n, (s, dur)
         inside = p.query("""select count(*) as n from slice s join slice parent on s.parent_id = parent.id
             where s.category = 'cpu_op' and parent.name = extract_arg(s.arg_set_id, 'args.phase')""")[0]["n"]
-        assert inside == sum(e.get("cat") == "cpu_op" for e in events), f"{inside} instructions lie in their phase"
+        # On a GPU instructions may overlap: what begins inside another one is on a track of its own, without phases.
+        host = {(e["pid"], e["tid"]) for e in events if e.get("cat") == "user_annotation"}
+        assert inside == sum(e.get("cat") == "cpu_op" and (e["pid"], e["tid"]) in host for e in events), inside
         flows = p.query("select count(*) as n from flow")[0]["n"]
         assert flows == sum(e["ph"] == "s" for e in events), flows
         highest = {r["name"]: r["value"] for r in p.query("""select t.name, max(c.value) as value from counter c
