@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/op.h"
+#include "passes/pass.h"
 #include "plan/compile.h"
 #include "plan/search.h"
 #include "report/table.h"
@@ -153,9 +154,10 @@ void print_text(const Report& r, int rows) {
   fmt::print("parameters  {} ({} in matrix products, {} in embeddings)\n", r.model().parameters(),
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())));
   const std::string& chunk = q.levers.at("loss-chunk");
-  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, logits of {} at a time\n", q.precision,
+  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, logits of {} at a time{}\n", q.precision,
              q.policy, q.attention, q.fusion, q.recompute, q.optimizer,
-             chunk == "off" ? "all tokens" : fmt::format("{} tokens", chunk));
+             chunk == "off" ? "all tokens" : fmt::format("{} tokens", chunk),
+             packs_documents(q) ? ", documents packed" : "");
   fmt::print("step        {} tokens = batch {} x seq {} x {} micro step{}{}\n", q.tokens_per_step(), q.batch,
              q.seq_length(), q.grad_accumulation, q.grad_accumulation == 1 ? "" : "s",
              q.data_parallel == 1 ? "" : fmt::format(" x {} ranks", q.data_parallel));
