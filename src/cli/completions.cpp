@@ -46,6 +46,7 @@ const std::vector<ValueSet>& value_sets() {
       {"", "--fusion", {"on", "off"}},
       {"", "--recompute", {"auto", "none", "activation", "pointwise", "selective", "full"}},
       {"", "--loss-chunk", {"auto", "off"}},
+      {"", "--packing", {"stream", "documents"}},
       {"", "--schedule", {"cosine", "wsd", "linear", "constant"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},

@@ -217,7 +217,7 @@ void chunk_loss(Program& program, const PassContext& context) {
   std::string lever = context.lever("loss-chunk");
   if (lever == "off" || lever == "auto") return;  // auto: of a recipe that was not resolved for a device
   double tokens = context.number("loss-chunk");
-  if (tokens < 1 || tokens != double(int64_t(tokens)))
+  if (!(tokens >= 1 && tokens <= 1e15) || tokens != double(int64_t(tokens)))
     fail_usage(fmt::format("'{}' is no number of tokens", printable(lever)), "--loss-chunk",
                "Use a whole number from 1 on, auto, or off.");
   for (size_t i = 0; i < program.code.size(); ++i) {

@@ -13,10 +13,9 @@ using namespace crest::fuzz;
 namespace {
 
 struct GoodCheckpoint {
-  std::string path = std::filesystem::exists("/dev/shm") ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
+  Folder folder;
+  std::string name = "step-000003", path = folder.path() + "/" + name;
   GoodCheckpoint() {
-    check(::mkdtemp(path.data()) != nullptr);
-    path += "/step-000003";
     std::filesystem::create_directories(path);
     std::vector<float> data(6, 1.5f);
     std::string preamble =
@@ -25,20 +24,14 @@ struct GoodCheckpoint {
     good[1] = "{\"step\": 3, \"state\": {\"position\": 7}}";
     good[2] = "{\"model_type\": \"gpt2\"}";
   }
-  ~GoodCheckpoint() {
-    std::error_code ignored;
-    std::filesystem::remove_all(std::filesystem::path(path).parent_path(), ignored);
+  std::string put(const std::string& file, std::string_view bytes) const {
+    return folder.put(name + "/" + file, bytes);
   }
   std::vector<size_t> order;
   std::string good[3];
 };
 
 constexpr const char* names[3] = {"model.safetensors", "state.json", "config.json"};
-
-void put(const std::string& path, std::string_view bytes) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  check(file && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fclose(file) == 0);
-}
 
 // The hashes of whatever the weights' file holds; those of tensors where it can be opened.
 ManifestFile entry_of(std::string_view bytes, const std::string& path, bool tensors) {
@@ -67,7 +60,7 @@ static void fuzz_checkpoint(std::string_view input) {
     std::string path = folder.path + "/" + names[i];
     std::string_view bytes = i == way ? input : std::string_view(folder.good[i]);
     static bool written[3] = {};
-    if (i == way || i == strange || !written[i]) put(path, bytes), written[i] = true;
+    if (i == way || i == strange || !written[i]) folder.put(names[i], bytes), written[i] = true;
     manifest.files[names[i]] = entry_of(bytes, path, i == 0);
   }
   strange = way;
@@ -76,7 +69,7 @@ static void fuzz_checkpoint(std::string_view input) {
     std::string own = sha256_hex(input.data(), input.size());
     text = std::string(input) + ",\n\"manifest_sha256\": \"" + own + "\"\n}\n";
   }
-  put(folder.path + "/manifest.json", text);
+  folder.put("manifest.json", text);
   or_error([&] {
     Checkpoint c = Checkpoint::open(folder.path);
     check(way == 3 || c.step() == 3);

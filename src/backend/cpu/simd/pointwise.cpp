@@ -26,9 +26,9 @@ CREST_INLINE Vf gelu_slope(Vf x) {
   return s + (magnitude > 20.0f ? Vf{} : d);
 }
 
-// P(X > |x|), and P(X <= x), of a standard normal X.
+// Of a standard normal X at x.
 struct Normal {
-  Vf magnitude, bell, below;  // |x| up to 20, exp(-x^2 / 2)
+  Vf magnitude, bell, below;  // |x| up to 20, exp(-x^2 / 2), P(X <= x)
 };
 CREST_INLINE Normal normal_of(Vf x) {
   Vf z = as_float(as_bits(x) & 0x7fffffffu);
