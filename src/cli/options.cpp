@@ -121,7 +121,7 @@ void add_recipe_options(CLI::App& app, RecipeOptions& o) {
   option("--fusion", r.fusion, "on or off");
   option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
   option("--recompute", r.recompute,
-         "auto (pointwise on a GPU with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
+         "auto (pointwise with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
          "pointwise (norms too), selective (attention too) or full");
   option("--optimizer", r.optimizer, optimizers.c_str());
   option("--weight-decay", r.weight_decay, "decay of matrices");

@@ -57,7 +57,8 @@ const std::vector<Pass>& pipeline() {
        "--loss-chunk: projection, loss and gradients of the head for some tokens at a time",
        chunk_loss,
        {{"loss-chunk", "auto",
-         "tokens whose logits live at a time; auto (on a CPU 32 MiB of them, at least 256; on a GPU 8192 tokens), "
+         "tokens whose logits live at a time; auto (on a CPU 32 MiB of them, at least 256, in half "
+         "precision 512; on a GPU 8192 tokens), "
          "off"}}},
       {"clip",
        "--clip: global norm of the gradients, factor for the optimizer, detection of NaN",

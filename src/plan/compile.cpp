@@ -126,20 +126,20 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
-// Tokens whose logits live at a time where nobody said: 32 MiB of them, but at least 256, since every piece reads the
-// head's weight and adds to its gradient. A GPU needs more rows to be filled: 8192 cost no measurable time (H200,
-// gpt2-124M: docs/performance.md), 4096 up to 2%.
+// Tokens whose logits live at a time where nobody said: 32 MiB of them, but at least 256, in half precision 512, since
+// every piece reads the head's weight and adds to its gradient. A GPU needs more rows to be filled: 8192 cost no
+// measurable time (H200, gpt2-124M: docs/performance.md), 4096 up to 2%.
 static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
   if (device.kind != "cpu") return "8192";
-  int64_t fit = (int64_t(32) << 20) / (int64_t(sizeof(float)) * r.model.vocab);
-  return std::to_string(std::max<int64_t>(256, fit));
+  int64_t size = r.precision == "fp32" ? 4 : 2;
+  return std::to_string(std::max<int64_t>(1024 / size, (int64_t(32) << 20) / (size * r.model.vocab)));
 }
 
 Recipe resolve(Recipe r, const Device& device) {
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
-  // A GPU repeats norms and activations (the latter inside their gradient's kernel) for 1% to 2% of the step and a
-  // quarter of the memory (docs/performance.md); a CPU would pay for the exponentials.
-  if (r.recompute == "auto") r.recompute = device.kind == "cuda" && r.fusion == "on" ? "pointwise" : "none";
+  // Norms and activations (these inside their gradient's kernel) are repeated for 1% to 2% of the step and a quarter
+  // to a third of its activations (docs/performance.md).
+  if (r.recompute == "auto") r.recompute = r.fusion == "on" ? "pointwise" : "none";
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")

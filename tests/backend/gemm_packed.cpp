@@ -1,6 +1,8 @@
-// The packed product on sizes that cross its panels (the case lists of tests/ops are smaller than one).
+// Our own products on sizes that cross their panels (the case lists of tests/ops are smaller than one): packed into
+// floats, on the matrix units, and on what stands in for these on other machines.
 #include "backend/cpu/gemm_packed.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "backend/cpu/gemm_amx.h"
 #include "core/dtype.h"
 
 namespace crest::cpu {
@@ -28,24 +31,34 @@ struct Size {
   int64_t m, n, k;
 };
 
-class PackedGemm : public testing::TestWithParam<Size> {
+struct Unit {
+  const char* name;
+  bool amx, emulated;
+  // Small panels, so that moderate sizes cross them.
+  AmxBlocking blocking() const { return {64, 96, 3, 128 << 10, emulated}; }
+};
+
+class OwnGemm : public testing::TestWithParam<std::tuple<Unit, Size>> {
  protected:
   std::vector<char> run(const PackedShape& s, const PackedOperands& o, int threads) {
-    std::vector<char> workspace(packed_gemm_workspace(s) + 64, char(0xff));
+    Unit u = std::get<0>(GetParam());
+    size_t bytes = u.amx ? amx_gemm_workspace(s, threads, u.blocking()) : packed_gemm_workspace(s);
+    std::vector<char> workspace(bytes + 64, char(0xff));
     auto* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
     std::vector<char> c(size_t(s.m * s.n) * size_of(s.c), char(0xff));
     PackedOperands to = o;
     to.c = c.data();
-    packed_gemm(s, to, aligned, threads);
+    u.amx ? amx_gemm(s, to, aligned, threads, u.blocking()) : packed_gemm(s, to, aligned, threads);
     return c;
   }
 };
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 
-TEST_P(PackedGemm, AgreesWithSumsInDoubleForAnyThreads) {
-  Size size = GetParam();
-  for (DType type : {DType::f32, DType::bf16, DType::f16})
+TEST_P(OwnGemm, AgreesWithSumsInDoubleForAnyThreads) {
+  auto [unit, size] = GetParam();
+  if (unit.amx && !unit.emulated && !amx_available()) GTEST_SKIP() << "this machine has no AMX";
+  for (DType type : unit.amx ? std::vector{DType::bf16} : std::vector{DType::f32, DType::bf16, DType::f16})
     for (int orientation = 0; orientation < 3; ++orientation) {
       PackedShape s{size.m, size.n, size.k, orientation == 2, orientation == 0, type, type};
       if (orientation == 2) s.c = DType::f32;
@@ -73,9 +86,16 @@ TEST_P(PackedGemm, AgreesWithSumsInDoubleForAnyThreads) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PackedGemm,
-                         testing::Values(Size{1, 1, 1}, Size{13, 33, 5}, Size{1501, 70, 9}, Size{40, 1601, 7},
-                                         Size{130, 260, 1027}, Size{25, 65, 2051}, Size{1450, 1570, 3}));
+INSTANTIATE_TEST_SUITE_P(Sizes, OwnGemm,
+                         testing::Combine(testing::Values(Unit{"floats", false, false}, Unit{"amx", true, false},
+                                                          Unit{"emulated", true, true}),
+                                          testing::Values(Size{1, 1, 1}, Size{13, 33, 5}, Size{1501, 70, 9},
+                                                          Size{40, 1601, 7}, Size{130, 260, 1027}, Size{25, 65, 2051},
+                                                          Size{1450, 1570, 3})),
+                         [](const auto& info) {
+                           const Size& s = std::get<1>(info.param);
+                           return std::get<0>(info.param).name + fmt::format("_{}_{}_{}", s.m, s.n, s.k);
+                         });
 
 }  // namespace
 }  // namespace crest::cpu

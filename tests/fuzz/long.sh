@@ -1,20 +1,24 @@
 #!/bin/sh
 # Runs fuzz targets until each has RUNS executions: tests/fuzz/long.sh OUT [RUNS=10000000] [TARGET...]
-# In turns of FUZZ_SLICE=45 seconds, so that it can be stopped at any time and goes on where it was. Counts start again
-# when a target's program changed. OUT/fuzz.md is the table of all targets; FUZZ_BUILD: the folder of the programs.
+# In turns of FUZZ_SLICE=45 seconds, so that it can be stopped at any time and goes on where it was; FUZZ_WORKERS=1
+# processes of a target at a time, which share what they find; FUZZ_BUDGET: seconds after which no turn starts. Counts
+# start again when a target's program changed. OUT/fuzz.md is the table of all targets; FUZZ_BUILD: the folder of the
+# programs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1
 [ $# -gt 0 ] && shift
 runs=${1:-10000000}
 [ $# -gt 0 ] && shift
-slice=${FUZZ_SLICE:-45}
+slice=${FUZZ_SLICE:-45} workers=${FUZZ_WORKERS:-1} budget=${FUZZ_BUDGET:-100000000}
+start=$(date +%s)
 programs=${FUZZ_BUILD:-$here/../../build/fuzz/tests}
 mkdir -p "$out/fuzz"
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=8
 [ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | sed 's|^\./||; s|\.cpp$||')
 
-of() { sed -n "s/^stat::$1: *//p" "$log"; }
+# A number of libFuzzer's statistics of all workers, one a line.
+of() { sed -n "s/^stat::$1: *//p" "$log".*; }
 
 table() {
   {
@@ -38,7 +42,7 @@ while [ "$busy" = 1 ]; do
     was='' done_=0 seconds=0 rss=0
     [ ! -e "$state" ] || read -r was done_ seconds rss <"$state"
     [ "$was" = "$hash" ] || done_=0 seconds=0 rss=0
-    [ "$done_" -lt "$runs" ] || continue
+    [ "$done_" -lt "$runs" ] && [ $(($(date +%s) - start)) -lt "$budget" ] || continue
     busy=1
     mkdir -p "$corpus"
     python3 "$here/seeds.py" "$name" "$corpus" "$out/fuzz/$name.dict"
@@ -47,16 +51,26 @@ while [ "$busy" = 1 ]; do
     *) length=1024 ;;
     esac
     begin=$(date +%s)
-    if ! "$program" -runs=$((runs - done_)) -max_total_time="$slice" -max_len=$length -entropic=0 -reload=0 -timeout=10 \
-      -rss_limit_mb=1024 -print_funcs=0 -print_final_stats=1 -dict="$out/fuzz/$name.dict" -artifact_prefix="$out/crash-$name-" "$corpus" \
-      >"$log" 2>&1; then
+    rm -f "$log".*
+    pids=''
+    for worker in $(seq "$workers"); do
+      "$program" -runs=$(((runs - done_ + workers - 1) / workers)) -max_total_time="$slice" -max_len=$length -entropic=0 \
+        -reload=0 -timeout=10 -rss_limit_mb=1024 -print_funcs=0 -print_final_stats=1 -dict="$out/fuzz/$name.dict" \
+        -artifact_prefix="$out/crash-$name-" "$corpus" >"$log.$worker" 2>&1 &
+      pids="$pids $!"
+    done
+    worker=0
+    for pid in $pids; do
+      worker=$((worker + 1))
+      wait "$pid" && continue
       echo "fuzz $name: crashed after $done_ executions; the input is $(ls -t "$out"/crash-"$name"-* | head -1)" >&2
-      tail -40 "$log" >&2
+      tail -40 "$log.$worker" >&2
       exit 1
-    fi
-    peak=$(of peak_rss_mb)
+    done
+    peak=$(of peak_rss_mb | sort -n | tail -1)
     [ "$peak" -le "$rss" ] || rss=$peak
-    echo "$hash $((done_ + $(of number_of_executed_units))) $((seconds + $(date +%s) - begin)) $rss" >"$state"
+    executed=$(of number_of_executed_units | awk '{n += $1} END {print n}')
+    echo "$hash $((done_ + executed)) $((seconds + workers * ($(date +%s) - begin))) $rss" >"$state"
     table
   done
 done

@@ -93,6 +93,8 @@ TEST(Session, LossInPiecesByItself) {
   EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), std::to_string((32 << 20) / (4 * 300)));
   r.model.vocab = 50257;
   EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "256");
+  r.precision = "bf16";
+  EXPECT_EQ(resolve(r, cpu()).levers.at("loss-chunk"), "512");
   Device gpu = cpu();
   gpu.kind = "cuda", gpu.sm = 90;
   EXPECT_EQ(resolve(r, gpu).levers.at("loss-chunk"), "8192");

@@ -7,13 +7,17 @@ namespace crest {
 // A kernel is a function that returns its Kernel; declare it here and list it below.
 namespace cpu {
 Kernel linear_few_rows_kernel();
+Kernel linear_amx_kernel();
 Kernel linear_packed_kernel();
 Kernel linear_kernel();
 Kernel linear_gelu_few_rows_kernel();
+Kernel linear_gelu_amx_kernel();
 Kernel linear_gelu_packed_kernel();
 Kernel linear_gelu_kernel();
+Kernel linear_dx_amx_kernel();
 Kernel linear_dx_packed_kernel();
 Kernel linear_dx_kernel();
+Kernel linear_dw_amx_kernel();
 Kernel linear_dw_packed_kernel();
 Kernel linear_dw_kernel();
 Kernel matmul_kernel();
@@ -74,13 +78,17 @@ Kernel all_reduce_kernel();
 std::vector<Kernel> cpu_kernels() {
   std::vector<Kernel> all = {
       cpu::linear_few_rows_kernel(),
+      cpu::linear_amx_kernel(),
       cpu::linear_packed_kernel(),
       cpu::linear_kernel(),
       cpu::linear_gelu_few_rows_kernel(),
+      cpu::linear_gelu_amx_kernel(),
       cpu::linear_gelu_packed_kernel(),
       cpu::linear_gelu_kernel(),
+      cpu::linear_dx_amx_kernel(),
       cpu::linear_dx_packed_kernel(),
       cpu::linear_dx_kernel(),
+      cpu::linear_dw_amx_kernel(),
       cpu::linear_dw_packed_kernel(),
       cpu::linear_dw_kernel(),
       cpu::matmul_kernel(),

@@ -24,7 +24,7 @@ std::string_view name(Isa isa) {
 namespace {
 
 struct Features {
-  bool avx2 = false, avx512 = false, bf16 = false;
+  bool avx2 = false, avx512 = false, bf16 = false, amx_bf16 = false;
 };
 
 #if defined(__x86_64__)
@@ -39,14 +39,15 @@ Features detect() {
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   bool ymm = (low & 0x6) == 0x6, zmm = (low & 0xe6) == 0xe6, tiles = (low & 0x60000) == 0x60000;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
-  bool bmi1 = b >> 3 & 1, avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, amx_bf16 = d >> 22 & 1;
+  bool bmi1 = b >> 3 & 1, avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1;
+  f.amx_bf16 = tiles && (d >> 22 & 1) && (d >> 24 & 1);
   bool foundation = b >> 16 & 1, dq = b >> 17 & 1, cd = b >> 28 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1;
   uint32_t max_subleaf = a;
   bool avx512_bf16 = max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
   bool lzcnt = __get_cpuid(0x80000001, &a, &b, &c, &d) && (c >> 5 & 1);
   f.avx2 = ymm && avx2 && fma && f16c && movbe && bmi1 && bmi2 && lzcnt;
   f.avx512 = f.avx2 && zmm && foundation && dq && cd && bw && vl;
-  f.bf16 = (zmm && avx512_bf16) || (tiles && amx_bf16);
+  f.bf16 = (zmm && avx512_bf16) || f.amx_bf16;
   return f;
 }
 #else
@@ -82,6 +83,8 @@ Isa active_isa() {
 }
 
 bool has_native_bf16() { return features().bf16; }
+
+bool has_amx_bf16() { return features().amx_bf16; }
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");

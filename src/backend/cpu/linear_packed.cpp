@@ -1,13 +1,21 @@
-// linear, linear_gelu, linear_dx, linear_dw on our own packed product (gemm_packed.h): half precision that the machine
-// does not multiply becomes floats while it is packed, and results are rounded while they are in registers.
+// linear, linear_gelu, linear_dx, linear_dw on our own packed products: bf16 on matrix units (gemm_amx.h); half
+// precision that the machine does not multiply (gemm_packed.h), which becomes floats while it is packed. Results are
+// rounded while they are near.
 #include "backend/cpu/common.h"
-#include "backend/cpu/gemm_packed.h"
+#include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/linear.h"
 
 namespace crest::cpu {
 namespace {
 
-std::string reject(const KernelQuery& q) {
+std::string reject_amx(const KernelQuery& q) {
+  if (std::string why = check_linear(q); !why.empty()) return why;
+  if (q.in(0).dtype != DType::bf16) return "the matrix units multiply bf16, not " + std::string(name(q.in(0).dtype));
+  if (!q.device.native_bf16 || !amx_available()) return "this machine has no matrix units for bf16 (AMX)";
+  return {};
+}
+
+std::string reject_floats(const KernelQuery& q) {
   if (std::string why = check_linear(q); !why.empty()) return why;
   // docs/results/cpu_gemm.md
   DType t = q.in(0).dtype;
@@ -30,16 +38,33 @@ struct Prepared {
   size_t bias_at;
 };
 
+// The product that a kernel runs.
+struct Amx {
+  static size_t workspace(const PackedShape& s, int threads) { return amx_gemm_workspace(s, threads); }
+  static void run(const PackedShape& s, const PackedOperands& o, void* workspace, int threads) {
+    amx_gemm(s, o, workspace, threads);
+  }
+};
+struct Floats {
+  static size_t workspace(const PackedShape& s, int) { return packed_gemm_workspace(s); }
+  static constexpr auto run = packed_gemm;
+};
+
+template <class Unit>
 Prepared make(const KernelQuery& q) {
   PackedShape s = packed_shape(linear_shape(q));
-  return {s, lines(packed_gemm_workspace(s))};
+  return {s, lines(Unit::workspace(s, q.device.threads))};
 }
 
+template <class Unit>
 size_t workspace(const KernelQuery& q) {
   LinearShape s = linear_shape(q);
-  return make(q).bias_at + (s.has_bias ? float_lines(s.n) : 0);
+  return make<Unit>(q).bias_at + (s.has_bias ? float_lines(s.n) : 0);
 }
-std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<Prepared>(make(q)); }
+template <class Unit>
+std::shared_ptr<void> prepare(const KernelQuery& q) {
+  return std::make_shared<Prepared>(make<Unit>(q));
+}
 
 PackedOperands operands(const KernelCall& c) {
   PackedOperands o;
@@ -47,8 +72,9 @@ PackedOperands operands(const KernelCall& c) {
   return o;
 }
 
+template <class Unit>
 void run(const KernelCall& c, const PackedOperands& o) {
-  packed_gemm(static_cast<const Prepared*>(c.prepared)->shape, o, c.workspace, c.threads);
+  Unit::run(static_cast<const Prepared*>(c.prepared)->shape, o, c.workspace, c.threads);
 }
 
 const float* bias_of(const KernelCall& c) {
@@ -58,39 +84,51 @@ const float* bias_of(const KernelCall& c) {
   return floats_of(c.in[2], c.in_value(2).dtype, c.in_value(2).numel(), floats);
 }
 
+template <class Unit>
 void launch_forward(const KernelCall& c) {
   PackedOperands o = operands(c);
   o.bias = bias_of(c);
-  run(c, o);
+  run<Unit>(c, o);
 }
 
+template <class Unit>
 void launch_gelu(const KernelCall& c) {
   PackedOperands o = operands(c);
   o.bias = bias_of(c), o.gelu = true;
   o.h = c.instr.out.size() > 1 ? c.out[1] : nullptr;
-  run(c, o);
+  run<Unit>(c, o);
 }
 
-void launch_dx(const KernelCall& c) { run(c, operands(c)); }
+template <class Unit>
+void launch_dx(const KernelCall& c) {
+  run<Unit>(c, operands(c));
+}
 
 // dy^T[N,rows] x[rows,K].
+template <class Unit>
 void launch_dw(const KernelCall& c) {
   PackedOperands o = operands(c);
   o.add = c.has(2) ? c.in[2] : nullptr;
-  run(c, o);
+  run<Unit>(c, o);
+}
+
+template <class Unit>
+Kernel kernel(const char* op, const char* name, void (*launch)(const KernelCall&)) {
+  bool amx = std::is_same_v<Unit, Amx>;
+  return {op, name, amx ? reject_amx : reject_floats, workspace<Unit>, prepare<Unit>, launch};
 }
 
 }  // namespace
 
-Kernel linear_packed_kernel() { return {"linear", "cpu.linear.packed", reject, workspace, prepare, launch_forward}; }
+Kernel linear_amx_kernel() { return kernel<Amx>("linear", "cpu.linear.amx", launch_forward<Amx>); }
+Kernel linear_packed_kernel() { return kernel<Floats>("linear", "cpu.linear.packed", launch_forward<Floats>); }
+Kernel linear_gelu_amx_kernel() { return kernel<Amx>("linear_gelu", "cpu.linear_gelu.amx", launch_gelu<Amx>); }
 Kernel linear_gelu_packed_kernel() {
-  return {"linear_gelu", "cpu.linear_gelu.packed", reject, workspace, prepare, launch_gelu};
+  return kernel<Floats>("linear_gelu", "cpu.linear_gelu.packed", launch_gelu<Floats>);
 }
-Kernel linear_dx_packed_kernel() {
-  return {"linear_dx", "cpu.linear_dx.packed", reject, workspace, prepare, launch_dx};
-}
-Kernel linear_dw_packed_kernel() {
-  return {"linear_dw", "cpu.linear_dw.packed", reject, workspace, prepare, launch_dw};
-}
+Kernel linear_dx_amx_kernel() { return kernel<Amx>("linear_dx", "cpu.linear_dx.amx", launch_dx<Amx>); }
+Kernel linear_dx_packed_kernel() { return kernel<Floats>("linear_dx", "cpu.linear_dx.packed", launch_dx<Floats>); }
+Kernel linear_dw_amx_kernel() { return kernel<Amx>("linear_dw", "cpu.linear_dw.amx", launch_dw<Amx>); }
+Kernel linear_dw_packed_kernel() { return kernel<Floats>("linear_dw", "cpu.linear_dw.packed", launch_dw<Floats>); }
 
 }  // namespace crest::cpu

@@ -1,0 +1,26 @@
+// A matrix product of our own on bf16 matrix units (AMX, Sapphire Rapids and later): operands are packed into tiles
+// that lie one after the other (simd/amx.h), blocks of them stay in the second level of the cache, sums in tile
+// registers, and results get bias, GELU, earlier sums and their type on their way out. How the product is cut was
+// measured: docs/results/cpu_gemm.md.
+#pragma once
+#include "backend/cpu/gemm_packed.h"
+
+namespace crest::cpu {
+
+// What a thread works on at a time. Elements of operands are bf16.
+struct AmxBlocking {
+  int64_t rows = 256, columns = 256;  // of a block of c: its sums, and what it reads of both operands, lie in the cache
+  int64_t steps = 24;                 // of 32 terms between loading and storing sums
+  int64_t panel_elements = 4 << 20;   // of an operand packed at a time by all threads
+  bool emulated = false;              // without the instructions: tests on other machines
+};
+
+// Whether the processor has the matrix units and the system lets this process use them.
+bool amx_available();
+
+// Scratch bytes of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
+size_t amx_gemm_workspace(const PackedShape& s, int threads, const AmxBlocking& = {});
+// Every element of c is summed in the same order for any number of threads.
+void amx_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads, const AmxBlocking& = {});
+
+}  // namespace crest::cpu
