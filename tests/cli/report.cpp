@@ -28,7 +28,8 @@ RunResult bench(const TempFolder& folder, std::vector<std::string> more) {
 TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   TempFolder folder;
   bench(folder, {"--precision", "fp32", "--attention", "naive,flash"});
-  bench(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--name", "<b>night & day</b>"});
+  bench(folder, {"--precision", "fp32", "--attention", "flash", "--fusion", "off", "--recompute", "pointwise", "--name",
+                 "<b>night & day</b>"});
   RunResult r = in(folder, {"report", "--grid", "latest", "<b>night & day</b>", "-o", "report.html", "-o", "report.md",
                             "--title", "A <i>title</i>"});
   ASSERT_EQ(r.code, 0) << r.err;
