@@ -1,5 +1,6 @@
 #include "backend/cpu/simd/amx.h"
 
+#include "backend/cpu/simd/amx_tiles.h"
 #include "backend/cpu/simd/epilogue.h"
 
 namespace crest::cpu::CREST_ISA {
@@ -10,8 +11,6 @@ CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 typedef uint32_t V16 __attribute__((vector_size(64)));
 typedef uint32_t V16Memory __attribute__((vector_size(64), aligned(2), may_alias));
 typedef uint16_t H32 __attribute__((vector_size(64)));
-
-constexpr int64_t tile = 16 * 32;  // elements of bf16
 
 // 32 elements, zeros behind the first n. Vectors go by reference: how narrower machines pass them has changed
 // (GCC 4.6).
@@ -85,7 +84,7 @@ template <bool rows>
 void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_t count, int64_t depth) {
   int64_t steps = (depth + 31) / 32;
   for (int64_t s = 0; s < count; s += 32)
-    for (int64_t k = 0; k < steps; ++k, to += 2 * tile) {
+    for (int64_t k = 0; k < steps; ++k, to += 2 * tile_elements) {
       V16 x[2][16];
       int64_t n = count - s, d = depth - 32 * k;
       if (crosswise)
@@ -94,7 +93,7 @@ void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_
         load_along(x[0], x[1], from + 32 * k * ld + s, ld, n, d);
       for (int t = 0; t < 2; ++t) {
         if (crosswise != rows) transpose(x[t]);
-        store_tile(to + t * tile, x[t]);
+        store_tile(to + t * tile_elements, x[t]);
       }
     }
 }
@@ -110,63 +109,10 @@ void configure() {
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 void release() { asm volatile("tilerelease" ::: "memory"); }
-
-#define CREST_TILE_LOAD(t, p) asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"(int64_t(64)) : "memory")
-#define CREST_TILE_STORE(t, p) asm volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"(int64_t(64)) : "memory")
-#define CREST_TILE_ZERO(t) asm volatile("tilezero %%tmm" #t ::)
-#define CREST_TILE_DOT(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-
-// sums[2 x 2 tiles] (+)= a b, two tiles of each operand a step.
-CREST_INLINE void multiply(int64_t steps, const uint16_t* a, const uint16_t* b, float* sums, bool clear) {
-  if (clear) {
-    CREST_TILE_ZERO(0);
-    CREST_TILE_ZERO(1);
-    CREST_TILE_ZERO(2);
-    CREST_TILE_ZERO(3);
-  } else {
-    CREST_TILE_LOAD(0, sums);
-    CREST_TILE_LOAD(1, sums + 256);
-    CREST_TILE_LOAD(2, sums + 512);
-    CREST_TILE_LOAD(3, sums + 768);
-  }
-  for (int64_t k = 0; k < steps; ++k, a += 2 * tile, b += 2 * tile) {
-    CREST_TILE_LOAD(4, a);
-    CREST_TILE_LOAD(6, b);
-    CREST_TILE_DOT(0, 4, 6);
-    CREST_TILE_LOAD(7, b + tile);
-    CREST_TILE_DOT(1, 4, 7);
-    CREST_TILE_LOAD(5, a + tile);
-    CREST_TILE_DOT(2, 5, 6);
-    CREST_TILE_DOT(3, 5, 7);
-  }
-  CREST_TILE_STORE(0, sums);
-  CREST_TILE_STORE(1, sums + 256);
-  CREST_TILE_STORE(2, sums + 512);
-  CREST_TILE_STORE(3, sums + 768);
-}
 #else
 void configure() {}
 void release() {}
-void multiply(int64_t, const uint16_t*, const uint16_t*, float*, bool) {}
 #endif
-
-float value(uint16_t bits) {
-  uint32_t u = uint32_t(bits) << 16;
-  float f;
-  __builtin_memcpy(&f, &u, 4);
-  return f;
-}
-
-void multiply_emulated(int64_t steps, const uint16_t* a, const uint16_t* b, float* sums, bool clear) {
-  if (clear) __builtin_memset(sums, 0, 4096);
-  for (int64_t k = 0; k < steps; ++k, a += 2 * tile, b += 2 * tile)
-    for (int i = 0; i < 32; ++i)
-      for (int j = 0; j < 32; ++j) {
-        float* c = sums + (i / 16 * 2 + j / 16) * 256 + i % 16 * 16 + j % 16;
-        const uint16_t *ai = a + i * 32, *bj = b + j / 16 * tile + j % 16 * 2;
-        for (int p = 0; p < 32; ++p) *c += value(ai[p]) * value(bj[p / 2 * 32 + p % 2]);
-      }
-}
 
 template <class T>
 void finish(const TileOutput& out, const float* sums, int64_t i, int64_t j, int64_t m, int64_t n) {
@@ -182,7 +128,7 @@ void block(int64_t m, int64_t n, int64_t steps, const uint16_t* a, int64_t a_str
   for (int64_t i = 0; i < m; i += 32, a += a_stride) {
     const uint16_t* bj = b;
     for (int64_t j = 0; j < n; j += 32, bj += b_stride, sums += 1024) {
-      emulated ? multiply_emulated(steps, a, bj, sums, clear) : multiply(steps, a, bj, sums, clear);
+      multiply(steps, a, bj, {sums, 256, 512, 16}, clear, emulated);
       if (!out) continue;
       out->type == DType::f32 ? finish<float>(*out, sums, i, j, m, n) : finish<bfloat16>(*out, sums, i, j, m, n);
     }
