@@ -8,47 +8,16 @@ namespace {
 
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-typedef uint32_t V16 __attribute__((vector_size(64)));
-typedef uint32_t V16Memory __attribute__((vector_size(64), aligned(2), may_alias));
-typedef uint16_t H32 __attribute__((vector_size(64)));
-
 // 32 elements, zeros behind the first n. Vectors go by reference: how narrower machines pass them has changed
 // (GCC 4.6).
 CREST_INLINE void load_row(V16& x, const uint16_t* p, int64_t n) {
+  if (n >= 32) {
+    x = *(const V16Memory*)p;
+    return;
+  }
   uint16_t t[32] = {};
-  if (n < 32) {
-    for (int64_t i = 0; i < n; ++i) t[i] = p[i];
-    p = t;
-  }
-  x = *(const V16Memory*)p;
-}
-
-// x[i][j] = x[j][i], 16 x 16 words.
-CREST_INLINE void transpose(V16* x) {
-  V16 y[16];
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-    y[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  }
-  // Four words of a column each: x[i + c] holds columns c, c + 4, c + 8, c + 12 of rows i .. i + 3.
-  for (int i = 0; i < 16; i += 4)
-    for (int c = 0; c < 2; ++c) {
-      V16 a = y[i + c], b = y[i + 2 + c];
-      x[i + 2 * c] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      x[i + 2 * c + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    }
-  for (int c = 0; c < 4; ++c) {
-    V16 a = x[c], b = x[c + 4], d = x[c + 8], e = x[c + 12];
-    V16 ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    V16 ab2 = __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    V16 de = __builtin_shufflevector(d, e, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    V16 de2 = __builtin_shufflevector(d, e, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    y[c] = __builtin_shufflevector(ab, de, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    y[c + 4] = __builtin_shufflevector(ab, de, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    y[c + 8] = __builtin_shufflevector(ab2, de2, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    y[c + 12] = __builtin_shufflevector(ab2, de2, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  }
-  for (int i = 0; i < 16; ++i) x[i] = y[i];
+  for (int64_t i = 0; i < n; ++i) t[i] = p[i];
+  x = *(const V16Memory*)t;
 }
 
 // Words of the terms (even, odd) of 32 rows or columns.
@@ -92,7 +61,7 @@ void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_
       else
         load_along(x[0], x[1], from + 32 * k * ld + s, ld, n, d);
       for (int t = 0; t < 2; ++t) {
-        if (crosswise != rows) transpose(x[t]);
+        if (crosswise != rows) transpose_words(x[t]);
         store_tile(to + t * tile_elements, x[t]);
       }
     }

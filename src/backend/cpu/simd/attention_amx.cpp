@@ -66,8 +66,8 @@ CREST_INLINE Operand pack_across(Pack pack, uint16_t* to, const Head& h, int64_t
   return {to, slivers(h.dim), slivers(n)};
 }
 
-// Rows of a head lie pages apart, which no hardware prefetcher follows.
-void prefetch(const Head& h, int64_t first, int64_t n) {
+// Rows of a head lie pages apart, which no hardware prefetcher follows: asked for a block ahead.
+CREST_INLINE void prefetch(const Head& h, int64_t first, int64_t n) {
   for (int64_t i = 0; i < n; ++i) prefetch_row(row(h, first + i), h.dim);
 }
 
@@ -77,37 +77,80 @@ CREST_INLINE Vu rounded(Vf x) {
   return u + 0x7fffu + ((u >> 16) & 1u);
 }
 
+// Processors with matrix units round two vectors at once (avx512_bf16).
+#if CREST_LANES == 16
+CREST_INLINE void round_two(H32& x, const Vf& low, const Vf& high) {
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(x) : "v"(low), "v"(high));
+}
+#endif
+
 // to[pair] = words of rows 2 pair and 2 pair + 1 of x, 16 columns of a block: a tile of columns.
+template <bool emulated>
 CREST_INLINE void narrow_columns(uint16_t* to, const float* x) {
-  for (int64_t p = 0; p < 16; ++p, to += 32, x += 2 * block)
+  for (int64_t p = 0; p < 16; ++p, to += 32, x += 2 * block) {
+#if CREST_LANES == 16
+    if constexpr (!emulated) {
+      H32 t;
+      round_two(t, load(x), load(x + block));
+      *(V16Memory*)to = (V16)__builtin_shufflevector(t, t, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8,
+                                                     24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+      continue;
+    }
+#endif
     for (int64_t i = 0; i < 16; i += lanes)
       *(VuMemory*)(to + 2 * i) = (rounded(load(x + i)) >> 16) | (rounded(load(x + block + i)) & 0xffff0000u);
+  }
 }
 
 // 16 rows of 32 columns of a block: a tile of rows.
+template <bool emulated>
 CREST_INLINE void narrow_rows(uint16_t* to, const float* x) {
-  for (int64_t r = 0; r < 16; ++r, to += 32, x += block)
+  for (int64_t r = 0; r < 16; ++r, to += 32, x += block) {
+#if CREST_LANES == 16
+    if constexpr (!emulated) {
+      H32 t;
+      round_two(t, load(x), load(x + 16));
+      *(V16Memory*)to = (V16)t;
+      continue;
+    }
+#endif
     for (int64_t i = 0; i < 32; i += lanes)
       *(VhMemory*)(to + i) = __builtin_convertvector(rounded(load(x + i)) >> 16, Vh);
+  }
 }
 
 // A block of floats x[term][column] as an operand of two steps a sliver.
-Operand columns_of(uint16_t* to, const float* x, int64_t terms, int64_t columns) {
+Operand columns_of(uint16_t* to, const float* x, int64_t terms, int64_t columns, bool emulated) {
   for (int64_t j = 0; j < slivers(columns); ++j)
     for (int64_t k = 0; k < slivers(terms); ++k)
-      for (int64_t half = 0; half < 2; ++half)
-        narrow_columns(to + (2 * j + k) * step_elements + half * tile_elements,
-                       x + k * width * block + j * width + half * 16);
+      for (int64_t half = 0; half < 2; ++half) {
+        uint16_t* tile = to + (2 * j + k) * step_elements + half * tile_elements;
+        const float* from = x + k * width * block + j * width + half * 16;
+        emulated ? narrow_columns<true>(tile, from) : narrow_columns<false>(tile, from);
+      }
   return {to, slivers(columns), 2};
 }
 // The same of x[row][term].
-Operand rows_of(uint16_t* to, const float* x, int64_t rows, int64_t terms) {
+Operand rows_of(uint16_t* to, const float* x, int64_t rows, int64_t terms, bool emulated) {
   for (int64_t i = 0; i < slivers(rows); ++i)
     for (int64_t k = 0; k < slivers(terms); ++k)
-      for (int64_t half = 0; half < 2; ++half)
-        narrow_rows(to + (2 * i + k) * step_elements + half * tile_elements,
-                    x + (i * width + half * 16) * block + k * width);
+      for (int64_t half = 0; half < 2; ++half) {
+        uint16_t* tile = to + (2 * i + k) * step_elements + half * tile_elements;
+        const float* from = x + (i * width + half * 16) * block + k * width;
+        emulated ? narrow_rows<true>(tile, from) : narrow_rows<false>(tile, from);
+      }
   return {to, slivers(rows), 2};
+}
+
+// The first n columns of x[d][column] as rows of dp floats; n is rounded up to 16.
+void transpose_columns(float* to, const float* x, int64_t dp, int64_t n) {
+  for (int64_t j = 0; j < n; j += 16)
+    for (int64_t d = 0; d < dp; d += 16) {
+      V16 v[16];
+      for (int i = 0; i < 16; ++i) v[i] = *(const V16Memory*)(x + (d + i) * block + j);
+      transpose_words(v);
+      for (int i = 0; i < 16; ++i) *(V16Memory*)(to + (j + i) * dp + d) = v[i];
+    }
 }
 
 struct ForwardScratch {
@@ -181,13 +224,13 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
     online_softmax(a, softmax, documents, i0, j0, nk, masked);
     if (a.p > 0) drop_transposed(a, w.s, a.first_head + head, i0, j0, nk);
     clear_hidden_keys(a, w.s, i0, j0, nk, softmax.queries, masked);
-    const Operand p = columns_of(w.p, w.s, nk, nq);
+    const Operand p = columns_of(w.p, w.s, nk, nq, a.emulated);
     if (j0 > begin) rescale(w.o, w.dp, w.alpha, softmax.queries);
     product(v, p, w.o, block, j0 == begin, a.emulated, [&](int64_t, int64_t query) {
       return Terms{0, least(steps, (query + width - 1 + delta) / width + 1)};
     });
   }
-  transpose(w.rows, w.dp, w.o, block, nq);
+  transpose_columns(w.rows, w.o, w.dp, nq);
   for (int64_t i = 0; i < nq; ++i) {
     store_head_row(a.o, a, head * a.head_dim + (i0 + i) * a.o_stride, w.rows + i * w.dp, 1.0f / w.l[i]);
     if (a.lse) a.lse[head * a.queries + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
@@ -275,10 +318,12 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
     product({w.d_o + at, rows, depth}, v, w.ds, block, true, a.emulated, visible);
     backward_tile(a, tile, documents, a.first_head + head, i0, j0, delta < block - 1);
     if (delta < block - 1 || nk < block) clear_hidden_columns(w, nq, nk, delta);
-    const Operand p_columns = columns_of(w.p_columns, w.p, nq, nk), ds_columns = columns_of(w.ds_columns, w.ds, nq, nk);
+    const Operand p_columns = columns_of(w.p_columns, w.p, nq, nk, a.emulated);
+    const Operand ds_columns = columns_of(w.ds_columns, w.ds, nq, nk, a.emulated);
+    const Operand ds_rows = rows_of(w.ds_rows, w.ds, nq, nk, a.emulated);
     product({w.d_o_across + at, depth, rows}, p_columns, dv, block, false, a.emulated, queries_of);
     product({w.q_across + at, depth, rows}, ds_columns, dk, block, false, a.emulated, queries_of);
-    product(rows_of(w.ds_rows, w.ds, nq, nk), k_across, dq + at, w.dp, false, a.emulated, keys_of);
+    product(ds_rows, k_across, dq + at, w.dp, false, a.emulated, keys_of);
   }
 }
 
@@ -286,7 +331,7 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
 void store_keys(void* to, const AttentionArgs& a, int64_t stride, const BackwardScratch& w, const float* x, int64_t j0,
                 float factor) {
   int64_t n = least(block, a.keys - j0);
-  transpose(w.rows, w.dp, x, block, n);
+  transpose_columns(w.rows, x, w.dp, n);
   for (int64_t r = 0; r < n; ++r) store_head_row(to, a, (j0 + r) * stride, w.rows + r * w.dp, factor);
 }
 
