@@ -20,6 +20,7 @@ struct Device {
   int threads = 1;           // CPU: OpenMP threads of a step
   std::string isa;           // CPU: "generic", "avx2", "avx512"; what the fast kernels run
   bool native_bf16 = false;  // matrix units or dot products for bf16
+  bool amx = false;          // CPU: matrix units for bf16 that this process may use
   int64_t memory = 0;        // bytes usable
 
   // CUDA only.

@@ -178,7 +178,10 @@ void print_gpus(const cuda::Found& found) {
 
 void print_text(const Device& d, const Environment& e, const cuda::Found& found) {
   fmt::print("cpu         {}\n", d.name);
-  fmt::print("  kernels   {}{}\n", d.isa, d.native_bf16 ? ", bf16 in hardware" : ", bf16 emulated (fp32 is faster)");
+  fmt::print("  kernels   {}{}\n", d.isa,
+             d.amx           ? ", bf16 on matrix units (AMX)"
+             : d.native_bf16 ? ", bf16 in hardware"
+                             : ", bf16 emulated (fp32 is faster)");
   fmt::print("  cores     {} online, {:.4g} usable, {} thread{} a step\n", e.cores_online, e.cores_usable, d.threads,
              d.threads == 1 ? "" : "s");
   fmt::print("  flags     {}\n", e.isa_flags.empty() ? "none that choose kernels" : join(e.isa_flags, " "));

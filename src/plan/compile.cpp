@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/op.h"
+#include "plan/carry.h"
 #include "plan/choose_kernels.h"
 #include "plan/search.h"
 #include "program/verify.h"
@@ -37,6 +38,7 @@ void place_persistent(CompiledSession& s) {
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
       if (value.lifetime == Lifetime::micro || value.layout.storage != ValueId(v)) continue;
+      if (std::any_of(s.carried.begin(), s.carried.end(), [&](auto& b) { return b.name == value.name; })) continue;
       auto [it, added] = index.emplace(value.name, blocks.size());
       if (added)
         blocks.push_back({value.name, 0, value.bytes(), persistent_category(value)});
@@ -176,12 +178,17 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     auto t = Clock::now();
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});
-    t = Clock::now();
-    c.memory = plan_memory(c.program, c.workspace);
+    s.programs.push_back(std::move(c));
+  }
+  s.carried = carried_storages(s.programs);
+  std::vector<std::vector<Block>> carried = carried_blocks(s.programs, s.carried);
+  for (size_t p = 0; p < s.programs.size(); ++p) {
+    CompiledProgram& c = s.programs[p];
+    auto t = Clock::now();
+    c.memory = plan_memory(c.program, c.workspace, carried[p]);
     if (options.verify) prove(c.memory);
     c.timings.push_back({"memory", since(t)});
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
-    s.programs.push_back(std::move(c));
   }
   place_persistent(s);
   s.compile_seconds = since(start);

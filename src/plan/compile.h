@@ -29,7 +29,8 @@ struct CompiledProgram {
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
 
-// A storage that outlives a Program run; Programs of a session meet in it by name.
+// A storage that outlives a Program run; Programs of a session meet in it by name. Its offset is in the persistent
+// arena, that of a carried one (plan/carry.h) in the transient arena.
 struct PersistentBlock {
   std::string name;
   int64_t offset, bytes;
@@ -40,7 +41,7 @@ struct CompiledSession {
   Recipe recipe;
   Device device;  // threads: of one rank
   std::vector<CompiledProgram> programs;
-  std::vector<PersistentBlock> persistent;
+  std::vector<PersistentBlock> persistent, carried;
   int64_t persistent_bytes = 0;
   int64_t transient_bytes = 0;  // the largest of the Programs' arenas: they share one
   double compile_seconds = 0;

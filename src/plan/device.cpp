@@ -21,6 +21,7 @@ Device cpu_device(int threads) {
   d.threads = threads > 0 ? threads : usable_threads();
   d.isa = std::string(crest::name(active_isa()));
   d.native_bf16 = has_native_bf16();
+  d.amx = amx_available();
   d.memory = available_memory_bytes();
   d.name = fmt::format("{} ({} thread{}, {})", cpu_name(), d.threads, d.threads == 1 ? "" : "s", d.isa);
   return d;

@@ -30,20 +30,23 @@ int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment
 
 class Planner {
  public:
-  Planner(const Program& p, const std::vector<int64_t>& workspace) : p_(p), workspace_(workspace) {}
+  Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
+      : p_(p), workspace_(workspace), fixed_(fixed.size()) {
+    plan_.blocks = fixed;
+  }
 
   MemoryPlan run() {
     find_lifetimes();
     overlay();
     make_blocks();
     find_peak();
-    place(longest_first);
-    if (double(plan_.bytes) > 1.01 * double(plan_.live_peak)) {
-      MemoryPlan first = plan_;
-      place(largest_first);
-      if (first.bytes <= plan_.bytes) return first;
+    MemoryPlan best;
+    for (Before before : {longest_first, largest_first, most_first}) {
+      place(before);
+      if (best.blocks.empty() || plan_.bytes < best.bytes) best = plan_;
+      if (double(best.bytes) <= 1.01 * double(best.live_peak)) break;
     }
-    return std::move(plan_);
+    return best;
   }
 
  private:
@@ -155,11 +158,15 @@ class Planner {
   static bool largest_first(const Block& x, const Block& y) {
     return x.bytes != y.bytes ? x.bytes > y.bytes : x.last - x.first > y.last - y.first;
   }
+  static bool most_first(const Block& x, const Block& y) {
+    return double(x.bytes) * (x.last - x.first + 1) > double(y.bytes) * (y.last - y.first + 1);
+  }
 
-  // Blocks in an order (saved activations, which live long, first; the largest first where that wastes too much: when
-  // the peak is among short-lived blocks), each at the gap that fits best among the blocks that are alive with it and
-  // were placed before. Those are found through buckets of 64 instructions. What is alive all through a bucket is kept
-  // as a few merged intervals: saved activations, which grow with the depth of the model, lie next to each other.
+  // Blocks in an order (saved activations, which live long, first; the largest, or those with most bytes times
+  // instructions, first where that wastes too much: when the peak is among short-lived blocks), each at the gap that
+  // fits best among the blocks that are alive with it and were placed before. Those are found through buckets of 64
+  // instructions. What is alive all through a bucket is kept as a few merged intervals: saved activations, which grow
+  // with the depth of the model, lie next to each other.
   void place(Before before) {
     size_t buckets = p_.code.size() / bucket + 1;
     covering_.assign(buckets, {});
@@ -168,18 +175,19 @@ class Planner {
     plan_.bytes = 0;
     std::vector<int> order(plan_.blocks.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](int a, int b) {
+    for (size_t b = 0; b < fixed_; ++b) take(int(b));
+    std::sort(order.begin() + ptrdiff_t(fixed_), order.end(), [&](int a, int b) {
       const Block &x = plan_.blocks[size_t(a)], &y = plan_.blocks[size_t(b)];
       return before(x, y) || (!before(y, x) && a < b);
     });
     std::vector<Interval> taken;
-    for (int b : order) {
-      Block& block = plan_.blocks[size_t(b)];
+    for (size_t n = fixed_; n < order.size(); ++n) {
+      Block& block = plan_.blocks[size_t(order[n])];
       size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
       taken = covering_[from];
       auto consider = [&](int other) {
         const Block& o = plan_.blocks[size_t(other)];
-        if (o.first <= block.last && block.first <= o.last) taken.emplace_back(o.offset, o.offset + o.bytes);
+        if (o.first <= block.last && block.first <= o.last) taken.push_back(addresses(o));
       };
       for (int o : ending_[from]) consider(o);
       for (size_t k = from; k <= to; ++k)
@@ -192,11 +200,21 @@ class Planner {
         end = std::max(end, high);
       }
       block.offset = best >= 0 ? best : end;
-      plan_.bytes = std::max(plan_.bytes, block.offset + block.bytes);
-      starting_[from].push_back(b);
-      for (size_t k = from + 1; k < to; ++k) cover(covering_[k], {block.offset, block.offset + block.bytes});
-      if (to > from) ending_[to].push_back(b);
+      take(order[n]);
     }
+  }
+
+  // What a block keeps others from: whole units of alignment (blocks with a fixed address may begin within one).
+  static Interval addresses(const Block& b) { return {b.offset / alignment * alignment, aligned(b.offset + b.bytes)}; }
+
+  // Enters a block that has its address.
+  void take(int b) {
+    const Block& block = plan_.blocks[size_t(b)];
+    size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
+    plan_.bytes = std::max(plan_.bytes, addresses(block).second);
+    starting_[from].push_back(b);
+    for (size_t k = from + 1; k < to; ++k) cover(covering_[k], addresses(block));
+    if (to > from) ending_[to].push_back(b);
   }
 
   // Adds an interval to a sorted list of disjoint ones.
@@ -230,6 +248,7 @@ class Planner {
   static constexpr size_t bucket = 64;
   const Program& p_;
   const std::vector<int64_t>& workspace_;
+  size_t fixed_;  // the first blocks of the plan
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage
   std::vector<ValueId> same_as_;
@@ -241,8 +260,8 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace) {
-  return Planner(program, workspace).run();
+MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed) {
+  return Planner(program, workspace, fixed).run();
 }
 
 void prove(const MemoryPlan& plan) {

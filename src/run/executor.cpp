@@ -42,6 +42,8 @@ void* Executor::address(const CompiledProgram& c, ValueId v) const {
   if (root.lifetime == Lifetime::micro) return nullptr;  // never used
   for (auto& b : session_.persistent)
     if (b.name == root.name) return persistent_.at(b.offset + offset);
+  for (auto& b : session_.carried)
+    if (b.name == root.name) return transient_.at(b.offset + offset);
   fail_internal(fmt::format("%{} has no address", value.name), c.spec.name);
 }
 
@@ -66,7 +68,7 @@ void Executor::bind(const CompiledProgram& c) {
   bound_.push_back(std::move(bound));
 }
 
-// Timing overwrites tensors, so the arena that starts at zero is made zero again.
+// Timing overwrites tensors, so the arenas, which start at zero, are made zero again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& p : bound_)
@@ -77,7 +79,8 @@ void Executor::tune(Choices* choices) {
         p.code[i].kernel->tune(call);
         tuned = true;
       }
-  if (tuned && persistent_.bytes()) runtime_->zero(persistent_.at(0), persistent_.bytes());
+  for (Arena* arena : {&persistent_, &transient_})
+    if (tuned && arena->bytes()) runtime_->zero(arena->at(0), arena->bytes());
 }
 
 void Executor::run(int program, StepTrace* trace) {

@@ -74,7 +74,8 @@ struct KernelRun {
     for (Array* a : in) add(a, instr.in, in_pointers);
     for (Array* a : out) add(a, instr.out, out_pointers);
     Device device;
-    device.threads = threads, device.native_bf16 = native_bf16, device.isa = name(active_isa());
+    device.threads = threads, device.native_bf16 = native_bf16, device.amx = native_bf16 && amx_available(),
+    device.isa = name(active_isa());
     KernelQuery query{program, instr, device};
     for (const Kernel& kernel : cpu_kernels()) {
       if (op != kernel.op || std::string_view(kernel.name).ends_with(".reference")) continue;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/isa.h"
 #include "core/dtype.h"
 
 namespace crest::cpu {

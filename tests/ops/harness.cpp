@@ -112,6 +112,7 @@ const Device& cpu() {
     d.memory = int64_t(1) << 30;
     d.isa = name(active_isa());
     d.native_bf16 = has_native_bf16();
+    d.amx = amx_available();
     return d;
   }();
   return d;

@@ -23,6 +23,7 @@ const Device& device() {
     d.threads = 1;
     d.isa = name(active_isa());
     d.native_bf16 = has_native_bf16();
+    d.amx = amx_available();
     return d;
   }();
   return d;

@@ -5,11 +5,6 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/amx.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 namespace crest::cpu {
 namespace {
 
@@ -131,17 +126,6 @@ class Product {
 };
 
 }  // namespace
-
-bool amx_available() {
-#if defined(__x86_64__) && defined(__linux__)
-  // Linux hands out the tiles' registers on request (Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of
-  // XFEATURE_XTILEDATA, for all threads of the process.
-  static const bool yes = has_amx_bf16() && active_isa() == Isa::avx512 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-  return yes;
-#else
-  return false;
-#endif
-}
 
 size_t amx_gemm_workspace(const PackedShape& s, int threads, const AmxBlocking& blocking) {
   Cut c(s, threads, blocking);

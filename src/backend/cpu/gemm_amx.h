@@ -15,9 +15,6 @@ struct AmxBlocking {
   bool emulated = false;              // without the instructions: tests on other machines
 };
 
-// Whether the processor has the matrix units and the system lets this process use them.
-bool amx_available();
-
 // Scratch bytes of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
 size_t amx_gemm_workspace(const PackedShape& s, int threads, const AmxBlocking& = {});
 // Every element of c is summed in the same order for any number of threads.

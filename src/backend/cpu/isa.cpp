@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace crest {
@@ -84,7 +86,17 @@ Isa active_isa() {
 
 bool has_native_bf16() { return features().bf16; }
 
-bool has_amx_bf16() { return features().amx_bf16; }
+bool amx_available() {
+#if defined(__x86_64__) && defined(__linux__)
+  // Linux hands out the tiles' registers on request (Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of
+  // XFEATURE_XTILEDATA, for all threads of the process.
+  static const bool yes =
+      features().amx_bf16 && active_isa() == Isa::avx512 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+  return yes;
+#else
+  return false;
+#endif
+}
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");

@@ -17,8 +17,8 @@ Isa active_isa();
 Isa best_isa();
 // Dot products (avx512_bf16) or matrix units (amx_bf16) for bf16 in hardware.
 bool has_native_bf16();
-// Matrix units for bf16 (AMX); whether the system lets a process use them: amx_available() of gemm_amx.h.
-bool has_amx_bf16();
+// Whether there are matrix units for bf16 (AMX) and the system lets this process use them.
+bool amx_available();
 // "Intel(R) Xeon(R) Processor"; "unknown CPU" where the system does not tell.
 std::string cpu_name();
 

@@ -11,7 +11,7 @@ namespace {
 std::string reject_amx(const KernelQuery& q) {
   if (std::string why = check_linear(q); !why.empty()) return why;
   if (q.in(0).dtype != DType::bf16) return "the matrix units multiply bf16, not " + std::string(name(q.in(0).dtype));
-  if (!q.device.native_bf16 || !amx_available()) return "this machine has no matrix units for bf16 (AMX)";
+  if (!q.device.amx) return "this machine has no matrix units for bf16 (AMX)";
   return {};
 }
 
