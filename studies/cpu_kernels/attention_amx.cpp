@@ -10,7 +10,6 @@
 
 #include "../../tests/backend/fast_call.h"
 #include "backend/cpu/attention.h"
-#include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/isa.h"
 
 using namespace crest;
@@ -70,7 +69,7 @@ void compare(const Size& s, int threads, int rounds) {
 
 int main(int argc, char** argv) {
   int threads = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 20;
-  if (!cpu::amx_available()) return std::fprintf(stderr, "attention_amx: this machine has no AMX\n"), 1;
+  if (!amx_available()) return std::fprintf(stderr, "attention_amx: this machine has no AMX\n"), 1;
   fmt::print("{}, {} threads, best of {} rounds in turns\n", cpu_name(), threads, rounds);
   fmt::print(
       "| | B H T D | vectors ms | AMX ms | vectors GFLOP/s | AMX GFLOP/s | times | largest difference / (1 + value) |\n"

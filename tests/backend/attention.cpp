@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/isa.h"
 #include "core/random.h"
 #include "core/scalars.h"
 #include "fast_call.h"
@@ -140,7 +140,7 @@ class Attention : public testing::TestWithParam<std::tuple<Unit, Case>> {};
 
 TEST_P(Attention, EqualsTheFormula) {
   const auto& [unit, c] = GetParam();
-  if (unit.name == amx.name && !cpu::amx_available()) GTEST_SKIP() << "this machine has no AMX";
+  if (unit.name == amx.name && !amx_available()) GTEST_SKIP() << "this machine has no AMX";
   int64_t W = (c.heads + 2 * c.kv_heads) * c.head_dim, O = c.heads * c.head_dim;
   auto qkv = random_values(c.dtype, c.batch * c.tokens * W, 1);
   auto d_o = random_values(c.dtype, c.batch * c.tokens * O, 2);
@@ -196,7 +196,7 @@ TEST(AttentionReject, NamesTheReason) {
   EXPECT_NE(c.reject_reason().find("f64"), std::string::npos);
 }
 
-std::string refusal(const Kernel& k, DType t, double scale, int head_dim) {
+std::string refusal(const Kernel& k, DType t, double scale, int head_dim, bool has_amx = false) {
   Call c(k.op);
   c.instr.attrs.set("heads", 1).set("kv_heads", 1).set("scale", scale).set("causal", 1);
   Shape qkv{1, 2, 3 * head_dim}, o{1, 2, head_dim}, lse{1, 1, 2};
@@ -207,7 +207,7 @@ std::string refusal(const Kernel& k, DType t, double scale, int head_dim) {
   c.out(t, grad ? qkv : o);
   if (!grad) c.out(DType::f32, lse);
   Device d;
-  d.native_bf16 = true;
+  d.amx = has_amx;
   return k.reject({c.program, c.instr, d});
 }
 
@@ -220,7 +220,8 @@ TEST(AttentionReject, MatrixUnitsTakeBf16OfPositiveScale) {
     EXPECT_NE(refusal(k, DType::bf16, 0.125, 264).find("above 256"), std::string::npos);
   }
   for (const Kernel& k : {cpu::attention_amx_kernel(), cpu::attention_grad_amx_kernel()})
-    EXPECT_EQ(refusal(k, DType::bf16, 0.125, 48).empty(), cpu::amx_available());
+    for (bool has_amx : {false, true})
+      EXPECT_EQ(refusal(k, DType::bf16, 0.125, 48, has_amx).empty(), has_amx) << refusal(k, DType::bf16, 0.125, 48);
 }
 
 }  // namespace

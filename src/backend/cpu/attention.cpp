@@ -5,7 +5,6 @@
 #include <omp.h>
 
 #include "backend/cpu/common.h"
-#include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/simd/amx.h"
 #include "backend/cpu/simd/attention.h"
 #include "core/random.h"
@@ -102,8 +101,7 @@ template <Unit unit>
 std::string reject_unit(const KernelQuery& q, DType t) {
   if (unit == Unit::vectors) return {};
   if (t != DType::bf16) return "the matrix units multiply bf16, not " + std::string(name(t));
-  if (unit == Unit::amx && (!q.device.native_bf16 || !amx_available()))
-    return "this machine has no matrix units for bf16 (AMX)";
+  if (unit == Unit::amx && !q.device.amx) return "this machine has no matrix units for bf16 (AMX)";
   // The softmax takes the largest score before it scales.
   if (!(q.instr.attrs.number("scale") > 0)) return "scale is not positive";
   return {};
