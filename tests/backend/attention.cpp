@@ -1,8 +1,11 @@
-// attention and attention_grad against the formula in double precision with the T x T matrix in memory.
+// attention and attention_grad against the formula in double precision with the T x T matrix in memory: on float
+// vectors, on matrix units, and on what stands in for these on other machines.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "backend/cpu/attention.h"
+#include "backend/cpu/isa.h"
 #include "core/random.h"
 #include "core/scalars.h"
 #include "fast_call.h"
@@ -18,11 +21,14 @@ struct Case {
   bool causal;
   double p;
   DType dtype;
+  int document = 0;  // tokens; 0: the row is one
+  // Keys of a document before token t.
+  int64_t position(int64_t t) const { return document ? t % document : t; }
 };
 
 void PrintTo(const Case& c, std::ostream* os) {
   *os << "B" << c.batch << " T" << c.tokens << " H" << c.heads << "/" << c.kv_heads << " D" << c.head_dim << " causal "
-      << c.causal << " p " << c.p << " " << name(c.dtype);
+      << c.causal << " p " << c.p << " " << name(c.dtype) << " documents of " << c.document;
 }
 
 struct Reference {
@@ -45,7 +51,8 @@ Reference reference(const Case& c, const std::vector<double>& qkv, const std::ve
         int64_t n = c.causal ? i + 1 : T;
         std::vector<double> s(static_cast<size_t>(n)), keep(static_cast<size_t>(n), 1.0), dp(static_cast<size_t>(n));
         double m = -INFINITY, l = 0, d_sum = 0;
-        for (int64_t j = 0; j < n; ++j) {
+        int64_t first = c.causal ? i - c.position(i) : 0;
+        for (int64_t j = first; j < n; ++j) {
           for (int64_t d = 0; d < D; ++d) s[size_t(j)] += scale * qkv[q(i, d)] * qkv[k(j, d)];
           m = std::max(m, s[size_t(j)]);
           if (c.p > 0) {
@@ -54,9 +61,9 @@ Reference reference(const Case& c, const std::vector<double>& qkv, const std::ve
             keep[size_t(j)] = kept ? 1 / (1 - c.p) : 0;
           }
         }
-        for (double& x : s) l += std::exp(x - m);
+        for (int64_t j = first; j < n; ++j) l += std::exp(s[size_t(j)] - m);
         r.lse[size_t((b * c.heads + h) * T + i)] = m + std::log(l);
-        for (int64_t j = 0; j < n; ++j) {
+        for (int64_t j = first; j < n; ++j) {
           double p = s[size_t(j)] = std::exp(s[size_t(j)] - m) / l;
           for (int64_t d = 0; d < D; ++d) {
             r.o[o(i, d)] += p * keep[size_t(j)] * qkv[v(j, d)];
@@ -65,7 +72,7 @@ Reference reference(const Case& c, const std::vector<double>& qkv, const std::ve
           }
           d_sum += p * dp[size_t(j)];
         }
-        for (int64_t j = 0; j < n; ++j) {
+        for (int64_t j = first; j < n; ++j) {
           double ds = s[size_t(j)] * (dp[size_t(j)] - d_sum) * scale;
           for (int64_t d = 0; d < D; ++d) {
             r.dqkv[q(i, d)] += ds * qkv[k(j, d)];
@@ -81,8 +88,29 @@ struct Result {
   std::vector<double> o, lse, dqkv;
 };
 
-Result run(const Case& c, const std::vector<double>& qkv, const std::vector<double>& d_o, double scale,
-           const Scalars& scalars, int rng_id, int threads) {
+struct Unit {
+  const char* name;
+  Kernel (*forward)();
+  Kernel (*grad)();
+};
+const Unit vectors{"vectors", cpu::attention_kernel, cpu::attention_grad_kernel};
+const Unit amx{"amx", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel};
+const Unit emulated{"emulated", cpu::attention_emulated_kernel, cpu::attention_grad_emulated_kernel};
+void PrintTo(const Unit& u, std::ostream* os) { *os << u.name; }
+
+void add_extras(Call& call, const Case& c, const Scalars& scalars) {
+  if (c.p > 0)
+    call.in_struct(scalars);
+  else
+    call.absent();
+  if (!c.document) return;
+  std::vector<double> positions;
+  for (int64_t i = 0; i < c.batch * c.tokens; ++i) positions.push_back(double(c.position(i % c.tokens)));
+  call.in(DType::i32, Shape{c.batch, c.tokens}, positions);
+}
+
+Result run(const Unit& unit, const Case& c, const std::vector<double>& qkv, const std::vector<double>& d_o,
+           double scale, const Scalars& scalars, int rng_id, int threads) {
   int64_t D = c.head_dim, W = (c.heads + 2 * c.kv_heads) * D, O = c.heads * D;
   Attrs attrs;
   attrs.set("heads", c.heads).set("kv_heads", c.kv_heads).set("scale", scale).set("causal", c.causal);
@@ -91,9 +119,9 @@ Result run(const Case& c, const std::vector<double>& qkv, const std::vector<doub
   Call f("attention");
   f.instr.attrs = attrs;
   f.in(c.dtype, Shape{c.batch, c.tokens, W}, qkv);
-  if (c.p > 0) f.in_struct(scalars);
+  add_extras(f, c, scalars);
   ValueId o = f.out(c.dtype, Shape{c.batch, c.tokens, O}), lse = f.out(DType::f32, Shape{c.batch, c.heads, c.tokens});
-  f.run(threads);
+  f.run(unit.forward(), threads);
   r.o = f.read(o), r.lse = f.read(lse);
   Call b("attention_grad");
   b.instr.attrs = attrs;
@@ -101,17 +129,18 @@ Result run(const Case& c, const std::vector<double>& qkv, const std::vector<doub
   b.in(c.dtype, Shape{c.batch, c.tokens, W}, qkv);
   b.in(c.dtype, Shape{c.batch, c.tokens, O}, r.o);
   b.in(DType::f32, Shape{c.batch, c.heads, c.tokens}, r.lse);
-  if (c.p > 0) b.in_struct(scalars);
+  add_extras(b, c, scalars);
   ValueId d = b.out(c.dtype, Shape{c.batch, c.tokens, W});
-  b.run(threads);
+  b.run(unit.grad(), threads);
   r.dqkv = b.read(d);
   return r;
 }
 
-class Attention : public testing::TestWithParam<Case> {};
+class Attention : public testing::TestWithParam<std::tuple<Unit, Case>> {};
 
 TEST_P(Attention, EqualsTheFormula) {
-  const Case& c = GetParam();
+  const auto& [unit, c] = GetParam();
+  if (unit.name == amx.name && !amx_available()) GTEST_SKIP() << "this machine has no AMX";
   int64_t W = (c.heads + 2 * c.kv_heads) * c.head_dim, O = c.heads * c.head_dim;
   auto qkv = random_values(c.dtype, c.batch * c.tokens * W, 1);
   auto d_o = random_values(c.dtype, c.batch * c.tokens * O, 2);
@@ -119,27 +148,44 @@ TEST_P(Attention, EqualsTheFormula) {
   scalars.seed = 0x123456789abcdefull, scalars.sample_base = 1000;
   double scale = 1 / std::sqrt(double(c.head_dim));
   Reference want = reference(c, qkv, d_o, scale, scalars, 5);
-  Result got = run(c, qkv, d_o, scale, scalars, 5, 3);
+  Result got = run(unit, c, qkv, d_o, scale, scalars, 5, 3);
   // Float arithmetic over sums of up to a few hundred terms of size 1; half precision rounds o (which the backward
-  // pass reads) and the gradients once: 2^-9 and 2^-11 relative.
+  // pass reads) and the gradients once: 2^-9 and 2^-11 relative. Matrix units round probabilities and dS too: 2^-9 of
+  // sums of p |v|, which lie near 1 here, so that o is within 2^-8 of 1 + |o|. A gradient adds what o's two roundings
+  // do to dS and dS' own rounding: four times that. The sum of probabilities, and so lse, is one of floats everywhere.
   double eps = c.dtype == DType::f32 ? 2e-6 : c.dtype == DType::bf16 ? 4e-3 : 5e-4;
   EXPECT_LT(worst(got.lse, want.lse, 1), 2e-6);
   EXPECT_LT(worst(got.o, want.o, 1), eps);
   EXPECT_LT(worst(got.dqkv, want.dqkv, 1), 4 * eps);
-  Result one = run(c, qkv, d_o, scale, scalars, 5, 1);
+  Result one = run(unit, c, qkv, d_o, scale, scalars, 5, 1);
   EXPECT_EQ(one.o, got.o);
   EXPECT_EQ(one.dqkv, got.dqkv) << "depends on the number of threads";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, Attention,
-    testing::Values(Case{1, 1, 1, 1, 1, true, 0, DType::f32}, Case{2, 65, 3, 3, 16, true, 0, DType::f32},
-                    Case{1, 64, 2, 1, 64, true, 0, DType::f32}, Case{1, 130, 4, 2, 24, false, 0, DType::f32},
-                    Case{1, 70, 2, 2, 7, true, 0.25, DType::f32}, Case{2, 72, 4, 2, 33, true, 0.1, DType::f32},
-                    Case{1, 67, 1, 1, 256, true, 0, DType::f32}, Case{1, 600, 2, 1, 20, true, 0, DType::f32},
-                    Case{1, 530, 1, 1, 80, false, 0.5, DType::f32}, Case{2, 65, 6, 2, 64, true, 0, DType::bf16},
-                    Case{1, 200, 2, 2, 48, true, 0.2, DType::bf16}, Case{1, 90, 2, 2, 96, true, 0, DType::f16},
-                    Case{3, 5, 2, 2, 3, false, 0, DType::f16}));
+    testing::Combine(
+        testing::Values(vectors),
+        testing::Values(Case{1, 1, 1, 1, 1, true, 0, DType::f32}, Case{2, 65, 3, 3, 16, true, 0, DType::f32},
+                        Case{1, 64, 2, 1, 64, true, 0, DType::f32}, Case{1, 130, 4, 2, 24, false, 0, DType::f32},
+                        Case{1, 70, 2, 2, 7, true, 0.25, DType::f32}, Case{2, 72, 4, 2, 33, true, 0.1, DType::f32},
+                        Case{1, 67, 1, 1, 256, true, 0, DType::f32}, Case{1, 600, 2, 1, 20, true, 0, DType::f32},
+                        Case{1, 530, 1, 1, 80, false, 0.5, DType::f32}, Case{1, 90, 2, 2, 96, true, 0, DType::f16},
+                        Case{3, 5, 2, 2, 3, false, 0, DType::f16})));
+
+// Single tokens, lengths at and across blocks of 64 and slivers of 32, several segments of keys, every width of tiles.
+INSTANTIATE_TEST_SUITE_P(
+    Bf16, Attention,
+    testing::Combine(
+        testing::Values(vectors, amx, emulated),
+        testing::Values(Case{1, 1, 1, 1, 32, true, 0, DType::bf16}, Case{2, 65, 6, 2, 64, true, 0, DType::bf16},
+                        Case{1, 200, 2, 2, 48, true, 0.2, DType::bf16}, Case{3, 5, 2, 2, 3, false, 0, DType::bf16},
+                        Case{1, 128, 2, 1, 128, true, 0, DType::bf16}, Case{2, 33, 2, 2, 32, false, 0, DType::bf16},
+                        Case{1, 97, 2, 1, 64, false, 0.3, DType::bf16}, Case{1, 600, 2, 1, 32, true, 0, DType::bf16},
+                        Case{1, 67, 1, 1, 256, true, 0, DType::bf16}, Case{1, 530, 1, 1, 64, false, 0, DType::bf16},
+                        Case{2, 200, 2, 1, 64, true, 0, DType::bf16, 50},
+                        Case{1, 330, 2, 2, 32, true, 0.1, DType::bf16, 130},
+                        Case{1, 70, 1, 1, 64, true, 0, DType::bf16, 1})));
 
 TEST(AttentionReject, NamesTheReason) {
   Call c("attention");
@@ -148,6 +194,34 @@ TEST(AttentionReject, NamesTheReason) {
   c.out(DType::f64, Shape{1, 2, 4});
   c.out(DType::f32, Shape{1, 1, 2});
   EXPECT_NE(c.reject_reason().find("f64"), std::string::npos);
+}
+
+std::string refusal(const Kernel& k, DType t, double scale, int head_dim, bool has_amx = false) {
+  Call c(k.op);
+  c.instr.attrs.set("heads", 1).set("kv_heads", 1).set("scale", scale).set("causal", 1);
+  Shape qkv{1, 2, 3 * head_dim}, o{1, 2, head_dim}, lse{1, 1, 2};
+  bool grad = std::string(k.op) == "attention_grad";
+  if (grad) c.value(t, o), c.instr.in.push_back(0);
+  c.instr.in.push_back(c.value(t, qkv));
+  if (grad) c.instr.in.push_back(c.value(t, o)), c.instr.in.push_back(c.value(DType::f32, lse));
+  c.out(t, grad ? qkv : o);
+  if (!grad) c.out(DType::f32, lse);
+  Device d;
+  d.amx = has_amx;
+  return k.reject({c.program, c.instr, d});
+}
+
+TEST(AttentionReject, MatrixUnitsTakeBf16OfPositiveScale) {
+  for (const Kernel& k : {cpu::attention_emulated_kernel(), cpu::attention_grad_emulated_kernel()}) {
+    EXPECT_EQ(refusal(k, DType::bf16, 0.125, 48), "");
+    for (DType t : {DType::f32, DType::f16})
+      EXPECT_NE(refusal(k, t, 0.125, 48).find("multiply bf16, not " + std::string(name(t))), std::string::npos);
+    for (double scale : {0.0, -1.0}) EXPECT_EQ(refusal(k, DType::bf16, scale, 48), "scale is not positive");
+    EXPECT_NE(refusal(k, DType::bf16, 0.125, 264).find("above 256"), std::string::npos);
+  }
+  for (const Kernel& k : {cpu::attention_amx_kernel(), cpu::attention_grad_amx_kernel()})
+    for (bool has_amx : {false, true})
+      EXPECT_EQ(refusal(k, DType::bf16, 0.125, 48, has_amx).empty(), has_amx) << refusal(k, DType::bf16, 0.125, 48);
 }
 
 }  // namespace

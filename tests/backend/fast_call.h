@@ -83,16 +83,18 @@ struct Call {
   void prepare(int threads) {
     Device d;
     d.threads = threads;
-    KernelQuery q{program, instr, d};
     for (const Kernel& k : cpu_kernels())
-      if (std::string(k.op) == instr.op->name && k.reject(q).empty()) {
-        kernel = k;
-        workspace_bytes = k.workspace ? k.workspace(q) : 0;
-        workspace.assign(workspace_bytes + 192, 0xcd);
-        prepared = k.prepare ? k.prepare(q) : nullptr;
-        return;
-      }
+      if (std::string(k.op) == instr.op->name && k.reject({program, instr, d}).empty()) return prepare(k, threads);
     throw std::runtime_error("no kernel takes it: " + reject_reason(threads));
+  }
+  void prepare(const Kernel& k, int threads) {
+    Device d;
+    d.threads = threads;
+    KernelQuery q{program, instr, d};
+    kernel = k;
+    workspace_bytes = k.workspace ? k.workspace(q) : 0;
+    workspace.assign(workspace_bytes + 192, 0xcd);
+    prepared = k.prepare ? k.prepare(q) : nullptr;
   }
   void launch(int threads) {
     std::vector<void*> in_pointers, out_pointers;
@@ -105,6 +107,13 @@ struct Call {
   }
   void run(int threads = 2) {
     prepare(threads);
+    launch_checked(threads);
+  }
+  void run(const Kernel& k, int threads) {
+    prepare(k, threads);
+    launch_checked(threads);
+  }
+  void launch_checked(int threads) {
     launch(threads);
     if (!guards_intact()) throw std::runtime_error("wrote behind a value");
   }

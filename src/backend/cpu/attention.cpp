@@ -1,8 +1,11 @@
 // attention and attention_grad: parallel over (batch, key/value head), and over query blocks or key segments where
-// there are too few of those.
+// there are too few of those. The work is done on float vectors or on matrix units (simd/attention*.cpp).
+#include "backend/cpu/attention.h"
+
 #include <omp.h>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/simd/amx.h"
 #include "backend/cpu/simd/attention.h"
 #include "core/random.h"
 #include "core/scalars.h"
@@ -10,7 +13,29 @@
 namespace crest::cpu {
 namespace {
 
-const AttentionFunctions& functions() { return CREST_SIMD_PICK(attention_functions); }
+enum class Unit { vectors, amx, emulated };
+
+template <Unit unit>
+const AttentionFunctions& functions() {
+  if constexpr (unit == Unit::vectors)
+    return CREST_SIMD_PICK(attention_functions);
+  else
+    return CREST_SIMD_PICK(attention_amx_functions);
+}
+
+// Gives a thread its tile registers for a scope.
+template <Unit unit>
+class TileRegisters {
+ public:
+  TileRegisters() {
+    if constexpr (unit == Unit::amx) CREST_SIMD_PICK(amx_functions).configure();
+  }
+  ~TileRegisters() {
+    if constexpr (unit == Unit::amx) CREST_SIMD_PICK(amx_functions).release();
+  }
+  TileRegisters(const TileRegisters&) = delete;
+  TileRegisters& operator=(const TileRegisters&) = delete;
+};
 
 struct Sizes {
   int64_t batch, tokens, width;
@@ -32,6 +57,7 @@ void* at(const void* p, DType t, int64_t i) {
 }
 
 // What does not depend on batch and head.
+template <Unit unit>
 AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalars) {
   Sizes s = sizes_of(qkv, attrs);
   AttentionArgs a{};
@@ -44,6 +70,7 @@ AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalar
   a.causal = attrs.integer("causal", 1) != 0;
   a.p = attrs.number("p", 0);
   a.seed = scalars ? scalars->seed : 0;
+  a.emulated = unit == Unit::emulated;
   return a;
 }
 
@@ -70,28 +97,43 @@ std::string reject_common(const KernelQuery& q, const Value& qkv) {
   return {};
 }
 
+template <Unit unit>
+std::string reject_unit(const KernelQuery& q, DType t) {
+  if (unit == Unit::vectors) return {};
+  if (t != DType::bf16) return "the matrix units multiply bf16, not " + std::string(name(t));
+  if (unit == Unit::amx && !q.device.amx) return "this machine has no matrix units for bf16 (AMX)";
+  // The softmax takes the largest score before it scales.
+  if (!(q.instr.attrs.number("scale") > 0)) return "scale is not positive";
+  return {};
+}
+
+template <Unit unit>
 std::string reject(const KernelQuery& q) {
   if (std::string why = reject_common(q, q.in(0)); !why.empty()) return why;
-  return check_same(q.out(0), q.in(0));
+  if (std::string why = check_same(q.out(0), q.in(0)); !why.empty()) return why;
+  return reject_unit<unit>(q, q.in(0).dtype);
 }
+template <Unit unit>
 std::string reject_grad(const KernelQuery& q) {
   if (std::string why = reject_common(q, q.in(1)); !why.empty()) return why;
   for (const Value* v : {&q.in(0), &q.in(2), &q.out(0)})
     if (std::string why = check_same(*v, q.in(1)); !why.empty()) return why;
-  return {};
+  return reject_unit<unit>(q, q.in(1).dtype);
 }
 
+template <Unit unit>
 size_t workspace(const KernelQuery& q) {
-  AttentionArgs a = common(q.in(0), q.instr.attrs, nullptr);
-  return size_t(functions().forward_scratch(a)) * 4 * size_t(q.device.threads);
+  AttentionArgs a = common<unit>(q.in(0), q.instr.attrs, nullptr);
+  return size_t(functions<unit>().forward_scratch(a)) * 4 * size_t(q.device.threads);
 }
 
+template <Unit unit>
 void launch(const KernelCall& c) {
-  const AttentionFunctions& f = functions();
+  const AttentionFunctions& f = functions<unit>();
   const Value& qkv = c.in_value(0);
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(1) ? c.input<Scalars>(1) : nullptr;
-  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  AttentionArgs all = common<unit>(qkv, c.instr.attrs, scalars);
   const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
   int64_t scratch_floats = f.forward_scratch(all), heads = s.batch * s.kv_heads;
@@ -100,6 +142,7 @@ void launch(const KernelCall& c) {
   int64_t parts = std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
 #pragma omp parallel num_threads(c.threads)
   {
+    const TileRegisters<unit> registers;
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * scratch_floats;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < heads * parts; ++item) {
@@ -121,8 +164,7 @@ int64_t segments_of(int64_t tokens, int64_t block) { return std::clamp<int64_t>(
 struct GradSplit {
   int64_t segments, parts, scratch, partial;  // scratch, partial: floats per thread and per (batch, kv head)
 };
-GradSplit split_of(const AttentionArgs& a, const Sizes& s, int threads) {
-  const AttentionFunctions& f = functions();
+GradSplit split_of(const AttentionFunctions& f, const AttentionArgs& a, const Sizes& s, int threads) {
   GradSplit r{};
   r.segments = segments_of(s.tokens, f.block);
   r.parts = s.batch * s.kv_heads < 2 * threads && threads > 1 ? r.segments : 1;
@@ -133,21 +175,23 @@ GradSplit split_of(const AttentionArgs& a, const Sizes& s, int threads) {
   return r;
 }
 
+template <Unit unit>
 size_t grad_workspace(const KernelQuery& q) {
   Sizes s = sizes_of(q.in(1), q.instr.attrs);
-  GradSplit r = split_of(common(q.in(1), q.instr.attrs, nullptr), s, q.device.threads);
+  GradSplit r = split_of(functions<unit>(), common<unit>(q.in(1), q.instr.attrs, nullptr), s, q.device.threads);
   return (size_t(r.scratch) * size_t(q.device.threads) + size_t(r.partial * s.batch * s.kv_heads)) * 4;
 }
 
+template <Unit unit>
 void launch_grad(const KernelCall& c) {
-  const AttentionFunctions& f = functions();
+  const AttentionFunctions& f = functions<unit>();
   const Value& qkv = c.in_value(1);
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(4) ? c.input<Scalars>(4) : nullptr;
-  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  AttentionArgs all = common<unit>(qkv, c.instr.attrs, scalars);
   const int32_t* positions = c.has(5) ? c.input<int32_t>(5) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
-  GradSplit r = split_of(all, s, c.threads);
+  GradSplit r = split_of(f, all, s, c.threads);
   float* partial = static_cast<float*>(c.workspace) + r.scratch * c.threads;
   int64_t heads = s.batch * s.kv_heads;
   auto of = [&](int64_t head) {
@@ -166,6 +210,7 @@ void launch_grad(const KernelCall& c) {
   };
 #pragma omp parallel num_threads(c.threads)
   {
+    const TileRegisters<unit> registers;
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * r.scratch;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < heads * r.parts; ++item)
@@ -178,11 +223,22 @@ void launch_grad(const KernelCall& c) {
   }
 }
 
+template <Unit unit>
+Kernel forward_kernel(const char* name) {
+  return {"attention", name, reject<unit>, workspace<unit>, nullptr, launch<unit>};
+}
+template <Unit unit>
+Kernel grad_kernel(const char* name) {
+  return {"attention_grad", name, reject_grad<unit>, grad_workspace<unit>, nullptr, launch_grad<unit>};
+}
+
 }  // namespace
 
-Kernel attention_kernel() { return {"attention", "cpu.attention.flash", reject, workspace, nullptr, launch}; }
-Kernel attention_grad_kernel() {
-  return {"attention_grad", "cpu.attention_grad.flash", reject_grad, grad_workspace, nullptr, launch_grad};
-}
+Kernel attention_kernel() { return forward_kernel<Unit::vectors>("cpu.attention.flash"); }
+Kernel attention_amx_kernel() { return forward_kernel<Unit::amx>("cpu.attention.amx"); }
+Kernel attention_emulated_kernel() { return forward_kernel<Unit::emulated>("cpu.attention.emulated"); }
+Kernel attention_grad_kernel() { return grad_kernel<Unit::vectors>("cpu.attention_grad.flash"); }
+Kernel attention_grad_amx_kernel() { return grad_kernel<Unit::amx>("cpu.attention_grad.amx"); }
+Kernel attention_grad_emulated_kernel() { return grad_kernel<Unit::emulated>("cpu.attention_grad.emulated"); }
 
 }  // namespace crest::cpu

@@ -1,5 +1,6 @@
 #include "backend/cpu/index.h"
 
+#include "backend/cpu/attention.h"
 #include "backend/cpu/reference/index.h"
 
 namespace crest {
@@ -21,8 +22,6 @@ Kernel linear_dw_amx_kernel();
 Kernel linear_dw_packed_kernel();
 Kernel linear_dw_kernel();
 Kernel matmul_kernel();
-Kernel attention_kernel();
-Kernel attention_grad_kernel();
 Kernel cached_attention_kernel();
 Kernel cache_append_kernel();
 Kernel rope_kernel();
@@ -92,7 +91,9 @@ std::vector<Kernel> cpu_kernels() {
       cpu::linear_dw_packed_kernel(),
       cpu::linear_dw_kernel(),
       cpu::matmul_kernel(),
+      cpu::attention_amx_kernel(),
       cpu::attention_kernel(),
+      cpu::attention_grad_amx_kernel(),
       cpu::attention_grad_kernel(),
       cpu::cached_attention_kernel(),
       cpu::cache_append_kernel(),

@@ -1,5 +1,6 @@
 #include "backend/cpu/simd/amx.h"
 
+#include "backend/cpu/simd/amx_tiles.h"
 #include "backend/cpu/simd/epilogue.h"
 
 namespace crest::cpu::CREST_ISA {
@@ -7,49 +8,16 @@ namespace {
 
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-typedef uint32_t V16 __attribute__((vector_size(64)));
-typedef uint32_t V16Memory __attribute__((vector_size(64), aligned(2), may_alias));
-typedef uint16_t H32 __attribute__((vector_size(64)));
-
-constexpr int64_t tile = 16 * 32;  // elements of bf16
-
 // 32 elements, zeros behind the first n. Vectors go by reference: how narrower machines pass them has changed
 // (GCC 4.6).
 CREST_INLINE void load_row(V16& x, const uint16_t* p, int64_t n) {
+  if (n >= 32) {
+    x = *(const V16Memory*)p;
+    return;
+  }
   uint16_t t[32] = {};
-  if (n < 32) {
-    for (int64_t i = 0; i < n; ++i) t[i] = p[i];
-    p = t;
-  }
-  x = *(const V16Memory*)p;
-}
-
-// x[i][j] = x[j][i], 16 x 16 words.
-CREST_INLINE void transpose(V16* x) {
-  V16 y[16];
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-    y[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  }
-  // Four words of a column each: x[i + c] holds columns c, c + 4, c + 8, c + 12 of rows i .. i + 3.
-  for (int i = 0; i < 16; i += 4)
-    for (int c = 0; c < 2; ++c) {
-      V16 a = y[i + c], b = y[i + 2 + c];
-      x[i + 2 * c] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      x[i + 2 * c + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    }
-  for (int c = 0; c < 4; ++c) {
-    V16 a = x[c], b = x[c + 4], d = x[c + 8], e = x[c + 12];
-    V16 ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    V16 ab2 = __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    V16 de = __builtin_shufflevector(d, e, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    V16 de2 = __builtin_shufflevector(d, e, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    y[c] = __builtin_shufflevector(ab, de, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    y[c + 4] = __builtin_shufflevector(ab, de, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    y[c + 8] = __builtin_shufflevector(ab2, de2, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    y[c + 12] = __builtin_shufflevector(ab2, de2, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  }
-  for (int i = 0; i < 16; ++i) x[i] = y[i];
+  for (int64_t i = 0; i < n; ++i) t[i] = p[i];
+  x = *(const V16Memory*)t;
 }
 
 // Words of the terms (even, odd) of 32 rows or columns.
@@ -85,7 +53,7 @@ template <bool rows>
 void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_t count, int64_t depth) {
   int64_t steps = (depth + 31) / 32;
   for (int64_t s = 0; s < count; s += 32)
-    for (int64_t k = 0; k < steps; ++k, to += 2 * tile) {
+    for (int64_t k = 0; k < steps; ++k, to += 2 * tile_elements) {
       V16 x[2][16];
       int64_t n = count - s, d = depth - 32 * k;
       if (crosswise)
@@ -93,8 +61,8 @@ void pack(uint16_t* to, const uint16_t* from, int64_t ld, bool crosswise, int64_
       else
         load_along(x[0], x[1], from + 32 * k * ld + s, ld, n, d);
       for (int t = 0; t < 2; ++t) {
-        if (crosswise != rows) transpose(x[t]);
-        store_tile(to + t * tile, x[t]);
+        if (crosswise != rows) transpose_words(x[t]);
+        store_tile(to + t * tile_elements, x[t]);
       }
     }
 }
@@ -110,63 +78,10 @@ void configure() {
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 void release() { asm volatile("tilerelease" ::: "memory"); }
-
-#define CREST_TILE_LOAD(t, p) asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"(int64_t(64)) : "memory")
-#define CREST_TILE_STORE(t, p) asm volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"(int64_t(64)) : "memory")
-#define CREST_TILE_ZERO(t) asm volatile("tilezero %%tmm" #t ::)
-#define CREST_TILE_DOT(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-
-// sums[2 x 2 tiles] (+)= a b, two tiles of each operand a step.
-CREST_INLINE void multiply(int64_t steps, const uint16_t* a, const uint16_t* b, float* sums, bool clear) {
-  if (clear) {
-    CREST_TILE_ZERO(0);
-    CREST_TILE_ZERO(1);
-    CREST_TILE_ZERO(2);
-    CREST_TILE_ZERO(3);
-  } else {
-    CREST_TILE_LOAD(0, sums);
-    CREST_TILE_LOAD(1, sums + 256);
-    CREST_TILE_LOAD(2, sums + 512);
-    CREST_TILE_LOAD(3, sums + 768);
-  }
-  for (int64_t k = 0; k < steps; ++k, a += 2 * tile, b += 2 * tile) {
-    CREST_TILE_LOAD(4, a);
-    CREST_TILE_LOAD(6, b);
-    CREST_TILE_DOT(0, 4, 6);
-    CREST_TILE_LOAD(7, b + tile);
-    CREST_TILE_DOT(1, 4, 7);
-    CREST_TILE_LOAD(5, a + tile);
-    CREST_TILE_DOT(2, 5, 6);
-    CREST_TILE_DOT(3, 5, 7);
-  }
-  CREST_TILE_STORE(0, sums);
-  CREST_TILE_STORE(1, sums + 256);
-  CREST_TILE_STORE(2, sums + 512);
-  CREST_TILE_STORE(3, sums + 768);
-}
 #else
 void configure() {}
 void release() {}
-void multiply(int64_t, const uint16_t*, const uint16_t*, float*, bool) {}
 #endif
-
-float value(uint16_t bits) {
-  uint32_t u = uint32_t(bits) << 16;
-  float f;
-  __builtin_memcpy(&f, &u, 4);
-  return f;
-}
-
-void multiply_emulated(int64_t steps, const uint16_t* a, const uint16_t* b, float* sums, bool clear) {
-  if (clear) __builtin_memset(sums, 0, 4096);
-  for (int64_t k = 0; k < steps; ++k, a += 2 * tile, b += 2 * tile)
-    for (int i = 0; i < 32; ++i)
-      for (int j = 0; j < 32; ++j) {
-        float* c = sums + (i / 16 * 2 + j / 16) * 256 + i % 16 * 16 + j % 16;
-        const uint16_t *ai = a + i * 32, *bj = b + j / 16 * tile + j % 16 * 2;
-        for (int p = 0; p < 32; ++p) *c += value(ai[p]) * value(bj[p / 2 * 32 + p % 2]);
-      }
-}
 
 template <class T>
 void finish(const TileOutput& out, const float* sums, int64_t i, int64_t j, int64_t m, int64_t n) {
@@ -182,7 +97,7 @@ void block(int64_t m, int64_t n, int64_t steps, const uint16_t* a, int64_t a_str
   for (int64_t i = 0; i < m; i += 32, a += a_stride) {
     const uint16_t* bj = b;
     for (int64_t j = 0; j < n; j += 32, bj += b_stride, sums += 1024) {
-      emulated ? multiply_emulated(steps, a, bj, sums, clear) : multiply(steps, a, bj, sums, clear);
+      multiply(steps, a, bj, {sums, 256, 512, 16}, clear, emulated);
       if (!out) continue;
       out->type == DType::f32 ? finish<float>(*out, sums, i, j, m, n) : finish<bfloat16>(*out, sums, i, j, m, n);
     }

@@ -25,6 +25,7 @@ struct AttentionArgs {
   double p;
   uint64_t seed, stream;
   int64_t first_head;
+  bool emulated;  // attention_amx_functions without the instructions, for tests
 };
 
 struct AttentionGradArgs {
@@ -55,5 +56,7 @@ struct AttentionFunctions {
   void (*reduce)(const AttentionGradArgs&, int64_t begin, int64_t end, float* scratch);
 };
 CREST_SIMD_TABLE(AttentionFunctions, attention_functions)
+// bf16 and positive scales on matrix units: between configure() and release() of simd/amx.h, unless emulated.
+CREST_SIMD_TABLE(AttentionFunctions, attention_amx_functions)
 
 }  // namespace crest::cpu
