@@ -120,7 +120,7 @@ class Scanner {
       ++at_;
       bool ignored;
       take_number(ignored);
-      if (bar_follows() && whole) line_.bar = int64_t(value);
+      if (bar_follows() && whole && counts(value)) line_.bar = int64_t(value);
     }
     if (first && whole) leading_ = value;
     LogUnit unit = log_unit(take_unit());
@@ -212,8 +212,10 @@ class Scanner {
   static void set(double& field, double value) {
     if (!said(field) && std::isfinite(value)) field = value;
   }
+  // Whether a number can be one of steps.
+  static bool counts(double value) { return value >= 0 && value < 1e15; }
   void set_step(double value) {
-    if (!line_.step && value >= 0 && value < 1e15) line_.step = int64_t(value);
+    if (!line_.step && counts(value)) line_.step = int64_t(value);
   }
   // A time or size: its unit follows it or is part of its key; without one it is not known.
   void set_measured(double& field, double value, LogUnit unit, LogUnit::Kind kind, double key_factor) {
