@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/packed_output.h"
 #include "backend/cpu/simd/amx.h"
 
 namespace crest::cpu {
@@ -34,12 +35,6 @@ struct Cut {
     if (s.c != DType::f32 && parts > 1) sum_floats = panel_m * panel_n;
   }
 };
-
-template <class P>
-P* at(P* p, DType t, int64_t i, int64_t ld, int64_t j) {
-  using Byte = std::conditional_t<std::is_const_v<P>, const char, char>;
-  return p ? static_cast<Byte*>(p) + (i * ld + j) * int64_t(size_of(t)) : nullptr;
-}
 
 class Product {
  public:
@@ -100,20 +95,7 @@ class Product {
   }
 
   TileOutput output(int64_t i0, int64_t j0, int64_t p0, int64_t i, int64_t j) const {
-    int64_t row = i0 + i, column = j0 + j;
-    TileOutput out;
-    out.first = p0 == 0, out.last = p0 + cut_.depth >= s_.k;
-    out.c = at(o_.c, s_.c, row, s_.n, column);
-    out.type = s_.c, out.ldc = s_.n;
-    out.add = at(o_.add, s_.c, row, s_.n, column);
-    out.bias = o_.bias ? o_.bias + column : nullptr;
-    out.gelu = o_.gelu;
-    out.h = at(o_.h, s_.c, row, s_.n, column);
-    // Sums of a panel stay in an f32 result, which the last panel overwrites.
-    bool in_place = s_.c == DType::f32;
-    out.sum = in_place ? static_cast<float*>(out.c) : sum_ + i * cut_.panel_n + j;
-    out.ld_sum = in_place ? s_.n : cut_.panel_n;
-    return out;
+    return output_of(s_, o_, i0 + i, j0 + j, p0, p0 + cut_.depth, sum_ + i * cut_.panel_n + j, cut_.panel_n);
   }
 
   const AmxFunctions& f_;

@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm_packed.h"
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/packed_output.h"
 #include "backend/cpu/simd/gemm.h"
 
 namespace crest::cpu {
@@ -26,13 +27,6 @@ struct Cut {
     if (s.c != DType::f32 && parts > 1) sum_floats = up(panel_m * panel_n, 16);
   }
 };
-
-// Element (i, j) of rows of ld elements.
-template <class P>
-P* at(P* p, DType t, int64_t i, int64_t ld, int64_t j) {
-  using Byte = std::conditional_t<std::is_const_v<P>, const char, char>;
-  return p ? static_cast<Byte*>(p) + (i * ld + j) * int64_t(size_of(t)) : nullptr;
-}
 
 class Product {
  public:
@@ -73,7 +67,7 @@ class Product {
     int64_t step = 4 * f_.rows, ld = s_.a_transposed ? s_.m : s_.k;
 #pragma omp for schedule(dynamic, 1) nowait
     for (int64_t i = 0; i < m; i += step) {
-      const void* from = s_.a_transposed ? at(o_.a, s_.ab, p0, ld, i0 + i) : at(o_.a, s_.ab, i0 + i, ld, p0);
+      const void* from = s_.a_transposed ? element(o_.a, s_.ab, p0, ld, i0 + i) : element(o_.a, s_.ab, i0 + i, ld, p0);
       f_.pack(a_ + i * depth, f_.rows, from, s_.ab, ld, !s_.a_transposed, std::min(step, m - i), depth);
     }
   }
@@ -82,26 +76,13 @@ class Product {
     int64_t step = 2 * f_.columns, ld = s_.b_transposed ? s_.k : s_.n;
 #pragma omp for schedule(dynamic, 1) nowait
     for (int64_t j = 0; j < n; j += step) {
-      const void* from = s_.b_transposed ? at(o_.b, s_.ab, j0 + j, ld, p0) : at(o_.b, s_.ab, p0, ld, j0 + j);
+      const void* from = s_.b_transposed ? element(o_.b, s_.ab, j0 + j, ld, p0) : element(o_.b, s_.ab, p0, ld, j0 + j);
       f_.pack(b_ + j * depth, f_.columns, from, s_.ab, ld, s_.b_transposed, std::min(step, n - j), depth);
     }
   }
 
   TileOutput output(int64_t i0, int64_t j0, int64_t p0, int64_t i, int64_t j) const {
-    int64_t row = i0 + i, column = j0 + j;
-    TileOutput out;
-    out.first = p0 == 0, out.last = p0 + cut_.depth >= s_.k;
-    out.c = at(o_.c, s_.c, row, s_.n, column);
-    out.type = s_.c, out.ldc = s_.n;
-    out.add = at(o_.add, s_.c, row, s_.n, column);
-    out.bias = o_.bias ? o_.bias + column : nullptr;
-    out.gelu = o_.gelu;
-    out.h = at(o_.h, s_.c, row, s_.n, column);
-    // Partial sums stay in an f32 result, which the last part overwrites.
-    bool in_place = s_.c == DType::f32;
-    out.sum = in_place ? static_cast<float*>(out.c) : sum_ + i * cut_.panel_n + j;
-    out.ld_sum = in_place ? s_.n : cut_.panel_n;
-    return out;
+    return output_of(s_, o_, i0 + i, j0 + j, p0, p0 + cut_.depth, sum_ + i * cut_.panel_n + j, cut_.panel_n);
   }
 
   const GemmFunctions& f_;
