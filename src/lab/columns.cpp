@@ -20,7 +20,7 @@ const std::vector<ColumnInfo>& column_infos() {
       {"executed_flops", "of a run, sum over the instructions", recipe, flops},
       {"instructions", "that a run executes", recipe, number},
       {"planned_bytes", "arenas by plan", recipe, bytes},
-      {"persistent_bytes", "weights, gradients, optimizer state", recipe, bytes},
+      {"persistent_bytes", "weights, optimizer state; with accumulation gradients", recipe, bytes},
       {"transient_bytes", "the arena of a run", recipe, bytes},
       {"live_bytes", "largest sum of what is alive at once in the transient arena", recipe, bytes},
       {"weights_bytes", "by category", recipe, bytes},
