@@ -41,6 +41,8 @@ std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const
   for (auto& p : all)
     if (merged.empty() || p.begin >= merged.back().end)
       merged.push_back(p);
+    else if (p.begin == merged.back().begin && p.end >= merged.back().end)
+      merged.back() = p;  // a later version, at last the parameter's gradient
     else
       merged.back().end = std::max(merged.back().end, p.end);
   return merged;
