@@ -1,7 +1,6 @@
 #include "plan/carry.h"
 
 #include <algorithm>
-#include <map>
 
 namespace crest {
 
