@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "data/byte_alphabet.h"
@@ -22,6 +24,11 @@ void TokenizerParts::refuse(const std::string& what) const {
 uint32_t TokenizerParts::check_id(uint64_t id) const {
   if (id >= max_tokens) bad(fmt::format("token id {} is above the limit of {}", id, max_tokens));
   return uint32_t(id);
+}
+
+void TokenizerParts::check_gaps(uint64_t highest_id, uint64_t tokens) const {
+  if (highest_id >= 4 * tokens + 4096)
+    bad(fmt::format("token id {} in a vocabulary of {} tokens, so that most ids mean nothing", highest_id, tokens));
 }
 
 void TokenizerParts::add_token(const std::string& text, uint64_t id) {
@@ -64,6 +71,10 @@ Tokenizer TokenizerParts::build() const {
   t.nfc_ = nfc;
   t.ignore_merges_ = ignore_merges;
   t.post_processor_ = post_processor;
+  uint32_t highest = 0;
+  for (uint32_t id : ids) highest = std::max(highest, id);
+  for (auto& a : added) highest = std::max(highest, a.id);
+  check_gaps(highest, ids.size() + added.size());
   WordTable added_texts, decoded;
   for (auto& a : added) added_texts.insert(a.content);
   std::vector<uint32_t> decoded_ids;

@@ -26,6 +26,9 @@ struct TokenizerParts {
   void add_merge_line(const std::string& line);
   void add_added(const Added& token);
   uint32_t check_id(uint64_t id) const;
+  // An error where ids are so far apart that a model would have a table of mostly unused rows: real vocabularies leave
+  // out a few ids, and some put added tokens at the next round number.
+  void check_gaps(uint64_t highest_id, uint64_t tokens) const;
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
 

@@ -76,6 +76,7 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
   std::sort(tokens.begin(), tokens.end());
   ranks.count = uint32_t(tokens.size());
   ranks.next_id = tokens.empty() ? 0 : tokens.back().first + 1;
+  parts.check_gaps(ranks.next_id, ranks.count);
   for (size_t i = 0; i < tokens.size(); ++i) {
     auto& [id, spelling] = tokens[i];
     if (i > 0 && tokens[i - 1].first == id) parts.bad(fmt::format("two tokens have id {}", id));

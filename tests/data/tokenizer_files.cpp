@@ -140,6 +140,7 @@ TEST(TokenizerFiles, DamagedTiktokenFilesAreErrors) {
   EXPECT_ERROR(parse(bytes + "YWI= -3\n"), "line 257");
   EXPECT_ERROR(parse(bytes + "YWI= 99999999999999999999\n"), "line 257");
   EXPECT_ERROR(parse(bytes + "YWI= 4000000000\n"), "above the limit");
+  EXPECT_ERROR(parse(bytes + "YWI= 900000\n"), "most ids mean nothing");
   EXPECT_ERROR(parse(bytes + std::string(4000, 'Q') + " 300\n"), "more than 512 bytes");
   EXPECT_ERROR(parse(""), "byte 0x00");
 }
