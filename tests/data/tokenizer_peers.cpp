@@ -1,5 +1,5 @@
 // Token for token against Hugging Face `tokenizers` and `tiktoken`, where they are installed:
-//   python3 -m venv V && V/bin/pip install tokenizers tiktoken && CREST_TEST_PYTHON=V/bin/python3 test_data
+//   python3 -m venv V && V/bin/pip install tokenizers tiktoken && CREST_PYTHON=V/bin/python3 test_data
 #include <cstdlib>
 
 #include "data/bpe_train.h"
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string python() {
-  const char* named = std::getenv("CREST_TEST_PYTHON");
+  const char* named = std::getenv("CREST_PYTHON");
   return named ? named : "python3";
 }
 
