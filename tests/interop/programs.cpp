@@ -40,6 +40,24 @@ TEST(Interop, ImportedCheckpointsGiveTheLogitsOfTorch) {
   expect_ok("import_checkpoints.py", {folder.path().string()});
 }
 
+// What cannot be installed as a package is named by a variable that holds the path of a clone.
+#define CREST_NEED_CLONE(variable, repository) \
+  if (!std::getenv(variable)) GTEST_SKIP() << variable " is not set: a clone of github.com/karpathy/" repository
+
+TEST(Interop, LlmcItselfReadsOurShardsAndAgreesOnItsCheckpoint) {
+  CREST_NEED_CLONE("CREST_LLMC", "llm.c");
+  CREST_NEED_PYTHON("numpy safetensors");
+  TempFolder folder;
+  expect_ok("llmc_itself.py", {folder.path().string()});
+}
+
+TEST(Interop, NanogptItselfTrainsOnOurTokensAndItsCheckpointLoads) {
+  CREST_NEED_CLONE("CREST_NANOGPT", "nanoGPT");
+  CREST_NEED_PYTHON("numpy safetensors torch");
+  TempFolder folder;
+  expect_ok("nanogpt_itself.py", {folder.path().string()});
+}
+
 // Weights, optimizer states of every kind, imported models, logits: whatever Crest writes.
 TEST(Interop, SafetensorsReadsEveryFile) {
   CREST_NEED_PYTHON("numpy safetensors");
