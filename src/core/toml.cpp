@@ -76,6 +76,10 @@ class TomlShape {
         quoted();
         break;
       case '.': ++chain_; break;
+      case ' ':  // behind what looks like a date toml++ 3.3 asserts that more than one digit follows
+        if ((in_value_ || in_list_) && !follows_separator() && next_is_digit())
+          refuse("a second value behind a space", "Separate values by commas; put a date with a time in quotes.");
+        break;
       case ':':  // outside quotes only times have it, and toml++ 3.3 asserts digits there instead of checking
         refuse("times of day are not supported", "Put the value in quotes.");
       case '=':
@@ -136,6 +140,7 @@ class TomlShape {
     for (int extra = 0; is_long && extra < 2 && i_ + 1 < text_.size() && text_[i_ + 1] == c; ++extra) ++i_;
   }
 
+  bool next_is_digit() const { return i_ + 1 < text_.size() && text_[i_ + 1] >= '0' && text_[i_ + 1] <= '9'; }
   char previous() const { return i_ > 0 ? text_[i_ - 1] : '\n'; }
   bool follows_separator() const {
     return i_ == line_start_ || std::string_view(" \t\r\n=,[{").find(previous()) != std::string_view::npos;

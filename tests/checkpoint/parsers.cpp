@@ -163,6 +163,11 @@ TEST(Toml, ErrorsAreUsageErrorsWithLineAndColumn) {
   EXPECT_TRUE(contains(error("na\xc3\xafve = 1"), "in quotes"));
   // Inputs on which toml++ 3.3 itself asserts or is undefined, found by fuzzing.
   EXPECT_TRUE(contains(error("a = 1979-05-27T:06:32e00Z"), "times of day"));
+  // toml++ 3.3 takes the first for a date with a time and asserts that a second digit follows.
+  EXPECT_TRUE(contains(error("a = 0663-83-0f 6,"), "a second value"));
+  EXPECT_TRUE(contains(error("a = [1979-05-27 6]"), "a second value"));
+  EXPECT_TRUE(contains(error("a = 1979-05-27 07:32:00"), "a date with a time"));
+  EXPECT_EQ(error("a = [1, 2] \nb = 1979-05-27 # 6\nc = { d = 1, e = [ 2 , 3 ] }\nf = \"1979-05-27 6\"\n"), "");
   EXPECT_TRUE(contains(error("a = 1[\"\"\"[\xca\xa2\" = 2"), "inside a word"));
   EXPECT_TRUE(contains(error("a = \"\"\"x\\\n \xc3\xa9\"\"\""), "a backslash before"));
   EXPECT_EQ(error("a = \"\"\"x\\\n y\xc3\xa9\"\"\""), "");
