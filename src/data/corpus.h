@@ -46,7 +46,7 @@ struct CorpusPiece {
 
 struct CorpusOptions {
   std::string separator;           // splits documents where it occurs (with one line break after it); empty = none
-  size_t block_bytes = 4 << 20;    // read at once
+  size_t block_bytes = 8 << 20;    // read at once
   uint64_t boundary = UINT64_MAX;  // corpus byte from which pieces are held out (moved to the next safe cut)
   std::string text_key = "text";   // of JSON lines
 };

@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 constexpr size_t cached_word = 48;         // bytes: longer words are not remembered
-constexpr size_t chunk_bytes = 256 << 10;  // of one task; smaller texts are not spread
+constexpr size_t chunk_bytes = 128 << 10;  // of one task; smaller texts are not spread
 constexpr size_t cache_limit = 48 << 20;   // bytes a thread
 }  // namespace
 
@@ -29,34 +29,39 @@ Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenize
 
 Encoder::~Encoder() = default;
 
-void Encoder::append(std::string_view text, Tokens& out) {
+const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_view> texts) {
   std::vector<std::string_view> chunks;
-  while (text.size() > chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
-    size_t cut = safe_cut_after(text, chunk_bytes);
-    chunks.push_back(text.substr(0, cut));
-    text.remove_prefix(cut);
+  ends_.clear();
+  for (std::string_view text : texts) {
+    while (text.size() > chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
+      size_t cut = safe_cut_after(text, chunk_bytes);
+      chunks.push_back(text.substr(0, cut));
+      text.remove_prefix(cut);
+    }
+    if (!text.empty()) chunks.push_back(text);
+    ends_.push_back(chunks.size());
   }
-  if (chunks.empty()) return encode_chunk(text, out, *caches_[0]);
-  if (!text.empty()) chunks.push_back(text);
-  size_t threads = std::max(1, omp_get_max_threads());
+  if (parts_.size() < chunks.size()) parts_.resize(chunks.size());
+  size_t threads = std::min(chunks.size(), size_t(std::max(1, omp_get_max_threads())));
   while (caches_.size() < threads) caches_.emplace_back(std::make_unique<Cache>());
-  std::vector<std::vector<uint32_t>> parts(chunks.size());
   std::exception_ptr error;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(int(threads))
+#pragma omp parallel for schedule(dynamic, 1) num_threads(int(threads)) if (threads > 1)
   for (size_t i = 0; i < chunks.size(); ++i) {
     try {
-      parts[i].reserve(chunks[i].size() / 3);
-      encode_chunk(chunks[i], parts[i], *caches_[omp_get_thread_num()]);
+      parts_[i].clear();
+      encode_chunk(chunks[i], parts_[i], *caches_[omp_get_thread_num()]);
     } catch (...) {
 #pragma omp critical
       error = std::current_exception();
     }
   }
   if (error) std::rethrow_exception(error);
-  size_t total = out.size();
-  for (auto& part : parts) total += part.size();
-  out.reserve(total);
-  for (auto& part : parts) out.insert(out.end(), part.begin(), part.end());
+  return parts_;
+}
+
+void Encoder::append(std::string_view text, Tokens& out) {
+  encode({&text, 1});
+  for (size_t i = 0; i < ends_[0]; ++i) out.insert(out.end(), parts_[i].begin(), parts_[i].end());
 }
 
 // Calls plain(piece) and token(id) for what `added` divides the text into.

@@ -191,6 +191,26 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   write_file_synced(path.string(), meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+// Pieces that are encoded together, so that threads have enough to do where documents are short.
+struct Batch {
+  std::string text;
+  std::vector<CorpusPiece> pieces;
+  std::vector<size_t> ends;  // of piece i's text
+
+  void add(const CorpusPiece& piece) {
+    text += piece.text;
+    pieces.push_back(piece);
+    ends.push_back(text.size());
+  }
+  std::vector<std::string_view> texts() const {
+    std::vector<std::string_view> all;
+    size_t begin = 0;
+    for (size_t end : ends) all.push_back(std::string_view(text).substr(begin, end - begin)), begin = end;
+    return all;
+  }
+  void clear() { text.clear(), pieces.clear(), ends.clear(); }
+};
+
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key) {
   auto started = std::chrono::steady_clock::now();
   Spec spec = parse_spec(o);
@@ -217,21 +237,30 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks);
   uint64_t documents = 0;
   bool ended = true;  // the last document has its end-of-text token, or there was none
-  std::vector<uint32_t> tokens;
+  Batch batch;
+  auto flush = [&] {
+    const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts());
+    size_t part = 0;
+    for (size_t i = 0; i < batch.pieces.size(); ++i) {
+      const CorpusPiece& piece = batch.pieces[i];
+      ShardWriter& split = piece.held_out ? val : train;
+      auto end = [&] {
+        if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()});
+        ended = true;
+      };
+      if (piece.starts_document) ++documents, end();
+      ended = false;
+      for (; part < encoder.ends()[i]; ++part) split.append(parts[part], !piece.is_prompt);
+      if (piece.ends_record) end();
+    }
+    if (o.progress && !batch.pieces.empty()) o.progress({"encoding", batch.pieces.back().position, total});
+    batch.clear();
+  };
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
-    ShardWriter& split = piece.held_out ? val : train;
-    auto end = [&] {
-      if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()});
-      ended = true;
-    };
-    if (piece.starts_document) ++documents, end();
-    ended = false;
-    tokens.clear();
-    encoder.append(piece.text, tokens);
-    split.append(tokens, !piece.is_prompt);
-    if (piece.ends_record) end();
-    if (o.progress) o.progress({"encoding", piece.position, total});
+    batch.add(piece);
+    if (batch.text.size() >= o.block_bytes) flush();
   });
+  flush();
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))

@@ -27,7 +27,7 @@ struct PrepareOptions {
   double val_fraction = -1;
   int64_t window = 256;  // small corpora: hold out enough for one sequence of this length, if a quarter gives it
   uint64_t shard_tokens = ShardWriter::default_shard_tokens;
-  size_t block_bytes = 4 << 20;  // memory use is a small multiple of it
+  size_t block_bytes = 8 << 20;  // memory use is a small multiple of it
   bool overwrite = false;        // replaces an existing folder of prepared data (never another folder)
   std::function<void(const PrepareProgress&)> progress;  // may throw to cancel: nothing is left behind
   std::function<void(const std::string&)> message;       // one line each: skipped files and the like

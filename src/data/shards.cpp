@@ -17,6 +17,7 @@ constexpr int32_t magic_mask = 20260301, version_mask = 1;
 constexpr const char* expected =
     "Token shards are llm.c's .bin files or nanoGPT's uint16 .bin files; make them with "
     "`crest data prepare`.";
+constexpr size_t flush_tokens = 1 << 20;  // and bytes
 constexpr const char* copy_again = "The file was cut short or overwritten; copy or prepare it again.";
 
 struct Foreign {
@@ -196,23 +197,31 @@ ShardWriter::~ShardWriter() {
 }
 
 void ShardWriter::append(std::span<const uint32_t> tokens, bool trained) {
-  bool wide = vocab_size_ > 65536;
-  for (uint32_t token : tokens) {
-    if (token >= vocab_size_)
-      fail_internal(fmt::format("token {} does not belong to a vocabulary of {}", token, vocab_size_), prefix_);
+  while (!tokens.empty()) {
     if (!open_) open_shard();
-    buffer_.push_back(uint8_t(token));
-    buffer_.push_back(uint8_t(token >> 8));
-    if (wide) {
-      buffer_.push_back(uint8_t(token >> 16));
-      buffer_.push_back(uint8_t(token >> 24));
-    }
-    if (masks_) mask_.push_back(trained);
-    ++total_, trained_ += trained;
-    if (++in_shard_ == shard_tokens_)
+    size_t n = size_t(std::min<uint64_t>(tokens.size(), std::min(shard_tokens_ - in_shard_, uint64_t(flush_tokens))));
+    put(tokens.first(n));
+    tokens = tokens.subspan(n);
+    if (masks_) mask_.insert(mask_.end(), n, trained);
+    in_shard_ += n, total_ += n, trained_ += trained ? n : 0;
+    if (in_shard_ == shard_tokens_)
       close_shard();
-    else if (buffer_.size() >= (1 << 20))
+    else if (buffer_.size() >= flush_tokens)
       flush();
+  }
+}
+
+void ShardWriter::put(std::span<const uint32_t> tokens) {
+  uint32_t highest = *std::max_element(tokens.begin(), tokens.end());
+  if (highest >= vocab_size_)
+    fail_internal(fmt::format("token {} does not belong to a vocabulary of {}", highest, vocab_size_), prefix_);
+  size_t width = vocab_size_ > 65536 ? 4 : 2, before = buffer_.size();
+  buffer_.resize(before + width * tokens.size());
+  uint8_t* out = buffer_.data() + before;
+  for (uint32_t token : tokens) {
+    out[0] = uint8_t(token), out[1] = uint8_t(token >> 8);
+    if (width == 4) out[2] = uint8_t(token >> 16), out[3] = uint8_t(token >> 24);
+    out += width;
   }
 }
 

@@ -75,6 +75,7 @@ class ShardWriter {
  private:
   void open_shard();
   void close_shard();
+  void put(std::span<const uint32_t> tokens);
   void flush();
   void write_mask() const;
   std::filesystem::path folder_, temporary_;

@@ -111,11 +111,15 @@ class Encoder {
   // special: text that spells a special token becomes that token.
   explicit Encoder(const Tokenizer& tokenizer, bool special = false);
   ~Encoder();
+  using Tokens = std::vector<uint32_t>;
+  // The tokens of all texts in order, in parts that threads made: those of text i end before part ends()[i]. Valid
+  // until the next call.
+  const std::vector<Tokens>& encode(std::span<const std::string_view> texts);
+  const std::vector<size_t>& ends() const { return ends_; }
   // Appends the tokens of `text`.
-  void append(std::string_view text, std::vector<uint32_t>& out);
+  void append(std::string_view text, Tokens& out);
 
  private:
-  using Tokens = std::vector<uint32_t>;
   struct Cache;
   void encode_chunk(std::string_view text, Tokens& out, Cache& cache) const;
   void encode_normalized(std::string_view text, Tokens& out, Cache& cache) const;
@@ -123,7 +127,9 @@ class Encoder {
   void encode_word(std::string_view word, Tokens& out) const;
   const Tokenizer& tokenizer_;
   const bool special_;
-  std::vector<std::unique_ptr<Cache>> caches_;
+  std::vector<std::unique_ptr<Cache>> caches_;  // of each thread
+  std::vector<Tokens> parts_;                   // kept for their memory
+  std::vector<size_t> ends_;
 };
 
 }  // namespace crest

@@ -53,7 +53,9 @@ void add_blocks(Profile& profile, const CompiledProgram& c) {
   std::vector<int> producers = c.program.producers();
   for (auto& b : c.memory.blocks) {
     const Instr& first = c.program.code[size_t(b.first)];
-    bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0;
+    // A gradient's storage is nobody's result, but its tensors are written where their blocks begin.
+    bool written = b.category == Category::gradients && c.spec.kind == ProgramKind::train;
+    bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0 && !written;
     ProfileBlock row;
     row.name = b.name;
     row.program = c.spec.name;

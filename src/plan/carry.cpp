@@ -1,6 +1,10 @@
 #include "plan/carry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "core/error.h"
 
 namespace crest {
 
@@ -75,12 +79,16 @@ std::vector<PersistentBlock> carried_storages(const std::vector<CompiledProgram>
   std::vector<PersistentBlock> carried;
   int64_t end = 0;
   for (auto& c : programs) {
-    if (c.spec.kind == ProgramKind::train && !(c.spec.first && c.spec.last)) return {};
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
-      if (!is_carried(c.program, ValueId(v)) ||
-          std::any_of(carried.begin(), carried.end(), [&](auto& b) { return b.name == value.name; }))
+      if (!is_carried(c.program, ValueId(v))) continue;
+      auto known = std::find_if(carried.begin(), carried.end(), [&](auto& b) { return b.name == value.name; });
+      if (known != carried.end()) {
+        if (known->bytes != value.bytes())
+          fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name, known->bytes,
+                                    value.bytes()));
         continue;
+      }
       carried.push_back({value.name, end, value.bytes(), Category::gradients});
       end += (value.bytes() + 255) / 256 * 256;
     }

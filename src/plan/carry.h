@@ -5,8 +5,8 @@
 
 namespace crest {
 
-// The storages of gradients, one behind the other from the arena's start; nothing when micro steps add gradients up:
-// then they are there from the first forward pass on, and persistent.
+// The storages of gradients, one behind the other from the arena's start. Not for Programs whose micro steps add
+// gradients up: there they exist from the first forward pass on, and are persistent.
 std::vector<PersistentBlock> carried_storages(const std::vector<CompiledProgram>& programs);
 
 // What they take of the arena while each Program runs: in a Program that makes them, a tensor from where it is written

@@ -180,7 +180,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     c.timings.push_back({"kernels", since(t)});
     s.programs.push_back(std::move(c));
   }
-  s.carried = carried_storages(s.programs);
+  if (s.recipe.grad_accumulation == 1) s.carried = carried_storages(s.programs);
   std::vector<std::vector<Block>> carried = carried_blocks(s.programs, s.carried);
   for (size_t p = 0; p < s.programs.size(); ++p) {
     CompiledProgram& c = s.programs[p];

@@ -77,9 +77,9 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
                         std::vector<StepTrace>* traces) {
   if (traces) traces->assign(calls_.size(), {});
   auto start = std::chrono::steady_clock::now();
-  int loss_program = 0;
-  for (auto& call : calls_)
-    if (call.micro >= 0) loss_program = call.segment;
+  size_t loss_call = 0;
+  for (size_t c = 0; c < calls_.size(); ++c)
+    if (calls_[c].micro >= 0) loss_call = c;
   float loss = 0;
   Scalars s = {};
   StepResult result;
@@ -105,7 +105,7 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
       // Later Programs may use the memory that the loss is in.
-      if (r == 0 && call.segment == loss_program) ports_[0][size_t(loss_program)].loss.read_later(&loss);
+      if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&loss);
     }
     if (r == 0) e.read_scalars_later(s);
     e.runtime().synchronize();

@@ -129,6 +129,9 @@ TEST(Carry, NotWhereMicroStepsAddUp) {
   EXPECT_TRUE(two.carried.empty());
   EXPECT_FALSE(one.carried.empty());
   EXPECT_LT(one.planned_bytes(), two.planned_bytes());
+  SessionUse alone;
+  alone.update = true;
+  EXPECT_TRUE(compile(r, cpu(), session_programs(r, alone)).carried.empty()) << "nor in a Program by itself";
 }
 
 // GPT-2 124M on 1024 tokens: activations and gradients take what the larger sum of live ones is, within a twentieth.

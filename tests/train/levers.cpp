@@ -183,6 +183,16 @@ TEST_P(Levers, HalfPrecisionFollowsFp32) {
         }
 }
 
+// More micro steps than a runtime has room for reads that wait.
+TEST_P(Levers, AThousandMicroSteps) {
+  Recipe r = base(), n = base();
+  r.batch = 20, r.grad_accumulation = 52;
+  n.batch = 1, n.grad_accumulation = 1040;
+  Trained x = train(n, 1), y = train(r, 1);
+  EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]);
+  EXPECT_LT(distance(x, y), reorder);
+}
+
 TEST_P(Levers, AccumulationInHalfPrecision) {
   for (std::string policy : {"pure", "autocast"}) {
     Recipe r = base(), n = base();

@@ -42,14 +42,15 @@ Features detect() {
   bool ymm = (low & 0x6) == 0x6, zmm = (low & 0xe6) == 0xe6, tiles = (low & 0x60000) == 0x60000;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
   bool bmi1 = b >> 3 & 1, avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1;
-  f.amx_bf16 = tiles && (d >> 22 & 1) && (d >> 24 & 1);
+  bool amx_tiles = tiles && (d >> 22 & 1) && (d >> 24 & 1);
   bool foundation = b >> 16 & 1, dq = b >> 17 & 1, cd = b >> 28 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1;
   uint32_t max_subleaf = a;
   bool avx512_bf16 = max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
   bool lzcnt = __get_cpuid(0x80000001, &a, &b, &c, &d) && (c >> 5 & 1);
   f.avx2 = ymm && avx2 && fma && f16c && movbe && bmi1 && bmi2 && lzcnt;
   f.avx512 = f.avx2 && zmm && foundation && dq && cd && bw && vl;
-  f.bf16 = (zmm && avx512_bf16) || f.amx_bf16;
+  f.amx_bf16 = amx_tiles && avx512_bf16;  // their kernels round by avx512_bf16's conversion
+  f.bf16 = zmm && avx512_bf16;
   return f;
 }
 #else
