@@ -48,8 +48,11 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
 #pragma omp parallel for schedule(dynamic, 1) num_threads(int(threads)) if (threads > 1)
   for (size_t i = 0; i < chunks.size(); ++i) {
     try {
-      parts_[i].clear();
-      encode_chunk(chunks[i], parts_[i], *caches_[omp_get_thread_num()]);
+      // On this thread's stack while it grows: the ends of neighbouring parts share a cache line.
+      Tokens tokens = std::move(parts_[i]);
+      tokens.clear();
+      encode_chunk(chunks[i], tokens, *caches_[omp_get_thread_num()]);
+      parts_[i] = std::move(tokens);
     } catch (...) {
 #pragma omp critical
       error = std::current_exception();
