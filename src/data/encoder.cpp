@@ -41,7 +41,7 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
     if (!text.empty()) chunks.push_back(text);
     ends_.push_back(chunks.size());
   }
-  if (parts_.size() < chunks.size()) parts_.resize(chunks.size());
+  parts_.resize(chunks.size());
   size_t threads = std::min(chunks.size(), size_t(std::max(1, omp_get_max_threads())));
   while (caches_.size() < threads) caches_.emplace_back(std::make_unique<Cache>());
   std::exception_ptr error;
@@ -51,6 +51,7 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
       // On this thread's stack while it grows: the ends of neighbouring parts share a cache line.
       Tokens tokens = std::move(parts_[i]);
       tokens.clear();
+      if (tokens.capacity() > 2 * chunks[i].size() + 64) tokens = {};  // of a longer text that stood here before
       encode_chunk(chunks[i], tokens, *caches_[omp_get_thread_num()]);
       parts_[i] = std::move(tokens);
     } catch (...) {

@@ -193,6 +193,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
 
 // Pieces that are encoded together, so that threads have enough to do where documents are short.
 struct Batch {
+  static constexpr size_t most_pieces = 1 << 16;
   std::string text;
   std::vector<CorpusPiece> pieces;
   std::vector<size_t> ends;  // of piece i's text
@@ -200,6 +201,7 @@ struct Batch {
   void add(const CorpusPiece& piece) {
     text += piece.text;
     pieces.push_back(piece);
+    pieces.back().text = {};  // valid during this call only
     ends.push_back(text.size());
   }
   std::vector<std::string_view> texts() const {
@@ -258,7 +260,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   };
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
     batch.add(piece);
-    if (batch.text.size() >= o.block_bytes) flush();
+    if (batch.text.size() >= o.block_bytes || batch.pieces.size() >= Batch::most_pieces) flush();
   });
   flush();
   train.finish();
