@@ -47,6 +47,7 @@ const std::vector<ValueSet>& value_sets() {
       {"", "--recompute", {"auto", "none", "activation", "pointwise", "selective", "full"}},
       {"", "--loss-chunk", {"auto", "off"}},
       {"", "--packing", {"stream", "documents"}},
+      {"", "--master-weights", {"split", "fp32"}},
       {"", "--schedule", {"cosine", "wsd", "linear", "constant"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},

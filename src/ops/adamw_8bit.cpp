@@ -12,11 +12,11 @@ static void infer(Infer& c) {
   rules::scalars(c, 0);
   int64_t block = rules::integer(c, "block", 64), n = c.in(1).numel(), blocks = (n + block - 1) / block;
   c.check(block % 64 == 0, "attribute 'block' must be a multiple of 64");
-  c.check(c.in(1).dtype == DType::f32 || c.in(1).dtype == DType::f64, "master weights must be f32");
+  rules::master(c, 7);
   for (size_t i : {2, 4}) {
     rules::dtype(c, i, DType::u8);
     c.same_shape(i, 1);
-    c.same_dtype(i + 1, 1);
+    rules::dtype(c, i + 1, c.in(3).dtype == DType::f64 ? DType::f64 : DType::f32);
     rules::shape(c, i + 1, {blocks});
   }
   for (size_t i : {6, 7})

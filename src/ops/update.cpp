@@ -17,21 +17,33 @@ double beta(const Infer& c, const char* key) {
   return b;
 }
 
+void master(const Infer& c, size_t copy) {
+  DType t = c.in(1).dtype;
+  c.check(t == DType::f32 || t == DType::f64 || t == DType::u16, "master weights must be f32, or u16: their low halves");
+  if (t == DType::u16)
+    c.check(c.has(copy) && (c.in(copy).dtype == DType::bf16 || c.in(copy).dtype == DType::f64),
+            "low halves of master weights belong to weights in bf16");
+}
+
 void update(Infer& c, size_t states, bool bf16) {
   size_t g = gradient_input(states), w = copy_input(states), kahan = compensation_input(states);
   inputs(c, g + 1, kahan + 1);
   contiguous(c);
   scalars(c, 0);
-  DType t = c.in(1).dtype;
+  DType t = c.in(2).dtype;  // of the states
   if (bf16)
     c.check(t == DType::f32 || t == DType::f64 || t == DType::bf16, "parameters and states must be f32 or bf16");
   else
     c.check(t == DType::f32 || t == DType::f64, "master weights and states must be f32");
+  if (c.in(1).dtype == DType::u16)
+    c.check(t != DType::bf16, "the states of a master in two halves must be f32"), master(c, w);
+  else
+    c.same_dtype(2, 1);
   for (size_t i = 2; i < c.inputs(); ++i)
     if (c.has(i)) {
       c.same_shape(i, 1);
       floating(c, i);
-      if (i < g) c.same_dtype(i, 1);
+      if (i < g) c.same_dtype(i, 2);
     }
   bool compensated = false;
   if (c.attrs().has("rounding")) {
@@ -42,7 +54,7 @@ void update(Infer& c, size_t states, bool bf16) {
     if (!compensated) integer(c, "rng_id", 0);
   }
   c.check(c.has(kahan) == compensated, "the compensation belongs to rounding = \"kahan\"");
-  if (compensated) c.same_dtype(kahan, 1);
+  if (compensated) c.same_dtype(kahan, 2);
   if (t == DType::bf16) c.check(!c.has(w), "bf16 parameters have no copy");
   number(c, "weight_decay");
   for (size_t i = 1; i < c.inputs(); ++i)

@@ -55,6 +55,14 @@ int64_t state_block(const PassContext& context) {
   return int64_t(n);
 }
 
+bool splits_masters(const PassContext& context) {
+  std::string value = context.lever("master-weights");
+  if (value != "split" && value != "fp32")
+    fail_usage(fmt::format("'{}' is not a value of --master-weights", printable(value)), "--master-weights",
+               "Values: split, fp32.");
+  return value == "split";
+}
+
 void check_weights(const Optimizer& o, const Program& program) {
   for (auto& q : program.params)
     if (o.bf16_weights && program.at(q.value).dtype != DType::bf16)
@@ -92,6 +100,7 @@ void optimizer(Program& program, const PassContext& context) {
   const Optimizer& o = chosen(context.recipe);
   int64_t block = state_block(context);
   if (o.blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
+  bool split = splits_masters(context);
   if (context.kind != ProgramKind::update) return;
   check_weights(o, program);
   Builder b(program);
@@ -101,7 +110,7 @@ void optimizer(Program& program, const PassContext& context) {
   for (size_t q = 0; q < program.params.size(); ++q) {
     const Param& p = program.params[q];
     b.origin = Origin(p.name.substr(0, p.name.rfind('.')));
-    Update update(b, context.recipe, p, scalars, gradients[q]);
+    Update update(b, context.recipe, split, p, scalars, gradients[q]);
     o.emit(update);
   }
   finish_step(b, scalars);

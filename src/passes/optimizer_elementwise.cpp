@@ -10,7 +10,7 @@ static Attrs adam_attrs(const Update& u) {
 
 // AdamW (Loshchilov & Hutter 2019), decay on matrices only.
 void emit_adamw(Update& u) {
-  ValueId master = u.master(), m = u.state("m"), v = u.state("v");
+  ValueId master = u.elementwise_master(), m = u.state("m"), v = u.state("v");
   u.b.emit("adamw", {u.scalars, master, m, v, u.gradient, u.copy}, adam_attrs(u));
 }
 
@@ -34,7 +34,7 @@ void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
 void emit_adamw_8bit(Update& u) {
   if (!u.param.decay) return emit_adamw(u);
   int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
-  ValueId master = u.master();
+  ValueId master = u.elementwise_master();
   ValueId m = u.state("m", DType::u8, u.shape()), m_max = u.state("m_max", DType::f32, {blocks});
   ValueId v = u.state("v", DType::u8, u.shape()), v_max = u.state("v_max", DType::f32, {blocks});
   u.b.emit("adamw_8bit", {u.scalars, master, m, m_max, v, v_max, u.gradient, u.copy},
@@ -42,13 +42,13 @@ void emit_adamw_8bit(Update& u) {
 }
 
 void emit_sgd(Update& u) {
-  ValueId master = u.master(), m = u.state("m");
+  ValueId master = u.elementwise_master(), m = u.state("m");
   u.b.emit("sgd", {u.scalars, master, m, u.gradient, u.copy},
            Attrs().set("momentum", u.recipe.beta1).set("weight_decay", u.decay()));
 }
 
 void emit_lion(Update& u) {
-  ValueId master = u.master(), m = u.state("m");
+  ValueId master = u.elementwise_master(), m = u.state("m");
   u.b.emit("lion", {u.scalars, master, m, u.gradient, u.copy},
            Attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2).set("weight_decay", u.decay()));
 }

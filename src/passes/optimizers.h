@@ -12,8 +12,8 @@ namespace crest {
 // One parameter and what its update is made of.
 class Update {
  public:
-  Update(Builder& b, const Recipe& recipe, const Param& param, ValueId scalars, ValueId gradient)
-      : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient) {}
+  Update(Builder& b, const Recipe& recipe, bool splits_masters, const Param& param, ValueId scalars, ValueId gradient)
+      : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient), splits_masters_(splits_masters) {}
 
   const Recipe& recipe;
   Builder& b;
@@ -41,9 +41,17 @@ class Update {
     copy = param.value;
     return state("master");
   }
-  ValueId copy = no_value;  // after master(): the weight, when it is a copy
+  // The same for an element-wise update (ops/update.h): of a weight in bf16 `master` is the low half only, unless
+  // --master-weights fp32.
+  ValueId elementwise_master() {
+    if (!splits_masters_ || weight_dtype() != DType::bf16) return master();
+    copy = param.value;
+    return state("master", DType::u16, shape());
+  }
+  ValueId copy = no_value;  // after either: the weight, when it is a copy
 
  private:
+  bool splits_masters_;
   Update(const Update&) = delete;
 };
 

@@ -4,10 +4,23 @@
 #include <unordered_map>
 
 #include "core/random.h"
+#include "core/split_float.h"
 
 namespace crest {
 
+static std::vector<uint16_t> read_halves(const TensorRef& t, int64_t n) {
+  std::vector<uint16_t> out(static_cast<size_t>(n));
+  t.read(out.data(), n * 2);
+  return out;
+}
+
 void ParameterRef::get(float* to) const {
+  if (in_halves()) {
+    std::vector<uint16_t> high = read_halves(weight, numel()), low = read_halves(master, numel());
+#pragma omp parallel for
+    for (int64_t i = 0; i < numel(); ++i) to[i] = join({high[size_t(i)]}, low[size_t(i)]);
+    return;
+  }
   const TensorRef& from = master.data ? master : weight;
   if (from.dtype == DType::f32) return from.read(to, numel() * 4);
   std::vector<float> values = from.floats(numel());
@@ -15,6 +28,16 @@ void ParameterRef::get(float* to) const {
 }
 
 void ParameterRef::set(const float* from) const {
+  if (in_halves()) {
+    std::vector<uint16_t> high(size_t(master.shape.numel())), low = high;  // padding is zero
+#pragma omp parallel for
+    for (int64_t i = 0; i < numel(); ++i) {
+      SplitFloat s = split(from[i]);
+      high[size_t(i)] = s.high.bits, low[size_t(i)] = s.low;
+    }
+    weight.write(high.data()), master.write(low.data());
+    return;
+  }
   for (const TensorRef* t : {&master, &weight})
     if (t->data) t->set_floats(from, numel());
 }

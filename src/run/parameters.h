@@ -18,11 +18,14 @@ struct ParameterRef {
   std::string name;
   Shape shape;       // logical (unpadded)
   TensorRef weight;  // what the model reads; padding rows come last
-  TensorRef master;  // fp32 truth; the weight itself when that is fp32; no data in sessions without an update Program
+  // fp32 truth: the weight itself when that is fp32; u16: the low halves of what is in two (core/split_float.h), with
+  // the weight as the high ones; no data in sessions without an update Program.
+  TensorRef master;
   std::vector<StateRef> states;  // of the optimizer but for the master; none without an update Program
   const Param* info;
 
   int64_t numel() const { return shape.numel(); }
+  bool in_halves() const { return master.data && master.dtype == DType::u16; }
   // Copies numel() fp32 numbers out of or into the parameter (weight and master; padding is zeroed).
   void get(float* to) const;
   void set(const float* from) const;

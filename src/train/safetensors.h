@@ -3,6 +3,7 @@
 // before use.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,10 +27,15 @@ uint64_t byte_count(const TensorSpec& spec);
 // "h.0.attn.weight f32 [768, 2304]", safe for a terminal.
 std::string describe(const TensorSpec& spec);
 
-// A tensor to write or hash: byte_count(spec) bytes at data.
+// A tensor to write or hash: byte_count(spec) bytes at data, or `make` writes them when they are needed, which may be
+// more than once and in any thread.
 struct TensorSource {
   TensorSpec spec;
   const void* data = nullptr;
+  std::function<void(void* to)> make = nullptr;
+
+  // The bytes: at data, or made in scratch.
+  const char* bytes(std::vector<char>& scratch) const;
 };
 // Where a tensor that is read shall go: byte_count(spec) bytes at data.
 struct TensorTarget {

@@ -69,6 +69,13 @@ std::string safetensors_preamble(const std::vector<TensorSource>& tensors, Tenso
   return length + json;
 }
 
+const char* TensorSource::bytes(std::vector<char>& scratch) const {
+  if (!make) return static_cast<const char*>(data);
+  scratch.resize(size_t(byte_count(spec)));
+  make(scratch.data());
+  return scratch.data();
+}
+
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors, TensorOrder order_by,
                        const std::map<std::string, std::string>& metadata) {
   std::vector<size_t> order;
@@ -76,9 +83,10 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   File file = File::create(path);
   // Biases and norms are small: gather them, so that a model of thousands of tensors costs few system calls.
   constexpr uint64_t gather = 1 << 20;
+  std::vector<char> scratch;
   for (size_t i : order) {
     uint64_t bytes = byte_count(tensors[i].spec);
-    auto* data = static_cast<const char*>(tensors[i].data);
+    const char* data = tensors[i].bytes(scratch);
     if (buffer.size() + bytes > gather && !buffer.empty()) file.write(buffer), buffer.clear();
     if (bytes > gather)
       file.write(data, size_t(bytes));
@@ -97,7 +105,10 @@ std::vector<Digest> hash_tensors(const std::vector<TensorSource>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) total += bytes[i] = byte_count(tensors[i].spec);
     // Below a few MB a parallel region costs more than it saves.
 #pragma omp parallel for schedule(dynamic) if (total > (4u << 20))
-  for (size_t i = 0; i < tensors.size(); ++i) out[i] = sha256(tensors[i].data, size_t(bytes[i]));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<char> scratch;
+    out[i] = sha256(tensors[i].bytes(scratch), size_t(bytes[i]));
+  }
   return out;
 }
 

@@ -98,7 +98,7 @@ CanonicalWeights gather_weights(const Executor& executor) {
     const ParameterRef& p = part.parameter;
     const float* data = direct(truth(p));
     std::vector<float> copy;
-    if (!data) {
+    if (!truth(p).on_host()) {
       copy.resize(size_t(p.numel()));
       p.get(copy.data());
     }
@@ -107,12 +107,18 @@ CanonicalWeights gather_weights(const Executor& executor) {
       TensorSpec spec{t.name, DType::f32, t.shape};
       if (data && !t.transposed) {
         out.tensors.push_back({spec, data + t.row * t.columns});
-        continue;
+      } else if (truth(p).on_host()) {
+        out.tensors.push_back({spec, nullptr, [p, t, data](void* to) {
+                                 std::vector<float> values(data ? 0 : size_t(p.numel()));
+                                 if (!data) p.get(values.data());
+                                 gather(t, data ? data : values.data(), static_cast<float*>(to));
+                               }});
+      } else {
+        std::vector<float> buffer(size_t(t.elements()));
+        gather(t, copy.data(), buffer.data());
+        out.buffers.push_back(std::move(buffer));
+        out.tensors.push_back({spec, out.buffers.back().data()});
       }
-      std::vector<float> buffer(size_t(t.elements()));
-      gather(t, data ? data : copy.data(), buffer.data());
-      out.buffers.push_back(std::move(buffer));
-      out.tensors.push_back({spec, out.buffers.back().data()});
     }
   }
   return out;

@@ -17,8 +17,8 @@ namespace crest {
 
 class Tokenizer;
 
-// Tensors of weights or moments to write. Those that need no transpose point into the executor's memory where the host
-// can read it: the list is valid until the executor runs or is loaded again.
+// Tensors of weights or moments to write, valid until the executor runs or is loaded again: where the host can read the
+// executor's memory they point into it, or are made of it one by one when they are written.
 struct CanonicalWeights {
   std::vector<std::vector<float>> buffers;
   std::vector<TensorSource> tensors;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+
+#include "core/split_float.h"
 
 using namespace crest;
 
@@ -35,4 +38,21 @@ TEST(DType, HalfFormatsAgreeWithTheCompilersConversions) {
   }
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16(NAN))));
   EXPECT_TRUE(std::isnan(to_float(to_float16(NAN))));
+}
+
+// Every pattern of the low half beside patterns of the high one: all around powers of two, and some of the others.
+TEST(DType, HalvesOfAFloatJoinToTheSameBits) {
+  for (uint32_t high = 0; high < 65536; high += (high & 0x7fu) < 2 || (high & 0x7fu) > 0x7d ? 1 : 13)
+    for (uint32_t low = 0; low < 65536; ++low) {
+      uint32_t bits = (high << 16) | low;
+      float x = std::bit_cast<float>(bits);
+      SplitFloat s = split(x);
+      if (std::isnan(x)) {
+        ASSERT_TRUE(std::isnan(to_float(s.high)) && std::isnan(join(s.high, s.low))) << bits;
+        continue;
+      }
+      ASSERT_EQ(std::bit_cast<uint32_t>(join(s.high, s.low)), bits);
+      // To nearest; where two are as near, to the one of larger magnitude.
+      ASSERT_EQ(s.high.bits, low == 0x8000 ? (bits + 0x8000u) >> 16 : to_bfloat16(x).bits) << bits;
+    }
 }

@@ -37,6 +37,25 @@ void add_momentum(List& list, const char* op, const Attrs& attrs) {
   list.add(op, "shifted", {scalars_arg(), tensor(f, {50}), shifted(f, 50), shifted(list.t, 50)}, attrs);
 }
 
+// Masters in two halves: the low ones as u16, the high ones in the weight.
+Arg low_halves(int64_t n) { return {Arg::Fill::ids, DType::u16, {n}, 1, 1 << 16}; }
+
+void add_halves(List& list, const char* op, size_t states, const Attrs& attrs) {
+  for (int64_t n : {6240, 33, 1}) {
+    std::string size = "halves_n" + std::to_string(n);
+    std::vector<Arg> in = {scalars_arg(), low_halves(n), tensor(f, {n})};
+    if (states == 2) in.push_back(positive(f, {n}));
+    in.push_back(tensor(list.t, {n}, 8));
+    in.push_back(tensor(DType::bf16, {n}));
+    list.add(op, size, in, attrs);
+    list.add(op, size + "_skipped", in, attrs).scalars.found_inf = 1;
+    if (n == 6240) {
+      in.back() = shifted(DType::bf16, n);
+      list.add(op, size + "_shifted", in, attrs);
+    }
+  }
+}
+
 // 600 elements: f32 and double rarely disagree on which of two bf16 neighbours is nearer.
 void add_bf16(List& list) {
   DType h = DType::bf16;
@@ -66,6 +85,9 @@ void add_8bit(List& list) {
                              positive(f, {blocks}), tensor(list.t, {n}, 8)};
       Attrs attrs = adam().set("block", block);
       list.add("adamw_8bit", name, in, attrs);
+      std::vector<Arg> halves = in;
+      halves[1] = low_halves(n), halves.push_back(tensor(DType::bf16, {n}));
+      list.add("adamw_8bit", name + "_halves", halves, attrs);
       in.push_back(tensor(list.t == f ? DType::bf16 : list.t, {n}));
       list.add("adamw_8bit", name + "_weight", in, attrs);
       list.add("adamw_8bit", name + "_skipped", in, attrs).scalars.found_inf = 1;
@@ -125,6 +147,9 @@ void add_cases(std::vector<Case>& cases, DType t) {
   List list{cases, t};
   add_momentum(list, "sgd", Attrs().set("momentum", 0.9).set("weight_decay", 0.1));
   add_momentum(list, "lion", Attrs().set("beta1", 0.9).set("beta2", 0.99).set("weight_decay", 0.1));
+  add_halves(list, "sgd", 1, Attrs().set("momentum", 0.9).set("weight_decay", 0.1));
+  add_halves(list, "lion", 1, Attrs().set("beta1", 0.9).set("beta2", 0.99).set("weight_decay", 0.1));
+  add_halves(list, "adamw", 2, adam());
   add_bf16(list);
   add_8bit(list);
   add_factored(list);

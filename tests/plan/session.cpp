@@ -109,12 +109,13 @@ TEST(Session, CategoriesAreWhatAParameterCounts) {
   Recipe r = small("gpt2");
   r.pad_vocab = 1, r.grad_accumulation = 2;
   struct Expected {
-    const char *precision, *policy;
+    const char *precision, *policy, *masters;
     int64_t weights, gradients, states;  // bytes a parameter
   };
   for (auto& x :
-       {Expected{"fp32", "pure", 4, 4, 8}, Expected{"bf16", "pure", 2, 4, 12}, Expected{"bf16", "autocast", 4, 4, 8}}) {
-    r.precision = x.precision, r.policy = x.policy;
+       {Expected{"fp32", "pure", "split", 4, 4, 8}, Expected{"bf16", "pure", "split", 2, 4, 10},
+        Expected{"bf16", "pure", "fp32", 2, 4, 12}, Expected{"bf16", "autocast", "split", 4, 4, 8}}) {
+    r.precision = x.precision, r.policy = x.policy, r.levers["master-weights"] = x.masters;
     CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
     CategoryBytes c = s.by_category();
     int64_t n = r.model.parameters();

@@ -165,6 +165,65 @@ TEST(Optimizer, TheGroupsOfEightBitStateAreBlocks) {
   EXPECT_GT(distance(large, small), 0);
 }
 
+// Two bytes less a parameter for the same fp32 masters. bf16 weights differ where a master lies in the middle of two.
+TEST(Optimizer, MastersInHalvesTrainLikeWholeOnes) {
+  for (const char* name : {"adamw", "adamw-8bit", "sgd", "lion", "adafactor", "muon"}) {
+    SCOPED_TRACE(name);
+    Recipe halves = recipe_of(name), whole = halves;
+    halves.precision = whole.precision = "bf16";
+    whole.levers["master-weights"] = "fp32";
+    double lr = 1e-3;
+    Trained a = train(halves, 8, lr), b = train(whole, 8, lr);
+    EXPECT_EQ(distance(train(halves, 0), train(whole, 0)), 0) << "what is set is what is read, bit for bit";
+    EXPECT_LT(distance(a, b), 2e-3);
+    EXPECT_NEAR(a.losses.back(), b.losses.back(), 1e-3 * b.losses.back());
+    auto state = [](const Recipe& r) {
+      Engine e = make_engine(r);
+      int64_t bytes = 0;
+      for (auto& p : e.session().persistent) bytes += p.category == Category::optimizer_state ? p.bytes : 0;
+      return bytes;
+    };
+    double parameters = 0;
+    for (auto& w : a.weights) parameters += double(w.size());
+    double saved = double(state(whole) - state(halves)) / parameters;
+    std::string n = name;
+    if (n == "adafactor" || n == "muon") {
+      EXPECT_GT(saved, 0);  // of vectors; with Muon of embeddings, too
+    } else {
+      EXPECT_NEAR(saved, 2, 0.3);
+    }
+  }
+}
+
+// A checkpoint holds fp32 masters either way.
+TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
+  for (const char* first : {"split", "fp32"}) {
+    SCOPED_TRACE(first);
+    Recipe r = recipe_of("adamw"), other;
+    r.precision = "bf16";
+    r.levers["master-weights"] = first;
+    other = r;
+    other.levers["master-weights"] = std::string(first) == "split" ? "fp32" : "split";
+    SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+    Engine from = make_engine(r), to = make_engine(other);
+    for (int s = 0; s < 3; ++s) from.step(s, 1e-3, 11, source);
+    std::string root = testing::TempDir() + "crest-masters-" + std::to_string(getpid());
+    std::filesystem::remove_all(root);
+    auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+    RunState state;
+    state.step = 3, state.seed = 11, state.threads = 2;
+    save(from, state, root, 0, "", nullptr, warn);
+    EXPECT_EQ(restore(to, newest_checkpoint(root, warn), root, warn).step, 3);
+    auto a = parameters(from.rank(0)), b = parameters(to.rank(0));
+    for (size_t p = 0; p < a.size(); ++p) {
+      std::vector<float> x(size_t(a[p].numel())), y = x;
+      a[p].get(x.data()), b[p].get(y.data());
+      EXPECT_EQ(x, y) << a[p].name;
+    }
+    std::filesystem::remove_all(root);
+  }
+}
+
 TEST(Optimizer, BadInputIsAUsageError) {
   auto error = [](const Recipe& r) -> std::string {
     try {
@@ -184,4 +243,6 @@ TEST(Optimizer, BadInputIsAUsageError) {
   EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
   r.optimizer = "adamw-8bit", r.levers["state-block"] = "100";
   EXPECT_NE(error(r).find("power of two"), std::string::npos);
+  r.levers["state-block"] = "256", r.levers["master-weights"] = "half";
+  EXPECT_NE(error(r).find("Values: split, fp32."), std::string::npos);
 }

@@ -46,7 +46,7 @@ void launch(const KernelCall& c) {
   UpdateArgs a{};
   a.rule = rule;
   a.step = step_of(c);
-  a.p = c.out[0], a.dtype = c.in_value(1).dtype;
+  a.p = c.out[0], a.dtype = c.in_value(1).dtype, a.states_dtype = c.in_value(2).dtype;
   for (size_t i = 0; i < states; ++i) a.states[i] = c.out[1 + i];
   a.gradient = c.in[g], a.gradient_dtype = c.in_value(g).dtype;
   if (c.has(w)) a.copy = c.out[1 + states], a.copy_dtype = c.in_value(w).dtype;
@@ -64,7 +64,7 @@ void launch_8bit(const KernelCall& c) {
   if (scalars->found_inf) return;
   QuantizedArgs a{};
   a.update.step = step_of(c);
-  a.update.p = c.out[0];
+  a.update.p = c.out[0], a.update.dtype = c.in_value(1).dtype;
   a.update.gradient = c.in[6], a.update.gradient_dtype = c.in_value(6).dtype;
   if (c.has(7)) a.update.copy = c.out[5], a.update.copy_dtype = c.in_value(7).dtype;
   a.m = c.output<uint8_t>(1), a.m_max = c.output<float>(2);
@@ -75,18 +75,18 @@ void launch_8bit(const KernelCall& c) {
 }
 
 std::string reject_8bit(const KernelQuery& q) {
-  for (size_t i : {1, 6, 7})
+  for (size_t i : {6, 7})
     if (q.has(i))
       if (std::string why = check_float(q.in(i)); !why.empty()) return why;
-  if (q.in(1).dtype != DType::f32) return q.in(1).name + ": takes f32";
+  if (q.in(3).dtype != DType::f32) return q.in(3).name + ": takes f32";
   if (q.instr.attrs.integer("block") > largest_block) return "takes blocks of up to 4096 elements";
   return {};
 }
 
-// The scalars are bytes; everything else is floats.
+// Everything is floats but the scalars and halves of masters.
 std::string reject(const KernelQuery& q) {
   for (size_t i = 1; i < q.instr.in.size(); ++i)
-    if (q.has(i))
+    if (q.has(i) && q.in(i).dtype != DType::u16)
       if (std::string why = check_float(q.in(i)); !why.empty()) return why;
   return {};
 }

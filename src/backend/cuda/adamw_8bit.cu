@@ -48,9 +48,9 @@ __device__ inline uint8_t unsigned_code(const DynamicDecades& d, float y) {
 }
 static_assert(dynamic_decades(true).count == 7 && dynamic_decades(false).count == 7);
 
-template <class G, class W>
+template <class P, class G, class W>
 struct Tensors {
-  float* p;
+  P* p;
   uint8_t *m, *v;
   float *m_max, *v_max;
   const G* g;
@@ -72,12 +72,20 @@ __device__ inline void store_quad(T* to, const Vec<T, quad>& x, int64_t count, b
 }
 
 // One step of the quad at e; leaves its new moments in m and v.
-template <class G, class W>
-__device__ inline void step_quad(const Tensors<G, W>& t, int64_t e, int64_t count, bool aligned,
+template <class P, class G, class W>
+__device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t count, bool aligned,
                                  const AdamW::Factors& f, const float* signed_value, const float* unsigned_value,
                                  float m_scale, float v_scale, float (&m)[quad], float (&v)[quad]) {
   Vec<uint8_t, quad> m_code = load_quad(t.m + e, count, aligned), v_code = load_quad(t.v + e, count, aligned);
-  Vec<float, quad> p = load_quad(t.p + e, count, aligned);
+  Vec<float, quad> p = {};
+  if constexpr (is_split<P>) {
+    Vec<LowHalf, quad> low = load_quad(t.p + e, count, aligned);
+    Vec<bfloat16, quad> high = load_quad(t.w + e, count, aligned);
+#pragma unroll
+    for (int k = 0; k < quad; ++k) p.x[k] = __uint_as_float(join_bits(high.x[k].bits, low.x[k].bits));
+  } else {
+    p = load_quad(t.p + e, count, aligned);
+  }
   Vec<G, quad> g = load_quad(t.g + e, count, aligned);
 #pragma unroll
   for (int k = 0; k < quad; ++k) {
@@ -85,7 +93,19 @@ __device__ inline void step_quad(const Tensors<G, W>& t, int64_t e, int64_t coun
     AdamW::apply(f, widen(g.x[k]), p.x[k], state);
     m[k] = state[0], v[k] = state[1];
   }
-  store_quad(t.p + e, p, count, aligned);
+  if constexpr (is_split<P>) {
+    Vec<LowHalf, quad> low;
+    Vec<bfloat16, quad> high;
+#pragma unroll
+    for (int k = 0; k < quad; ++k) {
+      SplitBits s = split_bits(__float_as_uint(p.x[k]));
+      low.x[k] = {s.low}, high.x[k] = {s.high};
+    }
+    store_quad(t.p + e, low, count, aligned), store_quad(t.w + e, high, count, aligned);
+    return;
+  } else {
+    store_quad(t.p + e, p, count, aligned);
+  }
   if constexpr (!std::is_same_v<W, NoCopy>) {
     Vec<W, quad> w;
 #pragma unroll
@@ -95,8 +115,8 @@ __device__ inline void step_quad(const Tensors<G, W>& t, int64_t e, int64_t coun
 }
 
 // block: elements of a quantization block, at most Chunks * chunk. Few chunks stay in registers.
-template <int Chunks, class G, class W>
-__global__ void __launch_bounds__(threads) quantized_step(Tensors<G, W> t, int64_t n, int block, bool aligned,
+template <int Chunks, class P, class G, class W>
+__global__ void __launch_bounds__(threads) quantized_step(Tensors<P, G, W> t, int64_t n, int block, bool aligned,
                                                           AdamW rule, Codes codes, const Scalars* scalars) {
   [[maybe_unused]] constexpr int unroll = Chunks <= 4 ? Chunks : 1;
   __shared__ float signed_value[256], unsigned_value[256];
@@ -138,21 +158,21 @@ __global__ void __launch_bounds__(threads) quantized_step(Tensors<G, W> t, int64
   }
 }
 
-template <class G, class W>
+template <class P, class G, class W>
 void launch_typed(const KernelCall& c, W* w) {
   static constexpr Codes codes = make_codes();
-  Tensors<G, W> t = {c.output<float>(0),
-                     c.output<uint8_t>(1),
-                     c.output<uint8_t>(3),
-                     c.output<float>(2),
-                     c.output<float>(4),
-                     c.input<G>(6),
-                     w};
+  Tensors<P, G, W> t = {c.output<P>(0),
+                        c.output<uint8_t>(1),
+                        c.output<uint8_t>(3),
+                        c.output<float>(2),
+                        c.output<float>(4),
+                        c.input<G>(6),
+                        w};
   int64_t n = c.in_value(1).numel(), block = c.instr.attrs.integer("block");
   size_t copy = std::is_same_v<W, NoCopy> ? 1 : sizeof(Vec<W, quad>);
-  bool fits = aligned({t.p}, sizeof(Vec<float, quad>)) && aligned({t.m, t.v}, quad) &&
+  bool fits = aligned({t.p}, sizeof(Vec<P, quad>)) && aligned({t.m, t.v}, quad) &&
               aligned({t.g}, sizeof(Vec<G, quad>)) && aligned({t.w}, copy);
-  auto kernel = block <= 2 * chunk ? quantized_step<2, G, W> : quantized_step<most_block / chunk, G, W>;
+  auto kernel = block <= 2 * chunk ? quantized_step<2, P, G, W> : quantized_step<most_block / chunk, P, G, W>;
   unsigned most = unsigned(c.device->multiprocessors * blocks_per_multiprocessor);
   launch(c, kernel, std::min(blocks_for(n, block * warps), most), threads, 0, t, n, int(block), fits,
          adamw_rule(c.instr.attrs), codes, c.input<Scalars>(0));
@@ -161,16 +181,17 @@ void launch_typed(const KernelCall& c, W* w) {
 void launch_8bit(const KernelCall& c) {
   with_type(c.in_value(6).dtype, [&](auto g) {
     using G = decltype(g);
-    if (!c.has(7)) return launch_typed<G, NoCopy>(c, nullptr);
-    with_type(c.in_value(7).dtype, [&](auto w) { launch_typed<G>(c, c.output<decltype(w)>(5)); });
+    if (!c.has(7)) return launch_typed<float, G, NoCopy>(c, nullptr);
+    if (c.in_value(1).dtype == DType::u16) return launch_typed<LowHalf, G>(c, c.output<bfloat16>(5));
+    with_type(c.in_value(7).dtype, [&](auto w) { launch_typed<float, G>(c, c.output<decltype(w)>(5)); });
   });
 }
 
 std::string reject(const KernelQuery& q) {
-  for (size_t i : {1, 6, 7})
+  for (size_t i : {6, 7})
     if (q.has(i))
       if (std::string why = reject_value(q.in(i)); !why.empty()) return why;
-  if (q.in(1).dtype != DType::f32) return q.in(1).name + ": takes f32";
+  if (q.in(3).dtype != DType::f32) return q.in(3).name + ": takes f32";
   if (q.instr.attrs.integer("block") > most_block)
     return "takes blocks of up to " + std::to_string(most_block) + " elements";
   return {};

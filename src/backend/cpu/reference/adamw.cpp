@@ -36,17 +36,17 @@ void adamw_8bit(const KernelCall& c) {
   const Scalars& s = scalars(c, 0);
   if (s.found_inf) return;
   AdamW rule(c.instr.attrs, s);
+  Master master(c, 7, 5);
   Tensor g = input(c, 6);
   int64_t n = g.numel(), block = c.instr.attrs.integer("block");
   for (int64_t begin = 0; begin < n; begin += block) {
     int64_t end = std::min(begin + block, n);
     Quantized m(c, 2, begin, end, true), v(c, 4, begin, end, false);
     for (int64_t e = begin; e < end; ++e) {
-      double p = input(c, 1)[e], state[] = {m[e], v[e]};
+      double p = master[e], state[] = {m[e], v[e]};
       rule(p, g[e] * s.grad_factor, state);
       m[e] = state[0], v[e] = state[1];
-      output(c, 0).set(e, p);
-      if (c.has(7)) output(c, 5).set(e, output(c, 0)[e]);
+      master.set(e, p);
     }
     m.store(c, 1);
     v.store(c, 3);

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/reference/tensor.h"
 #include "core/dtype.h"
+#include "core/split_float.h"
 #include "core/stochastic_rounding.h"
 #include "ops/update.h"
 
@@ -23,6 +24,31 @@ struct RoundingWords {
   int64_t first_;
 };
 
+// Master weights: input 1 and output 0 of an update, beside their copy as input and output (an input may be absent).
+class Master {
+ public:
+  Master(const KernelCall& c, size_t copy_in, size_t copy_out)
+      : in_(input(c, 1)), out_(output(c, 0)), halves_(c.in_value(1).dtype == DType::u16) {
+    if (c.has(copy_in)) copy_in_ = input(c, copy_in), copy_out_ = output(c, copy_out);
+  }
+  double operator[](int64_t e) const {
+    return halves_ ? join(to_bfloat16(float(copy_in_[e])), uint16_t(in_[e])) : in_[e];
+  }
+  void set(int64_t e, double p) const {
+    if (halves_) {
+      SplitFloat s = split(float(p));
+      out_.set(e, s.low), copy_out_.set(e, to_float(s.high));
+    } else {
+      out_.set(e, p);
+      if (copy_out_) copy_out_.set(e, out_[e]);
+    }
+  }
+
+ private:
+  Tensor in_, out_, copy_in_, copy_out_;
+  bool halves_;
+};
+
 // rule(p, g, states) changes the parameter and the states of one element; g is the gradient times grad_factor.
 template <size_t states, class Rule>
 void update(const KernelCall& c, Rule rule) {
@@ -31,9 +57,10 @@ void update(const KernelCall& c, Rule rule) {
   size_t w = copy_input(states), k = compensation_input(states);
   Rounding rounding = rounding_of(c.instr.attrs);
   RoundingWords words(c);
-  Tensor p_in = input(c, 1), g = input(c, gradient_input(states));
-  for (int64_t e = 0; e < p_in.numel(); ++e) {
-    double p = p_in[e], state[states];
+  Master master(c, w, 1 + states);
+  Tensor g = input(c, gradient_input(states));
+  for (int64_t e = 0; e < g.numel(); ++e) {
+    double p = master[e], state[states];
     for (size_t i = 0; i < states; ++i) state[i] = input(c, 2 + i)[e];
     rule(p, g[e] * s.grad_factor, state);
     if (rounding == Rounding::stochastic) {
@@ -47,9 +74,8 @@ void update(const KernelCall& c, Rule rule) {
       p = to_float(to_bfloat16(float(wanted)));
       output(c, 1 + states).set(e, wanted - p);
     }
-    output(c, 0).set(e, p);
+    master.set(e, p);
     for (size_t i = 0; i < states; ++i) output(c, 1 + i).set(e, state[i]);
-    if (c.has(w)) output(c, 1 + states).set(e, output(c, 0)[e]);
   }
 }
 

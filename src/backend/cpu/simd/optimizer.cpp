@@ -49,11 +49,7 @@ void round_stochastically(const float* x, const uint32_t* words, int shift, bflo
     Vu bits = as_bits(load_some(x + i, k)), word = as_bits(load_some((const float*)words + i, k));
     Vu rounded = (bits + ((word >> shift) & 0xffffu)) >> 16;
     Vu special = (bits >> 16) | ((bits & 0x7fffffu) != 0u ? splat_u(0x40u) : splat_u(0u));
-    Vh h = __builtin_convertvector((bits & 0x7f800000u) == 0x7f800000u ? special : rounded, Vh);
-    if (k == lanes)
-      *(VhMemory*)(to + i) = h;
-    else
-      store_bits_n(to + i, h, k);
+    store_bits_some(to + i, __builtin_convertvector((bits & 0x7f800000u) == 0x7f800000u ? special : rounded, Vh), k);
   });
 }
 
@@ -62,8 +58,14 @@ void update_tile(const UpdateArgs& a, int64_t i, int64_t n) {
   Floats p, states[2];
   const float* g = as_floats(row_of(a.gradient, a.gradient_dtype, i), a.gradient_dtype, n, gradient);
   int count = a.states[1] ? 2 : 1;
-  p.read(a.p, a.dtype, i, n);
-  for (int s = 0; s < count; ++s) states[s].read(a.states[s], a.dtype, i, n);
+  bool halves = a.dtype == DType::u16;
+  if (halves) {
+    p.data = p.scratch;
+    join_halves((uint16_t*)a.copy + i, (uint16_t*)a.p + i, p.data, n);
+  } else {
+    p.read(a.p, a.dtype, i, n);
+  }
+  for (int s = 0; s < count; ++s) states[s].read(a.states[s], a.states_dtype, i, n);
   switch (a.rule) {
     case UpdateRule::adamw: apply<AdamW>(a.step, g, p.data, states, n); break;
     case UpdateRule::sgd: apply<Sgd>(a.step, g, p.data, states, n); break;
@@ -79,8 +81,9 @@ void update_tile(const UpdateArgs& a, int64_t i, int64_t n) {
     return;
   }
   if (a.rounding == UpdateRounding::kahan) compensate(p.data, a.compensation + i, n);
+  for (int s = 0; s < count; ++s) states[s].write(a.states[s], a.states_dtype, i, n);
+  if (halves) return split_halves(p.data, (uint16_t*)a.copy + i, (uint16_t*)a.p + i, n);
   p.write(a.p, a.dtype, i, n);
-  for (int s = 0; s < count; ++s) states[s].write(a.states[s], a.dtype, i, n);
   if (a.copy) p.write(a.copy, a.copy_dtype, i, n);
 }
 

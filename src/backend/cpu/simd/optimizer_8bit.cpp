@@ -82,7 +82,10 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
   const UpdateArgs& a = q.update;
   float m[largest_block], v[largest_block], gradient[largest_block];
   const float* g = as_floats(row_of(a.gradient, a.gradient_dtype, begin), a.gradient_dtype, n, gradient);
-  float *p = (float*)a.p + begin, &m_max = q.m_max[begin / q.block], &v_max = q.v_max[begin / q.block];
+  bool halves = a.dtype == DType::u16;
+  float joined[largest_block], *p = halves ? joined : (float*)a.p + begin;
+  if (halves) join_halves((uint16_t*)a.copy + begin, (uint16_t*)a.p + begin, p, n);
+  float &m_max = q.m_max[begin / q.block], &v_max = q.v_max[begin / q.block];
   Vf m_most{}, v_most{};
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vf state[2] = {look_up(signed_table.x, load_codes(q.m + begin + i, k)) * m_max,
@@ -101,6 +104,7 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
     store_codes(q.m + begin + i, signed_code(load_some(m + i, k) * m_scale), k);
     store_codes(q.v + begin + i, unsigned_code(load_some(v + i, k) * v_scale), k);
   });
+  if (halves) return split_halves(p, (uint16_t*)a.copy + begin, (uint16_t*)a.p + begin, n);
   if (a.copy) from_floats(row_of(a.copy, a.copy_dtype, begin), a.copy_dtype, n, p);
 }
 

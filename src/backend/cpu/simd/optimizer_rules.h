@@ -18,6 +18,23 @@ CREST_INLINE Vf square_root(Vf x) {
 #endif
 }
 
+// core/split_float.h: n floats out of their halves, and back.
+CREST_INLINE void join_halves(const void* high, const void* low, float* to, int64_t n) {
+  for_vectors(n, [&](int64_t i, int64_t k) {
+    Vu upper = as_bits(load_some((const bfloat16*)high + i, k)), lower = as_bits(load_some((const bfloat16*)low + i, k));
+    store_some(to + i, as_float(upper + (((lower >> 16) ^ 0x8000u) - 0x8000u)), k);
+  });
+}
+CREST_INLINE void split_halves(const float* from, void* high, void* low, int64_t n) {
+  for_vectors(n, [&](int64_t i, int64_t k) {
+    Vu bits = as_bits(load_some(from + i, k));
+    auto is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    Vu upper = is_nan ? (bits >> 16) | 0x40u : (bits + 0x8000u) >> 16, lower = is_nan ? Vu{} : bits & 0xffffu;
+    store_bits_some((uint16_t*)high + i, __builtin_convertvector(upper, Vh), k);
+    store_bits_some((uint16_t*)low + i, __builtin_convertvector(lower, Vh), k);
+  });
+}
+
 // Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019), algorithm 2.
 struct AdamW {
   static constexpr int states = 2;

@@ -301,6 +301,12 @@ CREST_INLINE void store_some(T* p, Vf x, int64_t n) {
   else
     store_n(p, x, n);
 }
+CREST_INLINE void store_bits_some(void* p, Vh x, int64_t n) {
+  if (n == lanes)
+    *(VhMemory*)p = x;
+  else
+    store_bits_n(p, x, n);
+}
 CREST_INLINE void* row_of(void* p, DType t, int64_t element) {
   return (char*)p + element * int64_t(t == DType::f32 ? 4 : 2);
 }

@@ -7,6 +7,7 @@
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "core/split_float.h"
 #include "core/stochastic_rounding.h"
 #include "ops/update.h"
 
@@ -16,9 +17,37 @@ constexpr int update_threads = 256, update_blocks_per_multiprocessor = 6;
 
 struct NoCopy {};  // there is no copy of the parameter in another dtype
 
+// The low half of an f32 parameter whose high half is the copy in bf16 (core/split_float.h).
+struct LowHalf {
+  uint16_t bits;
+};
+__device__ inline float widen(LowHalf x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+
+template <class P>
+constexpr bool is_split = std::is_same_v<P, LowHalf>;
+// Of the states beside a parameter stored as P.
+template <class P>
+using StateOf = std::conditional_t<is_split<P>, float, P>;
+
+// N parameters as they were loaded.
+template <class P, int N>
+struct Parameters {
+  Words<P, N> x;
+  __device__ float operator[](int i) const { return x[i]; }
+};
+template <int N>
+struct Parameters<LowHalf, N> {
+  Words<LowHalf, N> low;
+  Words<bfloat16, N> high;
+  __device__ float operator[](int i) const {
+    return __uint_as_float(
+        join_bits(uint16_t(__float_as_uint(high[i]) >> 16), uint16_t(__float_as_uint(low[i]) >> 16)));
+  }
+};
 template <int states, class P, class G, class W>
 struct UpdateTensors {
-  P *p, *state[states];
+  P* p;
+  StateOf<P>* state[states];
   const G* g;
   W* w;
   bfloat16* c;    // rounding kahan
@@ -28,14 +57,18 @@ struct UpdateTensors {
 
 template <int states, class P, class G, int V>
 struct UpdateLoaded {
-  Words<P, V> p, state[states];
+  Parameters<P, V> p;
+  Words<StateOf<P>, V> state[states];
   Words<G, V> g;
 };
 
 template <int V, int states, class P, class G, class W>
 __device__ inline UpdateLoaded<states, P, G, V> load_update(const UpdateTensors<states, P, G, W>& t, int64_t i) {
   UpdateLoaded<states, P, G, V> x = {};
-  x.p = load_words<V>(t.p + i);
+  if constexpr (is_split<P>)
+    x.p = {load_words<V>(t.p + i), load_words<V>(t.w + i)};
+  else
+    x.p = {load_words<V>(t.p + i)};
 #pragma unroll
   for (int s = 0; s < states; ++s) x.state[s] = load_words<V>(t.state[s] + i);
   x.g = load_words<V>(t.g + i);
@@ -48,6 +81,24 @@ __device__ inline void store_rounded(T* to, const float (&x)[V]) {
 #pragma unroll
   for (int e = 0; e < V; ++e) v.x[e] = narrow<T>(x[e]);
   store_vec(to, v);
+}
+
+// Parameters to their memory, rounded where they have fewer bits there, and to their copy.
+template <int V, int states, class P, class G, class W>
+__device__ inline void store_parameters(const UpdateTensors<states, P, G, W>& t, int64_t i, const float (&x)[V]) {
+  if constexpr (is_split<P>) {
+    Vec<LowHalf, V> low;
+    Vec<bfloat16, V> high;
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+      SplitBits s = split_bits(__float_as_uint(x[e]));
+      low.x[e] = {s.low}, high.x[e] = {s.high};
+    }
+    store_vec(t.p + i, low), store_vec(t.w + i, high);
+  } else {
+    store_rounded(t.p + i, x);
+    if constexpr (!std::is_same_v<W, NoCopy>) store_rounded(t.w + i, x);
+  }
 }
 
 // The words of elements first .. first + V - 1; with V = 4, first is a multiple of 4.
@@ -101,10 +152,9 @@ __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, 
     }
     store_rounded(t.c + i, lost);
   }
-  store_rounded(t.p + i, p);
+  store_parameters(t, i, p);
 #pragma unroll
   for (int k = 0; k < Rule::states; ++k) store_rounded(t.state[k] + i, state[k]);
-  if constexpr (!std::is_same_v<W, NoCopy>) store_rounded(t.w + i, p);
 }
 
 // Blocks stride over n elements, V a thread; the first threads of all take the n % V that remain.
@@ -135,28 +185,31 @@ void launch_update_typed(const KernelCall& c, const Rule& rule) {
   constexpr bool copies = !std::is_same_v<W, NoCopy>;
   UpdateTensors<states, P, G, W> t = {};
   t.p = c.output<P>(0);
-  for (int s = 0; s < states; ++s) t.state[s] = c.output<P>(size_t(1 + s));
+  for (int s = 0; s < states; ++s) t.state[s] = c.output<StateOf<P>>(size_t(1 + s));
   t.g = c.input<G>(gradient_input(states));
   if constexpr (copies) t.w = c.output<W>(1 + states);
   if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(1 + states);
   t.first = c.in_value(1).layout.offset;
   t.rng_id = c.instr.attrs.integer("rng_id", 0);
   int64_t n = c.in_value(1).numel();
-  bool fits = aligned({t.p, t.state[0], t.state[states - 1]}, 4 * sizeof(P)) && aligned({t.g}, 4 * sizeof(G)) &&
-              aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) && t.first % 4 == 0;
+  bool fits = aligned({t.p}, 4 * sizeof(P)) && aligned({t.state[0], t.state[states - 1]}, 4 * sizeof(StateOf<P>)) &&
+              aligned({t.g}, 4 * sizeof(G)) && aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) &&
+              t.first % 4 == 0;
   unsigned most = unsigned(c.device->multiprocessors * update_blocks_per_multiprocessor);
   unsigned blocks = std::min(blocks_for(n, update_threads * (fits ? 4 : 1)), most);
   launch(c, fits ? update_step<Rule, rounding, P, G, W, 4> : update_step<Rule, rounding, P, G, W, 1>, blocks,
          update_threads, 0, t, n, rule, c.input<Scalars>(0));
 }
 
-// f32 parameters and states, with or without a copy of the parameter.
+// f32 parameters, with or without a copy or in two halves, and f32 states.
 template <class Rule>
 void launch_update(const KernelCall& c, const Rule& rule) {
   constexpr size_t w = copy_input(Rule::states);
   with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
     using G = decltype(g);
     if (!c.has(w)) return launch_update_typed<Rounding::nearest, float, G, NoCopy>(c, rule);
+    if (c.in_value(1).dtype == DType::u16)
+      return launch_update_typed<Rounding::nearest, LowHalf, G, bfloat16>(c, rule);
     with_type(c.in_value(w).dtype,
               [&](auto copy) { launch_update_typed<Rounding::nearest, float, G, decltype(copy)>(c, rule); });
   });
