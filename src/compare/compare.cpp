@@ -35,11 +35,13 @@ std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step
 // A command that measures this recipe; what is as Crest takes it anyway is left out.
 std::string profile_command(const ComparedSide& s, const std::string& phase) {
   static const std::map<std::string, std::string> defaults = {
-      {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},  {"grad_dtype", "fp32"},
-      {"attention", "flash"},     {"fusion", "on"},       {"pad_vocab", "128"}};
+      {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},
+      {"grad_dtype", "fp32"},     {"attention", "flash"}, {"fusion", "on"},
+      {"pad_vocab", "128"},       {"optimizer", "adamw"}, {"master_weights", "split"}};
   std::string command = "crest profile";
-  for (const char* key : {"model", "batch", "seq", "grad_accumulation", "data_parallel", "precision", "policy",
-                          "grad_dtype", "attention", "fusion", "pad_vocab", "recompute", "loss_chunk"}) {
+  for (const char* key :
+       {"model", "batch", "seq", "grad_accumulation", "data_parallel", "precision", "policy", "grad_dtype", "attention",
+        "fusion", "pad_vocab", "recompute", "loss_chunk", "optimizer", "master_weights"}) {
     const Json* value = member(s.recipe, key);
     if (!value) continue;
     std::string text = value->is_string() ? value->get<std::string>() : value->dump();

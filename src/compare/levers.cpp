@@ -59,6 +59,7 @@ constexpr struct {
        return has_role(c, {"lm_head", "loss"});
      }},
     {"optimizer", all, [](const Cause& c) { return in_phase(c, "update"); }},
+    {"master_weights", all, [](const Cause& c) { return in_phase(c, "update"); }},
     {"clip", work, [](const Cause& c) { return in_phase(c, "update"); }},
     {"fusion", work, other_instructions},
     {"dropout", work, other_instructions},

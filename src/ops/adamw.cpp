@@ -16,7 +16,7 @@ const OpDef op_adamw = {
     .help = "scalars, master, m, v, g, [w], [c] -> master, m, v, [w], [c]: one step, skipped when found_inf",
     .op_class = OpClass::optimizer,
     .infer = infer,
-    .cost = elementwise_cost<16>,
+    .cost = update_cost<16, copy_input(2)>,
     .flat = true};
 
 }  // namespace crest

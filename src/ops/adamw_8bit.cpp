@@ -13,6 +13,7 @@ static void infer(Infer& c) {
   int64_t block = rules::integer(c, "block", 64), n = c.in(1).numel(), blocks = (n + block - 1) / block;
   c.check(block % 64 == 0, "attribute 'block' must be a multiple of 64");
   rules::master(c, 7);
+  if (c.in(1).dtype != DType::u16) c.same_dtype(3, 1);
   for (size_t i : {2, 4}) {
     rules::dtype(c, i, DType::u8);
     c.same_shape(i, 1);
@@ -37,7 +38,7 @@ const OpDef op_adamw_8bit = {
     .help = "scalars, master, m u8, m_max, v u8, v_max, g, [w] -> master, m, m_max, v, v_max, [w]: one step",
     .op_class = OpClass::optimizer,
     .infer = infer,
-    .cost = elementwise_cost<32>,
+    .cost = update_cost<32, 7>,
     .flat = true};
 
 }  // namespace crest

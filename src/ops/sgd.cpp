@@ -14,7 +14,7 @@ const OpDef op_sgd = {.name = "sgd",
                       .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                       .op_class = OpClass::optimizer,
                       .infer = infer,
-                      .cost = elementwise_cost<6>,
+                      .cost = update_cost<6, copy_input(1)>,
                       .flat = true};
 
 }  // namespace crest

@@ -19,7 +19,8 @@ double beta(const Infer& c, const char* key) {
 
 void master(const Infer& c, size_t copy) {
   DType t = c.in(1).dtype;
-  c.check(t == DType::f32 || t == DType::f64 || t == DType::u16, "master weights must be f32, or u16: their low halves");
+  c.check(t == DType::f32 || t == DType::f64 || t == DType::u16,
+          "master weights must be f32, or u16: their low halves");
   if (t == DType::u16)
     c.check(c.has(copy) && (c.in(copy).dtype == DType::bf16 || c.in(copy).dtype == DType::f64),
             "low halves of master weights belong to weights in bf16");

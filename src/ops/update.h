@@ -20,6 +20,15 @@ constexpr size_t gradient_input(size_t states) { return states + 2; }
 constexpr size_t copy_input(size_t states) { return states + 3; }
 constexpr size_t compensation_input(size_t states) { return states + 4; }
 
+// `per_element` operations per element; the copy is read only where it holds the high halves of the parameters.
+template <int per_element, size_t copy>
+Cost update_cost(const Program& p, const Instr& i) {
+  Cost c = elementwise_cost<per_element>(p, i);
+  if (copy < i.in.size() && i.in[copy] != no_value && p.at(i.in[1]).dtype != DType::u16)
+    c.bytes_read -= double(p.at(i.in[copy]).bytes());
+  return c;
+}
+
 namespace rules {
 
 // Input 1 holds master weights: f32, or the low halves of those whose high halves are the bf16 input `copy`.

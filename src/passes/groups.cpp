@@ -86,12 +86,14 @@ class Groups {
   // Elements of the parameter for each of the state's: 1, or a block; 0 when not every member has the state, or in
   // another form. Such a state has memory of its own.
   int64_t share_of(const std::vector<Member>& members, const States& of) const {
+    auto first = of.find(members[0].parameter);
+    if (first == of.end()) return 0;
     for (int64_t share : {int64_t(1), block_}) {
       bool fits = true;
       for (const Member& m : members) {
         auto it = of.find(m.parameter);
         fits = fits && it != of.end() && program_.at(it->second).numel() == (numel(m.parameter) + share - 1) / share &&
-               program_.at(it->second).dtype == program_.at(of.begin()->second).dtype;
+               program_.at(it->second).dtype == program_.at(first->second).dtype;
       }
       if (fits) return share;
     }

@@ -14,7 +14,7 @@ void emit_adamw(Update& u) {
   u.b.emit("adamw", {u.scalars, master, m, v, u.gradient, u.copy}, adam_attrs(u));
 }
 
-// Weights and moments in bf16 and no master copy: 4 bytes of state where AdamW has 12.
+// Weights and moments in bf16 and no master copy: 4 bytes of state where AdamW has 10.
 static void emit_bf16(Update& u, std::string_view rounding) {
   ValueId m = u.state("m", DType::bf16, u.shape()), v = u.state("v", DType::bf16, u.shape());
   std::vector<ValueId> in = {u.scalars, u.param.value, m, v, u.gradient, no_value};

@@ -35,6 +35,8 @@ std::vector<Candidate> neighbours(const Recipe& r) {
     add("--precision bf16", [](Recipe& x) { x.precision = "bf16"; });
   else if (r.policy == "pure" && r.grad_dtype == "fp32")
     add("--grad-dtype bf16", [](Recipe& x) { x.grad_dtype = "bf16"; });
+  if (auto it = r.levers.find("master-weights"); it != r.levers.end() && it->second != "split")
+    add("--master-weights split", [](Recipe& x) { x.levers["master-weights"] = "split"; });
   for (const char* policy : {"pure", "autocast"})
     if (r.policy != policy && (r.grad_dtype == "fp32" || std::string(policy) == "pure"))
       add(fmt::format("--policy {}", policy), [&](Recipe& x) { x.policy = policy; });

@@ -1,6 +1,7 @@
 #include "run/parameters.h"
 
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include "core/random.h"
@@ -8,38 +9,77 @@
 
 namespace crest {
 
-static std::vector<uint16_t> read_halves(const TensorRef& t, int64_t n) {
-  std::vector<uint16_t> out(static_cast<size_t>(n));
-  t.read(out.data(), n * 2);
-  return out;
+namespace {
+
+TensorRef slice(const TensorRef& t, int64_t first, int64_t count) {
+  return {static_cast<char*>(t.data) + first * int64_t(size_of(t.dtype)), t.dtype, {count}, t.runtime};
 }
 
-void ParameterRef::get(float* to) const {
-  if (in_halves()) {
-    std::vector<uint16_t> high = read_halves(weight, numel()), low = read_halves(master, numel());
-#pragma omp parallel for
-    for (int64_t i = 0; i < numel(); ++i) to[i] = join({high[size_t(i)]}, low[size_t(i)]);
-    return;
+// 16-bit elements on the host: those of the tensor where it is there, else copies.
+class Halves {
+ public:
+  explicit Halves(const TensorRef& t) : tensor_(t) {
+    if (!t.on_host()) copy_.resize(size_t(t.shape.numel()));
   }
-  const TensorRef& from = master.data ? master : weight;
-  if (from.dtype == DType::f32) return from.read(to, numel() * 4);
-  std::vector<float> values = from.floats(numel());
-  std::memcpy(to, values.data(), values.size() * 4);
+  uint16_t* data() { return tensor_.on_host() ? static_cast<uint16_t*>(tensor_.data) : copy_.data(); }
+  const uint16_t* read() {
+    if (!tensor_.on_host()) tensor_.read(copy_.data());
+    return data();
+  }
+  void write() const {
+    if (!tensor_.on_host()) tensor_.write(copy_.data());
+  }
+
+ private:
+  TensorRef tensor_;
+  std::vector<uint16_t> copy_;
+};
+
+}  // namespace
+
+void ParameterRef::get(float* to, int64_t first, int64_t count) const {
+  TensorRef from = slice(master.data ? master : weight, first, count);
+  if (in_halves()) {
+    Halves high_halves(slice(weight, first, count)), low_halves(from);
+    const uint16_t *high = high_halves.read(), *low = low_halves.read();
+#pragma omp parallel for if (count > (1 << 16))
+    for (int64_t i = 0; i < count; ++i) to[i] = join({high[i]}, low[i]);
+  } else if (from.dtype == DType::f32) {
+    from.read(to);
+  } else {
+    std::vector<float> values = from.floats();
+    std::memcpy(to, values.data(), values.size() * sizeof(float));
+  }
 }
 
-void ParameterRef::set(const float* from) const {
-  if (in_halves()) {
-    std::vector<uint16_t> high(size_t(master.shape.numel())), low = high;  // padding is zero
-#pragma omp parallel for
-    for (int64_t i = 0; i < numel(); ++i) {
+void ParameterRef::set(const float* from, int64_t first, int64_t count) const {
+  if (weight.dtype == DType::bf16) {
+    Halves high_halves(slice(weight, first, count));
+    std::optional<Halves> low_halves;
+    if (in_halves()) low_halves.emplace(slice(master, first, count));
+    uint16_t *high = high_halves.data(), *low = low_halves ? low_halves->data() : nullptr;
+#pragma omp parallel for if (count > (1 << 16))
+    for (int64_t i = 0; i < count; ++i) {
       SplitFloat s = split(from[i]);
-      high[size_t(i)] = s.high.bits, low[size_t(i)] = s.low;
+      high[i] = s.high.bits;
+      if (low) low[i] = s.low;
     }
-    weight.write(high.data()), master.write(low.data());
+    high_halves.write();
+    if (low_halves) return low_halves->write();
+    if (!master.data || master.data == weight.data) return;
+    slice(master, first, count).set_floats(from, count);
     return;
   }
   for (const TensorRef* t : {&master, &weight})
-    if (t->data) t->set_floats(from, numel());
+    if (t->data) slice(*t, first, count).set_floats(from, count);
+}
+
+void ParameterRef::zero_padding() const {
+  for (const TensorRef* t : {&master, &weight}) {
+    if (!t->data) continue;
+    int64_t used = numel() * int64_t(size_of(t->dtype));
+    if (used < t->bytes()) t->runtime->zero(static_cast<char*>(t->data) + used, t->bytes() - used);
+  }
 }
 
 // States of a parameter by name, in the Program's order, without the master.

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <exception>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "train/checkpoint.h"
+#include "train/for_each_tensor.h"
 
 namespace crest {
 
@@ -15,23 +15,6 @@ static constexpr uint64_t max_small_files = uint64_t(512) << 20;
 [[noreturn]] static void fail_damaged(const std::string& what, const std::string& where) {
   fail("damaged checkpoint: " + what, printable(where),
        "Use an older checkpoint; if this happens again, check disk and memory.");
-}
-
-// body(i) for all i, in parallel; the error of the lowest i is thrown after all are done.
-template <class Body>
-static void for_each_tensor(size_t count, uint64_t total_bytes, Body body) {
-  std::exception_ptr first;
-  size_t first_index = count;
-#pragma omp parallel for schedule(dynamic) if (total_bytes > (4u << 20))
-  for (size_t i = 0; i < count; ++i) {
-    try {
-      body(i);
-    } catch (...) {
-#pragma omp critical(crest_checkpoint_error)
-      if (i < first_index) first = std::current_exception(), first_index = i;
-    }
-  }
-  if (first) std::rethrow_exception(first);
 }
 
 Checkpoint Checkpoint::open(const std::string& folder) {
@@ -125,7 +108,10 @@ void Checkpoint::load(const std::string& name, const std::vector<TensorTarget>& 
   for_each_tensor(targets.size(), total_bytes(file), [&](size_t i) {
     auto index = size_t(file.find(targets[i].spec.name));
     auto& t = file.tensors()[index];
-    compare(file.read_hashed(index, targets[i].data, t.bytes), digests.at(t.spec.name), t, file.path());
+    std::vector<char> scratch(targets[i].take ? size_t(t.bytes) : 0);
+    void* to = targets[i].take ? scratch.data() : targets[i].data;
+    compare(file.read_hashed(index, to, t.bytes), digests.at(t.spec.name), t, file.path());
+    if (targets[i].take) targets[i].take(scratch.data());
   });
 }
 

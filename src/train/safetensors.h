@@ -37,10 +37,11 @@ struct TensorSource {
   // The bytes: at data, or made in scratch.
   const char* bytes(std::vector<char>& scratch) const;
 };
-// Where a tensor that is read shall go: byte_count(spec) bytes at data.
+// Where a tensor that is read shall go: byte_count(spec) bytes at data, or to `take`, called in any thread.
 struct TensorTarget {
   TensorSpec spec;
   void* data = nullptr;
+  std::function<void(const void* from)> take = nullptr;
 };
 
 // One tensor of a file.
@@ -103,7 +104,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
                        TensorOrder order = TensorOrder::canonical,
                        const std::map<std::string, std::string>& metadata = {});
 
-// SHA-256 of every tensor, in parallel.
+// SHA-256 of every tensor, in parallel, so that as many are made at a time as there are threads.
 std::vector<Digest> hash_tensors(const std::vector<TensorSource>& tensors);
 
 // Throws when `found` is not exactly `expected` (any order): names, shapes and dtypes; names the first differences.

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "train/for_each_tensor.h"
 #include "train/safetensors.h"
 
 namespace crest {
@@ -103,12 +104,10 @@ std::vector<Digest> hash_tensors(const std::vector<TensorSource>& tensors) {
   std::vector<uint64_t> bytes(tensors.size());
   uint64_t total = 0;
   for (size_t i = 0; i < tensors.size(); ++i) total += bytes[i] = byte_count(tensors[i].spec);
-    // Below a few MB a parallel region costs more than it saves.
-#pragma omp parallel for schedule(dynamic) if (total > (4u << 20))
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  for_each_tensor(tensors.size(), total, [&](size_t i) {
     std::vector<char> scratch;
     out[i] = sha256(tensors[i].bytes(scratch), size_t(bytes[i]));
-  }
+  });
   return out;
 }
 

@@ -27,6 +27,12 @@ float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
+// The tensor in a parameter of its rows only.
+CanonicalTensor of_rows(CanonicalTensor t) {
+  t.row = 0;
+  return t;
+}
+
 // A parameter with the canonical tensors that make it up.
 struct Part {
   ParameterRef parameter;
@@ -109,9 +115,12 @@ CanonicalWeights gather_weights(const Executor& executor) {
         out.tensors.push_back({spec, data + t.row * t.columns});
       } else if (truth(p).on_host()) {
         out.tensors.push_back({spec, nullptr, [p, t, data](void* to) {
-                                 std::vector<float> values(data ? 0 : size_t(p.numel()));
-                                 if (!data) p.get(values.data());
-                                 gather(t, data ? data : values.data(), static_cast<float*>(to));
+                                 auto* out = static_cast<float*>(to);
+                                 if (data) return gather(t, data, out);
+                                 if (!t.transposed) return p.get(out, t.row * t.columns, t.elements());
+                                 std::vector<float> rows(size_t(t.elements()));
+                                 p.get(rows.data(), t.row * t.columns, t.elements());
+                                 gather(of_rows(t), rows.data(), out);
                                }});
       } else {
         std::vector<float> buffer(size_t(t.elements()));
@@ -174,26 +183,41 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
   ParameterLayout layout = layout_of(executor);
   // Says what differs between the models; load_weights below then requires exactly the canonical tensors.
   match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
-  // Tensors are read into the parameters' own memory where that is fp32, in the file's orientation first.
+  // Tensors are read into the parameters' own memory where that is fp32, in the file's orientation first; what the
+  // host holds in another form takes them one by one.
+  auto takes = [](const ParameterRef& p) { return truth(p).on_host() && !direct(truth(p)); };
   std::vector<std::vector<float>> buffers;
   std::vector<float*> places;
   std::vector<TensorTarget> targets;
   for (auto& part : layout.parts) {
-    float* place = direct(truth(part.parameter));
-    if (!place) {
-      buffers.emplace_back(size_t(part.parameter.numel()));
+    const ParameterRef& p = part.parameter;
+    float* place = direct(truth(p));
+    if (!place && !takes(p)) {
+      buffers.emplace_back(size_t(p.numel()));
       place = buffers.back().data();
     }
     places.push_back(place);
     for (size_t i : part.tensors) {
       const CanonicalTensor& t = layout.canonical[i];
-      targets.push_back({{t.name, DType::f32, t.shape}, place + t.row * t.columns});
+      TensorTarget target = {{t.name, DType::f32, t.shape}, place ? place + t.row * t.columns : nullptr};
+      if (!place) {
+        target.take = [&p, &t](const void* from) {
+          std::vector<float> rows(t.transposed ? size_t(t.elements()) : 0);
+          if (t.transposed) scatter(of_rows(t), from, DType::f32, rows.data());
+          p.set(t.transposed ? rows.data() : static_cast<const float*>(from), t.row * t.columns, t.elements());
+        };
+      }
+      targets.push_back(std::move(target));
     }
   }
   checkpoint.load_weights(targets);
   std::vector<float> values;
   for (size_t k = 0; k < layout.parts.size(); ++k) {
     auto& part = layout.parts[k];
+    if (!places[k]) {
+      part.parameter.zero_padding();
+      continue;
+    }
     values.resize(size_t(part.parameter.numel()));
     for (size_t i : part.tensors) {
       const CanonicalTensor& t = layout.canonical[i];

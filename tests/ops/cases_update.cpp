@@ -50,8 +50,11 @@ void add_halves(List& list, const char* op, size_t states, const Attrs& attrs) {
     list.add(op, size, in, attrs);
     list.add(op, size + "_skipped", in, attrs).scalars.found_inf = 1;
     if (n == 6240) {
-      in.back() = shifted(DType::bf16, n);
+      Arg low = in[1];
+      in[1].strides = {1}, in[1].offset = 3;
       list.add(op, size + "_shifted", in, attrs);
+      in[1] = low, in.back() = shifted(DType::bf16, n);
+      list.add(op, size + "_weight_shifted", in, attrs);
     }
   }
 }

@@ -107,6 +107,9 @@ void add_ends(List& list, int64_t b, int64_t s, int64_t parameters) {
     std::vector<Arg> in = {scalars_arg(), copy, copy, half_v, group, absent(), copy};
     list.add("adamw", size + " kahan", in, Attrs(adam).set("rounding", "kahan"));
     in.resize(5);
+    std::vector<Arg> halves = {scalars_arg(), {Arg::Fill::ids, DType::u16, group.shape, 1, 1 << 16}, group, v, group,
+                               copy};
+    list.add("adamw", size + " halves", halves, adam);
     list.add("adamw", size + " stochastic", in, Attrs(adam).set("rounding", "stochastic").set("rng_id", 0));
   }
   Attrs momentum = Attrs().set("momentum", 0.9).set("weight_decay", 0.1);

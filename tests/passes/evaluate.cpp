@@ -110,6 +110,7 @@ class Run {
       for (const char* mean_of_squares : {".v", ".row", ".col", "_max"})
         if (v.name.ends_with(mean_of_squares)) x = 0.1 + x * x;
       if (v.dtype == DType::u8) x = double(random_bits(1, stream, uint64_t(i)) % 256);
+      if (v.dtype == DType::u16) x = double(random_bits(1, stream, uint64_t(i)) % 65536);
       if (i >= logical(v)) x = v.role == Role::gradient ? 0 : 100;
       store_element(to, v.dtype, i, v.role == Role::weight ? 0.5 * x : x);
     }

@@ -89,6 +89,8 @@ std::vector<Golden> cases() {
       {"optimizer.fp16", "optimizer", precision("fp16", "pure"), false, update},
       {"groups", "groups"},
       {"groups.update", "groups", precision("bf16", "pure"), false, update},
+      {"groups.update.adafactor", "groups", [](Recipe& r) { r.optimizer = "adafactor", r.precision = "bf16"; }, true,
+       update},
       {"recompute.selective", "recompute", [](Recipe& r) { r.recompute = "selective"; }},
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},

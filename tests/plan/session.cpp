@@ -112,9 +112,8 @@ TEST(Session, CategoriesAreWhatAParameterCounts) {
     const char *precision, *policy, *masters;
     int64_t weights, gradients, states;  // bytes a parameter
   };
-  for (auto& x :
-       {Expected{"fp32", "pure", "split", 4, 4, 8}, Expected{"bf16", "pure", "split", 2, 4, 10},
-        Expected{"bf16", "pure", "fp32", 2, 4, 12}, Expected{"bf16", "autocast", "split", 4, 4, 8}}) {
+  for (auto& x : {Expected{"fp32", "pure", "split", 4, 4, 8}, Expected{"bf16", "pure", "split", 2, 4, 10},
+                  Expected{"bf16", "pure", "fp32", 2, 4, 12}, Expected{"bf16", "autocast", "split", 4, 4, 8}}) {
     r.precision = x.precision, r.policy = x.policy, r.levers["master-weights"] = x.masters;
     CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
     CategoryBytes c = s.by_category();

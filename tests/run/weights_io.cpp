@@ -1,6 +1,7 @@
 #include "train/weights_io.h"
 
 #include "core/io.h"
+#include "core/split_float.h"
 #include "data/tokenizer.h"
 #include "model/weights_map.h"
 #include "run/small.h"
@@ -123,9 +124,14 @@ TEST_P(WeightsTest, ACheckpointRestoresEveryNumber) {
       auto found = numbers(q[i].weight);
       for (size_t k = 0; k < found.size(); ++k) {
         double expected = k < truth.size() ? truth[k] : 0;  // padding
-        char rounded[8];
-        store_element(rounded, q[i].weight.dtype, 0, expected);
-        ASSERT_EQ(found[k], load_element(rounded, q[i].weight.dtype, 0)) << q[i].name << " " << k;
+        if (other == "bf16") {                              // as a session with masters rounds
+          expected = to_float(split(float(expected)).high);
+        } else {
+          char rounded[8];
+          store_element(rounded, q[i].weight.dtype, 0, expected);
+          expected = load_element(rounded, q[i].weight.dtype, 0);
+        }
+        ASSERT_EQ(found[k], expected) << q[i].name << " " << k;
       }
     }
   }

@@ -1,4 +1,5 @@
-// One AdamW step over a tensor or a flat group, in one launch. Parameters in f32, or in bf16 without a master copy.
+// One AdamW step over a tensor or a flat group, in one launch. Parameters in f32 (whole or in halves), or in bf16
+// without a master.
 #include "backend/cuda/device/adamw.h"
 
 #include "backend/cuda/device/update.h"

@@ -21,8 +21,8 @@ struct UpdateArgs {
   UpdateRounding rounding;
   UpdateStep step;
   void* p;
-  void* states[2];     // null where the rule has none
-  DType dtype;         // of p; u16: the low halves, and copy has the high ones (core/split_float.h)
+  void* states[2];  // null where the rule has none
+  DType dtype;      // of p; u16: the low halves, and copy has the high ones (core/split_float.h)
   DType states_dtype;
   const void* gradient;
   DType gradient_dtype;

@@ -21,7 +21,8 @@ CREST_INLINE Vf square_root(Vf x) {
 // core/split_float.h: n floats out of their halves, and back.
 CREST_INLINE void join_halves(const void* high, const void* low, float* to, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
-    Vu upper = as_bits(load_some((const bfloat16*)high + i, k)), lower = as_bits(load_some((const bfloat16*)low + i, k));
+    Vu upper = as_bits(load_some((const bfloat16*)high + i, k)),
+       lower = as_bits(load_some((const bfloat16*)low + i, k));
     store_some(to + i, as_float(upper + (((lower >> 16) ^ 0x8000u) - 0x8000u)), k);
   });
 }

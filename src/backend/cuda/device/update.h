@@ -208,8 +208,7 @@ void launch_update(const KernelCall& c, const Rule& rule) {
   with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
     using G = decltype(g);
     if (!c.has(w)) return launch_update_typed<Rounding::nearest, float, G, NoCopy>(c, rule);
-    if (c.in_value(1).dtype == DType::u16)
-      return launch_update_typed<Rounding::nearest, LowHalf, G, bfloat16>(c, rule);
+    if (c.in_value(1).dtype == DType::u16) return launch_update_typed<Rounding::nearest, LowHalf, G, bfloat16>(c, rule);
     with_type(c.in_value(w).dtype,
               [&](auto copy) { launch_update_typed<Rounding::nearest, float, G, decltype(copy)>(c, rule); });
   });
