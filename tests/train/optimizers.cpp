@@ -52,7 +52,7 @@ Recipe recipe_of(const char* name) {
 // Of the test of a choice.
 std::string name_of(const Choice& c) {
   std::string n = c.name;
-  if (c.bf16 && n.find("bf16") == std::string::npos) n += "_bf16";
+  if (c.bf16 && n.find("bf16") == std::string::npos) n += "_halves";
   std::replace(n.begin(), n.end(), '-', '_');
   return n;
 }
@@ -183,7 +183,7 @@ TEST(Optimizer, MastersInHalvesTrainLikeWholeOnes) {
     Trained start = train(halves, 0), a = train(halves, 8, choice.lr / 3), b = train(whole, 8, choice.lr / 3);
     EXPECT_EQ(distance(start, train(whole, 0)), 0) << "what is set is what is read, bit for bit";
     EXPECT_LT(distance(a, b), 2e-3);
-    EXPECT_GT(distance(a, start), 2e-2) << "the steps are too small to be seen";
+    EXPECT_GT(distance(a, start), 5 * 2e-3) << "the steps are too small to be seen";
     EXPECT_NEAR(a.losses.back(), b.losses.back(), 1e-3 * b.losses.back());
     auto state = [](const Recipe& r) {
       Engine e = make_engine(r);
