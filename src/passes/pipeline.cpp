@@ -70,9 +70,8 @@ const std::vector<Pass>& pipeline() {
        optimizer,
        {{"state-block", "256", "adamw-8bit: elements of the state that share a scale"},
         {"master-weights", "split",
-         "fp32 masters of bf16 weights: split (beside a weight the 16 bits that it lacks, where the update goes "
-         "element "
-         "by element) or fp32 (whole)"}},
+         "fp32 masters of bf16 weights: split (beside a weight the 16 bits that it lacks, where the update is "
+         "element by element) or fp32 (whole)"}},
        "it makes the update"},
       {"groups",
        "parameters, gradients and states of a group get contiguous memory",
