@@ -1,9 +1,9 @@
 // Checkpoints that survive kills, full disks, power loss and bit rot. One is a folder ROOT/step-NNNNNN with
 //   model.safetensors      canonical weights (with a config.json beside it, transformers loads the folder)
-//   optimizer.safetensors  moments and other states (not masters: they are the weights above); absent when there are
-//   none state.json             {"step": N, "state": what the caller gave} whatever small files the caller adds
-//   (config.json, tokenizer.json, config.toml) manifest.json          size and SHA-256 of every file, a hash per
-//   tensor; written last
+//   optimizer.safetensors  moments and other states (masters are the weights above); absent when there are none
+//   state.json             {"step": N, "state": what the caller gave}
+//   whatever small files the caller adds (config.json, tokenizer.json, config.toml)
+//   manifest.json          size and SHA-256 of every file, a hash per tensor; written last
 // docs/guides/checkpoints.md tells the protocol and why it is so.
 #pragma once
 #include <cstdint>

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "core/split_float.h"
 #include "ops/harness.h"
 #include "ops/op.h"
 
@@ -114,13 +113,6 @@ void expect_codes(const std::vector<double>& out, const std::vector<double>& exp
   EXPECT_LE(other, 1 + out.size() / 1000);
 }
 
-// Masters in two halves (core/split_float.h): the low ones are those of an f32 number that may differ in its last bits.
-std::vector<double> joined(const std::vector<double>& low, const std::vector<double>& high) {
-  std::vector<double> x;
-  for (size_t i = 0; i < low.size(); ++i) x.push_back(join(to_bfloat16(float(high[i])), uint16_t(low[i])));
-  return x;
-}
-
 const Values& expected_outputs(const Case& c, const Values& in) {
   static std::map<const Case*, Values> cache;
   auto it = cache.find(&c);
@@ -151,7 +143,7 @@ class Check : public testing::TestWithParam<Pair> {
           expect_codes(out, expected[o]);
         continue;
       }
-      if (v.dtype == DType::u16) {
+      if (v.dtype == DType::u16) {  // low halves, of f32 numbers that may differ in their last bits
         out = joined(out, memory.read(instr.out.back()));
         wanted = joined(wanted, expected.back());
       }

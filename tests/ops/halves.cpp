@@ -11,12 +11,6 @@ namespace crest::test {
 
 namespace {
 
-std::vector<double> joined(const std::vector<double>& low, const std::vector<double>& high) {
-  std::vector<double> x;
-  for (size_t i = 0; i < low.size(); ++i) x.push_back(join(to_bfloat16(float(high[i])), uint16_t(low[i])));
-  return x;
-}
-
 Values outputs_of(const Kernel& kernel, const Device& device, const Case& c, const Values& values) {
   Single s(c);
   Memory memory(s.program);

@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "core/split_float.h"
 #include "program/builder.h"
 
 namespace crest::test {
@@ -143,6 +144,12 @@ Values reference_outputs(const Case& c, const Values& in) {
   Values out;
   for (ValueId v : s.instr().out) out.push_back(memory.read(v));
   return out;
+}
+
+std::vector<double> joined(const std::vector<double>& low, const std::vector<double>& high) {
+  std::vector<double> x;
+  for (size_t i = 0; i < low.size(); ++i) x.push_back(join(to_bfloat16(float(high[i])), uint16_t(low[i])));
+  return x;
 }
 
 static constexpr double infinity = std::numeric_limits<double>::infinity();

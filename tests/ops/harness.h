@@ -102,6 +102,9 @@ void run_reference(const Program& program, const Memory& memory);
 // Outputs of the case computed by the reference kernel, in logical row-major order.
 Values reference_outputs(const Case& c, const Values& in);
 
+// The f32 numbers of two halves (core/split_float.h).
+std::vector<double> joined(const std::vector<double>& low, const std::vector<double>& high);
+
 // ||a - b|| / ||b||; infinity when a NaN appears, or an infinity at different places.
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
 // max |a - b| / rms(b) over the finite elements.
