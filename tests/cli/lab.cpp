@@ -11,7 +11,9 @@ const char* grid =
     "[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nsamples = 6\nfusion = [\"off\", \"on\"]\n"
     "[[claim]]\ntext = \"Fusion needs no more memory\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"ratio(planned_bytes, fusion=on, fusion=off) <= 1\"\n"
-    "[[claim]]\ntext = \"It is a million million times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+    "[[claim]]\ntext = \"It needs none\"\nsubject = \"Crest\"\nsource = \"me\"\n"
+    "check = \"value(planned_bytes, fusion=on) == 0\"\n"
+    "[[claim]]\ntext = \"It is a thousand times faster\"\nsubject = \"Crest\"\nsource = \"me\"\n"
     "check = \"ratio(ms, fusion=off, fusion=on) > 1000\"\n";
 
 struct Folder : TempFolder {
@@ -83,7 +85,12 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(r.code, 0) << r.err;
   auto result = r.json()[0];
   ASSERT_EQ(result["rows"].size(), 2u);
-  EXPECT_EQ(verdicts(result), (std::vector<std::string>{"upheld", "refuted"}));
+  auto all = verdicts(result);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0], "upheld");
+  EXPECT_EQ(all[1], "refuted");
+  // Two rounds of three samples, on a machine that does something else too: the noise may be as large.
+  EXPECT_NE(all[2], "upheld");
   EXPECT_GE(result["noise_floor"], 0.01);
   // Each row leads to its samples, half of them from each round.
   for (auto& row : result["rows"]) {
@@ -169,13 +176,15 @@ TEST(Lab, WhatDoesNotFitIsACell) {
       "check = \"value(ms, memory_limit=1kB, fusion=on) > 0\"\n";
   size_t old = text.find("fusion=on, fusion=off)");
   text.replace(old, 22, "fusion=on, fusion=off, memory_limit=4GiB)");
+  old = text.find("fusion=on) == 0");
+  text.replace(old, 10, "fusion=on, memory_limit=4GiB)");
   folder.write("large.toml", text);
   auto result = folder.run({"lab", "run", "large.toml", "--json"}).json()[0];
   auto all = verdicts(result);
   EXPECT_EQ(all[0], "upheld");
-  EXPECT_EQ(all[2], "upheld");
-  EXPECT_EQ(all[3], "cannot tell here");
-  EXPECT_NE(result["claims"][3]["reason"].get<std::string>().find("does not fit"), std::string::npos);
+  EXPECT_EQ(all[3], "upheld");
+  EXPECT_EQ(all[4], "cannot tell here");
+  EXPECT_NE(result["claims"][4]["reason"].get<std::string>().find("does not fit"), std::string::npos);
 }
 
 TEST(Lab, CtrlCKeepsWhatIsDone) {
