@@ -31,6 +31,7 @@ struct Options {
   RecordOptions store;
   std::vector<std::string> texts;
   std::string tokenizer, resume;
+  bool wait_for_saves = false;
 };
 
 void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
@@ -108,6 +109,7 @@ int run(const CLI::App& app, Options& o) {
   check_numbers(app, t);
   t.device = o.device.find();
   t.memory_limit = o.device.limit(t.device);
+  if (o.wait_for_saves) t.save_mode = SaveMode::waiting;
   if (!o.texts.empty() && !t.data.empty() && o.resume.empty())
     fail_usage("text files and --data were both given", "crest train", "Give one of them.");
   if (!o.resume.empty()) {
@@ -176,6 +178,9 @@ std::function<int()> setup_train(CLI::App& app) {
          "time limit; without --steps the schedule is fitted to it (and the warm-up at least 12 steps)");
   option("--stop-after", t.stop_after, "stop (saved) after this many steps of this call");
   option("--save-every", t.save_every, "steps between checkpoints (default a quarter of the steps; 0: only the last)");
+  app.add_flag("--wait-for-saves", o->wait_for_saves,
+               "training waits while a checkpoint is written (on a CPU it always does)")
+      ->group("Training");
   option("--keep", t.keep, "checkpoints to keep (0: all)")->capture_default_str();
   option("--sample-every", t.sample_every, "steps between samples (0: none)")->capture_default_str();
   option("--sample-tokens", t.sample_tokens, "tokens of a sample")->capture_default_str();

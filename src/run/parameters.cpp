@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "backend/cpu/runtime.h"
 #include "core/random.h"
 #include "core/split_float.h"
 
@@ -112,6 +113,43 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   }
   return list;
 }
+
+// The tensors of a parameter that have memory of their own.
+static std::vector<TensorRef*> tensors_of(ParameterRef& p) {
+  std::vector<TensorRef*> list = {&p.weight};
+  if (p.master.data && p.master.data != p.weight.data) list.push_back(&p.master);
+  for (auto& s : p.states) list.push_back(&s.tensor);
+  return list;
+}
+
+ParameterCopy::ParameterCopy(const Executor& executor)
+    : parameters_(crest::parameters(executor)), device_(std::make_unique<Device>()) {
+  device_->threads = executor.session().device.threads;
+  host_ = make_host_runtime(*device_, nullptr);
+  auto space = [](const TensorRef& t) { return (t.bytes() + 63) / 64 * 64; };
+  for (auto& p : parameters_)
+    for (auto* t : tensors_of(p)) bytes_ += space(*t);
+  memory_ = host_->allocate(bytes_);
+  char* free = static_cast<char*>(memory_);
+  // The first touch of a page takes longer than a GPU's copy into it, so all threads share them.
+#pragma omp parallel for
+  for (int64_t i = 0; i < bytes_; i += 4096) free[i] = 0;
+  for (auto& p : parameters_) {
+    bool one = p.master.data == p.weight.data;
+    for (auto* t : tensors_of(p)) {
+      TensorRef to{free, t->dtype, t->shape, host_.get()};
+      free += space(to);
+      if (t->on_host())
+        to.write(t->data);
+      else
+        t->read(to.data);
+      *t = to;
+    }
+    if (one) p.master = p.weight;
+  }
+}
+
+ParameterCopy::~ParameterCopy() { host_->release(memory_, bytes_); }
 
 void initialize(const Executor& executor, uint64_t seed) {
   uint64_t stream = 0;

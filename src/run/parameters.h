@@ -1,5 +1,6 @@
 // The parameters of an executor as the outside sees them: logical tensors in fp32.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,25 @@ struct ParameterRef {
 };
 
 std::vector<ParameterRef> parameters(const Executor& executor);
+
+// The parameters and states of an executor as they are now, copied to the host: any thread may read them while the
+// executor runs on.
+class ParameterCopy {
+ public:
+  explicit ParameterCopy(const Executor& executor);
+  ~ParameterCopy();
+  ParameterCopy(const ParameterCopy&) = delete;
+  ParameterCopy& operator=(const ParameterCopy&) = delete;
+  const std::vector<ParameterRef>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<ParameterRef> parameters_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Runtime> host_;
+  int64_t bytes_ = 0;
+  void* memory_ = nullptr;
+};
+
 // GPT-2's initialisation from counter-based random numbers: the same weights for any precision, batch or thread count.
 void initialize(const Executor& executor, uint64_t seed);
 

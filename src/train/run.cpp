@@ -1,11 +1,13 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 
@@ -70,6 +72,7 @@ class Training {
       loop();
       return finish();
     } catch (const std::exception& e) {
+      settle_on_disk();
       record_.finish("failed", nullptr, e.what());
       throw;
     }
@@ -233,7 +236,9 @@ class Training {
     interrupted_ = StopSignal::requested() && state_.step < steps_;
     seconds_ = since(begin);
     save_now();
+    finish_on_disk();
     if (last_good_ == state_.step) prune();
+    finish_on_disk();
   }
 
   // Reads samples where the engine needs them, unless --prefetch says otherwise: 1.1 us for 256 tokens is 0.01% of
@@ -281,21 +286,24 @@ class Training {
     ++state_.step;
     record(r, lr);
     count_bad(r);
-    if (!r.skipped) {
-      last_good_ = state_.step;
-      if (state_.step > saved_step_) prune();
-    }
+    if (!r.skipped) last_good_ = state_.step;
+    if (on_disk_.valid() && on_disk_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish_on_disk();
+    if (last_good_ > saved_step_ && !on_disk_.valid()) prune();
   }
 
   // Saving removes nothing: older checkpoints go when finite gradients of the next step have proved the new weights.
   void prune() {
     if (!unproved_) return;
     unproved_ = false;
-    try {
-      keep_newest(files_->checkpoints(), o_.keep);
-    } catch (const Error& e) {
-      report_.warning(fmt::format("old checkpoints could not be removed: {}", e.what()));
-    }
+    start_on_disk([root = files_->checkpoints(), keep = o_.keep] {
+      std::vector<std::string> warnings;
+      try {
+        keep_newest(root, keep);
+      } catch (const Error& e) {
+        warnings.push_back(fmt::format("old checkpoints could not be removed: {}", e.what()));
+      }
+      return warnings;
+    });
   }
 
   // Steps that fit into max_seconds, from the median of the first ones; the schedule follows.
@@ -340,6 +348,7 @@ class Training {
   [[noreturn]] void stop_bad_run() {
     report_.end_steps();
     files_->flush();
+    settle_on_disk();
     std::string kept = files_->on_disk() ? keep_good_checkpoints() : "nothing was to be saved";
     fail(fmt::format("{} steps in a row gave gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
@@ -385,11 +394,50 @@ class Training {
 
   void save_now() {
     if (!files_->on_disk() || state_.step == saved_step_) return;
+    finish_on_disk();
+    if (last_good_ > saved_step_) prune();
     state_.total_steps = fitting_ ? 0 : steps_;
-    save(*engine_, state_, files_->checkpoints(), 0, config_, dataset_.tokenizer().get(),
-         [&](const std::string& m) { report_.warning(m); });
+    auto contents = contents_to_save(*engine_, state_, config_, dataset_.tokenizer().get(), in_background());
+    start_on_disk([root = files_->checkpoints(), contents = std::move(contents)] {
+      return save_checkpoint(contents, root, 0).warnings;
+    });
     saved_step_ = state_.step;
     unproved_ = true;
+  }
+
+  bool in_background() {
+    return o_.save_mode == SaveMode::background ||
+           (o_.save_mode == SaveMode::automatic && !engine_->rank(0).runtime().host_memory());
+  }
+
+  // Saving and removing checkpoints, one after the other; work() gives warnings.
+  template <class Work>
+  void start_on_disk(Work work) {
+    finish_on_disk();
+    if (in_background()) {
+      on_disk_ = std::async(std::launch::async, [work = std::move(work)] {
+        // The cores are not all for hashing while a step is being launched.
+        omp_set_num_threads(std::max(1, omp_get_max_threads() / 2));
+        return work();
+      });
+    } else {
+      on_disk_ = std::async(std::launch::deferred, std::move(work));
+      finish_on_disk();
+    }
+  }
+
+  // Waits for what is under way; throws what went wrong with it.
+  void finish_on_disk() {
+    if (!on_disk_.valid()) return;
+    for (auto& w : on_disk_.get()) report_.warning(w);
+  }
+  // For a run that ends with another error.
+  void settle_on_disk() {
+    try {
+      finish_on_disk();
+    } catch (const Error& e) {
+      report_.warning(fmt::format("the last checkpoint was not saved: {}", e.what()));
+    }
   }
 
   TrainOutcome finish() {
@@ -424,6 +472,7 @@ class Training {
   bool unproved_ = false;  // no step was taken since the last save
   double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0;
   std::string config_;
+  std::future<std::vector<std::string>> on_disk_;  // valid from the start of work until its end is noticed
   std::exception_ptr read_error_;
   std::mutex read_error_mutex_;
 };

@@ -19,6 +19,13 @@ struct TrainRecord {
   Conditions before;
 };
 
+// What training does while a checkpoint is written.
+enum class SaveMode {
+  automatic,   // goes on where weights and optimizer state are copied to the host anyway
+  waiting,     // waits
+  background,  // goes on; the host holds a copy of weights and optimizer state until then
+};
+
 struct TrainOptions {
   Recipe recipe;
   Device device;
@@ -43,6 +50,7 @@ struct TrainOptions {
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
   int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
+  SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
   int keep = 3;            // checkpoints; 0: all

@@ -105,6 +105,7 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
           {"val_loss", loss(s.val_loss)},
           {"step_ms_median", rounded(median_step_ms())},
           {"seconds", rounded(s.seconds)},
+          {"saving_seconds", rounded(s.saving_seconds)},
           {"interrupted", s.interrupted}};
 }
 

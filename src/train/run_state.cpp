@@ -17,8 +17,8 @@ namespace crest {
 
 static constexpr const char* choices_file = "kernel_choices.json";
 
-void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
-          const Tokenizer* tokenizer, const Report& warn) {
+CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
+                                    const Tokenizer* tokenizer, bool copied) {
   Scalars s = engine.rank(0).scalars();
   const Recipe& r = engine.session().recipe;
   CheckpointContents contents;
@@ -38,12 +38,11 @@ void save(Engine& engine, const RunState& state, const std::string& root, int ke
   contents.files = model_files(r.model, tokenizer);
   contents.files["config.toml"] = config_toml;
   if (!engine.choices().used().empty()) contents.files[choices_file] = to_json(engine.choices().used());
-  CanonicalWeights weights = gather_weights(engine.rank(0));
-  CanonicalWeights optimizer = gather_optimizer(engine.rank(0));
-  contents.weights = weights.tensors;
-  contents.optimizer = optimizer.tensors;
-  SaveResult result = save_checkpoint(contents, root, keep);
-  for (auto& w : result.warnings) warn(w);
+  TensorsToSave tensors = tensors_to_save(engine.rank(0), copied);
+  contents.weights = std::move(tensors.weights);
+  contents.optimizer = std::move(tensors.optimizer);
+  contents.memory = std::move(tensors.copy);
+  return contents;
 }
 
 namespace {

@@ -3,11 +3,11 @@
 #include <functional>
 #include <string>
 
+#include "train/checkpoint.h"
 #include "train/engine.h"
 
 namespace crest {
 
-class Checkpoint;
 class Tokenizer;
 
 // Everything that the next step depends on; the loader's position follows from `step`.
@@ -21,10 +21,10 @@ struct RunState {
 
 using Report = std::function<void(const std::string&)>;
 
-// Saves weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml, config.json,
-// tokenizer.json).
-void save(Engine& engine, const RunState& state, const std::string& root, int keep, const std::string& config_toml,
-          const Tokenizer* tokenizer, const Report& warn);
+// Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml, config.json,
+// tokenizer.json). copied: the tensors are a copy, which stays as it is while the engine trains on.
+CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
+                                    const Tokenizer* tokenizer, bool copied);
 // The newest valid checkpoint below root; throws when there is none.
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 // Its kernel choices, for the Engine that continues the run; none where the checkpoint has none.

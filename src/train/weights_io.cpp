@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "model/weights_map.h"
-#include "run/parameters.h"
 
 namespace crest {
 
@@ -43,11 +42,11 @@ struct ParameterLayout {
   std::vector<Part> parts;
 };
 
-ParameterLayout layout_of(const Executor& executor) {
+ParameterLayout layout_of(const ModelConfig& model, const std::vector<ParameterRef>& parameters) {
   ParameterLayout out;
-  out.canonical = canonical_tensors(executor.session().recipe.model);
+  out.canonical = canonical_tensors(model);
   std::unordered_map<std::string, size_t> by_name;
-  for (auto& p : parameters(executor)) {
+  for (auto& p : parameters) {
     by_name[p.name] = out.parts.size();
     out.parts.push_back({p, {}});
   }
@@ -63,6 +62,10 @@ ParameterLayout layout_of(const Executor& executor) {
       fail_internal("the canonical tensors do not cover parameter " + part.parameter.name, "weights_io");
   }
   return out;
+}
+
+ParameterLayout layout_of(const Executor& executor) {
+  return layout_of(executor.session().recipe.model, parameters(executor));
 }
 
 NameMatch match(const Executor& executor, const ParameterLayout& layout, const std::vector<TensorSpec>& specs,
@@ -95,63 +98,40 @@ void require_equal_head(const WeightsFolder& folder, size_t head, const Canonica
          "Set tied = false (tie_word_embeddings in config.json).");
 }
 
-}  // namespace
-
-CanonicalWeights gather_weights(const Executor& executor) {
-  CanonicalWeights out;
-  ParameterLayout layout = layout_of(executor);
-  for (auto& part : layout.parts) {
-    const ParameterRef& p = part.parameter;
-    const float* data = direct(truth(p));
-    std::vector<float> copy;
-    if (!truth(p).on_host()) {
-      copy.resize(size_t(p.numel()));
-      p.get(copy.data());
-    }
-    for (size_t i : part.tensors) {
-      const CanonicalTensor& t = layout.canonical[i];
-      TensorSpec spec{t.name, DType::f32, t.shape};
-      if (data && !t.transposed) {
-        out.tensors.push_back({spec, data + t.row * t.columns});
-      } else if (truth(p).on_host()) {
-        out.tensors.push_back({spec, nullptr, [p, t, data](void* to) {
-                                 auto* out = static_cast<float*>(to);
-                                 if (data) return gather(t, data, out);
-                                 if (!t.transposed) return p.get(out, t.row * t.columns, t.elements());
-                                 std::vector<float> rows(size_t(t.elements()));
-                                 p.get(rows.data(), t.row * t.columns, t.elements());
-                                 gather(of_rows(t), rows.data(), out);
-                               }});
-      } else {
-        std::vector<float> buffer(size_t(t.elements()));
-        gather(t, copy.data(), buffer.data());
-        out.buffers.push_back(std::move(buffer));
-        out.tensors.push_back({spec, out.buffers.back().data()});
-      }
-    }
-  }
-  return out;
+// p is on the host.
+TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
+  TensorSource source{{t.name, DType::f32, t.shape}};
+  const float* data = direct(truth(p));
+  if (data && !t.transposed)
+    source.data = data + t.row * t.columns;
+  else
+    source.make = [p, t, data](void* to) {
+      auto* out = static_cast<float*>(to);
+      if (data) return gather(t, data, out);
+      if (!t.transposed) return p.get(out, t.row * t.columns, t.elements());
+      std::vector<float> rows(size_t(t.elements()));
+      p.get(rows.data(), t.row * t.columns, t.elements());
+      gather(of_rows(t), rows.data(), out);
+    };
+  return source;
 }
 
 // What a checkpoint holds of a state.
-static TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
+TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, dims(s.padded ? p.shape : s.tensor.shape)};
 }
 
-CanonicalWeights gather_optimizer(const Executor& executor) {
-  CanonicalWeights out;
-  for (auto& p : parameters(executor))
-    for (auto& s : p.states) {
-      TensorSpec spec = spec_of(p, s);
-      const void* data = s.tensor.data;
-      if (!s.tensor.on_host()) {
-        auto bytes = byte_count(spec);
-        out.buffers.emplace_back((bytes + 3) / 4);
-        s.tensor.read(out.buffers.back().data(), int64_t(bytes));
-        data = out.buffers.back().data();
-      }
-      out.tensors.push_back({spec, data});
-    }
+}  // namespace
+
+TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
+  TensorsToSave out;
+  if (copied || !executor.runtime().host_memory()) out.copy = std::make_shared<const ParameterCopy>(executor);
+  auto list = out.copy ? out.copy->parameters() : parameters(executor);
+  ParameterLayout layout = layout_of(executor.session().recipe.model, list);
+  for (auto& part : layout.parts)
+    for (size_t i : part.tensors) out.weights.push_back(source_of(part.parameter, layout.canonical[i]));
+  for (auto& p : list)
+    for (auto& s : p.states) out.optimizer.push_back({spec_of(p, s), s.tensor.data});
   return out;
 }
 

@@ -10,6 +10,7 @@
 
 #include "model/config.h"
 #include "run/executor.h"
+#include "run/parameters.h"
 #include "train/checkpoint.h"
 #include "train/safetensors_folder.h"
 
@@ -17,18 +18,18 @@ namespace crest {
 
 class Tokenizer;
 
-// Tensors of weights or moments to write, valid until the executor runs or is loaded again: where the host can read the
-// executor's memory they point into it, or are made of it one by one when they are written.
-struct CanonicalWeights {
-  std::vector<std::vector<float>> buffers;
-  std::vector<TensorSource> tensors;
+// What is saved of an executor. The tensors point into its memory or are made of it one by one when they are written,
+// so they are valid until it runs or is loaded again; those of a copy as long as that lives.
+struct TensorsToSave {
+  // fp32 (the masters where there are some), unpadded, canonical: names and orientation of model/weights_map.h.
+  std::vector<TensorSource> weights;
+  // `<parameter>.<state>`, bit for bit as in memory, Crest's parameter names and orientation. States of the weight's
+  // shape are unpadded. Empty when the session has no update Program.
+  std::vector<TensorSource> optimizer;
+  std::shared_ptr<const ParameterCopy> copy;
 };
-// The weights (fp32 masters where there are some) as canonical fp32 tensors: unpadded, names and orientation of
-// model/weights_map.h.
-CanonicalWeights gather_weights(const Executor& executor);
-// The optimizer's states as `<parameter>.<state>`, bit for bit as they are in memory, Crest's parameter names and
-// orientation. States of the weight's shape are unpadded. Empty when the session has no update Program.
-CanonicalWeights gather_optimizer(const Executor& executor);
+// copied: of a copy; always where the host cannot read the executor's memory itself.
+TensorsToSave tensors_to_save(const Executor& executor, bool copied = false);
 
 // Set weight and master of every parameter; the vocabulary's padding becomes zero. The states stay as they are. Throw
 // for weights of another model before anything is changed.

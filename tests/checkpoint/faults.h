@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,11 @@ class Faults {
     if (result == 0) f.note(op, path, path2);
     return result;
   }
+  // Saves in the background make calls, too.
+  static std::mutex& one_at_a_time() {
+    static std::mutex mutex;
+    return mutex;
+  }
   static Faults*& current() {
     static Faults* faults = nullptr;
     return faults;
@@ -65,6 +71,7 @@ class Faults {
   static const Syscalls& table() {
     static const Syscalls calls = {
         [](const char* path, int flags, mode_t mode) {
+          std::lock_guard lock(one_at_a_time());
           Faults& f = *current();
           if (f.enter("open") == Action::fail) return -1;
           int fd = ::open(path, flags, mode);
@@ -73,6 +80,7 @@ class Faults {
           return fd;
         },
         [](int fd, const void* data, size_t bytes) {
+          std::lock_guard lock(one_at_a_time());
           Faults& f = *current();
           Action action = f.enter("write");
           if (action == Action::fail) return ssize_t(-1);
@@ -81,14 +89,17 @@ class Faults {
           return done;
         },
         [](int fd) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "fsync", [&] { return ::fsync(fd); }, current()->paths_[fd].c_str());
         },
         [](int fd) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "fsync", [&] { return ::fdatasync(fd); }, current()->paths_[fd].c_str());
         },
         [](int fd) {
+          std::lock_guard lock(one_at_a_time());
           Faults& f = *current();
           Action action = f.enter("close");
           int error = errno, result = ::close(fd);  // the descriptor is gone even when close fails
@@ -96,22 +107,27 @@ class Faults {
           return action == Action::fail ? -1 : result;
         },
         [](const char* from, const char* to) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "rename", [&] { return ::rename(from, to); }, from, to);
         },
         [](const char* path, mode_t mode) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "mkdir", [&] { return ::mkdir(path, mode); }, path);
         },
         [](const char* path) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "unlink", [&] { return ::unlink(path); }, path);
         },
         [](const char* path) {
+          std::lock_guard lock(one_at_a_time());
           return simple(
               "rmdir", [&] { return ::rmdir(path); }, path);
         },
         [](const char* path, struct statvfs* out) {
+          std::lock_guard lock(one_at_a_time());
           Faults& f = *current();
           if (f.enter("statvfs") == Action::fail) return -1;
           int result = ::statvfs(path, out);

@@ -45,10 +45,10 @@ inline std::string make_checkpoint(const std::string& run, int64_t step, const R
   use.sampling = true;
   Runner r(recipe, use);
   if (!zero_weights) lively_weights(*r.executor, uint64_t(step));
-  CanonicalWeights w = gather_weights(*r.executor);
+  TensorsToSave tensors = tensors_to_save(*r.executor);
   Tokenizer bytes = Tokenizer::bytes();
   CheckpointContents c;
-  c.step = step, c.weights = w.tensors;
+  c.step = step, c.weights = tensors.weights;
   c.files = model_files(recipe.model, tokenizer ? &bytes : nullptr);
   std::filesystem::create_directories(run);
   return save_checkpoint(c, run + "/checkpoints", 0).path;

@@ -34,20 +34,18 @@ void lively_moments(const Executor& executor) {
     }
 }
 
-CheckpointContents contents_of(const Executor& executor, CanonicalWeights& weights, CanonicalWeights& optimizer,
-                               int64_t step = 5) {
-  weights = gather_weights(executor), optimizer = gather_optimizer(executor);
+CheckpointContents contents_of(const Executor& executor, int64_t step = 5, bool copied = false) {
+  TensorsToSave tensors = tensors_to_save(executor, copied);
   CheckpointContents c;
   c.step = step;
-  c.weights = weights.tensors, c.optimizer = optimizer.tensors;
+  c.weights = tensors.weights, c.optimizer = tensors.optimizer, c.memory = tensors.copy;
   Tokenizer tokenizer = Tokenizer::bytes();
   c.files = model_files(executor.session().recipe.model, &tokenizer);
   return c;
 }
 
 std::string save(const Executor& executor, const std::string& root, int64_t step = 5) {
-  CanonicalWeights weights, optimizer;
-  return save_checkpoint(contents_of(executor, weights, optimizer, step), root, 0).path;
+  return save_checkpoint(contents_of(executor, step), root, 0).path;
 }
 
 // All bytes of a tensor, padding included, as numbers.
@@ -141,20 +139,36 @@ TEST_P(WeightsTest, ExportsAreUnpaddedAndCanonical) {
   auto [shape, precision] = GetParam();
   Runner a(small_recipe(shape, precision), training());
   lively_weights(*a.executor, 1);
-  CanonicalWeights weights = gather_weights(*a.executor), optimizer = gather_optimizer(*a.executor);
+  auto tensors = tensors_to_save(*a.executor);
   auto canonical = canonical_tensors(a.session.recipe.model);
-  ASSERT_EQ(weights.tensors.size(), canonical.size());
+  ASSERT_EQ(tensors.weights.size(), canonical.size());
   for (size_t i = 0; i < canonical.size(); ++i)
-    EXPECT_EQ(weights.tensors[i].spec, (TensorSpec{canonical[i].name, DType::f32, canonical[i].shape}));
+    EXPECT_EQ(tensors.weights[i].spec, (TensorSpec{canonical[i].name, DType::f32, canonical[i].shape}));
   auto list = parameters_of(a.session.recipe.model);
-  ASSERT_EQ(optimizer.tensors.size(), 2 * list.size());
+  ASSERT_EQ(tensors.optimizer.size(), 2 * list.size());
   for (size_t i = 0; i < list.size(); ++i) {
-    EXPECT_EQ(optimizer.tensors[2 * i].spec, (TensorSpec{list[i].name + ".m", DType::f32, list[i].shape}));
-    EXPECT_EQ(optimizer.tensors[2 * i + 1].spec, (TensorSpec{list[i].name + ".v", DType::f32, list[i].shape}));
+    EXPECT_EQ(tensors.optimizer[2 * i].spec, (TensorSpec{list[i].name + ".m", DType::f32, list[i].shape}));
+    EXPECT_EQ(tensors.optimizer[2 * i + 1].spec, (TensorSpec{list[i].name + ".v", DType::f32, list[i].shape}));
   }
   Runner b(small_recipe(shape, precision), inference());
-  EXPECT_TRUE(gather_optimizer(*b.executor).tensors.empty());
-  EXPECT_EQ(gather_weights(*b.executor).tensors.size(), canonical.size());
+  EXPECT_TRUE(tensors_to_save(*b.executor).optimizer.empty());
+  EXPECT_EQ(tensors_to_save(*b.executor).weights.size(), canonical.size());
+}
+
+// What a save in the background writes, while training changes what it was copied from.
+TEST_P(WeightsTest, ACopyStaysAsItWas) {
+  auto [shape, precision] = GetParam();
+  TemporaryFolder folder;
+  Runner a(small_recipe(shape, precision), training());
+  lively_weights(*a.executor, 1);
+  lively_moments(*a.executor);
+  std::string path = save(*a.executor, folder / "own");
+  CheckpointContents contents = contents_of(*a.executor, 5, true);
+  poison(*a.executor);
+  std::string copied = save_checkpoint(contents, folder / "copied", 0).path;
+  // The manifest has the hash of every byte.
+  EXPECT_EQ(read_file(path + "/manifest.json", 1 << 20), read_file(copied + "/manifest.json", 1 << 20));
+  Checkpoint::open(copied).verify();
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, WeightsTest,
@@ -195,14 +209,14 @@ TEST(Weights, TiedHeadAndLongerPositionTable) {
   TemporaryFolder folder;
   Runner a(small_recipe("gpt2"), training());
   lively_weights(*a.executor, 1);
-  CanonicalWeights w = gather_weights(*a.executor);
+  auto w = tensors_to_save(*a.executor);
   std::vector<float> head;
-  for (auto& t : w.tensors)
+  for (auto& t : w.weights)
     if (t.spec.name == "transformer.wte.weight")
       head.assign(static_cast<const float*>(t.data), static_cast<const float*>(t.data) + 97 * 48);
   ASSERT_FALSE(head.empty());
-  w.tensors.push_back({{"lm_head.weight", DType::f32, {97, 48}}, head.data()});
-  write_safetensors(folder / "equal.safetensors", w.tensors);
+  w.weights.push_back({{"lm_head.weight", DType::f32, {97, 48}}, head.data()});
+  write_safetensors(folder / "equal.safetensors", w.weights);
   Recipe shorter = small_recipe("gpt2");
   shorter.model.context = 20;
   Runner b(shorter, training());
@@ -215,7 +229,7 @@ TEST(Weights, TiedHeadAndLongerPositionTable) {
       EXPECT_EQ(found, expected) << p.name;
     }
   head[7] += 1;
-  write_safetensors(folder / "other.safetensors", w.tensors);
+  write_safetensors(folder / "other.safetensors", w.weights);
   expect_error([&] { load_weights(*a.executor, WeightsFolder::open(folder / "other.safetensors")); },
                {"lm_head.weight differs", "tied = false"});
 }
@@ -223,11 +237,11 @@ TEST(Weights, TiedHeadAndLongerPositionTable) {
 TEST(Weights, OnlyFloatsAreWeights) {
   TemporaryFolder folder;
   Runner a(small_recipe("gpt2"), training());
-  CanonicalWeights w = gather_weights(*a.executor);
-  w.tensors[3].spec.dtype = DType::i32;
-  write_safetensors(folder / "ints.safetensors", w.tensors);
+  auto w = tensors_to_save(*a.executor);
+  w.weights[3].spec.dtype = DType::i32;
+  write_safetensors(folder / "ints.safetensors", w.weights);
   expect_error([&] { load_weights(*a.executor, WeightsFolder::open(folder / "ints.safetensors")); },
-               {w.tensors[3].spec.name, "I32", "not floating-point"});
+               {w.weights[3].spec.name, "I32", "not floating-point"});
 }
 
 TEST(OpenModel, RunCheckpointsCheckpoint) {

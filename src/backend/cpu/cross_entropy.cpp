@@ -7,13 +7,18 @@
 namespace crest::cpu {
 namespace {
 
-using RowsFunction = void (*)(const CrossEntropyArgs&, int64_t, int64_t);
-
 std::string reject(const KernelQuery& q) { return check_float(q.in(0)); }
 
 std::string reject_grad(const KernelQuery& q) {
   if (std::string why = check_float(q.in(0)); !why.empty()) return why;
   return check_same(q.out(q.instr.out.size() - 1), q.in(0));
+}
+
+// Of a thread, in whole cache lines.
+int64_t scratch_floats(int64_t vocab) { return (cross_entropy_scratch(vocab) + 15) / 16 * 16; }
+
+size_t fused_workspace(const KernelQuery& q) {
+  return size_t(q.device.threads * scratch_floats(q.instr.attrs.integer("vocab"))) * sizeof(float);
 }
 
 CrossEntropyArgs arguments(const KernelCall& c) {
@@ -31,18 +36,21 @@ float factor(const KernelCall& c, const Scalars& s) {
   return float(c.instr.attrs.number("scale") * double(s.loss_scale) * double(s.loss_weight));
 }
 
-void run(const KernelCall& c, const CrossEntropyArgs& a, RowsFunction f) {
+// rows_function(first row, row behind the last one, thread)
+template <class F>
+void run(const KernelCall& c, const CrossEntropyArgs& a, F rows_function) {
   int64_t rows = c.in_value(0).shape.rows();
   int threads = threads_for(c.threads, rows * a.cols, 1 << 14);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (int t = 0; t < threads; ++t) f(a, part_begin(rows, t, threads), part_begin(rows, t + 1, threads));
+  for (int t = 0; t < threads; ++t) rows_function(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
 void launch(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(0), a.lse = c.output<float>(1);
   a.weight = c.has(2) ? c.input<Scalars>(2)->loss_weight : 1.0f;
-  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).forward);
+  auto f = CREST_SIMD_PICK(cross_entropy_functions).forward;
+  run(c, a, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_grad(const KernelCall& c) {
@@ -50,7 +58,8 @@ void launch_grad(const KernelCall& c) {
   a.lse = static_cast<float*>(c.in[2]);
   a.dlogits = c.out[0];
   a.factor = factor(c, *c.input<Scalars>(3));
-  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).backward);
+  auto f = CREST_SIMD_PICK(cross_entropy_functions).backward;
+  run(c, a, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_fused(const KernelCall& c) {
@@ -58,7 +67,9 @@ void launch_fused(const KernelCall& c) {
   a.loss = c.output<float>(0), a.dlogits = c.out[1];
   a.factor = factor(c, *c.input<Scalars>(2));
   a.weight = c.input<Scalars>(2)->loss_weight;
-  run(c, a, CREST_SIMD_PICK(cross_entropy_functions).fused);
+  auto f = CREST_SIMD_PICK(cross_entropy_functions).fused;
+  auto* scratch = static_cast<float*>(c.workspace);
+  run(c, a, [&](int64_t begin, int64_t end, int t) { f(a, begin, end, scratch + t * scratch_floats(a.vocab)); });
 }
 
 }  // namespace
@@ -68,7 +79,7 @@ Kernel cross_entropy_grad_kernel() {
   return {"cross_entropy_grad", "cpu.cross_entropy_grad.simd", reject_grad, nullptr, nullptr, launch_grad};
 }
 Kernel cross_entropy_fused_kernel() {
-  return {"cross_entropy_fused", "cpu.cross_entropy_fused.simd", reject_grad, nullptr, nullptr, launch_fused};
+  return {"cross_entropy_fused", "cpu.cross_entropy_fused.simd", reject_grad, fused_workspace, nullptr, launch_fused};
 }
 
 }  // namespace crest::cpu

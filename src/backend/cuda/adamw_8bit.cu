@@ -82,7 +82,7 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
     Vec<LowHalf, quad> low = load_quad(t.p + e, count, aligned);
     Vec<bfloat16, quad> high = load_quad(t.w + e, count, aligned);
 #pragma unroll
-    for (int k = 0; k < quad; ++k) p.x[k] = __uint_as_float(join_bits(high.x[k].bits, low.x[k].bits));
+    for (int k = 0; k < quad; ++k) p.x[k] = join(high.x[k], low.x[k]);
   } else {
     p = load_quad(t.p + e, count, aligned);
   }
@@ -96,11 +96,7 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
   if constexpr (is_split<P>) {
     Vec<LowHalf, quad> low;
     Vec<bfloat16, quad> high;
-#pragma unroll
-    for (int k = 0; k < quad; ++k) {
-      SplitBits s = split_bits(__float_as_uint(p.x[k]));
-      low.x[k] = {s.low}, high.x[k] = {s.high};
-    }
+    split(p.x, high, low);
     store_quad(t.p + e, low, count, aligned), store_quad(t.w + e, high, count, aligned);
     return;
   } else {

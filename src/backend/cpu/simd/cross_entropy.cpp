@@ -28,12 +28,18 @@ struct RowSum {
   double sum;
 };
 
+constexpr int64_t block = cross_entropy_block;
+
+// A row's exponentials, for the gradient: those of block b are of x - shift[b].
+struct Exponentials {
+  float *e, *shift;
+};
+
 // One pass over memory: each block is read into the first-level cache for its maximum, and again for the exponentials;
 // the sum so far is rescaled when the maximum grows (online softmax, Milakov and Gimelshein 2018). Sums of blocks are
 // added in double, so that the error is that of the exponential (relative 3e-7) and not of the length.
-template <class T>
-RowSum row_sum(const T* x, int64_t n) {
-  constexpr int64_t block = 1024;
+template <bool keep, class T>
+RowSum row_sum(const T* x, int64_t n, Exponentials kept) {
   const float lowest = -__builtin_inff();
   RowSum r{lowest, 0};
   for (int64_t j = 0; j < n; j += block) {
@@ -52,13 +58,26 @@ RowSum row_sum(const T* x, int64_t n) {
     }
     // A block of -inf alone adds nothing; of NaN, NaN.
     float shift = r.max == lowest ? 0.0f : r.max;
+    if (keep) kept.shift[j / block] = shift;
+    auto exponential = [&](Vf logits) { return keep ? probability(logits - shift) : exp_below_zero(logits - shift); };
     Vf s0{}, s1{};
     i = 0;
-    for (; i + 2 * lanes <= size; i += 2 * lanes)
-      s0 += exp_below_zero(load(p + i) - shift), s1 += exp_below_zero(load(p + i + lanes) - shift);
-    for (; i + lanes <= size; i += lanes) s0 += exp_below_zero(load(p + i) - shift);
+    for (; i + 2 * lanes <= size; i += 2 * lanes) {
+      Vf e0 = exponential(load(p + i)), e1 = exponential(load(p + i + lanes));
+      s0 += e0, s1 += e1;
+      if (keep) store(kept.e + j + i, e0), store(kept.e + j + i + lanes, e1);
+    }
+    for (; i + lanes <= size; i += lanes) {
+      Vf e = exponential(load(p + i));
+      s0 += e;
+      if (keep) store(kept.e + j + i, e);
+    }
     r.sum += double(sum(s0 + s1));
-    for (; i < size; ++i) r.sum += double(exp_below_zero(load_n(p + i, 1) - shift)[0]);
+    for (; i < size; ++i) {
+      Vf e = exponential(load_n(p + i, 1));
+      r.sum += double(e[0]);
+      if (keep) kept.e[j + i] = e[0];
+    }
   }
   return r;
 }
@@ -70,27 +89,22 @@ float one(const T* p) {
 
 bool counted(const CrossEntropyArgs& a, int64_t row) { return a.targets[row] >= 0 && a.targets[row] < a.vocab; }
 
-// d = (e^(x - shift) weight - onehot) factor, with d in x's memory or elsewhere.
 template <class T>
-void write_row(const CrossEntropyArgs& a, T* d, const T* x, int64_t row, float shift, float weight) {
-  if (!counted(a, row)) {
-    for_vectors(a.cols, [&](int64_t i, int64_t k) { store_some(d + i, Vf{}, k); });
-    return;
-  }
-  float at_target = one(x + a.targets[row]);
-  float scale = weight * a.factor;
-  for_vectors(a.vocab,
-              [&](int64_t i, int64_t k) { store_some(d + i, probability(load_some(x + i, k) - shift) * scale, k); });
-  for_vectors(a.cols - a.vocab, [&](int64_t i, int64_t k) { store_some(d + a.vocab + i, Vf{}, k); });
-  float p = probability(splat(at_target - shift))[0] * weight;
-  store_n(d + a.targets[row], splat((p - 1.0f) * a.factor), 1);
+void write_zeros(T* d, int64_t n) {
+  for_vectors(n, [&](int64_t i, int64_t k) { store_some(d + i, Vf{}, k); });
+}
+
+// The gradient where the row's target is.
+template <class T>
+void write_target(const CrossEntropyArgs& a, T* d, int64_t row, float probability) {
+  store_n(d + a.targets[row], splat((probability - 1.0f) * a.factor), 1);
 }
 
 template <class T>
 void forward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = (const T*)a.logits + r * a.cols;
-    RowSum s = row_sum(x, a.vocab);
+    RowSum s = row_sum<false>(x, a.vocab, {});
     double lse = double(s.max) + __builtin_log(s.sum);
     a.lse[r] = float(lse);
     a.loss[r] = counted(a, r) ? float(lse - double(one(x + a.targets[r]))) * a.weight : 0.0f;
@@ -99,21 +113,44 @@ void forward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
 
 template <class T>
 void backward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r)
-    write_row(a, (T*)a.dlogits + r * a.cols, (const T*)a.logits + r * a.cols, r, a.lse[r], 1.0f);
-}
-
-template <class T>
-void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = (const T*)a.logits + r * a.cols;
-    RowSum s{0, 1};
-    a.loss[r] = 0;
-    if (counted(a, r)) {
-      s = row_sum(x, a.vocab);
-      a.loss[r] = float(double(s.max) + __builtin_log(s.sum) - double(one(x + a.targets[r]))) * a.weight;
+    T* d = (T*)a.dlogits + r * a.cols;
+    if (!counted(a, r)) {
+      write_zeros(d, a.cols);
+      continue;
     }
-    write_row(a, (T*)a.dlogits + r * a.cols, x, r, s.max, float(1.0 / s.sum));
+    float lse = a.lse[r], at_target = one(x + a.targets[r]);  // before d takes the memory of x
+    for_vectors(a.vocab,
+                [&](int64_t i, int64_t k) { store_some(d + i, probability(load_some(x + i, k) - lse) * a.factor, k); });
+    write_zeros(d + a.vocab, a.cols - a.vocab);
+    write_target(a, d, r, probability(splat(at_target - lse))[0]);
+  }
+}
+
+// The exponentials of a row, in floats, stay in the second-level cache until their sum is known.
+template <class T>
+void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* scratch) {
+  Exponentials kept{scratch, scratch + a.vocab};
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = (const T*)a.logits + r * a.cols;
+    T* d = (T*)a.dlogits + r * a.cols;
+    if (!counted(a, r)) {
+      a.loss[r] = 0;
+      write_zeros(d, a.cols);
+      continue;
+    }
+    float at_target = one(x + a.targets[r]);
+    RowSum s = row_sum<true>(x, a.vocab, kept);
+    a.loss[r] = float(double(s.max) + __builtin_log(s.sum) - double(at_target)) * a.weight;
+    float weight = float(1.0 / s.sum);
+    for (int64_t j = 0; j < a.vocab; j += block) {
+      float scale = probability(splat(kept.shift[j / block] - s.max))[0] * weight * a.factor;
+      for_vectors(a.vocab - j < block ? a.vocab - j : block,
+                  [&](int64_t i, int64_t k) { store_some(d + j + i, load_some(kept.e + j + i, k) * scale, k); });
+    }
+    write_zeros(d + a.vocab, a.cols - a.vocab);
+    write_target(a, d, r, probability(splat(at_target - s.max))[0] * weight);
   }
 }
 
@@ -135,13 +172,13 @@ void backward(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
     backward_rows<float16>(a, begin, end);
 }
 
-void fused(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+void fused(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* scratch) {
   if (a.dtype == DType::f32)
-    fused_rows<float>(a, begin, end);
+    fused_rows<float>(a, begin, end, scratch);
   else if (a.dtype == DType::bf16)
-    fused_rows<bfloat16>(a, begin, end);
+    fused_rows<bfloat16>(a, begin, end, scratch);
   else
-    fused_rows<float16>(a, begin, end);
+    fused_rows<float16>(a, begin, end, scratch);
 }
 
 }  // namespace

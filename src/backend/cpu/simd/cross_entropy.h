@@ -17,11 +17,17 @@ struct CrossEntropyArgs {
   float weight;  // of the losses
 };
 
+// Floats that the fused kernel needs: a row's exponentials and what they are relative to, block by block.
+inline constexpr int64_t cross_entropy_block = 1024;
+inline int64_t cross_entropy_scratch(int64_t vocab) {
+  return vocab + (vocab + cross_entropy_block - 1) / cross_entropy_block;
+}
+
 // Rows begin .. end-1.
 struct CrossEntropyFunctions {
   void (*forward)(const CrossEntropyArgs&, int64_t begin, int64_t end);
   void (*backward)(const CrossEntropyArgs&, int64_t begin, int64_t end);
-  void (*fused)(const CrossEntropyArgs&, int64_t begin, int64_t end);
+  void (*fused)(const CrossEntropyArgs&, int64_t begin, int64_t end, float* scratch);
 };
 CREST_SIMD_TABLE(CrossEntropyFunctions, cross_entropy_functions)
 

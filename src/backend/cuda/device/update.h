@@ -22,6 +22,15 @@ struct LowHalf {
   uint16_t bits;
 };
 __device__ inline float widen(LowHalf x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+__device__ inline float join(bfloat16 high, LowHalf low) { return __uint_as_float(join_bits(high.bits, low.bits)); }
+template <int V>
+__device__ inline void split(const float (&x)[V], Vec<bfloat16, V>& high, Vec<LowHalf, V>& low) {
+#pragma unroll
+  for (int e = 0; e < V; ++e) {
+    SplitBits s = split_bits(__float_as_uint(x[e]));
+    high.x[e] = {s.high}, low.x[e] = {s.low};
+  }
+}
 
 template <class P>
 constexpr bool is_split = std::is_same_v<P, LowHalf>;
@@ -89,11 +98,7 @@ __device__ inline void store_parameters(const UpdateTensors<states, P, G, W>& t,
   if constexpr (is_split<P>) {
     Vec<LowHalf, V> low;
     Vec<bfloat16, V> high;
-#pragma unroll
-    for (int e = 0; e < V; ++e) {
-      SplitBits s = split_bits(__float_as_uint(x[e]));
-      low.x[e] = {s.low}, high.x[e] = {s.high};
-    }
+    split(x, high, low);
     store_vec(t.p + i, low), store_vec(t.w + i, high);
   } else {
     store_rounded(t.p + i, x);

@@ -1,0 +1,114 @@
+// Saves in the background: training goes on meanwhile, and what is saved is what it was when the save began.
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+#include "train/run_fixture.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+// Steps that the run has taken, for the system calls below, which are plain functions.
+std::atomic<int64_t> taken;
+bool overlapped;
+
+// Until the run has taken that many steps; a run that waits for the save never does.
+bool wait_for_step(int64_t step) {
+  for (int i = 0; i < 500 && taken < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return taken >= step;
+}
+
+class BackgroundSave : public RunTest {
+ protected:
+  TrainOptions options(SaveMode mode) const {
+    TrainOptions o = RunTest::options();
+    o.save_mode = mode;
+    o.save_every = 1;
+    o.on_step = [](const StepRow& row) { taken = row.step; };
+    taken = 0;
+    return o;
+  }
+  std::string root() const { return folder / "run/checkpoints"; }
+};
+
+}  // namespace
+
+TEST_F(BackgroundSave, TrainingGoesOnMeanwhile) {
+  TrainOptions o = options(SaveMode::background);
+  o.save_every = 2;
+  Syscalls calls = real_syscalls;
+  calls.mkdir = [](const char* path, mode_t mode) {
+    if (contains(path, ".tmp-step-000002")) overlapped = wait_for_step(3);
+    return ::mkdir(path, mode);
+  };
+  ScopedSyscalls scope(&calls);
+  overlapped = false;
+  ASSERT_FALSE(run_training(o).interrupted);
+  EXPECT_TRUE(overlapped);
+  EXPECT_EQ(newest(), "step-000004");
+}
+
+TEST_F(BackgroundSave, SavesWhatARunThatWaitsSaves) {
+  std::map<SaveMode, std::vector<std::string>> manifests;
+  for (SaveMode mode : {SaveMode::waiting, SaveMode::background}) {
+    TrainOptions o = options(mode);
+    o.steps = 6, o.keep = 0, o.overwrite = true;
+    ASSERT_FALSE(run_training(o).interrupted);
+    for (auto& saved : list_checkpoints(root())) {
+      Checkpoint::open(root() + "/" + saved.name).verify();
+      manifests[mode].push_back(read_file(root() + "/" + saved.name + "/manifest.json", 1 << 20));
+    }
+    EXPECT_EQ(manifests[mode].size(), 6u);
+  }
+  EXPECT_EQ(manifests[SaveMode::waiting], manifests[SaveMode::background]);
+}
+
+// Each save takes longer than a step, so that none has ended when the next one is due.
+TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
+  TrainOptions o = options(SaveMode::background);
+  o.steps = 12, o.keep = 2;
+  size_t most = 0;
+  o.on_step = [&](const StepRow&) { most = std::max(most, list_checkpoints(root()).size()); };
+  Syscalls calls = real_syscalls;
+  calls.mkdir = [](const char* path, mode_t mode) {
+    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return ::mkdir(path, mode);
+  };
+  ScopedSyscalls scope(&calls);
+  ASSERT_FALSE(run_training(o).interrupted);
+  EXPECT_EQ(list_checkpoints(root()).size(), 2u);
+  EXPECT_EQ(newest(), "step-000012");
+  EXPECT_LE(most, 4u) << "two, one not proved by a step, one under way";
+}
+
+TEST_F(BackgroundSave, AnErrorEndsTheRunAtTheNextStep) {
+  TrainOptions o = options(SaveMode::background);
+  o.steps = 1000, o.save_every = 2;
+  Syscalls calls = real_syscalls;
+  calls.mkdir = [](const char* path, mode_t mode) {
+    return contains(path, ".tmp-") ? (errno = ENOSPC, -1) : ::mkdir(path, mode);
+  };
+  ScopedSyscalls scope(&calls);
+  std::string error = error_of([&] { run_training(o); });
+  EXPECT_TRUE(contains(error, "No space left on device")) << error;
+  EXPECT_LE(taken, 4) << "the next save waits for this one at the latest";
+}
+
+TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
+  TrainOptions o = options(SaveMode::background);
+  o.steps = 8, o.save_every = 2;
+  o.on_step = [](const StepRow& row) {
+    if (row.step == 3) fail("unspecified launch failure", "adamw");
+  };
+  Syscalls calls = real_syscalls;
+  calls.mkdir = [](const char* path, mode_t mode) {
+    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return ::mkdir(path, mode);
+  };
+  ScopedSyscalls scope(&calls);
+  std::string error = error_of([&] { run_training(o); });
+  EXPECT_TRUE(contains(error, "unspecified launch failure")) << error;
+  EXPECT_EQ(newest(), "step-000002");
+}
