@@ -131,9 +131,6 @@ ParameterCopy::ParameterCopy(const Executor& executor)
     for (auto* t : tensors_of(p)) bytes_ += space(*t);
   memory_ = host_->allocate(bytes_);
   char* free = static_cast<char*>(memory_);
-  // The first touch of a page takes longer than a GPU's copy into it, so all threads share them.
-#pragma omp parallel for
-  for (int64_t i = 0; i < bytes_; i += 4096) free[i] = 0;
   for (auto& p : parameters_) {
     bool one = p.master.data == p.weight.data;
     for (auto* t : tensors_of(p)) {
