@@ -127,10 +127,12 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   device_->threads = executor.session().device.threads;
   host_ = make_host_runtime(*device_, nullptr);
   auto space = [](const TensorRef& t) { return (t.bytes() + 63) / 64 * 64; };
+  int64_t bytes = 0;
   for (auto& p : parameters_)
-    for (auto* t : tensors_of(p)) bytes_ += space(*t);
-  memory_ = host_->allocate(bytes_);
-  char* free = static_cast<char*>(memory_);
+    for (auto* t : tensors_of(p)) bytes += space(*t);
+  memory_.reset(static_cast<char*>(host_->allocate(bytes)),
+                [host = host_.get(), bytes](char* p) { host->release(p, bytes); });
+  char* free = memory_.get();
   for (auto& p : parameters_) {
     bool one = p.master.data == p.weight.data;
     for (auto* t : tensors_of(p)) {
@@ -145,8 +147,6 @@ ParameterCopy::ParameterCopy(const Executor& executor)
     if (one) p.master = p.weight;
   }
 }
-
-ParameterCopy::~ParameterCopy() { host_->release(memory_, bytes_); }
 
 void initialize(const Executor& executor, uint64_t seed) {
   uint64_t stream = 0;

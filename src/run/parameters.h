@@ -45,17 +45,13 @@ std::vector<ParameterRef> parameters(const Executor& executor);
 class ParameterCopy {
  public:
   explicit ParameterCopy(const Executor& executor);
-  ~ParameterCopy();
-  ParameterCopy(const ParameterCopy&) = delete;
-  ParameterCopy& operator=(const ParameterCopy&) = delete;
   const std::vector<ParameterRef>& parameters() const { return parameters_; }
 
  private:
   std::vector<ParameterRef> parameters_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Runtime> host_;
-  int64_t bytes_ = 0;
-  void* memory_ = nullptr;
+  std::shared_ptr<char> memory_;  // released by host_
 };
 
 // GPT-2's initialisation from counter-based random numbers: the same weights for any precision, batch or thread count.

@@ -23,7 +23,7 @@ struct CheckpointContents {
   int64_t step = 0;                          // completed optimizer steps, >= 0
   std::vector<TensorSource> weights;         // logical, canonical tensors; any order
   std::vector<TensorSource> optimizer;       // may be empty
-  std::shared_ptr<const void> memory;        // what the tensors are of, where somebody must keep it
+  std::shared_ptr<const void> memory;        // keeps the tensors' data alive; empty where it lives anyway
   std::string state = "{}";                  // a JSON value: loader position, scalars, seeds, ...
   std::map<std::string, std::string> files;  // name -> bytes of small files
 };

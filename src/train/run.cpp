@@ -72,7 +72,7 @@ class Training {
       loop();
       return finish();
     } catch (const std::exception& e) {
-      settle_on_disk();
+      settle_saving();
       record_.finish("failed", nullptr, e.what());
       throw;
     }
@@ -236,9 +236,8 @@ class Training {
     interrupted_ = StopSignal::requested() && state_.step < steps_;
     seconds_ = since(begin);
     save_now();
-    finish_on_disk();
     if (last_good_ == state_.step) prune();
-    finish_on_disk();
+    finish_saving();
   }
 
   // Reads samples where the engine needs them, unless --prefetch says otherwise: 1.1 us for 256 tokens is 0.01% of
@@ -287,15 +286,15 @@ class Training {
     record(r, lr);
     count_bad(r);
     if (!r.skipped) last_good_ = state_.step;
-    if (on_disk_.valid() && on_disk_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish_on_disk();
-    if (last_good_ > saved_step_ && !on_disk_.valid()) prune();
+    if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish_saving();
+    if (last_good_ > saved_step_ && !saving_.valid()) prune();
   }
 
   // Saving removes nothing: older checkpoints go when finite gradients of the next step have proved the new weights.
   void prune() {
     if (!unproved_) return;
     unproved_ = false;
-    start_on_disk([root = files_->checkpoints(), keep = o_.keep] {
+    start_saving([root = files_->checkpoints(), keep = o_.keep] {
       std::vector<std::string> warnings;
       try {
         keep_newest(root, keep);
@@ -348,7 +347,7 @@ class Training {
   [[noreturn]] void stop_bad_run() {
     report_.end_steps();
     files_->flush();
-    settle_on_disk();
+    settle_saving();
     std::string kept = files_->on_disk() ? keep_good_checkpoints() : "nothing was to be saved";
     fail(fmt::format("{} steps in a row gave gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
@@ -394,11 +393,11 @@ class Training {
 
   void save_now() {
     if (!files_->on_disk() || state_.step == saved_step_) return;
-    finish_on_disk();
+    finish_saving();
     if (last_good_ > saved_step_) prune();
     state_.total_steps = fitting_ ? 0 : steps_;
     auto contents = contents_to_save(*engine_, state_, config_, dataset_.tokenizer().get(), in_background());
-    start_on_disk([root = files_->checkpoints(), contents = std::move(contents)] {
+    start_saving([root = files_->checkpoints(), contents = std::move(contents)] {
       return save_checkpoint(contents, root, 0).warnings;
     });
     saved_step_ = state_.step;
@@ -412,30 +411,30 @@ class Training {
 
   // Saving and removing checkpoints, one after the other; work() gives warnings.
   template <class Work>
-  void start_on_disk(Work work) {
-    finish_on_disk();
+  void start_saving(Work work) {
+    finish_saving();
     if (in_background()) {
-      on_disk_ = std::async(std::launch::async, [work = std::move(work)] {
+      saving_ = std::async(std::launch::async, [work = std::move(work)] {
         // The cores are not all for hashing while a step is being launched.
         omp_set_num_threads(std::max(1, omp_get_max_threads() / 2));
         return work();
       });
     } else {
-      on_disk_ = std::async(std::launch::deferred, std::move(work));
-      finish_on_disk();
+      saving_ = std::async(std::launch::deferred, std::move(work));
+      finish_saving();
     }
   }
 
   // Waits for what is under way; throws what went wrong with it.
-  void finish_on_disk() {
-    if (!on_disk_.valid()) return;
-    for (auto& w : on_disk_.get()) report_.warning(w);
+  void finish_saving() {
+    if (!saving_.valid()) return;
+    for (auto& w : saving_.get()) report_.warning(w);
   }
   // For a run that ends with another error.
-  void settle_on_disk() {
+  void settle_saving() {
     try {
-      finish_on_disk();
-    } catch (const Error& e) {
+      finish_saving();
+    } catch (const std::exception& e) {
       report_.warning(fmt::format("the last checkpoint was not saved: {}", e.what()));
     }
   }
@@ -469,10 +468,10 @@ class Training {
   int64_t steps_ = 0, val_every_ = 0, save_every_ = 0, start_step_ = 0, saved_step_ = -1, bad_steps_ = 0,
           last_good_ = 0;
   bool fitting_ = false, fitted_ = false, interrupted_ = false;
-  bool unproved_ = false;  // no step was taken since the last save
+  bool unproved_ = false;  // old checkpoints have not been pruned since the last save
   double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0;
   std::string config_;
-  std::future<std::vector<std::string>> on_disk_;  // valid from the start of work until its end is noticed
+  std::future<std::vector<std::string>> saving_;  // valid from the start of work until its end is noticed
   std::exception_ptr read_error_;
   std::mutex read_error_mutex_;
 };

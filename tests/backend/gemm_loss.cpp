@@ -93,4 +93,24 @@ TEST(GemmLoss, ExtremeLogits) {
   EXPECT_TRUE(std::isnan(loss.at(2)));
 }
 
+// Rows that begin with a block of what is masked. e^-x of their maximum is beyond the floats, which only a gradient
+// that takes exponentials relative to 0 there would meet.
+TEST(GemmLoss, GradientOfMaskedBlocks) {
+  Array x(DType::f32, {1, 3000}), targets(DType::i32, {1}), loss(DType::f32, {1}), d(DType::f32, {1, 3000});
+  Scalars values;
+  values.loss_scale = values.loss_weight = 1;
+  Array scalars = scalars_array(values);
+  for (float maximum : {-88.7f, -200.0f, 3e4f}) {
+    for (int64_t i = 0; i < 3000; ++i) x.set(i, i < 1500 ? -INFINITY : maximum);
+    targets.set(0, 2999);
+    KernelRun r;
+    r.op = "cross_entropy_fused", r.in = {&x, &targets, &scalars}, r.out = {&loss, &d};
+    r.attrs.set("vocab", 3000), r.attrs.set("scale", 1.0);
+    r.run();
+    EXPECT_NEAR(loss.at(0), std::log(1500.0), 1e-4) << maximum;
+    for (int64_t i = 0; i < 3000; ++i)
+      ASSERT_NEAR(d.at(i), i < 1500 ? 0 : i == 2999 ? 1 / 1500.0 - 1 : 1 / 1500.0, 1e-7) << maximum << " " << i;
+  }
+}
+
 }  // namespace

@@ -1,5 +1,7 @@
 // Saves in the background: training goes on meanwhile, and what is saved is what it was when the save began.
+#include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "core/error.h"
@@ -16,7 +18,7 @@ bool overlapped;
 
 // Until the run has taken that many steps; a run that waits for the save never does.
 bool wait_for_step(int64_t step) {
-  for (int i = 0; i < 500 && taken < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 6000 && taken < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return taken >= step;
 }
 
@@ -55,6 +57,7 @@ TEST_F(BackgroundSave, SavesWhatARunThatWaitsSaves) {
   for (SaveMode mode : {SaveMode::waiting, SaveMode::background}) {
     TrainOptions o = options(mode);
     o.steps = 6, o.keep = 0, o.overwrite = true;
+    o.device.deterministic = true;
     ASSERT_FALSE(run_training(o).interrupted);
     for (auto& saved : list_checkpoints(root())) {
       Checkpoint::open(root() + "/" + saved.name).verify();
@@ -65,15 +68,20 @@ TEST_F(BackgroundSave, SavesWhatARunThatWaitsSaves) {
   EXPECT_EQ(manifests[SaveMode::waiting], manifests[SaveMode::background]);
 }
 
-// Each save takes longer than a step, so that none has ended when the next one is due.
+// No save has ended when the next one is due.
 TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
   TrainOptions o = options(SaveMode::background);
   o.steps = 12, o.keep = 2;
   size_t most = 0;
-  o.on_step = [&](const StepRow&) { most = std::max(most, list_checkpoints(root()).size()); };
+  o.on_step = [&](const StepRow& row) {
+    most = std::max(most, list_checkpoints(root()).size());
+    taken = row.step;
+  };
   Syscalls calls = real_syscalls;
   calls.mkdir = [](const char* path, mode_t mode) {
-    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::string name = path, prefix = ".tmp-step-";
+    if (size_t at = name.find(prefix); at != std::string::npos)
+      wait_for_step(std::min<int64_t>(12, std::stoll(name.substr(at + prefix.size())) + 1));
     return ::mkdir(path, mode);
   };
   ScopedSyscalls scope(&calls);
@@ -83,7 +91,7 @@ TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
   EXPECT_LE(most, 4u) << "two, one not proved by a step, one under way";
 }
 
-TEST_F(BackgroundSave, AnErrorEndsTheRunAtTheNextStep) {
+TEST_F(BackgroundSave, AnErrorEndsTheRunBeforeTheNextSave) {
   TrainOptions o = options(SaveMode::background);
   o.steps = 1000, o.save_every = 2;
   Syscalls calls = real_syscalls;
@@ -97,18 +105,46 @@ TEST_F(BackgroundSave, AnErrorEndsTheRunAtTheNextStep) {
 }
 
 TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
+  for (bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    TrainOptions o = options(SaveMode::background);
+    o.steps = 8, o.save_every = 2, o.overwrite = true;
+    o.on_step = [](const StepRow& row) {
+      if (row.step == 3) fail("unspecified launch failure", "adamw");
+    };
+    Syscalls calls = real_syscalls;
+    calls.mkdir = [](const char* path, mode_t mode) {
+      if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return ::mkdir(path, mode);
+    };
+    if (fails)
+      calls.mkdir = [](const char* path, mode_t mode) {
+        if (!contains(path, ".tmp-")) return ::mkdir(path, mode);
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        return errno = ENOSPC, -1;
+      };
+    ScopedSyscalls scope(&calls);
+    ::testing::internal::CaptureStderr();
+    std::string error = error_of([&] { run_training(o); });
+    std::string told = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(contains(error, "unspecified launch failure")) << error;
+    EXPECT_EQ(newest(), fails ? "none" : "step-000002");
+    EXPECT_EQ(contains(told, "the last checkpoint was not saved") && contains(told, "No space left"), fails) << told;
+  }
+}
+
+// The save of a bad step ends after five of them have stopped the run, and must not become its newest checkpoint.
+TEST_F(BackgroundSave, OfBadWeightsDoesNotOutliveThem) {
+  ASSERT_FALSE(run_training(options(SaveMode::waiting)).interrupted);
   TrainOptions o = options(SaveMode::background);
-  o.steps = 8, o.save_every = 2;
-  o.on_step = [](const StepRow& row) {
-    if (row.step == 3) fail("unspecified launch failure", "adamw");
-  };
+  o.resume = true, o.steps = 40, o.lr = 1e30, o.recipe.clip = 0, o.keep = 1;
   Syscalls calls = real_syscalls;
   calls.mkdir = [](const char* path, mode_t mode) {
-    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return ::mkdir(path, mode);
   };
   ScopedSyscalls scope(&calls);
   std::string error = error_of([&] { run_training(o); });
-  EXPECT_TRUE(contains(error, "unspecified launch failure")) << error;
-  EXPECT_EQ(newest(), "step-000002");
+  EXPECT_TRUE(contains(error, "5 steps in a row")) << error;
+  EXPECT_EQ(newest(), "step-000004");
 }

@@ -22,6 +22,16 @@ inline int threads_for(int threads, int64_t work, int64_t grain) {
 // Bounds of part i of n of [0, size).
 inline int64_t part_begin(int64_t size, int64_t i, int64_t n) { return size / n * i + std::min(i, size % n); }
 
+// f(begin, end, thread) for one part of the rows of input 0 per thread, in parallel; a thread for `grain` elements.
+template <class F>
+void over_rows(const KernelCall& c, int64_t grain, F f) {
+  const Value& x = c.in_value(0);
+  int64_t rows = x.shape.rows();
+  int threads = threads_for(c.threads, x.numel(), grain);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
+}
+
 // Sizes of workspace regions are multiples of a cache line.
 inline size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }

@@ -14,11 +14,10 @@ std::string reject_grad(const KernelQuery& q) {
   return check_same(q.out(q.instr.out.size() - 1), q.in(0));
 }
 
-// Of a thread, in whole cache lines.
-int64_t scratch_floats(int64_t vocab) { return (cross_entropy_scratch(vocab) + 15) / 16 * 16; }
+constexpr int64_t grain = 1 << 14;
 
 size_t fused_workspace(const KernelQuery& q) {
-  return size_t(q.device.threads * scratch_floats(q.instr.attrs.integer("vocab"))) * sizeof(float);
+  return size_t(q.device.threads) * float_lines(cross_entropy_scratch(q.instr.attrs.integer("vocab")));
 }
 
 CrossEntropyArgs arguments(const KernelCall& c) {
@@ -36,21 +35,12 @@ float factor(const KernelCall& c, const Scalars& s) {
   return float(c.instr.attrs.number("scale") * double(s.loss_scale) * double(s.loss_weight));
 }
 
-// rows_function(first row, row behind the last one, thread)
-template <class F>
-void run(const KernelCall& c, const CrossEntropyArgs& a, F rows_function) {
-  int64_t rows = c.in_value(0).shape.rows();
-  int threads = threads_for(c.threads, rows * a.cols, 1 << 14);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (int t = 0; t < threads; ++t) rows_function(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
-}
-
 void launch(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(0), a.lse = c.output<float>(1);
   a.weight = c.has(2) ? c.input<Scalars>(2)->loss_weight : 1.0f;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).forward;
-  run(c, a, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
+  over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_grad(const KernelCall& c) {
@@ -59,7 +49,7 @@ void launch_grad(const KernelCall& c) {
   a.dlogits = c.out[0];
   a.factor = factor(c, *c.input<Scalars>(3));
   auto f = CREST_SIMD_PICK(cross_entropy_functions).backward;
-  run(c, a, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
+  over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_fused(const KernelCall& c) {
@@ -69,7 +59,8 @@ void launch_fused(const KernelCall& c) {
   a.weight = c.input<Scalars>(2)->loss_weight;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).fused;
   auto* scratch = static_cast<float*>(c.workspace);
-  run(c, a, [&](int64_t begin, int64_t end, int t) { f(a, begin, end, scratch + t * scratch_floats(a.vocab)); });
+  int64_t stride = int64_t(float_lines(cross_entropy_scratch(a.vocab)) / 4);
+  over_rows(c, grain, [&](int64_t begin, int64_t end, int t) { f(a, begin, end, scratch + t * stride); });
 }
 
 }  // namespace

@@ -12,16 +12,6 @@ std::string reject(const KernelQuery& q) {
   return check_same(q.out(0), q.in(0));
 }
 
-// Calls f(begin, end, thread) for one part of the rows per thread.
-template <class F>
-void over_rows(const KernelCall& c, F f) {
-  const Value& x = c.in_value(0);
-  int64_t rows = x.shape.rows();
-  int threads = threads_for(c.threads, x.numel(), 8192);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
-}
-
 size_t softmax_workspace(const KernelQuery& q) { return size_t(q.device.threads) * float_lines(q.in(0).shape.back()); }
 
 SoftmaxRows rows_of(const KernelCall& c, int64_t begin, int64_t end) {
@@ -31,20 +21,20 @@ SoftmaxRows rows_of(const KernelCall& c, int64_t begin, int64_t end) {
 
 void launch_softmax(const KernelCall& c) {
   int64_t stride = int64_t(float_lines(c.in_value(0).shape.back()) / 4);
-  over_rows(c, [&](int64_t begin, int64_t end, int t) {
+  over_rows(c, 8192, [&](int64_t begin, int64_t end, int t) {
     CREST_SIMD_PICK(softmax_functions)
         .forward(c.in[0], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end),
                  static_cast<float*>(c.workspace) + t * stride);
   });
 }
 void launch_grad(const KernelCall& c) {
-  over_rows(c, [&](int64_t begin, int64_t end, int) {
+  over_rows(c, 8192, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
         .backward(c.in[0], c.in[1], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end));
   });
 }
 void launch_mask(const KernelCall& c) {
-  over_rows(c, [&](int64_t begin, int64_t end, int) {
+  over_rows(c, 8192, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
         .causal_mask(c.in[0], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end,
                      c.has(1) ? c.input<int32_t>(1) : nullptr, c.in_value(0).shape[1]);

@@ -30,9 +30,9 @@ struct RowSum {
 
 constexpr int64_t block = cross_entropy_block;
 
-// A row's exponentials, for the gradient: those of block b are of x - shift[b].
+// A row's exponentials, for the gradient: those of block b are of x - max[b], the maximum so far.
 struct Exponentials {
-  float *e, *shift;
+  float *e, *max;
 };
 
 // One pass over memory: each block is read into the first-level cache for its maximum, and again for the exponentials;
@@ -58,7 +58,7 @@ RowSum row_sum(const T* x, int64_t n, Exponentials kept) {
     }
     // A block of -inf alone adds nothing; of NaN, NaN.
     float shift = r.max == lowest ? 0.0f : r.max;
-    if (keep) kept.shift[j / block] = shift;
+    if (keep) kept.max[j / block] = r.max;
     auto exponential = [&](Vf logits) { return keep ? probability(logits - shift) : exp_below_zero(logits - shift); };
     Vf s0{}, s1{};
     i = 0;
@@ -145,7 +145,7 @@ void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* sc
     a.loss[r] = float(double(s.max) + __builtin_log(s.sum) - double(at_target)) * a.weight;
     float weight = float(1.0 / s.sum);
     for (int64_t j = 0; j < a.vocab; j += block) {
-      float scale = probability(splat(kept.shift[j / block] - s.max))[0] * weight * a.factor;
+      float scale = probability(splat(kept.max[j / block] - s.max))[0] * weight * a.factor;
       for_vectors(a.vocab - j < block ? a.vocab - j : block,
                   [&](int64_t i, int64_t k) { store_some(d + j + i, load_some(kept.e + j + i, k) * scale, k); });
     }
