@@ -74,7 +74,9 @@ TEST(CliPlan, StepAloneNeedsNoCacheOfKeysAndValues) {
 }
 
 TEST(CliPlan, RanksHoldEverythingOnceEach) {
-  auto one = plan({"--model", "nano"}), two = plan({"--model", "nano", "--data-parallel", "2"});
+  // One thread a rank: workspace is per thread.
+  auto one = plan({"--model", "nano", "--threads", "1"}),
+       two = plan({"--model", "nano", "--threads", "2", "--data-parallel", "2"});
   EXPECT_EQ(two["memory"]["ranks"], 2);
   EXPECT_EQ(two["tokens_per_step"], 2 * one["tokens_per_step"].get<int64_t>());
   EXPECT_GE(two["memory"]["planned_bytes"].get<int64_t>(), 2 * one["memory"]["planned_bytes"].get<int64_t>());
