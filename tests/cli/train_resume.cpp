@@ -134,6 +134,17 @@ TEST(ResumeChanged, MoreStepsAreTrainedAndKept) {
   EXPECT_EQ(f.log("run").back()["step"], 30);
 }
 
+TEST(ResumeChanged, WaitingForSavesIsKept) {
+  TrainFolder f;
+  RunResult r = f.train("run", 6, {"--save-every", "2", "--stop-after", "4", "--wait-for-saves", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  ASSERT_TRUE(r.json()["saving_seconds"].is_number()) << r.out;
+  EXPECT_LT(r.json()["saving_seconds"], r.json()["seconds"]) << r.out;
+  EXPECT_TRUE(contains(f.read("run/config.toml"), "wait_for_saves"));
+  ASSERT_EQ(f.resume("run").code, 0);
+  EXPECT_EQ(f.checkpoints("run").back(), "step-000006");
+}
+
 TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4).code, 0);
