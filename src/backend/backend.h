@@ -18,9 +18,9 @@ struct Device {
   int index = 0;
   std::string name;          // "AMD EPYC 9655 (2 threads)"
   int threads = 1;           // CPU: OpenMP threads of a step
-  std::string isa;           // CPU: "generic", "avx2", "avx512"; what the fast kernels run
+  std::string isa;           // CPU: the class of processors (backend/cpu/isa.h); GPU: "sm_90"
   bool native_bf16 = false;  // matrix units or dot products for bf16
-  bool amx = false;          // CPU: matrix units for bf16 that this process may use
+  bool amx = false;          // CPU: matrix units for bf16 (class amx)
   int64_t memory = 0;        // bytes usable
 
   // CUDA only.
@@ -32,7 +32,8 @@ struct Device {
   bool described = false;                               // known by its data sheet only: for planning
   bool deterministic = false;  // choose nothing by timing, no kernels whose bits vary from run to run
   std::string note;            // what a user should know: libraries that were not found
-  bool emulated = false;       // no GPU: kernels run on the host, for tests
+  // For tests: a GPU whose kernels run on the host, or a CPU whose matrix units' work is done without them.
+  bool emulated = false;
 };
 
 struct KernelQuery {
@@ -55,7 +56,7 @@ struct KernelCall {
   int threads;                 // OpenMP threads to use
   Communicator* communicator;  // for operations of class communication
   void* stream = nullptr;      // CUDA: the cudaStream_t to launch on
-  const Device* device = nullptr;
+  const Device* device = nullptr;  // never null
   Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
   const char* instr_name() const;  // of the operation, for errors
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }

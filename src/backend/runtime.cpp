@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/runtime.h"
 #include "core/error.h"
 #ifdef CREST_HAVE_CUDA
@@ -17,6 +18,11 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
     throw Error(Exit::no_device,
                 fmt::format("{} is only described here: it can be planned for, not run on", device.name), "--device",
                 "Use a device of this machine (crest devices).");
+  if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
+    throw Error(Exit::no_device,
+                fmt::format("this machine does not have {}: {} can be planned for, not run on", device.isa, device.isa),
+                "environment variable CREST_ISA",
+                fmt::format("Unset it; the class of this machine is {}.", name(best_isa())));
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
 #ifdef CREST_HAVE_CUDA
   if (device.kind == "cuda") return cuda::make_runtime(device, communicator);

@@ -4,7 +4,6 @@
 
 #include <charconv>
 
-#include "backend/cpu/isa.h"
 #include "backend/cuda/discover.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -15,17 +14,6 @@
 namespace crest {
 
 namespace {
-
-Device cpu_device(int threads) {
-  Device d;
-  d.threads = threads > 0 ? threads : usable_threads();
-  d.isa = std::string(crest::name(active_isa()));
-  d.native_bf16 = has_native_bf16();
-  d.amx = amx_available();
-  d.memory = available_memory_bytes();
-  d.name = fmt::format("{} ({} thread{}, {})", cpu_name(), d.threads, d.threads == 1 ? "" : "s", d.isa);
-  return d;
-}
 
 // Our CUDA kernels on the host: for tests.
 [[maybe_unused]] Device emulated_device() {
@@ -53,10 +41,23 @@ DataSheet sheet_for(const std::string& spec) {
 
 }  // namespace
 
+Device cpu_device(Isa isa, int threads) {
+  Device d;
+  d.threads = threads > 0 ? threads : usable_threads();
+  d.isa = std::string(crest::name(isa));
+  d.native_bf16 = isa >= Isa::avx512_bf16;
+  d.amx = isa == Isa::amx;
+  d.memory = available_memory_bytes();
+  bool here = isa <= best_isa();
+  d.name = fmt::format("{} ({} thread{}, {})", here ? cpu_name() : "a processor that is not here", d.threads,
+                       d.threads == 1 ? "" : "s", d.isa);
+  return d;
+}
+
 Device find_device(const std::string& spec, int threads) {
   if (threads < 0 || threads > 4096)
     fail_usage(fmt::format("--threads {}", threads), "--threads", "0 means all usable ones.");
-  if (spec == "cpu") return cpu_device(threads);
+  if (spec == "cpu") return cpu_device(active_isa(), threads);
   Device d;
   if (spec == "emulated") {
 #ifdef CREST_HAVE_CUDA
@@ -77,7 +78,7 @@ Device find_device(const std::string& spec, int threads) {
       std::string why = found.outdated ? found.problem : "";
       if (!found.devices.empty()) why = cuda::reject_device(found.devices[0]);
       if (found.devices.empty() || !why.empty()) {
-        Device cpu = cpu_device(threads);
+        Device cpu = cpu_device(active_isa(), threads);
         if (!why.empty()) cpu.note = "the GPU is not used: " + why;
         return cpu;
       }

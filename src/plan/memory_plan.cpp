@@ -42,9 +42,16 @@ class Planner {
     find_peak();
     MemoryPlan best;
     for (Before before : {longest_first, largest_first, most_first}) {
-      place(before);
-      if (best.blocks.empty() || plan_.bytes < best.bytes) best = plan_;
-      if (double(best.bytes) <= 1.01 * double(best.live_peak)) break;
+      urgent_.assign(plan_.blocks.size(), 0);
+      // What found no place below the peak goes earlier, until that helps no longer ("Squeaky Wheel" Optimization,
+      // Joslin and Clements, 1999).
+      for (int round = 0; round < 16; ++round) {
+        place(before);
+        if (best.blocks.empty() || plan_.bytes < best.bytes) best = plan_;
+        if (double(best.bytes) <= 1.01 * double(best.live_peak)) return best;
+        for (size_t b = fixed_; b < plan_.blocks.size(); ++b)
+          urgent_[b] += addresses(plan_.blocks[b]).second > plan_.live_peak;
+      }
     }
     return best;
   }
@@ -178,6 +185,7 @@ class Planner {
     for (size_t b = 0; b < fixed_; ++b) take(int(b));
     std::sort(order.begin() + ptrdiff_t(fixed_), order.end(), [&](int a, int b) {
       const Block &x = plan_.blocks[size_t(a)], &y = plan_.blocks[size_t(b)];
+      if (urgent_[size_t(a)] != urgent_[size_t(b)]) return urgent_[size_t(a)] > urgent_[size_t(b)];
       return before(x, y) || (!before(y, x) && a < b);
     });
     std::vector<Interval> taken;
@@ -248,7 +256,8 @@ class Planner {
   static constexpr size_t bucket = 64;
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;  // the first blocks of the plan
+  size_t fixed_;
+  std::vector<int> urgent_;  // by block: how often it found no place below the peak  // the first blocks of the plan
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage
   std::vector<ValueId> same_as_;

@@ -128,7 +128,7 @@ struct Product {
     g.a_transposed = x.s.a_transposed, g.b_transposed = x.s.b_transposed;
     g.lda = g.a_transposed ? g.m : g.k, g.ldb = g.b_transposed ? g.k : g.n, g.ldc = g.n;
     g.accumulate = x.add, g.threads = threads;
-    onednn = find_gemm(g);
+    onednn = find_gemm(g).gemm;
   }
   void run_amx(int threads, const AmxBlocking& cut) {
     PackedOperands o;
@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   std::string what = argc > 1 ? argv[1] : "";
   int threads = argc > 2 ? std::atoi(argv[2]) : 2, rounds = argc > 3 ? std::atoi(argv[3]) : 8;
   int64_t rows = argc > 4 ? std::atoi(argv[4]) : 1024;
-  if (!amx_available()) return std::fprintf(stderr, "amx: this machine has no AMX\n"), 1;
+  if (active_isa() != Isa::amx) return std::fprintf(stderr, "amx: this machine has no AMX\n"), 1;
   if (what == "limits") return limits(threads, rounds), 0;
   if (what == "cuts") return cuts(threads, rounds, rows), 0;
   if (what == "products") return products(threads, rounds, rows), 0;

@@ -16,9 +16,9 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/index.h"
-#include "backend/cpu/isa.h"
 #include "core/scalars.h"
 #include "ops/op.h"
+#include "plan/device.h"
 
 using namespace crest;
 
@@ -74,8 +74,7 @@ struct Bench {
     def.name = op.c_str();
     Instr instr;
     instr.op = &def, instr.in = in, instr.out = out, instr.attrs = attrs;
-    Device device;
-    device.threads = threads, device.native_bf16 = has_native_bf16();
+    Device device = cpu_device(active_isa(), threads);
     KernelQuery query{program, instr, device};
     std::vector<void*> in_p, out_p;
     double bytes = 0;
@@ -87,7 +86,7 @@ struct Bench {
       size_t size = k.workspace ? k.workspace(query) : 0;
       auto prepared = k.prepare ? k.prepare(query) : nullptr;
       void* w = std::aligned_alloc(4096, (size + 8191) / 4096 * 4096);
-      KernelCall call{program, instr, in_p.data(), out_p.data(), w, prepared.get(), threads, nullptr};
+      KernelCall call{program, instr, in_p.data(), out_p.data(), w, prepared.get(), threads, nullptr, nullptr, &device};
       double t = best_seconds([&] { k.launch(call); });
       std::printf("| `%s` | %s | %.3f | %.0f | %.1f | %.1f |\n", k.name, note, t * 1e3, flops / t * 1e-9,
                   bytes / t * 1e-9, double(size) / 1048576);

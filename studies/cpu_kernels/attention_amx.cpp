@@ -69,7 +69,7 @@ void compare(const Size& s, int threads, int rounds) {
 
 int main(int argc, char** argv) {
   int threads = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 20;
-  if (!amx_available()) return std::fprintf(stderr, "attention_amx: this machine has no AMX\n"), 1;
+  if (active_isa() != Isa::amx) return std::fprintf(stderr, "attention_amx: this machine has no AMX\n"), 1;
   fmt::print("{}, {} threads, best of {} rounds in turns\n", cpu_name(), threads, rounds);
   fmt::print(
       "| | B H T D | vectors ms | AMX ms | vectors GFLOP/s | AMX GFLOP/s | times | largest difference / (1 + value) |\n"

@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "device.h"
 #include "fast_call.h"
 
 using namespace crest;
@@ -92,10 +93,11 @@ struct Unit {
   const char* name;
   Kernel (*forward)();
   Kernel (*grad)();
+  Device (*device)(int threads);
 };
-const Unit vectors{"vectors", cpu::attention_kernel, cpu::attention_grad_kernel};
-const Unit amx{"amx", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel};
-const Unit emulated{"emulated", cpu::attention_emulated_kernel, cpu::attention_grad_emulated_kernel};
+const Unit vectors{"vectors", cpu::attention_kernel, cpu::attention_grad_kernel, test::this_cpu};
+const Unit amx{"amx", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel, test::this_cpu};
+const Unit emulated{"emulated", cpu::attention_amx_kernel, cpu::attention_grad_amx_kernel, test::emulated_amx};
 void PrintTo(const Unit& u, std::ostream* os) { *os << u.name; }
 
 void add_extras(Call& call, const Case& c, const Scalars& scalars) {
@@ -117,6 +119,7 @@ Result run(const Unit& unit, const Case& c, const std::vector<double>& qkv, cons
   attrs.set("p", c.p).set("rng_id", rng_id);
   Result r;
   Call f("attention");
+  f.device = unit.device(threads);
   f.instr.attrs = attrs;
   f.in(c.dtype, Shape{c.batch, c.tokens, W}, qkv);
   add_extras(f, c, scalars);
@@ -124,6 +127,7 @@ Result run(const Unit& unit, const Case& c, const std::vector<double>& qkv, cons
   f.run(unit.forward(), threads);
   r.o = f.read(o), r.lse = f.read(lse);
   Call b("attention_grad");
+  b.device = unit.device(threads);
   b.instr.attrs = attrs;
   b.in(c.dtype, Shape{c.batch, c.tokens, O}, d_o);
   b.in(c.dtype, Shape{c.batch, c.tokens, W}, qkv);
@@ -140,7 +144,7 @@ class Attention : public testing::TestWithParam<std::tuple<Unit, Case>> {};
 
 TEST_P(Attention, EqualsTheFormula) {
   const auto& [unit, c] = GetParam();
-  if (unit.name == amx.name && !amx_available()) GTEST_SKIP() << "this machine has no AMX";
+  if (unit.name == amx.name && active_isa() != Isa::amx) GTEST_SKIP() << "this process has no AMX";
   int64_t W = (c.heads + 2 * c.kv_heads) * c.head_dim, O = c.heads * c.head_dim;
   auto qkv = random_values(c.dtype, c.batch * c.tokens * W, 1);
   auto d_o = random_values(c.dtype, c.batch * c.tokens * O, 2);
@@ -212,12 +216,11 @@ std::string refusal(const Kernel& k, DType t, double scale, int head_dim, bool h
 }
 
 TEST(AttentionReject, MatrixUnitsTakeBf16OfPositiveScale) {
-  for (const Kernel& k : {cpu::attention_emulated_kernel(), cpu::attention_grad_emulated_kernel()}) {
-    EXPECT_EQ(refusal(k, DType::bf16, 0.125, 48), "");
+  for (const Kernel& k : {cpu::attention_amx_kernel(), cpu::attention_grad_amx_kernel()}) {
     for (DType t : {DType::f32, DType::f16})
-      EXPECT_NE(refusal(k, t, 0.125, 48).find("multiply bf16, not " + std::string(name(t))), std::string::npos);
-    for (double scale : {0.0, -1.0}) EXPECT_EQ(refusal(k, DType::bf16, scale, 48), "scale is not positive");
-    EXPECT_NE(refusal(k, DType::bf16, 0.125, 264).find("above 256"), std::string::npos);
+      EXPECT_NE(refusal(k, t, 0.125, 48, true).find("multiply bf16, not " + std::string(name(t))), std::string::npos);
+    for (double scale : {0.0, -1.0}) EXPECT_EQ(refusal(k, DType::bf16, scale, 48, true), "scale is not positive");
+    EXPECT_NE(refusal(k, DType::bf16, 0.125, 264, true).find("above 256"), std::string::npos);
   }
   for (const Kernel& k : {cpu::attention_amx_kernel(), cpu::attention_grad_amx_kernel()})
     for (bool has_amx : {false, true})

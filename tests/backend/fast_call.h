@@ -67,30 +67,28 @@ struct Call {
     return true;
   }
 
+  Device device;  // of no class: that of this process, without hardware for bf16
   // Prepared once; run() launches.
   Kernel kernel{};
   std::shared_ptr<void> prepared;
   std::vector<uint8_t> workspace;
   size_t workspace_bytes = 0;
   std::string reject_reason(int threads = 2) {
-    Device d;
-    d.threads = threads;
-    KernelQuery q{program, instr, d};
+    device.threads = threads;
+    KernelQuery q{program, instr, device};
     for (const Kernel& k : cpu_kernels())
       if (std::string(k.op) == instr.op->name) return k.reject(q);
     return "no kernel";
   }
   void prepare(int threads) {
-    Device d;
-    d.threads = threads;
+    device.threads = threads;
     for (const Kernel& k : cpu_kernels())
-      if (std::string(k.op) == instr.op->name && k.reject({program, instr, d}).empty()) return prepare(k, threads);
+      if (std::string(k.op) == instr.op->name && k.reject({program, instr, device}).empty()) return prepare(k, threads);
     throw std::runtime_error("no kernel takes it: " + reject_reason(threads));
   }
   void prepare(const Kernel& k, int threads) {
-    Device d;
-    d.threads = threads;
-    KernelQuery q{program, instr, d};
+    device.threads = threads;
+    KernelQuery q{program, instr, device};
     kernel = k;
     workspace_bytes = k.workspace ? k.workspace(q) : 0;
     workspace.assign(workspace_bytes + 192, 0xcd);
@@ -101,7 +99,8 @@ struct Call {
     for (ValueId v : instr.in) in_pointers.push_back(v == no_value ? nullptr : memory[size_t(v)].data());
     for (ValueId v : instr.out) out_pointers.push_back(memory[size_t(v)].data());
     auto* w = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64;
-    kernel.launch({program, instr, in_pointers.data(), out_pointers.data(), w, prepared.get(), threads, nullptr});
+    kernel.launch({program, instr, in_pointers.data(), out_pointers.data(), w, prepared.get(), threads, nullptr, nullptr,
+                   &device});
     for (size_t i = 0; i < 64; ++i)
       if (w[workspace_bytes + i] != 0xcd) throw std::runtime_error("workspace overrun");
   }

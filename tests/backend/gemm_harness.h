@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "backend/cpu/index.h"
-#include "backend/cpu/isa.h"
 #include "core/random.h"
+#include "device.h"
 #include "ops/op.h"
 
 namespace crest {
+
+using test::cpu_without_bf16;
+using test::this_cpu;
 
 // A contiguous array; `view` makes the value that kernels see another shape, offset and strides of it. The memory
 // starts `shift` elements after an aligned address.
@@ -47,8 +50,7 @@ struct KernelRun {
   std::string op;
   std::vector<Array*> in, out;  // null: absent. An output may be an input (in place).
   Attrs attrs;
-  int threads = 2;
-  bool native_bf16 = has_native_bf16();
+  Device device = this_cpu(2);
   std::string rejected;  // set by run() when all fast kernels refuse: the reason of the last
 
   void run() {
@@ -73,9 +75,6 @@ struct KernelRun {
     };
     for (Array* a : in) add(a, instr.in, in_pointers);
     for (Array* a : out) add(a, instr.out, out_pointers);
-    Device device;
-    device.threads = threads, device.native_bf16 = native_bf16, device.amx = native_bf16 && amx_available(),
-    device.isa = name(active_isa());
     KernelQuery query{program, instr, device};
     for (const Kernel& kernel : cpu_kernels()) {
       if (op != kernel.op || std::string_view(kernel.name).ends_with(".reference")) continue;
@@ -88,7 +87,7 @@ struct KernelRun {
           static_cast<char*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free);
       std::memset(workspace.get(), 0xff, (bytes + 127) / 64 * 64);
       KernelCall call{program, instr,  in_pointers.data(), out_pointers.data(), workspace.get(), prepared.get(),
-                      threads, nullptr};
+                      device.threads, nullptr, nullptr, &device};
       kernel.launch(call);
       for (size_t i = bytes; i < (bytes + 127) / 64 * 64; ++i)
         ASSERT_EQ(workspace.get()[i], char(0xff)) << kernel.name << " wrote behind its workspace of " << bytes;

@@ -24,7 +24,7 @@ struct Dot {
   }
 };
 
-void check_forward(DType t, DType bias_type, bool bias, bool gelu, bool keep, bool native, int threads) {
+void check_forward(DType t, DType bias_type, bool bias, bool gelu, bool keep, const Device& device) {
   for (auto [rows, n, k] : sizes) {
     Array x(t, {rows, k}), w(t, {n, k}, 1), b(bias_type, {n}), y(t, {rows, n}), h(t, {rows, n});
     x.random(1), w.random(2, 0.3), b.random(3);
@@ -35,7 +35,7 @@ void check_forward(DType t, DType bias_type, bool bias, bool gelu, bool keep, bo
     r.out = {&y};
     if (gelu && keep) r.out.push_back(&h);
     r.attrs.set("keep", keep);
-    r.native_bf16 = native, r.threads = threads;
+    r.device = device;
     r.run();
     ASSERT_EQ(r.rejected, "");
     for (int64_t i = 0; i < rows; ++i)
@@ -62,26 +62,26 @@ void check_forward(DType t, DType bias_type, bool bias, bool gelu, bool keep, bo
 
 TEST(GemmLinear, Forward) {
   for (DType t : float_types())
-    for (bool bias : {false, true}) check_forward(t, t, bias, false, false, has_native_bf16(), 2);
+    for (bool bias : {false, true}) check_forward(t, t, bias, false, false, this_cpu(2));
 }
 TEST(GemmLinear, ForwardWithFloatBiasOfHalfLayers) {
-  for (DType t : {DType::bf16, DType::f16}) check_forward(t, DType::f32, true, false, false, has_native_bf16(), 1);
+  for (DType t : {DType::bf16, DType::f16}) check_forward(t, DType::f32, true, false, false, this_cpu(1));
 }
 TEST(GemmLinear, Bf16WithoutNativeSupport) {
-  check_forward(DType::bf16, DType::bf16, true, false, false, false, 2);
-  check_forward(DType::bf16, DType::bf16, true, true, true, false, 2);
+  check_forward(DType::bf16, DType::bf16, true, false, false, cpu_without_bf16(2));
+  check_forward(DType::bf16, DType::bf16, true, true, true, cpu_without_bf16(2));
 }
 TEST(GemmLinear, Gelu) {
   for (DType t : float_types())
-    for (bool keep : {false, true}) check_forward(t, t, true, true, keep, has_native_bf16(), 2);
+    for (bool keep : {false, true}) check_forward(t, t, true, true, keep, this_cpu(2));
 }
 
-void check_dx(DType t, bool native) {
+void check_dx(DType t, const Device& device) {
   for (auto [rows, n, k] : sizes) {
     Array dy(t, {rows, n}), w(t, {n, k}), dx(t, {rows, k}, 3);
     dy.random(1), w.random(2);
     KernelRun r;
-    r.op = "linear_dx", r.in = {&dy, &w}, r.out = {&dx}, r.native_bf16 = native;
+    r.op = "linear_dx", r.in = {&dy, &w}, r.out = {&dx}, r.device = device;
     r.run();
     ASSERT_EQ(r.rejected, "");
     for (int64_t i = 0; i < rows; ++i)
@@ -93,8 +93,8 @@ void check_dx(DType t, bool native) {
   }
 }
 TEST(GemmLinear, InputGradient) {
-  for (DType t : float_types()) check_dx(t, has_native_bf16());
-  check_dx(DType::bf16, false);
+  for (DType t : float_types()) check_dx(t, this_cpu(2));
+  check_dx(DType::bf16, cpu_without_bf16(2));
 }
 // The long reductions of a language model's head run through another primitive.
 TEST(GemmLinear, InputGradientOfALongReduction) {
@@ -113,7 +113,7 @@ TEST(GemmLinear, InputGradientOfALongReduction) {
   }
 }
 
-void check_dw(DType t, DType out_type, bool accumulate, bool native) {
+void check_dw(DType t, DType out_type, bool accumulate, const Device& device) {
   for (auto [rows, n, k] : sizes) {
     Array dy(t, {rows, n}), x(t, {rows, k}), dw(out_type, {n, k});
     dy.random(1), x.random(2);
@@ -123,7 +123,7 @@ void check_dw(DType t, DType out_type, bool accumulate, bool native) {
       for (int64_t i = 0; i < n * k; ++i) before[size_t(i)] = dw.at(i);
     }
     KernelRun r;
-    r.op = "linear_dw", r.in = {&dy, &x}, r.out = {&dw}, r.native_bf16 = native;
+    r.op = "linear_dw", r.in = {&dy, &x}, r.out = {&dw}, r.device = device;
     if (accumulate) r.in.push_back(&dw);
     r.run();
     ASSERT_EQ(r.rejected, "");
@@ -139,8 +139,8 @@ void check_dw(DType t, DType out_type, bool accumulate, bool native) {
 TEST(GemmLinear, WeightGradient) {
   for (DType t : float_types())
     for (DType out : {DType::f32, t})
-      for (bool accumulate : {false, true}) check_dw(t, out, accumulate, has_native_bf16());
-  for (bool accumulate : {false, true}) check_dw(DType::bf16, DType::f32, accumulate, false);
+      for (bool accumulate : {false, true}) check_dw(t, out, accumulate, this_cpu(2));
+  for (bool accumulate : {false, true}) check_dw(DType::bf16, DType::f32, accumulate, cpu_without_bf16(2));
 }
 
 TEST(GemmLinear, DoubleAndMixedTypesAreRefusedWithAReason) {

@@ -27,7 +27,7 @@ Array interleaved(DType t, int64_t b, int64_t h, int64_t m, int64_t n) {
   return a;
 }
 
-void check(DType t, bool ta, bool tb, bool views, bool native, int threads) {
+void check(DType t, bool ta, bool tb, bool views, const Device& device) {
   for (auto [batch, heads_a, heads_b, reduce, m, n, k] : cases) {
     auto operand = [&](int64_t h, int64_t r, int64_t c) {
       return views ? interleaved(t, batch, h, r, c) : Array(t, {batch, h, r, c});
@@ -37,7 +37,7 @@ void check(DType t, bool ta, bool tb, bool views, bool native, int threads) {
     Array c(t, {batch, heads_c, m, n});
     a.random(1), b.random(2);
     KernelRun r;
-    r.op = "matmul", r.in = {&a, &b}, r.out = {&c}, r.native_bf16 = native, r.threads = threads;
+    r.op = "matmul", r.in = {&a, &b}, r.out = {&c}, r.device = device;
     r.attrs.set("transpose_a", ta).set("transpose_b", tb);
     if (reduce) r.attrs.set("reduce", reduce);
     r.run();
@@ -64,18 +64,18 @@ void check(DType t, bool ta, bool tb, bool views, bool native, int threads) {
 TEST(GemmMatmul, EveryOrientation) {
   for (DType t : float_types())
     for (bool ta : {false, true})
-      for (bool tb : {false, true}) check(t, ta, tb, false, has_native_bf16(), 2);
+      for (bool tb : {false, true}) check(t, ta, tb, false, this_cpu(2));
 }
 TEST(GemmMatmul, Views) {
   for (DType t : float_types())
     for (bool ta : {false, true})
-      for (bool tb : {false, true}) check(t, ta, tb, true, has_native_bf16(), 2);
+      for (bool tb : {false, true}) check(t, ta, tb, true, this_cpu(2));
 }
 TEST(GemmMatmul, OneThreadAndManyThreads) {
   for (DType t : float_types())
-    for (int threads : {1, 5}) check(t, false, true, true, has_native_bf16(), threads);
+    for (int threads : {1, 5}) check(t, false, true, true, this_cpu(threads));
 }
-TEST(GemmMatmul, Bf16WithoutNativeSupport) { check(DType::bf16, false, true, true, false, 2); }
+TEST(GemmMatmul, Bf16WithoutNativeSupport) { check(DType::bf16, false, true, true, cpu_without_bf16(2)); }
 
 TEST(GemmMatmul, TransposedViews) {
   // Columns dense instead of rows: a view made by swapping the last two dimensions.

@@ -66,7 +66,7 @@ Scalars norm_of(std::vector<Array*> gradients, double clip, float loss_scale, in
   s.loss_scale = loss_scale;
   Array scalars = scalars_array(s);
   KernelRun r;
-  r.op = "grad_norm", r.in = {&scalars}, r.out = {&scalars}, r.threads = threads, r.attrs.set("clip", clip);
+  r.op = "grad_norm", r.in = {&scalars}, r.out = {&scalars}, r.device.threads = threads, r.attrs.set("clip", clip);
   for (Array* g : gradients) r.in.push_back(g);
   r.run();
   EXPECT_EQ(r.rejected, "");

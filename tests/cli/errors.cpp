@@ -62,7 +62,7 @@ const std::vector<Case> cases = {
      3,
      {"976.56 KiB", "weights", "optimizer_state", "activations", "smaller model"}},
     {"DoesNotFitButWould",
-     {"--data", "data", "--memory-limit", "40MiB", "--out", "out"},
+     {"--data", "data", "--precision", "fp32", "--threads", "2", "--memory-limit", "40MiB", "--out", "out"},
      3,
      {"What would fit:", "--recompute none --batch"}},
     {"Cuda", with({"--device", "cuda"}), 4, {"--device cuda", "--device cpu"}},

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "device.h"
 #include "ops/gpu.h"
 #include "ops/harness.h"
 #include "plan/device.h"
@@ -19,6 +20,9 @@ constexpr uint8_t guard_byte = 0xa5;
 
 struct Found {
   std::vector<Device> devices = {cpu()};
+  Found() {
+    if (!cpu().amx) devices.push_back(emulated_amx(2));
+  }
   std::string why_no_gpu;
 };
 

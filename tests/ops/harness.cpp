@@ -5,10 +5,10 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/cpu/isa.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/split_float.h"
+#include "device.h"
 #include "program/builder.h"
 
 namespace crest::test {
@@ -107,15 +107,7 @@ Values make_values(const Case& c) {
 }
 
 const Device& cpu() {
-  static const Device d = [] {
-    Device d;
-    d.threads = 2;
-    d.memory = int64_t(1) << 30;
-    d.isa = name(active_isa());
-    d.native_bf16 = has_native_bf16();
-    d.amx = amx_available();
-    return d;
-  }();
+  static const Device d = this_cpu(2);
   return d;
 }
 

@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "backend/backend.h"
-#include "backend/cpu/isa.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "device.h"
 #include "ops/op.h"
 
 namespace crest::test {
@@ -18,14 +18,7 @@ namespace crest::test {
 namespace {
 
 const Device& device() {
-  static const Device d = [] {
-    Device d;
-    d.threads = 1;
-    d.isa = name(active_isa());
-    d.native_bf16 = has_native_bf16();
-    d.amx = amx_available();
-    return d;
-  }();
+  static const Device d = this_cpu(1);
   return d;
 }
 

@@ -5,15 +5,14 @@
 #include <omp.h>
 
 #include "backend/cpu/common.h"
-#include "backend/cpu/simd/amx.h"
-#include "backend/cpu/simd/attention.h"
+#include "backend/cpu/simd/attention_scratch.h"
 #include "core/random.h"
 #include "core/scalars.h"
 
 namespace crest::cpu {
 namespace {
 
-enum class Unit { vectors, amx, emulated };
+enum class Unit { vectors, amx };
 
 template <Unit unit>
 const AttentionFunctions& functions() {
@@ -23,18 +22,36 @@ const AttentionFunctions& functions() {
     return CREST_SIMD_PICK(attention_amx_functions);
 }
 
-// Gives a thread its tile registers for a scope.
+// Floats of a thread's scratch on a device.
 template <Unit unit>
+int64_t forward_scratch(const Device& d, const AttentionArgs& a) {
+  if constexpr (unit == Unit::vectors)
+    return attention_forward_scratch(d, a);
+  else
+    return AmxForwardScratch(a, nullptr).size;
+}
+template <Unit unit>
+int64_t backward_scratch(const Device& d, const AttentionArgs& a) {
+  if constexpr (unit == Unit::vectors)
+    return BackwardScratch(a, CREST_SIMD_OF(vectors_of(d), attention_functions).padded, nullptr).size;
+  else
+    return AmxBackwardScratch(a, nullptr).size;
+}
+
+// Gives a thread its tile registers for a scope.
 class TileRegisters {
  public:
-  TileRegisters() {
-    if constexpr (unit == Unit::amx) CREST_SIMD_PICK(amx_functions).configure();
+  explicit TileRegisters(bool wanted) : wanted_(wanted) {
+    if (wanted_) CREST_SIMD_PICK(amx_functions).configure();
   }
   ~TileRegisters() {
-    if constexpr (unit == Unit::amx) CREST_SIMD_PICK(amx_functions).release();
+    if (wanted_) CREST_SIMD_PICK(amx_functions).release();
   }
   TileRegisters(const TileRegisters&) = delete;
   TileRegisters& operator=(const TileRegisters&) = delete;
+
+ private:
+  bool wanted_;
 };
 
 struct Sizes {
@@ -57,7 +74,6 @@ void* at(const void* p, DType t, int64_t i) {
 }
 
 // What does not depend on batch and head.
-template <Unit unit>
 AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalars) {
   Sizes s = sizes_of(qkv, attrs);
   AttentionArgs a{};
@@ -70,7 +86,6 @@ AttentionArgs common(const Value& qkv, const Attrs& attrs, const Scalars* scalar
   a.causal = attrs.integer("causal", 1) != 0;
   a.p = attrs.number("p", 0);
   a.seed = scalars ? scalars->seed : 0;
-  a.emulated = unit == Unit::emulated;
   return a;
 }
 
@@ -101,7 +116,7 @@ template <Unit unit>
 std::string reject_unit(const KernelQuery& q, DType t) {
   if (unit == Unit::vectors) return {};
   if (t != DType::bf16) return "the matrix units multiply bf16, not " + std::string(name(t));
-  if (unit == Unit::amx && !q.device.amx) return "this machine has no matrix units for bf16 (AMX)";
+  if (!q.device.amx) return "this machine has no matrix units for bf16 (AMX)";
   // The softmax takes the largest score before it scales.
   if (!(q.instr.attrs.number("scale") > 0)) return "scale is not positive";
   return {};
@@ -123,8 +138,8 @@ std::string reject_grad(const KernelQuery& q) {
 
 template <Unit unit>
 size_t workspace(const KernelQuery& q) {
-  AttentionArgs a = common<unit>(q.in(0), q.instr.attrs, nullptr);
-  return size_t(functions<unit>().forward_scratch(a)) * 4 * size_t(q.device.threads);
+  AttentionArgs a = common(q.in(0), q.instr.attrs, nullptr);
+  return size_t(forward_scratch<unit>(q.device, a)) * 4 * size_t(q.device.threads);
 }
 
 template <Unit unit>
@@ -133,16 +148,17 @@ void launch(const KernelCall& c) {
   const Value& qkv = c.in_value(0);
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(1) ? c.input<Scalars>(1) : nullptr;
-  AttentionArgs all = common<unit>(qkv, c.instr.attrs, scalars);
+  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  all.emulated = c.device->emulated;
   const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
-  int64_t scratch_floats = f.forward_scratch(all), heads = s.batch * s.kv_heads;
-  int64_t blocks = (s.tokens + f.block - 1) / f.block * s.group;
+  int64_t scratch_floats = forward_scratch<unit>(*c.device, all), heads = s.batch * s.kv_heads;
+  int64_t blocks = (s.tokens + attention_block - 1) / attention_block * s.group;
   // Each part of a head packs its keys again, so no more parts than balance needs.
   int64_t parts = std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
 #pragma omp parallel num_threads(c.threads)
   {
-    const TileRegisters<unit> registers;
+    const TileRegisters registers(unit == Unit::amx && !all.emulated);
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * scratch_floats;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < heads * parts; ++item) {
@@ -159,18 +175,19 @@ void launch(const KernelCall& c) {
 
 // Segments of key blocks whose dq are summed in order: a function of the length only, so that results do not depend
 // on the number of threads.
-int64_t segments_of(int64_t tokens, int64_t block) { return std::clamp<int64_t>(tokens / block / 4, 1, 4); }
+int64_t segments_of(int64_t tokens) { return std::clamp<int64_t>(tokens / attention_block / 4, 1, 4); }
 
 struct GradSplit {
   int64_t segments, parts, scratch, partial;  // scratch, partial: floats per thread and per (batch, kv head)
 };
-GradSplit split_of(const AttentionFunctions& f, const AttentionArgs& a, const Sizes& s, int threads) {
+template <Unit unit>
+GradSplit split_of(const Device& d, const AttentionArgs& a, const Sizes& s) {
   GradSplit r{};
-  r.segments = segments_of(s.tokens, f.block);
-  r.parts = s.batch * s.kv_heads < 2 * threads && threads > 1 ? r.segments : 1;
-  r.scratch = f.backward_scratch(a);
-  int64_t rows = (s.tokens + f.block - 1) / f.block * f.block;
-  int64_t padded = (s.head_dim + f.padded - 1) / f.padded * f.padded;
+  r.segments = segments_of(s.tokens);
+  r.parts = s.batch * s.kv_heads < 2 * d.threads && d.threads > 1 ? r.segments : 1;
+  r.scratch = backward_scratch<unit>(d, a);
+  int64_t width = unit == Unit::amx ? amx_width : CREST_SIMD_OF(vectors_of(d), attention_functions).padded;
+  int64_t rows = rounded_up(s.tokens, attention_block), padded = rounded_up(s.head_dim, width);
   if (r.parts > 1) r.partial = r.segments * s.group * rows * padded;
   return r;
 }
@@ -178,7 +195,7 @@ GradSplit split_of(const AttentionFunctions& f, const AttentionArgs& a, const Si
 template <Unit unit>
 size_t grad_workspace(const KernelQuery& q) {
   Sizes s = sizes_of(q.in(1), q.instr.attrs);
-  GradSplit r = split_of(functions<unit>(), common<unit>(q.in(1), q.instr.attrs, nullptr), s, q.device.threads);
+  GradSplit r = split_of<unit>(q.device, common(q.in(1), q.instr.attrs, nullptr), s);
   return (size_t(r.scratch) * size_t(q.device.threads) + size_t(r.partial * s.batch * s.kv_heads)) * 4;
 }
 
@@ -188,10 +205,11 @@ void launch_grad(const KernelCall& c) {
   const Value& qkv = c.in_value(1);
   Sizes s = sizes_of(qkv, c.instr.attrs);
   const Scalars* scalars = c.has(4) ? c.input<Scalars>(4) : nullptr;
-  AttentionArgs all = common<unit>(qkv, c.instr.attrs, scalars);
+  AttentionArgs all = common(qkv, c.instr.attrs, scalars);
+  all.emulated = c.device->emulated;
   const int32_t* positions = c.has(5) ? c.input<int32_t>(5) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
-  GradSplit r = split_of(f, all, s, c.threads);
+  GradSplit r = split_of<unit>(*c.device, all, s);
   float* partial = static_cast<float*>(c.workspace) + r.scratch * c.threads;
   int64_t heads = s.batch * s.kv_heads;
   auto of = [&](int64_t head) {
@@ -210,7 +228,7 @@ void launch_grad(const KernelCall& c) {
   };
 #pragma omp parallel num_threads(c.threads)
   {
-    const TileRegisters<unit> registers;
+    const TileRegisters registers(unit == Unit::amx && !all.emulated);
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * r.scratch;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < heads * r.parts; ++item)
@@ -234,11 +252,13 @@ Kernel grad_kernel(const char* name) {
 
 }  // namespace
 
+int64_t attention_forward_scratch(const Device& d, const AttentionArgs& a) {
+  return ForwardScratch(a, CREST_SIMD_OF(vectors_of(d), attention_functions).padded, nullptr).size;
+}
+
 Kernel attention_kernel() { return forward_kernel<Unit::vectors>("cpu.attention.flash"); }
 Kernel attention_amx_kernel() { return forward_kernel<Unit::amx>("cpu.attention.amx"); }
-Kernel attention_emulated_kernel() { return forward_kernel<Unit::emulated>("cpu.attention.emulated"); }
 Kernel attention_grad_kernel() { return grad_kernel<Unit::vectors>("cpu.attention_grad.flash"); }
 Kernel attention_grad_amx_kernel() { return grad_kernel<Unit::amx>("cpu.attention_grad.amx"); }
-Kernel attention_grad_emulated_kernel() { return grad_kernel<Unit::emulated>("cpu.attention_grad.emulated"); }
 
 }  // namespace crest::cpu

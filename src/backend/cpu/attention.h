@@ -6,10 +6,12 @@ namespace crest::cpu {
 
 Kernel attention_kernel();       // float vectors
 Kernel attention_grad_kernel();  // float vectors
+// Matrix units; without the instructions on a device that is emulated (tests on other machines).
 Kernel attention_amx_kernel();
 Kernel attention_grad_amx_kernel();
-// The same arithmetic without the instructions, for tests on other machines; not in the list of kernels.
-Kernel attention_emulated_kernel();
-Kernel attention_grad_emulated_kernel();
+
+struct AttentionArgs;
+// Floats of a thread's scratch of attention on vectors, on a device of any class.
+int64_t attention_forward_scratch(const Device&, const AttentionArgs&);
 
 }  // namespace crest::cpu

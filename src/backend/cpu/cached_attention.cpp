@@ -3,7 +3,9 @@
 
 #include <cstring>
 
+#include "backend/cpu/attention.h"
 #include "backend/cpu/common.h"
+#include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/decode.h"
 #include "core/scalars.h"
 
@@ -34,13 +36,13 @@ AttentionArgs common(const Value& qkv, const Value& cache, const Attrs& attrs) {
 // Packing a key costs about as much as a few dot products with it.
 bool as_dot_products(const AttentionArgs& a) { return a.queries * a.heads <= 8; }
 
-size_t scratch_floats(const AttentionArgs& a) {
+size_t scratch_floats(const Device& d, const AttentionArgs& a) {
   if (as_dot_products(a)) return float_lines(a.keys + 256) / 4;
-  return size_t(CREST_SIMD_PICK(attention_functions).forward_scratch(a));
+  return size_t(attention_forward_scratch(d, a));
 }
 
 size_t workspace(const KernelQuery& q) {
-  return scratch_floats(common(q.in(0), q.in(1), q.instr.attrs)) * 4 * size_t(q.device.threads);
+  return scratch_floats(q.device, common(q.in(0), q.in(1), q.instr.attrs)) * 4 * size_t(q.device.threads);
 }
 
 void launch(const KernelCall& c) {
@@ -50,7 +52,7 @@ void launch(const KernelCall& c) {
   AttentionArgs all = common(qkv, cache, c.instr.attrs);
   int64_t batch = qkv.shape[0], tokens = qkv.shape[1], size = int64_t(size_of(qkv.dtype)), context = cache.shape[3];
   int64_t kv_heads = cache.shape[2], dim = cache.shape[4];
-  int64_t stride = int64_t(scratch_floats(all));
+  int64_t stride = int64_t(scratch_floats(*c.device, all));
   bool dots = as_dot_products(all);
   int64_t valid = std::clamp<int64_t>(std::min<int64_t>(scalars.length, context - scalars.position), 0, tokens);
   for (int64_t b = 0; b < batch; ++b)  // rows of padding
@@ -60,7 +62,7 @@ void launch(const KernelCall& c) {
   all.queries = valid, all.first_position = scalars.position, all.keys = scalars.position + valid;
   const AttentionFunctions& f = CREST_SIMD_PICK(attention_functions);
   const DecodeFunctions& d = CREST_SIMD_PICK(decode_functions);
-  int64_t heads = batch * kv_heads, blocks = (valid + f.block - 1) / f.block * all.heads;
+  int64_t heads = batch * kv_heads, blocks = (valid + attention_block - 1) / attention_block * all.heads;
   // Work of one head: its queries, or its query blocks in turns (each part packs the keys again).
   int64_t parts = dots ? valid * all.heads : std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
   int threads = threads_for(c.threads, heads * all.heads * valid * all.keys * dim, 32768);

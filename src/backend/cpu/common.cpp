@@ -4,6 +4,8 @@
 
 namespace crest::cpu {
 
+Isa isa_of(const Device& d) { return isa_named(d.isa).value_or(active_isa()); }
+
 std::string check_float(const Value& v) {
   if (v.dtype != DType::f32 && !is_half(v.dtype))
     return fmt::format("{}: takes f32, bf16 and f16, not {}", v.name, name(v.dtype));

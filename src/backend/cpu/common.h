@@ -32,6 +32,10 @@ void over_rows(const KernelCall& c, int64_t grain, F f) {
   for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
+// The class of processors that a device is planned for (a Device without one: that of this process), and its vectors.
+Isa isa_of(const Device&);
+inline Isa vectors_of(const Device& d) { return vector_isa(isa_of(d)); }
+
 // Sizes of workspace regions are multiples of a cache line.
 inline size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }

@@ -4,30 +4,44 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
-#include "backend/cpu/isa.h"
+#include "backend/cpu/common.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace crest {
 
 OpenMpThreads::OpenMpThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
 OpenMpThreads::~OpenMpThreads() { omp_set_num_threads(before_); }
 
-// oneDNN 2.6 multiplies bf16 on any AVX-512 machine, but without native support slower than f32 does after conversion.
-bool bf16_gemm_available() { return has_native_bf16() && best_isa() == Isa::avx512; }
-
 namespace {
 
 using MemoryDesc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
+// The library runs the class of processors that CREST_ISA names, as our own kernels do; ONEDNN_MAX_CPU_ISA counts first.
+void limit_library() {
+  if (!std::getenv("CREST_ISA") || std::getenv("ONEDNN_MAX_CPU_ISA")) return;
+  switch (active_isa()) {
+    case Isa::generic: dnnl::set_max_cpu_isa(dnnl::cpu_isa::sse41); break;
+    case Isa::avx2: dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2); break;
+    case Isa::avx512: dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core); break;
+    case Isa::avx512_bf16: dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16); break;
+    case Isa::amx: break;
+  }
+}
+
 const dnnl::engine& engine() {
-  static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine e = [] {
+    limit_library();
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return e;
 }
 
@@ -194,6 +208,12 @@ class Matmul : public Gemm {
   size_t bytes_ = 0, packed_at_ = 0;
 };
 
+// Of c, that a product in panels computes at a time.
+int64_t panel_rows(const GemmShape& s) {
+  int64_t count = std::max<int64_t>(1, s.m / (768 * std::max(2, s.threads)));
+  return std::min(s.m, ((s.m + count - 1) / count + 63) / 64 * 64);
+}
+
 // Weight gradients of bf16: panels of rows of c, so that the transposed copy of a panel of a stays in the cache (and
 // the workspace small), with b packed once. An f32 result is cleared and added to: the primitive then writes c
 // directly, which is faster than its own first product.
@@ -201,8 +221,7 @@ class Panels : public Gemm {
  public:
   explicit Panels(const GemmShape& s) : s_(s), adds_(s.accumulate || s.c == DType::f32) {
     OpenMpThreads guard(s.threads);
-    int64_t count = std::max<int64_t>(1, s.m / (768 * std::max(2, s.threads)));
-    panel_ = std::min(s.m, ((s.m + count - 1) / count + 63) / 64 * 64);
+    panel_ = panel_rows(s);
     b_ = MemoryDesc(Dims{s.k, s.n}, type_of(s.ab), dnnl::memory::format_tag::any);
     size_t scratch = 0;
     for (int64_t rows : {panel_, s.m % panel_}) {
@@ -264,36 +283,83 @@ class Panels : public Gemm {
 };
 
 // The choices of docs/results/cpu_gemm.md.
-std::shared_ptr<const Gemm> make(const GemmShape& s) {
+enum class How { sgemm, inner_product, matmul, packed_matmul, panels };
+
+How choose(const GemmShape& s) {
   bool plain = !s.a_transposed && s.lda == s.k && s.ldb == (s.b_transposed ? s.k : s.n) && s.ldc == s.n;
   if (s.ab == DType::f32) {
-    if (s.has_bias && plain && s.b_transposed) return std::make_shared<InnerProduct>(s);
-    if (!s.has_bias || s.bias == DType::f32) return std::make_shared<Sgemm>(s);
-    return std::make_shared<Matmul>(s, false);
+    if (s.has_bias && plain && s.b_transposed) return How::inner_product;
+    return !s.has_bias || s.bias == DType::f32 ? How::sgemm : How::matmul;
   }
   bool long_reduction = s.k > 8192;
   if (plain && !s.b_transposed && !s.accumulate && !s.has_bias && s.c == s.ab && long_reduction)
-    return std::make_shared<InnerProduct>(s);
+    return How::inner_product;
   bool small = s.m * s.n * s.k < int64_t(1) << 23;  // the copies would cost more than they gain
-  if (small) return std::make_shared<Matmul>(s, false);
-  if (!s.a_transposed) return std::make_shared<Matmul>(s, !s.b_transposed);
-  return std::make_shared<Panels>(s);
+  if (small) return How::matmul;
+  if (s.a_transposed) return How::panels;
+  return s.b_transposed ? How::matmul : How::packed_matmul;
 }
+
+std::shared_ptr<const Gemm> make(const GemmShape& s) {
+  switch (choose(s)) {
+    case How::sgemm: return std::make_shared<Sgemm>(s);
+    case How::inner_product: return std::make_shared<InnerProduct>(s);
+    case How::matmul: return std::make_shared<Matmul>(s, false);
+    case How::packed_matmul: return std::make_shared<Matmul>(s, true);
+    case How::panels: return std::make_shared<Panels>(s);
+  }
+  return nullptr;
+}
+
+// Stands in plans for a product that cannot be made here.
+class Estimated : public Gemm {
+ public:
+  Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}
+  size_t workspace() const override { return bytes_; }
+  void run(const void*, const void*, const void*, void*, void*) const override {
+    fail_internal("a product that was planned for another class of processors");
+  }
+
+ private:
+  size_t bytes_;
+};
 
 }  // namespace
 
-std::shared_ptr<const Gemm> find_gemm(const GemmShape& s) {
+size_t estimated_workspace(const GemmShape& s, Isa isa) {
+  auto copy = [&](int64_t rows, int64_t columns) {
+    return size_t((rows + 63) / 64 * 64) * size_t((columns + 63) / 64 * 64) * size_of(s.ab);
+  };
+  size_t scratch = size_t(s.threads) * (isa == Isa::amx ? 384 << 10 : 256 << 10);
+  switch (choose(s)) {
+    case How::sgemm: return 0;
+    case How::inner_product: return aligned(size_t(s.m * s.n) * 4) + scratch;
+    case How::matmul: return scratch;
+    case How::packed_matmul: return copy(s.k, s.n) + scratch;
+    case How::panels: return copy(panel_rows(s), s.k) + copy(s.k, s.n) + scratch;
+  }
+  return 0;
+}
+
+FoundGemm find_gemm(const GemmShape& s) {
   static std::mutex mutex;
-  static std::map<GemmShape, std::shared_ptr<const Gemm>> made;
+  static std::map<GemmShape, FoundGemm> made;
   std::lock_guard lock(mutex);
-  auto& entry = made[s];
-  if (!entry) try {
-      entry = make(s);
+  auto [entry, added] = made.try_emplace(s);
+  if (added) try {
+      entry->second.gemm = make(s);
     } catch (const dnnl::error& e) {
-      fail_internal(
-          fmt::format("oneDNN refuses the product {} x {} x {} of {}: {}", s.m, s.n, s.k, name(s.ab), e.what()));
+      const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+      entry->second.refused = fmt::format("oneDNN refuses the product {} x {} x {} of {}{}: {}", s.m, s.n, s.k,
+                                          name(s.ab), limit ? " with ONEDNN_MAX_CPU_ISA=" + printable(limit) : "", e.what());
     }
-  return entry;
+  return entry->second;
+}
+
+FoundGemm find_gemm(const GemmShape& s, const Device& device) {
+  Isa isa = cpu::isa_of(device);
+  if (s.ab == DType::bf16 && (isa != active_isa() || isa > best_isa())) return {std::make_shared<Estimated>(s, isa), {}};
+  return find_gemm(s);
 }
 
 }  // namespace crest

@@ -5,13 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
 #include "core/dtype.h"
 
 namespace crest {
 
 // c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ c), rows lda / ldb / ldc elements apart. A transposed operand is stored [k,m]
-// or [n,k]. ab: f32 or bf16 (bf16 only where bf16_gemm_available()); c: f32 or the dtype of ab; bias: f32 or that of
+// or [n,k]. ab: f32 or bf16; c: f32 or the dtype of ab; bias: f32 or that of
 // ab.
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
@@ -35,12 +38,19 @@ class Gemm {
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const = 0;
 };
 
-// Made once per shape and shared by the whole process. Throws an error that names the shape when oneDNN refuses it.
-std::shared_ptr<const Gemm> find_gemm(const GemmShape&);
+struct FoundGemm {
+  std::shared_ptr<const Gemm> gemm;  // null when it is refused
+  std::string refused;               // why oneDNN does not multiply this; empty when it does
+};
 
-// Whether bf16 operands are multiplied as they are (native dot products or matrix units); otherwise convert them to
-// f32.
-bool bf16_gemm_available();
+// Made once per shape and shared by the whole process.
+FoundGemm find_gemm(const GemmShape&);
+// The same for a device of any class. bf16 products of a class that this process does not run cannot be made here:
+// theirs have a workspace that is estimated, and do not run.
+FoundGemm find_gemm(const GemmShape&, const Device&);
+// The estimate, on a class with hardware for bf16: copies of operands, rows and columns rounded up to 64, and what
+// oneDNN 2.6 takes a thread at most (docs/results/cpu_gemm.md).
+size_t estimated_workspace(const GemmShape&, Isa);
 
 // Sets the number of OpenMP threads of the calling thread for a scope.
 class OpenMpThreads {

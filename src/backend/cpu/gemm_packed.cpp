@@ -17,8 +17,7 @@ struct Cut {
   int64_t depth, panel_m, panel_n;             // of a panel
   int64_t block_m, block_n;                    // what a thread takes at a time
   int64_t a_floats, b_floats, sum_floats = 0;  // regions of the workspace
-  explicit Cut(const PackedShape& s) {
-    const GemmFunctions& f = functions();
+  Cut(const PackedShape& s, const GemmFunctions& f) {
     int64_t parts = (s.k + 1023) / 1024;
     depth = (s.k + parts - 1) / parts;
     block_m = up(120, f.rows), block_n = up(256, f.columns);
@@ -34,7 +33,7 @@ class Product {
       : f_(functions()),
         s_(s),
         o_(o),
-        cut_(s),
+        cut_(s, f_),
         a_(static_cast<float*>(workspace)),
         b_(a_ + cut_.a_floats),
         sum_(b_ + cut_.b_floats) {}
@@ -94,8 +93,8 @@ class Product {
 
 }  // namespace
 
-size_t packed_gemm_workspace(const PackedShape& s) {
-  Cut cut(s);
+size_t packed_gemm_workspace(const PackedShape& s, Isa vectors) {
+  Cut cut(s, CREST_SIMD_OF(vectors, gemm_functions));
   return size_t(cut.a_floats + cut.b_floats + cut.sum_floats) * 4;
 }
 

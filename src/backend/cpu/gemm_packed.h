@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/isa.h"
 #include "core/dtype.h"
 
 namespace crest::cpu {
@@ -26,8 +27,8 @@ struct PackedOperands {
   void* h = nullptr;  // gelu: the product, as c; null: not wanted
 };
 
-// Scratch bytes of packed_gemm().
-size_t packed_gemm_workspace(const PackedShape&);
+// Scratch bytes of packed_gemm() with the vector kernels `vectors`.
+size_t packed_gemm_workspace(const PackedShape&, Isa vectors = running_vector_isa());
 // Every element of c is summed in the same order for any number of threads.
 void packed_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads);
 

@@ -23,7 +23,7 @@ std::string check_like_or_f32(const Value& v, const Value& like) {
 }  // namespace
 
 bool multiplied_directly(const Device& device, DType t) {
-  return t == DType::f32 || (t == DType::bf16 && device.native_bf16 && bf16_gemm_available());
+  return t == DType::f32 || (t == DType::bf16 && device.native_bf16);
 }
 
 std::string check_linear(const KernelQuery& q) {
@@ -65,13 +65,6 @@ LinearShape linear_shape(const KernelQuery& q) {
 
 namespace {
 
-std::string reject(const KernelQuery& q) {
-  if (std::string why = check_linear(q); !why.empty()) return why;
-  if (!multiplied_directly(q.device, q.in(0).dtype))
-    return "oneDNN has no fast product of " + std::string(name(q.in(0).dtype)) + " on this machine";
-  return {};
-}
-
 GemmShape gemm_of(const LinearShape& s, int threads) {
   GemmShape g;
   g.ab = g.c = s.dtype, g.threads = threads;
@@ -96,13 +89,16 @@ GemmShape gemm_of(const LinearShape& s, int threads) {
   return g;
 }
 
-std::shared_ptr<const Gemm> gemm_for(const KernelQuery& q) {
-  return find_gemm(gemm_of(linear_shape(q), q.device.threads));
+FoundGemm gemm_for(const KernelQuery& q) { return find_gemm(gemm_of(linear_shape(q), q.device.threads), q.device); }
+
+std::string reject(const KernelQuery& q) {
+  if (std::string why = check_linear(q); !why.empty()) return why;
+  return refusal_of_onednn(q);
 }
 
-size_t workspace(const KernelQuery& q) { return gemm_for(q)->workspace(); }
+size_t workspace(const KernelQuery& q) { return gemm_for(q).gemm->workspace(); }
 std::shared_ptr<void> prepare(const KernelQuery& q) {
-  return std::make_shared<std::shared_ptr<const Gemm>>(gemm_for(q));
+  return std::make_shared<std::shared_ptr<const Gemm>>(gemm_for(q).gemm);
 }
 
 void multiply(const KernelCall& c, const void* bias, void* out) {
@@ -127,6 +123,13 @@ void launch_dw(const KernelCall& c) {
 }
 
 }  // namespace
+
+std::string refusal_of_onednn(const KernelQuery& q) {
+  DType t = q.in(0).dtype;
+  if (!multiplied_directly(q.device, t))
+    return "oneDNN has no fast product of " + std::string(name(t)) + " on this class of processors";
+  return gemm_for(q).refused;
+}
 
 Kernel linear_kernel() { return {"linear", "cpu.linear.onednn", reject, workspace, prepare, launch_forward}; }
 Kernel linear_gelu_kernel() {

@@ -17,9 +17,8 @@ std::string reject_amx(const KernelQuery& q) {
 
 std::string reject_floats(const KernelQuery& q) {
   if (std::string why = check_linear(q); !why.empty()) return why;
-  // docs/results/cpu_gemm.md
-  DType t = q.in(0).dtype;
-  if (multiplied_directly(q.device, t)) return "oneDNN's product of " + std::string(name(t)) + " is faster";
+  if (refusal_of_onednn(q).empty())  // docs/results/cpu_gemm.md
+    return "oneDNN's product of " + std::string(name(q.in(0).dtype)) + " is faster";
   return {};
 }
 
@@ -40,20 +39,24 @@ struct Prepared {
 
 // The product that a kernel runs.
 struct Amx {
-  static size_t workspace(const PackedShape& s, int threads) { return amx_gemm_workspace(s, threads); }
-  static void run(const PackedShape& s, const PackedOperands& o, void* workspace, int threads) {
-    amx_gemm(s, o, workspace, threads);
+  static size_t workspace(const PackedShape& s, const Device& d) { return amx_gemm_workspace(s, d.threads); }
+  static void run(const PackedShape& s, const PackedOperands& o, void* workspace, const Device& d) {
+    AmxBlocking blocking;
+    blocking.emulated = d.emulated;
+    amx_gemm(s, o, workspace, d.threads, blocking);
   }
 };
 struct Floats {
-  static size_t workspace(const PackedShape& s, int) { return packed_gemm_workspace(s); }
-  static constexpr auto run = packed_gemm;
+  static size_t workspace(const PackedShape& s, const Device& d) { return packed_gemm_workspace(s, vectors_of(d)); }
+  static void run(const PackedShape& s, const PackedOperands& o, void* workspace, const Device& d) {
+    packed_gemm(s, o, workspace, d.threads);
+  }
 };
 
 template <class Unit>
 Prepared make(const KernelQuery& q) {
   PackedShape s = packed_shape(linear_shape(q));
-  return {s, lines(Unit::workspace(s, q.device.threads))};
+  return {s, lines(Unit::workspace(s, q.device))};
 }
 
 template <class Unit>
@@ -74,7 +77,7 @@ PackedOperands operands(const KernelCall& c) {
 
 template <class Unit>
 void run(const KernelCall& c, const PackedOperands& o) {
-  Unit::run(static_cast<const Prepared*>(c.prepared)->shape, o, c.workspace, c.threads);
+  Unit::run(static_cast<const Prepared*>(c.prepared)->shape, o, c.workspace, *c.device);
 }
 
 const float* bias_of(const KernelCall& c) {

@@ -39,23 +39,11 @@ struct Batched {
   int threads = 1;          // of one product
   int products_at_once = 1;
   std::shared_ptr<const Gemm> first, next;
+  std::string refused;  // why oneDNN does not multiply them
   size_t a_at = 0, b_at = 0, c_at = 0, gemm_at = 0, bytes = 0;  // one product's workspace
 };
 
-std::string reject(const KernelQuery& q) {
-  for (const Value* v : {&q.in(0), &q.in(1), &q.out(0)}) {
-    if (v->dtype != DType::f32 && !is_half(v->dtype))
-      return v->name + ": takes f32, bf16 and f16, not " + std::string(name(v->dtype));
-    if (v->dtype != q.in(0).dtype) return v->name + ": takes one dtype for all operands";
-    if (v->shape.rank() != 4) return v->name + ": takes four dimensions";
-    if (v->numel() == 0) return "empty operands";
-    if (!inner_of(*v)) return v->name + ": takes views with a dense row or column";
-  }
-  if (inner_of(q.out(0))->transposed) return q.out(0).name + ": takes outputs with dense rows";
-  return {};
-}
-
-Batched make(const KernelQuery& q) {
+Batched make(const KernelQuery& q, bool direct) {
   const Value &a = q.in(0), &b = q.in(1), &c = q.out(0);
   bool ta = q.instr.attrs.integer("transpose_a", 0) != 0, tb = q.instr.attrs.integer("transpose_b", 0) != 0;
   Batched s;
@@ -67,7 +55,7 @@ Batched make(const KernelQuery& q) {
   bool parallel = products >= q.device.threads;
   s.threads = parallel ? 1 : q.device.threads;
   s.products_at_once = parallel ? q.device.threads : 1;
-  s.direct = multiplied_directly(q.device, s.dtype);
+  s.direct = direct;
   s.sum_in_f32 = s.direct && s.terms > 1 && s.dtype != DType::f32;
   Inner ia = *inner_of(a), ib = *inner_of(b), ic = *inner_of(c);
   GemmShape g;
@@ -85,11 +73,35 @@ Batched make(const KernelQuery& q) {
   bool own_c = !s.direct || s.sum_in_f32;
   g.ldc = own_c ? s.n : ic.ld;
   s.gemm_at = s.c_at + (own_c ? float_lines(s.m * s.n) : 0);
-  s.first = find_gemm(g);
+  FoundGemm first = find_gemm(g, q.device);
   g.accumulate = true;
-  s.next = s.terms > 1 ? find_gemm(g) : s.first;
+  FoundGemm next = s.terms > 1 ? find_gemm(g, q.device) : first;
+  s.first = first.gemm, s.next = next.gemm;
+  s.refused = first.refused.empty() ? next.refused : first.refused;
+  if (!s.refused.empty()) return s;
   s.bytes = lines(s.gemm_at + std::max(s.first->workspace(), s.next->workspace()));
   return s;
+}
+
+// As they are where the library multiplies them so, else as floats.
+Batched make(const KernelQuery& q) {
+  Batched s;
+  s.refused = "-";
+  if (multiplied_directly(q.device, q.in(0).dtype)) s = make(q, true);
+  return s.refused.empty() || q.in(0).dtype == DType::f32 ? s : make(q, false);
+}
+
+std::string reject(const KernelQuery& q) {
+  for (const Value* v : {&q.in(0), &q.in(1), &q.out(0)}) {
+    if (v->dtype != DType::f32 && !is_half(v->dtype))
+      return v->name + ": takes f32, bf16 and f16, not " + std::string(name(v->dtype));
+    if (v->dtype != q.in(0).dtype) return v->name + ": takes one dtype for all operands";
+    if (v->shape.rank() != 4) return v->name + ": takes four dimensions";
+    if (v->numel() == 0) return "empty operands";
+    if (!inner_of(*v)) return v->name + ": takes views with a dense row or column";
+  }
+  if (inner_of(q.out(0))->transposed) return q.out(0).name + ": takes outputs with dense rows";
+  return make(q).refused;
 }
 
 size_t workspace(const KernelQuery& q) {

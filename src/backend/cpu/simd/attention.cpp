@@ -3,23 +3,6 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// The keys and values of one head as floats, then what one query block needs.
-struct ForwardScratch {
-  float *k, *v, *q, *qt, *s, *o, *m, *l, *alpha;
-  int64_t size;
-  ForwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
-    int64_t dp = up(a.head_dim, lanes), keys = up(a.keys, block);
-    k = w.take(keys * dp), v = w.take(keys * dp);
-    q = w.take(block * dp), qt = w.take(dp * block);
-    s = w.take(block * block), o = w.take(block * dp);
-    m = w.take(block), l = w.take(block), alpha = w.take(block);
-    size = w.at - base;
-  }
-};
-
-int64_t forward_scratch(const AttentionArgs& a) { return ForwardScratch(a, nullptr).size; }
-
 // Converts rows first .. of a strided head into packed floats; rows behind the last one are zero.
 void pack(float* to, const void* from, const AttentionArgs& a, int64_t stride, int64_t first, int64_t count,
           int64_t padded_rows, float factor) {
@@ -33,13 +16,13 @@ void pack(float* to, const void* from, const AttentionArgs& a, int64_t stride, i
 }
 
 void pack_keys(const AttentionArgs& a, float* scratch) {
-  ForwardScratch w(a, scratch);
+  ForwardScratch w(a, lanes, scratch);
   pack(w.k, a.k, a, a.k_stride, 0, a.keys, up(a.keys, block), 1.0f);
   pack(w.v, a.v, a, a.v_stride, 0, a.keys, up(a.keys, block), 1.0f);
 }
 
 void forward(const AttentionArgs& a, int64_t index, float* scratch) {
-  ForwardScratch w(a, scratch);
+  ForwardScratch w(a, lanes, scratch);
   int64_t dp = up(a.head_dim, lanes), blocks = (a.queries + block - 1) / block;
   int64_t head = index / blocks, i0 = index % blocks * block, nq = least(block, a.queries - i0);
   const void* q = row_of(a.q, a.dtype, head * a.head_dim);
@@ -68,28 +51,6 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
     if (a.lse) a.lse[head * a.queries + i0 + i] = w.m[i] * ln_2 + __builtin_logf(w.l[i]);
   }
 }
-
-// One query head (q, d_o and dq of all its rows), one key block, and the tile between them.
-struct BackwardScratch {
-  float *q, *d_o, *dq, *segment, *lse, *d, *k, *kt, *vt, *p, *ds, *dk, *dv;
-  uint32_t* words;
-  int64_t size;
-  BackwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
-    int64_t dp = up(a.head_dim, lanes), rows = up(a.queries, block);
-    // Several query heads add to dk and dv of all key blocks; one head finishes a block at a time.
-    int64_t keys = a.heads > 1 ? up(a.keys, block) : block;
-    q = w.take(rows * dp), d_o = w.take(rows * dp), dq = w.take(rows * dp), segment = w.take(rows * dp);
-    lse = w.take(rows), d = w.take(rows);
-    k = w.take(block * dp), kt = w.take(dp * block), vt = w.take(dp * block);
-    p = w.take(block * block), ds = w.take(block * block);
-    dk = w.take(keys * dp), dv = w.take(keys * dp);
-    words = (uint32_t*)w.take(block + 4 + 64);
-    size = w.at - base;
-  }
-};
-
-int64_t backward_scratch(const AttentionArgs& a) { return BackwardScratch(a, nullptr).size; }
 
 void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t head) {
   const AttentionArgs& a = g.forward;
@@ -138,7 +99,7 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
 
 void backward(const AttentionGradArgs& g, int64_t part, int64_t parts, float* scratch) {
   const AttentionArgs& a = g.forward;
-  BackwardScratch w(a, scratch);
+  BackwardScratch w(a, lanes, scratch);
   int64_t dp = up(a.head_dim, lanes), rows = up(a.queries, block), blocks = (a.keys + block - 1) / block;
   for (int64_t head = 0; head < a.heads; ++head) {
     pack_head(g, w, head);
@@ -172,7 +133,6 @@ void reduce(const AttentionGradArgs& g, int64_t begin, int64_t end, float* scrat
 
 }  // namespace
 
-const AttentionFunctions attention_functions = {lanes,     block,   forward_scratch, backward_scratch,
-                                                pack_keys, forward, backward,        reduce};
+const AttentionFunctions attention_functions = {lanes, pack_keys, forward, backward, reduce};
 
 }  // namespace crest::cpu::CREST_ISA

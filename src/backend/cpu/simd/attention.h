@@ -42,10 +42,7 @@ struct AttentionGradArgs {
 
 struct AttentionFunctions {
   int64_t padded;  // floats of a packed row: head_dim rounded up to a multiple of this
-  int64_t block;   // queries and keys of a tile
-  // Floats of scratch (a multiple of 16) of one call.
-  int64_t (*forward_scratch)(const AttentionArgs&);
-  int64_t (*backward_scratch)(const AttentionArgs&);
+  // scratch: as attention_scratch.h lays it out.
   // Converts keys and values to floats in scratch (once per key/value head; forward reads them).
   void (*pack)(const AttentionArgs&, float* scratch);
   // Query block `index` of heads * ceil(queries / block); `pack` has filled scratch.

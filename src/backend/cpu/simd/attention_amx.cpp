@@ -15,12 +15,9 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-constexpr int64_t width = amx_width, step_elements = 2 * tile_elements, floats_of_operand = block * block / 2;
+constexpr int64_t width = amx_width, step_elements = 2 * tile_elements;
 
 CREST_INLINE int64_t slivers(int64_t n) { return (n + width - 1) / width; }
-
-// bf16 of `rows` rows of a head, in floats.
-CREST_INLINE int64_t packed_floats(int64_t rows, int64_t dp) { return rows * dp / 2; }
 
 // Slivers of an operand, `steps` steps each.
 struct Operand {
@@ -153,26 +150,8 @@ void transpose_columns(float* to, const float* x, int64_t dp, int64_t n) {
     }
 }
 
-struct ForwardScratch {
-  uint16_t *k, *v, *q, *p;
-  float *s, *o, *rows, *m, *l, *alpha;
-  int64_t dp, size;
-  ForwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
-    dp = up(a.head_dim, width);
-    int64_t keys = up(a.keys, block);
-    k = (uint16_t*)w.take(packed_floats(keys, dp)), v = (uint16_t*)w.take(packed_floats(keys, dp));
-    q = (uint16_t*)w.take(packed_floats(block, dp)), p = (uint16_t*)w.take(floats_of_operand);
-    s = w.take(block * block), o = w.take(dp * block), rows = w.take(block * dp);
-    m = w.take(block), l = w.take(block), alpha = w.take(block);
-    size = w.at - base;
-  }
-};
-
-int64_t forward_scratch(const AttentionArgs& a) { return ForwardScratch(a, nullptr).size; }
-
 void pack_keys(const AttentionArgs& a, float* scratch) {
-  ForwardScratch w(a, scratch);
+  AmxForwardScratch w(a, scratch);
   const Head k{a.k, a.k_stride, a.head_dim}, v{a.v, a.v_stride, a.head_dim};
   for (int64_t j0 = 0; j0 < a.keys; j0 += block) {
     int64_t n = least(block, a.keys - j0);
@@ -203,7 +182,7 @@ void rescale(float* o, int64_t dp, const float* alpha, int64_t queries) {
 }
 
 void forward(const AttentionArgs& a, int64_t index, float* scratch) {
-  ForwardScratch w(a, scratch);
+  AmxForwardScratch w(a, scratch);
   int64_t blocks = (a.queries + block - 1) / block, depth = slivers(a.head_dim);
   int64_t head = index / blocks, i0 = index % blocks * block, nq = least(block, a.queries - i0);
   const Operand q = pack_along(amx_functions.pack_columns, w.q,
@@ -237,31 +216,7 @@ void forward(const AttentionArgs& a, int64_t index, float* scratch) {
   }
 }
 
-// One query head in both formats, one key block, and the tile between them.
-struct BackwardScratch {
-  uint16_t *q, *q_across, *d_o, *d_o_across, *k, *v, *k_across, *p_columns, *ds_columns, *ds_rows;
-  float *dq, *segment, *lse, *d, *p, *ds, *dk, *dv, *rows;  // dk and dv: [key block][d][key]
-  uint32_t* words;
-  int64_t dp, size;
-  BackwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
-    dp = up(a.head_dim, width);
-    int64_t queries = up(a.queries, block), keys = a.heads > 1 ? up(a.keys, block) : block;
-    for (uint16_t** to : {&q, &q_across, &d_o, &d_o_across}) *to = (uint16_t*)w.take(packed_floats(queries, dp));
-    for (uint16_t** to : {&k, &v, &k_across}) *to = (uint16_t*)w.take(packed_floats(block, dp));
-    for (uint16_t** to : {&p_columns, &ds_columns, &ds_rows}) *to = (uint16_t*)w.take(floats_of_operand);
-    dq = w.take(queries * dp), segment = w.take(queries * dp);
-    lse = w.take(queries), d = w.take(queries);
-    p = w.take(block * block), ds = w.take(block * block);
-    dk = w.take(keys * dp), dv = w.take(keys * dp), rows = w.take(block * dp);
-    words = (uint32_t*)w.take(block + 4 + 64);
-    size = w.at - base;
-  }
-};
-
-int64_t backward_scratch(const AttentionArgs& a) { return BackwardScratch(a, nullptr).size; }
-
-void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t head) {
+void pack_head(const AttentionGradArgs& g, const AmxBackwardScratch& w, int64_t head) {
   const AttentionArgs& a = g.forward;
   int64_t first = head * a.head_dim;
   const Head q{row_of(a.q, a.dtype, first), a.q_stride, a.head_dim};
@@ -287,14 +242,14 @@ void pack_head(const AttentionGradArgs& g, const BackwardScratch& w, int64_t hea
 }
 
 // Keys behind the diagonal, or that do not exist, are terms of the next products.
-void clear_hidden_columns(const BackwardScratch& w, int64_t nq, int64_t nk, int64_t delta) {
+void clear_hidden_columns(const AmxBackwardScratch& w, int64_t nq, int64_t nk, int64_t delta) {
   for (int64_t i = 0; i < up(nq, width); ++i) {
     int64_t end = least(nk, up(i + delta + 1, lanes)), n = block - end;
     zero(w.p + i * block + end, n), zero(w.ds + i * block + end, n);
   }
 }
 
-void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_t head, int64_t j0, float* dq,
+void backward_block(const AttentionGradArgs& g, const AmxBackwardScratch& w, int64_t head, int64_t j0, float* dq,
                     float* dk, float* dv) {
   const AttentionArgs& a = g.forward;
   int64_t nk = least(block, a.keys - j0), depth = slivers(a.head_dim);
@@ -328,7 +283,7 @@ void backward_block(const AttentionGradArgs& g, const BackwardScratch& w, int64_
 }
 
 // Stores x[d][key] as rows.
-void store_keys(void* to, const AttentionArgs& a, int64_t stride, const BackwardScratch& w, const float* x, int64_t j0,
+void store_keys(void* to, const AttentionArgs& a, int64_t stride, const AmxBackwardScratch& w, const float* x, int64_t j0,
                 float factor) {
   int64_t n = least(block, a.keys - j0);
   transpose_columns(w.rows, x, w.dp, n);
@@ -337,7 +292,7 @@ void store_keys(void* to, const AttentionArgs& a, int64_t stride, const Backward
 
 void backward(const AttentionGradArgs& g, int64_t part, int64_t parts, float* scratch) {
   const AttentionArgs& a = g.forward;
-  BackwardScratch w(a, scratch);
+  AmxBackwardScratch w(a, scratch);
   int64_t rows = up(a.queries, block), blocks = (a.keys + block - 1) / block;
   for (int64_t head = 0; head < a.heads; ++head) {
     pack_head(g, w, head);
@@ -367,7 +322,6 @@ void reduce(const AttentionGradArgs& g, int64_t begin, int64_t end, float* scrat
 
 }  // namespace
 
-const AttentionFunctions attention_amx_functions = {width,     block,   forward_scratch, backward_scratch,
-                                                    pack_keys, forward, backward,        reduce};
+const AttentionFunctions attention_amx_functions = {width, pack_keys, forward, backward, reduce};
 
 }  // namespace crest::cpu::CREST_ISA

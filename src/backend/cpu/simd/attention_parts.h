@@ -1,28 +1,18 @@
 // What attention on vectors (attention.cpp) and on matrix units (attention_amx.cpp) share: masks, softmax, dropout and
 // the gradient of a tile of scores in floats, between products that each of them has of its own.
 #pragma once
-#include "backend/cpu/simd/attention.h"
+#include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/philox.h"
 #include "backend/cpu/simd/tile.h"
 
 namespace crest::cpu::CREST_ISA {
 
-inline constexpr int64_t block = 64;  // queries and keys of a tile: a 64 x 64 float tile is 16 KiB
+inline constexpr int64_t block = attention_block;
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 inline constexpr float infinity = __builtin_inff();
 
 CREST_INLINE int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Regions of floats in scratch, one after the other.
-struct Arena {
-  float* at;
-  float* take(int64_t floats) {
-    float* p = at;
-    at += up(floats, 16);
-    return p;
-  }
-};
 
 inline void store_head_row(void* to, const AttentionArgs& a, int64_t element, const float* from, float factor) {
   if (a.dtype == DType::f32)

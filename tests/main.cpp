@@ -1,0 +1,27 @@
+// The main function of every test program. CREST_TEST_CLASS=NAME runs the tests as that class of processors
+// (docs/testing.md); exit code 77 means that there is nothing to run: the machine lacks the class, or it is the
+// machine's own, which runs without the variable.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "backend/cpu/isa.h"
+
+int main(int argc, char** argv) {
+  constexpr int skipped = 77;
+  std::string best(crest::name(crest::best_isa()));
+  if (const char* wanted = std::getenv("CREST_TEST_CLASS")) {
+    auto isa = crest::isa_named(wanted);
+    if (!isa) return std::fprintf(stderr, "CREST_TEST_CLASS=%s names no class of processors\n", wanted), 2;
+    if (*isa == crest::best_isa()) return std::printf("skipped: %s is this machine's own class\n", wanted), skipped;
+    setenv("CREST_ISA", wanted, 1);
+  }
+  if (crest::active_isa() > crest::best_isa())
+    return std::printf("skipped: this machine is of class %s and does not have %s\n", best.c_str(),
+                       std::string(crest::name(crest::active_isa())).c_str()),
+           skipped;
+  // After the class is settled: lists of cases ask for it.
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
