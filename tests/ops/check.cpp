@@ -57,8 +57,6 @@ std::vector<Pair> overlay_pairs() {
   return all;
 }
 
-std::string device_name(const Device& d) { return d.kind == "cpu" && d.emulated ? "emulated_cpu" : d.kind; }
-
 std::string pair_name(const testing::TestParamInfo<Pair>& info) {
   const Pair& p = info.param;
   return identifier(device_name(*p.device) + "_" + p.c->op + "_" + p.c->name + "_on_" + p.kernel->name);

@@ -52,6 +52,7 @@ const Found& found() {
 
 const std::vector<Device>& devices() { return found().devices; }
 const std::string& why_no_gpu() { return found().why_no_gpu; }
+std::string device_name(const Device& d) { return d.kind == "cpu" && d.emulated ? "emulated_cpu" : d.kind; }
 bool is_gpu(const Device& device) { return device.kind == "cuda" && !device.emulated; }
 
 // Copies of the blocks of a Memory and of the workspace on the GPU.

@@ -220,7 +220,7 @@ std::vector<DeviceCase> device_cases() {
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()),
-                         [](auto& info) { return identifier(info.param.device->kind + "_" + info.param.c.name); });
+                         [](auto& info) { return identifier(device_name(*info.param.device) + "_" + info.param.c.name); });
 INSTANTIATE_TEST_SUITE_P(Ops, WeightGradient, testing::ValuesIn(weight_grad_cases()), grad_case_name);
 
 // Every operation with a gradient rule is in the list above.

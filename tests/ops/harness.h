@@ -63,6 +63,8 @@ const Device& cpu();
 // What kernels are tested on: the CPU and CUDA, which is GPU 0, or the emulator in a build without CUDA. A build with
 // CUDA on a machine without a GPU tests the CPU only; why_no_gpu() then says what was missing.
 const std::vector<Device>& devices();
+// "cpu", "emulated_cpu" or "cuda", for names of tests.
+std::string device_name(const Device&);
 const std::string& why_no_gpu();
 bool is_gpu(const Device& device);  // not emulated
 std::vector<const Kernel*> kernels_for(const std::string& op, const Device& device);
