@@ -6,7 +6,7 @@
 
 #include "backend/cpu/runtime.h"
 #include "core/error.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include "backend/cuda/runtime.h"
 #endif
 
@@ -18,7 +18,7 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
                 fmt::format("{} is only described here: it can be planned for, not run on", device.name), "--device",
                 "Use a device of this machine (crest devices).");
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
   if (device.kind == "cuda") return cuda::make_runtime(device, communicator);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
