@@ -5,16 +5,16 @@ PREFIX ?= /usr/local
 # A GPU machine builds the CUDA backend; elsewhere `make cuda` compiles it. CUDA_ARCHS: compute capabilities (80;89;90a).
 CREST_CUDA ?= $(shell sh scripts/cuda-device.sh)
 CUDA_ARCHS ?= $(shell sh scripts/cuda-device.sh archs)
-# What `make cuda` builds of it (everything).
+# What `make cuda` builds of it: crest, test_ops, ... (everything).
 CUDA_TARGETS ?=
 FUZZ_SECONDS ?= 10
-# Test programs of the sanitizer build: the unit tests that run in minutes under it (those that exist).
+# Test programs that run under sanitizers: those of what reads files and of what computes addresses.
 ASAN_TESTS ?= core program ops passes plan data checkpoint malformed lab store
 asan_tests = $(foreach t,$(ASAN_TESTS),$(if $(wildcard tests/$(t)/*.cpp),$(t)))
 fuzz_targets = $(patsubst tests/fuzz/%.cpp,fuzz_%,$(wildcard tests/fuzz/*.cpp))
 space := $(subst ,, )
 
-.PHONY: help deps build cuda all-targets test demo install dist format check-format asan fuzz clean
+.PHONY: help deps sanitize-deps build cuda all-targets test demo install dist format check-format asan fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,8 +33,12 @@ build: deps build/release/build.ninja ## installs what is missing and builds bui
 all-targets: deps build/release/build.ninja
 	ninja -C build/release -j $(JOBS)
 
-cuda: deps build/cuda/build.ninja ## compiles everything with the CUDA backend into build/cuda (needs nvcc, no GPU)
-	ninja -C build/cuda -j $(JOBS) $(CUDA_TARGETS)
+# Programs with the CUDA backend share all objects with the others but those that it changes. build/cuda is a link.
+cuda: deps build/release/build.ninja ## compiles everything with the CUDA backend into build/cuda (needs nvcc, no GPU)
+	cmake build/release -DCREST_CUDA_PROGRAMS=ON "-DCREST_CUDA_ARCHS=$(CUDA_ARCHS)"
+	ninja -C build/release -j $(JOBS) $(if $(CUDA_TARGETS),$(addsuffix _cuda,$(CUDA_TARGETS)),cuda)
+	@[ -L build/cuda ] || rm -rf build/cuda
+	@ln -sfn release/cuda build/cuda
 
 test: all-targets ## builds everything and runs every test
 	ctest --test-dir build/release --output-on-failure -j $(JOBS)
@@ -56,16 +60,19 @@ check-format: ## fails when a source is not formatted
 	@sh scripts/install-deps.sh format
 	@sh scripts/format.sh --check
 
-# Of programs in two shards (ops: a thousand cases a shard) the first: every second case.
-asan: deps build/asan/build.ninja ## builds the unit tests with address and undefined-behaviour sanitizers and runs them
-	ninja -C build/asan -j $(JOBS) $(addprefix test_,$(asan_tests))
-	ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R '^($(subst $(space),|,$(strip $(asan_tests))))([.]0)?$$'
-
-fuzz: deps ## runs each libFuzzer target for FUZZ_SECONDS=10
+# Sanitizers and fuzzers share one build by clang.
+build/sanitize/build.ninja: | sanitize-deps
+sanitize-deps: deps
 	@sh scripts/install-deps.sh fuzz
-	@[ -e build/fuzz/build.ninja ] || cmake --preset fuzz
-	$(if $(fuzz_targets),ninja -C build/fuzz -j $(JOBS) $(fuzz_targets))
-	sh tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+# Of programs in two shards (ops: a thousand cases a shard) the first: every second case.
+asan: sanitize-deps build/sanitize/build.ninja ## runs unit tests with address and undefined-behaviour sanitizers
+	ninja -C build/sanitize -j $(JOBS) $(addprefix test_,$(asan_tests))
+	ctest --test-dir build/sanitize --output-on-failure -j $(JOBS) -R '^($(subst $(space),|,$(strip $(asan_tests))))([.]0)?$$'
+
+fuzz: sanitize-deps build/sanitize/build.ninja ## runs each libFuzzer target for FUZZ_SECONDS=10
+	ninja -C build/sanitize -j $(JOBS) $(fuzz_targets)
+	JOBS=$(JOBS) sh tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 clean: ## removes build/ (runs and caches stay)
 	rm -rf build

@@ -7,7 +7,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/runtime.h"
 #include "core/error.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include "backend/cuda/runtime.h"
 #endif
 
@@ -24,7 +24,7 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
                 "environment variable CREST_ISA",
                 fmt::format("Unset it; the class of this machine is {}.", name(best_isa())));
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
   if (device.kind == "cuda") return cuda::make_runtime(device, communicator);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",

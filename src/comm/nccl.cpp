@@ -4,7 +4,7 @@
 
 #include "backend/cuda/loader.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
 }
 
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 
 std::string nccl_problem() {
   return "this build of Crest has no CUDA: build where nvcc is found, or take --backend gloo for the CPU";

@@ -60,7 +60,7 @@ Device find_device(const std::string& spec, int threads) {
   if (spec == "cpu") return cpu_device(active_isa(), threads);
   Device d;
   if (spec == "emulated") {
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
     throw Error(Exit::no_device, "this build runs CUDA kernels on a GPU only", "--device emulated",
                 "Build with -DCREST_CUDA=OFF.");
 #else

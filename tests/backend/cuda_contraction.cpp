@@ -158,7 +158,7 @@ TEST(CudaContractions, AMachineWithoutAGpuPlansForOneThatHasIt) {
   EXPECT_EQ(workspace_cublaslt({x.program, x.instr(), d}), size_t(32) << 20);
 }
 
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 // Our GELU kernel behind a product: vectors, their tail, and memory that is not aligned for them.
 TEST(CudaContractions, GeluOfAnyLengthAndAlignment) {
   Program program;

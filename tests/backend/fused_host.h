@@ -6,7 +6,7 @@
 #include "backend/cuda/device/platform.h"
 #include "core/dtype.h"
 
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 
 namespace crest::cuda {
 

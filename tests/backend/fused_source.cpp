@@ -355,7 +355,7 @@ TEST(FusedSource, CompiledCodeIsKeptOnDisk) {
   fs::remove_all(folder);
 }
 
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 
 TEST(Activations, AreAccurateAndSurviveExtremes) {
   auto slope = [](auto f, double x) { return (f(x + 1e-4) - f(x - 1e-4)) / 2e-4; };

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "crest_binary.h"
+
 namespace crest::test {
 
 class TempFolder {
@@ -76,7 +78,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   std::string folder = options.folder.empty() ? own.path().string() : options.folder;
   TempFolder streams;
   std::string input = streams.write("in", options.input);
-  std::vector<char*> argv = {const_cast<char*>(CREST_BINARY)};
+  std::vector<char*> argv = {const_cast<char*>(crest_binary())};
   for (auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   std::string out = streams / "out", err = streams / "err";
@@ -95,7 +97,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     setenv("CUDA_VISIBLE_DEVICES", "", 1);  // these tests are of the command line and the CPU, also where a GPU is
     for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(folder.c_str()) != 0) _exit(126);
-    execv(CREST_BINARY, argv.data());
+    execv(crest_binary(), argv.data());
     _exit(127);
   }
   RunResult result;

@@ -38,8 +38,8 @@ TEST_P(Resume, IsBitwise) {
   flags.insert(flags.end(), {"--save-every", "0", "--val-every", "6", "--sample-every", "8", "--sample-tokens", "4"});
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch.
-  for (int cut : {1, 6, 13, 27}) {
+  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch. Others below.
+  for (int cut : {1, 6, 27}) {
     SCOPED_TRACE(cut);
     std::string run = "cut" + std::to_string(cut);
     auto first = flags;

@@ -66,8 +66,8 @@ TEST(Signals, TheFirstSavesAndTheRunContinuesBitwise) {
 TEST(Signals, TwoRanksEndTheirStep) {
   TrainFolder f;
   std::vector<std::string> ranks = {"--data-parallel", "2", "--threads", "2"};
-  ASSERT_EQ(f.train("straight", 800, ranks).code, 0);
-  RunResult r = train_while(f, small + std::vector<std::string>{"--out", "run", "--steps", "800"} + ranks,
+  ASSERT_EQ(f.train("straight", 300, ranks).code, 0);
+  RunResult r = train_while(f, small + std::vector<std::string>{"--out", "run", "--steps", "300"} + ranks,
                             [&](pid_t pid) { wait_for_rows(f, "run", 20), kill(pid, SIGTERM); });
   EXPECT_EQ(r.code, 130) << r.err;
   ASSERT_EQ(f.resume("run").code, 0);

@@ -12,7 +12,7 @@ runs=${1:-10000000}
 [ $# -gt 0 ] && shift
 slice=${FUZZ_SLICE:-45} workers=${FUZZ_WORKERS:-1} budget=${FUZZ_BUDGET:-100000000}
 start=$(date +%s)
-programs=${FUZZ_BUILD:-$here/../../build/fuzz/tests}
+programs=${FUZZ_BUILD:-$here/../../build/sanitize/tests}
 mkdir -p "$out/fuzz"
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=8
 [ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | sed 's|^\./||; s|\.cpp$||')

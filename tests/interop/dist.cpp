@@ -5,7 +5,7 @@ using namespace crest::test;
 namespace fs = std::filesystem;
 
 TEST(Dist, RunsElsewhere) {
-  fs::path build = fs::path(CREST_BINARY).parent_path();
+  fs::path build = fs::path(crest_binary()).parent_path();
   for (const char* tool : {"cmake", "ldd", "objdump", "strip", "tar", "gzip"})
     if (std::system((std::string("command -v ") + tool + " > /dev/null").c_str()) != 0)
       GTEST_SKIP() << tool << " is not installed";

@@ -6,7 +6,7 @@ using namespace crest::test;
 namespace {
 
 void expect_ok(const std::string& name, const std::vector<std::string>& folders) {
-  setenv("CREST_BINARY", CREST_BINARY, 1);
+  setenv("CREST_BINARY", crest_binary(), 1);
   std::vector<std::string> arguments = {script(name)};
   arguments.insert(arguments.end(), folders.begin(), folders.end());
   PythonResult r = run_python(arguments);
@@ -85,7 +85,7 @@ TEST(Interop, SafetensorsReadsEveryFile) {
 TEST(Interop, TensorBoardReadsEveryRowOfARun) {
   CREST_NEED_PYTHON("tensorboard");
   PythonResult said =
-      run_python({std::string(CREST_TEST_DIR) + "/tools/check_tensorboard.py", "--train", CREST_BINARY});
+      run_python({std::string(CREST_TEST_DIR) + "/tools/check_tensorboard.py", "--train", crest_binary()});
   EXPECT_EQ(said.code, 0) << said.output;
   if (said.output.find("skipped") != std::string::npos) GTEST_SKIP() << said.output;
   EXPECT_NE(said.output.find("ok: tensorboard"), std::string::npos) << said.output;

@@ -28,10 +28,10 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
 
 static void add_cases(std::vector<Case>& list, DType t) {
   // {batch, tokens, (heads + 2 kv_heads) head_dim}
-  add_attention(list, t, "width_128", {4, 130, 3 * 128}, 1, 1, true);
+  add_attention(list, t, "width_128", {2, 130, 3 * 128}, 1, 1, true);
   add_attention(list, t, "width_64_full", {1, 200, 4 * 64}, 2, 1, false);
-  add_attention(list, t, "width_64_blocks", {2, 130, 12 * 64}, 4, 4, true);
-  add_attention(list, t, "width_96_grouped", {8, 70, 4 * 96}, 2, 1, true);
+  add_attention(list, t, "width_64_blocks", {2, 130, 6 * 64}, 2, 2, true);
+  add_attention(list, t, "width_96_grouped", {2, 70, 4 * 96}, 2, 1, true);
   add_attention(list, t, "odd_width", {1, 67, 8 * 33}, 4, 2, true);
   add_attention(list, t, "odd_width_dropout", {2, 37, 3 * 50}, 1, 1, true, 0.3);
   add_attention(list, t, "aligned_dropout", {2, 68, 8 * 64}, 4, 2, true, 0.3);
@@ -39,12 +39,12 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "wide", {1, 20, 4 * 136}, 2, 1, true, 0.2);
   add_attention(list, t, "negative_scale", {1, 20, 3 * 16}, 1, 1, true, 0, -0.5);
   // Documents from a token to several tiles; as long as the row; with dropout, groups, odd widths, wide heads.
-  add_attention(list, t, "documents", {2, 330, 12 * 64}, 4, 4, true, 0, 0, 50);
+  add_attention(list, t, "documents", {2, 330, 3 * 64}, 1, 1, true, 0, 0, 50);
   add_attention(list, t, "documents_short", {2, 130, 4 * 64}, 2, 1, true, 0, 0, 4);
   add_attention(list, t, "documents_one", {1, 200, 3 * 32}, 1, 1, true, 0, 0, 1000000);
   add_attention(list, t, "documents_long", {1, 390, 3 * 128}, 1, 1, true, 0, 0, 150);
   add_attention(list, t, "documents_odd", {2, 67, 8 * 33}, 4, 2, true, 0, 0, 20);
-  add_attention(list, t, "documents_dropout", {2, 132, 8 * 64}, 4, 2, true, 0.3, 0, 30);
+  add_attention(list, t, "documents_dropout", {2, 132, 4 * 64}, 2, 1, true, 0.3, 0, 30);
   add_attention(list, t, "documents_wide", {1, 20, 4 * 136}, 2, 1, true, 0.2, 0, 6);
   add_attention(list, t, "large_scores", {1, 150, 3 * 32}, 1, 1, true, 0, 4);
 }

@@ -7,7 +7,7 @@
 #include "ops/gpu.h"
 #include "ops/harness.h"
 #include "plan/device.h"
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 #endif
 
@@ -29,7 +29,7 @@ struct Found {
 const Found& found() {
   static const Found found = [] {
     Found f;
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
     try {
       f.devices.push_back(find_device("cuda", 2));
     } catch (const Error& e) {
@@ -125,7 +125,7 @@ KernelCall BoundKernel::call() {
 }
 
 void BoundKernel::launch() {
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
   cuda::emulator::set_order(launches_++);
 #endif
   if (gpu_) gpu_->upload(scratch());

@@ -1,6 +1,6 @@
 // The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the mistakes that it promises
 // to.
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 
 #include <gtest/gtest.h>

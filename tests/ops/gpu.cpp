@@ -1,7 +1,7 @@
 #include "ops/gpu.h"
 
 #include "core/error.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace crest::test::gpu {
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 
 static void check(cudaError_t code, const char* what) {
   if (code != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorString(code));

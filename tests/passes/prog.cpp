@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "crest_binary.h"
 #include "program/text.h"
 
 using namespace crest;
@@ -29,7 +30,7 @@ std::vector<std::string> goldens() {
 }
 
 std::string output_of(const std::string& arguments) {
-  std::string command = "cd '" + folder.string() + "' && '" CREST_BINARY "' " + arguments, text;
+  std::string command = "cd '" + folder.string() + "' && '" + crest::test::crest_binary() + "' " + arguments, text;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
   while (size_t n = fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, n);

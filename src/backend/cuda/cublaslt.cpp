@@ -5,7 +5,7 @@
 #include "backend/cuda/blas_plan.h"
 #include "core/error.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace crest::cuda {
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 constexpr int built_for = CUBLAS_VER_MAJOR;
 #else
 constexpr int built_for = 13;
@@ -51,7 +51,7 @@ std::string reject_cublaslt(const KernelQuery& q) {
 
 size_t workspace_cublaslt(const KernelQuery&) { return cublaslt_workspace; }
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 namespace {
 
 using Algorithm = Product::Algorithm;

@@ -1,6 +1,6 @@
 #include "backend/cuda/cublaslt_api.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <fmt/format.h>
 
 #include <type_traits>

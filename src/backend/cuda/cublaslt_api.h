@@ -1,6 +1,6 @@
 // The functions of cuBLASLt that are used, as its header declares them; the library is opened at run time.
 #pragma once
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cublasLt.h>
 
 namespace crest::cuda {

@@ -1,6 +1,6 @@
 // One matrix product of cuBLASLt: its descriptors, the algorithms that the library offers for it, and running it.
 #pragma once
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cublasLt.h>
 
 #include <utility>

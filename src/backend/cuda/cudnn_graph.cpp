@@ -7,10 +7,10 @@
 #include "backend/cuda/loader.h"
 #include "core/error.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime_api.h>
 #endif
-#ifdef CREST_HAVE_CUDNN
+#if CREST_HAVE_CUDNN
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #include <cudnn_frontend.h>
 namespace cudnn_frontend {
@@ -21,7 +21,7 @@ void* cudnn_dlhandle = nullptr;  // the frontend looks cuDNN's functions up here
 namespace crest::cuda {
 
 bool device_present(const Device& device) {
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
   if (device.kind != "cuda" || device.emulated || device.described) return false;
   int count = 0, major = 0, minor = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || device.index >= count ||
@@ -37,7 +37,7 @@ bool device_present(const Device& device) {
 #endif
 }
 
-#ifdef CREST_HAVE_CUDNN
+#if CREST_HAVE_CUDNN
 
 namespace {
 

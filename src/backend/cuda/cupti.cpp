@@ -1,6 +1,6 @@
 #include "backend/cuda/cupti.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cupti.h>
 #include <cxxabi.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // Records of what a GPU really ran, from CUPTI's activity interface: start and end of each kernel, copy and memset, and
 // the graph node that launched it. No root is needed. One subscriber a process.
 #pragma once
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <vector>

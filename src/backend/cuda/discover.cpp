@@ -9,7 +9,7 @@
 #include "backend/cuda/nvml.h"
 #include "backend/cuda/nvrtc.h"
 #include "core/text.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #endif
 
@@ -69,7 +69,7 @@ std::string note_of(const std::vector<UsedLibrary>& libraries) {
   return join(lines, "\n");
 }
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 static Device describe(int index, const std::vector<UsedLibrary>& libraries) {
   Device d;
   d.kind = "cuda";

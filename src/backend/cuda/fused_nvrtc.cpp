@@ -26,7 +26,7 @@ size_t workspace(const KernelQuery& q) {
   return partial_bytes(body, vector_width(body), q.device);
 }
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 
 struct Functions {
   cudaKernel_t vector = nullptr, scalar = nullptr;

@@ -1,6 +1,6 @@
 #include "backend/cuda/graph.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include "backend/cuda/kernel.h"
 
 namespace crest::cuda {

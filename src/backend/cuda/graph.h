@@ -1,6 +1,6 @@
 // A bound Program captured as a CUDA graph, with the nodes that each instruction made.
 #pragma once
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <functional>

@@ -15,11 +15,11 @@ namespace crest::cuda {
 // Throws an Error that names the call when `code` (a cudaError_t) is not success.
 void check(int code, const char* what);
 
-#if defined(__CUDACC__) || !defined(CREST_HAVE_CUDA)
+#if defined(__CUDACC__) || !CREST_HAVE_CUDA
 // Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
 template <class... P, class... A>
 void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-#if defined(__CUDACC__) || defined(CREST_HAVE_CUDA)
+#if defined(__CUDACC__) || CREST_HAVE_CUDA
   if (shared > 48 * 1024)
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                int(shared)),

@@ -3,7 +3,7 @@
 #include "backend/cuda/cublaslt.h"
 #include "core/error.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@
 
 namespace crest::cuda {
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 namespace {
 
 // A precision as the library's types. Operands are x w^T in its column-major order: first operand w, transposed. That

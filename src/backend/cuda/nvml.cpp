@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "core/error.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #endif
 
@@ -202,7 +202,7 @@ std::optional<uint64_t> Nvml::read_throttle_bits(const std::string& bus_id) cons
   return bits;
 }
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 std::string pci_bus_id(int index) {
   char text[32] = {};
   return cudaDeviceGetPCIBusId(text, sizeof text, index) == cudaSuccess ? text : "";

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/sha256.h"
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime_api.h>
 #endif
 
@@ -101,7 +101,7 @@ std::string header(const std::string& image) {
 }  // namespace
 
 const Library& nvrtc_library() {
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
   constexpr int built_for = CUDART_VERSION / 1000;
 #else
   constexpr int built_for = 13;

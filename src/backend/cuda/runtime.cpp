@@ -1,6 +1,6 @@
 #include "backend/cuda/runtime.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 

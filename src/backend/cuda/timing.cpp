@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-#ifdef CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 
 #include <fmt/format.h>

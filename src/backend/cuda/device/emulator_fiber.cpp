@@ -1,6 +1,6 @@
 #include "backend/cuda/device/emulator_fiber.h"
 
-#ifndef CREST_HAVE_CUDA
+#if !CREST_HAVE_CUDA
 #include <sys/mman.h>
 #include <unistd.h>
 

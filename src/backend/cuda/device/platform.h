@@ -2,7 +2,7 @@
 // tests run every kernel of ours on a machine without a GPU. Kernels use only what both have: thread and block indices,
 // __shared__, CREST_DYNAMIC_SHARED, barriers, warp shuffles and votes, integer and float atomics.
 #pragma once
-#if defined(__CUDACC__) || defined(CREST_HAVE_CUDA)
+#if defined(__CUDACC__) || CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 // The dynamic shared memory of a block as an array of T, aligned to 128 bytes.
 #define CREST_DYNAMIC_SHARED(T, name)                                    \
