@@ -108,6 +108,26 @@ class RunningProcess {
   std::string err_;
 };
 
+// Of the environment that tests are started in: what Crest would take from it. (CREST_ISA and OMP_* stay: they are how
+// the whole suite runs on other processors and threads.)
+inline constexpr const char* callers_variables[] = {"RANK",
+                                                    "LOCAL_RANK",
+                                                    "WORLD_SIZE",
+                                                    "LOCAL_WORLD_SIZE",
+                                                    "MASTER_ADDR",
+                                                    "MASTER_PORT",
+                                                    "OMPI_COMM_WORLD_RANK",
+                                                    "OMPI_COMM_WORLD_SIZE",
+                                                    "PMI_RANK",
+                                                    "PMI_SIZE",
+                                                    "SLURM_PROCID",
+                                                    "SLURM_NTASKS",
+                                                    "SLURM_STEP_ID",
+                                                    "COLUMNS",
+                                                    "NO_COLOR",
+                                                    "TORCHELASTIC_USE_AGENT_STORE",
+                                                    "CREST_LIBRARIES"};
+
 struct RunOptions {
   std::string folder = {};                                            // working folder; empty: a temporary one
   std::string input = {};                                             // standard input
@@ -150,7 +170,11 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     redirect(input, O_RDONLY, 0);
     redirect(out, O_WRONLY | O_CREAT, 1);
     redirect(err, O_WRONLY | O_CREAT, 2);
-    setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);  // the default, whatever the environment says
+    // The defaults, whatever the caller's environment says: a run under srun, with a store and a cache of its own, or
+    // with a home that cannot be written.
+    for (const char* name : callers_variables) unsetenv(name);
+    setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);
+    setenv("CREST_CACHE", (folder + "/cache").c_str(), 1);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);  // these tests are of the command line and the CPU, also where a GPU is
     for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(folder.c_str()) != 0) _exit(126);

@@ -18,7 +18,7 @@ class TrainRecords : public testing::Test {
     more.insert(more.end(), {"--store", file_});
     return folder_.train("run", steps, more);
   }
-  // Trains until act() sends a signal; it is called once the store has `rows` rows of the newest run.
+  // Trains until act() sends a signal; it is called once the store has `rows` rows of the first run.
   RunResult train_until(size_t rows, const std::function<void(const RunningProcess&)>& act,
                         std::vector<std::string> more = {}) {
     RunOptions o = folder_.options();

@@ -68,6 +68,7 @@ TEST(Signals, TwoRanksEndTheirStep) {
 
 TEST(Signals, ALongStepIsCutBetweenMicroSteps) {
   for (int64_t micro_steps = 1000;; micro_steps *= 4) {
+    ASSERT_LT(micro_steps, 1'000'000) << "no signal cuts a step";
     TrainFolder f;
     auto flags = small + std::vector<std::string>{"--steps", "1", "--grad-accumulation", std::to_string(micro_steps)};
     RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
