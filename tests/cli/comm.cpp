@@ -8,13 +8,15 @@
 
 #include "cli/run.h"
 #include "comm/gloo.h"
+#include "comm/loopback.h"
 
 namespace crest::test {
 
 namespace {
 
-#define NEEDS_GLOO() \
-  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem()
+#define NEEDS_GLOO()                                           \
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
+  NEEDS_LOOPBACK()
 
 // An address of this host with a free port, bound but given up again unless it is to be in use.
 struct Port {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/gloo.h"
+#include "loopback.h"
 #include "ranks.h"
 #include "wait.h"
 
@@ -39,6 +40,7 @@ RankEnvironment environment(int rank, int size, int port) {
 }  // namespace
 
 TEST(Control, ValuesReachThoseThatWaitForThem) {
+  NEEDS_LOOPBACK();
   auto errors = with_ranks(3, [](Control& control) {
     if (control.rank() == 2) control.set("key", std::string("a\0b", 3));
     EXPECT_EQ(control.get("key", longest_wait), std::string("a\0b", 3));
@@ -49,6 +51,7 @@ TEST(Control, ValuesReachThoseThatWaitForThem) {
 }
 
 TEST(Control, ARankThatNeverComesIsNamed) {
+  NEEDS_LOOPBACK();
   std::string first, second, said;
   for (double seconds = 0.25; seconds < 300; seconds *= 4) {
     Socket listener = listen_on("127.0.0.1", 0);
@@ -67,6 +70,7 @@ TEST(Control, ARankThatNeverComesIsNamed) {
 }
 
 TEST(Control, ARankWithoutRank0SaysSo) {
+  NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   listener.close();
@@ -74,6 +78,7 @@ TEST(Control, ARankWithoutRank0SaysSo) {
 }
 
 TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {
+  NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   auto first = std::async(std::launch::async, [&, l = std::move(listener)]() mutable {
@@ -87,6 +92,7 @@ TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {
 }
 
 TEST(Control, APortInUseIsNamed) {
+  NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   std::string e = error_of([&] { listen_on("127.0.0.1", port_of(listener)); });
   expect_says(e, std::to_string(port_of(listener)));
@@ -94,6 +100,7 @@ TEST(Control, APortInUseIsNamed) {
 }
 
 TEST(Control, GarbageOnThePortDoesNotDisturb) {
+  NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   auto second = std::async(std::launch::async, [&] {
@@ -110,6 +117,7 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
 
 // A rank is gone when its connection breaks without a farewell: here one that joined by hand.
 TEST(Control, ARankThatIsGoneIsToldToAll) {
+  NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   auto join_and_wait = [&](int rank, Socket socket) {
@@ -131,6 +139,7 @@ TEST(Control, ARankThatIsGoneIsToldToAll) {
 }
 
 TEST(Control, TheRankThatIsSilentIsToBlame) {
+  NEEDS_LOOPBACK();
   std::latch blamed(2);
   auto errors = with_ranks(3, [&](Control& control) {
     if (control.rank() == 1) return blamed.wait();
@@ -144,6 +153,7 @@ TEST(Control, TheRankThatIsSilentIsToBlame) {
 }
 
 TEST(Gloo, ARankThatFailsBreaksTheCollectiveOfTheOthersWithItsNumber) {
+  NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
   auto errors = with_ranks(3, [](Control& control) {
     auto comm = make_gloo_communicator(control, 3, "test", 60);
@@ -158,6 +168,7 @@ TEST(Gloo, ARankThatFailsBreaksTheCollectiveOfTheOthersWithItsNumber) {
 }
 
 TEST(Gloo, ARankThatHasLeftIsToBlame) {
+  NEEDS_LOOPBACK();
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
   auto errors = with_ranks(3, [](Control& control) {
     auto comm = make_gloo_communicator(control, 3, "test", 60);

@@ -7,6 +7,7 @@
 #include "comm/gloo.h"
 #include "comm/local.h"
 #include "comm/measure.h"
+#include "loopback.h"
 #include "plan/device.h"
 #include "ranks.h"
 
@@ -46,6 +47,7 @@ class Ranks : public testing::TestWithParam<int> {};
 
 TEST_P(Ranks, GlooGivesTheRightValues) {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
   auto errors = with_ranks(GetParam(), [&](Control& control) {
     auto comm = make_gloo_communicator(control, GetParam(), "test", 60);
     for (DType t : {DType::f32, DType::bf16, DType::f16, DType::f64}) check_all(*comm, t);
@@ -71,6 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Ranks, testing::Values(1, 2, 3, 4));
 // Groups of a part of the ranks, one after the other.
 TEST(Gloo, TheFirstRanksCanBeAGroup) {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
   auto errors = with_ranks(4, [](Control& control) {
     for (int ranks : {2, 3, 4}) {
       if (control.rank() >= ranks) continue;
