@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "tiny.h"
@@ -194,7 +195,16 @@ TEST(Faults, RandomKills) {
   TemporaryFolder folder;
   auto start = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  // Kills come within the time of a few saves, on a disk of any speed.
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
+  std::vector<double> saves;
+  for (int i = 0; i < 9; ++i) {
+    double before = seconds();
+    save_checkpoint(TinyModel(1).contents(), folder.path(), 2);
+    saves.push_back(seconds() - before);
+  }
+  std::nth_element(saves.begin(), saves.begin() + 4, saves.end());
+  const double save_us = std::max(250.0, 1e6 * saves[4]);
   int64_t at_least = 1;
   int kills = 0, progress = 0, partial = 0;
   for (; asked ? kills < asked : kills < 1000 && (seconds() < 20 || kills < 100); ++kills) {
@@ -209,7 +219,7 @@ TEST(Faults, RandomKills) {
       }
     }
     ::close(pipe_ends[1]);
-    ::usleep(useconds_t(100 + random_bits(7, 0, uint64_t(kills)) % 3000));
+    ::usleep(useconds_t(save_us * (0.2 + 5 * double(random_bits(7, 0, uint64_t(kills)) % 1000) / 1000)));
     ::kill(child, SIGKILL);
     int64_t told = 0, last = 0;
     while (::read(pipe_ends[0], &told, sizeof told) == sizeof told) last = told;

@@ -1,7 +1,7 @@
 // A tiny model's checkpoint and a temporary folder for the tests of this folder.
 #pragma once
 #include <gtest/gtest.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/random.h"
+#include "temporary.h"
 #include "train/checkpoint.h"
 
 namespace crest::testing {
@@ -19,9 +20,8 @@ class TemporaryFolder {
   TemporaryFolder() {
     // Memory-backed where possible: these tests sync thousands of times, and what they check does not depend on the
     // disk.
-    std::string pattern = is_directory("/dev/shm") ? "/dev/shm/crest-test-XXXXXX" : "./crest-test-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = pattern;
+    bool memory = ::access("/dev/shm", W_OK | X_OK) == 0;
+    path_ = memory ? test::make_temporary_folder("crest-test", "/dev/shm") : test::make_temporary_folder("crest-test");
   }
   ~TemporaryFolder() { remove_tree(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;

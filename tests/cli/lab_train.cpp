@@ -79,15 +79,14 @@ TEST(LabTrain, AHalfTrainedCellIsRepeated) {
   RunOptions options = folder.options();
   folder.write("long.toml", head +
                                 std::string("[recipe]\nmodel = \"tiny.toml\"\nbatch = 2\nthreads = 1\n"
-                                            "data = \"data\"\nsteps = [5, 200000]\n") +
-                                claim);
-  options.while_running = [&](pid_t pid) {
-    for (int i = 0; i < 600; ++i) {  // until the second cell has begun
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      auto rows = run_crest({"runs", "list", "--kind", "train", "--json"}, folder.options()).json();
-      if (rows.size() >= 2) break;
-    }
-    kill(pid, SIGINT);
+                                            "data = \"data\"\nsteps = [5, ") +
+                                endless + "]\n" + claim);
+  options.while_running = [&](const RunningProcess& process) {
+    process.wait("the second cell", [&] {
+      RunResult list = run_crest({"runs", "list", "--kind", "train", "--json"}, folder.options());
+      return list.code == 0 && list.json().size() >= 2;
+    });
+    kill(process, SIGINT);
   };
   RunResult r = run_crest({"lab", "run", "long.toml"}, options);
   EXPECT_EQ(r.code, 130) << r.err;

@@ -18,15 +18,17 @@
 #include <vector>
 
 #include "crest_binary.h"
+#include "temporary.h"
+#include "wait.h"
 
 namespace crest::test {
 
+// --steps of a run that a signal is to end: no machine takes so many before the signal comes.
+inline constexpr const char* endless = "1000000000";
+
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "crest-cli-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
+  TempFolder() : path_(make_temporary_folder("crest-cli")) {}
   ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -51,12 +53,88 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+// A process that run_crest has started and not collected yet, so that its number is nobody else's.
+class RunningProcess {
+ public:
+  RunningProcess(pid_t pid, std::string err) : pid_(pid), err_(std::move(err)) {}
+  operator pid_t() const { return pid_; }
+
+  // What it has written to standard error so far.
+  std::string err() const {
+    std::ifstream in(err_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  bool ended() const {
+    siginfo_t info{};
+    return waitid(P_PID, id_t(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+  }
+  // User and system time of all of its threads.
+  double cpu_seconds() const {
+    clockid_t clock;
+    timespec t{};
+    if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+  }
+  // Whether a signal was sent that it has not taken yet.
+  bool pending(int number) const {
+    std::ifstream in("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(in, line);)
+      if (line.rfind("ShdPnd:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+    return false;
+  }
+  // Until happened(). False, and a failure of the test, when the process ends before, or it takes too long.
+  template <class Happened>
+  bool wait(const std::string& event, Happened happened) const {
+    bool seen = false, over = false;
+    wait_until([&] { return over = ended(), (seen = happened()) || over; });
+    if (!seen)
+      ADD_FAILURE() << (over ? "the process ended before: " : "waited in vain for: ") << event << "\n" << err();
+    return seen;
+  }
+  bool wait_for_text(const std::string& text) const {
+    return wait("'" + text + "' on standard error", [&] { return err().find(text) != std::string::npos; });
+  }
+  // Stops it between two instructions until resume(): whatever the test does meanwhile takes the process no time.
+  bool stop() const {
+    kill(pid_, SIGSTOP);
+    return wait("stop", [&] {
+      siginfo_t info{};
+      return waitid(P_PID, id_t(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    });
+  }
+  void resume() const { kill(pid_, SIGCONT); }
+
+ private:
+  pid_t pid_;
+  std::string err_;
+};
+
+// Of the environment that tests are started in: what Crest would take from it. (CREST_ISA and OMP_* stay: they are how
+// the whole suite runs on other processors and threads.)
+inline constexpr const char* callers_variables[] = {"RANK",
+                                                    "LOCAL_RANK",
+                                                    "WORLD_SIZE",
+                                                    "LOCAL_WORLD_SIZE",
+                                                    "MASTER_ADDR",
+                                                    "MASTER_PORT",
+                                                    "OMPI_COMM_WORLD_RANK",
+                                                    "OMPI_COMM_WORLD_SIZE",
+                                                    "PMI_RANK",
+                                                    "PMI_SIZE",
+                                                    "SLURM_PROCID",
+                                                    "SLURM_NTASKS",
+                                                    "SLURM_STEP_ID",
+                                                    "COLUMNS",
+                                                    "NO_COLOR",
+                                                    "TORCHELASTIC_USE_AGENT_STORE",
+                                                    "CREST_LIBRARIES"};
+
 struct RunOptions {
   std::string folder = {};                                            // working folder; empty: a temporary one
   std::string input = {};                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment = {};  // over this process' own
-  double timeout_seconds = 300;                                       // then the process is killed and the test fails
-  std::function<void(pid_t)> while_running = {};                      // called once after the start (to send signals)
+  double timeout_seconds = 300;  // after while_running; then the process is killed and the test fails
+  std::function<void(const RunningProcess&)> while_running = {};  // called once after the start (to send signals)
 };
 
 struct RunResult {
@@ -93,7 +171,11 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     redirect(input, O_RDONLY, 0);
     redirect(out, O_WRONLY | O_CREAT, 1);
     redirect(err, O_WRONLY | O_CREAT, 2);
-    setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);  // the default, whatever the environment says
+    // The defaults, whatever the caller's environment says: a run under srun, with a store and a cache of its own, or
+    // with a home that cannot be written.
+    for (const char* name : callers_variables) unsetenv(name);
+    setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);
+    setenv("CREST_CACHE", (folder + "/cache").c_str(), 1);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);  // these tests are of the command line and the CPU, also where a GPU is
     for (auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(folder.c_str()) != 0) _exit(126);
@@ -101,12 +183,13 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     _exit(127);
   }
   RunResult result;
-  if (options.while_running) options.while_running(pid);
+  if (options.while_running) options.while_running(RunningProcess(pid, err));
+  double limit = elapsed() + options.timeout_seconds;
   int status = 0;
   bool killed = false;
   rusage usage{};
   while (wait4(pid, &status, WNOHANG, &usage) == 0) {
-    if (!killed && elapsed() > options.timeout_seconds) {
+    if (!killed && elapsed() > limit) {
       ADD_FAILURE() << "no end within " << options.timeout_seconds << " s: " << (arguments.empty() ? "" : arguments[0]);
       kill(pid, SIGKILL);
       killed = true;

@@ -167,17 +167,15 @@ TEST_F(CliRuns, KeepsARunThatIsRunning) {
     return t;
   }());
   bool checked = false;
-  RunResult r = run_crest({"train", text, "--tokenizer", "bytes", "--model", model, "--steps", "100000", "--out",
+  RunResult r = run_crest({"train", text, "--tokenizer", "bytes", "--model", model, "--steps", endless, "--out",
                            folder_ / "run", "--store", store_, "--quiet"},
-                          {.folder = folder_.path().string(), .while_running = [&](pid_t pid) {
-                             for (int i = 0; i < 300 && !checked; ++i) {
-                               std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                          {.folder = folder_.path().string(), .while_running = [&](const RunningProcess& process) {
+                             checked = process.wait("the record", [&] {
                                RunResult list = run({"list", "--json", "--status", "running"});
-                               if (list.code != 0 || list.json().empty()) continue;
-                               fails({"delete", folder_ / "run", "--yes"}, 1, {"still running", "--force"});
-                               checked = true;
-                             }
-                             kill(pid, SIGKILL);
+                               return list.code == 0 && !list.json().empty();
+                             });
+                             if (checked) fails({"delete", folder_ / "run", "--yes"}, 1, {"still running", "--force"});
+                             kill(process, SIGKILL);
                            }});
   EXPECT_TRUE(checked) << r.err;
   json runs = done({"list", "--json"}).json();

@@ -85,6 +85,14 @@ class TrainFolder : public TempFolder {
     for (auto& r : rows) r.erase("step_ms"), r.erase("tokens_per_second"), r.erase("wait_ms");
     return rows;
   }
+  size_t log_rows(const std::string& run) const {
+    std::string log = read(run + "/log.jsonl");
+    return size_t(std::count(log.begin(), log.end(), '\n'));
+  }
+  // Until the log of a run has so many rows.
+  bool wait_for_rows(const RunningProcess& process, const std::string& run, size_t rows) const {
+    return process.wait(std::to_string(rows) + " rows in the log", [&] { return log_rows(run) >= rows; });
+  }
   bool exists(const std::string& name) const { return std::filesystem::exists(path() / name); }
 };
 

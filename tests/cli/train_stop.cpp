@@ -6,21 +6,10 @@
 #include "cli/train_harness.h"
 
 using namespace crest::test;
-using namespace std::chrono_literals;
-
 namespace {
 
-// Waits until the run's log has so many rows.
-void wait_for_rows(const TrainFolder& f, const std::string& run, size_t rows) {
-  for (int i = 0; i < 30000; ++i) {
-    std::string log = f.read(run + "/log.jsonl");
-    if (size_t(std::count(log.begin(), log.end(), '\n')) >= rows) return;
-    std::this_thread::sleep_for(2ms);
-  }
-  ADD_FAILURE() << "the log has no " << rows << " rows";
-}
-
-RunResult train_while(const TrainFolder& f, std::vector<std::string> flags, std::function<void(pid_t)> meanwhile) {
+RunResult train_while(const TrainFolder& f, std::vector<std::string> flags,
+                      std::function<void(const RunningProcess&)> meanwhile) {
   RunOptions o = f.options();
   o.while_running = std::move(meanwhile);
   flags.insert(flags.begin(), "train");
@@ -34,86 +23,94 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
   return a;
 }
 
+// Of no length, and with a rate that does not depend on it.
+const std::vector<std::string> long_run =
+    small +
+    std::vector<std::string>{"--steps", endless, "--schedule", "constant", "--warmup", "4", "--val-every", "50"};
+
+// A signal ends a run after the step that it comes in, and the run goes on where it was as if nothing had been.
+void expect_saved_and_continued(const TrainFolder& f, int number, const std::vector<std::string>& flags) {
+  size_t rows = 0;
+  RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
+    f.wait_for_rows(process, "run", 20);
+    process.stop();  // so that the rows are those at the moment of the signal
+    rows = f.log_rows("run");
+    kill(process, number);
+    process.resume();
+  });
+  EXPECT_EQ(r.code, 130) << r.err;
+  EXPECT_TRUE(contains(r.err, "interrupted; saved at step ")) << r.err;
+  EXPECT_TRUE(contains(r.err, "crest train --resume run")) << r.err;
+  EXPECT_LE(f.log_rows("run"), rows + 2) << "the step under way, and a validation that was due";
+  ASSERT_FALSE(f.checkpoints("run").empty());
+  int step = std::stoi(f.checkpoints("run").back().substr(5));
+  EXPECT_EQ(step, f.log("run").back()["step"]);
+  ASSERT_EQ(f.resume("run", {"--stop-after", "60"}).code, 0);
+  std::vector<std::string> straight = {"train", "--out", "straight", "--stop-after", std::to_string(step + 60)};
+  ASSERT_EQ(run_crest(straight + flags, f.options()).code, 0);
+  EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+  EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+}
+
 }  // namespace
 
 TEST(Signals, TheFirstSavesAndTheRunContinuesBitwise) {
-  TrainFolder f;
-  constexpr int steps = 1500;
-  ASSERT_EQ(f.train("straight", steps, {"--val-every", "500"}).code, 0);
   for (int number : {SIGINT, SIGTERM}) {
-    std::string run = "run" + std::to_string(number);
-    std::chrono::steady_clock::time_point sent;
-    RunResult r = train_while(
-        f, small + std::vector<std::string>{"--out", run, "--steps", std::to_string(steps), "--val-every", "500"},
-        [&](pid_t pid) {
-          wait_for_rows(f, run, 20);
-          sent = std::chrono::steady_clock::now();
-          kill(pid, number);
-        });
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
-    EXPECT_EQ(r.code, 130) << r.err;
-    EXPECT_LT(seconds, 3);
-    EXPECT_TRUE(contains(r.err, "interrupted; saved at step ")) << r.err;
-    EXPECT_TRUE(contains(r.err, "crest train --resume " + run)) << r.err;
-    ASSERT_FALSE(f.checkpoints(run).empty());
-    EXPECT_EQ(std::stoi(f.checkpoints(run).back().substr(5)), f.log(run).back()["step"]);
-    ASSERT_EQ(f.resume(run).code, 0);
-    EXPECT_TRUE(f.last_state(run) == f.last_state("straight"));
-    EXPECT_EQ(f.timeless_log(run), f.timeless_log("straight"));
+    SCOPED_TRACE(number);
+    expect_saved_and_continued(TrainFolder(), number, long_run);
   }
 }
 
 TEST(Signals, TwoRanksEndTheirStep) {
-  TrainFolder f;
-  std::vector<std::string> ranks = {"--data-parallel", "2", "--threads", "2"};
-  ASSERT_EQ(f.train("straight", 300, ranks).code, 0);
-  RunResult r = train_while(f, small + std::vector<std::string>{"--out", "run", "--steps", "300"} + ranks,
-                            [&](pid_t pid) { wait_for_rows(f, "run", 20), kill(pid, SIGTERM); });
-  EXPECT_EQ(r.code, 130) << r.err;
-  ASSERT_EQ(f.resume("run").code, 0);
-  EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
-  EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+  expect_saved_and_continued(TrainFolder(), SIGTERM,
+                             long_run + std::vector<std::string>{"--data-parallel", "2", "--threads", "2"});
 }
 
 TEST(Signals, ALongStepIsCutBetweenMicroSteps) {
-  TrainFolder f;
-  auto flags = small + std::vector<std::string>{"--steps", "1", "--grad-accumulation", "4000"};
-  RunResult straight =
-      run_crest(std::vector<std::string>{"train"} + flags + std::vector<std::string>{"--out", "straight"}, f.options());
-  ASSERT_EQ(straight.code, 0) << straight.err;
-  std::chrono::steady_clock::time_point sent;
-  RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](pid_t pid) {
-    wait_for_rows(f, "run", 1);  // of the validation before the first step
-    std::this_thread::sleep_for(50ms);
-    sent = std::chrono::steady_clock::now();
-    kill(pid, SIGTERM);
-  });
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count(), straight.seconds);
-  EXPECT_EQ(r.code, 130) << r.err;
-  EXPECT_EQ(f.checkpoints("run"), std::vector<std::string>{"step-000000"});
-  ASSERT_EQ(f.resume("run").code, 0);
-  EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
-  EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+  for (int64_t micro_steps = 1000;; micro_steps *= 4) {
+    ASSERT_LT(micro_steps, 1'000'000) << "no signal cuts a step";
+    TrainFolder f;
+    auto flags = small + std::vector<std::string>{"--steps", "1", "--grad-accumulation", std::to_string(micro_steps)};
+    RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
+      f.wait_for_rows(process, "run", 1);  // of the validation before the first step
+      double before = process.cpu_seconds();
+      wait_until([&] { return process.cpu_seconds() > before + 0.05 || process.ended(); });  // into the step
+      kill(process, SIGTERM);
+    });
+    if (r.code == 0) continue;  // this machine does it all in a moment: a longer step
+    EXPECT_EQ(r.code, 130) << r.err;
+    EXPECT_EQ(f.checkpoints("run"), std::vector<std::string>{"step-000000"});
+    ASSERT_EQ(f.resume("run").code, 0);
+    RunResult straight = run_crest(
+        std::vector<std::string>{"train"} + flags + std::vector<std::string>{"--out", "straight"}, f.options());
+    ASSERT_EQ(straight.code, 0) << straight.err;
+    EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+    EXPECT_EQ(f.timeless_log("run"), f.timeless_log("straight"));
+    return;
+  }
 }
 
 TEST(Signals, TheSecondEndsAtOnce) {
   TrainFolder f(20000);
-  // A step of seconds: the first signal waits for its end.
-  std::vector<std::string> flags = {"--data", "data",        "--model", "nano",  "--batch", "96",          "--steps",
-                                    "50",     "--val-every", "0",       "--out", "run",     "--precision", "fp32"};
-  std::chrono::steady_clock::time_point second;
-  RunResult r = train_while(f, flags, [&](pid_t pid) {
-    wait_for_rows(f, "run", 1);
-    std::this_thread::sleep_for(300ms);  // into the second step
-    kill(pid, SIGINT);
-    std::this_thread::sleep_for(100ms);
-    second = std::chrono::steady_clock::now();
-    kill(pid, SIGINT);
+  // The first step takes one thread seconds, on any machine.
+  std::vector<std::string> flags = {"--data", "data", "--model",     "nano", "--batch",     "192", "--steps",   "50",
+                                    "--out",  "run",  "--precision", "fp32", "--val-every", "0",   "--threads", "1"};
+  RunResult r = train_while(f, flags, [&](const RunningProcess& process) {
+    process.wait("the run's folder", [&] { return f.exists("run/log.jsonl"); });
+    double before = process.cpu_seconds();
+    process.wait("the first step", [&] { return process.cpu_seconds() > before + 0.3; });
+    kill(process, SIGINT);
+    process.wait("the first signal", [&] { return !process.pending(SIGINT); });
+    // Later than a repetition of the same request, and still in the same step.
+    process.stop();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(process, SIGINT);
+    process.resume();
   });
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - second).count(), 2);
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_TRUE(contains(r.err, "ended without saving")) << r.err;
   EXPECT_TRUE(f.checkpoints("run").empty());
+  EXPECT_EQ(f.log_rows("run"), 0u) << "it did not wait for the step";
 }
 
 TEST(NotFinite, FiveInARowStopAndTheLastGoodCheckpointStays) {
@@ -169,13 +166,13 @@ TEST(FullDisk, TheExitCodeIsOneAndTheCheckpointIntact) {
   ASSERT_EQ(f.train("run", 5).code, 0);
   std::string before = f.last_state("run");
   auto old = signal(SIGXFSZ, SIG_IGN);  // in the child too: a write beyond the limit fails
-  RunResult r = train_while(f, {"--resume", "run", "--steps", "1000000", "--save-every", "0", "--val-every", "0"},
-                            [&](pid_t pid) {
-                              wait_for_rows(f, "run", 40);
+  RunResult r = train_while(f, {"--resume", "run", "--steps", endless, "--save-every", "0", "--val-every", "0"},
+                            [&](const RunningProcess& process) {
+                              f.wait_for_rows(process, "run", 40);
                               struct rlimit limit {
                                 1, RLIM_INFINITY
                               };
-                              ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
+                              EXPECT_EQ(prlimit(process, RLIMIT_FSIZE, &limit, nullptr), 0);
                             });
   signal(SIGXFSZ, old);
   EXPECT_EQ(r.code, 1) << r.err;
@@ -185,14 +182,15 @@ TEST(FullDisk, TheExitCodeIsOneAndTheCheckpointIntact) {
 
 TEST(OneAtATime, ASecondProcessIsRefused) {
   TrainFolder f;
-  RunResult r = train_while(
-      f, small + std::vector<std::string>{"--out", "run", "--steps", "1000000", "--val-every", "0"}, [&](pid_t pid) {
-        wait_for_rows(f, "run", 5);
-        expect_error({"train", "--resume", "run"}, 1, {"another process is training"}, f.options());
-        expect_error({"train", "text.txt", "--out", "run", "--overwrite"}, 1, {"another process is training"},
-                     f.options());
-        kill(pid, SIGTERM);
-      });
+  RunResult r =
+      train_while(f, small + std::vector<std::string>{"--out", "run", "--steps", endless, "--val-every", "0"},
+                  [&](const RunningProcess& process) {
+                    f.wait_for_rows(process, "run", 5);
+                    expect_error({"train", "--resume", "run"}, 1, {"another process is training"}, f.options());
+                    expect_error({"train", "text.txt", "--out", "run", "--overwrite"}, 1,
+                                 {"another process is training"}, f.options());
+                    kill(process, SIGTERM);
+                  });
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_FALSE(f.checkpoints("run").empty());
 }

@@ -7,6 +7,7 @@
 #include "comm/gloo.h"
 #include "comm/local.h"
 #include "comm/measure.h"
+#include "loopback.h"
 #include "plan/device.h"
 #include "ranks.h"
 
@@ -46,8 +47,9 @@ class Ranks : public testing::TestWithParam<int> {};
 
 TEST_P(Ranks, GlooGivesTheRightValues) {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
   auto errors = with_ranks(GetParam(), [&](Control& control) {
-    auto comm = make_gloo_communicator(control, GetParam(), "test", 10);
+    auto comm = make_gloo_communicator(control, GetParam(), "test", 60);
     for (DType t : {DType::f32, DType::bf16, DType::f16, DType::f64}) check_all(*comm, t);
     check_mean_and_shift(*comm);
     comm->barrier();
@@ -71,10 +73,11 @@ INSTANTIATE_TEST_SUITE_P(Of, Ranks, testing::Values(1, 2, 3, 4));
 // Groups of a part of the ranks, one after the other.
 TEST(Gloo, TheFirstRanksCanBeAGroup) {
   if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem();
+  NEEDS_LOOPBACK();
   auto errors = with_ranks(4, [](Control& control) {
     for (int ranks : {2, 3, 4}) {
       if (control.rank() >= ranks) continue;
-      auto comm = make_gloo_communicator(control, ranks, std::to_string(ranks), 10);
+      auto comm = make_gloo_communicator(control, ranks, std::to_string(ranks), 60);
       check_mean_and_shift(*comm);
       comm->barrier();
     }

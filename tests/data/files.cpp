@@ -1,14 +1,15 @@
 // What data/ needs of core/io.h: partial reads, streams, headers written last.
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstring>
 #include <thread>
 
 #include "core/io.h"
 #include "data/fnv.h"
 #include "data/helpers.h"
+#include "wait.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -69,7 +70,8 @@ TEST(DataFiles, APipeIsReadToItsEndAndRefusedWhereAFileIsNeeded) {
     int fd = ::open(pipe.c_str(), O_WRONLY);
     for (const char* part : {"one ", "two ", "three"}) {
       EXPECT_GT(::write(fd, part, strlen(part)), 0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      int unread = 1;
+      EXPECT_TRUE(crest::test::wait_until([&] { return ::ioctl(fd, FIONREAD, &unread) == 0 && unread == 0; }));
     }
     ::close(fd);
   });

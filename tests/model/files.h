@@ -9,13 +9,11 @@
 #include <string>
 
 #include "core/error.h"
+#include "temporary.h"
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "crest-model-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
+  TemporaryFolder() : path_(crest::test::make_temporary_folder("crest-model")) {}
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
   std::string write(const std::string& name, const std::string& text) const {

@@ -19,15 +19,13 @@
 #include "plan/compile.h"
 #include "run/executor.h"
 #include "run/parameters.h"
+#include "temporary.h"
 
 namespace crest::testing {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "crest-run-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
+  TemporaryFolder() : path_(test::make_temporary_folder("crest-run")) {}
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }

@@ -11,15 +11,13 @@
 
 #include "core/error.h"
 #include "store/store.h"
+#include "temporary.h"
 
 namespace crest::test {
 
 class Folder {
  public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "crest-store-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
+  Folder() : path_(make_temporary_folder("crest-store")) {}
   ~Folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);

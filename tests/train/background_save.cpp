@@ -1,11 +1,10 @@
 // Saves in the background: training goes on meanwhile, and what is saved is what it was when the save began.
 #include <atomic>
-#include <chrono>
 #include <map>
-#include <thread>
 
 #include "core/error.h"
 #include "train/run_fixture.h"
+#include "wait.h"
 
 using namespace crest;
 using namespace crest::testing;
@@ -18,8 +17,14 @@ bool overlapped;
 
 // Until the run has taken that many steps; a run that waits for the save never does.
 bool wait_for_step(int64_t step) {
-  for (int i = 0; i < 6000 && taken < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return taken >= step;
+  return test::wait_until([&] { return taken >= step; });
+}
+
+// The step whose save makes this temporary folder; -1: it is another one.
+int64_t saved_step(const std::string& path) {
+  const std::string prefix = ".tmp-step-";
+  size_t at = path.find(prefix);
+  return at == std::string::npos ? -1 : std::stoll(path.substr(at + prefix.size()));
 }
 
 class BackgroundSave : public RunTest {
@@ -79,9 +84,7 @@ TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
   };
   Syscalls calls = real_syscalls;
   calls.mkdir = [](const char* path, mode_t mode) {
-    std::string name = path, prefix = ".tmp-step-";
-    if (size_t at = name.find(prefix); at != std::string::npos)
-      wait_for_step(std::min<int64_t>(12, std::stoll(name.substr(at + prefix.size())) + 1));
+    if (int64_t step = saved_step(path); step >= 0) wait_for_step(std::min<int64_t>(12, step + 1));
     return ::mkdir(path, mode);
   };
   ScopedSyscalls scope(&calls);
@@ -110,17 +113,18 @@ TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
     TrainOptions o = options(SaveMode::background);
     o.steps = 8, o.save_every = 2, o.overwrite = true;
     o.on_step = [](const StepRow& row) {
+      taken = row.step;
       if (row.step == 3) fail("unspecified launch failure", "adamw");
     };
     Syscalls calls = real_syscalls;
     calls.mkdir = [](const char* path, mode_t mode) {
-      if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (saved_step(path) >= 0) wait_for_step(3);  // the one that fails
       return ::mkdir(path, mode);
     };
     if (fails)
       calls.mkdir = [](const char* path, mode_t mode) {
-        if (!contains(path, ".tmp-")) return ::mkdir(path, mode);
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        if (saved_step(path) < 0) return ::mkdir(path, mode);
+        wait_for_step(3);
         return errno = ENOSPC, -1;
       };
     ScopedSyscalls scope(&calls);
@@ -140,7 +144,7 @@ TEST_F(BackgroundSave, OfBadWeightsDoesNotOutliveThem) {
   o.resume = true, o.steps = 40, o.lr = 1e30, o.recipe.clip = 0, o.keep = 1;
   Syscalls calls = real_syscalls;
   calls.mkdir = [](const char* path, mode_t mode) {
-    if (contains(path, ".tmp-")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (int64_t step = saved_step(path); step >= 0) wait_for_step(step + 1);  // the last of them is the fifth bad one
     return ::mkdir(path, mode);
   };
   ScopedSyscalls scope(&calls);

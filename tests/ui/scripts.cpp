@@ -13,6 +13,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// For a shell: paths may hold blanks.
+std::string in_quotes(const std::string& path) { return "'" + path + "'"; }
+std::string script_path(const std::string& name) {
+  return in_quotes(std::string(CREST_TEST_DIR) + "/../scripts/" + name);
+}
+
 // A folder of stand-ins that are found before the system's commands.
 struct Mocks {
   fs::path path = fs::path(testing::TempDir()) / ("crest_mocks_" + std::to_string(getpid()));
@@ -22,8 +28,9 @@ struct Mocks {
     fs::remove_all(path);
     fs::create_directories(path);
     // "installed" holds one package a line.
-    script("dpkg-query", "for p; do :; done; grep -qx \"$p\" " + file("installed") + " && printf installed");
-    script("apt-get", "echo \"apt-get $*\" >> " + file("log") + "; [ ! -e " + file("offline") + " ]");
+    script("dpkg-query", "for p; do :; done; grep -qx \"$p\" " + in_quotes(file("installed")) + " && printf installed");
+    script("apt-get",
+           "echo \"apt-get $*\" >> " + in_quotes(file("log")) + "; [ ! -e " + in_quotes(file("offline")) + " ]");
     script("id", "echo 0");
     put("installed", "");
   }
@@ -40,10 +47,11 @@ struct Mocks {
     text << std::ifstream(path / "log").rdbuf();
     return text.str();
   }
+  // The start of a command line.
+  std::string search_path() const { return "PATH=" + in_quotes(path.string()); }
   CommandOutput run(const std::string& groups = "build") const {
-    std::string script = std::string(CREST_TEST_DIR) + "/../scripts/install-deps.sh";
-    return run_command("PATH=" + path.string() + ":$PATH CREST_CACHE=" + file("cache") + " sh " + script + " " + groups,
-                       {.timeout_seconds = 60});
+    return run_command(search_path() + ":\"$PATH\" CREST_CACHE=" + in_quotes(file("cache")) + " sh " +
+                       script_path("install-deps.sh") + " " + groups);
   }
 };
 
@@ -77,7 +85,7 @@ TEST(InstallDeps, RootInstallsWhatIsMissing) {
 TEST(InstallDeps, UserTakesSudo) {
   Mocks m;
   m.script("id", "echo 1000");
-  m.script("sudo", "echo \"sudo $1\" >> " + m.file("log") + "; exec \"$@\"");
+  m.script("sudo", "echo \"sudo $1\" >> " + in_quotes(m.file("log")) + "; exec \"$@\"");
   CommandOutput r = m.run("format");
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(m.log().substr(0, 8), "sudo env");
@@ -92,9 +100,9 @@ TEST(InstallDeps, UserWithoutSudoIsTold) {
   for (const char* tool : {"sh", "dirname", "cat", "mkdir", "touch", "env"})
     fs::create_symlink(fs::exists(fs::path("/usr/bin") / tool) ? fs::path("/usr/bin") / tool : fs::path("/bin") / tool,
                        m.path / tool);
-  std::string script = std::string(CREST_TEST_DIR) + "/../scripts/install-deps.sh";
-  CommandOutput r =
-      run_command("PATH=" + m.path.string() + " CREST_CACHE=" + m.file("cache") + " sh " + script + " build");
+  std::string command = m.search_path() + " CREST_CACHE=" + in_quotes(m.file("cache")) + " sh " +
+                        script_path("install-deps.sh") + " build";
+  CommandOutput r = run_command(command);
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_NE(r.err.find("no sudo"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("apt-get install"), std::string::npos) << r.err;
@@ -102,7 +110,7 @@ TEST(InstallDeps, UserWithoutSudoIsTold) {
   EXPECT_EQ(m.log(), "");
   // Only optional packages missing: goes on in silence.
   m.put("installed", required);
-  r = run_command("PATH=" + m.path.string() + " CREST_CACHE=" + m.file("cache") + " sh " + script + " build");
+  r = run_command(command);
   EXPECT_EQ(r.exit_code, 0) << r.err;
 }
 
@@ -128,7 +136,8 @@ TEST(InstallDeps, OptionalPackagesAreTriedOnce) {
 
 TEST(InstallDeps, UnknownOptionalPackageDoesNotBlock) {
   Mocks m;
-  m.script("apt-get", "echo \"apt-get $*\" >> " + m.file("log") + "; case \"$*\" in *bible-kjv*) exit 100 ;; esac");
+  m.script("apt-get",
+           "echo \"apt-get $*\" >> " + in_quotes(m.file("log")) + "; case \"$*\" in *bible-kjv*) exit 100 ;; esac");
   CommandOutput r = m.run();
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_NE(m.log().find("libutf8proc-dev ocl-icd-opencl-dev\n"), std::string::npos) << m.log();
@@ -146,8 +155,8 @@ TEST(DemoCorpus, HasHeadingsAndOneVerseALine) {
            R"(printf '\nGenesis 1\n\n  1 In the beginning\nGod created.\n  2 And the earth\nwas void; and\ndark.\n'
 printf '\nGenesis 2\n\n  1 Thus.\n\n1 Samuel 1\n\n  1 Now there was\n  2 And he had.\n'
 i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1)); done; head -c 9999 /dev/zero | tr '\0' y)");
-  std::string out = m.file("corpus.txt"), script = std::string(CREST_TEST_DIR) + "/../scripts/demo-corpus.sh";
-  std::string command = "PATH=" + m.path.string() + ":$PATH sh " + script + " " + out;
+  std::string out = m.file("corpus.txt");
+  std::string command = m.search_path() + ":\"$PATH\" sh " + script_path("demo-corpus.sh") + " " + in_quotes(out);
   CommandOutput r = run_command(command);
   ASSERT_EQ(r.exit_code, 0) << r.err;
   std::stringstream text;
@@ -172,10 +181,11 @@ struct DemoFolder : Mocks {
     fs::copy(std::string(CREST_TEST_DIR) + "/../scripts", root / "scripts");
     fs::copy(std::string(CREST_TEST_DIR) + "/../.ci", root / ".ci");
     std::ofstream(root / ".cache/kjv.txt") << "text";
-    script("repo/build/release/crest", "echo \"$*\" >> " + file("log") + "\n" + crest);
+    script("repo/build/release/crest", "echo \"$*\" >> " + in_quotes(file("log")) + "\n" + crest);
   }
   CommandOutput demo(const std::string& variables = "") const {
-    return run_command(variables + " sh " + (root / "scripts/demo.sh").string(), {.timeout_seconds = 60});
+    return run_command("unset CREST_CACHE CORPUS MODEL SECONDS_TO_TRAIN SECONDS_A_CELL; " + variables + " sh " +
+                       in_quotes((root / "scripts/demo.sh").string()));
   }
 };
 // What `data prepare` leaves: the folder named last, with meta.json.
@@ -220,10 +230,10 @@ TEST(Demo, OwnCorpusAndFailures) {
 TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
   DemoFolder d("");
   d.script("make",
-           "echo \"make $*\" >> " + d.file("log") +
+           "echo \"make $*\" >> " + in_quotes(d.file("log")) +
                "\necho noise; echo '100% tests passed, 0 tests failed out of 3'; echo 'Total Test time (real) = 1'");
-  std::string command = "PATH=" + d.path.string() + ":$PATH bash " + (d.root / ".ci/run").string();
-  CommandOutput r = run_command(command, {.timeout_seconds = 60});
+  std::string command = d.search_path() + ":\"$PATH\" bash " + in_quotes((d.root / ".ci/run").string());
+  CommandOutput r = run_command(command);
   EXPECT_EQ(r.exit_code, 0) << r.err;
   std::string parts = d.log();
   if (size_t at = parts.find("make cuda CUDA_ARCHS=90a "); at != std::string::npos)  // where there is an nvcc
@@ -232,10 +242,10 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
   EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
   EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
   d.script("make", "[ \"$1\" != asan ]");
-  EXPECT_NE(run_command(command, {.timeout_seconds = 60}).exit_code, 0) << "a failed part fails the whole";
+  EXPECT_NE(run_command(command).exit_code, 0) << "a failed part fails the whole";
 }
 
 TEST(Jobs, IsAPositiveNumber) {
-  CommandOutput r = run_command("sh " + std::string(CREST_TEST_DIR) + "/../scripts/jobs.sh");
+  CommandOutput r = run_command("sh " + script_path("jobs.sh"));
   EXPECT_GE(std::stoi(r.out), 1);
 }

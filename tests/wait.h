@@ -1,0 +1,23 @@
+// Waiting for an event, where a test would sleep: a slow or loaded machine only makes it longer.
+#pragma once
+#include <chrono>
+#include <thread>
+
+namespace crest::test {
+
+// No event that comes at all takes as long, on any machine.
+inline constexpr double longest_wait = 240;
+
+// Asks until happened() is true; false: it was not within `seconds`.
+template <class Happened>
+bool wait_until(Happened happened, double seconds = longest_wait) {
+  auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (auto pause = std::chrono::microseconds(200); !happened();) {
+    if (std::chrono::steady_clock::now() > end) return happened();
+    std::this_thread::sleep_for(pause);
+    if (pause < std::chrono::milliseconds(10)) pause += pause / 4;  // what takes long is asked less often
+  }
+  return true;
+}
+
+}  // namespace crest::test
