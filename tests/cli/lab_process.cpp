@@ -14,7 +14,7 @@ const char* comm =
 
 const char* bench =
     "name = \"mine\"\ntitle = \"A variable\"\nkind = \"bench\"\nshow = [\"ms\", \"planned_bytes\"]\n[recipe]\n"
-    "model = \"tiny.toml\"\nbatch = 2\nsamples = 6\nONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]\n"
+    "model = \"tiny.toml\"\nprecision = \"fp32\"\nbatch = 2\nsamples = 6\nONEDNN_MAX_CPU_ISA = [\"AVX2\", \"ALL\"]\n"
     "[[claim]]\ntext = \"It is measured\"\nsubject = \"oneDNN\"\nsource = \"me\"\n"
     "check = \"ratio(ms, ONEDNN_MAX_CPU_ISA=AVX2, ONEDNN_MAX_CPU_ISA=ALL) > 1e-12\"\n";
 
@@ -133,15 +133,10 @@ TEST(LabProcess, OutputThatIsNoJsonIsAnAbsentCell) {
 TEST(LabProcess, AProcessThatIsKilledIsAnAbsentCell) {
   Folder folder;
   RunOptions options;
-  options.while_running = [](pid_t pid) {
-    for (int i = 0; i < 1000; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      auto children = children_of(pid);
-      if (children.empty()) continue;
+  options.while_running = [](const RunningProcess& process) {
+    std::vector<pid_t> children;
+    if (process.wait("a process of the cell", [&] { return !(children = children_of(process)).empty(); }))
       kill(children[0], SIGKILL);
-      return;
-    }
-    ADD_FAILURE() << "no process was started";
   };
   RunResult r = folder.run(with(one_cell("ONEDNN_MAX_CPU_ISA = \"ALL\""), "samples = 6", "samples = 100000"), options);
   ASSERT_EQ(r.code, 0) << r.err;
@@ -165,7 +160,7 @@ TEST(LabProcess, BadSettingsAreToldWithTheirPlace) {
   folder.error(with(comm, "\"10kB\"", "\"many\""), {"mine.toml (line 8", "many"});
   folder.error(with(comm, "samples = 6", "operation = \"all-reduse\""), {"mine.toml (line 9", "'all-reduce'"});
   folder.error(with(comm, "samples = 6", "batch = 6"), {"mine.toml (line 9", "no key 'batch'", "operation"});
-  folder.error(one_cell("libraries = \"tolkit\""), {"mine.toml (line 9", "'toolkit'"});
+  folder.error(one_cell("libraries = \"tolkit\""), {"mine.toml (line 10", "'toolkit'"});
 }
 
 TEST(LabProcess, TheTileOfFlashAttention) {
