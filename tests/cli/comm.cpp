@@ -184,7 +184,10 @@ TEST(Comm, AStoppedRankEndsAllWithItsNumber) {
   std::string timeout = enough_seconds(1);
   RunResult r = run_and_disturb([](pid_t, auto& ranks) { kill(ranks[1], SIGSTOP); }, {"--timeout", timeout});
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.err.find("rank 1 does not take part (nothing came for " + timeout + " s)"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("rank 1 does not take part ("), std::string::npos) << r.err;
+  // Rank 0's and rank 2's time is over at moments of their own: one may see first that the other has hung up.
+  bool silent = r.err.find("nothing came for " + timeout + " s") != std::string::npos;
+  EXPECT_TRUE(silent || r.err.find("a connection between two ranks broke") != std::string::npos) << r.err;
 }
 
 TEST(Comm, CtrlCEndsAllRanks) {

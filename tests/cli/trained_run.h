@@ -26,7 +26,8 @@ inline std::string read_all(const std::string& path) {
 // `arguments` is shell text.
 inline CommandResult run_crest(const std::string& arguments, const TemporaryFolder& folder) {
   std::string out = folder / "stdout", err = folder / "stderr";
-  std::string command = std::string(test::crest_binary()) + " " + arguments + " > '" + out + "' 2> '" + err + "'";
+  std::string command =
+      "'" + std::string(test::crest_binary()) + "' " + arguments + " > '" + out + "' 2> '" + err + "'";
   int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_all(out), read_all(err)};
 }
