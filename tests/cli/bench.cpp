@@ -225,12 +225,8 @@ TEST_F(CliBench, PeersStandBeside) {
   EXPECT_DOUBLE_EQ(j["rows"][1]["step_ms_median"].get<double>(), 100000);
   EXPECT_EQ(j["comparison"]["verdict"], "a_faster");
   // Crest as its own peer reads its own JSON.
-<<<<<<< HEAD
-  std::string self = std::string(crest_binary()) + " bench --model tiny.toml --batch 1 --samples 3 --no-mfu --json";
-=======
   std::string self =
-      "'" + std::string(CREST_BINARY) + "' bench --model tiny.toml --batch 1 --samples 3 --no-mfu --json";
->>>>>>> robust
+      "'" + std::string(crest_binary()) + "' bench --model tiny.toml --batch 1 --samples 3 --no-mfu --json";
   RunResult twice = run({"--batch", "1", "--peer", self}, {"--samples", "2", "--no-mfu", "--json"});
   EXPECT_EQ(twice.code, 0) << twice.err;
 }

@@ -186,11 +186,7 @@ TEST_F(SampleCommand, AModelThatDoesNotFit) {
 }
 
 TEST_F(SampleCommand, AFullDiskIsAnError) {
-<<<<<<< HEAD
-  std::string command = std::string(test::crest_binary()) + " sample --device cpu --run '" + run() +
-=======
-  std::string command = "'" + std::string(CREST_BINARY) + "' sample --device cpu --run '" + run() +
->>>>>>> robust
+  std::string command = "'" + std::string(crest::test::crest_binary()) + "' sample --device cpu --run '" + run() +
                         "' --prompt a --max-tokens 3 > /dev/full 2> '" + folder_ / "err'";
   int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);

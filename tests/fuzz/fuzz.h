@@ -62,7 +62,7 @@ class Folder {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = std::filesystem::exists("/dev/shm") ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
+  std::string path_ = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
 };
 
 // Files begin with a header of 1024 bytes, most of them 0: the input's first 32 bytes are its start, the rest follows
