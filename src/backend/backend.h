@@ -51,11 +51,11 @@ struct KernelCall {
   const Instr& instr;
   void* const* in;
   void* const* out;
-  void* workspace;             // as many bytes as workspace() said, 64-byte aligned
-  void* prepared;              // what prepare() returned
-  int threads;                 // OpenMP threads to use
-  Communicator* communicator;  // for operations of class communication
-  void* stream = nullptr;      // CUDA: the cudaStream_t to launch on
+  void* workspace;                 // as many bytes as workspace() said, 64-byte aligned
+  void* prepared;                  // what prepare() returned
+  int threads;                     // OpenMP threads to use
+  Communicator* communicator;      // for operations of class communication
+  void* stream = nullptr;          // CUDA: the cudaStream_t to launch on
   const Device* device = nullptr;  // never null
   Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
   const char* instr_name() const;  // of the operation, for errors

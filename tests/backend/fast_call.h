@@ -99,8 +99,8 @@ struct Call {
     for (ValueId v : instr.in) in_pointers.push_back(v == no_value ? nullptr : memory[size_t(v)].data());
     for (ValueId v : instr.out) out_pointers.push_back(memory[size_t(v)].data());
     auto* w = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64;
-    kernel.launch({program, instr, in_pointers.data(), out_pointers.data(), w, prepared.get(), threads, nullptr, nullptr,
-                   &device});
+    kernel.launch({program, instr, in_pointers.data(), out_pointers.data(), w, prepared.get(), threads, nullptr,
+                   nullptr, &device});
     for (size_t i = 0; i < 64; ++i)
       if (w[workspace_bytes + i] != 0xcd) throw std::runtime_error("workspace overrun");
   }

@@ -86,8 +86,9 @@ struct KernelRun {
       std::unique_ptr<char, void (*)(void*)> workspace(
           static_cast<char*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free);
       std::memset(workspace.get(), 0xff, (bytes + 127) / 64 * 64);
-      KernelCall call{program, instr,  in_pointers.data(), out_pointers.data(), workspace.get(), prepared.get(),
-                      device.threads, nullptr, nullptr, &device};
+      KernelCall call{program,         instr,          in_pointers.data(), out_pointers.data(),
+                      workspace.get(), prepared.get(), device.threads,     nullptr,
+                      nullptr,         &device};
       kernel.launch(call);
       for (size_t i = bytes; i < (bytes + 127) / 64 * 64; ++i)
         ASSERT_EQ(workspace.get()[i], char(0xff)) << kernel.name << " wrote behind its workspace of " << bytes;

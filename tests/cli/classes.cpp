@@ -30,7 +30,8 @@ TEST_F(CliClasses, EveryClassIsPlannedForOnEveryMachine) {
     EXPECT_EQ(plan["device"]["isa"], name);
     EXPECT_EQ(plan["device"]["native_bf16"], isa >= Isa::avx512_bf16) << name;
     EXPECT_EQ(plan["recipe"]["precision"], isa >= Isa::avx512_bf16 ? "bf16" : "fp32") << name;
-    EXPECT_EQ(plan["device"]["name"].get<std::string>().find("not here") != std::string::npos, isa > best_isa()) << name;
+    EXPECT_EQ(plan["device"]["name"].get<std::string>().find("not here") != std::string::npos, isa > best_isa())
+        << name;
   }
 }
 
@@ -61,8 +62,8 @@ TEST_F(CliClasses, ALibraryThatIsHeldToLessIsPlannedAround) {
       for (const char* attention : {"flash", "naive"}) {
         RunOptions o;
         o.environment = {{"ONEDNN_MAX_CPU_ISA", limit}};
-        RunResult r = run_crest({"bench", "--model", model_, "--batch", "2", "--samples", "3", "--no-mfu", "--precision",
-                                 precision, "--attention", attention},
+        RunResult r = run_crest({"bench", "--model", model_, "--batch", "2", "--samples", "3", "--no-mfu",
+                                 "--precision", precision, "--attention", attention},
                                 o);
         EXPECT_EQ(r.code, 0) << limit << " " << precision << " " << attention << "\n" << r.err;
       }

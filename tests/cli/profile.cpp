@@ -81,7 +81,8 @@ TEST_F(CliProfile, NaiveAttentionShowsItsParts) {
   std::string model = tiny_model;
   model.replace(model.find("context = 32"), 12, "context = 256");
   folder_.write("long.toml", model);
-  Json all = json({"--model", "long.toml", "--batch", "2", "--threads", "2", "--attention", "naive", "--fusion", "off"});
+  Json all =
+      json({"--model", "long.toml", "--batch", "2", "--threads", "2", "--attention", "naive", "--fusion", "off"});
   int softmax = 0;
   for (auto& r : all["instrs"]) softmax += r["op"] == "softmax";
   EXPECT_EQ(softmax, 2) << "one a layer";

@@ -219,8 +219,9 @@ std::vector<DeviceCase> device_cases() {
     for (const GradCase& c : grad_cases()) list.push_back({c, &device});
   return list;
 }
-INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()),
-                         [](auto& info) { return identifier(device_name(*info.param.device) + "_" + info.param.c.name); });
+INSTANTIATE_TEST_SUITE_P(Ops, DeviceGradient, testing::ValuesIn(device_cases()), [](auto& info) {
+  return identifier(device_name(*info.param.device) + "_" + info.param.c.name);
+});
 INSTANTIATE_TEST_SUITE_P(Ops, WeightGradient, testing::ValuesIn(weight_grad_cases()), grad_case_name);
 
 // Every operation with a gradient rule is in the list above.

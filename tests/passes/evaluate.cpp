@@ -122,8 +122,8 @@ class Run {
     for (ValueId v : instr.in) in.push_back(v == no_value ? nullptr : at(v));
     for (ValueId v : instr.out) out.push_back(at(v));
     auto prepared = chosen->prepare ? chosen->prepare(query) : nullptr;
-    chosen->launch({p_, instr, in.data(), out.data(), workspace.data(), prepared.get(), 1, nullptr, nullptr,
-                    &device()});
+    chosen->launch(
+        {p_, instr, in.data(), out.data(), workspace.data(), prepared.get(), 1, nullptr, nullptr, &device()});
   }
 
   const Program& p_;

@@ -121,8 +121,13 @@ TEST(EstimatedWorkspace, CoversWhatTheLibraryTakes) {
   if (active_isa() < Isa::avx512_bf16 || best_isa() < Isa::avx512_bf16)
     GTEST_SKIP() << "oneDNN has no products of bf16 on " << name(active_isa());
   for (int threads : {1, 2, 16})
-    for (auto [m, n, k] : {std::tuple{3, 5, 7}, {65, 129, 33}, {512, 384, 128}, {1024, 2304, 768}, {768, 3072, 1024},
-                           {256, 768, 50304}, {50304, 768, 256}})
+    for (auto [m, n, k] : {std::tuple{3, 5, 7},
+                           {65, 129, 33},
+                           {512, 384, 128},
+                           {1024, 2304, 768},
+                           {768, 3072, 1024},
+                           {256, 768, 50304},
+                           {50304, 768, 256}})
       for (int orientation = 0; orientation < 3; ++orientation)
         for (DType c : {DType::f32, DType::bf16}) {
           GemmShape s;

@@ -25,7 +25,8 @@ namespace {
 using MemoryDesc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-// The library runs the class of processors that CREST_ISA names, as our own kernels do; ONEDNN_MAX_CPU_ISA counts first.
+// The library runs the class of processors that CREST_ISA names, as our own kernels do; ONEDNN_MAX_CPU_ISA counts
+// first.
 void limit_library() {
   if (!std::getenv("CREST_ISA") || std::getenv("ONEDNN_MAX_CPU_ISA")) return;
   switch (active_isa()) {
@@ -350,15 +351,17 @@ FoundGemm find_gemm(const GemmShape& s) {
       entry->second.gemm = make(s);
     } catch (const dnnl::error& e) {
       const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-      entry->second.refused = fmt::format("oneDNN refuses the product {} x {} x {} of {}{}: {}", s.m, s.n, s.k,
-                                          name(s.ab), limit ? " with ONEDNN_MAX_CPU_ISA=" + printable(limit) : "", e.what());
+      entry->second.refused =
+          fmt::format("oneDNN refuses the product {} x {} x {} of {}{}: {}", s.m, s.n, s.k, name(s.ab),
+                      limit ? " with ONEDNN_MAX_CPU_ISA=" + printable(limit) : "", e.what());
     }
   return entry->second;
 }
 
 FoundGemm find_gemm(const GemmShape& s, const Device& device) {
   Isa isa = cpu::isa_of(device);
-  if (s.ab == DType::bf16 && (isa != active_isa() || isa > best_isa())) return {std::make_shared<Estimated>(s, isa), {}};
+  if (s.ab == DType::bf16 && (isa != active_isa() || isa > best_isa()))
+    return {std::make_shared<Estimated>(s, isa), {}};
   return find_gemm(s);
 }
 

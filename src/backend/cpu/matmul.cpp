@@ -39,7 +39,7 @@ struct Batched {
   int threads = 1;          // of one product
   int products_at_once = 1;
   std::shared_ptr<const Gemm> first, next;
-  std::string refused;  // why oneDNN does not multiply them
+  std::string refused;                                          // why oneDNN does not multiply them
   size_t a_at = 0, b_at = 0, c_at = 0, gemm_at = 0, bytes = 0;  // one product's workspace
 };
 

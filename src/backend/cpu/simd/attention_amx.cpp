@@ -283,8 +283,8 @@ void backward_block(const AttentionGradArgs& g, const AmxBackwardScratch& w, int
 }
 
 // Stores x[d][key] as rows.
-void store_keys(void* to, const AttentionArgs& a, int64_t stride, const AmxBackwardScratch& w, const float* x, int64_t j0,
-                float factor) {
+void store_keys(void* to, const AttentionArgs& a, int64_t stride, const AmxBackwardScratch& w, const float* x,
+                int64_t j0, float factor) {
   int64_t n = least(block, a.keys - j0);
   transpose_columns(w.rows, x, w.dp, n);
   for (int64_t r = 0; r < n; ++r) store_head_row(to, a, (j0 + r) * stride, w.rows + r * w.dp, factor);

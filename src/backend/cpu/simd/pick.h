@@ -15,10 +15,10 @@
   extern const Type table;            \
   }
 
-// The table of the vector kernels `isa` (generic, avx2 or avx512). Of kernels that the machine cannot run its data may be
-// read, for plans. For host files only (the definitions come with the library crest_lib).
+// The table of the vector kernels `isa` (generic, avx2 or avx512). Of kernels that the machine cannot run its data may
+// be read, for plans. For host files only (the definitions come with the library crest_lib).
 #if defined(CREST_HAVE_avx2) && defined(CREST_HAVE_avx512)
-#define CREST_SIMD_OF(isa, table)                                \
+#define CREST_SIMD_OF(isa, table)                              \
   ((isa) == ::crest::Isa::avx512 ? ::crest::cpu::avx512::table \
    : (isa) == ::crest::Isa::avx2 ? ::crest::cpu::avx2::table   \
                                  : ::crest::cpu::generic::table)
