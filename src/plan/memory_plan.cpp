@@ -41,14 +41,15 @@ class Planner {
     make_blocks();
     find_peak();
     MemoryPlan best;
+    auto wasted = [&] { return best.blocks.empty() ? 1 : double(best.bytes) / double(best.live_peak) - 1; };
     for (Before before : {longest_first, largest_first, most_first}) {
       urgent_.assign(plan_.blocks.size(), 0);
-      // What found no place below the peak goes earlier, until that helps no longer ("Squeaky Wheel" Optimization,
-      // Joslin and Clements, 1999).
-      for (int round = 0; round < 16; ++round) {
+      // What found no place below the peak goes earlier ("Squeaky Wheel" Optimization, Joslin and Clements, 1999), for
+      // as long as much is wasted.
+      for (int round = 0; round < (wasted() > 0.02 ? 16 : 3); ++round) {
         place(before);
         if (best.blocks.empty() || plan_.bytes < best.bytes) best = plan_;
-        if (double(best.bytes) <= 1.01 * double(best.live_peak)) return best;
+        if (wasted() <= 0.01) return best;
         for (size_t b = fixed_; b < plan_.blocks.size(); ++b)
           urgent_[b] += addresses(plan_.blocks[b]).second > plan_.live_peak;
       }
