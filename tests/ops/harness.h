@@ -89,7 +89,7 @@ class BoundKernel {
   const Device& device_;
   const Program& program_;
   const Instr& instr_;
-  const Memory& memory_;
+  [[maybe_unused]] const Memory& memory_;  // read on a GPU
   size_t scratch_size_ = 0;
   unsigned launches_ = 0;
   std::vector<uint8_t> scratch_;
