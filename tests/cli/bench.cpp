@@ -184,18 +184,18 @@ TEST_F(CliBench, WhatDoesNotFitIsARowOfAGridAndAnErrorAlone) {
 }
 
 TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
-  // Sixteen times the work a step: the verdict cannot be in doubt, unless other work keeps this machine busy; then it
-  // is measured again.
+  // Five hundred times the work a step: the verdict cannot be in doubt, unless other work keeps this machine busy; then
+  // it is measured again.
   RunResult r;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    r = run({"--batch", "1", "--recompute", "full", "--ab", "--batch 16"}, {"--samples", "12", "--no-mfu", "--json"});
+    r = run({"--batch", "1", "--recompute", "full", "--ab", "--batch 512"}, {"--samples", "12", "--no-mfu", "--json"});
     ASSERT_EQ(r.code, 0) << r.err;
     if (r.json()["comparison"]["verdict"] != "cannot_tell") break;
   }
   json j = r.json(), c = j["comparison"];
   ASSERT_EQ(j["rows"].size(), 2u);
   EXPECT_EQ(j["rows"][0]["recipe"]["batch"], 1);
-  EXPECT_EQ(j["rows"][1]["recipe"]["batch"], 16);
+  EXPECT_EQ(j["rows"][1]["recipe"]["batch"], 512);
   EXPECT_EQ(j["rows"][1]["recipe"]["model"], j["rows"][0]["recipe"]["model"]) << "what --ab leaves out stays";
   EXPECT_EQ(j["rows"][1]["recipe"]["recompute"], "full");
   EXPECT_EQ(c["rounds"], 12);
