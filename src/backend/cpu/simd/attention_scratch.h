@@ -12,16 +12,19 @@ constexpr int64_t attention_block = 64;  // queries and keys of a tile: a 64 x 6
 
 inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Regions of floats, one after the other.
+// Regions of floats, one after the other. Addresses are numbers: a plan has no memory, and asks with base 0 for the
+// size.
 struct Arena {
-  float* at;
+  uintptr_t at;
+  explicit Arena(float* base) : at((uintptr_t)base) {}
   float* take(int64_t floats) {
-    float* p = at;
-    at += rounded_up(floats, 16);
+    auto* p = (float*)at;
+    at += (uintptr_t)rounded_up(floats, 16) * sizeof(float);
     return p;
   }
   // bf16 of `rows` rows of `width` elements.
   uint16_t* take_bf16(int64_t rows, int64_t width) { return (uint16_t*)take(rows * width / 2); }
+  int64_t floats_since(float* base) const { return (int64_t)((at - (uintptr_t)base) / sizeof(float)); }
 };
 
 // On vectors of `lanes` floats: the keys and values of one head as floats, then what one query block needs.
@@ -29,14 +32,14 @@ struct ForwardScratch {
   float *k, *v, *q, *qt, *s, *o, *m, *l, *alpha;
   int64_t size;  // floats
   inline ForwardScratch(const AttentionArgs& a, int64_t lanes, float* base) {
-    Arena w{base};
+    Arena w(base);
     constexpr int64_t block = attention_block;
     int64_t dp = rounded_up(a.head_dim, lanes), keys = rounded_up(a.keys, block);
     k = w.take(keys * dp), v = w.take(keys * dp);
     q = w.take(block * dp), qt = w.take(dp * block);
     s = w.take(block * block), o = w.take(block * dp);
     m = w.take(block), l = w.take(block), alpha = w.take(block);
-    size = w.at - base;
+    size = w.floats_since(base);
   }
 };
 
@@ -46,7 +49,7 @@ struct BackwardScratch {
   uint32_t* words;
   int64_t size;
   inline BackwardScratch(const AttentionArgs& a, int64_t lanes, float* base) {
-    Arena w{base};
+    Arena w(base);
     constexpr int64_t block = attention_block;
     int64_t dp = rounded_up(a.head_dim, lanes), rows = rounded_up(a.queries, block);
     // Several query heads add to dk and dv of all key blocks; one head finishes a block at a time.
@@ -57,7 +60,7 @@ struct BackwardScratch {
     p = w.take(block * block), ds = w.take(block * block);
     dk = w.take(keys * dp), dv = w.take(keys * dp);
     words = (uint32_t*)w.take(block + 4 + 64);
-    size = w.at - base;
+    size = w.floats_since(base);
   }
 };
 
@@ -67,7 +70,7 @@ struct AmxForwardScratch {
   float *s, *o, *rows, *m, *l, *alpha;
   int64_t dp, size;
   inline AmxForwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
+    Arena w(base);
     constexpr int64_t block = attention_block;
     dp = rounded_up(a.head_dim, amx_width);
     int64_t keys = rounded_up(a.keys, block);
@@ -75,7 +78,7 @@ struct AmxForwardScratch {
     q = w.take_bf16(block, dp), p = w.take_bf16(block, block);
     s = w.take(block * block), o = w.take(dp * block), rows = w.take(block * dp);
     m = w.take(block), l = w.take(block), alpha = w.take(block);
-    size = w.at - base;
+    size = w.floats_since(base);
   }
 };
 
@@ -86,7 +89,7 @@ struct AmxBackwardScratch {
   uint32_t* words;
   int64_t dp, size;
   inline AmxBackwardScratch(const AttentionArgs& a, float* base) {
-    Arena w{base};
+    Arena w(base);
     constexpr int64_t block = attention_block;
     dp = rounded_up(a.head_dim, amx_width);
     int64_t queries = rounded_up(a.queries, block), keys = a.heads > 1 ? rounded_up(a.keys, block) : block;
@@ -98,7 +101,7 @@ struct AmxBackwardScratch {
     p = w.take(block * block), ds = w.take(block * block);
     dk = w.take(keys * dp), dv = w.take(keys * dp), rows = w.take(block * dp);
     words = (uint32_t*)w.take(block + 4 + 64);
-    size = w.at - base;
+    size = w.floats_since(base);
   }
 };
 
