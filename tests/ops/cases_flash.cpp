@@ -39,7 +39,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "wide", {1, 20, 4 * 136}, 2, 1, true, 0.2);
   add_attention(list, t, "negative_scale", {1, 20, 3 * 16}, 1, 1, true, 0, -0.5);
   // Documents from a token to several tiles; as long as the row; with dropout, groups, odd widths, wide heads.
-  add_attention(list, t, "documents", {2, 330, 3 * 64}, 1, 1, true, 0, 0, 50);
+  add_attention(list, t, "documents", {2, 330, 6 * 64}, 2, 2, true, 0, 0, 50);
   add_attention(list, t, "documents_short", {2, 130, 4 * 64}, 2, 1, true, 0, 0, 4);
   add_attention(list, t, "documents_one", {1, 200, 3 * 32}, 1, 1, true, 0, 0, 1000000);
   add_attention(list, t, "documents_long", {1, 390, 3 * 128}, 1, 1, true, 0, 0, 150);
