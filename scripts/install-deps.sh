@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [build|cuda|cudnn|format|fuzz]...
+# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [GROUP]...
+# Groups: build (the default), cuda, cudnn, format, fuzz, tidy, coverage.
 # Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
 # cuda: the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are; cudnn: the same, tried again.
 set -eu
@@ -7,10 +8,13 @@ cd "$(dirname "$0")/.."
 
 # ocl-icd-opencl-dev: Debian's libdnnl-dev only recommends it, but its CMake file requires it.
 build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-  libsqlite3-dev libgtest-dev librapidcheck-dev libutf8proc-dev ocl-icd-opencl-dev"
+  libsqlite3-dev libgtest-dev librapidcheck-dev libutf8proc-dev libxxhash-dev ocl-icd-opencl-dev
+  zlib1g-dev"
 # faster rebuilds; the corpus of `make demo`; collectives between processes
 optional="ccache bible-kjv libgloo-dev"
-format="clang-format-14"
+format="clang-format-14 python3"
+tidy="clang-tidy-14"
+coverage="llvm python3"
 # libFuzzer's runtime must be of clang's version: 14 on Debian 12 and Ubuntu 22.04, the meta package elsewhere.
 # shellcheck disable=SC1091
 case "$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}")" in
@@ -67,7 +71,9 @@ for group in "${@:-build}"; do
     cudnn) cudnn_frontend again ;;
     format) wanted="$wanted $format" ;;
     fuzz) wanted="$wanted $fuzz" ;;
-    *) echo "install-deps: unknown group '$group' (known: build, cuda, cudnn, format, fuzz)" >&2; exit 2 ;;
+    tidy) wanted="$wanted $tidy" ;;
+    coverage) wanted="$wanted $coverage" ;;
+    *) echo "install-deps: unknown group '$group' (known: build, cuda, cudnn, format, fuzz, tidy, coverage)" >&2; exit 2 ;;
   esac
 done
 

@@ -2,10 +2,13 @@
 # The long reliability checks behind docs/reliability.md; `make test` and `make fuzz` run short ones of the same tests.
 #   scripts/reliability.sh kills [COUNT=1000]          SIGKILLs during saves: 0 lost
 #   scripts/reliability.sh flips [COUNT=10000]         flipped bits in a checkpoint: 0 missed
+#   scripts/reliability.sh faults [PAIRS=1000] [ALLOCATIONS=300]  calls, allocations that fail: 0 lost, 0 crashes
 #   scripts/reliability.sh soak [MINUTES=30] [SECONDS=20]  training killed every SECONDS against one that never was
 #   scripts/reliability.sh fuzz [RUNS=10000000] [TARGET...]  libFuzzer, until each target has RUNS executions
+#   scripts/reliability.sh adversary [COUNT=10]        the tests of the adversary's table (docs/reliability.md), COUNT times
 # Results go to build/reliability/ (RELIABILITY_OUT): a PART.md each, and what the programs said. The parts need
-# `ninja -C build/release crest test_checkpoint` or `make fuzz FUZZ_SECONDS=1` once. `fuzz` continues where it was stopped.
+# `ninja -C build/release crest test_checkpoint` (faults: test_cli, test_store and test_train, too) or
+# `make fuzz FUZZ_SECONDS=1` once. `fuzz` continues where it was stopped.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${RELIABILITY_OUT:-$root/build/reliability}
@@ -20,13 +23,21 @@ where() {
     "$(nproc --all) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(. /etc/os-release && echo "$PRETTY_NAME"), Linux $(uname -r | cut -d- -f1)."
 }
 
-# A test of tests/checkpoint with its count; the line that it prints is the result.
-checkpoint_test() {
-  local part=$1 test=$2 variable=$3 count=$4 program=$root/build/release/tests/test_checkpoint
-  need "$program" "ninja -C build/release test_checkpoint"
+# Tests of tests/PROGRAM with their count; the lines that they print, which begin with a number, are the result.
+long_test() {
+  local part=$1 name=$2 test=$3 variable=$4 count=$5 program=$root/build/release/tests/test_$2
+  need "$program" "ninja -C build/release test_$name"
   (cd "$out" && env "$variable=$count" "$program" --gtest_filter="$test") >"$out/$part.log" 2>&1 ||
     { tail -30 "$out/$part.log" >&2; exit 1; }
-  { grep -E '^[0-9]+ (kills|flipped)' "$out/$part.log"; where; } | tee "$out/$part.md"
+  { grep -E '^[0-9]+ [a-z]' "$out/$part.log"; where; } | tee "$out/$part.md"
+}
+
+faults() {
+  long_test pairs checkpoint 'Faults.Pairs*' CREST_FAULT_PAIRS "$1"
+  long_test resume-pairs train 'RunFaults.Pairs*' CREST_FAULT_PAIRS "$1"
+  long_test store-faults store 'StoreFaults.*' CREST_STORE_FAULTS all
+  long_test allocations cli 'OutOfMemory.*' CREST_ALLOCATION_FAULTS "$2"
+  long_test system-faults cli 'SystemFaults.*' CREST_SYSTEM_FAULTS all
 }
 
 recipe=(--model nano --batch 4 --seq 128 --threads 1 --lr 1e-3 --schedule constant --steps 10000000
@@ -78,13 +89,33 @@ soak() {
     where; } | tee "$out/soak.md"
 }
 
+# The tests of what an adversary tries, several times: what depends on a race shows.
+adversary() {
+  local count=$1 program filter
+  for program in cli data train core host; do
+    need "$root/build/release/tests/test_$program" "ninja -C build/release crest test_$program"
+    case $program in
+    cli) filter='Streams.*:RunFolder.*:Variables.*' ;;
+    data) filter='*PrepareKilled*:PrepareReplacing.*:PreparedTokenizers.*:Prepare.Cache*:Corpus.Content*' ;;
+    train) filter='FreshFolder.*:RunFaults.AnInterrupted*' ;;
+    core) filter='TomlString.*:ContentHash.*' ;;
+    host) filter='OpenmpThreads.*' ;;
+    esac
+    (cd "$out" && "$root/build/release/tests/test_$program" --gtest_filter="$filter" --gtest_repeat="$count") \
+      >"$out/adversary-$program.log" 2>&1 || { grep -a -A20 'Failure' "$out/adversary-$program.log" | tail -40 >&2; exit 1; }
+  done
+  { echo "All tests of the adversary's table passed, $count times."; where; } | tee "$out/adversary.md"
+}
+
 part=${1:-}
 [ $# -gt 0 ] && shift
-[[ ${1:-1} =~ ^[1-9][0-9]*$ && ($part != soak || ${2:-1} =~ ^[1-9][0-9]*$) ]] || part=usage # counts, minutes, seconds
+[[ ${1:-1} =~ ^[1-9][0-9]*$ && ($part == fuzz || ${2:-1} =~ ^[1-9][0-9]*$) ]] || part=usage # counts, minutes, seconds
 case $part in
-kills) checkpoint_test kills Faults.RandomKills CREST_KILLS "${1:-1000}" ;;
-flips) checkpoint_test flips Checkpoint.FlippedBitsAreFoundAndThePreviousUsed CREST_FLIPS "${1:-10000}" ;;
+kills) long_test kills checkpoint Faults.RandomKills CREST_KILLS "${1:-1000}" ;;
+flips) long_test flips checkpoint Checkpoint.FlippedBitsAreFoundAndThePreviousUsed CREST_FLIPS "${1:-10000}" ;;
+faults) faults "${1:-1000}" "${2:-300}" ;;
 soak) soak "${1:-30}" "${2:-20}" ;;
+adversary) adversary "${1:-10}" ;;
 fuzz) exec sh "$root/tests/fuzz/long.sh" "$out" "$@" ;;
-*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

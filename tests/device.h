@@ -1,8 +1,9 @@
-// The device that tests of whole Programs and runs use: the CPU, or what CREST_TEST_DEVICE names (cuda, emulated).
+// Devices that tests use. test_device() is the CPU, or what CREST_TEST_DEVICE names: cuda, or emulated, which is a GPU
+// whose kernels run on the host (in a build without CUDA).
 #pragma once
 #include <cstdlib>
 
-#include "plan/device.h"
+#include "device/find.h"
 
 namespace crest::test {
 
@@ -23,9 +24,19 @@ inline Device emulated_amx(int threads) {
   return d;
 }
 
+// An H100 or H200 as far as kernels ask, with four multiprocessors; its kernels run on the host (device/emulator.h).
+inline Device emulated_gpu(int threads) {
+  Device d;
+  d.kind = "cuda", d.name = "emulated GPU", d.isa = "sm_90", d.emulated = true;
+  d.threads = threads, d.memory = int64_t(1) << 30, d.native_bf16 = true;
+  d.sm = 90, d.multiprocessors = 4, d.shared_per_block = 232448;
+  return d;
+}
+
 inline Device test_device(int threads) {
-  const char* name = std::getenv("CREST_TEST_DEVICE");
-  return find_device(name ? name : "cpu", threads);
+  const char* set = std::getenv("CREST_TEST_DEVICE");
+  std::string name = set ? set : "cpu";
+  return name == "emulated" ? emulated_gpu(threads) : find_device(name, threads);
 }
 
 }  // namespace crest::test

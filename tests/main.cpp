@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "backend/cpu/isa.h"
+#include "host/isa.h"
 
 int main(int argc, char** argv) {
   constexpr int skipped = 77;

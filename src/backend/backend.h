@@ -18,7 +18,7 @@ struct Device {
   int index = 0;
   std::string name;          // "AMD EPYC 9655 (2 threads)"
   int threads = 1;           // CPU: OpenMP threads of a step
-  std::string isa;           // CPU: the class of processors (backend/cpu/isa.h); GPU: "sm_90"
+  std::string isa;           // CPU: the class of processors (host/isa.h); GPU: "sm_90"
   bool native_bf16 = false;  // matrix units or dot products for bf16
   bool amx = false;          // CPU: matrix units for bf16 (class amx)
   int64_t memory = 0;        // bytes usable

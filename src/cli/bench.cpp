@@ -1,11 +1,14 @@
-// crest bench: measures a forward pass, forward and backward, or a training step; grids (cli/bench_grid.cpp), A against
-// B, peers and the noise floor (cli/bench_compare.cpp). Everything measured is recorded in the run store.
+// crest bench: measures a forward pass, forward and backward, or a training step; grids (bench/bench_grid.cpp), A
+// against B, peers and the noise floor (bench/bench_compare.cpp). Everything measured is recorded in the run store.
 #include <CLI/CLI.hpp>
 
-#include "cli/bench_grid.h"
+#include "bench/bench_grid.h"
 #include "cli/command.h"
+#include "cli/options.h"
+#include "cli/overlay_flags.h"
+#include "cli/store_options.h"
 #include "core/error.h"
-#include "train/stop_signal.h"
+#include "host/stop_signal.h"
 
 namespace crest {
 
@@ -26,12 +29,58 @@ static int run(const BenchOptions& o) {
     fail_usage("a comparison needs one cell and one phase", o.ab.empty() ? "--peer, --noise" : "--ab",
                "Leave the grid out, and choose one --phase.");
   bench.open_store();
-  return run_comparison(bench, cells[0], tasks[0]);
+  AbRule rule = comparison_rule(o);
+  if (o.ab.empty()) return run_comparison(bench, rule, tasks[0]);
+  CellOptions second = cells[0];
+  overlay_flags(o.ab, second);
+  return run_comparison(bench, rule, tasks[0], &second);
+}
+
+static void add_options(CLI::App& app, BenchOptions& o) {
+  auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the text is empty") : ""; };
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
+  };
+  option("--phase", o.phase, "forward, backward (forward and backward), step or all");
+  app.add_option("--samples", o.samples,
+                 "runs (rounds of a comparison) to measure; default: until the median is "
+                 "known to 1%")
+      ->group("Measurement");
+  option("--warmup", o.warmup, "runs thrown away first");
+  option("--max-seconds", o.max_seconds, "time for a cell without --samples (6 runs are always made)");
+  app.add_option("--ab", o.ab, "compare with a second recipe: 'FLAGS' over these, interleaved")
+      ->group("Measurement")
+      ->check(not_empty);
+  app.add_option("--peer", o.peer, "compare with 'COMMAND' that prints a JSON line with step_ms_median or ms")
+      ->group("Measurement")
+      ->check(not_empty);
+  app.add_flag("--noise", o.noise, "compare with itself: what can be told apart on this machine")->group("Measurement");
+  option("--timeout", o.timeout, "seconds that a run of the peer may take");
+  option("--seed", o.seed, "of weights and tokens");
+  app.add_flag("--flush-cache", o.flush_cache, "empty the caches before every run")->group("Measurement");
+  option("--flops-convention", o.convention, "palm (6N + 12 L d T per token) or executed (sum over instructions)");
+  app.add_option("--peak", o.peak, "FLOP/s that MFU is taken against (default: measured, takes about a second)")
+      ->group("Measurement");
+  app.add_flag("--no-mfu", o.no_mfu, "do not measure the peak; no MFU")->group("Measurement");
+  const char* grid = "Grid (a list A,B of a recipe flag, or of --threads, makes one)";
+  app.add_flag("--resume", o.resume, "continue the newest grid of the same cells: measure only what it lacks")
+      ->group(grid);
+  app.add_flag("--yes", o.yes, "measure grids that take long without asking")->group(grid);
+  add_json_option(app, o.json);
+  add_record_options(app, o.store);
+  add_recipe_options(app, o.base.recipe);
+  add_device_options(app, o.base.device);
+  app.remove_option(app.get_option("--threads"));
+  app.add_option("--threads", o.threads, "threads of a step on a CPU (0: all usable); a list makes a grid")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Device");
+  add_config_option(app);
 }
 
 std::function<int()> setup_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  add_bench_options(app, *o);
+  add_options(app, *o);
   return [o] {
     StopSignal signal;
     return run(*o);

@@ -2,12 +2,13 @@
 // has started.
 #include <CLI/CLI.hpp>
 
-#include "cli/comm_options.h"
-#include "cli/comm_rank.h"
+#include "bench/comm_options.h"
+#include "bench/comm_rank.h"
 #include "cli/command.h"
+#include "cli/options.h"
+#include "cli/store_options.h"
 #include "comm/launch.h"
-#include "plan/device.h"
-#include "train/stop_signal.h"
+#include "host/stop_signal.h"
 
 namespace crest {
 
@@ -28,9 +29,40 @@ static int run(const CommOptions& o) {
   return run_rank([&] { return run_comm_rank(o, *environment); });
 }
 
+static void add_options(CLI::App& app, CommOptions& o) {
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
+  };
+  app.add_option("collective", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast; all")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  option("--backend", o.backend, "gloo (processes on the CPU), nccl (on GPUs), auto: by the device");
+  app.add_option("--ranks", o.ranks, "numbers of ranks to measure with, e.g. 2,4 (default: all there are, else 2)")
+      ->group("Measurement");
+  option("--sizes", o.sizes, "of the whole buffer: A..B doubles, A..B:x4, lists");
+  option("--dtype", o.dtype, "fp32, bf16, fp16, fp64");
+  app.add_option("--samples", o.samples, "samples a size; default: until the median is known to 2%")
+      ->group("Measurement");
+  option("--warmup", o.warmup, "calls thrown away first");
+  option("--max-seconds", o.max_seconds, "time for a size without --samples (6 samples are always taken)");
+  app.add_option("--link-rate", o.link_rate,
+                 "bytes per second that the link should carry, e.g. 450GB (default: of the "
+                 "GPU's data sheet, else measured)")
+      ->group("Measurement");
+  app.add_option("--nproc", o.nproc, "processes to start on this host (default: the largest of --ranks)")
+      ->group("Ranks");
+  app.add_option("--port", o.port, "TCP port of rank 0 for --nproc (default: any free one)")->group("Ranks");
+  app.add_option("--timeout", o.timeout, "seconds that ranks wait for one that does not come or answer")
+      ->capture_default_str()
+      ->group("Ranks");
+  add_json_option(app, o.json);
+  add_record_options(app, o.store);
+  add_device_options(app, o.device);
+  add_config_option(app);
+}
+
 std::function<int()> setup_comm(CLI::App& app) {
   auto o = std::make_shared<CommOptions>();
-  add_comm_options(app, *o);
+  add_options(app, *o);
   return [o] { return run(*o); };
 }
 

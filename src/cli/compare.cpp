@@ -6,23 +6,28 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/compare_measure.h"
-#include "cli/compare_side.h"
-#include "cli/recipe_json.h"
+#include "cli/options.h"
+#include "cli/overlay_flags.h"
+#include "cli/store_options.h"
 #include "compare/compare.h"
+#include "compare/compare_text.h"
+#include "compare/measure_pair.h"
+#include "compare/open_compared.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "measure/noise_floor.h"
-#include "report/compare_text.h"
-#include "report/table.h"
-#include "train/stop_signal.h"
+#include "host/stop_signal.h"
+#include "store/noise_floor.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
 namespace {
 
 struct Options {
-  CompareMeasureOptions measure;
+  CompareMeasureOptions measure;  // all but its sides
+  CellOptions base;               // what both sides start from
+  std::string a, b;               // flags over it
   std::vector<std::string> names;
   std::string by = "group";
   int top = 10;
@@ -73,10 +78,22 @@ void check(const Options& o) {
   if (!(o.measure.max_seconds >= 0)) fail_usage("a time limit must be positive", "--max-seconds");
 }
 
+// What both start from, under the flags of `which` (--a, --b).
+CellOptions side_options(CellOptions cell, const std::string& flags, const char* which) {
+  try {
+    if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
+  } catch (const Error& e) {
+    fail_usage(e.problem(), which, fmt::format("It holds recipe flags, for example {} '--fusion off'.", which));
+  }
+  return cell;
+}
+
 RunComparison compared(const Options& o, CompareOptions options) {
   if (o.names.empty()) {
     StopSignal signal;
-    MeasuredPair pair = measure_pair(o.measure);
+    CompareMeasureOptions measure = o.measure;
+    measure.a = side_options(o.base, o.a, "--a"), measure.b = side_options(o.base, o.b, "--b");
+    MeasuredPair pair = measure_pair(measure);
     options.noise_floor = pair.noise_floor;
     options.paired = true;
     return compare_runs(pair.a, pair.b, options);
@@ -120,9 +137,9 @@ std::function<int()> setup_compare(CLI::App& app) {
                "explain the time per token; always so when the steps have different tokens")
       ->group("Output");
   const char* measurement = "Measure two recipes now";
-  auto* a = app.add_option("--a", o->measure.a, "flags of A over those given besides: recipe, device, libraries")
-                ->group(measurement);
-  auto* b = app.add_option("--b", o->measure.b, "flags of B")->group(measurement);
+  auto* a =
+      app.add_option("--a", o->a, "flags of A over those given besides: recipe, device, libraries")->group(measurement);
+  auto* b = app.add_option("--b", o->b, "flags of B")->group(measurement);
   app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);
@@ -135,8 +152,8 @@ std::function<int()> setup_compare(CLI::App& app) {
       ->group(measurement);
   add_json_option(app, o->json);
   add_record_options(app, o->measure.store);
-  add_recipe_options(app, o->measure.base.recipe);
-  add_device_options(app, o->measure.base.device);
+  add_recipe_options(app, o->base.recipe);
+  add_device_options(app, o->base.device);
   add_config_option(app);
   return [o, a, b] {
     o->a_given = a->count() > 0, o->b_given = b->count() > 0;

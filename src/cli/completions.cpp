@@ -12,20 +12,20 @@
 #include "core/text.h"
 #include "data/split_rule.h"
 #include "model/config.h"
-#include "passes/optimizers.h"
 #include "passes/pass.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
 namespace {
 
-using Words = std::vector<std::string>;
+using Values = std::vector<std::string>;
 
 // Values of a flag, or of the first positional argument (named as the command declares it). A row with a command comes
 // before the rows for all.
 struct ValueSet {
   const char *command, *option;
-  Words words;
+  Values values;
 };
 const std::vector<ValueSet>& value_sets() {
   static const std::vector<ValueSet> table = {
@@ -39,16 +39,6 @@ const std::vector<ValueSet>& value_sets() {
       {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
       {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
       {"", "--phase", {"forward", "backward", "step"}},
-      {"", "--precision", {"auto", "fp32", "tf32", "bf16", "fp16"}},
-      {"", "--policy", {"pure", "autocast"}},
-      {"", "--grad-dtype", {"fp32", "bf16"}},
-      {"", "--attention", {"flash", "naive"}},
-      {"", "--fusion", {"on", "off"}},
-      {"", "--recompute", {"auto", "none", "activation", "pointwise", "selective", "full"}},
-      {"", "--loss-chunk", {"auto", "off"}},
-      {"", "--packing", {"stream", "documents"}},
-      {"", "--master-weights", {"split", "fp32"}},
-      {"", "--schedule", {"cosine", "wsd", "linear", "constant"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},
       {"", "--method", {"auto", "timers"}},
@@ -56,39 +46,47 @@ const std::vector<ValueSet>& value_sets() {
       {"", "--sort", {"time", "gap", "flops", "bytes"}},
       {"", "--backend", {"auto", "gloo", "nccl"}},
       {"", "--flops-convention", {"palm", "executed"}},
-      {"", "--segment", {"train", "train.first", "train.next", "update", "validation", "prefill", "decode"}},
+      {"",
+       "--segment",
+       {"train", "train.first", "train.next", "train.last", "update", "validation", "prefill", "decode"}},
   };
   return table;
 }
 
 // Of a list for people: "adamw, lion".
-Words listed(const std::string& names) {
-  Words words = split(names, ',');
-  for (auto& word : words) word.erase(0, word.find_first_not_of(' '));
-  return words;
+Values listed(const std::string& names) {
+  Values values = split(names, ',');
+  for (auto& value : values) value.erase(0, value.find_first_not_of(' '));
+  return values;
 }
 
-Words pass_names() {
-  Words names;
+Values pass_names() {
+  Values names;
   for (auto& pass : pipeline()) names.push_back(pass.name);
   return names;
 }
 
-Words device_words(const std::string& command) {
-  Words words = {"auto", "cpu", "cuda"};
+Values device_values(const std::string& command) {
+  Values values = {"auto", "cpu", "cuda"};
   if (command == "plan" || command == "program")
-    for (auto& file : embedded_devices()) words.emplace_back(file.name);
-  return words;
+    for (auto& file : embedded_devices()) values.emplace_back(file.name);
+  return values;
 }
 
-Words values_of(const std::string& command, const std::string& option) {
-  if (option == "--model") return preset_names();
-  if (option == "--optimizer") return listed(optimizer_names());
+Values values_of(const std::string& command, const std::string& option) {
+  if (option == "--model") {
+    Values values = preset_names();
+    for (auto& [alias, preset] : preset_aliases()) values.push_back(alias);
+    return values;
+  }
+  if (const Setting* row = find_run_setting(option.substr(std::min<size_t>(2, option.size())));
+      row && !row->choices.empty())
+    return choices_of(*row);
   if (option == "--split-rule") return listed(split_rule_names());
-  if (option == "--disable-pass" || option == "--after") return pass_names();
-  if (option == "--device") return device_words(command);
+  if (option == "--after") return pass_names();
+  if (option == "--device") return device_values(command);
   for (auto& set : value_sets())
-    if ((!*set.command || command == set.command) && option == set.option) return set.words;
+    if ((!*set.command || command == set.command) && option == set.option) return set.values;
   return {};
 }
 

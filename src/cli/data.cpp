@@ -8,14 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/data_gpt2.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
+#include "data/gpt2_tokenizer.h"
 #include "data/prepare.h"
-#include "report/table.h"
-#include "train/stop_signal.h"
+#include "host/stop_signal.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -53,7 +54,7 @@ class Progress {
     bool fresh = stage_ != p.stage;
     if (fresh) stage_ = p.stage, started_ = now;
     if (!live_) {
-      if (fresh) fmt::print(stderr, "{} ...\n", p.stage);
+      if (fresh) to_stderr("{} ...\n", p.stage);
       return;
     }
     if (!fresh && now - shown_ < std::chrono::milliseconds(100)) return;
@@ -61,21 +62,20 @@ class Progress {
     double seconds = std::chrono::duration<double>(now - started_).count();
     double share = p.total ? double(p.done) / double(p.total) : 0;
     std::string left = share > 0.01 && seconds > 1 ? format_duration(seconds / share * (1 - share)) + " left" : "";
-    fmt::print(stderr, "\r\x1b[K{}",
-               fit_width(fmt::format("{} {:3.0f}%  {}", p.stage, 100 * share, left),
-                         size_t(std::max(terminal_width(STDERR_FILENO) - 1, 10))));
+    to_stderr("\r\x1b[K{}", fit_width(fmt::format("{} {:3.0f}%  {}", p.stage, 100 * share, left),
+                                      size_t(std::max(terminal_width(STDERR_FILENO) - 1, 10))));
     std::fflush(stderr);
     drawn_ = true;
   }
   void message(const std::string& text) {
     clear();
-    fmt::print(stderr, "{}\n", printable(text, 2000));
+    to_stderr("{}\n", printable(text, 2000));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   void clear() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+    if (drawn_) to_stderr("\r\x1b[K");
     drawn_ = false;
   }
   bool live_, drawn_ = false;
@@ -184,8 +184,20 @@ int run_get(Options& o) {
                "A package on disk is named by --from FILE, the result by --out FILE.");
   o.gpt2.out = o.out;
   o.gpt2.overwrite = o.prepare.overwrite;
-  o.gpt2.json = o.json;
-  return get_gpt2_tokenizer(o.gpt2);
+  Gpt2Tokenizer got = get_gpt2_tokenizer(o.gpt2);
+  const Tokenizer& tokenizer = got.tokenizer;
+  if (o.json) {
+    print_json({{"file", got.file},
+                {"vocab_size", tokenizer.vocab_size()},
+                {"merges", tokenizer.merge_count()},
+                {"split_rule", tokenizer.split_rule().name},
+                {"source", got.source},
+                {"sha256", got.sha256}});
+    return 0;
+  }
+  fmt::print("wrote GPT-2's tokenizer, {} tokens, to {}\n", tokenizer.vocab_size(), printable(got.file));
+  fmt::print("\nNext: crest data prepare TEXT --tokenizer {} --out DIR\n", printable(got.file));
+  return 0;
 }
 
 int run(const CLI::App& app, Options& o) {

@@ -8,16 +8,17 @@
 #include "backend/cuda/discover.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "measure/bench_gemm.h"
-#include "measure/environment.h"
-#include "measure/instruction_peaks.h"
-#include "measure/libraries.h"
-#include "plan/data_sheet.h"
-#include "plan/device.h"
-#include "report/table.h"
+#include "core/to_stderr.h"
+#include "device/data_sheet.h"
+#include "device/find.h"
+#include "device/libraries.h"
+#include "host/environment.h"
+#include "measure/device_limits.h"
+#include "plan/plan_json.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -30,86 +31,7 @@ struct Options {
   bool measure = false, sheets = false, json = false;
 };
 
-struct Measured {
-  std::vector<Bandwidth> bandwidths;
-  std::vector<PrecisionRate> rates;
-  std::vector<InstructionPeak> peaks;
-  const DataSheet* sheet = nullptr;  // of the device; null: there is none
-};
-
-Measured measure_limits(const Device& device) {
-  Measured m;
-  auto say = [](const char* what) { fmt::print(stderr, "measuring {} ...\n", what); };
-  if (device.kind == "cuda") {
-    say("copy bandwidth");
-    m.bandwidths.push_back(measure_device_copy(device));
-    for (auto& precision : data_sheet_precisions) {
-      say((precision + " matrix products").c_str());
-      m.rates.push_back(quick_precision_rate(device, precision));
-    }
-    m.sheet = data_sheet_of(device.name);
-    return m;
-  }
-  say("read bandwidth");
-  m.bandwidths.push_back(measure_read_bandwidth({.threads = device.threads}));
-  say("copy bandwidth");
-  m.bandwidths.push_back(measure_copy_bandwidth({.threads = device.threads}));
-  GemmFactory factory = linear_kernel_factory(device);
-  for (DType type : {DType::f32, DType::bf16}) {
-    say(type == DType::f32 ? "fp32 matrix products" : "bf16 matrix products");
-    GemmRate rate = measure_gemm_rate(type, factory);
-    std::string problem = rate.flops_per_second > 0 ? "" : "no fast kernel takes this type";
-    m.rates.push_back({type == DType::f32 ? "fp32" : "bf16", "linear kernel", problem, rate});
-  }
-  say("arithmetic instructions");
-  m.peaks = measure_instruction_peaks(device.threads);
-  return m;
-}
-
-// Median, mean, deviation, minimum and maximum of the samples' times in milliseconds.
-Json spread(const Samples& seconds) {
-  Samples ms = seconds.scaled(1e3);
-  return {{"ms_median", ms.median()}, {"ms_mean", ms.mean()}, {"ms_std", ms.std_dev()},
-          {"ms_min", ms.min()},       {"ms_max", ms.max()},   {"samples", ms.count()}};
-}
-
-std::optional<double> sheet_peak(const Measured& m, const std::string& precision) {
-  return m.sheet ? m.sheet->peak(precision) : std::nullopt;
-}
-
 const char* operations(const std::string& precision) { return precision == "int8" ? "OP/s" : "FLOP/s"; }
-
-Json measured_json(const Measured& m) {
-  Json json = Json::object();
-  for (auto& b : m.bandwidths) {
-    Json entry = {{"bytes_per_second", b.bytes_per_second},
-                  {"level", b.level},
-                  {"buffer_bytes", b.buffer_bytes},
-                  {"threads", b.threads}};
-    entry.update(spread(b.seconds));
-    json[b.kind + "_bandwidth"] = entry;
-  }
-  for (auto& r : m.rates) {
-    Json entry = {{"flops_per_second", nullptr}, {"reason", r.problem}};
-    if (r.problem.empty()) {
-      entry = {{"flops_per_second", r.rate.flops_per_second}, {"m", r.rate.m}, {"n", r.rate.n}, {"k", r.rate.k}};
-      entry["how"] = r.how;
-      if (auto peak = sheet_peak(m, r.precision)) entry["data_sheet"] = *peak;
-      entry.update(spread(r.rate.seconds));
-    }
-    json["gemm_" + r.precision] = entry;
-  }
-  if (!m.peaks.empty()) json["instructions"] = Json::object();
-  for (auto& p : m.peaks) {
-    Json entry = {{"instruction", p.instruction}, {"operations_per_second", nullptr}, {"threads", p.threads}};
-    if (p.operations_per_second > 0) {
-      entry["operations_per_second"] = p.operations_per_second;
-      entry.update(spread(p.seconds));
-    }
-    json["instructions"][p.precision] = entry;
-  }
-  return json;
-}
 
 // How far the samples lie apart: half the 95% interval of the median, and the range, in per cent of the median.
 std::vector<std::string> spread_cells(const Samples& s) {
@@ -119,7 +41,7 @@ std::vector<std::string> spread_cells(const Samples& s) {
           fmt::format("{}", s.count())};
 }
 
-void print_measured(const Measured& m) {
+void print_measured(const DeviceLimits& m) {
   Table table({{"measured limit", Align::left},
                {"rate"},
                {"95% of the median's time"},
@@ -138,7 +60,7 @@ void print_measured(const Measured& m) {
                     format_bytes(double(b.buffer_bytes)), b.kind == "copy" ? "s, read + written bytes" : ""));
   for (auto& r : m.rates) {
     std::string what = r.precision + " matrix product", sheet;
-    if (auto peak = sheet_peak(m, r.precision))
+    if (auto peak = m.sheet_peak(r.precision))
       sheet = fmt::format("; {:.0f}% of the data sheet's {}", 100 * r.rate.flops_per_second / *peak,
                           format_si(*peak, operations(r.precision)));
     if (r.problem.empty())
@@ -196,27 +118,10 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
   fmt::print("crest       {}, {}{}\n", e.crest_version, e.compiler, libraries);
 }
 
-Json sheet_json(const DataSheet& s) {
-  Json peaks = Json::object();
-  for (auto& [precision, rate] : s.peaks) peaks[precision] = rate;
-  return {{"name", s.name},
-          {"title", s.title},
-          {"kind", s.kind},
-          {"capability", s.capability.empty() ? Json(nullptr) : Json(s.capability)},
-          {"multiprocessors", s.multiprocessors},
-          {"shared_per_block", s.shared_per_block},
-          {"memory_bytes", s.memory_bytes},
-          {"bandwidth", s.bandwidth},
-          {"l2_bytes", s.l2_bytes},
-          {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
-          {"peaks", peaks},
-          {"source", s.source}};
-}
-
 int list_sheets(bool json) {
   if (json) {
     Json list = Json::array();
-    for (auto& s : data_sheets()) list.push_back(sheet_json(s));
+    for (auto& s : data_sheets()) list.push_back(to_json(s));
     print_json(list);
     return 0;
   }
@@ -241,10 +146,11 @@ int run(const Options& o) {
   Device device = find_device(o.device.device, o.device.threads), cpu = find_device("cpu", o.device.threads);
   Environment environment = read_environment(library_versions(device));
   cuda::Found found = cuda::find_devices();
-  Measured measured;
+  DeviceLimits measured;
   if (!o.json) print_text(cpu, environment, found);
   std::fflush(stdout);
-  if (o.measure) measured = measure_limits(device);
+  if (o.measure)
+    measured = measure_device_limits(device, [](const std::string& what) { to_stderr("measuring {} ...\n", what); });
   if (!o.json) {
     if (o.measure) print_measured(measured);
     return 0;
@@ -260,7 +166,7 @@ int run(const Options& o) {
   if (found.devices.empty()) unavailable.push_back({{"kind", "cuda"}, {"reason", found.problem}});
   Json document = {
       {"devices", devices}, {"unavailable", unavailable}, {"environment", Json::parse(to_json(environment))}};
-  if (o.measure) document["measured"] = measured_json(measured);
+  if (o.measure) document["measured"] = to_json(measured);
   print_json(document);
   return 0;
 }

@@ -7,25 +7,27 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weights_io.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
+#include "core/toml.h"
 #include "data/dataset.h"
 #include "plan/compile.h"
 #include "run/evaluate.h"
 #include "run/generate.h"
-#include "train/safetensors.h"
-#include "train/weights_io.h"
 
 namespace crest {
 
 namespace {
 
 struct Options {
-  std::string run, data, split = "val", precision = "auto", packing = "stream", logits;
+  std::string run, data, split = "val", precision = "auto", policy = "pure", packing, logits;
   DeviceOptions device;
   int64_t batches = 0, batch = 8, seq = 0;
   bool json = false;
@@ -41,7 +43,6 @@ void check_writable(const std::string& file) {
 void check(const Options& o) {
   if (o.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
-  if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
   if (o.split != "val" && o.split != "train")
     fail_usage("'" + printable(o.split) + "' is no split", "--split", "Splits: val, train.");
   if (!o.logits.empty()) check_writable(o.logits);
@@ -77,12 +78,29 @@ void write_logits(const Options& o, Executor& executor, const TokenStream& split
   }
   write_safetensors(o.logits, {{{"tokens", DType::i32, {int64_t(n)}}, tokens.data()},
                                {{"logits", DType::f32, {int64_t(n), decoder.vocab()}}, logits.data()}});
-  fmt::print(stderr, "logits of {} tokens written to {}\n", n, printable(o.logits));
+  to_stderr("logits of {} tokens written to {}\n", n, printable(o.logits));
 }
 
-int run(const Options& o) {
+// What was not given is as in the training of a checkpoint: its config.toml.
+void take_from_training(Options& o, const LoadedModel& model) {
+  const std::string* text = model.checkpoint ? model.checkpoint->file("config.toml") : nullptr;
+  std::string where = join_path(model.weights_path, "config.toml");
+  toml::table config = text ? parse_toml(*text, where) : toml::table();
+  bool from_run = o.data.empty();
+  if (from_run) o.data = config["data"].value_or(std::string());
+  if (o.seq == 0) o.seq = config["seq"].value_or(int64_t(0));
+  if (o.packing.empty()) o.packing = config["packing"].value_or(std::string("stream"));
+  if (config["policy"].value_or(std::string()) == "autocast") o.policy = "autocast";
+  if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
+  if (from_run && !is_directory(o.data))
+    fail_usage("the data of the run's training is not there any more: " + printable(o.data), "--data",
+               "Give a folder that crest data prepare wrote.");
+}
+
+int run(Options o) {
   check(o);
-  LoadedModel model = open_model(o.run, [](const std::string& m) { fmt::print(stderr, "crest: warning: {}\n", m); });
+  LoadedModel model = open_model(o.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  take_from_training(o, model);
   Dataset data = open_data(o, model);
   const TokenStream& split = o.split == "val" ? data.val() : data.train();
   if (split.empty())
@@ -92,7 +110,7 @@ int run(const Options& o) {
   Recipe recipe;
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
-  recipe.precision = o.precision;
+  recipe.precision = o.precision, recipe.policy = o.policy;
   recipe.levers["packing"] = o.packing;
   recipe = resolve(recipe, device);
   SessionUse use;
@@ -109,7 +127,7 @@ int run(const Options& o) {
   Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
     if (Clock::now() - shown < std::chrono::seconds(5)) return;
     shown = Clock::now();
-    fmt::print(stderr, "{} of {} tokens, loss {:.4f}\n", now.read, all, now.loss);
+    to_stderr("{} of {} tokens, loss {:.4f}\n", now.read, all, now.loss);
   });
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (o.json) {
@@ -127,6 +145,7 @@ int run(const Options& o) {
   }
   fmt::print("model        {}{}\n", printable(model.config.name),
              model.step >= 0 ? fmt::format(" at step {}", model.step) : "");
+  fmt::print("data         {}\n", printable(o.data));
   fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\n", e.loss, e.perplexity());
   if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
   fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
@@ -140,15 +159,16 @@ int run(const Options& o) {
 std::function<int()> setup_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
-  app.add_option("--data", o->data, "folder of prepared data");
+  app.add_option("--data", o->data, "folder of prepared data (default: the run's)");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
   option("--split", o->split, "val or train");
   option("--batches", o->batches, "batches to evaluate (0: the whole split)");
   option("--batch", o->batch, "sequences of a batch");
-  app.add_option("--seq", o->seq, "tokens of a sequence (default: the model's context)");
-  option("--packing", o->packing, "rows of tokens: stream (windows) or documents (whole ones side by side)");
+  app.add_option("--seq", o->seq, "tokens of a sequence (default: as in training, else the model's context)");
+  app.add_option("--packing", o->packing,
+                 "rows of tokens: stream (windows) or documents (whole ones side by side) (default: as in training)");
   option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
   app.add_option("--logits", o->logits, "writes tokens and logits of the split's first window (safetensors)");
   add_device_options(app, o->device);

@@ -1,5 +1,6 @@
 // crest import: checkpoints of other programs -> a folder that Crest and transformers open.
 #include "interop/import.h"
+#include "core/to_stderr.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,11 +10,11 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "report/table.h"
-#include "train/stop_signal.h"
+#include "host/stop_signal.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -56,7 +57,7 @@ int run(Options& o) {
       throw Error(Exit::interrupted, "interrupted", "crest import", "Nothing was left behind.");
     if (!live || (done < all && done - shown < all / 50)) return;
     shown = done;
-    fmt::print(stderr, "\r\x1b[Kimporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
+    to_stderr("\r\x1b[Kimporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
     std::fflush(stderr);
   };
   ImportResult r = import_model(o.import);

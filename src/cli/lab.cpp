@@ -6,39 +6,29 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/lab_run.h"
-#include "cli/recipe_json.h"
+#include "cli/options.h"
+#include "cli/store_options.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "host/stop_signal.h"
 #include "lab/result_json.h"
 #include "lab/result_text.h"
-#include "report/table.h"
-#include "train/stop_signal.h"
+#include "lab/run.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
 namespace {
 
 struct Options {
-  std::vector<std::string> words;  // list, show NAME, run NAME...
+  std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
   BenchOptions bench;  // what its cells share: store, seed
   DeviceOptions device;
   std::string budget;
   bool all = false;
 };
-
-Json listed(const lab::Experiment& e) {
-  Json json = {{"name", e.name},
-               {"title", e.title},
-               {"question", e.question},
-               {"source", e.source},
-               {"kind", lab::name(e.kind)},
-               {"claims", e.claims.size()},
-               {"available", e.unavailable.empty()}};
-  if (!e.unavailable.empty()) json["reason"] = e.unavailable;
-  return json;
-}
 
 int list(const Options& o) {
   std::vector<lab::Experiment> all = lab::all_experiments();
@@ -47,22 +37,9 @@ int list(const Options& o) {
     return 0;
   }
   Json rows = Json::array();
-  for (auto& e : all) rows.push_back(listed(e));
+  for (auto& e : all) rows.push_back(lab::to_json(e));
   print_json(rows);
   return 0;
-}
-
-Json shown(const lab::Experiment& e, const LabCells& cells, const std::string& scale) {
-  Json json = listed(e), rows = Json::array(), claims = Json::array();
-  for (auto& c : cells) {
-    Json settings = Json::object();
-    for (auto& [key, value] : c->spec().settings) settings[key] = value;
-    rows.push_back(settings);
-  }
-  for (auto& c : e.claims)
-    claims.push_back({{"text", c.text}, {"subject", c.subject}, {"source", c.source}, {"check", c.check.text}});
-  json["scale"] = scale, json["cells"] = rows, json["claims"] = claims;
-  return json;
 }
 
 int show(const Options& o, const std::string& name) {
@@ -73,7 +50,7 @@ int show(const Options& o, const std::string& name) {
   std::vector<lab::CellSpec> specs;
   for (auto& c : cells) specs.push_back(c->spec());
   if (o.lab.json)
-    print_json(shown(e, cells, o.lab.scale));
+    print_json(lab::to_json(e, specs, o.lab.scale));
   else
     fmt::print("{}", lab::show_text(e, specs, o.lab.scale));
   return 0;
@@ -90,7 +67,7 @@ void print(const std::vector<lab::Result>& results, bool json) {
 
 std::vector<lab::Experiment> chosen(const Options& o) {
   std::vector<lab::Experiment> list;
-  for (size_t i = 1; i < o.words.size(); ++i) list.push_back(lab::find_experiment(o.words[i]));
+  for (size_t i = 1; i < o.arguments.size(); ++i) list.push_back(lab::find_experiment(o.arguments[i]));
   if (o.all == !list.empty())
     fail_usage("name experiments, or give --all", "crest lab run", "crest lab list shows what there is.");
   if (o.all) list = lab::all_experiments();
@@ -133,9 +110,9 @@ int run(const Options& o) {
 }
 
 int act(const Options& o) {
-  std::string action = o.words.empty() ? "list" : o.words[0];
-  if (action == "list" && o.words.size() <= 1) return list(o);
-  if (action == "show" && o.words.size() == 2) return show(o, o.words[1]);
+  std::string action = o.arguments.empty() ? "list" : o.arguments[0];
+  if (action == "list" && o.arguments.size() <= 1) return list(o);
+  if (action == "show" && o.arguments.size() == 2) return show(o, o.arguments[1]);
   if (action == "show") fail_usage("name one experiment", "crest lab show", "crest lab list shows what there is.");
   if (action == "run") return run(o);
   fail_usage(fmt::format("'{}' is nothing that crest lab does", printable(action)), "crest lab",
@@ -147,7 +124,7 @@ int act(const Options& o) {
 std::function<int()> setup_lab(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->bench.no_mfu = true;
-  app.add_option("words", o->words, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
+  app.add_option("words", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
   app.add_flag("--all", o->all, "run: every experiment that is available")->group("Experiments");
   app.add_option("--scale", o->lab.scale, "tiny (seconds, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()

@@ -1,26 +1,28 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <system_error>
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/version.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "plan/device.h"
+#include "core/to_stderr.h"
+#include "device/find.h"
+#include "host/environment.h"
+#include "host/openmp_threads.h"
 
 using namespace crest;
-
-static void print_help() {
-  fmt::print(
-      "Usage: crest COMMAND [OPTIONS]\n\nTrains GPT-style transformers and explains every millisecond and "
-      "byte.\n\nCommands:\n");
-  for (auto& c : commands()) fmt::print("  {:<11} {}\n", c.name, c.help);
-  fmt::print("\ncrest COMMAND --help lists the options; crest --version prints versions of everything opened.\n");
-}
 
 // Bare `crest`: the device found and what to try first.
 static void print_welcome() {
@@ -47,56 +49,148 @@ static int run(int argc, char** argv) {
     print_welcome();
     return 0;
   }
-  std::string word = argv[1];
-  if (word == "--help" || word == "-h" || word == "help") {
-    print_help();
+  std::string command = argv[1];
+  // crest help train is crest train --help.
+  if (command == "help" && argc > 2 && argv[2] != std::string("settings")) {
+    std::vector<char*> again = {argv[0], argv[2]};
+    std::string flag = argc > 3 && argv[3] == std::string("--all") ? "--help-all" : "--help";
+    again.push_back(flag.data());
+    return run(int(again.size()), again.data());
+  }
+  if (command == "--help" || command == "-h" || command == "--help-all" || command == "help") {
+    fmt::print("{}", argc > 2 && command == "help" ? settings_page() : program_help());
     return 0;
   }
-  if (word == "--version" || word == "version") {
+  if (command == "--version" || command == "version") {
     print_versions();
     return 0;
   }
   std::vector<std::string> names;
   for (auto& c : commands()) names.push_back(c.name);
   for (auto& c : commands()) {
-    if (word != c.name) continue;
+    if (command != c.name) continue;
     CLI::App app{c.help, fmt::format("crest {}", c.name)};
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    app.set_help_all_flag("--help-all", "every option");
     auto action = c.setup(app);
     try {
       parse_command_line(app, argc - 2, argv + 2);
     } catch (const CLI::CallForHelp&) {
-      fmt::print("{}", app.help());
+      fmt::print("{}", command_help(c, app, false));
+      return 0;
+    } catch (const CLI::CallForAllHelp&) {
+      fmt::print("{}", command_help(c, app, true));
       return 0;
     } catch (const CLI::ParseError& e) {
       fail_usage(e.what(), std::string("crest ") + c.name, fmt::format("See crest {} --help.", c.name));
     }
     return action();
   }
-  fail_usage(fmt::format("unknown command '{}'", printable(word)), "crest",
-             did_you_mean(word, names) + " See crest --help.");
+  fail_usage(fmt::format("unknown command '{}'", printable(command)), "crest",
+             did_you_mean(command, names) + " See crest --help.");
 }
 
 // OpenMP's idle threads spin for milliseconds by default. On a machine that others use too, a spinning thread keeps the
-// one it waits for from running: steps then take many times longer. libgomp reads its settings before main, so the
-// program starts itself once more with a short spin.
-static void spin_briefly(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+// one it waits for from running: steps then take many times longer.
+static bool spin_briefly() {
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return false;
   setenv("GOMP_SPINCOUNT", "4000", 1);  // some 0.1 ms
-  execv("/proc/self/exe", argv);        // when that fails, things work, only slower
+  return true;
+}
+
+static bool limit_threads() {
+  const char* set = std::getenv("OMP_NUM_THREADS");
+  if (!set) return false;
+  OpenmpThreads mended = mend_openmp_threads(set, usable_threads());
+  if (mended.note.empty()) return false;
+  to_stderr("crest: note: {}\n", mended.note);
+  if (mended.use.empty())
+    unsetenv("OMP_NUM_THREADS");
+  else
+    setenv("OMP_NUM_THREADS", mended.use.c_str(), 1);
+  return true;
+}
+
+// libgomp reads its settings before main, so the program starts itself once more with those that it should have. When
+// that fails, things work, only slower.
+static void set_openmp(char** argv) {
+  bool spins = spin_briefly(), limited = limit_threads();
+  if (spins || limited) execv("/proc/self/exe", argv);
+}
+
+// A file that the program opens never gets the number of a standard stream, whose text would then go there. What is
+// written to a standard output that was closed fails, as it should.
+static void open_standard_streams() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+      (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // the lowest number that is free
+}
+
+static void print_lost_output(const char* reason, const std::string& what_is_true) {
+  print_error(fmt::format("standard output could not be written: {}\n  {}", reason, what_is_true));
+}
+
+// As it stands: making a text takes memory.
+static int out_of_memory() {
+  std::fputs("crest: error: out of memory\n", stderr);
+  std::fputs("  End other programs, or use a smaller --batch or model; crest plan shows what is needed.\n", stderr);
+  return int(Exit::does_not_fit);
+}
+
+// Functions of libraries that promise not to throw (CLI11's look-ups, directory iterators) take memory all the same;
+// some end the program without saying why, so it is noted. Ending here is as a kill: what is on disk is whole.
+static std::atomic<bool> memory_ran_out = false;
+static std::terminate_handler terminate_before;
+[[noreturn]] static void on_no_memory() {
+  memory_ran_out = true;
+  throw std::bad_alloc();
+}
+[[noreturn]] static void on_terminate() {
+  bool no_memory = memory_ran_out;
+  if (auto error = std::current_exception()) try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
+    } catch (...) {  // a bug, told as before
+      no_memory = false;
+    }
+  if (no_memory) _exit(out_of_memory());
+  terminate_before();
+  std::abort();
+}
+
+// Of what a command printed, the last part is still in memory. The command itself has ended with `code`.
+static int flushed(int code) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  print_lost_output(std::strerror(errno),
+                    code == 0 ? "What the command did is done; its output is lost."
+                    : code == int(Exit::interrupted)
+                        ? "The command was interrupted; its output is lost."
+                        : fmt::format("The command failed with exit code {}; its output is lost.", code));
+  return code != 0 ? code : int(Exit::failed);
 }
 
 int main(int argc, char** argv) {
-  spin_briefly(argv);
+  open_standard_streams();
+  terminate_before = std::set_terminate(on_terminate);
+  std::set_new_handler(on_no_memory);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) is an error of writing, with its name
+  set_openmp(argv);
   try {
-    return run(argc, argv);
+    return flushed(run(argc, argv));
   } catch (const Error& e) {
-    print_error(e.what());
+    // A library may have taken it for something else: streams say that a number cannot be read.
+    print_error(std::string(e.what()) + (memory_ran_out ? "\n  Before that the program was out of memory." : ""));
     return int(e.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "crest: error: out of memory\n  Use a smaller --batch or model; crest plan shows what is needed.\n");
-    return int(Exit::does_not_fit);
+    return out_of_memory();
+  } catch (const std::system_error& e) {
+    if (std::ferror(stdout))  // printing threw: the command got no further
+      print_lost_output(e.code().message().c_str(),
+                        "The command stopped there: what it had done before is done, its output is not complete.");
+    else
+      print_error(e.what());
+    return int(Exit::failed);
   } catch (const std::exception& e) {
     print_error(e.what());
     return int(Exit::failed);

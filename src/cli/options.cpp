@@ -4,93 +4,51 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <filesystem>
 
-#include "backend/cuda/loader.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 #include "core/toml.h"
-#include "passes/optimizers.h"
-#include "passes/pass.h"
-#include "plan/device.h"
+#include "train/run_files.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
-Device DeviceOptions::find() const {
-  libraries.use();
-  Device d = find_device(device, threads);
-  for (auto& line : split(d.note, '\n'))
-    if (!line.empty()) fmt::print(stderr, "crest: note: {}\n", printable(line, 1000));
-  return d;
-}
-
 namespace {
 
-struct NamedLibrary {
-  const char *flag, *stem;
-  std::string LibraryOptions::*path;
-};
-constexpr NamedLibrary named_libraries[] = {{"--cublaslt", "cublasLt", &LibraryOptions::cublaslt},
-                                            {"--cudnn", "cudnn", &LibraryOptions::cudnn}};
-
-void check_named(const NamedLibrary& l, const std::string& path) {
-  std::string example = fmt::format("Name the file lib{}.so.N or the folder that it is in.", l.stem);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
-    fail_usage(fmt::format("there is no '{}'", printable(path)), l.flag, example);
-  if (std::filesystem::is_directory(path, ignored) && !cuda::holds_library({path}, l.stem))
-    fail_usage(fmt::format("'{}' has no lib{}.so", printable(path), l.stem), l.flag, example);
+std::string default_of(const Setting& row, const void* object) {
+  if (*row.otherwise) return row.otherwise;
+  std::string text = text_of(row.get(row, object));
+  return row.type == SettingType::truth || row.type == SettingType::list ? "" : text;
 }
 
-std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+std::string setting_help(const Setting& row, const void* object) {
+  std::vector<std::string> notes;
+  std::string values = join(choices_of(row), ", ");
+  if (row.also_number) values += fmt::format(", a number of {}", row.unit);
+  if (!values.empty() && row.type != SettingType::list) notes.push_back(values);
+  std::string otherwise = default_of(row, object);
+  if (!otherwise.empty()) notes.push_back("default " + otherwise);
+  return std::string(row.help) + (notes.empty() ? "" : fmt::format(" ({})", join(notes, "; ")));
+}
+
+const char* value_name(const Setting& row) {
+  return row.type == SettingType::whole    ? "N"
+         : row.type == SettingType::number ? "X"
+         : row.choices.empty()             ? "TEXT"
+                                           : "VALUE";
+}
 
 }  // namespace
 
-void LibraryOptions::check() const {
-  for (auto& folder : split(folders, ':'))
-    if (!folder.empty() && !is_directory(folder))
-      fail_usage(fmt::format("there is no folder '{}'", printable(folder)), "--libraries",
-                 "Name folders that hold CUDA's libraries (libcublasLt.so, libcudnn.so, ...), ':' between them.");
-  for (auto& l : named_libraries)
-    if (const std::string& path = this->*l.path; !path.empty()) check_named(l, path);
-}
-
-void LibraryOptions::use() const {
-  check();
-  if (*this == LibraryOptions()) return;
-  cuda::LibraryChoice choice;
-  for (auto& folder : split(folders, ':'))
-    if (!folder.empty()) choice.folders.push_back(folder);
-  for (auto& l : named_libraries)
-    if (const std::string& path = this->*l.path; !path.empty()) choice.paths[l.stem] = path;
-  cuda::choose_libraries(choice);
-}
-
-std::vector<std::pair<std::string, std::string>> LibraryOptions::flags() const {
-  std::vector<std::pair<std::string, std::string>> list;
-  std::vector<std::string> all;
-  for (auto& folder : split(folders, ':'))
-    if (!folder.empty()) all.push_back(absolute(folder));
-  if (!all.empty()) list.emplace_back("--libraries", join(all, ":"));
-  for (auto& l : named_libraries)
-    if (const std::string& path = this->*l.path; !path.empty()) list.emplace_back(l.flag, absolute(path));
-  return list;
-}
-
-const char* default_model(const Device& device) { return device.kind == "cuda" ? "micro" : "nano"; }
-
-int64_t DeviceOptions::limit(const Device& d) const {
-  return memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");
-}
-
 void add_device_options(CLI::App& app, DeviceOptions& o) {
-  app.add_option("--device", o.device,
-                 "auto, cpu, cuda[:N]; plan and program also take a device file (crest devices --sheets)")
-      ->capture_default_str()
-      ->group("Device");
-  app.add_option("--threads", o.threads, "CPU threads (0: all usable)")->capture_default_str()->group("Device");
-  app.add_option("--memory-limit", o.memory_limit, "refuse plans above this, for example 40GiB")->group("Device");
+  for (auto& row : device_settings()) {
+    auto set = [&row, &o](const std::string& text) { row.set(row, &o, parse_setting(row, text)); };
+    app.add_option_function<std::string>(row.flag(), set, setting_help(row, &o))
+        ->group(row.group)
+        ->type_name(value_name(row));
+  }
   add_library_options(app, o.libraries);
 }
 
@@ -102,76 +60,33 @@ void add_library_options(CLI::App& app, LibraryOptions& o) {
   app.add_option("--cudnn", o.cudnn, "this cuDNN and no other: libcudnn.so.N or its folder")->group("Device");
 }
 
-void add_recipe_options(CLI::App& app, RecipeOptions& o) {
-  const char* group = "Recipe";
-  auto option = [&](const char* flag, auto& value, const char* help) {
-    return app.add_option(flag, value, help)->capture_default_str()->group(group);
-  };
-  Recipe& r = o.recipe;
-  const std::string optimizers = optimizer_names();
-  app.add_option("--model", o.model, "preset, TOML file, or folder with a Hugging Face config.json")->group(group);
-  option("--batch", r.batch, "micro batch: sequences");
-  app.add_option("--seq", r.seq, "sequence length (default: the model's context)")->group(group);
-  option("--grad-accumulation", r.grad_accumulation, "micro steps of an optimizer step");
-  option("--data-parallel", r.data_parallel, "ranks; they run as threads of this process")->check(CLI::Range(1, 64));
-  option("--precision", r.precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
-  option("--policy", r.policy, "pure (half-precision weights, fp32 masters) or autocast (fp32 weights)");
-  option("--grad-dtype", r.grad_dtype, "gradients of policy pure: fp32 or bf16");
-  option("--attention", r.attention, "flash or naive");
-  option("--fusion", r.fusion, "on or off");
-  option("--pad-vocab", r.pad_vocab, "pads the vocabulary to a multiple (1: off)");
-  option("--recompute", r.recompute,
-         "auto (pointwise with fusion, else none), none, activation (GELU, SwiGLU: in the gradient's kernel), "
-         "pointwise (norms too), selective (attention too) or full");
-  option("--optimizer", r.optimizer, optimizers.c_str());
-  option("--weight-decay", r.weight_decay, "decay of matrices");
-  option("--beta1", r.beta1, "AdamW's first moment");
-  option("--beta2", r.beta2, "AdamW's second moment");
-  option("--eps", r.eps, "AdamW's epsilon");
-  option("--clip", r.clip, "largest global gradient norm (0: off)");
-  option("--loss-scale", r.loss_scale, "fp16: first dynamic loss scale");
-  for (auto& pass : pipeline())
-    for (auto& lever : pass.levers) {
-      std::string& value = r.levers.emplace(lever.name, lever.otherwise).first->second;
-      option(fmt::format("--{}", lever.name).c_str(), value, lever.help);
-    }
-  app.add_option("--vocab", o.vocab, "overrides the model's vocabulary")->group(group);
-  app.add_option("--dropout", o.dropout, "overrides the model's dropout")->group(group);
-  app.add_option("--kernel", o.kernels, "pins a kernel: OP=PATTERN, for example attention=cpu.*.reference")
-      ->group(group)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--disable-pass", r.disabled_passes, "switches a pass off by name")
-      ->group(group)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--deterministic", r.deterministic,
-               "choose nothing by timing, no kernels whose bits vary (CPU kernels always give the same)")
-      ->group(group);
+const std::vector<SettingTable>& setting_tables() {
+  static const Recipe recipe;
+  static const TrainOptions training;
+  static const DeviceOptions device;
+  static const std::vector<SettingTable> all = {
+      {&recipe_settings(), &recipe}, {&training_settings(), &training}, {&device_settings(), &device}};
+  return all;
 }
 
-Recipe RecipeOptions::finish(const std::string& default_model) const {
-  Recipe r = recipe;
-  r.model = load_model_config(model.empty() ? default_model : model);
-  auto range = [](const char* flag, double value, bool good, const char* what) {
-    if (!good) fail_usage(fmt::format("{} is not {}", value, what), flag);
-  };
-  range("--vocab", double(vocab), vocab >= 0, "a number of tokens");
-  range("--seq", double(r.seq), r.seq >= 0, "a sequence length");
-  range("--beta1", r.beta1, r.beta1 >= 0 && r.beta1 < 1, "in [0, 1)");
-  range("--beta2", r.beta2, r.beta2 >= 0 && r.beta2 < 1, "in [0, 1)");
-  range("--eps", r.eps, r.eps > 0 && std::isfinite(r.eps), "above 0");
-  range("--clip", r.clip, r.clip >= 0 && std::isfinite(r.clip), "a gradient norm");
-  range("--weight-decay", r.weight_decay, r.weight_decay >= 0 && std::isfinite(r.weight_decay), "a decay");
-  range("--loss-scale", r.loss_scale, r.loss_scale >= 1 && std::isfinite(float(r.loss_scale)),
-        "at least 1 and finite in fp32");
-  if (vocab > 0) r.model.vocab = vocab;
-  if (dropout >= 0) r.model.dropout = dropout;
-  for (auto& k : kernels) {
-    size_t equals = k.find('=');
-    if (equals == std::string::npos) fail_usage("'" + printable(k) + "' is not OP=PATTERN", "--kernel");
-    r.kernels.emplace_back(k.substr(0, equals), k.substr(equals + 1));
+void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSettings& given) {
+  const void* defaults = nullptr;
+  for (auto& t : setting_tables())
+    if (t.rows == &table) defaults = t.defaults;
+  for (auto& row : table) {
+    std::string help = setting_help(row, defaults);
+    std::vector<std::string>& texts = given[row.name];
+    CLI::Option* option = nullptr;
+    if (row.type == SettingType::truth)
+      option = app.add_flag_function(
+          row.flag(), [&texts](int64_t count) { texts.push_back(count > 0 ? "true" : "false"); }, help);
+    else
+      option = app.add_option(row.flag(), texts, help)->allow_extra_args(false)->type_name(value_name(row));
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->group(row.group);
   }
-  return r;
 }
+
+void add_recipe_options(CLI::App& app, RecipeOptions& o) { add_settings(app, recipe_settings(), o.given); }
 
 void add_json_option(CLI::App& app, bool& json) {
   app.add_flag("--json", json, "one JSON document on standard output");
@@ -201,6 +116,7 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
 std::string config_of_run(const std::string& run) {
   std::string path = join_path(run, "config.toml");
   if (!is_directory(run)) fail("there is no such run", printable(run), "--resume takes the folder that --out named.");
+  if (!path_exists(path) && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
   if (!path_exists(path))
     fail("this is not the folder of a run: it has no config.toml", printable(run),
          "--resume takes the folder that --out named.");
@@ -215,7 +131,8 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
     std::string flag = "--" + std::string(key.str());
     std::replace(flag.begin(), flag.end(), '_', '-');
     std::string where = fmt::format("{}, key {}", path, printable(key.str()));
-    if (std::find(names.begin(), names.end(), flag) == names.end() || flag == "--config" || flag == "--help") {
+    if (std::find(names.begin(), names.end(), flag) == names.end() || flag == "--config" || flag == "--help" ||
+        flag == "--help-all") {
       std::vector<std::string> keys;
       for (auto& n : names) {
         keys.push_back(n.substr(2));
@@ -234,10 +151,32 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
 
 }  // namespace
 
+// The library of flags reads "010" as eight, "" as 0 and "nan" as a number, and saturates: numbers are checked and put
+// into plain form before it sees them.
+static std::string plain_number(const CLI::Option& option, const std::string& flag, const std::string& text) {
+  std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
+  bool real = type == "FLOAT", whole = type == "INT" || type == "UINT";
+  if ((!real && !whole) || option.get_items_expected_max() > 1 || option.get_delimiter()) return text;
+  Setting row = {.name = flag.c_str() + 2, .group = "", .help = ""};
+  row.type = real ? SettingType::number : SettingType::whole;
+  if (type == "UINT") row.least = 0;
+  return text_of(parse_setting(row, text));
+}
+
+GivenSettings read_config(const CLI::App& app, const std::string& path) {
+  GivenSettings given;
+  for (auto& argument : config_arguments(app, path)) {
+    size_t equals = argument.find('=');
+    given[argument.substr(2, equals - 2)].push_back(argument.substr(equals + 1));
+  }
+  return given;
+}
+
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args, from_file;
   const CLI::Option* resume = app.get_option_no_throw("--resume");
   bool resumes = resume && resume->get_items_expected_max() > 0;  // of a run: its own config.toml comes first
+  bool from_run = false;
   for (int i = 0; i < argc; ++i) {
     std::string a = argv[i];
     if (a == "--config" && i + 1 < argc)
@@ -245,22 +184,49 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     else if (a.rfind("--config=", 0) == 0)
       from_file = config_arguments(app, a.substr(9));
     else if (resumes && a == "--resume" && i + 1 < argc)
-      from_file = config_arguments(app, config_of_run(argv[i + 1])), args.push_back(a);
+      from_file = config_arguments(app, config_of_run(argv[i + 1])), from_run = true, args.push_back(a);
     else if (resumes && a.rfind("--resume=", 0) == 0)
-      from_file = config_arguments(app, config_of_run(a.substr(9))), args.push_back(a);
+      from_file = config_arguments(app, config_of_run(a.substr(9))), from_run = true, args.push_back(a);
     else
       args.push_back(a);
   }
+  if (from_run)  // whoever made the folder must not choose what this process opens
+    std::erase_if(from_file, [&](const std::string& a) {
+      std::string flag = a.substr(0, a.find('='));
+      bool dropped = LibraryOptions::is_flag(flag);
+      bool given = std::any_of(args.begin(), args.end(), [&](auto& b) { return b.rfind(flag, 0) == 0; });
+      if (dropped && !given)
+        to_stderr("crest: note: the run used {}; give it again if you trust that file\n", printable(a));
+      return dropped;
+    });
   // Flags win: a key of the file that is also a flag on the command line is dropped.
   auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
   for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
   args.insert(args.begin(), from_file.begin(), from_file.end());
-  // CLI11 takes the next argument for the value that "--flag=" leaves empty.
-  for (size_t i = 0; i < args.size(); ++i)
-    if (args[i].size() > 3 && args[i].rfind("--", 0) == 0 && args[i].find('=') == args[i].size() - 1) {
-      args[i].pop_back();
-      args.insert(args.begin() + std::ptrdiff_t(i) + 1, "");
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].size() <= 2 || args[i].rfind("--", 0) != 0) continue;
+    const CLI::Option* option = app.get_option_no_throw(flag_of(args[i]));
+    size_t equals = args[i].find('=');
+    bool takes_value = option && option->get_items_expected_max() > 0;
+    if (equals != std::string::npos && option && !takes_value) {  // --deterministic=yes
+      Setting row = {.name = "", .group = "", .help = ""};
+      row.type = SettingType::truth;
+      args[i] = flag_of(args[i]) + "=" + text_of(parse_setting(row, args[i].substr(equals + 1), flag_of(args[i])));
+      continue;
     }
+    if (equals != std::string::npos && takes_value) {
+      args[i] = flag_of(args[i]) + "=" + plain_number(*option, flag_of(args[i]), args[i].substr(equals + 1));
+      // CLI11 takes the next argument for the value that "--flag=" leaves empty.
+      if (args[i].back() == '=' && args[i].find('=') == args[i].size() - 1) {
+        args[i].pop_back();
+        args.insert(args.begin() + std::ptrdiff_t(i) + 1, "");
+        ++i;
+      }
+    } else if (equals == std::string::npos && takes_value && i + 1 < args.size()) {
+      args[i + 1] = plain_number(*option, args[i], args[i + 1]);
+      ++i;
+    }
+  }
   std::reverse(args.begin(), args.end());
   app.allow_extras();
   app.parse(args);

@@ -3,29 +3,23 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
-#include "cli/session_json.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
 #include "passes/pass.h"
-#include "plan/compile.h"
-#include "plan/search.h"
-#include "report/table.h"
+#include "plan/plan_json.h"
+#include "plan/plan_report.h"
+#include "plan/recipe_settings.h"
+#include "program/op.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr const char* convention = "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 
 struct Options {
   RecipeOptions recipe;
@@ -33,28 +27,6 @@ struct Options {
   std::string memory, use = "train";
   int blocks = 8;
   bool json = false;
-};
-
-// What a plan says, gathered once for both forms of output. Bytes are of all ranks.
-struct Report {
-  CompiledSession session;
-  int64_t ranks = 1;
-  int64_t limit = 0;
-  bool limit_given = false;
-  int64_t batch_that_fits = 0;
-  double executed_flops = 0;  // per optimizer step
-  double search_seconds = 0;
-
-  const ModelConfig& model() const { return session.recipe.model; }
-  int64_t planned() const { return session.planned_bytes() * ranks; }
-  bool fits() const { return planned() <= limit; }
-  int64_t embeddings() const {
-    const ModelConfig& m = model();
-    return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));
-  }
-  double model_flops() const {
-    return model().flops_per_token(session.recipe.seq_length()) * double(session.recipe.tokens_per_step());
-  }
 };
 
 SessionUse use_of(const std::string& text) {
@@ -66,50 +38,12 @@ SessionUse use_of(const std::string& text) {
   return use;
 }
 
-double executed_flops(const CompiledSession& s) {
-  double sum = 0;
-  for (auto& call : training_step(s)) {
-    const Program& p = s.programs[size_t(call.segment)].program;
-    for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
-  }
-  return sum;
-}
-
-Report make_report(const Options& o) {
+PlanReport make_report(const Options& o) {
   Device device = o.device.find();
   Recipe recipe = resolve(o.recipe.finish("nano"), device);
   SessionUse use = use_of(o.use);
-  Report r;
-  r.limit_given = !o.memory.empty() || !o.device.memory_limit.empty();
-  r.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
-  r.ranks = recipe.data_parallel;
-  CompileOptions quick;
-  quick.verify = false;  // the tests verify every pass; a plan has to be there at once
-  r.session = compile(recipe, device, session_programs(recipe, use), quick);
-  r.executed_flops = executed_flops(r.session) * double(r.ranks);
-  auto start = std::chrono::steady_clock::now();
-  r.batch_that_fits = largest_batch(r.session, use, r.limit / r.ranks);
-  r.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return r;
-}
-
-Json to_json(const Report& r, int rows) {
-  const CompiledSession& s = r.session;
-  return {
-      {"model", model_to_json(r.model())},
-      {"recipe", recipe_to_json(s.recipe)},
-      {"device", device_to_json(s.device)},
-      {"parameters",
-       {{"total", r.model().parameters()}, {"matmul", r.model().matmul_parameters()}, {"embeddings", r.embeddings()}}},
-      {"tokens_per_step", s.recipe.tokens_per_step()},
-      {"flops",
-       {{"model_per_step", r.model_flops()},
-        {"executed_per_step", r.executed_flops},
-        {"flops_convention", convention}}},
-      {"memory", memory_to_json(s, rows)},
-      {"fit", {{"memory_bytes", r.limit}, {"fits", r.fits()}, {"largest_batch", r.batch_that_fits}}},
-      {"programs", programs_to_json(s)},
-      {"seconds", s.compile_seconds + r.search_seconds}};
+  return plan_report(recipe, device, use,
+                     o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory"));
 }
 
 std::string shape_line(const ModelConfig& m) {
@@ -118,7 +52,7 @@ std::string shape_line(const ModelConfig& m) {
                      m.head_dim, m.ff, m.vocab, m.context);
 }
 
-void print_memory(const Report& r, int rows) {
+void print_memory(const PlanReport& r, int rows) {
   const CompiledSession& s = r.session;
   CategoryBytes bytes = s.by_category();
   Table table({{"memory", Align::left}, {"bytes"}, {"share"}});
@@ -147,7 +81,7 @@ void print_memory(const Report& r, int rows) {
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 
-void print_text(const Report& r, int rows) {
+void print_text(const PlanReport& r, bool limit_given, int rows) {
   const CompiledSession& s = r.session;
   const Recipe& q = s.recipe;
   fmt::print("model       {}: {}\n", printable(r.model().name), shape_line(r.model()));
@@ -161,12 +95,12 @@ void print_text(const Report& r, int rows) {
   fmt::print("step        {} tokens = batch {} x seq {} x {} micro step{}{}\n", q.tokens_per_step(), q.batch,
              q.seq_length(), q.grad_accumulation, q.grad_accumulation == 1 ? "" : "s",
              q.data_parallel == 1 ? "" : fmt::format(" x {} ranks", q.data_parallel));
-  fmt::print("FLOPs       {} a step: {}\n", format_si(r.model_flops(), "FLOP"), convention);
+  fmt::print("FLOPs       {} a step: {}\n", format_si(r.model_flops(), "FLOP"), plan_flops_convention);
   fmt::print("            {} a step executed: sum over the instructions, padding and recompute included\n",
              format_si(r.executed_flops, "FLOP"));
   print_memory(r, rows);
   fmt::print("\n");
-  const char* whose = r.limit_given ? "given" : "available here";
+  const char* whose = limit_given ? "given" : "available here";
   if (!r.fits())
     fmt::print("does not fit: {} planned, {} {}\n", format_bytes(double(r.planned())), format_bytes(double(r.limit)),
                whose);
@@ -179,12 +113,13 @@ void print_text(const Report& r, int rows) {
 
 int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("--blocks {}", o.blocks), "--blocks", "It must be at least 0.");
-  Report r = make_report(o);
+  PlanReport r = make_report(o);
+  bool limit_given = !o.memory.empty() || !o.device.memory_limit.empty();
   if (o.json)
     print_json(to_json(r, o.blocks));
   else
-    print_text(r, o.blocks);
-  return r.limit_given && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
+    print_text(r, limit_given, o.blocks);
+  return limit_given && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
 }
 
 }  // namespace

@@ -5,11 +5,12 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/program_json.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
+#include "plan/choose_kernels.h"
 #include "plan/compile.h"
+#include "plan/plan_json.h"
+#include "program/op.h"
 #include "program/text.h"
 
 namespace crest {
@@ -53,7 +54,8 @@ int run(const Options& o) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave one of them out.");
     Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     p.name = spec.name;
-    run_passes(p, {recipe, spec.kind, spec.first, spec.last}, {o.after == "model" ? "" : o.after, true});
+    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_test(recipe, device)},
+               {o.after == "model" ? "" : o.after, true});
     fmt::print("{}", print(p));
     return 0;
   }
@@ -97,7 +99,8 @@ std::function<int()> setup_program(CLI::App& app) {
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);
-  app.add_option("--segment", o->segment, "train, train.first, train.next, update, validation, prefill or decode")
+  app.add_option("--segment", o->segment,
+                 "train, train.first, train.next, train.last, update, validation, prefill or decode")
       ->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass");
   app.add_flag("--passes", o->passes, "list the passes with their help");

@@ -6,13 +6,15 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
-#include "cli/report_runs.h"
+#include "cli/store_options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 #include "lab/lab_report.h"
 #include "report/report.h"
+#include "report/report_runs.h"
+#include "terminal/print_json.h"
 
 namespace crest {
 
@@ -78,7 +80,7 @@ int run(const Options& o) {
       write_text_file(file, to_html(report.page));
     else
       write_markdown(report.page, file, !o.no_figures);
-    fmt::print(stderr, "{}: {}\n", printable(file), printable(report.page.subtitle));
+    to_stderr("{}: {}\n", printable(file), printable(report.page.subtitle));
   }
   if (o.json)
     print_json(report.json);

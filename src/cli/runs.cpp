@@ -8,19 +8,33 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/recipe_json.h"
 #include "cli/runs_options.h"
 #include "cli/runs_print.h"
+#include "cli/store_options.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "report/table.h"
+#include "core/to_stderr.h"
+#include "store/filter.h"
 #include "store/record_json.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
 namespace {
 
 constexpr int64_t table_limit = 50;  // rows of a table unless --limit says otherwise
+
+void warn_of_damage(const std::vector<RunRecord>& runs) {
+  constexpr int most = 10;
+  int told = 0, damaged = 0;
+  for (auto& r : runs) {
+    if (r.damage.empty() || ++damaged > most) continue;
+    to_stderr("crest: warning: run {} is damaged: {}\n", r.id, printable(join(r.damage, "; "), 500));
+    ++told;
+  }
+  if (damaged > told) to_stderr("crest: warning: {} more runs are damaged\n", damaged - told);
+}
 
 int run_list(RunsOptions& o) {
   if (!o.names.empty())
@@ -31,6 +45,7 @@ int run_list(RunsOptions& o) {
   o.filter.limit = o.limit >= 0 ? o.limit : table ? table_limit + 1 : 0;
   Store store = o.store.open_to_read();
   std::vector<RunRecord> runs = store.list(o.filter);
+  warn_of_damage(runs);
   if (o.json) {
     Json list = Json::array();
     for (auto& r : runs) list.push_back(run_to_json(r));
@@ -38,19 +53,18 @@ int run_list(RunsOptions& o) {
     return 0;
   }
   if (o.csv) {
-    fmt::print("{}", runs_csv(runs));
+    fmt::print("{}", runs_csv(runs, o.columns));
     return 0;
   }
   if (runs.empty()) {
-    fmt::print(stderr, "{}\n",
-               is_filtered(o.filter) ? "No run matches; crest runs list shows all."
-                                     : "No run is recorded yet. Try: crest bench --model nano");
+    to_stderr("{}\n", is_filtered(o.filter) ? "No run matches; crest runs list shows all."
+                                            : "No run is recorded yet. Try: crest bench --model nano");
     return 0;
   }
   bool more = o.limit < 0 && int64_t(runs.size()) > table_limit;
   if (more) runs.resize(table_limit);
-  fmt::print("{}", runs_table(runs, use_color(STDOUT_FILENO)));
-  if (more) fmt::print(stderr, "The newest {} runs; --limit 0 shows all.\n", table_limit);
+  fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO)));
+  if (more) to_stderr("The newest {} runs; --limit 0 shows all.\n", table_limit);
   return 0;
 }
 
@@ -80,8 +94,8 @@ bool confirmed(const RunsOptions& o, const std::vector<RunRecord>& runs) {
   if (o.yes) return true;
   if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
     fail_usage("deleting needs --yes where nobody can be asked", "crest runs delete", "Add --yes.");
-  for (auto& r : runs) fmt::print(stderr, "  {}\n", short_name(r));
-  fmt::print(stderr, "Delete {}? [y/N] ", runs.size() == 1 ? "this run" : fmt::format("these {} runs", runs.size()));
+  for (auto& r : runs) to_stderr("  {}\n", short_name(r));
+  to_stderr("Delete {}? [y/N] ", runs.size() == 1 ? "this run" : fmt::format("these {} runs", runs.size()));
   std::string answer;
   std::getline(std::cin, answer);
   return answer == "y" || answer == "Y" || answer == "yes";
@@ -89,26 +103,26 @@ bool confirmed(const RunsOptions& o, const std::vector<RunRecord>& runs) {
 
 int run_delete(const RunsOptions& o) {
   if (o.names.empty()) fail_usage("no runs were given", "crest runs delete", "Name them: crest runs delete RUN...");
-  Store(o.store.path(), Store::Mode::read);  // a file that is missing is not made
+  o.store.open_to_read();  // a file that is missing is not made
   Store store = o.store.open_to_write();
   std::vector<RunRecord> runs;
   for (auto& name : o.names) {
     int64_t id = store.find(name);
     if (std::any_of(runs.begin(), runs.end(), [&](auto& r) { return r.id == id; })) continue;
-    runs.push_back(store.load_without_documents(id));
+    runs.push_back(store.head(id));
     if (runs.back().status == "running" && !o.force)
       fail(fmt::format("run {} is still running", short_name(runs.back())), "crest runs delete",
            "Stop it first, or add --force.");
   }
   if (!confirmed(o, runs)) {
-    fmt::print(stderr, "Nothing was deleted.\n");
+    to_stderr("Nothing was deleted.\n");
     return 0;
   }
   Json deleted = Json::array();
   for (auto& r : runs) {
     store.erase(r.id);
     deleted.push_back({{"id", r.id}, {"uid", r.uid}, {"name", r.name}});
-    fmt::print(stderr, "deleted {}\n", short_name(r));
+    to_stderr("deleted {}\n", short_name(r));
   }
   if (o.json) print_json(deleted);
   return 0;
@@ -134,6 +148,7 @@ int run(const CLI::App& app, RunsOptions& o) {
     fail_usage(fmt::format("unknown action '{}'", printable(o.action)), "crest runs",
                did_you_mean(o.action, actions) + " Actions: " + join(actions, ", ") + ".");
   check_groups(app, o.action);
+  read_where(o);
   if (o.action == "list") return run_list(o);
   if (o.action == "show") return run_show(o);
   if (o.action == "export") return run_export(o);
@@ -159,12 +174,16 @@ std::function<int()> setup_runs(CLI::App& app) {
   option(filters, "--since", f.since, "started then or later (UTC): 2026-01-31, 2026-01-31T12:00");
   option(filters, "--until", f.until, "started then or earlier");
   option(filters, "--text", f.text, "part of the name, command or folder");
+  option(filters, "--where", o->where, "SETTING=VALUE: runs with that setting, as lr=0.001; may be given again")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option(filters, "--limit", o->limit, "the newest N runs (0: all)")->check(CLI::NonNegativeNumber);
   const char* shared = "For list, export, import";
   option(shared, "--model", f.model, "filter; of import: the model of a training log");
   option(shared, "--device", f.device,
          "filter: cpu, cuda or part of its name; of import: the device of a training log");
   app.add_flag("--csv", o->csv, "comma-separated values")->group("For list");
+  option("For list", "--columns", o->columns, "NAME,NAME: these columns (id, name, step_ms_median, any setting ...)");
   app.add_flag("--samples", o->samples, "print every sample")->group("For show");
   option("For show", "--document", o->document, "print this document as JSON (profile, plan, ...)");
   option("For export", "-o,--out", o->out, "file to write, - for standard output");

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
-#include "cli/recipe_json.h"
 #include "cli/runs_options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 #include "store/export.h"
+#include "store/filter.h"
+#include "terminal/print_json.h"
 
 namespace crest {
 
@@ -47,7 +49,7 @@ int run_export(RunsOptions& o) {
     fail(fmt::format("'{}' exists", printable(o.out)), "-o", "Name another file, or add --overwrite.");
   std::string temporary = o.out + ".tmp";
   try {
-    File file = File::create(temporary);
+    File file = File::create_new(temporary);
     write_export(store, ids, [&](std::string_view text) { file.write(text); });
     file.sync();
     file.close();
@@ -59,7 +61,7 @@ int run_export(RunsOptions& o) {
   if (o.json)
     print_json({{"file", o.out}, {"runs", ids.size()}});
   else
-    fmt::print(stderr, "{} runs -> {}\n", ids.size(), printable(o.out));
+    to_stderr("{} runs -> {}\n", ids.size(), printable(o.out));
   return 0;
 }
 
@@ -74,7 +76,7 @@ static Json import_file(Store& store, const std::string& path, const LogDescript
   }
   if (is_export(first)) {
     Store::Added added = import_export(store, lines);
-    fmt::print(stderr, "{}: {} runs imported, {} were there already\n", printable(path), added.ids.size(), added.known);
+    to_stderr("{}: {} runs imported, {} were there already\n", printable(path), added.ids.size(), added.known);
     return {{"file", path}, {"runs", added.ids}, {"known", added.known}};
   }
   ImportedLog log = import_log(lines, description);
@@ -83,11 +85,11 @@ static Json import_file(Store& store, const std::string& path, const LogDescript
     r = log.record;
     return given = true;
   });
-  fmt::print(stderr, "{}: {} steps and {} validations of {} lines{}\n", printable(path), log.steps, log.validations,
-             log.lines, added.known ? "; this log was there already" : fmt::format(" -> run {}", added.ids[0]));
-  if (log.numbered) fmt::print(stderr, "  The log does not number its steps: its rows were counted.\n");
+  to_stderr("{}: {} steps and {} validations of {} lines{}\n", printable(path), log.steps, log.validations, log.lines,
+            added.known ? "; this log was there already" : fmt::format(" -> run {}", added.ids[0]));
+  if (log.numbered) to_stderr("  The log does not number its steps: its rows were counted.\n");
   if (log.without_unit > 0)
-    fmt::print(stderr, "  {} times or sizes without a unit (ms, s, MB, ...) were left out.\n", log.without_unit);
+    to_stderr("  {} times or sizes without a unit (ms, s, MB, ...) were left out.\n", log.without_unit);
   return {{"file", path},
           {"runs", added.ids},
           {"known", added.known},

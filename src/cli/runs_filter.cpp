@@ -5,38 +5,26 @@
 #include "cli/runs_options.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "store/record_json.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
-static void check_known(const char* flag, const std::string& value, const std::vector<std::string>& known) {
-  if (!value.empty() && std::find(known.begin(), known.end(), value) == known.end())
-    fail_usage(fmt::format("'{}' is none of {}", printable(value), join(known, ", ")), flag,
-               did_you_mean(value, known));
-}
-
-static void check_time(const char* flag, const std::string& value) {
-  static const std::string form = "0000-00-00T00:00:00.000Z";
-  bool good = value.size() <= form.size();
-  for (size_t i = 0; good && i < value.size(); ++i)
-    good = form[i] == '0' ? value[i] >= '0' && value[i] <= '9' : value[i] == form[i];
-  if (!good || (!value.empty() && value.size() < 4))
-    fail_usage(fmt::format("'{}' is no UTC time", printable(value)), flag,
-               "Write a date or the beginning of a time: 2026-01, 2026-01-31, 2026-01-31T12:00.");
-}
-
-bool is_filtered(const RunFilter& f) {
-  for (auto* text : {&f.kind, &f.status, &f.model, &f.device, &f.phase, &f.grid, &f.key, &f.since, &f.until, &f.text})
-    if (!text->empty()) return true;
-  return false;
-}
-
-void check_filter(const RunFilter& filter) {
-  check_known("--kind", filter.kind, run_kinds);
-  check_known("--status", filter.status, run_states);
-  check_known("--phase", filter.phase, {"forward", "backward", "step"});
-  check_time("--since", filter.since);
-  check_time("--until", filter.until);
+void read_where(RunsOptions& o) {
+  for (auto& text : o.where) {
+    size_t equals = text.find('=');
+    std::string key = text.substr(0, equals);
+    std::replace(key.begin(), key.end(), '-', '_');
+    std::vector<std::string> keys;
+    for (auto* row : run_settings())
+      if (row->type != SettingType::list) keys.push_back(row->key());
+    const Setting* found = find_run_setting(key);
+    if (equals == std::string::npos)
+      fail_usage(fmt::format("'{}' is not SETTING=VALUE", printable(text)), "--where", "For example --where lr=0.001.");
+    if (!found || found->type == SettingType::list)
+      fail_usage(fmt::format("'{}' is no setting of a run", printable(key)), "--where",
+                 did_you_mean(key, keys) + " Settings: " + join(keys, ", ") + ".");
+    o.filter.settings.emplace_back(key, text_of(parse_setting(*found, text.substr(equals + 1), "--where " + key)));
+  }
 }
 
 }  // namespace crest

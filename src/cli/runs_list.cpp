@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "cli/runs_print.h"
+#include "core/error.h"
 #include "core/text.h"
-#include "report/csv.h"
-#include "report/table.h"
+#include "terminal/csv.h"
+#include "terminal/table.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -38,11 +42,11 @@ Json result(const RunRecord& r, std::initializer_list<const char*> path) {
 }
 
 struct ListColumn {
-  const char* name;    // of the CSV
-  const char* header;  // of the table; null: not in it
+  std::string name;    // of the CSV
+  const char* header;  // of the table; null: only in it where it is asked for
   Align align;
   bool numeric;  // get() is a number for the CSV
-  Json (*get)(const RunRecord&);
+  std::function<Json(const RunRecord&)> get;
   std::string (*show)(const Json&);  // in the table; null: as it is
 };
 
@@ -57,7 +61,8 @@ const std::vector<ListColumn>& columns() {
       {"name", "name", left, false, [](const RunRecord& r) { return Json(r.name); },
        [](const Json& j) { return fit_width(printable(text(j)), 44); }},
       {"kind", "kind", left, false, [](const RunRecord& r) { return Json(r.kind); }, nullptr},
-      {"status", "status", left, false, [](const RunRecord& r) { return Json(r.status); }, nullptr},
+      {"status", "status", left, false,
+       [](const RunRecord& r) { return Json(r.damage.empty() ? r.status : "damaged"); }, nullptr},
       {"started", "started (UTC)", left, false, [](const RunRecord& r) { return Json(r.started); },
        [](const Json& j) {
          std::string t = text(j).substr(0, 16);
@@ -109,11 +114,47 @@ const std::vector<ListColumn>& columns() {
 
 }  // namespace
 
-std::string runs_table(const std::vector<RunRecord>& runs, bool color) {
+namespace {
+
+ListColumn setting_column(const Setting& s) {
+  bool number = s.type == SettingType::whole || s.type == SettingType::number;
+  std::string key = s.key();
+  return {key,
+          nullptr,
+          number ? Align::right : Align::left,
+          number,
+          [key](const RunRecord& r) { return r.recipe.is_object() && r.recipe.contains(key) ? r.recipe[key] : Json(); },
+          nullptr};
+}
+
+std::vector<ListColumn> chosen_columns(const std::string& names) {
+  if (names.empty()) return columns();
+  std::vector<ListColumn> all = columns(), chosen;
+  for (auto* row : run_settings()) {
+    auto known = [&](auto& c) { return c.name == row->key(); };
+    if (std::none_of(all.begin(), all.end(), known)) all.push_back(setting_column(*row));
+  }
+  for (auto& name : split(names, ',')) {
+    auto it = std::find_if(all.begin(), all.end(), [&](auto& c) { return c.name == name; });
+    if (it == all.end()) {
+      std::vector<std::string> known;
+      for (auto& c : all) known.push_back(c.name);
+      fail_usage(fmt::format("there is no column '{}'", printable(name)), "--columns",
+                 did_you_mean(name, known) + " Columns: " + join(known, ", ") + ".");
+    }
+    chosen.push_back(*it);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color) {
   std::vector<Column> header;
   std::vector<std::vector<std::string>> rows(runs.size());
-  for (auto& column : columns()) {
-    if (!column.header) continue;
+  std::vector<ListColumn> columns = chosen_columns(names);
+  for (auto& column : columns) {
+    if (!column.header && names.empty()) continue;
     std::vector<std::string> cells;
     bool any = false;
     for (auto& r : runs) {
@@ -121,8 +162,8 @@ std::string runs_table(const std::vector<RunRecord>& runs, bool color) {
       cells.push_back(column.show ? column.show(value) : text(value));
       any = any || !cells.back().empty();
     }
-    if (!any) continue;  // a column of training runs says nothing in a list of measurements
-    header.push_back({column.header, column.align});
+    if (!any && names.empty()) continue;  // a column of training runs says nothing in a list of measurements
+    header.push_back({column.header ? std::string(column.header) : column.name, column.align});
     for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cells[i]);
   }
   Table table(header);
@@ -130,13 +171,14 @@ std::string runs_table(const std::vector<RunRecord>& runs, bool color) {
   return table.text(color);
 }
 
-std::string runs_csv(const std::vector<RunRecord>& runs) {
-  std::vector<std::string> names;
-  for (auto& column : columns()) names.push_back(column.name);
-  std::string out = csv_line(names);
+std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& names) {
+  std::vector<ListColumn> columns = chosen_columns(names);
+  std::vector<std::string> head;
+  for (auto& column : columns) head.push_back(column.name);
+  std::string out = csv_line(head);
   for (auto& r : runs) {
     std::vector<std::string> fields;
-    for (auto& column : columns()) {
+    for (auto& column : columns) {
       Json value = column.get(r);
       // A number stays as it was written: 123456789 bytes, not 1.23457e+08.
       fields.push_back(column.numeric && value.is_number() ? value.dump() : csv_text(text(value)));

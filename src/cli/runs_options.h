@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/store_options.h"
 #include "store/import_log.h"
+#include "store/record_options.h"
 
 namespace crest {
 
@@ -16,13 +16,12 @@ struct RunsOptions {
   LogDescription log;
   int64_t limit = -1;
   bool csv = false, samples = false, all = false, overwrite = false, yes = false, force = false, json = false;
-  std::string document, out;
+  std::string document, out, columns;
+  std::vector<std::string> where;
 };
 
-// Throws for a filter that can match nothing: an unknown kind, a time that is none.
-void check_filter(const RunFilter& filter);
-// Whether it leaves runs out.
-bool is_filtered(const RunFilter& filter);
+// --where into the filter; throws for what is no setting, or a value that it cannot have.
+void read_where(RunsOptions& options);
 
 int run_export(RunsOptions& options);
 int run_import(const RunsOptions& options);

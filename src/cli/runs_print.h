@@ -7,9 +7,9 @@
 
 namespace crest {
 
-// A row a run.
-std::string runs_table(const std::vector<RunRecord>& runs, bool color);
-std::string runs_csv(const std::vector<RunRecord>& runs);
+// A row a run. columns: names separated by commas, of columns of the CSV or of settings; "": the usual ones.
+std::string runs_table(const std::vector<RunRecord>& runs, const std::string& columns, bool color);
+std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& columns);
 
 struct ShowOptions {
   bool samples = false;  // every one instead of their statistics

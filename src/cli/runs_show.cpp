@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "charts/terminal_chart.h"
 #include "cli/runs_print.h"
 #include "core/text.h"
-#include "measure/samples.h"
-#include "report/table.h"
-#include "report/terminal_chart.h"
+#include "stats/samples.h"
+#include "terminal/table.h"
 
 namespace crest {
 

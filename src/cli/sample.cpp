@@ -6,17 +6,18 @@
 #include <charconv>
 #include <cstdio>
 
+#include "checkpoint/weights_io.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 #include "data/tokenizer.h"
 #include "plan/compile.h"
 #include "run/generate.h"
 #include "run/text_stream.h"
-#include "train/weights_io.h"
 
 namespace crest {
 
@@ -36,7 +37,7 @@ struct Options {
 
 template <class... T>
 void message(fmt::format_string<T...> format, T&&... values) {
-  fmt::print(stderr, "{}\n", fmt::format(format, std::forward<T>(values)...));
+  to_stderr("{}\n", fmt::format(format, std::forward<T>(values)...));
 }
 
 std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab) {
@@ -47,9 +48,9 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab) {
     int64_t id = -1;
     auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (word.empty() || error != std::errc() || end != word.data() + word.size())
-      fail_usage(fmt::format("'{}' is not a token id", printable(part)), "--tokens", "Give ids as 1,2,3.");
+      fail_usage(fmt::format("'{}' is not a token id", printable(part)), "--prompt-tokens", "Give ids as 1,2,3.");
     if (id < 0 || id >= vocab)
-      fail_usage(fmt::format("token {} is outside the model's vocabulary of {} tokens", id, vocab), "--tokens");
+      fail_usage(fmt::format("token {} is outside the model's vocabulary of {} tokens", id, vocab), "--prompt-tokens");
     ids.push_back(int32_t(id));
   }
   return ids;
@@ -65,11 +66,11 @@ void check(const Options& o) {
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   validate(o.sampler);
   if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
-    fail_usage("only one of --prompt, --prompt-file and --tokens can be given", "crest sample");
+    fail_usage("only one of --prompt, --prompt-file and --prompt-tokens can be given", "crest sample");
   if (o.max_tokens < 1)
     fail_usage(fmt::format("max-tokens {}", o.max_tokens), "--max-tokens", "It must be at least 1.");
   if (o.samples < 1) fail_usage(fmt::format("num-samples {}", o.samples), "--num-samples", "It must be at least 1.");
-  if (o.has_tokens && !o.stops.empty()) fail_usage("--stop needs text, --tokens gives ids", "--stop");
+  if (o.has_tokens && !o.stops.empty()) fail_usage("--stop needs text, --prompt-tokens gives ids", "--stop");
 }
 
 // Standard output, written at once; a terminal gets no control characters from the model.
@@ -148,7 +149,7 @@ class Sampling {
       if (!model_.tokenizer)
         fail(model_.tokenizer_problem.empty() ? "the model has no tokenizer.json" : model_.tokenizer_problem,
              printable(model_.weights_path),
-             "Give token ids instead of text: --tokens 1,2,3 (the output is ids, too).");
+             "Give token ids instead of text: --prompt-tokens 1,2,3 (the output is ids, too).");
       text = prompt_text(o_);
       prompt = prompt_tokens(*model_.tokenizer, text, vocab);
     }
@@ -214,7 +215,8 @@ std::function<int()> setup_sample(CLI::App& app) {
   app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
   auto* prompt = app.add_option("--prompt", o->prompt, "text to continue (none: starts a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, - for standard input");
-  auto* tokens = app.add_option("--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids, too");
+  auto* tokens =
+      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids, too");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };

@@ -4,13 +4,18 @@
 
 namespace crest {
 
-std::string StoreFile::path() const { return file.empty() ? default_store_file() : file; }
-Store StoreFile::open_to_write() const { return Store(path(), Store::Mode::write); }
-Store StoreFile::open_to_read() const { return Store(path(), Store::Mode::read); }
-
 void add_store_option(CLI::App& app, StoreFile& o) {
   app.add_option("--store", o.file, "run database (default: CREST_STORE, else crest.db in the working folder)")
       ->group("Run database");
+  app.add_option("--store-wait", o.wait, "seconds to wait while another process keeps the run database locked")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->group("Run database");
+}
+
+void add_record_options(CLI::App& app, RecordOptions& o) {
+  add_store_option(app, o);
+  app.add_option("--name", o.name, "name of the record")->group("Run database");
+  app.add_flag("--no-store", o.off, "record nothing")->group("Run database");
 }
 
 }  // namespace crest

@@ -1,8 +1,6 @@
-// --store FILE: the run database of commands that record or read runs.
+// The flags of the run database: of commands that record or read runs.
 #pragma once
-#include <string>
-
-#include "store/store.h"
+#include "store/record_options.h"
 
 namespace CLI {
 class App;
@@ -10,12 +8,9 @@ class App;
 
 namespace crest {
 
-struct StoreFile {
-  std::string file;  // "" = default_store_file()
-  std::string path() const;
-  Store open_to_write() const;  // created when it is missing
-  Store open_to_read() const;   // an error when it is missing
-};
+// --store FILE.
 void add_store_option(CLI::App& app, StoreFile& file);
+// --store, --name, --no-store.
+void add_record_options(CLI::App& app, RecordOptions& options);
 
 }  // namespace crest

@@ -3,20 +3,23 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <optional>
 
+#include "bench/new_record.h"
+#include "checkpoint/weights_io.h"
 #include "cli/command.h"
-#include "cli/new_record.h"
 #include "cli/options.h"
-#include "cli/train_flags.h"
-#include "cli/train_text.h"
+#include "cli/store_options.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
+#include "core/toml_string.h"
 #include "data/dataset.h"
+#include "data/prepare_text.h"
 #include "plan/compile.h"
+#include "plan/recipe_settings.h"
 #include "train/run.h"
 #include "train/run_files.h"
-#include "train/weights_io.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -26,6 +29,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   RecipeOptions recipe;
+  GivenSettings training;
   DeviceOptions device;
   TrainOptions train;
   RecordOptions store;
@@ -45,47 +49,66 @@ std::string prepared(const Options& o) {
   return p.folder;
 }
 
-// JSON's string is a TOML basic string.
-std::string quoted(const std::string& s) {
-  return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// TOML holds UTF-8 only: a run that could not be continued is refused before it starts.
+const std::string& check_utf8(const std::string& text, const std::string& flag) {
+  if (!is_utf8(text))
+    fail_usage(fmt::format("'{}' is not UTF-8, so that the run's config.toml cannot hold it", printable(text, 1000)),
+               flag, "Give the file or folder a name in UTF-8.");
+  return text;
 }
 
-// RUN/config.toml: what the run depends on, resolved, and the other options that were given. --resume reads it, and
+std::string toml_value(const SettingValue& value, const std::string& flag) {
+  if (auto* text = std::get_if<std::string>(&value)) return toml_string(check_utf8(*text, flag));
+  auto* list = std::get_if<std::vector<std::string>>(&value);
+  if (!list) return text_of(value);
+  std::vector<std::string> parts;
+  for (auto& element : *list) parts.push_back(toml_string(check_utf8(element, flag)));
+  return "[" + join(parts, ", ") + "]";
+}
+
+// Paths stay right wherever the file is read from.
+std::string toml_path(const std::string& path, const std::string& flag) {
+  return toml_string(check_utf8(fs::absolute(path).string(), flag));
+}
+
+// RUN/config.toml: the settings as they are used, and the other options that were given. --resume reads it, and
 // --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.
 std::string config_text(const CLI::App& app, const std::string& preset, const LibraryOptions& libraries,
                         const TrainOptions& t) {
-  const Recipe& r = t.recipe;
   std::vector<std::pair<std::string, std::string>> keys = {
-      {"data", quoted(fs::absolute(t.data).string())},
-      {"model", quoted(preset.empty() ? fs::absolute(t.out + "/model.toml").string() : preset)},
-      {"batch", fmt::format("{}", r.batch)},
-      {"seq", fmt::format("{}", r.seq_length())},
-      {"grad_accumulation", fmt::format("{}", r.grad_accumulation)},
-      {"data_parallel", fmt::format("{}", r.data_parallel)},
-      {"precision", quoted(r.precision)},
-      {"policy", quoted(r.policy)},
-      {"lr", fmt::format("{}", t.lr)},
-      {"schedule", quoted(t.schedule)},
-      {"warmup", fmt::format("{}", t.warmup)},
-      {"seed", fmt::format("{}", t.seed)}};
-  if (t.steps > 0)
-    keys.push_back({"steps", fmt::format("{}", t.steps)});
-  else
-    keys.push_back({"max_seconds", fmt::format("{}", t.max_seconds)});
+      {"data", toml_path(t.data, "--data")},
+      {"model", preset.empty() ? toml_path(t.out + "/model.toml", "--out") : toml_string(preset)}};
+  auto written = [&](const std::string& key) {
+    return std::any_of(keys.begin(), keys.end(), [&](auto& k) { return k.first == key; });
+  };
+  if (t.steps <= 0) keys.push_back({"max_seconds", text_of(t.max_seconds)});
+  if (!t.init.empty()) keys.push_back({"init", toml_path(t.init, "--init")});
+  // Text that says nothing and a number below its range stand for what is not set (steps, --init).
+  for (auto& settings : {settings_of(t.recipe), settings_of(t)})
+    for (auto& row : settings.rows()) {
+      SettingValue value = row.value();
+      auto* list = std::get_if<std::vector<std::string>>(&value);
+      auto* whole = std::get_if<int64_t>(&value);
+      auto* truth = std::get_if<bool>(&value);
+      bool unset = text_of(value).empty() || (list && list->empty()) ||
+                   (whole && double(*whole) < row.setting->least) || (truth && !*truth);
+      if (unset || written(row.setting->key()) || row.setting->name == std::string("max-seconds")) continue;
+      keys.push_back({row.setting->key(), toml_value(value, row.setting->flag())});
+    }
   if (auto* store = app.get_option("--store"); store->count())
-    keys.push_back({"store", quoted(fs::absolute(store->as<std::string>()).string())});
-  if (!t.init.empty()) keys.push_back({"init", quoted(fs::absolute(t.init).string())});
-  for (const auto& [flag, value] : libraries.flags()) keys.push_back({flag.substr(2), quoted(value)});
-  static const std::vector<std::string> not_kept = {"help", "config", "resume",     "overwrite",  "out",
-                                                    "json", "quiet",  "stop-after", "max-seconds"};
+    keys.push_back({"store", toml_path(store->as<std::string>(), "--store")});
+  for (const auto& [flag, value] : libraries.flags())
+    keys.push_back({flag.substr(2), toml_string(check_utf8(value, flag))});
+  static const std::vector<std::string> not_kept = {"help", "help-all", "config", "resume",     "overwrite",
+                                                    "out",  "json",     "quiet",  "stop-after", "max-seconds"};
   for (const CLI::Option* o : app.get_options()) {
     if (o->get_lnames().empty() || o->count() == 0) continue;
     std::string key = o->get_lnames()[0];
     if (std::find(not_kept.begin(), not_kept.end(), key) != not_kept.end()) continue;
     std::replace(key.begin(), key.end(), '-', '_');
-    if (std::any_of(keys.begin(), keys.end(), [&](auto& k) { return k.first == key; })) continue;
+    if (written(key)) continue;
     std::vector<std::string> values;
-    for (auto& v : o->results()) values.push_back(quoted(v));
+    for (auto& v : o->results()) values.push_back(toml_string(check_utf8(v, o->get_name())));
     keys.push_back({key, values.size() == 1 ? values[0] : "[" + join(values, ", ") + "]"});
   }
   std::string text = fmt::format("# {}, {} threads\n", printable(t.device.name), t.device.threads);
@@ -93,20 +116,46 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
   return text;
 }
 
-void check_numbers(const CLI::App& app, const TrainOptions& t) {
-  constexpr double most = 1e12;
-  check_training_flags(app, t);
-  check_range(app, "--max-seconds", t.max_seconds, 0, 1e9);
-  check_range(app, "--stop-after", double(t.stop_after), 0, most);
-  check_range(app, "--save-every", double(t.save_every), 0, most);
-  check_range(app, "--keep", double(t.keep), 0, 1e6);
-  check_range(app, "--sample-every", double(t.sample_every), 0, most);
-  check_range(app, "--sample-tokens", double(t.sample_tokens), 1, 1e6);
+// What a continued run is told to change against its own file.
+void check_changes(const CLI::App& app, const Options& o) {
+  const std::string file = o.resume + "/config.toml";
+  const GivenSettings of_run = read_config(app, file);
+  auto check = [&](const std::vector<Setting>& table, const GivenSettings& given) {
+    for (auto& row : table) {
+      auto was = of_run.find(row.name), now = given.find(row.name);
+      if (was == of_run.end() || now == given.end() || now->second.empty()) continue;
+      std::string before = text_of(parse_setting(row, was->second.back(), file));
+      std::string after = text_of(parse_setting(row, now->second.back()));
+      if (before == after || row.resume == OnResume::accepts) continue;
+      if (row.resume == OnResume::refuses)
+        fail_usage(fmt::format("the run has {} {}, and {} was given", row.name, printable(before), printable(after)),
+                   row.flag(), fmt::format("Leave {} out when a run is continued.", row.flag()));
+      if (!o.train.quiet)
+        tell(fmt::format("note     the run had {} {}; it goes on with {}", row.flag(), printable(before),
+                         printable(after)));
+    }
+  };
+  check(recipe_settings(), o.recipe.given);
+  check(training_settings(), o.training);
+}
+
+// The name of a run that was given none: that of its text or data.
+std::string run_name(const Options& o) {
+  bool text = !o.texts.empty();
+  fs::path path = fs::absolute(text ? o.texts[0] : o.train.data).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return (text ? path.stem() : path.filename()).string();
 }
 
 int run(const CLI::App& app, Options& o) {
   TrainOptions& t = o.train;
-  check_numbers(app, t);
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_lnames().empty())
+      for (auto& value : option->results()) check_utf8(value, option->get_name());
+  settings_of(t).apply(o.training);
+  if (t.stop_after < 0)
+    fail_usage(fmt::format("--stop-after {}", t.stop_after), "--stop-after", "It must be at least 1.");
+  if (!o.resume.empty()) check_changes(app, o);
   t.device = o.device.find();
   t.memory_limit = o.device.limit(t.device);
   if (o.wait_for_saves) t.save_mode = SaveMode::waiting;
@@ -118,38 +167,45 @@ int run(const CLI::App& app, Options& o) {
     if (!t.out.empty() || t.overwrite)
       fail_usage("--resume continues a run in its own folder", t.overwrite ? "--overwrite" : "--out", "Leave it out.");
   }
+  if (o.texts.empty() && t.data.empty() && !o.resume.empty()) fail_not_begun(o.resume);
   if (o.texts.empty() && t.data.empty())
     fail_usage("no data", "crest train",
                "Give a text file (crest train input.txt) or --data DIR made by crest data prepare.");
   if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
 
   RecipeOptions& r = o.recipe;
+  auto model = [&] { return r.has("model") ? r.given["model"].back() : ""; };
   t.resume = !o.resume.empty();
   if (t.resume) {
     t.out = o.resume;
-    // The run may have been moved.
-    if (fs::path(r.model).filename() == "model.toml" && !fs::exists(r.model)) r.model = t.out + "/model.toml";
+    // Its own file, wherever the folder is now: it may have been moved or copied.
+    if (std::string own = t.out + "/model.toml"; fs::path(model()).filename() == "model.toml" && fs::exists(own))
+      r.given["model"] = {own};
   } else if (!t.init.empty()) {
     t.init = open_model(t.init).weights_path;
-    if (r.model.empty()) r.model = fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string();
+    if (!r.has("model"))
+      r.given["model"] = {fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string()};
   }
-  bool data_decides = r.vocab == 0 && t.init.empty();
   Recipe recipe = r.finish(default_model(t.device));
-  if (data_decides)
+  if (!recipe.vocab_given && t.init.empty())
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
   t.recipe = resolve(recipe, t.device);
-  if (t.out.empty())
-    t.out =
-        fresh_run_folder(o.texts.empty() ? fs::path(t.data).filename().string() : fs::path(o.texts[0]).stem().string());
-  auto& presets = preset_names();
-  std::string name = r.model.empty() ? default_model(t.device) : r.model;
-  std::string preset = std::find(presets.begin(), presets.end(), name) == presets.end() ? "" : name;
+  std::optional<FreshFolder> fresh;
+  if (t.out.empty()) {
+    fresh.emplace("runs", run_name(o));
+    t.out = fresh->path();
+    t.fresh = true;
+  }
+  check_utf8(fs::absolute(t.out).string(), o.resume.empty() ? "--out" : "--resume");
+  std::string preset = preset_called(recipe.model_source);
   t.config_toml = [&app, &o, preset](const TrainOptions& resolved) {
     return config_text(app, preset, o.device.libraries, resolved);
   };
+  t.config_toml(t);  // can be written
   if (!o.store.off) {
     t.record.emplace();
     t.record->store = o.store.file;
+    t.record->wait = o.store.wait;
     t.record->before = read_conditions(t.device);
     t.record->head = new_record("train", o.store.name, t.recipe, t.device, "", t.record->before);
   }
@@ -165,25 +221,17 @@ std::function<int()> setup_train(CLI::App& app) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group("Training");
   };
-  option("--data", t.data, "prepared data (crest data prepare), llm.c or nanoGPT shards");
   option("--tokenizer", o->tokenizer,
          "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, short texts "
          "bytes)");
   option("--out", t.out, "run folder (default: runs/NAME)");
   option("--resume", o->resume, "continue this run from its newest valid checkpoint");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
-  option("--init", t.init, "start from these weights: Hugging Face folder, run or checkpoint");
-  add_training_flags(app, t);
-  option("--max-seconds", t.max_seconds,
-         "time limit; without --steps the schedule is fitted to it (and the warm-up at least 12 steps)");
+  add_settings(app, training_settings(), o->training);
   option("--stop-after", t.stop_after, "stop (saved) after this many steps of this call");
-  option("--save-every", t.save_every, "steps between checkpoints (default a quarter of the steps; 0: only the last)");
   app.add_flag("--wait-for-saves", o->wait_for_saves,
                "training waits while a checkpoint is written (on a CPU it always does)")
-      ->group("Training");
-  option("--keep", t.keep, "checkpoints to keep (0: all)")->capture_default_str();
-  option("--sample-every", t.sample_every, "steps between samples (0: none)")->capture_default_str();
-  option("--sample-tokens", t.sample_tokens, "tokens of a sample")->capture_default_str();
+      ->group("Saving and samples");
   app.add_flag("--quiet", t.quiet, "no progress lines");
   add_json_option(app, t.json);
   add_record_options(app, o->store);

@@ -1,10 +1,10 @@
-#include "cli/version.h"
+#include "cli/command.h"
 
 #include <fmt/format.h>
 
-#include "backend/cpu/isa.h"
-#include "measure/libraries.h"
-#include "plan/device.h"
+#include "device/find.h"
+#include "device/libraries.h"
+#include "host/isa.h"
 
 namespace crest {
 

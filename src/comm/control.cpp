@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "comm/control_server.h"
 #include "core/text.h"
@@ -35,15 +36,29 @@ void Control::greet(double seconds) {
   if (!socket_.is_open())
     throw PeerLost(0, fmt::format("rank 0 did not come within {:g} s: nobody listens", seconds), printable(where),
                    "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
-  address_ = own_address(socket_);
-  send({'J', std::to_string(rank()), fmt::format("{} {}", control_magic, size())});
   Frame answer;
-  if (!wait_for("AR", answer, deadline)) {
+  while (!answered(answer, deadline)) {
+    // Closed before it answered: rank 0 is gone and nobody listens any more, or it took this one for a stranger that
+    // says nothing, where this process was stopped for a while or many others came at once.
+    bool closed = lost_ && !told_;
+    if (closed && Clock::now() < deadline)
+      if (socket_ = connect_to(environment_.address, environment_.port, after(0.2)); socket_.is_open()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        lost_.reset();
+        reader_ = FrameReader();
+        continue;
+      }
     if (lost_) throw_lost("start");
     fail("what listens there does not answer as rank 0", printable(where), "Take another MASTER_PORT.");
   }
+  address_ = own_address(socket_);
   if (answer.type == 'R')
     throw PeerLost(-1, answer.value, printable(where), "All ranks need the same WORLD_SIZE and a RANK of their own.");
+}
+
+bool Control::answered(Frame& answer, Clock::time_point deadline) {
+  send({'J', std::to_string(rank()), fmt::format("{} {}", control_magic, size())});
+  return wait_for("AR", answer, deadline);
 }
 
 Control::~Control() {
@@ -57,7 +72,7 @@ void Control::send(const Frame& frame) {
 }
 
 void Control::take(const Frame& frame) {
-  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str());
+  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), told_ = true;
 }
 
 bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadline) {

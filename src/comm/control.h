@@ -39,6 +39,7 @@ class Control {
  private:
   Control(const RankEnvironment& environment, double seconds, Socket listener);
   void greet(double seconds);
+  bool answered(Frame& answer, Clock::time_point deadline);
   // The next frame of one of these types; notices of lost ranks are kept. False: none until the deadline.
   bool wait_for(const char* types, Frame& frame, Clock::time_point deadline);
   void take(const Frame& frame);
@@ -51,6 +52,7 @@ class Control {
   FrameReader reader_;
   std::string address_;
   std::optional<int> lost_;
+  bool told_ = false;  // by rank 0, not by a connection that broke
 };
 
 }  // namespace crest

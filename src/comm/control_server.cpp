@@ -1,5 +1,6 @@
 #include "comm/control_server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "core/text.h"
@@ -14,9 +16,16 @@
 namespace crest {
 
 static constexpr int poll_ms = 50;
+static constexpr size_t largest_greeting = 256;  // bytes
 
-ControlServer::ControlServer(Socket listener, int size, double seconds)
-    : listener_(std::move(listener)), size_(size), seconds_(seconds), join_deadline_(after(seconds)) {
+ControlServer::ControlServer(Socket listener, int size, double seconds, Strangers strangers)
+    : listener_(std::move(listener)),
+      size_(size),
+      seconds_(seconds),
+      strangers_(strangers),
+      join_deadline_(after(seconds)) {
+  // So that accepting until nobody is left does not wait for the next one.
+  fcntl(listener_.fd(), F_SETFL, fcntl(listener_.fd(), F_GETFL) | O_NONBLOCK);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -35,29 +44,61 @@ void ControlServer::serve() {
 }
 
 void ControlServer::step() {
-  std::vector<pollfd> polls = {{listener_.fd(), POLLIN, 0}};
-  for (auto& p : peers_) polls.push_back({p.socket.fd(), POLLIN, 0});  // a closed one is -1, which poll ignores
+  // poll ignores -1: a closed peer, and for a moment the listener where descriptors have run out
+  std::vector<pollfd> polls = {{Clock::now() < no_accept_until_ ? -1 : listener_.fd(), POLLIN, 0}};
+  for (auto& p : peers_) polls.push_back({p.socket.fd(), POLLIN, 0});
   poll(polls.data(), polls.size(), poll_ms);
-  for (size_t i = 1; i < polls.size(); ++i) {
-    if (!polls[i].revents) continue;
-    Peer& peer = peers_[i - 1];
-    bool open = peer.reader.receive(peer.socket);
-    for (Frame frame; peer.socket.is_open() && peer.reader.next(frame);) handle(peer, frame);
-    if (!open) lose(peer);
-  }
-  if (polls[0].revents) accept_one();
+  for (size_t i = 1; i < polls.size(); ++i)
+    if (polls[i].revents) read(peers_[i - 1]);
+  close_late_strangers();
+  if (polls[0].revents) accept_all();
   if (!complete_ && !lost_ && Clock::now() > join_deadline_) give_up_joining();
   answer_blame();
 }
 
-void ControlServer::accept_one() {
-  Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!s.is_open()) return;
-  int on = 1;
-  setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  std::erase_if(peers_, [](const Peer& p) { return p.rank < 0 && !p.socket.is_open(); });
-  peers_.emplace_back();
-  peers_.back().socket = std::move(s);
+void ControlServer::read(Peer& peer) {
+  bool open = peer.reader.receive(peer.socket);
+  for (Frame frame; peer.socket.is_open() && peer.reader.next(frame);) handle(peer, frame);
+  if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
+}
+
+// Those that are there; a rank among them has sent its greeting already, and is none of the strangers when the next one
+// needs a place.
+void ControlServer::accept_all() {
+  for (int i = 0; i < 128; ++i) {
+    Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!s.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      if (close_oldest_stranger()) continue;
+      no_accept_until_ = after(1e-3 * poll_ms);  // they wait in the listener's queue
+      return;
+    }
+    if (!s.is_open() && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!s.is_open()) return;
+    int on = 1;
+    setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    std::erase_if(peers_, [](const Peer& p) { return p.rank < 0 && !p.socket.is_open(); });
+    auto strangers = std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank < 0; });
+    if (size_t(strangers) >= strangers_.most) close_oldest_stranger();
+    peers_.emplace_back();
+    peers_.back().socket = std::move(s);
+    peers_.back().deadline = after(strangers_.seconds);
+    read(peers_.back());
+  }
+}
+
+// peers_ is in the order of coming.
+bool ControlServer::close_oldest_stranger() {
+  for (auto& p : peers_) {
+    if (p.rank >= 0 || !p.socket.is_open()) continue;
+    p.socket.close();
+    return true;
+  }
+  return false;
+}
+
+void ControlServer::close_late_strangers() {
+  for (auto& p : peers_)
+    if (p.rank < 0 && p.socket.is_open() && Clock::now() > p.deadline) p.socket.close();
 }
 
 void ControlServer::handle(Peer& peer, const Frame& frame) {

@@ -21,8 +21,14 @@ inline constexpr double blame_seconds = 2;
 // B to blame (key: rank, -1: nobody).
 class ControlServer {
  public:
+  // What connections may take of this process before they have said which rank they are: anybody who reaches the port
+  // can open them. The oldest one is closed for a new one.
+  struct Strangers {
+    size_t most = 64;
+    double seconds = 10;  // to introduce themselves
+  };
   // seconds: that the ranks have to join.
-  ControlServer(Socket listener, int size, double seconds);
+  ControlServer(Socket listener, int size, double seconds, Strangers strangers = {64, 10});
   // Waits until all that joined have left or are gone, at most two seconds, and not at all after a failure.
   ~ControlServer();
 
@@ -30,13 +36,17 @@ class ControlServer {
   struct Peer {
     Socket socket;
     FrameReader reader;
-    int rank = -1;  // -1: has not joined
+    int rank = -1;                 // -1: a stranger
+    Clock::time_point deadline{};  // of a stranger
     bool failed = false, left = false;
     std::string wanted;  // the key it waits for; "": none
   };
   void serve();
   void step();
-  void accept_one();
+  void read(Peer& peer);
+  void accept_all();
+  bool close_oldest_stranger();
+  void close_late_strangers();
   void handle(Peer& peer, const Frame& frame);
   void join(Peer& peer, const Frame& frame);
   void give_up_joining();
@@ -49,7 +59,8 @@ class ControlServer {
   Socket listener_;
   int size_;
   double seconds_;
-  Clock::time_point join_deadline_;
+  Strangers strangers_;
+  Clock::time_point join_deadline_, no_accept_until_{};
   std::vector<Peer> peers_;
   std::map<std::string, std::string> values_;
   bool complete_ = false;

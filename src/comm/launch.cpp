@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "core/text.h"
-#include "measure/cgroup.h"
+#include "host/cgroup.h"
 
 extern char** environ;
 

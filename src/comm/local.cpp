@@ -12,8 +12,8 @@ PeerLost::PeerLost(int rank, std::string what, std::string where, std::string ad
 
 namespace {
 
-struct Meeting {
-  explicit Meeting(int n) : ranks(n), barrier(n), data(size_t(n)) {}
+struct Rendezvous {
+  explicit Rendezvous(int n) : ranks(n), barrier(n), data(size_t(n)) {}
   int ranks;
   std::barrier<> barrier;
   std::vector<void*> data;
@@ -21,14 +21,15 @@ struct Meeting {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(std::shared_ptr<Meeting> meeting, int rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  LocalCommunicator(std::shared_ptr<Rendezvous> rendezvous, int rank)
+      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
   int rank() const override { return rank_; }
-  int size() const override { return meeting_->ranks; }
-  void barrier() override { meeting_->barrier.arrive_and_wait(); }
+  int size() const override { return rendezvous_->ranks; }
+  void barrier() override { rendezvous_->barrier.arrive_and_wait(); }
 
   // Each rank sums its slice over all ranks in rank order (so every rank sees the same bits) and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
-    meet(data);
+    publish(data);
     int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
     if (dtype == DType::f32)
       reduce<float>(begin, end, mean);
@@ -38,60 +39,60 @@ class LocalCommunicator final : public Communicator {
   }
 
   void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
-    meet(const_cast<void*>(in));
+    publish(const_cast<void*>(in));
     size_t bytes = size_t(n) * size_of(dtype);
     for (int r = 0; r < size(); ++r) std::memcpy(static_cast<char*>(out) + size_t(r) * bytes, of(r), bytes);
     barrier();
   }
 
   void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
-    meet(in);
+    publish(in);
     for (int64_t i = 0; i < n; ++i) {
       double sum = 0;
-      for (void* d : meeting_->data) sum += load_element(d, dtype, n * rank_ + i);
+      for (void* d : rendezvous_->data) sum += load_element(d, dtype, n * rank_ + i);
       store_element(out, dtype, i, sum);
     }
     barrier();
   }
 
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
-    meet(data);
+    publish(data);
     if (rank_ != root) std::memcpy(data, of(root), size_t(n) * size_of(dtype));
     barrier();
   }
 
   void send_receive(const void* out, int, void* in, int from, int64_t bytes) override {
-    meet(const_cast<void*>(out));
+    publish(const_cast<void*>(out));
     std::memcpy(in, of(from), size_t(bytes));
     barrier();
   }
 
  private:
   // Shows this rank's buffer to all; returns when all have shown theirs.
-  void meet(void* data) {
-    meeting_->data[size_t(rank_)] = data;
+  void publish(void* data) {
+    rendezvous_->data[size_t(rank_)] = data;
     barrier();
   }
-  const void* of(int rank) const { return meeting_->data[size_t(rank)]; }
+  const void* of(int rank) const { return rendezvous_->data[size_t(rank)]; }
 
   template <class T>
   void reduce(int64_t begin, int64_t end, bool mean) {
     for (int64_t i = begin; i < end; ++i) {
       double sum = 0;
-      for (void* d : meeting_->data) sum += static_cast<T*>(d)[i];
+      for (void* d : rendezvous_->data) sum += static_cast<T*>(d)[i];
       if (mean) sum /= size();
-      for (void* d : meeting_->data) static_cast<T*>(d)[i] = T(sum);
+      for (void* d : rendezvous_->data) static_cast<T*>(d)[i] = T(sum);
     }
   }
   void reduce_any(DType dtype, int64_t begin, int64_t end, bool mean) {
     for (int64_t i = begin; i < end; ++i) {
       double sum = 0;
-      for (void* d : meeting_->data) sum += load_element(d, dtype, i);
-      for (void* d : meeting_->data) store_element(d, dtype, i, mean ? sum / size() : sum);
+      for (void* d : rendezvous_->data) sum += load_element(d, dtype, i);
+      for (void* d : rendezvous_->data) store_element(d, dtype, i, mean ? sum / size() : sum);
     }
   }
 
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   int rank_;
 };
 
@@ -99,9 +100,9 @@ class LocalCommunicator final : public Communicator {
 
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks) {
   if (ranks < 1 || ranks > 1024) fail_usage("number of ranks must lie between 1 and 1024");
-  auto meeting = std::make_shared<Meeting>(ranks);
+  auto rendezvous = std::make_shared<Rendezvous>(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<LocalCommunicator>(meeting, r));
+  for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<LocalCommunicator>(rendezvous, r));
   return all;
 }
 

@@ -7,7 +7,7 @@
 
 namespace crest {
 
-// One communicator per rank; all share one meeting point.
+// One communicator per rank; all share one rendezvous.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks);
 
 }  // namespace crest

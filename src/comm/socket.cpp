@@ -72,7 +72,7 @@ Socket listen_on(const std::string& address, int port) {
     Socket s = new_socket(*a);
     int on = 1;
     setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (s.is_open() && bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), 128) == 0) return s;
+    if (s.is_open() && bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), SOMAXCONN) == 0) return s;
     code = errno;
   }
   const char* advice = code == EADDRINUSE ? "Another program listens there: take another port (MASTER_PORT, --port)."

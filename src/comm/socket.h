@@ -51,6 +51,8 @@ class FrameReader {
   bool receive(const Socket& socket);
   // The next complete frame; false: none yet.
   bool next(Frame& frame);
+  // Bytes of a frame that is not complete yet.
+  size_t waiting() const { return buffer_.size(); }
 
  private:
   std::string buffer_;

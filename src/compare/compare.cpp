@@ -6,16 +6,15 @@
 #include <cmath>
 #include <map>
 
-#include "compare/differences.h"
-#include "compare/levers.h"
-#include "compare/memory.h"
-#include "compare/noise.h"
+#include "compare/parts.h"
 #include "compare/sentences.h"
 #include "compare/side.h"
 #include "compare/waterfall.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "measure/samples.h"
+#include "plan/recipe_settings.h"
+#include "stats/noise.h"
+#include "stats/samples.h"
 
 namespace crest {
 
@@ -32,23 +31,12 @@ std::string described(const ComparedSide& s) {
 // What a phase is called by a run that has it; a training run is a series of steps.
 std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
 
-// A command that measures this recipe; what is as Crest takes it anyway is left out.
+// A command that measures this recipe.
 std::string profile_command(const ComparedSide& s, const std::string& phase) {
-  static const std::map<std::string, std::string> defaults = {
-      {"grad_accumulation", "1"}, {"data_parallel", "1"}, {"policy", "pure"},
-      {"grad_dtype", "fp32"},     {"attention", "flash"}, {"fusion", "on"},
-      {"pad_vocab", "128"},       {"optimizer", "adamw"}, {"master_weights", "split"}};
   std::string command = "crest profile";
-  for (const char* key :
-       {"model", "batch", "seq", "grad_accumulation", "data_parallel", "precision", "policy", "grad_dtype", "attention",
-        "fusion", "pad_vocab", "recompute", "loss_chunk", "optimizer", "master_weights"}) {
-    const Json* value = member(s.recipe, key);
-    if (!value) continue;
-    std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-    if (auto it = defaults.find(key); it != defaults.end() && it->second == text) continue;
-    std::string flag = key;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    command += fmt::format(" --{} {}", flag, printable(text));
+  for (auto flag : recipe_flags(s.recipe)) {
+    if (size_t equals = flag.find('='); equals != std::string::npos) flag[equals] = ' ';
+    command += " " + printable(flag);
   }
   if (phase != "step") command += " --phase " + phase;
   return command;
@@ -94,15 +82,42 @@ std::vector<double> times(const ComparedSide& s, bool per_token) {
   return list;
 }
 
-// More than a thousandth of the step, and more than groups differ by from run to run.
-void mark_significant(RunComparison& c) {
+bool same_work(const GroupSide& a, const GroupSide& b) {
+  return a.ops == b.ops && a.calls == b.calls && a.layers == b.layers && a.kernels == b.kernels &&
+         a.arithmetic == b.arithmetic && a.type == b.type && a.flops == b.flops && a.bytes == b.bytes;
+}
+
+double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }
+
+// The spread of ln(time of B / time of A) over groups that do the same on the same device, about its median: a common
+// factor is no scatter (another clock). Twice the standard deviation, by the median of the deviations.
+double scatter_of_equal_groups(const RunComparison& c) {
+  constexpr size_t fewest = 5;
+  constexpr double deviation_of_median = 1.4826;
+  std::vector<double> logs;
+  double least_a = 1e-3 * c.a.step_ms, least_b = 1e-3 * c.b.step_ms;
+  for (auto& cause : c.causes)
+    if (cause.a.ms > least_a && cause.b.ms > least_b && same_work(cause.a, cause.b))
+      logs.push_back(std::log(cause.b.ms / cause.a.ms));
+  if (logs.size() < fewest) return 0;
+  double middle = median_of(logs);
+  for (double& x : logs) x = std::abs(x - middle);
+  return std::expm1(2 * deviation_of_median * median_of(logs));
+}
+
+// More than a thousandth of the step, and more than groups differ by for no reason.
+void mark_significant(RunComparison& c, bool same_device) {
   double scale_a = c.per_token ? 1 / double(c.a.tokens) : 1, scale_b = c.per_token ? 1 / double(c.b.tokens) : 1;
   double least = 1e-3 * std::max(scale_a * c.a.step_ms, scale_b * c.b.step_ms);
-  double relative = std::max(c.noise.floor, 0.02);
+  if (same_device && c.a.profiled && c.b.profiled) c.row_noise = scatter_of_equal_groups(c);
+  double relative = std::max({c.noise.floor, 0.02, c.row_noise}), squares = 0;
   for (auto& cause : c.causes) {
     double size = std::abs(c.per_token ? cause.ms_per_token : cause.ms);
-    cause.significant = size > least && size > relative * std::max(scale_a * cause.a.ms, scale_b * cause.b.ms);
+    double larger = std::max(scale_a * cause.a.ms, scale_b * cause.b.ms);
+    cause.significant = size > least && size > relative * larger;
+    squares += c.row_noise * larger * c.row_noise * larger;
   }
+  c.explained_noise = std::sqrt(squares);
 }
 
 std::vector<LossRow> common(const std::vector<LogRow>& a, const std::vector<LogRow>& b, double LogRow::*field) {
@@ -140,8 +155,8 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
     if (s->with_profiler)
       c.notes.push_back(fmt::format("{} was measured with its profiler on only: its true step is shorter.", title));
-    if (!s->recipe.is_object())
-      c.notes.push_back(fmt::format("{} does not say its recipe: differences in it are not listed.", title));
+    if (!s->run.recipe_known)
+      c.notes.push_back(fmt::format("{} does not say its recipe: what was changed is not known.", title));
     if (s->record->status == "running" || s->record->status == "interrupted" || s->record->status == "lost")
       c.notes.push_back(fmt::format("{} did not run to its end (status {}).", title, s->record->status));
   }
@@ -163,6 +178,11 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
   if (!c.causes.empty() && n.verdict == Verdict::cannot_tell)
     c.notes.push_back(
         "The steps cannot be told apart, so no cause is claimed for the whole; single groups may differ.");
+  if (c.row_noise > 0.02)
+    c.notes.push_back(
+        fmt::format("Groups whose instructions are equal lie up to {:.0f}% apart between the two runs: smaller "
+                    "differences of a group are no cause.",
+                    100 * c.row_noise));
   if (c.residual_share > residual_limit)
     c.notes.push_back(
         fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "
@@ -175,10 +195,11 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
 
 }  // namespace
 
-double RunComparison::explained_difference() const {
-  if (!per_token) return step_difference();
-  return b.step_ms / double(b.tokens) - a.step_ms / double(a.tokens);
+static double token_difference(const RunComparison& c) {
+  return c.b.step_ms / double(c.b.tokens) - c.a.step_ms / double(c.a.tokens);
 }
+
+double RunComparison::explained_difference() const { return per_token ? token_difference(*this) : step_difference(); }
 
 RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b, const CompareOptions& options) {
   ComparedSide a = open_side(record_a, options.title_a), b = open_side(record_b, options.title_b);
@@ -194,13 +215,20 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.noise = check_noise(times(a, c.per_token), times(b, c.per_token), floor, paired);
   if (!a.rows.empty() && !b.rows.empty()) join_steps(c, a, b, options.by);
   if (c.waterfall.empty() && !a.step_ms.empty() && !b.step_ms.empty() && c.step_difference() != 0)
-    c.waterfall = {{Factor::unsplit, c.step_difference(), 0, "not profiled"}};
-  mark_significant(c);
+    c.waterfall = {{Factor::unsplit, c.step_difference(), tokens ? token_difference(c) : 0, "not profiled"}};
+  mark_significant(c, same_device(a, b));
   explain_by_levers(c);
   compare_memory(c, a, b);
   compare_training(c, record_a, record_b);
   write_sentences(c);
   note_missing(c, a, b);
+  if (options.per_token && !c.per_token)
+    for (auto* s : {&a, &b})
+      if (s->run.tokens == 0)
+        c.notes.push_back(
+            fmt::format("How many tokens a step of {} has is not known, so times are those of steps. For a training "
+                        "log: crest runs import FILE --batch N --seq N.",
+                        s->run.title));
   note_uncertain(c, a, b);
   return c;
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/ab.h"
+#include "stats/noise.h"
 #include "store/record.h"
 
 namespace crest {
@@ -22,7 +22,7 @@ enum class Factor : uint8_t {
   efficiency,     // distance from the floor: another kernel, another shape
   clocks,         // the same device at another clock
   communication,  // between ranks
-  unsplit,        // time in kernels of which one side does not tell the work (imported traces)
+  unsplit,        // time in kernels that their work does not explain, or of which one side does not tell the work
   idle,           // nothing runs: launches and gaps
   overlap,        // work that ran at the same time as other work
   residual,       // step time that the profiled intervals do not explain
@@ -49,22 +49,15 @@ struct ComparedRun {
   double tokens_per_second = 0;
   double busy_ms = 0, idle_ms = 0;
   int64_t planned_bytes = 0, measured_peak_bytes = 0, device_peak_bytes = 0;
-  bool profiled = false;       // has rows to join
-  bool out_of_memory = false;  // it did not fit
+  bool profiled = false;          // has rows to join
+  bool told_instructions = true;  // they are instructions; false: classes of kernels (an imported trace)
+  bool recipe_known = false;      // all of it: Crest recorded the run
+  bool out_of_memory = false;     // it did not fit
 };
 
 // Something that is not the same on both sides. Sections in this order: recipe, device, versions, kernels, conditions.
 struct Difference {
   std::string section, key, a, b;
-};
-
-struct NoiseCheck {
-  bool tested = false;  // false: one side has too few samples
-  double ratio = 0;     // median(B) / median(A), of steps or per token (RunComparison::per_token)
-  Interval ratio_interval;
-  double floor = 0;  // relative
-  std::string floor_source;
-  Verdict verdict = Verdict::cannot_tell;
 };
 
 // One side of a group of instructions, all layers and calls of a step together.
@@ -139,14 +132,18 @@ struct TrainingComparison {                                 // both sides have a
 struct RunComparison {
   ComparedRun a, b;
   std::vector<Difference> differences;
-  NoiseCheck noise;
+  NoiseCheck noise;                     // of steps, or per token (per_token)
   bool per_token = false;               // the difference to explain is that of the time per token, not per step
   std::string join;                     // how rows met: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times
   double residual_share = 0;            // the larger of both sides' |residual| / step
-  std::vector<Cause> causes;            // largest first
-  std::vector<LeverEffect> levers;      // largest first
-  std::vector<MemoryRow> memory;        // by category; sums to planned_bytes
+  // How far groups whose instructions are equal lie apart between the runs: what other groups may differ by for no
+  // reason. Relative, 95%; 0: too few of them to tell.
+  double row_noise = 0;
+  double explained_noise = 0;       // of a sum of groups, in the unit of explained_difference()
+  std::vector<Cause> causes;        // largest first
+  std::vector<LeverEffect> levers;  // largest first
+  std::vector<MemoryRow> memory;    // by category; sums to planned_bytes
   std::vector<MemoryCause> memory_causes;
   PeakHolder peak_a, peak_b;
   TrainingComparison training;

@@ -1,4 +1,4 @@
-#include "compare/differences.h"
+#include "compare/parts.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,9 @@
 #include <set>
 
 #include "core/text.h"
-#include "measure/kernel_name.h"
+#include "plan/recipe_settings.h"
+#include "profile/kernel_name.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -16,6 +18,7 @@ namespace {
 std::string text_of(const Json* value) {
   if (!value) return "not said";
   if (value->is_string()) return value->get<std::string>();
+  if (value->is_number_float()) return fmt::format("{:.10g}", value->get<double>());  // not 0.00030000000000000003
   return value->dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -41,12 +44,43 @@ class List {
   std::vector<Difference> list_;
 };
 
+// The settings of a run, of recipe and training. A record of an older build lacks the newer ones: they were at their
+// defaults then, and where a default is computed nothing is known.
+void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& side_b) {
+  const Json &a = side_a.recipe, &b = side_b.recipe;
+  if (!a.is_object() || !b.is_object() || a.empty() || b.empty()) return;
+  // What an imported log does not say is not at its default.
+  bool known = side_a.run.recipe_known && side_b.run.recipe_known;
+  static const Recipe recipe;
+  static const TrainOptions training;
+  const Settings recipes = settings_of(recipe), trainings = settings_of(training);
+  bool same_data = !text_at(a, "data_hash").empty() && text_at(a, "data_hash") == text_at(b, "data_hash");
+  auto add = [&](const std::string& key) {
+    const Json *x = member(a, key.c_str()), *y = member(b, key.c_str());
+    if (key == "data" && same_data) return;
+    if (key == "data_hash" && (!x || !y || text_at(a, "data_hash").empty() || text_at(b, "data_hash").empty())) return;
+    if (x && y) return list.add("recipe", key, x, y);
+    if (!known) return;
+    const Settings::Row* row = recipes.find(key);
+    if (!row && trainings.find(key)) return;  // one side is a measurement, or an older run
+    if (row && !*row->setting->otherwise) {
+      Json otherwise = recipes.json([&](const Setting& s) { return &s == row->setting; })[key];
+      return list.add("recipe", key, x ? x : &otherwise, y ? y : &otherwise);
+    }
+    if (!row) list.add("recipe", key, x, y);
+  };
+  for (auto& [key, value] : a.items()) add(key);
+  for (auto& [key, value] : b.items())
+    if (!a.contains(key)) add(key);
+}
+
 void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
   if (!a.device.is_object() || !b.device.is_object()) return;
   // Not memory_bytes: of a machine it is what others left at the time.
   for (const char* key : {"kind", "name", "threads", "isa"}) {
     const Json *x = member(a.device, key), *y = member(b.device, key);
-    if (x && y) list.add("device", key, x, y);
+    bool said = x && y && *x != Json("") && *y != Json("");  // an imported log or trace may not know
+    if (said) list.add("device", key, x, y);
   }
   // The same kind of device in another machine is another device, too.
   for (const char* key : {"cpu_model", "host_id"}) {
@@ -137,7 +171,7 @@ void add_conditions(List& list, const ComparedSide& a, const ComparedSide& b) {
 
 std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSide& b) {
   List list;
-  list.add_all("recipe", &a.recipe, &b.recipe);
+  add_settings(list, a, b);
   add_device(list, a, b);
   add_versions(list, a, b);
   add_kernels(list, a, b);

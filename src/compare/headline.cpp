@@ -1,4 +1,3 @@
-#include "compare/headline.h"
 
 #include <fmt/format.h>
 
@@ -59,8 +58,10 @@ Theme largest_theme(const RunComparison& c) {
     if (cause.significant && !t.largest) t.largest = &cause;  // they are sorted
   }
   Theme best;
-  for (auto& [label, t] : themes)
+  for (auto& [label, t] : themes) {
+    t.share = without_last_bits(t.share);
     if (t.largest && t.share > best.share) best = t;
+  }
   return best;
 }
 
@@ -75,9 +76,11 @@ std::string lever_text(const RunComparison& all, const Cause& c) {
 
 std::string reason(const RunComparison& all, const Theme& t) {
   const Cause& c = *t.largest;
-  std::string written = t.quadratic_a && !t.quadratic_b ? " that write T x T buffers" : "";
-  if (c.a.instructions && c.b.instructions && !same_instructions(c))
-    return fmt::format("{} runs as {} instead of {}{}{}", t.label, counted(t.instructions_b), t.instructions_a, written,
+  auto written = [](bool here, bool there) { return here && !there ? " that write T x T buffers" : ""; };
+  bool counts = c.a.instructions && c.b.instructions && all.a.told_instructions && all.b.told_instructions;
+  if (counts && !same_instructions(c))
+    return fmt::format("{} runs as {}{} instead of {}{}{}", t.label, counted(t.instructions_b),
+                       written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
                        lever_text(all, c));
   return fmt::format("of {}: {}{}", t.label, factor_text(all, c), lever_text(all, c));
 }
@@ -113,14 +116,19 @@ std::string because(const RunComparison& c) {
   if (!told(c) || difference == 0 || c.causes.empty() || !c.a.profiled || !c.b.profiled) return "";
   Theme theme = largest_theme(c);
   const WaterfallBar* bar = nullptr;
-  auto of = [&](const WaterfallBar& w) { return (c.per_token ? w.ms_per_token : w.ms) / difference; };
+  auto of = [&](const WaterfallBar& w) {
+    return without_last_bits((c.per_token ? w.ms_per_token : w.ms) / difference);
+  };
   for (auto& w : c.waterfall)
     if (!bar || of(w) > of(*bar)) bar = &w;
   double of_bar = bar ? of(*bar) : 0;
   // A group says more than a factor; a factor that explains most of it says more than a group that does not.
   if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
     return fmt::format("{} because {}", portion(theme.share), reason(c, theme));
-  return bar && of_bar > 0.1 ? fmt::format("{} because {}", portion(of_bar), reason(*bar, difference < 0)) : "";
+  bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;
+  return bar && of_bar > 0.1 && beyond_noise
+             ? fmt::format("{} because {}", portion(of_bar), reason(*bar, difference < 0))
+             : "";
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ class ScopeJoin {
     for (int side = 0; side < 2; ++side)
       for (auto& row : *rows_[side]) place(row, side);
     for (size_t n = 0; n < nodes_.size(); ++n)
-      if (nodes_[n].single() && !meet_around(n)) meet_beside(n);
-    for (size_t n = 0; n < nodes_.size(); ++n) meet_phases(n);
+      if (nodes_[n].single() && !match_enclosing(n)) match_sibling(n);
+    for (size_t n = 0; n < nodes_.size(); ++n) match_phases(n);
   }
 
   std::vector<JoinedGroup> groups() {
@@ -108,12 +108,12 @@ class ScopeJoin {
 
  private:
   static std::string phase_text(const std::set<std::string>& phases) {
-    std::vector<std::string> words;
+    std::vector<std::string> names;
     for (const char* known : {"forward", "recompute", "backward", "update"})
-      if (phases.count(known)) words.push_back(known);
+      if (phases.count(known)) names.push_back(known);
     for (auto& p : phases)
-      if (!p.empty() && std::find(words.begin(), words.end(), p) == words.end()) words.push_back(p);
-    return join(words, " + ");
+      if (!p.empty() && std::find(names.begin(), names.end(), p) == names.end()) names.push_back(p);
+    return join(names, " + ");
   }
 
   void place(const ProfileInstr& row, int side) {
@@ -150,7 +150,7 @@ class ScopeJoin {
   void unite(size_t x, size_t y) { up_[find(y)] = find(x); }
 
   // The nearest scope around it that the other side has.
-  bool meet_around(size_t n) {
+  bool match_enclosing(size_t n) {
     for (std::string role = parent(nodes_[n].role); !role.empty(); role = parent(role)) {
       auto it = index_.find({role, nodes_[n].phase});
       if (it == index_.end() || !nodes_[it->second].on[nodes_[n].on[0] ? 1 : 0]) continue;
@@ -161,7 +161,7 @@ class ScopeJoin {
   }
 
   // What the other side alone has within the same scope, of the same class of operation.
-  void meet_beside(size_t n) {
+  void match_sibling(size_t n) {
     std::string scope = parent(nodes_[n].role);
     if (scope.empty()) return;
     for (size_t m = 0; m < nodes_.size(); ++m) {
@@ -172,8 +172,8 @@ class ScopeJoin {
     }
   }
 
-  // A side that does forward and backward of something at once (the fused loss) meets both of the other.
-  void meet_phases(size_t n) {
+  // A side that does forward and backward of something at once (the fused loss) is matched with both of the other.
+  void match_phases(size_t n) {
     if (nodes_[n].phase != "forward") return;
     auto it = index_.find({nodes_[n].role, "backward"});
     if (it == index_.end()) return;
@@ -225,20 +225,20 @@ std::string role_of(const std::string& scope) {
 }
 
 std::string role_label(const std::vector<std::string>& roles) {
-  std::vector<std::string> words;
+  std::vector<std::string> names;
   for (auto& role : roles) {
     bool inside = false;  // of another role of the set: attn.softmax of attn
     for (std::string around = parent(role); !around.empty(); around = parent(around))
       inside |= std::find(roles.begin(), roles.end(), around) != roles.end();
     if (inside) continue;
-    std::string word = label_of(role);
-    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+    std::string name = label_of(role);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   constexpr size_t shown = 3;
-  if (words.size() <= shown) return join(words, " + ");
-  std::string rest = fmt::format(" + {} more", words.size() - shown);
-  words.resize(shown);
-  return join(words, " + ") + rest;
+  if (names.size() <= shown) return join(names, " + ");
+  std::string rest = fmt::format(" + {} more", names.size() - shown);
+  names.resize(shown);
+  return join(names, " + ") + rest;
 }
 
 Join join_rows(const Rows& a, const Rows& b, GroupBy by) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "compare/compare.h"
-#include "measure/profile.h"
+#include "profile/profile.h"
 
 namespace crest {
 
@@ -20,10 +20,10 @@ struct Join {
 };
 
 // Every row of both lists is in exactly one group. By scope: rows that share a scope and a phase on either side are one
-// group (fused meets unfused); what is then on one side only meets the nearest scope around it (naive attention's
-// h.3.attn.softmax meets flash's h.3.attn), or what stands on the other side only beside it and is of the same class
-// (mlp.fc meets mlp.gate and mlp.up). Layers are joined, so models of different depth meet. A side without scopes (an
-// imported trace) is joined by operation class, and by phase where both tell it.
+// group (fused and unfused); what is then on one side only is matched with the nearest scope around it (naive
+// attention's h.3.attn.softmax with flash's h.3.attn), or with what stands on the other side only beside it and is of
+// the same class (mlp.fc with mlp.gate and mlp.up). Layers are joined, so models of different depth can be compared. A
+// side without scopes (an imported trace) is joined by operation class, and by phase where both tell it.
 Join join_rows(const std::vector<ProfileInstr>& a, const std::vector<ProfileInstr>& b, GroupBy by);
 
 // "attn.softmax" of "h.3.attn.softmax".

@@ -1,20 +1,19 @@
-#include "compare/levers.h"
+#include "compare/parts.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "compare/sentences.h"
+#include "plan/recipe_settings.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
 namespace {
 
-bool has(const std::vector<std::string>& list, const char* word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
-}
-bool has_role(const Cause& c, std::initializer_list<const char*> roles) {
-  return std::any_of(roles.begin(), roles.end(), [&](const char* r) { return has(c.roles, r); });
+bool has(const std::vector<std::string>& list, const char* name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
 }
 bool differs(double a, double b) { return std::abs(a - b) > 0.005 * std::max(std::abs(a), std::abs(b)); }
 
@@ -23,61 +22,71 @@ bool other_types(const Cause& c) { return c.a.arithmetic != c.b.arithmetic || c.
 bool other_work(const Cause& c) { return differs(c.a.flops, c.b.flops) || differs(c.a.bytes, c.b.bytes); }
 bool other_kernels(const Cause& c) { return c.a.kernels != c.b.kernels; }
 bool in_attention(const Cause& c) {
-  return has_role(c, {"attn"}) || has(c.a.classes, "attention") != has(c.b.classes, "attention");
+  return has(c.roles, "attn") || has(c.a.classes, "attention") != has(c.b.classes, "attention");
 }
-bool in_phase(const Cause& c, const char* phase) { return c.phase.find(phase) != std::string::npos; }
 
 constexpr unsigned bit(Factor f) { return 1u << unsigned(f); }
-constexpr unsigned work = bit(Factor::flops) | bit(Factor::bytes) | bit(Factor::efficiency) | bit(Factor::unsplit);
-constexpr unsigned rate = bit(Factor::rate);
-constexpr unsigned all = ~0u;
 
-// What can have changed a group when that key of the recipe differs, and through which factors. The first row that
-// applies to a factor of a group takes that part of its time. Keys of `device` and `versions` differ when anything in
-// these sections does.
-constexpr struct {
-  const char* key;
+unsigned bits(Effect::Factors factors) {
+  switch (factors) {
+    case Effect::rate: return bit(Factor::rate);
+    case Effect::work: return bit(Factor::flops) | bit(Factor::bytes) | bit(Factor::efficiency) | bit(Factor::unsplit);
+    case Effect::communication: return bit(Factor::communication);
+    case Effect::all: break;
+  }
+  return ~0u;
+}
+
+// Whether a group of instructions is one that the effect speaks of.
+bool is_there(const Effect& e, const Cause& c) {
+  auto has_any_role = [&] {
+    return std::any_of(e.roles.begin(), e.roles.end(), [&](const char* role) { return has(c.roles, role); });
+  };
+  if (!e.roles.empty() && !has_any_role()) return false;
+  if (e.phase && c.phase.find(e.phase) == std::string::npos) return false;
+  switch (e.where) {
+    case Effect::anywhere: return true;
+    case Effect::attention: return in_attention(c);
+    case Effect::types: return other_types(c);
+    case Effect::instructions: return other_instructions(c);
+    case Effect::amount: return other_work(c);
+    case Effect::types_or_amount: return other_types(c) || other_work(c);
+    case Effect::changed: return other_types(c) || other_work(c) || other_instructions(c);
+    case Effect::kernels: return other_kernels(c);
+    case Effect::calls: return c.a.calls != c.b.calls || other_work(c);
+  }
+  return false;
+}
+
+// A setting, or another part of what a run depends on, with one of its effects.
+struct Row {
+  std::string key;
+  Effect effect;
   unsigned factors;
-  bool (*explains)(const Cause&);
-} table[] = {
-    {"precision", rate, other_types},
-    {"policy", rate, other_types},
-    {"device", rate | bit(Factor::bandwidth) | bit(Factor::clocks), [](const Cause&) { return true; }},
-    {"data_parallel", bit(Factor::communication), [](const Cause&) { return true; }},
-    {"attention", work, in_attention},
-    {"recompute", work, [](const Cause& c) { return in_phase(c, "recompute"); }},
-    {"pad_vocab", work,
-     [](const Cause& c) {
-       return has_role(c, {"wte", "lm_head", "loss"});
-     }},
-    {"vocab", work,
-     [](const Cause& c) {
-       return has_role(c, {"wte", "lm_head", "loss"});
-     }},
-    {"loss_chunk", work,
-     [](const Cause& c) {
-       return has_role(c, {"lm_head", "loss"});
-     }},
-    {"optimizer", all, [](const Cause& c) { return in_phase(c, "update"); }},
-    {"master_weights", all, [](const Cause& c) { return in_phase(c, "update"); }},
-    {"clip", work, [](const Cause& c) { return in_phase(c, "update"); }},
-    {"fusion", work, other_instructions},
-    {"dropout", work, other_instructions},
-    {"precision", all, other_types},
-    {"policy", all, [](const Cause& c) { return other_types(c) || other_work(c) || other_instructions(c); }},
-    {"grad_dtype", all, [](const Cause& c) { return other_types(c) || other_work(c); }},
-    {"recompute", work, [](const Cause& c) { return in_phase(c, "backward") && other_work(c); }},
-    {"model", all, [](const Cause& c) { return other_work(c) || other_instructions(c); }},
-    {"seq", all, other_work},
-    {"batch", all, other_work},
-    {"grad_accumulation", all, [](const Cause& c) { return c.a.calls != c.b.calls || other_work(c); }},
-    {"data_parallel", all, other_work},
-    {"kernel", all, other_kernels},
-    {"disable_pass", all, [](const Cause& c) { return other_instructions(c) || other_work(c) || other_kernels(c); }},
-    {"deterministic", all, other_kernels},
-    {"device", all, [](const Cause&) { return true; }},
-    {"versions", all, [](const Cause&) { return true; }},
 };
+
+// What can have changed a group when that key of the recipe differs, and through which factors: the effects of the
+// settings, in the order of their table; those that explain what is left come last. Keys of `device` and `versions`
+// differ when anything in these sections does. The first row that applies to a factor of a group takes that part of its
+// time.
+const std::vector<Row>& effects() {
+  static const std::vector<Row> all = [] {
+    std::vector<Row> first, last;
+    // Arithmetic rates before all else: a device or a precision that multiplies faster does so whatever else changed.
+    for (auto& s : recipe_settings())
+      for (auto& e : s.effects)
+        if (!e.last && e.factors == Effect::rate) first.push_back({s.key(), e, bits(e.factors)});
+    first.push_back({"device", {Effect::all}, bit(Factor::rate) | bit(Factor::bandwidth) | bit(Factor::clocks)});
+    for (auto& s : recipe_settings())
+      for (auto& e : s.effects)
+        if (e.last || e.factors != Effect::rate) (e.last ? last : first).push_back({s.key(), e, bits(e.factors)});
+    last.push_back({"device", {Effect::all}, ~0u});
+    last.push_back({"versions", {Effect::all}, ~0u});
+    first.insert(first.end(), last.begin(), last.end());
+    return first;
+  }();
+  return all;
+}
 
 struct Change {
   std::string a, b;
@@ -86,8 +95,12 @@ using Changes = std::map<std::string, Change>;
 
 Changes changes(const RunComparison& c) {
   Changes map;
+  if (!c.a.recipe_known || !c.b.recipe_known) return map;  // anything may have been changed
   for (auto& d : c.differences) {
-    if (d.section == "recipe") map[d.key] = {d.a, d.b};
+    // What changes numbers only (a learning rate, a seed) takes no time.
+    const Setting* setting = d.section == "recipe" ? find_run_setting(d.key) : nullptr;
+    if (d.section == "recipe" && d.key != "data_hash" && (!setting || !setting->effects.empty()))
+      map[d.key] = {d.a, d.b};
     if (d.section == "device" || d.section == "versions") {
       Change& change = map[d.section];
       if (change.a.empty() || d.key == "name") change = {d.a, d.b};
@@ -97,10 +110,10 @@ Changes changes(const RunComparison& c) {
 }
 
 std::string lever_of(const Cause& c, Factor factor, const Changes& changed) {
-  // The only thing that was changed is the reason, whatever it did.
+  // The only thing that was changed that can act on time is the reason, whatever it did.
   if (changed.size() == 1) return changed.begin()->first;
-  for (auto& row : table)
-    if (changed.count(row.key) && row.factors & bit(factor) && row.explains(c)) return row.key;
+  for (auto& row : effects())
+    if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) return row.key;
   return "";
 }
 

@@ -1,4 +1,4 @@
-#include "compare/memory.h"
+#include "compare/parts.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "compare/headline.h"
 #include "compare/waterfall.h"
 #include "core/text.h"
 
@@ -15,7 +14,9 @@ namespace crest {
 namespace {
 
 std::string share_text(const RunComparison& c, double share) {
-  return told(c) ? fmt::format(" ({:.0f}% of the difference)", 100 * share) : "";
+  share = without_last_bits(share);
+  // Without a sign of what is printed as zero.
+  return told(c) ? fmt::format(" ({:.0f}% of the difference)", std::abs(share) < 0.005 ? 0 : 100 * share) : "";
 }
 
 std::string bytes_signed(double bytes) { return (bytes < 0 ? "-" : "+") + format_bytes(std::abs(bytes)); }
@@ -29,6 +30,12 @@ double efficiency(const GroupSide& s) { return s.ms > 0 ? 100 * s.floor_ms / s.m
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
+  if (c.a.profiled && c.b.profiled && !(c.a.told_instructions && c.b.told_instructions))
+    return fmt::format("{}{}{}: {}: {}{}", cause.label, cause.phase.empty() ? "" : ", ", cause.phase,
+                       cause.a.instructions && cause.b.instructions ? format_ms_pair(cause.a.ms, cause.b.ms)
+                       : cause.a.instructions                       ? "only in A"
+                                                                    : "only in B",
+                       time_text(c, cause.ms, cause.ms_per_token), share_text(c, cause.share));
   if (!c.a.profiled || !c.b.profiled)
     return fmt::format("{}{}{}: {}: {} -> {}, memory traffic {} -> {}", cause.label, cause.phase.empty() ? "" : ", ",
                        cause.phase, change_text(cause), format_si(cause.a.flops, "FLOP"),
@@ -58,6 +65,7 @@ std::string sentence(const MemoryCause& m) {
 }
 
 std::string changed_sentence(const RunComparison& c) {
+  if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note says so
   std::vector<std::string> changes;
   for (const char* section : {"recipe", "device", "versions"})
     for (auto& d : c.differences) {
@@ -76,8 +84,8 @@ std::string levers_sentence(const RunComparison& c) {
   if (!told(c) || c.levers.size() < 2) return "";
   std::vector<std::string> parts;
   for (auto& l : c.levers)
-    if (!l.lever.empty() && std::abs(l.share) >= 0.01)
-      parts.push_back(fmt::format("{} {:.0f}%", l.lever, 100 * l.share));
+    if (!l.lever.empty() && std::abs(l.share) >= 0.01 && beyond_noise(c, l))
+      parts.push_back(fmt::format("{} {:.0f}%", l.lever, 100 * without_last_bits(l.share)));
   return parts.size() < 2 ? "" : fmt::format("Of the difference in time: {}.", join(parts, ", "));
 }
 
@@ -116,6 +124,10 @@ std::string operation(const std::string& counted) {
 }
 
 }  // namespace
+
+bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
+  return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
+}
 
 bool told(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
 

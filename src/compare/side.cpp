@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "core/text.h"
-#include "measure/samples.h"
+#include "stats/samples.h"
 
 namespace crest {
 
@@ -29,10 +29,25 @@ std::vector<double> logged_steps(const RunRecord& r) {
   return ms;
 }
 
+// 0: unknown. An imported log tells batch and sequence only, or neither.
+double tokens_of(const Json& recipe) {
+  double tokens = number(recipe, "batch") * number(recipe, "seq");
+  for (const char* key : {"grad_accumulation", "data_parallel"}) tokens *= number(recipe, key, 1);
+  return tokens;
+}
+
+std::vector<double> steps_by_rate(const RunRecord& r, double tokens) {
+  std::vector<double> ms;
+  for (auto& row : r.log)
+    if (tokens > 0 && row.tokens_per_second > 0) ms.push_back(1e3 * tokens / row.tokens_per_second);
+  return ms;
+}
+
 std::vector<double> step_samples(const ComparedSide& s, const RunRecord& r) {
   if (s.profiled && !s.profile.step_ms.empty()) return s.profile.step_ms;
   if (auto samples = recorded_samples(r); !samples.empty()) return samples;
   if (auto logged = logged_steps(r); !logged.empty()) return logged;
+  if (auto logged = steps_by_rate(r, tokens_of(s.recipe)); !logged.empty()) return logged;
   if (double median = number(r.result, "step_ms_median"); median > 0) return {median};
   return {};
 }
@@ -43,7 +58,7 @@ std::vector<ProfileInstr> rows_of(const Profile& p) {
   for (auto& k : p.kernels) {
     if (k.instr >= 0) continue;
     ProfileInstr row;
-    row.op = "copy", row.kernel = k.name, row.op_class = "movement", row.phase = "copies", row.lane = "copy";
+    row.op = "copy", row.kernel = k.name, row.op_class = "movement", row.phase = "copies", row.stream = "copy";
     row.calls = int(k.count);
     row.ms = k.ms;
     rows.push_back(std::move(row));
@@ -51,7 +66,7 @@ std::vector<ProfileInstr> rows_of(const Profile& p) {
   return rows;
 }
 
-std::vector<std::string> words(const Json& json, const std::string& key) {
+std::vector<std::string> strings_at(const Json& json, const std::string& key) {
   std::vector<std::string> list;
   if (const Json* m = member(json, key); m && m->is_array())
     for (auto& word : *m)
@@ -65,10 +80,11 @@ std::vector<ProfileInstr> rows_of_program(const Json& document) {
   if (!instrs || !instrs->is_array()) return rows;
   for (auto& json : *instrs) {
     ProfileInstr r;
-    r.program = word(json, "program"), r.index = int(number(json, "index"));
-    r.op = word(json, "op"), r.kernel = word(json, "kernel"), r.phase = word(json, "phase");
-    r.lane = word(json, "lane"), r.op_class = word(json, "op_class"), r.type = word(json, "type");
-    r.arithmetic = word(json, "arithmetic"), r.parts = words(json, "parts"), r.scopes = words(json, "scopes");
+    r.program = string_at(json, "program"), r.index = int(number(json, "index"));
+    r.op = string_at(json, "op"), r.kernel = string_at(json, "kernel"), r.phase = string_at(json, "phase");
+    r.stream = string_at(json, "lane"), r.op_class = string_at(json, "op_class"), r.type = string_at(json, "type");
+    r.arithmetic = string_at(json, "arithmetic"), r.parts = strings_at(json, "parts"),
+    r.scopes = strings_at(json, "scopes");
     r.layer = int(number(json, "layer", -1)), r.calls = int(number(json, "calls", 1));
     r.flops = number(json, "flops"), r.bytes = number(json, "bytes");
     rows.push_back(std::move(r));
@@ -76,10 +92,12 @@ std::vector<ProfileInstr> rows_of_program(const Json& document) {
   return rows;
 }
 
-double tokens_of(const Json& recipe) {
-  double tokens = 1;
-  for (const char* key : {"batch", "seq", "grad_accumulation", "data_parallel"}) tokens *= number(recipe, key);
-  return tokens;
+// What steps that tell their time and their rate took in; logs round both.
+double logged_tokens(const RunRecord& r) {
+  std::vector<double> tokens;
+  for (auto& row : r.log)
+    if (row.tokens_per_second > 0 && row.step_ms > 0) tokens.push_back(row.tokens_per_second * row.step_ms / 1e3);
+  return tokens.empty() ? 0 : std::round(Samples(tokens).median());
 }
 
 double logged_rate(const RunRecord& r) {
@@ -111,9 +129,9 @@ void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
   run.title = title;
   run.uid = r.uid, run.name = r.name, run.kind = r.kind;
   run.phase = s.profiled ? s.profile.phase : r.phase;
-  run.device = word(s.device, "name");
+  run.device = string_at(s.device, "name");
   run.profiled = s.profiled;
-  run.out_of_memory = r.status == "out_of_memory" || word(r.result, "error") == "out_of_memory";
+  run.out_of_memory = r.status == "out_of_memory" || string_at(r.result, "error") == "out_of_memory";
   run.samples = int64_t(s.step_ms.size());
   if (!s.step_ms.empty()) {
     Samples samples(s.step_ms);
@@ -121,7 +139,12 @@ void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
     run.step_interval = samples.median_interval();
   }
   run.tokens = s.profiled && s.profile.tokens > 0 ? s.profile.tokens : int64_t(tokens_of(s.recipe));
-  run.tokens_per_second = run.tokens > 0 && run.step_ms > 0 ? 1e3 * double(run.tokens) / run.step_ms : logged_rate(r);
+  bool imported = r.kind == "log";  // its words about a step count more than what was said of its batch
+  if (double tokens = logged_tokens(r); tokens > 0 && (imported || run.tokens == 0)) run.tokens = int64_t(tokens);
+  double rate = logged_rate(r) > 0 ? logged_rate(r) : number(r.result, "tokens_per_second");
+  run.tokens_per_second = run.tokens > 0 && run.step_ms > 0 ? 1e3 * double(run.tokens) / run.step_ms : rate;
+  run.recipe_known = s.recipe.is_object() && !s.recipe.empty() && r.kind != "log";
+  run.told_instructions = s.profile.method != "torch.profiler";
   if (s.profiled) {
     run.launches = s.profile.launches;
     run.busy_ms = s.profile.busy_ms, run.idle_ms = s.profile.idle_ms;
@@ -144,7 +167,7 @@ double number(const Json& json, const std::string& key, double otherwise) {
   return m && m->is_number() ? m->get<double>() : otherwise;
 }
 
-std::string word(const Json& json, const std::string& key) {
+std::string string_at(const Json& json, const std::string& key) {
   const Json* m = member(json, key);
   return m && m->is_string() ? m->get<std::string>() : "";
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "compare/compare.h"
-#include "measure/profile.h"
+#include "profile/profile.h"
 
 namespace crest {
 
@@ -36,6 +36,6 @@ bool is_quadratic(const std::string& type, const ComparedSide& side);
 // Reads a key of an object that may be missing or of another type.
 const Json* member(const Json& json, const std::string& key);
 double number(const Json& json, const std::string& key, double otherwise = 0);
-std::string word(const Json& json, const std::string& key);
+std::string string_at(const Json& json, const std::string& key);
 
 }  // namespace crest

@@ -88,6 +88,12 @@ FactorMs split(const Work& a, const Work& b, const Devices& devices) {
       if (!(set >> i & 1))
         parts[size_t(i)] +=
             weight(__builtin_popcount(unsigned(set))) * (time[size_t(set | 1 << i)] - time[size_t(set)]);
+  for (double part : parts)
+    if (std::abs(part) > (1 + 1e-9) * std::max(a.ms, b.ms)) {
+      parts = {};
+      parts[size_t(Factor::unsplit)] = b.ms - a.ms;
+      return parts;
+    }
   return parts;
 }
 

@@ -6,7 +6,9 @@
 // slowdown is what remains: measured time over that floor. Each factor's share is its Shapley value: the change of time
 // when it is switched from A to B, averaged over all orders of switching (Shapley 1953):
 //   share(i) = sum over sets S without i of |S|! (n - |S| - 1)! / n! * (time(S + i) - time(S))
-// The shares sum to the difference, and comparing B with A gives the same shares with the other sign.
+// The shares sum to the difference, and comparing B with A gives the same shares with the other sign. Where a share is
+// larger than both times the model says nothing of them (10 times the work at 10 times the rate of the floor): then all
+// of the difference is unsplit.
 #pragma once
 #include <array>
 
@@ -33,7 +35,7 @@ struct Devices {
 };
 
 // Sums to b.ms - a.ms. Only flops .. clocks and unsplit are used: all of it is unsplit when one side has time but no
-// known work.
+// known work, too.
 FactorMs split(const Work& a, const Work& b, const Devices& devices);
 
 }  // namespace crest

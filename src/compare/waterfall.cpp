@@ -13,7 +13,7 @@ namespace crest {
 
 namespace {
 
-bool is_communication(const ProfileInstr& r) { return r.lane == "comm" || r.op_class == "communication"; }
+bool is_communication(const ProfileInstr& r) { return r.stream == "comm" || r.op_class == "communication"; }
 bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
 
 // Rates of both sides. The same device has one rate per arithmetic, the best that was measured: two measurements of it
@@ -110,10 +110,14 @@ GroupSide side_of(const ComparedSide& s, const std::vector<int>& rows) {
 }
 
 Factor main_of(const FactorMs& parts, double difference) {
+  difference = without_last_bits(difference);
   size_t best = size_t(Factor::unsplit);
   double most = 0;
-  for (size_t f = 0; f < parts.size(); ++f)
-    if (double with = difference < 0 ? -parts[f] : parts[f]; with > most) most = with, best = f;
+  for (size_t f = 0; f < parts.size(); ++f) {
+    double part = without_last_bits(parts[f]);
+    double with = difference < 0 ? -part : difference > 0 ? part : std::abs(part);  // 0: they cancel
+    if (with > most) most = with, best = f;
+  }
   return Factor(best);
 }
 
@@ -194,7 +198,7 @@ std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, 
     case Factor::efficiency: return fmt::format("{:.0f}% -> {:.0f}% of the limit", share(x), share(y));
     case Factor::clocks: return fmt::format("{:.0f} -> {:.0f} MHz", a.profile.clock_mhz, b.profile.clock_mhz);
     case Factor::communication: return format_ms_pair(x.communication_ms, y.communication_ms);
-    case Factor::unsplit: return "work unknown on one side";
+    case Factor::unsplit: return "kernels whose work does not explain their time";
     case Factor::idle:
       return fmt::format("{}, {} -> {} launches", format_ms_pair(a.profile.idle_ms, b.profile.idle_ms),
                          a.profile.launches, b.profile.launches);
@@ -241,6 +245,7 @@ void split_times(RunComparison& c, const Join& joined, const ComparedSide& a, co
 }  // namespace
 
 std::string format_ms(double ms) {
+  ms = without_last_bits(ms);
   double size = std::abs(ms);
   return fmt::format("{:.{}f} ms", ms, size >= 99.95 ? 1 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3);
 }
@@ -250,7 +255,10 @@ std::string format_ms_pair(double a, double b) {
   return fmt::format("{} -> {}", x.substr(0, x.size() - 3), y);
 }
 
-std::string format_ms_signed(double ms) { return (ms < 0 ? "-" : "+") + format_ms(std::abs(ms)); }
+std::string format_ms_signed(double ms) {
+  bool nothing = std::abs(ms) < 0.0005;  // as it is printed
+  return (nothing ? "" : ms < 0 ? "-" : "+") + format_ms(std::abs(ms));
+}
 
 void join_steps(RunComparison& c, const ComparedSide& a, const ComparedSide& b, GroupBy by) {
   Join joined = join_rows(a.rows, b.rows, by);

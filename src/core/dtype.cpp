@@ -27,7 +27,7 @@ float to_float(float16 x) {
 
 float16 to_float16(float x) {
   uint32_t u = std::bit_cast<uint32_t>(x), sign = (u >> 16) & 0x8000, a = u & 0x7fffffffu;
-  if (a > 0x7f800000u) return {uint16_t(sign | 0x7e00)};
+  if (a > 0x7f800000u) return {uint16_t(sign | 0x7e00 | ((a >> 13) & 0x3ff))};
   if (a >= 0x477ff000u) return {uint16_t(sign | 0x7c00)};  // rounds to 65536 or more
   if (a < 0x38800000u) {                                   // subnormal: align to 2^-24 and round
     float scaled = std::nearbyint(std::bit_cast<float>(a) * 0x1p24f);

@@ -29,6 +29,7 @@ const Syscalls real_syscalls = {
     ::unlink,
     ::rmdir,
     ::statvfs,
+    [](const char* one, const char* other) { return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE); },
 };
 const Syscalls* syscalls = &real_syscalls;
 
@@ -110,6 +111,24 @@ File File::create(const std::string& path) {
   return file;
 }
 
+File File::create_new(const std::string& path) {
+  if (retry([&] { return syscalls->unlink(path.c_str()); }) != 0 && errno != ENOENT) fail_errno(errno, "replace", path);
+  File file;
+  file.fd_ = retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
+  if (file.fd_ < 0) fail_errno(errno, "create", path);
+  file.path_ = path;
+  return file;
+}
+
+File File::append(const std::string& path) {
+  File file;
+  file.fd_ =
+      retry([&] { return syscalls->open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644); });
+  if (file.fd_ < 0) fail_errno(errno, "open", path);
+  file.path_ = path;
+  return file;
+}
+
 uint64_t File::size() const {
   struct stat info;
   if (::fstat(fd_, &info) != 0) fail_errno(errno, "read the size", path_);
@@ -170,7 +189,16 @@ void File::close() {
   if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
 }
 
+// A named pipe in a folder would be waited for without an end; what a shell passes on as /dev/fd/63 may be one.
+static void refuse_named_pipe(const std::string& path) {
+  struct stat info;
+  if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
+  if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode))
+    fail("is a named pipe, not a file", printable(path), "Remove it, or copy the file there once more.");
+}
+
 std::string read_file(const std::string& path, uint64_t limit) {
+  refuse_named_pipe(path);
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   if (fd < 0) fail_errno(errno, "open", path);
   struct Closer {
@@ -214,7 +242,10 @@ void write_file_synced(const std::string& path, std::string_view bytes) {
 void write_file_atomic(const std::string& path, std::string_view bytes) {
   std::string temporary = path + ".tmp";
   try {
-    write_file_synced(temporary, bytes);
+    File file = File::create_new(temporary);
+    file.write(bytes);
+    file.sync();
+    file.close();
     rename_path(temporary, path);
   } catch (...) {
     syscalls->unlink(temporary.c_str());
@@ -234,14 +265,14 @@ void sync_directory(const std::string& path) {
 }
 
 void create_directory(const std::string& path) {
-  if (syscalls->mkdir(path.c_str(), 0755) != 0) fail_errno(errno, "create the folder", path);
+  if (retry([&] { return syscalls->mkdir(path.c_str(), 0755); }) != 0) fail_errno(errno, "create the folder", path);
 }
 
 void create_directories(const std::string& path) {
   if (is_directory(path)) return;
   std::string parent = parent_path(path);
   if (parent != path) create_directories(parent);
-  if (syscalls->mkdir(path.c_str(), 0755) != 0) {
+  if (retry([&] { return syscalls->mkdir(path.c_str(), 0755); }) != 0) {
     int code = errno;
     if (code == EEXIST && is_directory(path)) return;
     fail_errno(code, "create the folder", path);
@@ -250,7 +281,15 @@ void create_directories(const std::string& path) {
 }
 
 void rename_path(const std::string& from, const std::string& to) {
-  if (syscalls->rename(from.c_str(), to.c_str()) != 0) fail_errno(errno, "rename to its final name", from);
+  if (retry([&] { return syscalls->rename(from.c_str(), to.c_str()); }) != 0)
+    fail_errno(errno, "rename to its final name", from);
+}
+
+bool exchange_paths(const std::string& one, const std::string& other) {
+  if (retry([&] { return syscalls->exchange(one.c_str(), other.c_str()); }) == 0) return true;
+  // EPERM: a sandbox that does not know the call. Where it is a right that is missing, a plain rename says so.
+  if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EPERM) return false;
+  fail_errno(errno, "exchange with what it replaces", one);
 }
 
 void remove_tree(const std::string& path) {
@@ -260,7 +299,8 @@ void remove_tree(const std::string& path) {
     fail_errno(errno, "look at", path);
   }
   if (!S_ISDIR(info.st_mode)) {
-    if (syscalls->unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(errno, "remove", path);
+    if (retry([&] { return syscalls->unlink(path.c_str()); }) != 0 && errno != ENOENT)
+      fail_errno(errno, "remove", path);
     return;
   }
   DIR* folder = ::opendir(path.c_str());
@@ -271,7 +311,8 @@ void remove_tree(const std::string& path) {
   ::closedir(folder);
   std::sort(names.begin(), names.end());  // a fixed order, so that fault tests are reproducible
   for (auto& name : names) remove_tree(join_path(path, name));
-  if (syscalls->rmdir(path.c_str()) != 0 && errno != ENOENT) fail_errno(errno, "remove the folder", path);
+  if (retry([&] { return syscalls->rmdir(path.c_str()); }) != 0 && errno != ENOENT)
+    fail_errno(errno, "remove the folder", path);
 }
 
 bool path_exists(const std::string& path) {
@@ -300,7 +341,8 @@ std::string parent_path(const std::string& path) {
 
 void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
   struct statvfs info;
-  if (syscalls->statvfs(folder.c_str(), &info) != 0) fail_errno(errno, "ask for free space", folder);
+  if (retry([&] { return syscalls->statvfs(folder.c_str(), &info); }) != 0)
+    fail_errno(errno, "ask for free space", folder);
   uint64_t free_bytes = uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
   if (free_bytes < bytes)
     fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,

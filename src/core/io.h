@@ -23,6 +23,8 @@ struct Syscalls {
   int (*unlink)(const char* path);
   int (*rmdir)(const char* path);
   int (*statvfs)(const char* path, struct statvfs* out);
+  // renameat2 with RENAME_EXCHANGE: two names change places in one step.
+  int (*exchange)(const char* one, const char* other);
 };
 
 extern const Syscalls real_syscalls;
@@ -58,6 +60,10 @@ class File {
   static File duplicate(int descriptor, const std::string& name);
   // A new or emptied file for writing.
   static File create(const std::string& path);
+  // A new file for writing: what has the name is removed, a link not followed. For names that the user did not choose.
+  static File create_new(const std::string& path);
+  // For writing at the end; a link is an error.
+  static File append(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
@@ -83,7 +89,8 @@ class File {
   std::string path_;
 };
 
-// The whole file; more than `limit` bytes is an error before anything is allocated. Pipes are read to their end.
+// The whole file; more than `limit` bytes is an error before anything is allocated. What a shell passes on as a
+// pipe (/dev/fd/63) is read to its end; other named pipes are an error.
 std::string read_file(const std::string& path, uint64_t limit);
 // After return the file holds `bytes` and survives power loss; at every moment before it holds the old content or the
 // new (temporary file beside it, sync, rename, sync of the folder).
@@ -98,6 +105,9 @@ void sync_directory(const std::string& path);
 void create_directories(const std::string& path);
 void create_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
+// Two names that exist change places in one step: at every moment both are there. False where the file system or the
+// kernel cannot do that; then nothing has changed.
+bool exchange_paths(const std::string& one, const std::string& other);
 // Removes a file, a symbolic link (not its target) or a folder with all it holds. Missing is fine.
 void remove_tree(const std::string& path);
 bool path_exists(const std::string& path);

@@ -1,4 +1,4 @@
-// A folder of its own in the system's temporary folder, for as long as the object lives.
+// A folder of its own for as long as the object lives. Tests use it as well.
 #pragma once
 #include <stdlib.h>
 
@@ -12,7 +12,8 @@ namespace crest {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
+  // In TMPDIR (/tmp), or in `where`.
+  explicit TemporaryFolder(const std::string& where = "") : path_(pattern(where)) {
     if (!::mkdtemp(path_.data())) fail("no temporary folder can be made", printable(path_), "Set TMPDIR.");
   }
   ~TemporaryFolder() {
@@ -22,17 +23,19 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  static std::string pattern() {
+  static std::string pattern(const std::string& where) {
+    if (!where.empty()) return where + "/crest-XXXXXX";
     std::error_code error;
     std::filesystem::path folder = std::filesystem::temp_directory_path(error);
     if (error) fail("the folder for temporary files is missing", "TMPDIR", "Set it to a folder that can be written.");
     return (folder / "crest-XXXXXX").string();
   }
 
-  std::string path_ = pattern();  // mkdtemp fills in the last letters
+  std::string path_;  // mkdtemp fills in the last letters
 };
 
 }  // namespace crest

@@ -1,6 +1,7 @@
 #include "core/text.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <charconv>
@@ -62,14 +63,51 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
              "Write a number with a unit, for example 40GiB, 512MB or 1048576.");
 }
 
+Character first_character(std::string_view s) {
+  auto byte = [&](size_t i) { return i < s.size() ? uint8_t(s[i]) : uint8_t(0); };
+  uint8_t b = byte(0);
+  if (b < 0x80) return {b, 1, true};
+  size_t size = b >= 0xF0 ? 4 : b >= 0xE0 ? 3 : 2;
+  if (b < 0xC2 || b > 0xF4) return {0xFFFD, 1, false};
+  uint32_t code = b & (0x7Fu >> size);
+  for (size_t i = 1; i < size; ++i) {
+    if (i == s.size()) return {0xFFFD, i, false};  // cut short
+    if ((byte(i) & 0xC0) != 0x80) return {0xFFFD, 1, false};
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < smallest[size] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0xFFFD, 1, false};
+  return {code, size, true};
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    Character c = first_character(text);
+    if (!c.valid) return false;
+    text.remove_prefix(c.size);
+  }
+  return true;
+}
+
+bool is_control(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
+         code == 0x2028 || code == 0x2029 || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
 std::string printable(std::string_view text, size_t limit) {
   std::string out;
-  for (unsigned char c : text) {
+  while (!text.empty()) {
     if (out.size() >= limit) return out + "...";
-    if (c < 0x20 || c == 0x7f)
-      out += fmt::format("\\x{:02x}", c);
+    Character c = first_character(text);
+    if (!c.valid)
+      for (char byte : text.substr(0, c.size)) out += fmt::format("\\x{:02x}", uint8_t(byte));
+    else if (is_control(c.code) && c.code < 0x100)
+      out += fmt::format("\\x{:02x}", c.code);
+    else if (is_control(c.code))
+      out += fmt::format("\\u{:04x}", c.code);
     else
-      out += char(c);
+      out += text.substr(0, c.size);
+    text.remove_prefix(c.size);
   }
   return out;
 }
@@ -116,6 +154,16 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string utc_now() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  gmtime_r(&now.tv_sec, &parts);
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", text, now.tv_nsec / 1'000'000);
 }
 
 }  // namespace crest

@@ -11,9 +11,23 @@ std::string format_bytes(double bytes);             // "1.50 GiB"
 std::string format_count(double n);                 // "124.4M"
 std::string format_si(double x, const char* unit);  // "1.23 TFLOP/s" with unit "FLOP/s"
 std::string format_duration(double seconds);        // "1h 02m", "3m 20s", "12.3 s", "4.56 ms"
+std::string utc_now();                              // "2026-01-31T12:00:00.123Z"
 // "40GiB", "512MB", "1e9", "1024"; throws a usage error that names `where`.
 int64_t parse_bytes(std::string_view text, std::string_view where);
-// Escapes control characters and terminal escapes of a name that came from a file.
+// A character of UTF-8 at the start of a text that is not empty.
+struct Character {
+  uint32_t code;  // U+FFFD for what is no UTF-8
+  size_t size;    // bytes taken, at least 1
+  bool valid;
+};
+Character first_character(std::string_view text);
+bool is_utf8(std::string_view text);
+// Whether a terminal would obey a character instead of showing it: control characters (C0, DEL, C1), and the marks that
+// change the direction of text, which make a name look like another.
+bool is_control(uint32_t code);
+
+// What came from a file, safe for a terminal: characters of control and bytes that are no UTF-8 are written as \x1b or
+// \u202e.
 std::string printable(std::string_view text, size_t limit = 200);
 // The candidate with the smallest edit distance, empty when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "data/byte_alphabet.h"
-#include "data/words.h"
+#include "data/split_rule.h"
 
 namespace crest {
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t chunk_bytes = 512 << 10;
 
-// Pairs of adjacent symbols with their counts over the corpus and the words they occur in.
+// Pairs of adjacent symbols with their counts over the corpus and the pre-tokens they occur in.
 class Pairs {
  public:
   struct Pair {
@@ -25,7 +25,7 @@ class Pairs {
     int64_t count = 0;
     bool merged = false;
     uint32_t result = 0;
-    std::vector<uint32_t> words;  // may name words that no longer hold the pair
+    std::vector<uint32_t> pretokens;  // may name pre-tokens that no longer hold the pair
   };
   uint32_t index(uint32_t left, uint32_t right) {
     auto found = table_.find(left, right);
@@ -36,9 +36,9 @@ class Pairs {
   }
   Pair& operator[](uint32_t i) { return pairs_[i]; }
   size_t size() const { return pairs_.size(); }
-  void found_in(uint32_t pair, uint32_t word) {
-    auto& list = pairs_[pair].words;
-    if (list.empty() || list.back() != word) list.push_back(word);
+  void found_in(uint32_t pair, uint32_t pretoken) {
+    auto& list = pairs_[pair].pretokens;
+    if (list.empty() || list.back() != pretoken) list.push_back(pretoken);
   }
 
  private:
@@ -57,8 +57,8 @@ struct Candidate {
 
 }  // namespace
 
-void BpeTrainer::Counts::add(std::string_view word, int64_t count) {
-  uint32_t index = words.insert(word);
+void BpeTrainer::Counts::add(std::string_view pretoken, int64_t count) {
+  uint32_t index = pretokens.insert(pretoken);
   if (index == counts.size()) counts.push_back(0);
   counts[index] += count;
 }
@@ -79,7 +79,7 @@ void BpeTrainer::add(std::string_view text) {
   }
   auto count_chunk = [&](std::string_view chunk, Counts& counts) {
     for (size_t start = 0, end; start < chunk.size(); start = end) {
-      end = rule_.next_word(chunk, start);
+      end = rule_.next_pretoken(chunk, start);
       counts.add(chunk.substr(start, end - start), 1);
     }
   };
@@ -96,24 +96,24 @@ void BpeTrainer::add(std::string_view text) {
   }
   if (error) std::rethrow_exception(error);
   for (auto& local : locals)
-    for (uint32_t i = 0; i < local.words.size(); ++i) {
-      uint32_t index = words_.insert(local.words.word(i));
+    for (uint32_t i = 0; i < local.pretokens.size(); ++i) {
+      uint32_t index = pretokens_.insert(local.pretokens[i]);
       if (index == counts_.size()) counts_.push_back(0);
       counts_[index] += local.counts[i];
     }
 }
 
 Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress) const {
-  // Words as symbols, one after another; a merge shortens a word in place.
+  // Pre-tokens as symbols, one after another; a merge shortens a pre-token in place.
   std::vector<uint32_t> symbols;
   std::vector<uint64_t> starts;
   std::vector<uint32_t> lengths;
   uint32_t byte_ids[256];
   for (uint32_t i = 0; i < 256; ++i) byte_ids[alphabet_order()[i]] = i;
-  for (uint32_t w = 0; w < words_.size(); ++w) {
+  for (uint32_t w = 0; w < pretokens_.size(); ++w) {
     starts.push_back(symbols.size());
-    for (char c : words_.word(w)) symbols.push_back(byte_ids[uint8_t(c)]);
-    lengths.push_back(uint32_t(words_.word(w).size()));
+    for (char c : pretokens_[w]) symbols.push_back(byte_ids[uint8_t(c)]);
+    lengths.push_back(uint32_t(pretokens_[w].size()));
   }
   Pairs pairs;
   for (uint32_t w = 0; w < starts.size(); ++w)
@@ -125,7 +125,7 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
   std::priority_queue<Candidate> queue;
   for (uint32_t p = 0; p < pairs.size(); ++p) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
 
-  WordTable tokens;  // spellings: two merges can make the same token
+  StringTable tokens;  // spellings: two merges can make the same token
   for (uint8_t b : alphabet_order()) tokens.insert(std::string_view(reinterpret_cast<const char*>(&b), 1));
   std::vector<std::pair<uint32_t, uint32_t>> merges;
   std::vector<uint32_t> touched;  // pairs that a merge made more frequent
@@ -140,21 +140,22 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
       continue;
     }
     if (!pairs[top.pair].merged) {
-      std::string both = std::string(tokens.word(top.left)) + std::string(tokens.word(top.right));
+      if (tokens[top.left].size() + tokens[top.right].size() > longest_token) continue;
+      std::string both = std::string(tokens[top.left]) + std::string(tokens[top.right]);
       pairs[top.pair].result = tokens.insert(both);
       pairs[top.pair].merged = true;
       merges.emplace_back(top.left, top.right);
       if (progress && merges.size() % 256 == 0) progress(tokens.size() - 256, wanted - 256);
     }
     const uint32_t result = pairs[top.pair].result;
-    std::vector<uint32_t> where = std::move(pairs[top.pair].words);
-    pairs[top.pair].words.clear();
+    std::vector<uint32_t> where = std::move(pairs[top.pair].pretokens);
+    pairs[top.pair].pretokens.clear();
     touched.clear();
-    auto change = [&](uint32_t left, uint32_t right, int64_t by, uint32_t word) {
+    auto change = [&](uint32_t left, uint32_t right, int64_t by, uint32_t pretoken) {
       uint32_t p = pairs.index(left, right);
       pairs[p].count += by;
       if (by > 0) {
-        pairs.found_in(p, word);
+        pairs.found_in(p, pretoken);
         touched.push_back(p);
       }
     };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "data/word_table.h"
+#include "data/tokenizer_tables.h"
 
 namespace crest {
 
@@ -15,26 +15,28 @@ class BpeTrainer {
  public:
   static constexpr uint32_t smallest_vocab = 257;  // the bytes and <|endoftext|>
   static constexpr uint32_t largest_vocab = 1'000'000;
+  // In bytes. Text that repeats one character for pages has pairs beyond it; no file of a tokenizer holds them.
+  static constexpr size_t longest_token = 16 << 10;
 
   // vocab_size includes the special token; a usage error outside the limits.
   explicit BpeTrainer(uint32_t vocab_size, const SplitRule& rule = gpt2_split_rule());
-  // Counts the words of a piece of the corpus (a document, or a part of one cut at safe cuts). Large pieces are counted
-  // by all OpenMP threads.
+  // Counts the pre-tokens of a piece of the corpus (a document, or a part of one cut at safe cuts). Large pieces are
+  // counted by all OpenMP threads.
   void add(std::string_view text);
-  uint64_t distinct_words() const { return words_.size(); }
+  uint64_t distinct_pretokens() const { return pretokens_.size(); }
   // Merges until the vocabulary is full. Small corpora can run out of pairs: then the vocabulary is smaller than asked
   // for. progress(done merges, all merges) may be empty.
   Tokenizer train(const std::function<void(size_t, size_t)>& progress = {}) const;
 
  private:
   struct Counts {
-    WordTable words;
+    StringTable pretokens;
     std::vector<int64_t> counts;
-    void add(std::string_view word, int64_t count);
+    void add(std::string_view pretoken, int64_t count);
   };
   uint32_t vocab_size_;
   const SplitRule& rule_;
-  WordTable words_;
+  StringTable pretokens_;
   std::vector<int64_t> counts_;
 };
 

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
 #include "data/fnv.h"
 #include "data/json_lines.h"
-#include "data/words.h"
+#include "data/split_rule.h"
 
 namespace crest {
 
@@ -49,7 +50,6 @@ SourceFile describe(const fs::path& path) {
   s.json_lines = is_json_lines(s.name);
   if (!s.json_lines) s.bytes = s.file_bytes;
   if (error) fail(fmt::format("cannot read the size: {}", error.message()), printable(s.name));
-  s.modified = fs::last_write_time(path).time_since_epoch().count();
   return s;
 }
 
@@ -233,6 +233,7 @@ class PieceMaker {
 void read_source(SourceFile& source, std::string& block, const std::function<void(std::string_view, bool)>& use) {
   File file = File::open_read(source.path.string());
   Fnv64 hash;
+  ContentHash content;
   uint64_t done = 0;
   do {
     size_t n = file.read_some_at(block.data(), block.size(), done);
@@ -240,14 +241,33 @@ void read_source(SourceFile& source, std::string& block, const std::function<voi
     if (done > source.file_bytes || (n < block.size() && done != source.file_bytes))
       fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
     hash.update({block.data(), n});
+    content.update(block.data(), n);
     use({block.data(), n}, done == source.file_bytes);
   } while (done < source.file_bytes);
   if (!source.hash.empty() && source.hash != hash.hex())
+    fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
+  if (!source.content.empty() && source.content != content.hex())
     fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
   source.hash = hash.hex();
 }
 
 }  // namespace
+
+void hash_contents(std::vector<SourceFile>& sources) {
+  std::string block(256 << 10, '\0');  // stays in the processor's cache
+  for (auto& source : sources) {
+    File file = File::open_read(source.path.string());
+    ContentHash content;
+    uint64_t done = 0;
+    while (size_t n = file.read_some_at(block.data(), block.size(), done)) {
+      content.update(block.data(), n);
+      done += n;
+    }
+    if (done != source.file_bytes)
+      fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
+    source.content = content.hex();
+  }
+}
 
 void measure_json_lines(std::vector<SourceFile>& sources, const std::string& text_key, size_t block_bytes,
                         const std::function<void(uint64_t, uint64_t)>& progress) {

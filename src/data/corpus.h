@@ -17,8 +17,8 @@ struct SourceFile {
   uint64_t file_bytes = 0;  // of the file
   uint64_t bytes = 0;       // of text: of JSON lines 0 until they are measured
   uint64_t records = 0;     // of JSON lines, when they are measured: lines with a prompt and an answer
-  int64_t modified = 0;     // ns, 0 for standard input
   std::string hash;         // of the content, filled by a reading
+  std::string content;      // another, fast one, of hash_contents; where it is known, a reading checks it
 };
 
 using Message = std::function<void(const std::string&)>;
@@ -29,6 +29,9 @@ using Message = std::function<void(const std::string&)>;
 // unreadable, compressed inputs; no text at all.
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
                                      int standard_input, const Message& message);
+
+// Reads all files once and fills `content`.
+void hash_contents(std::vector<SourceFile>& sources);
 
 // Reads all JSON lines once: finds bad lines, and fills bytes, records and hash. `progress` gets bytes of files.
 void measure_json_lines(std::vector<SourceFile>& sources, const std::string& text_key, size_t block_bytes,

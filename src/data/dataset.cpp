@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/json_number.h"
 #include "core/text.h"
+#include "data/staging.h"
 
 namespace crest {
 
@@ -136,7 +137,11 @@ static TokenStream open_split(const fs::path& folder, const std::string& split, 
 Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
   std::error_code error;
   std::string name = folder.string();
-  if (!fs::exists(folder, error)) fail("there is no such data folder", name, prepare_hint);
+  if (!fs::exists(folder, error)) {
+    std::string replaced = put_back_replaced(folder);
+    if (!fs::exists(folder, error))
+      fail("there is no such data folder", name, replaced.empty() ? prepare_hint : replaced);
+  }
   if (!fs::is_directory(folder, error)) fail("this is not a folder of prepared data", name, prepare_hint);
   Dataset d;
   bool has_meta = fs::exists(folder / "meta.json");

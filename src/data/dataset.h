@@ -1,4 +1,4 @@
-// A prepared data folder: shards of the splits, tokenizer, facts.
+// A prepared data folder: shards of the splits, tokenizer, metadata.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -79,7 +79,7 @@ class Dataset {
   DatasetInfo info_;
 };
 
-// The facts of meta.json, also used by prepare. An error when the file is not one of ours.
+// The metadata of meta.json, also used by prepare. An error when the file is not one of ours.
 DatasetInfo read_meta(const std::filesystem::path& path);
 // "requested" tokenizer spec and source key of meta.json that decide whether a cached folder may be reused ("" when
 // absent).

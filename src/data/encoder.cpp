@@ -1,26 +1,26 @@
-// Encoding: added tokens, normalization, words by the split rule, then the merges of a word.
+// Encoding: added tokens, normalization, pre-tokens by the split rule, then the merges of a pre-token.
 #include <omp.h>
 
 #include <algorithm>
 #include <exception>
 
+#include "data/split_rule.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
-#include "data/words.h"
 
 namespace crest {
 
 namespace {
-constexpr size_t cached_word = 48;         // bytes: longer words are not remembered
-constexpr size_t chunk_bytes = 128 << 10;  // of one task; smaller texts are not spread
-constexpr size_t cache_limit = 48 << 20;   // bytes a thread
+constexpr size_t longest_cached = 48;              // bytes: longer pre-tokens are not remembered
+constexpr size_t encoded_chunk_bytes = 128 << 10;  // of one task; smaller texts are not spread
+constexpr size_t cache_limit = 48 << 20;           // bytes a thread
 }  // namespace
 
-// Words seen before and their tokens.
+// Pre-tokens seen before and their tokens.
 struct Encoder::Cache {
-  WordTable words;
+  StringTable pretokens;
   std::vector<uint32_t> tokens;
-  std::vector<uint64_t> ends;  // of word i's tokens
+  std::vector<uint64_t> ends;  // of pre-token i's tokens
 };
 
 Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenizer), special_(special) {
@@ -33,8 +33,8 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
   std::vector<std::string_view> chunks;
   ends_.clear();
   for (std::string_view text : texts) {
-    while (text.size() > chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
-      size_t cut = safe_cut_after(text, chunk_bytes);
+    while (text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
+      size_t cut = safe_cut_after(text, encoded_chunk_bytes);
       chunks.push_back(text.substr(0, cut));
       text.remove_prefix(cut);
     }
@@ -89,32 +89,32 @@ void Encoder::encode_chunk(std::string_view text, Tokens& out, Cache& cache) con
 }
 
 void Encoder::encode_normalized(std::string_view text, Tokens& out, Cache& cache) const {
-  auto plain = [&](std::string_view piece) { encode_words(piece, out, cache); };
+  auto plain = [&](std::string_view piece) { encode_pretokens(piece, out, cache); };
   divide(tokenizer_.added_[1][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
 }
 
-void Encoder::encode_words(std::string_view text, Tokens& out, Cache& cache) const {
+void Encoder::encode_pretokens(std::string_view text, Tokens& out, Cache& cache) const {
   if (tokenizer_.kind_ == Tokenizer::Kind::bytes) {
     for (char c : text) out.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
     return;
   }
-  auto next_word = tokenizer_.rule_->next_word;
+  auto next_pretoken = tokenizer_.rule_->next_pretoken;
   for (size_t start = 0, end; start < text.size(); start = end) {
-    end = next_word(text, start);
-    std::string_view word = text.substr(start, end - start);
-    if (word.size() == 1) {
-      out.push_back(tokenizer_.byte_ids_[uint8_t(word[0])]);
+    end = next_pretoken(text, start);
+    std::string_view pretoken = text.substr(start, end - start);
+    if (pretoken.size() == 1) {
+      out.push_back(tokenizer_.byte_ids_[uint8_t(pretoken[0])]);
       continue;
     }
-    if (word.size() > cached_word) {
-      encode_word(word, out);
+    if (pretoken.size() > longest_cached) {
+      encode_pretoken(pretoken, out);
       continue;
     }
-    uint32_t index = cache.words.find(word);
-    if (index == WordTable::none) {
-      if (cache.words.bytes() + cache.tokens.capacity() * 4 + cache.ends.capacity() * 8 > cache_limit) cache = {};
-      index = cache.words.insert(word);
-      encode_word(word, cache.tokens);
+    uint32_t index = cache.pretokens.find(pretoken);
+    if (index == StringTable::none) {
+      if (cache.pretokens.bytes() + cache.tokens.capacity() * 4 + cache.ends.capacity() * 8 > cache_limit) cache = {};
+      index = cache.pretokens.insert(pretoken);
+      encode_pretoken(pretoken, cache.tokens);
       cache.ends.push_back(cache.tokens.size());
     }
     auto first = cache.tokens.begin() + ptrdiff_t(index ? cache.ends[index - 1] : 0);
@@ -122,16 +122,16 @@ void Encoder::encode_words(std::string_view text, Tokens& out, Cache& cache) con
   }
 }
 
-void Encoder::encode_word(std::string_view word, Tokens& out) const {
+void Encoder::encode_pretoken(std::string_view pretoken, Tokens& out) const {
   if (tokenizer_.ignore_merges_) {
-    uint32_t whole = tokenizer_.words_.find(word);
-    if (whole != WordTable::none) return out.push_back(tokenizer_.word_ids_[whole]);
+    uint32_t whole = tokenizer_.whole_.find(pretoken);
+    if (whole != StringTable::none) return out.push_back(tokenizer_.whole_ids_[whole]);
   }
-  uint32_t small[cached_word];
-  Tokens large(word.size() > cached_word ? word.size() : 0);
+  uint32_t small[longest_cached];
+  Tokens large(pretoken.size() > longest_cached ? pretoken.size() : 0);
   uint32_t* ids = large.empty() ? small : large.data();
-  for (size_t i = 0; i < word.size(); ++i) ids[i] = tokenizer_.byte_ids_[uint8_t(word[i])];
-  merge_word(tokenizer_.ranks_, ids, word.size(), out);
+  for (size_t i = 0; i < pretoken.size(); ++i) ids[i] = tokenizer_.byte_ids_[uint8_t(pretoken[i])];
+  merge_pretoken(tokenizer_.ranks_, ids, pretoken.size(), out);
 }
 
 }  // namespace crest

@@ -96,10 +96,10 @@ void Loader::batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* 
     sample(samples[i], tokens + i * seq_, targets + i * seq_, positions ? positions + i * seq_ : nullptr);
 }
 
-std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro, uint64_t micros, uint64_t rank, uint64_t world,
-                                          uint64_t batch) {
+std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, uint64_t micro_steps, uint64_t rank,
+                                          uint64_t world, uint64_t batch) {
   std::vector<uint64_t> samples(batch);
-  uint64_t first = ((step * micros + micro) * world + rank) * batch;
+  uint64_t first = ((step * micro_steps + micro_step) * world + rank) * batch;
   for (uint64_t i = 0; i < batch; ++i) samples[i] = first + i;
   return samples;
 }

@@ -71,11 +71,11 @@ class Loader {
   std::chrono::duration<double> delay_{0};
 };
 
-// The global samples of one micro batch: the step's samples are numbered step * (micros * world * batch) + (micro *
-// world + rank) * batch + i, so one rank with the whole batch, several ranks, and accumulated micro steps see the same
-// samples in a step.
-std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro, uint64_t micros, uint64_t rank, uint64_t world,
-                                          uint64_t batch);
+// The global samples of one micro batch: the step's samples are numbered step * (micro_steps * world * batch) +
+// (micro_step * world + rank) * batch + i, so one rank with the whole batch, several ranks, and accumulated micro steps
+// see the same samples in a step.
+std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, uint64_t micro_steps, uint64_t rank,
+                                          uint64_t world, uint64_t batch);
 
 struct Batch {
   uint64_t index = 0;                    // as asked by the prefetcher

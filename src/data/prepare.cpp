@@ -1,8 +1,6 @@
 #include "data/prepare.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +14,7 @@
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/fnv.h"
+#include "data/staging.h"
 
 namespace crest {
 
@@ -49,62 +48,6 @@ Spec parse_spec(const PrepareOptions& o) {
              text == "bpe" ? "Write for example bpe:4096." : did_you_mean(text, {"bytes", "bpe:4096"}));
 }
 
-// A folder beside the result that is removed unless it is published.
-class StagingFolder {
- public:
-  explicit StagingFolder(const fs::path& out) : out_(fs::absolute(out).lexically_normal()) {
-    if (!out_.has_filename()) out_ = out_.parent_path();
-    std::string prefix = fmt::format(".{}.preparing-", out_.filename().string());
-    create_directories(out_.parent_path().string());
-    remove_abandoned(prefix);
-    path_ = out_.parent_path() / fmt::format("{}{}", prefix, ::getpid());
-    remove_tree(path_.string());
-    create_directory(path_.string());
-  }
-  ~StagingFolder() { remove_quietly(path_); }
-  const fs::path& path() const { return path_; }
-  const fs::path& out() const { return out_; }
-
-  void publish(bool overwrite) {
-    sync_directory(path_.string());
-    std::string old;
-    if (overwrite && fs::exists(out_)) {
-      old = path_.string() + "-old";
-      rename_path(out_.string(), old);
-    }
-    try {
-      rename_path(path_.string(), out_.string());
-    } catch (const Error& e) {
-      if (!old.empty() && syscalls->rename(old.c_str(), out_.c_str()) != 0)
-        fail(e.problem(), e.where(), fmt::format("The data as it was before lies in {}; move it back.", old));
-      throw;
-    }
-    sync_directory(out_.parent_path().string());
-    if (!old.empty()) remove_quietly(old);
-  }
-
- private:
-  static void remove_quietly(const fs::path& path) {
-    try {
-      remove_tree(path.string());
-    } catch (const Error&) {  // what stays is removed by the next run
-    }
-  }
-  // Of processes that were killed.
-  void remove_abandoned(const std::string& prefix) {
-    std::error_code ignored;
-    for (auto& entry : fs::directory_iterator(out_.parent_path(), ignored)) {
-      std::string name = entry.path().filename().string();
-      if (!name.starts_with(prefix)) continue;
-      int pid = std::atoi(name.c_str() + prefix.size());
-      // Replaced data stays as long as nothing took its place.
-      bool needed = name.ends_with("-old") && !fs::exists(out_);
-      if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH && !needed) remove_quietly(entry.path());
-    }
-  }
-  fs::path out_, path_;
-};
-
 void check_out(const PrepareOptions& o) {
   if (o.out.empty()) fail_usage("no output folder was given", "--out", "Name a folder: --out DIR.");
   if (o.val_fraction >= 1 || o.val_fraction != o.val_fraction)
@@ -112,6 +55,7 @@ void check_out(const PrepareOptions& o) {
                "Choose a number from 0 to below 1, for example 0.1.");
   if (o.block_bytes == 0) fail_usage("a block of 0 bytes is not possible", "block size");
   std::error_code error;
+  put_back_replaced(o.out);
   if (!fs::exists(o.out, error)) return;
   if (!o.overwrite)
     fail("the output folder exists", o.out.string(), "Choose another --out, or give --overwrite to replace it.");
@@ -213,13 +157,48 @@ struct Batch {
   void clear() { text.clear(), pieces.clear(), ends.clear(); }
 };
 
-PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key) {
+// A tokenizer that Crest could not read again would make data that cannot be trained on.
+void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& path) {
+  try {
+    tokenizer.save(path);
+  } catch (const Tokenizer::Unreadable& e) {
+    fail(e.problem(), printable(o.tokenizer), "Use another tokenizer.");
+  }
+}
+
+// Data is published only when it can be opened.
+DatasetInfo checked_info(const fs::path& folder, const fs::path& out) {
+  try {
+    DatasetInfo info = Dataset::open(folder).info();
+    info.folder = out.string();
+    return info;
+  } catch (const Error& e) {
+    fail("what was prepared cannot be read: " + e.problem(), printable(out.string()), "Nothing was left behind.");
+  }
+}
+
+// The files are those whose content made the cache's key.
+void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFile>& keyed, const PrepareOptions& o) {
+  bool same = sources.size() == keyed.size();
+  for (size_t i = 0; same && i < sources.size(); ++i) {
+    same = sources[i].path == keyed[i].path && sources[i].file_bytes == keyed[i].file_bytes;
+    sources[i].content = keyed[i].content;
+  }
+  if (!same)
+    fail("the files changed while they were read", printable(join(o.inputs, ", ")),
+         "Start again when nothing writes to them.");
+}
+
+// keyed: the sources as they were when the cache's key was made; empty: no cache.
+PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key,
+                           const std::vector<SourceFile>& keyed) {
   auto started = std::chrono::steady_clock::now();
   Spec spec = parse_spec(o);
   if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
   check_out(o);
   StagingFolder staging(o.out);
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message);
+  if (!keyed.empty()) expect_content(sources, keyed, o);
   measure_json_lines(sources, o.text_key, o.block_bytes, [&](uint64_t done, uint64_t all) {
     if (o.progress) o.progress({"reading lines", done, all});
   });
@@ -230,6 +209,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX, o.text_key};
 
   Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
+  save_tokenizer(o, tokenizer, staging.path() / "tokenizer.json");
   Encoder encoder(tokenizer);
   bool masks = std::any_of(sources.begin(), sources.end(), [](auto& s) { return s.records > 0; });
   if (masks && !tokenizer.end_of_text())
@@ -271,34 +251,36 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
-  tokenizer.save(staging.path() / "tokenizer.json");
   write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks, cache_key);
-  staging.publish(o.overwrite);
   PrepareResult result;
   result.folder = staging.out();
-  result.info = Dataset::open(result.folder).info();
+  result.info = checked_info(staging.path(), staging.out());
+  staging.publish(o.overwrite);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return result;
 }
 
 }  // namespace
 
-PrepareResult prepare(const PrepareOptions& options) { return prepare_into(options, ""); }
+PrepareResult prepare(const PrepareOptions& options) { return prepare_into(options, "", {}); }
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
   std::string what =
-      fmt::format("2|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
+      fmt::format("3|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
   if (spec.kind == Spec::file) {  // one file or two: what counts is what they make
     Fnv64 content;
     content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
     what += "|" + content.hex();
   }
-  for (auto& s : list_sources(o.inputs, {}, o.standard_input, {}))
-    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.modified);
+  auto sources = list_sources(o.inputs, {}, o.standard_input, {});
+  hash_contents(sources);
+  for (auto& s : sources)
+    what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.content);
   Fnv64 hash;
   hash.update(what);
   o.out = cache_root / hash.hex();
+  put_back_replaced(o.out);
   auto reuse = [&](PrepareResult& result) {
     if (!fs::exists(o.out / "meta.json") || read_cache_key(o.out / "meta.json") != hash.hex()) return false;
     result.folder = fs::absolute(o.out).lexically_normal();
@@ -316,7 +298,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   if (!fs::exists(o.out / "meta.json", ignored)) fs::remove_all(o.out, ignored);  // the cache's own folder, damaged
   o.overwrite = fs::exists(o.out, ignored);
   try {
-    return prepare_into(o, hash.hex());
+    return prepare_into(o, hash.hex(), sources);
   } catch (const Error&) {
     // Another process may have published the same data in the meantime.
     bool there = false;

@@ -46,7 +46,7 @@ struct PrepareResult {
 // disk full.
 PrepareResult prepare(const PrepareOptions& options);
 
-// Prepares into cache_root/<hash of spec, paths, sizes and times> unless that is there already, whole and the same.
+// Prepares into cache_root/<hash of spec, paths and contents> unless that is there already, whole and the same.
 // `out` and `overwrite` are not used; standard input cannot be cached.
 PrepareResult prepare_cached(PrepareOptions options, const std::filesystem::path& cache_root);
 inline PrepareResult prepare_cached(const std::filesystem::path& text, const std::filesystem::path& cache_root,

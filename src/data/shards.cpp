@@ -233,7 +233,7 @@ void ShardWriter::finish() {
 void ShardWriter::open_shard() {
   std::string name = fmt::format("{}-{:06}.bin", prefix_, names_.size());
   temporary_ = folder_ / (name + ".tmp");
-  file_ = File::create(temporary_.string());
+  file_ = File::create_new(temporary_.string());
   open_ = true;
   names_.push_back(name);
   in_shard_ = 0;

@@ -54,9 +54,9 @@ void Tokenizer::finish(const std::string& where) {
   find_bytes(where);
   find_added();
   for (uint32_t id = 0; id < tokens_.size() && ignore_merges_; ++id) {
-    if (!tokens_[id].used || tokens_[id].added || words_.find(decode_token(id)) != WordTable::none) continue;
-    words_.insert(decode_token(id));
-    word_ids_.push_back(id);
+    if (!tokens_[id].used || tokens_[id].added || whole_.find(decode_token(id)) != StringTable::none) continue;
+    whole_.insert(decode_token(id));
+    whole_ids_.push_back(id);
   }
   ranks_ = MergeTable(merges_.size());
   for (uint32_t r = 0; r < merges_.size(); ++r) ranks_.set(merges_[r].left, merges_[r].right, {r, merges_[r].result});
@@ -77,7 +77,7 @@ Tokenizer Tokenizer::bytes() {
 Tokenizer Tokenizer::from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges, const SplitRule& rule) {
   Tokenizer t;
   t.rule_ = &rule;
-  WordTable known;  // two merges can spell the same token
+  StringTable known;  // two merges can spell the same token
   for (uint8_t b : alphabet_order()) {
     char c = char(b);
     t.set_token(known.insert({&c, 1}), {&c, 1});

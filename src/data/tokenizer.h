@@ -11,10 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "data/added_tokens.h"
-#include "data/merge_table.h"
+#include "core/error.h"
 #include "data/split_rule.h"
-#include "data/word_table.h"
+#include "data/tokenizer_tables.h"
 
 namespace crest {
 
@@ -44,8 +43,13 @@ class Tokenizer {
   // A .tiktoken file from memory: the tokens are those that `tiktoken` gives.
   static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
-  // A tokenizer.json that Hugging Face `tokenizers` loads and that gives the same tokens there.
+  // A tokenizer.json that Hugging Face `tokenizers` loads and that gives the same tokens there. It is read again: a
+  // tokenizer beyond the limits of load throws Unreadable, and no file stays.
   void save(const std::filesystem::path& path) const;
+  class Unreadable : public Error {
+   public:
+    Unreadable(const std::string& problem, const std::string& where);
+  };
   std::string to_json() const;
 
   Kind kind() const { return kind_; }
@@ -78,7 +82,7 @@ class Tokenizer {
   };
   Tokenizer() = default;
   void set_token(uint32_t id, std::string_view bytes);
-  // One that is found in the text before it is split into words.
+  // One that is found in the text before it is split into pre-tokens.
   void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
   void find_bytes(const std::string& where);
   void find_added();
@@ -91,20 +95,20 @@ class Tokenizer {
   std::vector<Merge> merges_;  // in rank order
   const SplitRule* rule_ = &gpt2_split_rule();
   bool nfc_ = false;                     // the text is brought into Normalization Form C first
-  bool ignore_merges_ = false;           // a word that is a token is that token, whatever the merges make of it
+  bool ignore_merges_ = false;           // a pre-token that is a token is that token, whatever the merges make of it
   std::string post_processor_ = "null";  // JSON, for whoever reads the file that save writes
 
   // Made by finish.
   MergeTable ranks_;
   uint32_t byte_ids_[256] = {};
-  WordTable words_;  // of the tokens, if ignore_merges_; word i is token word_ids_[i]
-  std::vector<uint32_t> word_ids_;
+  StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
+  std::vector<uint32_t> whole_ids_;
   // Added tokens: [looked for before (0) or after (1) the text is normalized][in prompts only (1)]
   AddedTokens added_[2][2];
   std::optional<uint32_t> end_of_text_;
 };
 
-// Encodes texts one after another and remembers words between them. One Encoder is used by one thread at a time;
+// Encodes texts one after another and remembers pre-tokens between them. One Encoder is used by one thread at a time;
 // inside, large texts are spread over OpenMP threads. The tokenizer must outlive it.
 class Encoder {
  public:
@@ -123,8 +127,8 @@ class Encoder {
   struct Cache;
   void encode_chunk(std::string_view text, Tokens& out, Cache& cache) const;
   void encode_normalized(std::string_view text, Tokens& out, Cache& cache) const;
-  void encode_words(std::string_view text, Tokens& out, Cache& cache) const;
-  void encode_word(std::string_view word, Tokens& out) const;
+  void encode_pretokens(std::string_view text, Tokens& out, Cache& cache) const;
+  void encode_pretoken(std::string_view pretoken, Tokens& out) const;
   const Tokenizer& tokenizer_;
   const bool special_;
   std::vector<std::unique_ptr<Cache>> caches_;  // of each thread

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
-#include "data/known_vocabularies.h"
 #include "data/tokenizer_parts.h"
 
 namespace crest {
@@ -78,7 +77,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
   if (!split_rule.empty()) parts.rule = &find_split_rule(split_rule);
   // <|endoftext|> stands among the tokens.
   uint32_t end = parts.vocabulary.find(end_of_text_name);
-  if (end != WordTable::none) parts.add_added({parts.ids[end], true, true, false, std::string(end_of_text_name)});
+  if (end != StringTable::none) parts.add_added({parts.ids[end], true, true, false, std::string(end_of_text_name)});
   return parts.build();
 }
 

@@ -1,11 +1,16 @@
-// tokenizer.json of Hugging Face `tokenizers`, read with SAX events: an untrusted file never builds a document.
+// tokenizer.json of Hugging Face `tokenizers`: read with SAX events, so that an untrusted file never builds a document;
+// written whole.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
-#include "data/json_echo.h"
+#include "data/byte_alphabet.h"
+#include "data/tokenizer.h"
 #include "data/tokenizer_parts.h"
 
 namespace crest {
@@ -13,6 +18,44 @@ namespace crest {
 namespace {
 
 constexpr size_t max_depth = 32, max_steps = 16;
+
+// Writes a part of a document again while SAX events of it pass by.
+class JsonEcho {
+ public:
+  // The next value, an object or a list, goes to `out`, which must live as long.
+  void start(std::string& out) { out_ = &out, out.clear(), depth_ = 0, first_ = true; }
+  bool active() const { return out_ != nullptr; }
+  void value(std::string_view text) {
+    separate();
+    *out_ += text;
+  }
+  void string(const std::string& text) { value(nlohmann::json(text).dump()); }
+  void key(const std::string& name) {
+    string(name);
+    *out_ += ": ";
+    first_ = true;
+  }
+  void open(char bracket) {
+    separate();
+    *out_ += bracket;
+    first_ = true;
+    ++depth_;
+  }
+  void close(char bracket) {
+    *out_ += bracket;
+    first_ = false;
+    if (--depth_ == 0) out_ = nullptr;
+  }
+
+ private:
+  void separate() {
+    if (!first_) *out_ += ", ";
+    first_ = false;
+  }
+  std::string* out_ = nullptr;
+  int depth_ = 0;
+  bool first_ = true;
+};
 
 class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -54,8 +97,8 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(std::string& value) override {
     if (echo_.active()) echo_.string(value);
-    if (value.size() > TokenizerParts::max_token_bytes && !at(Part::other))
-      parts_.bad(fmt::format("a string of {} bytes", value.size()));
+    size_t longest = TokenizerParts::max_token_bytes + at(Part::merges);  // two tokens that make one, and a space
+    if (value.size() > longest && !at(Part::other)) parts_.bad(fmt::format("a string of {} bytes", value.size()));
     if (at(Part::model) && key_ == "type" && value != "BPE")
       parts_.refuse(fmt::format("model type {}", printable(value)));
     if (at(Part::model) && (key_ == "continuing_subword_prefix" || key_ == "end_of_word_suffix") && !value.empty())
@@ -232,6 +275,71 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
   TokenizerReader reader(where);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   return reader.finish();
+}
+
+using Json = nlohmann::ordered_json;
+
+static Json pre_tokenizer(const SplitRule& rule) {
+  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  if (&rule == &gpt2_split_rule()) return byte_level;
+  byte_level["use_regex"] = false;
+  Json split = {{"type", "Split"}, {"pattern", {{"Regex", rule.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level})}};
+}
+
+std::string Tokenizer::to_json() const {
+  Json added = Json::array();
+  auto spelled = [&](uint32_t id) {
+    return tokens_[id].added ? std::string(decode_token(id)) : to_alphabet(decode_token(id));
+  };
+  // Vocabulary and merges are written as text: ordered_json searches all keys at every insertion.
+  std::string vocabulary;
+  for (uint32_t id = 0; id < tokens_.size(); ++id) {
+    const Token& t = tokens_[id];
+    if (!t.used) continue;
+    std::string text = spelled(id);
+    // Added tokens stand in the vocabulary too: `tokenizers` would number them anew otherwise.
+    vocabulary += fmt::format("{}\n      {}: {}", vocabulary.empty() ? "" : ",", Json(text).dump(), id);
+    if (t.added)
+      added.push_back({{"id", id},
+                       {"content", text},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", t.normalized},
+                       {"special", t.special}});
+  }
+  std::string merge_list;
+  for (auto& m : merges_) {
+    std::string pair = spelled(m.left) + " " + spelled(m.right);
+    merge_list += fmt::format("{}\n      {}", merge_list.empty() ? "" : ",", Json(pair).dump());
+  }
+  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  return fmt::format(
+      "{{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": {},\n"
+      "  \"normalizer\": {},\n  \"pre_tokenizer\": {},\n  \"post_processor\": {},\n  \"decoder\": {},\n"
+      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
+      "    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n    \"vocab\": {{{}\n    }},\n    \"merges\": "
+      "[{}\n    ]\n"
+      "  }}\n}}\n",
+      added.dump(), nfc_ ? "{\"type\":\"NFC\"}" : "null", pre_tokenizer(*rule_).dump(), post_processor_,
+      byte_level.dump(), ignore_merges_, vocabulary, merge_list);
+}
+
+Tokenizer::Unreadable::Unreadable(const std::string& problem, const std::string& where)
+    : Error(Exit::failed, "the tokenizer cannot be written as a file that Crest reads: " + problem, where) {}
+
+void Tokenizer::save(const std::filesystem::path& path) const {
+  std::string text = to_json(), problem = "what is read is another tokenizer";
+  write_file_synced(path.string(), text);
+  try {
+    if (load(path).to_json() == text) return;
+  } catch (const Error& e) {
+    problem = e.problem();
+  }
+  remove_tree(path.string());
+  throw Unreadable(problem, path.string());
 }
 
 }  // namespace crest

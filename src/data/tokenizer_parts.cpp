@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/byte_alphabet.h"
-#include "data/words.h"
+#include "data/split_rule.h"
 
 namespace crest {
 
@@ -59,7 +59,7 @@ void TokenizerParts::add_merge_line(const std::string& line) {
 void TokenizerParts::add_added(const Added& token) {
   if (!token.has_id || token.content.empty()) bad("an added token without id or content");
   if (added.size() >= max_added) bad(fmt::format("more than {} added tokens", max_added));
-  // Texts are cut where words end anyway, and must not be cut inside a token.
+  // Texts are cut where pre-tokens end anyway, and must not be cut inside a token.
   if (!token.special && safe_cut_after(token.content, 1) < token.content.size())
     refuse(fmt::format("the added token '{}', which is not special and holds a space", printable(token.content)));
   added.push_back(token);
@@ -75,8 +75,10 @@ Tokenizer TokenizerParts::build() const {
   for (uint32_t id : ids) highest = std::max(highest, id);
   for (auto& a : added) highest = std::max(highest, a.id);
   check_gaps(highest, ids.size() + added.size());
-  WordTable added_texts, decoded;
-  for (auto& a : added) added_texts.insert(a.content);
+  StringTable added_texts, decoded;
+  for (uint32_t i = 0; i < added.size(); ++i)
+    if (added_texts.insert(added[i].content) != i)
+      bad(fmt::format("added token '{}' appears twice", printable(added[i].content)));
   std::vector<uint32_t> decoded_ids;
   std::vector<bool> taken;
   for (uint32_t i = 0; i < vocabulary.size(); ++i) {
@@ -84,8 +86,8 @@ Tokenizer TokenizerParts::build() const {
     if (id >= taken.size()) taken.resize(id + 1);
     if (taken[id]) bad(fmt::format("two tokens have id {}", id));
     taken[id] = true;
-    std::string_view text = vocabulary.word(i);
-    bool is_added = added_texts.find(text) != WordTable::none;
+    std::string_view text = vocabulary[i];
+    bool is_added = added_texts.find(text) != StringTable::none;
     auto bytes = from_alphabet(text);
     if (!bytes || bytes->empty()) {
       if (is_added) continue;
@@ -98,16 +100,16 @@ Tokenizer TokenizerParts::build() const {
   }
   for (auto& a : added) {
     uint32_t index = vocabulary.find(a.content);
-    bool same = index != WordTable::none && ids[index] == a.id;
-    if ((index != WordTable::none && !same) || (a.id < taken.size() && taken[a.id] && !same))
+    bool same = index != StringTable::none && ids[index] == a.id;
+    if ((index != StringTable::none && !same) || (a.id < taken.size() && taken[a.id] && !same))
       bad(fmt::format("added token '{}' and the vocabulary disagree about id {}", printable(a.content), a.id));
     if (a.id < t.tokens_.size() && t.tokens_[a.id].used) bad(fmt::format("two added tokens have id {}", a.id));
     t.set_added_token(a.id, a.content, a.special, a.normalized);
   }
   auto id_of = [&](std::string_view text) {
     auto bytes = from_alphabet(text);
-    uint32_t index = bytes ? decoded.find(*bytes) : WordTable::none;
-    if (index == WordTable::none)
+    uint32_t index = bytes ? decoded.find(*bytes) : StringTable::none;
+    if (index == StringTable::none)
       bad(fmt::format("merge of token '{}', which is not in the vocabulary", printable(text)));
     return decoded_ids[index];
   };
@@ -123,6 +125,60 @@ Tokenizer TokenizerParts::build() const {
   for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;
   if (identity) t.kind_ = Tokenizer::Kind::bytes;
   return t;
+}
+
+namespace {
+
+using Specials = std::vector<std::pair<std::string, uint32_t>>;
+
+Specials gpt2_specials() { return {{"<|endoftext|>", 50256}}; }
+
+Specials cl100k_specials() {
+  return {{"<|endoftext|>", 100257},
+          {"<|fim_prefix|>", 100258},
+          {"<|fim_middle|>", 100259},
+          {"<|fim_suffix|>", 100260},
+          {"<|endofprompt|>", 100276}};
+}
+
+Specials o200k_specials() { return {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}; }
+
+// 256 tokens, in the order and with the names of Llama 3's release (3.1 gave names to some of the reserved ones).
+Specials llama3_specials() {
+  Specials out;
+  int reserved = 0;
+  auto reserve = [&](int until) {
+    while (reserved < until) out.emplace_back(fmt::format("<|reserved_special_token_{}|>", reserved++), 0);
+  };
+  out.emplace_back("<|begin_of_text|>", 0);
+  out.emplace_back("<|end_of_text|>", 0);
+  reserve(4);
+  out.emplace_back("<|start_header_id|>", 0);
+  out.emplace_back("<|end_header_id|>", 0);
+  reserve(5);
+  out.emplace_back("<|eot_id|>", 0);
+  reserve(251);
+  for (uint32_t i = 0; i < out.size(); ++i) out[i].second = 128000 + i;
+  return out;
+}
+
+Specials qwen_specials() { return {{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}}; }
+
+const KnownVocabulary table[] = {
+    {"gpt2", 50256, "gpt2", false, gpt2_specials},
+    {"p50k_base", 50280, "gpt2", false, gpt2_specials},
+    {"cl100k_base", 100256, "cl100k", false, cl100k_specials},
+    {"o200k_base", 199998, "o200k", false, o200k_specials},
+    {"Llama 3", 128000, "llama3", false, llama3_specials},
+    {"Qwen", 151643, "qwen2", true, qwen_specials},
+};
+
+}  // namespace
+
+const KnownVocabulary* find_known_vocabulary(uint32_t tokens) {
+  for (auto& known : table)
+    if (known.tokens == tokens) return &known;
+  return nullptr;
 }
 
 }  // namespace crest

@@ -1,13 +1,15 @@
-// What a tokenizer's file says, before it is checked: tokens written in the byte-level alphabet (byte_alphabet.h).
+// What a tokenizer's file says, before it is checked: tokens written in the byte-level alphabet (byte_alphabet.h); and
+// what files of well-known vocabularies leave out.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "data/word_table.h"
+#include "data/tokenizer_tables.h"
 
 namespace crest {
 
@@ -37,8 +39,8 @@ struct TokenizerParts {
   [[noreturn]] void refuse(const std::string& what) const;
 
   std::string where;
-  WordTable vocabulary;
-  std::vector<uint32_t> ids;  // of word i
+  StringTable vocabulary;
+  std::vector<uint32_t> ids;  // of pre-token i
   std::string merge_text;     // left and right of all merges, one after another
   std::vector<std::pair<uint64_t, uint64_t>> merge_ends;
   std::vector<Added> added;
@@ -46,5 +48,18 @@ struct TokenizerParts {
   bool nfc = false, ignore_merges = false;
   std::string post_processor = "null";
 };
+
+// Vocabularies whose files leave out what is needed to use them: the split rule and the special tokens.
+struct KnownVocabulary {
+  std::string_view name;
+  uint32_t tokens;  // ordinary ones, by which it is recognised
+  std::string_view split_rule;
+  bool nfc;
+  // (text, id)
+  std::vector<std::pair<std::string, uint32_t>> (*special_tokens)();
+};
+
+// Null when no vocabulary of this size is known.
+const KnownVocabulary* find_known_vocabulary(uint32_t tokens);
 
 }  // namespace crest

@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "core/error.h"
-#include "data/known_vocabularies.h"
 #include "data/tokenizer_parts.h"
 
 namespace crest {
@@ -43,7 +42,7 @@ bool decode_base64(std::string_view text, std::string& out) {
 
 // Tokens in the order of their ranks.
 struct Ranks {
-  WordTable tokens;
+  StringTable tokens;
   std::vector<uint32_t> ids;
   uint32_t count = 0;  // those without bytes included
   uint32_t next_id = 0;
@@ -76,7 +75,6 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
   std::sort(tokens.begin(), tokens.end());
   ranks.count = uint32_t(tokens.size());
   ranks.next_id = tokens.empty() ? 0 : tokens.back().first + 1;
-  parts.check_gaps(ranks.next_id, ranks.count);
   for (size_t i = 0; i < tokens.size(); ++i) {
     auto& [id, spelling] = tokens[i];
     if (i > 0 && tokens[i - 1].first == id) parts.bad(fmt::format("two tokens have id {}", id));
@@ -84,15 +82,14 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
     if (ranks.tokens.insert(spelling) != ranks.ids.size()) parts.bad(fmt::format("token {} appears twice", id));
     ranks.ids.push_back(id);
   }
+  parts.check_gaps(ranks.next_id, ranks.ids.size());
   return ranks;
 }
 
-}  // namespace
-
 // tiktoken merges two neighbours when their bytes together are a token, the lowest rank first. For a token that this
-// makes of its own bytes, the last step is the only one that ever makes it: what stands in a longer word is merged in
-// the same order as alone, since nothing was merged across its ends. So one merge a token gives the same tokens. Those
-// that are not made this way get all their divisions, and are found as whole words too (ignore_merges).
+// makes of its own bytes, the last step is the only one that ever makes it: what stands in a longer pre-token is merged
+// in the same order as alone, since nothing was merged across its ends. So one merge a token gives the same tokens.
+// Those that are not made this way get all their divisions, and are found as whole pre-tokens too (ignore_merges).
 class TiktokenMerges {
  public:
   TiktokenMerges(const Ranks& ranks, const uint32_t* byte_ids) : ranks_(ranks), byte_ids_(byte_ids) {}
@@ -102,12 +99,12 @@ class TiktokenMerges {
   bool each(Add add) {
     bool all = true;
     for (uint32_t i = 0; i < ranks_.ids.size(); ++i) {
-      std::string_view token = ranks_.tokens.word(i);
+      std::string_view token = ranks_.tokens[i];
       if (token.size() < 2) continue;
       symbols_.clear();
       for (char c : token) symbols_.push_back(byte_ids_[uint8_t(c)]);
       parts_.clear();
-      merge_word(table_, symbols_.data(), symbols_.size(), parts_);
+      merge_pretoken(table_, symbols_.data(), symbols_.size(), parts_);
       auto take = [&](uint32_t left, uint32_t right) {
         table_.set(left, right, {count_++, ranks_.ids[i]});
         add(left, right, ranks_.ids[i]);
@@ -119,7 +116,7 @@ class TiktokenMerges {
       all = false;
       for (size_t k = 1; k < token.size(); ++k) {
         uint32_t left = ranks_.tokens.find(token.substr(0, k)), right = ranks_.tokens.find(token.substr(k));
-        if (left != WordTable::none && right != WordTable::none) take(ranks_.ids[left], ranks_.ids[right]);
+        if (left != StringTable::none && right != StringTable::none) take(ranks_.ids[left], ranks_.ids[right]);
       }
     }
     return all;
@@ -133,6 +130,8 @@ class TiktokenMerges {
   std::vector<uint32_t> symbols_, parts_;
 };
 
+}  // namespace
+
 Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& where, std::string_view split_rule) {
   TokenizerParts parts(where);
   Ranks ranks = read_ranks(text, parts);
@@ -145,13 +144,17 @@ Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& wh
   Tokenizer t;
   t.rule_ = &find_split_rule(split_rule.empty() ? known->split_rule : split_rule);
   t.nfc_ = known && known->nfc;
-  for (uint32_t i = 0; i < ranks.ids.size(); ++i) t.set_token(ranks.ids[i], ranks.tokens.word(i));
-  if (known) {
-    for (auto& [name, id] : known->special_tokens())
-      if (id >= t.tokens_.size() || !t.tokens_[id].used) t.set_added_token(id, name, true);
-  } else {
-    t.set_added_token(ranks.next_id, end_of_text_name, true);
-  }
+  for (uint32_t i = 0; i < ranks.ids.size(); ++i) t.set_token(ranks.ids[i], ranks.tokens[i]);
+  auto set_special = [&](std::string_view name, uint32_t id) {
+    uint32_t there = ranks.tokens.find(name);  // it may stand among the tokens
+    if (there != StringTable::none) id = ranks.ids[there];
+    if (there != StringTable::none || id >= t.tokens_.size() || !t.tokens_[id].used)
+      t.set_added_token(parts.check_id(id), name, true);
+  };
+  if (known)
+    for (auto& [name, id] : known->special_tokens()) set_special(name, id);
+  else
+    set_special(end_of_text_name, ranks.next_id);
   t.find_bytes(where);
   TiktokenMerges merges(ranks, t.byte_ids_);
   t.ignore_merges_ = !merges.each([&](uint32_t left, uint32_t right, uint32_t result) {

@@ -118,9 +118,9 @@ void append_nfc(std::string_view text, std::string& out) {
 
 }  // namespace
 
-Character character_at(std::string_view text, size_t i) {
+CharacterOfClass character_at(std::string_view text, size_t i) {
   CodePoint c = code_point_at(text, i);
-  return c.length ? Character{classes()[c.value], c.length} : Character{CharClass::symbol, 1};
+  return c.length ? CharacterOfClass{classes()[c.value], c.length} : CharacterOfClass{CharClass::symbol, 1};
 }
 
 // UTF-8 synchronises itself: a valid sequence that ends here is one in every forward reading too.

@@ -17,12 +17,12 @@ inline bool is_letter(CharClass c) { return c >= CharClass::upper; }
 // What regular expressions write [^\s\p{L}\p{N}].
 inline bool is_symbol(CharClass c) { return c <= CharClass::mark; }
 
-struct Character {
+struct CharacterOfClass {
   CharClass kind;
   uint8_t length;  // bytes
 };
 // A byte that is not part of valid UTF-8 is a symbol of length 1. i < text.size().
-Character character_at(std::string_view text, size_t i);
+CharacterOfClass character_at(std::string_view text, size_t i);
 // The class of the character that ends at `end` (> 0).
 CharClass class_before(std::string_view text, size_t end);
 

@@ -7,12 +7,12 @@
 #include <map>
 #include <memory>
 
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "train/safetensors.h"
-#include "train/weights_io.h"
 
 namespace crest {
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <memory>
 
+#include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "interop/import.h"
-#include "train/safetensors.h"
 
 namespace crest {
 

@@ -108,7 +108,7 @@ Vocabulary detail_vocabulary(Kind kind) {
   return v;
 }
 
-const std::vector<std::string>& fact_names() {
+const std::vector<std::string>& device_property_names() {
   static const std::vector<std::string> names = {
       "cpu", "cuda", "sm", "threads", "native_bf16", "memory", "cudnn", "multiprocessors", "shared_memory"};
   return names;

@@ -22,6 +22,6 @@ std::set<std::string> columns_of(Kind kind);
 // Of the table behind a cell, for [columns]: a row an instruction, a value and a block of memory of its Programs.
 Vocabulary detail_vocabulary(Kind kind);
 // What is known of the device: names for `needs`.
-const std::vector<std::string>& fact_names();
+const std::vector<std::string>& device_property_names();
 
 }  // namespace crest::lab

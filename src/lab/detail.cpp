@@ -14,7 +14,7 @@ static Row instruction_row(const ProfileInstr& i) {
             {"op", i.op},
             {"kernel", i.kernel},
             {"phase", i.phase},
-            {"lane", i.lane},
+            {"lane", i.stream},
             {"class", i.op_class},
             {"scope", join(i.scopes, "+")},
             {"layer", std::to_string(i.layer)},

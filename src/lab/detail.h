@@ -1,8 +1,8 @@
 // The table behind a cell, which [columns] read: a row an instruction, a block of memory, a value of its Programs.
 #pragma once
 #include "lab/table.h"
-#include "measure/profile.h"
 #include "plan/compile.h"
+#include "profile/profile.h"
 
 namespace crest::lab {
 

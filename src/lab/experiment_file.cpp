@@ -235,16 +235,16 @@ class Reader {
       check_formula(f, detail);
       detail.names.insert(f.name), result.columns.insert(f.name);
     }
-    Vocabulary facts;
-    facts.names.insert(fact_names().begin(), fact_names().end());
-    result.names = facts.names;
+    Vocabulary device_names;
+    device_names.names.insert(device_property_names().begin(), device_property_names().end());
+    result.names = device_names.names;
     for (auto& f : e_.quantities) {
       check_formula(f, result);
       result.names.insert(f.name);
     }
     for (auto& c : e_.claims) {
       check_formula(c.check, result);
-      if (!c.needs.text.empty()) check_formula(c.needs, facts);
+      if (!c.needs.text.empty()) check_formula(c.needs, device_names);
     }
     for (auto& t : e_.then) check_formula(t.here, result);
     for (auto& column : e_.show)

@@ -15,7 +15,7 @@ namespace crest::lab {
 struct Expression {
   enum class Kind { number, text, name, call, unary, binary };
   Kind kind = Kind::number;
-  std::string word;  // name, text, function, operator ("not", "-", "and", "<=", ..)
+  std::string token;  // name, text, function, operator ("not", "-", "and", "<=", ..)
   double number = 0;
   std::vector<Expression> inner;  // operands, or arguments
   std::vector<Filter> filters;    // of a call

@@ -35,34 +35,34 @@ void check_filters(const Expression& e, const Vocabulary& v) {
 }
 
 void check_column(const Expression& e, const Vocabulary& v) {
-  if (e.kind == Kind::name && (v.columns.count(e.word) || v.keys.count(e.word))) return;
+  if (e.kind == Kind::name && (v.columns.count(e.token) || v.keys.count(e.token))) return;
   std::string what =
-      e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.word) : "a column was expected";
+      e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.token) : "a column was expected";
   throw ExpressionError{what,
-                        did_you_mean(e.word, {v.columns.begin(), v.columns.end()}) +
+                        did_you_mean(e.token, {v.columns.begin(), v.columns.end()}) +
                             " Columns: " + join({v.columns.begin(), v.columns.end()}, ", ") + ".",
                         e.at};
 }
 
 void check_call(const Expression& e, const Vocabulary& v) {
-  const Function* f = find_function(e.word);
-  if (!f && e.word != "ratio") {
+  const Function* f = find_function(e.token);
+  if (!f && e.token != "ratio") {
     std::vector<std::string> known = {"ratio"};
     for (auto& each : functions()) known.emplace_back(each.name);
-    throw ExpressionError{fmt::format("there is no function '{}'", e.word),
-                          did_you_mean(e.word, known) + " Functions: " + join(known, ", ") + ".", e.at};
+    throw ExpressionError{fmt::format("there is no function '{}'", e.token),
+                          did_you_mean(e.token, known) + " Functions: " + join(known, ", ") + ".", e.at};
   }
   size_t wanted = arguments_of(e, f);
   if (e.inner.size() != wanted)
     throw ExpressionError{
-        fmt::format("{} takes {} argument{}, not {}", e.word, wanted, wanted == 1 ? "" : "s", e.inner.size()),
+        fmt::format("{} takes {} argument{}, not {}", e.token, wanted, wanted == 1 ? "" : "s", e.inner.size()),
         f ? f->help : "(column, key=of the upper, key=of the lower, filters of both)", e.at};
   if (reads_rows(f)) {
     for (auto& inner : e.inner) check_column(inner, v);
     check_filters(e, v);
   } else {
     if (!e.filters.empty())
-      throw ExpressionError{e.word + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
+      throw ExpressionError{e.token + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
     for (auto& inner : e.inner) check_names(inner, v);
   }
 }
@@ -81,8 +81,8 @@ class Evaluator {
   Value operator()(const Expression& e) const {
     switch (e.kind) {
       case Kind::number: return Value::number(e.number);
-      case Kind::text: return Value::word(e.word);
-      case Kind::name: return tell(e.word, scope_.name(e.word));
+      case Kind::text: return Value::of_text(e.token);
+      case Kind::name: return tell(e.token, scope_.name(e.token));
       case Kind::call: return call(e);
       case Kind::unary: return unary(e);
       case Kind::binary: return binary(e);
@@ -93,29 +93,29 @@ class Evaluator {
  private:
   Value unary(const Expression& e) const {
     Value v = (*this)(e.inner[0]);
-    if (e.word == "not") return negate(truth(v, e));
+    if (e.token == "not") return negate(truth(v, e));
     return calculate('-', Value::number(0), number(v, e));
   }
 
   Value binary(const Expression& e) const {
     Value a = (*this)(e.inner[0]), b = (*this)(e.inner[1]);
-    if (e.word == "and") return both(truth(a, e), truth(b, e));
-    if (e.word == "or") return either(truth(a, e), truth(b, e));
-    bool compares = e.word == "==" || e.word == "!=" || e.word[0] == '<' || e.word[0] == '>';
-    if (!compares) return calculate(e.word[0], number(a, e), number(b, e));
+    if (e.token == "and") return both(truth(a, e), truth(b, e));
+    if (e.token == "or") return either(truth(a, e), truth(b, e));
+    bool compares = e.token == "==" || e.token == "!=" || e.token[0] == '<' || e.token[0] == '>';
+    if (!compares) return calculate(e.token[0], number(a, e), number(b, e));
     bool texts = a.type == Value::Type::text && b.type == Value::Type::text;
-    if (texts && (e.word == "==" || e.word == "!=")) return compare(e.word, a, b);
+    if (texts && (e.token == "==" || e.token == "!=")) return compare(e.token, a, b);
     // A text column that is missing has no type.
     if (!a.known() || !b.known()) return Value::missing(a.known() ? b.unknown : a.unknown, Value::Type::truth);
-    return compare(e.word, number(a, e), number(b, e));
+    return compare(e.token, number(a, e), number(b, e));
   }
 
   Value call(const Expression& e) const {
-    const Function* f = find_function(e.word);
+    const Function* f = find_function(e.token);
     if (!f) return tell(source(e), ratio(e));
     if (reads_rows(f)) {
-      std::string second = e.inner.size() > 1 ? e.inner[1].word : "";
-      return tell(source(e), f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].word, second));
+      std::string second = e.inner.size() > 1 ? e.inner[1].token : "";
+      return tell(source(e), f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second));
     }
     std::vector<Value> values;
     for (auto& inner : e.inner) {
@@ -140,7 +140,7 @@ class Evaluator {
       lower.push_back(f);
     }
     const Function* one = find_function("value");
-    auto side = [&](auto& filters) { return one->over_rows(rows_of(*scope_.table, filters), e.inner[0].word, ""); };
+    auto side = [&](auto& filters) { return one->over_rows(rows_of(*scope_.table, filters), e.inner[0].token, ""); };
     return calculate('/', number(side(upper), e), number(side(lower), e));
   }
 
@@ -153,7 +153,7 @@ class Evaluator {
     return v;
   }
   [[noreturn]] void wrong_type(const char* wanted, const Value& v, const Expression& e) const {
-    throw ExpressionError{fmt::format("'{}' takes {}, not '{}'", e.word, wanted, printable(describe(v))),
+    throw ExpressionError{fmt::format("'{}' takes {}, not '{}'", e.token, wanted, printable(describe(v))),
                           "Compare texts with == and numbers with <, <=, >, >=, ==.", e.at};
   }
 
@@ -170,20 +170,21 @@ class Evaluator {
 }  // namespace
 
 void check_names(const Expression& e, const Vocabulary& v) {
-  if (e.kind == Kind::call) return check_call(e, v);
-  if (e.kind == Kind::name && !v.names.count(e.word)) {
-    bool column = v.columns.count(e.word) > 0;
-    throw ExpressionError{fmt::format("'{}' is no quantity", e.word),
-                          column ? fmt::format("It is a column: write value({}, key=...), max({}), ..", e.word, e.word)
-                                 : did_you_mean(e.word, {v.names.begin(), v.names.end()}) +
-                                       " Texts stand in quotes; quantities in [quantities].",
+  if (e.kind == Expression::Kind::call) return check_call(e, v);
+  if (e.kind == Expression::Kind::name && !v.names.count(e.token)) {
+    bool column = v.columns.count(e.token) > 0;
+    throw ExpressionError{fmt::format("'{}' is no quantity", e.token),
+                          column
+                              ? fmt::format("It is a column: write value({}, key=...), max({}), ..", e.token, e.token)
+                              : did_you_mean(e.token, {v.names.begin(), v.names.end()}) +
+                                    " Texts stand in quotes; quantities in [quantities].",
                           e.at};
   }
   for (auto& inner : e.inner) check_names(inner, v);
 }
 
 void collect_columns(const Expression& e, std::set<std::string>& columns) {
-  if (e.kind == Kind::name) columns.insert(e.word);
+  if (e.kind == Expression::Kind::name) columns.insert(e.token);
   for (auto& inner : e.inner) collect_columns(inner, columns);
 }
 

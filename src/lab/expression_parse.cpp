@@ -22,8 +22,8 @@ struct Unit {
 constexpr Unit units[] = {{"%", 0.01}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
                           {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9}};
 
-bool word_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool word_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
+bool continues_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 class Parser {
@@ -47,7 +47,7 @@ class Parser {
   Expression negation() {
     skip();
     size_t at = i_;
-    if (!take_word("not")) return comparison();
+    if (!take_keyword("not")) return comparison();
     Deeper deeper(*this);
     return operation("not", negation(), at);
   }
@@ -84,7 +84,7 @@ class Parser {
     Expression left = (this->*next)();
     for (int links = 0;; ++links) {
       auto op = std::find_if(operators.begin(), operators.end(),
-                             [&](const char* word) { return word_start(word[0]) ? take_word(word) : take(word); });
+                             [&](const char* word) { return starts_name(word[0]) ? take_keyword(word) : take(word); });
       if (op == operators.end()) return left;
       if (links > deepest) throw ExpressionError{"more than 100 operands in a row", "Split the expression.", i_};
       size_t at = left.at;
@@ -106,7 +106,7 @@ class Parser {
     char c = text_[i_];
     if (c == '"' || c == '\'') return leaf(Expression::Kind::text, quoted(), at);
     if (digit(c) || c == '.') return number();
-    if (!word_start(c)) expected("a number, a name or '('");
+    if (!starts_name(c)) expected("a number, a name or '('");
     std::string word = name();
     if (word == "and" || word == "or" || word == "not") {
       i_ = at;
@@ -132,7 +132,7 @@ class Parser {
   void argument(Expression& call) {
     skip();
     size_t at = i_;
-    if (i_ < text_.size() && word_start(text_[i_])) {
+    if (i_ < text_.size() && starts_name(text_[i_])) {
       std::string key = name();
       skip();
       if (i_ < text_.size() && text_[i_] == '=' && text_.substr(i_, 2) != "==") {
@@ -149,7 +149,8 @@ class Parser {
     skip();
     if (i_ < text_.size() && (text_[i_] == '"' || text_[i_] == '\'')) return quoted();
     size_t begin = i_;
-    while (i_ < text_.size() && (word_part(text_[i_]) || std::string_view(".*?|-/:").find(text_[i_]) != text_.npos))
+    while (i_ < text_.size() &&
+           (continues_name(text_[i_]) || std::string_view(".*?|-/:").find(text_[i_]) != text_.npos))
       ++i_;
     if (begin == i_) expected("a value such as bf16, 16 or h.*.attn");
     return std::string(text_.substr(begin, i_ - begin));
@@ -184,7 +185,7 @@ class Parser {
         x *= unit.factor;
         break;
       }
-    if (i_ < text_.size() && word_part(text_[i_]))
+    if (i_ < text_.size() && continues_name(text_[i_]))
       throw ExpressionError{"an unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB.", i_};
     Expression e = leaf(Expression::Kind::number, digits, at);
     e.number = x;
@@ -193,13 +194,13 @@ class Parser {
 
   std::string name() {
     size_t begin = i_;
-    while (i_ < text_.size() && word_part(text_[i_])) ++i_;
+    while (i_ < text_.size() && continues_name(text_[i_])) ++i_;
     return std::string(text_.substr(begin, i_ - begin));
   }
 
-  Expression leaf(Expression::Kind kind, std::string word, size_t at) const {
+  Expression leaf(Expression::Kind kind, std::string token, size_t at) const {
     Expression e;
-    e.kind = kind, e.word = std::move(word), e.at = at, e.end = i_;
+    e.kind = kind, e.token = std::move(token), e.at = at, e.end = i_;
     return e;
   }
   Expression operation(const char* op, Expression operand, size_t at) const {
@@ -223,10 +224,10 @@ class Parser {
     i_ += sign.size();
     return true;
   }
-  bool take_word(std::string_view word) {
+  bool take_keyword(std::string_view word) {
     skip();
     if (text_.substr(i_, word.size()) != word) return false;
-    if (i_ + word.size() < text_.size() && word_part(text_[i_ + word.size()])) return false;
+    if (i_ + word.size() < text_.size() && continues_name(text_[i_ + word.size()])) return false;
     i_ += word.size();
     return true;
   }

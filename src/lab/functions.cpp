@@ -55,7 +55,7 @@ Value value(const Rows& rows, const std::string& column, const std::string&) {
     if (v.type == Value::Type::text && std::find(texts.begin(), texts.end(), v.text) == texts.end())
       texts.push_back(v.text);
   }
-  return first.type == Value::Type::text ? Value::word(join(texts, "|")) : first;
+  return first.type == Value::Type::text ? Value::of_text(join(texts, "|")) : first;
 }
 
 Value larger(const Value& a, const Value& b) {

@@ -15,7 +15,7 @@ const char* name(Verdict v) {
   return v == Verdict::upheld ? "upheld" : v == Verdict::refuted ? "refuted" : "cannot tell here";
 }
 
-Value fact(const Device& d, const std::string& name) {
+Value device_property(const Device& d, const std::string& name) {
   if (name == "cpu") return Value::yes_no(d.kind == "cpu");
   if (name == "cuda") return Value::yes_no(d.kind == "cuda");
   if (name == "native_bf16") return Value::yes_no(d.native_bf16);
@@ -25,7 +25,7 @@ Value fact(const Device& d, const std::string& name) {
   if (name == "multiprocessors") return Value::number(d.multiprocessors);
   if (name == "shared_memory") return Value::number(double(d.shared_per_block));
   if (name == "memory") return Value::number(double(d.kind == "cuda" ? d.total_memory : d.memory));
-  fail_internal("no fact of a device: " + name);
+  fail_internal("no property of a device: " + name);
 }
 
 static Value run(const Formula& f, const Scope& scope) {
@@ -78,7 +78,7 @@ class Judge {
   Value value_of(const std::string& name) const {
     for (auto& [known, value] : r_.quantities)
       if (known == name) return value;
-    return fact(device_, name);
+    return device_property(device_, name);
   }
 
   ClaimResult claim(const Claim& c) const {

@@ -35,7 +35,7 @@ struct Result {
 };
 
 // Names of what is known of the device, for `needs` and any formula.
-Value fact(const Device& device, const std::string& name);
+Value device_property(const Device& device, const std::string& name);
 
 // [columns] of a cell from the table behind it; later ones may read earlier ones.
 void add_columns(const Experiment& experiment, const Table& detail, Row& row);

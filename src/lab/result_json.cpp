@@ -21,7 +21,7 @@ static double number_at(const Json& json, const char* key) {
 }
 
 Value value_from_json(const Json& json) {
-  if (json.is_string()) return Value::word(json.get<std::string>());
+  if (json.is_string()) return Value::of_text(json.get<std::string>());
   if (json.is_boolean()) return Value::yes_no(json.get<bool>());
   if (json.is_number()) return Value::number(json.get<double>());
   if (json.is_object() && json.contains("value"))
@@ -98,6 +98,31 @@ Json to_json(const Result& r) {
           {"quantities", quantities},
           {"claims", claims},
           {"then", then}};
+}
+
+Json to_json(const Experiment& e) {
+  Json json = {{"name", e.name},
+               {"title", e.title},
+               {"question", e.question},
+               {"source", e.source},
+               {"kind", name(e.kind)},
+               {"claims", e.claims.size()},
+               {"available", e.unavailable.empty()}};
+  if (!e.unavailable.empty()) json["reason"] = e.unavailable;
+  return json;
+}
+
+Json to_json(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
+  Json json = to_json(e), rows = Json::array(), claims = Json::array();
+  for (auto& c : cells) {
+    Json settings = Json::object();
+    for (auto& [key, value] : c.settings) settings[key] = value;
+    rows.push_back(settings);
+  }
+  for (auto& c : e.claims)
+    claims.push_back({{"text", c.text}, {"subject", c.subject}, {"source", c.source}, {"check", c.check.text}});
+  json["scale"] = scale, json["cells"] = rows, json["claims"] = claims;
+  return json;
 }
 
 }  // namespace crest::lab

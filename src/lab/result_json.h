@@ -1,4 +1,5 @@
-// Results as JSON: what --json prints and what the run store keeps (document "lab"); rows are read back to resume.
+// Experiments and results as JSON: what --json prints and what the run store keeps (document "lab"); rows are read back
+// to resume.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -16,5 +17,9 @@ Json to_json(const Row& row);
 Row row_from_json(const Json& json);
 // docs/contract.md, lab.
 Json to_json(const Result& result);
+
+// As crest lab list and crest lab show print them.
+Json to_json(const Experiment& experiment);
+Json to_json(const Experiment& experiment, const std::vector<CellSpec>& cells, const std::string& scale);
 
 }  // namespace crest::lab

@@ -6,7 +6,7 @@
 
 #include "core/text.h"
 #include "lab/columns.h"
-#include "report/table.h"
+#include "terminal/table.h"
 
 namespace crest::lab {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "measure/samples.h"
+#include "stats/ratio.h"
 
 namespace crest::lab {
 
@@ -46,18 +46,12 @@ Row combine_rounds(const Row& first, const Row& second) {
 }
 
 std::optional<RoundNoise> noise_of_rounds(const std::vector<Row>& rows) {
-  double squares = 0;
-  size_t n = 0;
+  std::vector<std::pair<double, double>> rounds;
   for (auto& row : rows)
-    if (row.round_ms.size() == 2 && row.round_ms[0] > 0 && row.round_ms[1] > 0) {
-      double d = std::log(row.round_ms[1] / row.round_ms[0]);
-      squares += d * d;
-      ++n;
-    }
-  if (n < 2) return std::nullopt;
-  // One round of one cell deviates by this; the mean of two by 1/sqrt 2 of it, and a ratio of two such by all of it.
-  double deviation = std::sqrt(squares / (2 * double(n)));
-  return RoundNoise{std::expm1(student_t_975(int64_t(n)) * deviation), n};
+    if (row.round_ms.size() == 2 && row.round_ms[0] > 0 && row.round_ms[1] > 0)
+      rounds.emplace_back(row.round_ms[0], row.round_ms[1]);
+  double floor = floor_of_rounds(rounds);
+  return floor < 0 ? std::nullopt : std::optional(RoundNoise{floor, rounds.size()});
 }
 
 }  // namespace crest::lab

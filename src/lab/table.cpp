@@ -56,7 +56,7 @@ bool matches(const Row& row, const std::vector<Filter>& filters) {
 static Value key_value(const std::string& text) {
   char* end = nullptr;
   double x = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' ? Value::number(x) : Value::word(text);
+  return !text.empty() && *end == '\0' ? Value::number(x) : Value::of_text(text);
 }
 
 Value column_of(const Row& row, const std::string& column) {

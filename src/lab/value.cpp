@@ -14,7 +14,7 @@ Value Value::range(double x, double low, double high) {
   return v;
 }
 
-Value Value::word(std::string text) {
+Value Value::of_text(std::string text) {
   Value v;
   v.type = Type::text, v.text = std::move(text);
   return v;

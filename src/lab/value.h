@@ -17,7 +17,7 @@ struct Value {
 
   static Value number(double x) { return range(x, x, x); }
   static Value range(double x, double low, double high);
-  static Value word(std::string text);
+  static Value of_text(std::string text);
   static Value yes_no(bool yes);
   // No value, or a truth that cannot be told.
   static Value missing(std::string why, Type type = Type::number);

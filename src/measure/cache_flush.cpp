@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/nvml.h"
-#include "measure/environment.h"
+#include "host/environment.h"
 
 namespace crest {
 

@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "measure/environment.h"
-#include "measure/memory.h"
+#include "host/environment.h"
+#include "host/memory.h"
 
 namespace crest {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "measure/samples.h"
+#include "stats/samples.h"
 
 namespace crest {
 

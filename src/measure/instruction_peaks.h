@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/samples.h"
+#include "stats/samples.h"
 
 namespace crest {
 

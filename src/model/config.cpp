@@ -33,7 +33,7 @@ void validate(const ModelConfig& c, const std::string& where) {
   };
   range("vocab", c.vocab, 2, 16 << 20);
   range("context", c.context, 1, 16 << 20);
-  range("layers", c.layers, 1, 4096);
+  range("layers", c.layers, 1, 1024);  // a plan takes about 2 ms a layer
   range("heads", c.heads, 1, 4096);
   range("kv_heads", c.kv_heads, 1, c.heads);
   range("width", c.width, 1, 1 << 20);

@@ -1,6 +1,7 @@
 // The model family that Crest builds: one configuration covers GPT-2 and Llama shapes and what lies between.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,10 @@ struct ModelConfig {
 void validate(const ModelConfig& config, const std::string& where);
 
 const std::vector<std::string>& preset_names();
+// Other names of presets: {"gpt2", "gpt2-124M"}, ...
+const std::map<std::string, std::string>& preset_aliases();
+// The preset that is called so by either name; "" where there is none.
+std::string preset_called(const std::string& name);
 // A preset's name, a TOML file, or a folder with a Hugging Face config.json (or the file itself).
 ModelConfig load_model_config(const std::string& name_or_path);
 // TOML text that load_model_config reads back.

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
+#include "core/toml_string.h"
 
 namespace crest {
 
@@ -21,19 +22,19 @@ constexpr size_t max_file_bytes = 1 << 20;
 
 // Names of enumerators, in the order of the enumeration.
 template <class E>
-const std::vector<std::string>& words();
+const std::vector<std::string>& names();
 template <>
-const std::vector<std::string>& words<NormKind>() {
+const std::vector<std::string>& names<NormKind>() {
   static const std::vector<std::string> w = {"layer", "rms"};
   return w;
 }
 template <>
-const std::vector<std::string>& words<PositionKind>() {
+const std::vector<std::string>& names<PositionKind>() {
   static const std::vector<std::string> w = {"learned", "rope"};
   return w;
 }
 template <>
-const std::vector<std::string>& words<ActivationKind>() {
+const std::vector<std::string>& names<ActivationKind>() {
   static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf"};
   return w;
 }
@@ -117,7 +118,7 @@ class TomlReader {
   void set(const std::string& key, const toml::node& node, E& out) const {
     std::string word;
     set(key, node, word);
-    auto& w = words<E>();
+    auto& w = names<E>();
     auto it = std::find(w.begin(), w.end(), word);
     if (it == w.end())
       fail_usage(fmt::format("{} = \"{}\" is unknown", key, printable(word)), place(node.source()),
@@ -166,19 +167,6 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-std::string toml_string(std::string_view s) {
-  std::string out = "\"";
-  for (unsigned char c : s) {
-    if (c == '"' || c == '\\')
-      out += '\\', out += char(c);
-    else if (c < 0x20 || c == 0x7f)
-      out += fmt::format("\\u{:04x}", c);
-    else
-      out += char(c);
-  }
-  return out + '"';
-}
-
 std::string toml_number(double x) {
   std::string s = fmt::format("{}", x);
   return s.find_first_of(".ein") == std::string::npos ? s + ".0" : s;
@@ -197,7 +185,7 @@ std::string write_keys(const std::vector<Key<T>>& keys, const T& from) {
           else if constexpr (std::is_same_v<V, double>)
             return toml_number(x);
           else if constexpr (std::is_enum_v<V>)
-            return '"' + words<V>()[size_t(x)] + '"';
+            return '"' + names<V>()[size_t(x)] + '"';
           else
             return fmt::format("{}", x);
         },
@@ -216,8 +204,8 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
   if (const toml::node* preset = table.get("preset")) {
     std::string name;
     reader.set("preset", *preset, name);
-    auto& names = preset_names();
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (preset_called(name).empty()) {
+      auto& names = preset_names();
       std::string hint = did_you_mean(name, names);
       fail_usage(fmt::format("unknown preset '{}'", printable(name)), reader.place(preset->source()),
                  (hint.empty() ? "" : hint + " ") + "Presets: " + join(names, ", ") + ".");
@@ -276,7 +264,7 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
   return c;
 }
 
-std::string name(ActivationKind activation) { return words<ActivationKind>()[size_t(activation)]; }
+std::string name(ActivationKind activation) { return names<ActivationKind>()[size_t(activation)]; }
 
 std::string to_toml(const ModelConfig& config) {
   std::string out = write_keys(model_keys, config);

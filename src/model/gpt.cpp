@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <unordered_map>
 
 #include "core/scalars.h"
 #include "program/builder.h"
@@ -27,7 +28,7 @@ class GptBuilder {
     declare_parameters();
     if (s_.kind == ProgramKind::update) return std::move(program_);
     inference_ = s_.kind == ProgramKind::prefill || s_.kind == ProgramKind::decode;
-    tokens_ = b_.declare("tokens", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro);
+    tokens_ = b_.declare("tokens", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro_step);
     program_.inputs = {tokens_};
     ValueId x = embed();
     for (int64_t l = 0; l < c_.layers; ++l) x = block(l, x);
@@ -178,7 +179,7 @@ class GptBuilder {
       program_.outputs = {logits};
       return;
     }
-    ValueId targets = b_.declare("targets", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro);
+    ValueId targets = b_.declare("targets", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro_step);
     program_.inputs.push_back(targets);
     double scale = 1.0 / double(s_.batch * s_.seq);
     b_.origin = Origin("loss");

@@ -18,7 +18,7 @@ struct ForwardShape {
   int64_t cache_length = 0;
 };
 
-// Values the host meets by name: inputs `tokens` and `targets` i32[batch, seq], `scalars`; outputs `loss` f32[1]
+// Values the host finds by name: inputs `tokens` and `targets` i32[batch, seq], `scalars`; outputs `loss` f32[1]
 // (train, validation; the mean over all tokens of the micro batch) or `logits` f32 or half [batch, 1, vocab]; `cache.N`
 // per layer.
 Program build_model(const ModelConfig& config, const ForwardShape& shape);

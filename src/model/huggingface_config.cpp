@@ -47,7 +47,7 @@ class Keys {
     if (!v->is_boolean()) wrong(key, *v, "true or false");
     return v->get<bool>();
   }
-  std::string word(const char* key, const char* otherwise) const {
+  std::string text(const char* key, const char* otherwise) const {
     auto* v = find(key);
     if (!v) return otherwise;
     if (!v->is_string()) wrong(key, *v, "a string");
@@ -81,7 +81,7 @@ ModelConfig read_gpt2(const Keys& k) {
     fail_usage(fmt::format("n_head = {} does not divide n_embd = {}", c.heads, c.width), k.where(),
                "GPT-2's heads share the width equally.");
   c.head_dim = c.width / c.heads;
-  std::string activation = k.word("activation_function", "gelu_new");
+  std::string activation = k.text("activation_function", "gelu_new");
   if (activation == "gelu")
     c.activation = ActivationKind::gelu_erf;
   else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
@@ -112,7 +112,7 @@ void read_rope(const Keys& k, ModelConfig& c) {
   c.rope_theta = s.number("rope_theta", c.rope_theta);
   if (s.number("partial_rotary_factor", 1) != 1)
     fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest rotates whole heads.");
-  std::string type = s.word("rope_type", s.word("type", "default").c_str());
+  std::string type = s.text("rope_type", s.text("type", "default").c_str());
   if (type == "default") return;
   if (type != "llama3")
     fail_usage(fmt::format("'{}.rope_type' is \"{}\"", name, printable(type)), k.where(),
@@ -139,7 +139,7 @@ ModelConfig read_llama(const Keys& k) {
   c.head_dim = k.size("head_dim", c.width / c.heads);
   c.norm_eps = k.number("rms_norm_eps", 1e-6);
   c.tied = k.flag("tie_word_embeddings", false);
-  std::string activation = k.word("hidden_act", "silu");
+  std::string activation = k.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     fail_usage(fmt::format("'hidden_act' is \"{}\"", printable(activation)), k.where(), "Supported: silu.");
   k.must_be("attention_bias", false, "Llama-shaped models of Crest have no biases.");
@@ -159,7 +159,7 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
   Keys keys(object, where);
   if (!keys.find("model_type"))
     fail_usage("'model_type' is missing", where, "Supported: gpt2, llama. Give a Hugging Face config.json.");
-  std::string type = keys.word("model_type", "");
+  std::string type = keys.text("model_type", "");
   if (type != "gpt2" && type != "llama")
     fail_usage(fmt::format("model_type \"{}\" is not supported", printable(type)), where, "Supported: gpt2, llama.");
   ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys);

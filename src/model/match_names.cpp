@@ -37,9 +37,9 @@ const char* text(WeightFormat f) {
 }
 
 // Reads the model that a file holds from its names and shapes, as far as they say.
-class FileFacts {
+class OfferedModel {
  public:
-  explicit FileFacts(const std::vector<OfferedTensor>& offered) {
+  explicit OfferedModel(const std::vector<OfferedTensor>& offered) {
     for (auto& t : offered) {
       std::string_view n = without_prefix(t.name);
       by_name_[std::string(n)] = &t;
@@ -162,14 +162,14 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
   if (!missing.empty()) problems.push_back("missing: " + first_of(missing));
   if (!unexpected.empty()) problems.push_back("unexpected: " + first_of(unexpected));
   if (!shapes.empty()) problems.push_back("other shapes: " + first_of(shapes));
-  FileFacts facts(offered);
+  OfferedModel model(offered);
   std::string advice = "Choose the model that these weights belong to (--model FOLDER reads its config.json).";
-  auto format = facts.format();
+  auto format = model.format();
   if (format && *format != weight_format(config)) {
     advice = fmt::format("The file holds weights of form {}, the model's are of form {}. ", text(*format),
                          text(weight_format(config))) +
              advice;
-  } else if (auto keys = facts.contradictions(config); !keys.empty()) {
+  } else if (auto keys = model.contradictions(config); !keys.empty()) {
     advice = "The file's shapes say " + join(keys, ", ") + ". " + advice;
   }
   fail("the weights are not those of model '" + printable(config.name) + "': " + join(problems, "; "), where, advice);

@@ -64,9 +64,23 @@ const std::vector<std::string>& preset_names() {
   return names;
 }
 
-ModelConfig load_model_config(const std::string& name_or_path) {
+const std::map<std::string, std::string>& preset_aliases() {
+  static const std::map<std::string, std::string> names = {
+      {"gpt2", "gpt2-124M"}, {"gpt2-medium", "gpt2-355M"}, {"gpt2-large", "gpt2-774M"}, {"gpt2-xl", "gpt2-1558M"}};
+  return names;
+}
+
+std::string preset_called(const std::string& name) {
+  if (auto alias = preset_aliases().find(name); alias != preset_aliases().end()) return alias->second;
   for (auto& c : presets())
-    if (c.name == name_or_path) return c;
+    if (c.name == name) return name;
+  return "";
+}
+
+ModelConfig load_model_config(const std::string& name_or_path) {
+  if (std::string preset = preset_called(name_or_path); !preset.empty())
+    for (auto& c : presets())
+      if (c.name == preset) return c;
   if (auto c = read_model_file(name_or_path)) {
     validate(*c, name_or_path);
     return *c;
@@ -74,7 +88,8 @@ ModelConfig load_model_config(const std::string& name_or_path) {
   std::string hint = did_you_mean(name_or_path, preset_names());
   fail_usage("'" + printable(name_or_path) + "' is neither a preset nor a file", "--model",
              (hint.empty() ? "" : hint + " ") + "Presets: " + join(preset_names(), ", ") +
-                 ". Or give a TOML file, or a folder with a Hugging Face config.json.");
+                 " (those of GPT-2 also as gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder "
+                 "with a Hugging Face config.json.");
 }
 
 }  // namespace crest

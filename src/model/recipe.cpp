@@ -6,40 +6,112 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/config_files.h"
 
 namespace crest {
 
-static void one_of(const char* flag, const std::string& value, const std::vector<std::string>& allowed) {
-  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
-  fail_usage(fmt::format("'{}' is not a value of {}", printable(value), flag), flag,
-             fmt::format("{} Values: {}.", did_you_mean(value, allowed), join(allowed, ", ")));
-}
-
-static void at_least(const char* flag, double value, double low) {
-  if (!(value >= low))
-    fail_usage(fmt::format("{} = {}", flag, value), flag, fmt::format("It must be at least {}.", low));
-}
-
 void validate(const Recipe& r) {
   validate(r.model, "--model " + r.model.name);
-  one_of("--precision", r.precision, {"auto", "fp32", "tf32", "bf16", "fp16"});
-  one_of("--policy", r.policy, {"pure", "autocast"});
-  one_of("--grad-dtype", r.grad_dtype, {"fp32", "bf16"});
-  one_of("--attention", r.attention, {"flash", "naive"});
-  one_of("--fusion", r.fusion, {"on", "off"});
-  one_of("--recompute", r.recompute, {"auto", "none", "activation", "pointwise", "selective", "full"});
-  at_least("--batch", double(r.batch), 1);
-  at_least("--grad-accumulation", double(r.grad_accumulation), 1);
-  at_least("--pad-vocab", double(r.pad_vocab), 1);
-  at_least("--clip", r.clip, 0);
-  at_least("--weight-decay", r.weight_decay, 0);
-  if (r.batch > (1 << 24)) fail_usage(fmt::format("--batch = {}", r.batch), "--batch", "It must be at most 16777216.");
-  if (r.pad_vocab > (1 << 20)) fail_usage(fmt::format("--pad-vocab = {}", r.pad_vocab), "--pad-vocab");
   if (r.seq < 0 || r.seq_length() > r.model.context)
     fail_usage(fmt::format("sequence length {} is beyond the model's context of {}", r.seq_length(), r.model.context),
-               "--seq", "Use a shorter --seq, or a model with a longer context (key `context` of its TOML file).");
+               "--seq", "Use a shorter --seq, or give the model a longer --context.");
   if (r.grad_dtype == "bf16" && (r.policy != "pure" || r.precision == "fp32" || r.precision == "tf32"))
     fail_usage("--grad-dtype bf16 needs --policy pure with bf16 or fp16", "--grad-dtype");
+}
+
+namespace {
+
+Setting by_functions(Setting row, SettingType type, SettingValue (*get)(const Setting&, const void*),
+                     void (*set)(const Setting&, void*, const SettingValue&)) {
+  row.type = type, row.get = get, row.set = set;
+  return row;
+}
+
+Recipe& recipe(void* object) { return *static_cast<Recipe*>(object); }
+const Recipe& recipe(const void* object) { return *static_cast<const Recipe*>(object); }
+
+}  // namespace
+
+const std::vector<Setting>& model_settings() {
+  const char* group = "Model and batch";
+  constexpr Effect::Where amount = Effect::amount;
+  static const std::vector<const char*> head = {"wte", "lm_head", "loss"};
+  static const std::vector<Setting> rows = {
+      by_functions(
+          {.name = "model",
+           .group = group,
+           .help = "preset, TOML file, or folder with a Hugging Face config.json",
+           .otherwise = "nano on a CPU, micro on a GPU",
+           .example = "gpt2-124M",
+           .common = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, Effect::changed, {}, nullptr, true}}},
+          SettingType::text, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.name); },
+          [](const Setting&, void* o, const SettingValue& v) {
+            recipe(o).model_source = std::get<std::string>(v);
+            recipe(o).model = load_model_config(recipe(o).model_source);
+          }),
+      by_functions(
+          {.name = "vocab",
+           .group = group,
+           .help = "tokens of the vocabulary",
+           .unit = "tokens",
+           .otherwise = "the data's, else the model's",
+           .least = 1,
+           .most = double(INT32_MAX),
+           .resume = OnResume::refuses,
+           .effects = {{Effect::work, Effect::anywhere, head}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.vocab); },
+          [](const Setting&, void* o, const SettingValue& v) {
+            recipe(o).model.vocab = std::get<int64_t>(v), recipe(o).vocab_given = true;
+          }),
+      by_functions(
+          {.name = "context",
+           .group = group,
+           .help = "longest sequence of the model",
+           .unit = "tokens",
+           .otherwise = "the model's",
+           .least = 1,
+           .most = double(1 << 24),
+           .identity = false,  // the sizes of the model are part of what identifies a measurement
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, Effect::amount, {}, nullptr, true}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.context); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.context = std::get<int64_t>(v); }),
+      by_functions(
+          {.name = "dropout",
+           .group = group,
+           .help = "probability that dropout zeroes an element",
+           .otherwise = "the model's, 0 for presets",
+           .least = 0,
+           .most = 1,
+           .below = true,
+           .effects = {{Effect::work, Effect::instructions}}},
+          SettingType::number, [](const Setting&, const void* o) { return SettingValue(recipe(o).model.dropout); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.dropout = std::get<double>(v); }),
+      setting<&Recipe::batch>({.name = "batch",
+                               .group = group,
+                               .help = "sequences of a micro batch",
+                               .unit = "sequences",
+                               .least = 1,
+                               .most = double(1 << 24),
+                               .common = true,
+                               .effects = {{Effect::all, amount, {}, nullptr, true}}}),
+      by_functions(
+          {.name = "seq",
+           .group = group,
+           .help = "tokens of a sequence",
+           .unit = "tokens",
+           .otherwise = "the model's context",
+           .least = 1,
+           .most = double(1 << 24),
+           .common = true,
+           .resume = OnResume::refuses,
+           .effects = {{Effect::all, amount, {}, nullptr, true}}},
+          SettingType::whole, [](const Setting&, const void* o) { return SettingValue(recipe(o).seq_length()); },
+          [](const Setting&, void* o, const SettingValue& v) { recipe(o).seq = std::get<int64_t>(v); }),
+  };
+  return rows;
 }
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// What a user asked for: model, sizes and levers. Parsed once from flags and TOML; a lever is read by its own pass
+// What a user asked for: model, sizes and levers, each a row of a table of settings; a lever is read by its own pass
 // only.
 #pragma once
 #include <map>
@@ -7,23 +7,26 @@
 #include <vector>
 
 #include "model/config.h"
+#include "settings/setting.h"
 
 namespace crest {
 
 struct Recipe {
   ModelConfig model;
+  std::string model_source;       // --model as it was given: preset, file or folder; "" where a program made the recipe
+  bool vocab_given = false;       // --vocab: the data do not decide it
   int64_t batch = 8;              // micro batch: sequences
   int64_t seq = 0;                // sequence length; 0: the model's context
   int64_t grad_accumulation = 1;  // micro steps of a step
   int data_parallel = 1;          // ranks
 
-  std::string precision = "auto";   // fp32, tf32, bf16, fp16
+  std::string precision = "auto";   // resolved for the device
   std::string policy = "pure";      // pure, autocast
   std::string grad_dtype = "fp32";  // fp32, bf16 (policy pure)
   std::string attention = "flash";  // flash, naive
   std::string fusion = "on";
   int64_t pad_vocab = 128;
-  std::string recompute = "none";  // auto (resolved for the device), none, activation, pointwise, ..
+  std::string recompute = "auto";  // resolved for the device
 
   std::string optimizer = "adamw";  // the list is in passes/optimizer.cpp
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
@@ -40,7 +43,11 @@ struct Recipe {
   int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_parallel; }
 };
 
-// Throws usage errors (sequence beyond the context, unknown lever values with the nearest right one).
+// Throws usage errors for settings that do not go together (a sequence beyond the context). What a value may be by
+// itself is checked where it is set (settings/setting.h).
 void validate(const Recipe& recipe);
+
+// The settings that say which model is trained on how much at a time.
+const std::vector<Setting>& model_settings();
 
 }  // namespace crest

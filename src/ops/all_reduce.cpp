@@ -22,6 +22,8 @@ static Cost cost(const Program& p, const Instr& i) {
 }
 
 const OpDef op_all_reduce = {.name = "all_reduce",
+                             .inputs = in::all_reduce::names,
+                             .outputs = out::all_reduce::names,
                              .help = "x1, x2, .. -> the same: sum or mean over the ranks, in place",
                              .op_class = OpClass::communication,
                              .infer = infer,

@@ -27,8 +27,8 @@ static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) 
 static void infer_attention(Infer& c) {
   rules::inputs(c, 1, 3);
   rules::contiguous(c);
-  auto h = check_attention(c, 0, 1);
-  DType t = c.in(0).dtype;
+  auto h = check_attention(c, in::attention::qkv, in::attention::scalars);
+  DType t = c.in(in::attention::qkv).dtype;
   c.out(t, {h.batch, h.seq, h.heads * h.head_dim});
   c.out(rules::stat(t), {h.batch, h.heads, h.seq});
 }
@@ -36,14 +36,14 @@ static void infer_attention(Infer& c) {
 static void infer_attention_grad(Infer& c) {
   rules::inputs(c, 4, 6);
   rules::contiguous(c);
-  auto h = check_attention(c, 1, 4);
-  for (size_t i : {0, 2}) {
+  auto h = check_attention(c, in::attention_grad::qkv, in::attention_grad::scalars);
+  for (size_t i : {in::attention_grad::d_o, in::attention_grad::o}) {
     rules::shape(c, i, {h.batch, h.seq, h.heads * h.head_dim});
-    c.same_dtype(i, 1);
+    c.same_dtype(i, in::attention_grad::qkv);
   }
-  rules::shape(c, 3, {h.batch, h.heads, h.seq});
-  rules::dtype(c, 3, rules::stat(c.in(1).dtype));
-  c.out_like(1);
+  rules::shape(c, in::attention_grad::lse, {h.batch, h.heads, h.seq});
+  rules::dtype(c, in::attention_grad::lse, rules::stat(c.in(in::attention_grad::qkv).dtype));
+  c.out_like(in::attention_grad::qkv);
 }
 
 // Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it documents leave
@@ -55,23 +55,26 @@ static double forward_flops(const Instr& i, const Value& o) {
 }
 
 static Cost cost_attention(const Program& p, const Instr& i) {
-  return traffic_with_flops(p, i, forward_flops(i, p.at(i.out[0])));
+  return traffic_with_flops(p, i, forward_flops(i, p.at(i.out[out::attention::o])));
 }
 
 // Five products instead of two: scores again, dv, dp, dq, dk.
 static Cost cost_attention_grad(const Program& p, const Instr& i) {
-  return traffic_with_flops(p, i, 2.5 * forward_flops(i, p.at(i.in[0])));
+  return traffic_with_flops(p, i, 2.5 * forward_flops(i, p.at(i.in[in::attention_grad::d_o])));
 }
 
 static void grad(Grad& g) {
-  if (!g.needs(0)) return;
-  std::vector<ValueId> in = {g.dout(0), g.in(0), g.out(0), g.out(1), g.in(1)};
-  if (g.in(2) != no_value) in.push_back(g.in(2));
-  g.add(0, g.builder().emit1("attention_grad", std::move(in), g.attrs()));
+  if (!g.needs(in::attention::qkv)) return;
+  std::vector<ValueId> in = {g.dout(out::attention::o), g.in(in::attention::qkv), g.out(out::attention::o),
+                             g.out(out::attention::lse), g.in(in::attention::scalars)};
+  if (g.in(in::attention::positions) != no_value) in.push_back(g.in(in::attention::positions));
+  g.add(in::attention::qkv, g.builder().emit1("attention_grad", std::move(in), g.attrs()));
 }
 
 const OpDef op_attention = {
     .name = "attention",
+    .inputs = in::attention::names,
+    .outputs = out::attention::names,
     .help = "qkv[B,T,W], [scalars], [positions i32[B,T]] -> o[B,T,heads*head_dim], lse[B,heads,T]",
     .op_class = OpClass::attention,
     .infer = infer_attention,
@@ -81,7 +84,9 @@ const OpDef op_attention = {
     .half_compute = true};
 
 const OpDef op_attention_grad = {.name = "attention_grad",
-                                 .help = "do, qkv, o, lse, [scalars], [positions] -> dqkv",
+                                 .inputs = in::attention_grad::names,
+                                 .outputs = out::attention_grad::names,
+                                 .help = "d_o, qkv, o, lse, [scalars], [positions] -> dqkv",
                                  .op_class = OpClass::attention,
                                  .infer = infer_attention_grad,
                                  .cost = cost_attention_grad};

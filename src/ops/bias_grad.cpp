@@ -7,18 +7,23 @@ namespace crest {
 static void infer(Infer& c) {
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
-  rules::floating(c, 0);
-  rules::out_sum(c, 1, rules::gradient(c, c.in(0).dtype), {c.in(0).shape.back()});
+  rules::at_least_rank(c, in::bias_grad::dy, 1);
+  rules::floating(c, in::bias_grad::dy);
+  const Value& dy = c.in(in::bias_grad::dy);
+  rules::out_sum(c, in::bias_grad::acc, rules::gradient(c, dy.dtype), {dy.shape.back()});
 }
 
-static Cost cost(const Program& p, const Instr& i) { return traffic_with_flops(p, i, double(p.at(i.in[0]).numel())); }
+static Cost cost(const Program& p, const Instr& i) {
+  return traffic_with_flops(p, i, double(p.at(i.in[in::bias_grad::dy]).numel()));
+}
 
 const OpDef op_bias_grad = {.name = "bias_grad",
+                            .inputs = in::bias_grad::names,
+                            .outputs = out::bias_grad::names,
                             .help = "dy[..,N], [acc[N]] -> db[N]: column sums (+ acc)",
                             .op_class = OpClass::reduction,
                             .infer = infer,
                             .cost = cost,
-                            .accumulators = {{0, 1}}};
+                            .accumulators = {{out::bias_grad::db, in::bias_grad::acc}}};
 
 }  // namespace crest

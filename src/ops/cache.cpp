@@ -7,29 +7,30 @@ namespace crest {
 static rules::Heads check_cache(const Infer& c) {
   rules::inputs(c, 3, 3);
   rules::contiguous(c);
-  auto h = rules::heads(c, 0);
-  rules::rank(c, 1, 5);
-  rules::shape(c, 1, {h.batch, 2, h.kv_heads, c.in(1).shape[3], h.head_dim});
-  c.check(c.in(1).shape[3] >= h.seq, "the cache holds fewer positions than the tokens of one call");
-  c.same_dtype(1, 0);
-  rules::scalars(c, 2);
+  auto h = rules::heads(c, in::cache_append::qkv);
+  rules::rank(c, in::cache_append::cache, 5);
+  int64_t positions = c.in(in::cache_append::cache).shape[3];
+  rules::shape(c, in::cache_append::cache, {h.batch, 2, h.kv_heads, positions, h.head_dim});
+  c.check(positions >= h.seq, "the cache holds fewer positions than the tokens of one call");
+  c.same_dtype(in::cache_append::cache, in::cache_append::qkv);
+  rules::scalars(c, in::cache_append::scalars);
   return h;
 }
 
 static void infer_append(Infer& c) {
   check_cache(c);
-  c.out_in_place(1);
+  c.out_in_place(in::cache_append::cache);
 }
 
 static void infer_attention(Infer& c) {
   auto h = check_cache(c);
   rules::number(c, "scale");
-  c.out(c.in(0).dtype, {h.batch, h.seq, h.heads * h.head_dim});
+  c.out(c.in(in::cached_attention::qkv).dtype, {h.batch, h.seq, h.heads * h.head_dim});
 }
 
 // Copies the key and value heads of the new tokens, not the whole cache.
 static Cost cost_append(const Program& p, const Instr& i) {
-  const Value& qkv = p.at(i.in[0]);
+  const Value& qkv = p.at(i.in[in::cache_append::qkv]);
   double heads = double(i.attrs.integer("heads")), kv = double(i.attrs.integer("kv_heads"));
   double moved = double(qkv.bytes()) * 2 * kv / (heads + 2 * kv);
   Cost c;
@@ -39,11 +40,14 @@ static Cost cost_append(const Program& p, const Instr& i) {
 
 // The position is known only on the device: the cost is that of a full cache.
 static Cost cost_attention(const Program& p, const Instr& i) {
-  return traffic_with_flops(p, i, 4.0 * double(p.at(i.out[0]).numel()) * double(p.at(i.in[1]).shape[3]));
+  const Value &cache = p.at(i.in[in::cached_attention::cache]), &o = p.at(i.out[out::cached_attention::o]);
+  return traffic_with_flops(p, i, 4.0 * double(o.numel()) * double(cache.shape[3]));
 }
 
 const OpDef op_cache_append = {
     .name = "cache_append",
+    .inputs = in::cache_append::names,
+    .outputs = out::cache_append::names,
     .help = "qkv[B,T,W], cache[B,2,kv_heads,C,D], scalars -> cache with the tokens' keys and values",
     .op_class = OpClass::movement,
     .infer = infer_append,
@@ -51,6 +55,8 @@ const OpDef op_cache_append = {
 
 const OpDef op_cached_attention = {
     .name = "cached_attention",
+    .inputs = in::cached_attention::names,
+    .outputs = out::cached_attention::names,
     .help = "qkv[B,T,W], cache, scalars -> o[B,T,heads*D]: causal attention over the cache",
     .op_class = OpClass::attention,
     .infer = infer_attention,

@@ -9,27 +9,29 @@ namespace crest {
 static void infer(Infer& c) {
   rules::inputs(c, 1, 1);
   rules::contiguous(c);
-  rules::floating(c, 0);
+  rules::floating(c, in::cast::x);
   c.check(c.attrs().has("dtype"), "attribute 'dtype' is missing");
   DType to = c.dtype_attr(DType::f32);
   c.check(is_float(to), "attribute 'dtype' must be a floating-point dtype");
-  c.out(to, c.in(0).shape);
+  c.out(to, c.in(in::cast::x).shape);
 }
 
 static void grad(Grad& g) {
-  if (!g.needs(0)) return;
+  if (!g.needs(in::cast::x)) return;
   Attrs back;
-  back.set("dtype", name(g.builder().at(g.in(0)).dtype));
-  g.add(0, g.builder().emit1("cast", {g.dout(0)}, back));
+  back.set("dtype", name(g.builder().at(g.in(in::cast::x)).dtype));
+  g.add(in::cast::x, g.builder().emit1("cast", {g.dout(out::cast::y)}, back));
 }
 
 const OpDef op_cast = {.name = "cast",
+                       .inputs = in::cast::names,
+                       .outputs = out::cast::names,
                        .help = "x -> x in another dtype, rounded to nearest even",
                        .op_class = OpClass::elementwise,
                        .infer = infer,
                        .cost = elementwise_cost<0>,
                        .grad = grad,
-                       .may_overlay = {{0, 0}},
+                       .may_overlay = {{out::cast::y, in::cast::x}},
                        .pointwise = true,
                        .cheap = true};
 

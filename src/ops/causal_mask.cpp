@@ -6,21 +6,24 @@ namespace crest {
 
 static void infer(Infer& c) {
   rules::inputs(c, 1, 2);
-  rules::rank(c, 0, 4);
-  c.check(c.in(0).shape[2] == c.in(0).shape[3], "scores must be square");
-  if (c.has(1)) rules::positions(c, 1, {c.in(0).shape[0], c.in(0).shape[2]});
+  rules::rank(c, in::causal_mask::s, 4);
+  const Shape& s = c.in(in::causal_mask::s).shape;
+  c.check(s[2] == s[3], "scores must be square");
+  if (c.has(in::causal_mask::positions)) rules::positions(c, in::causal_mask::positions, {s[0], s[2]});
   rules::contiguous(c);
-  rules::floating(c, 0);
-  c.out_like(0);
+  rules::floating(c, in::causal_mask::s);
+  c.out_like(in::causal_mask::s);
 }
 
 // The softmax that follows gives masked scores the gradient 0 already.
 static void grad(Grad& g) {
-  if (g.needs(0)) g.add(0, g.dout(0));
+  if (g.needs(in::causal_mask::s)) g.add(in::causal_mask::s, g.dout(out::causal_mask::y));
 }
 
 const OpDef op_causal_mask = {
     .name = "causal_mask",
+    .inputs = in::causal_mask::names,
+    .outputs = out::causal_mask::names,
     .help = "s[B,H,T,T], [positions i32[B,T]] -> s with -inf above the diagonal, and left of the row's document",
     .op_class = OpClass::elementwise,
     .infer = infer,

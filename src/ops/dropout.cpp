@@ -8,26 +8,30 @@ namespace crest {
 static void infer(Infer& c) {
   rules::inputs(c, 2, 2);
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
-  rules::floating(c, 0);
-  rules::scalars(c, 1);
+  rules::at_least_rank(c, in::dropout::x, 1);
+  rules::floating(c, in::dropout::x);
+  rules::scalars(c, in::dropout::scalars);
   double p = rules::number(c, "p");
   c.check(p >= 0 && p < 1, "attribute 'p' must lie in [0, 1)");
   rules::integer(c, "rng_id", 0);
-  c.out_like(0);
+  c.out_like(in::dropout::x);
 }
 
 static void grad(Grad& g) {
-  if (g.needs(0)) g.add(0, g.builder().emit1("dropout", {g.dout(0), g.in(1)}, g.attrs()));
+  if (g.needs(in::dropout::x))
+    g.add(in::dropout::x,
+          g.builder().emit1("dropout", {g.dout(out::dropout::y), g.in(in::dropout::scalars)}, g.attrs()));
 }
 
 const OpDef op_dropout = {.name = "dropout",
+                          .inputs = in::dropout::names,
+                          .outputs = out::dropout::names,
                           .help = "x[S,..], scalars -> x with elements dropped with probability p, others / (1 - p)",
                           .op_class = OpClass::elementwise,
                           .infer = infer,
                           .cost = elementwise_cost<2>,
                           .grad = grad,
-                          .may_overlay = {{0, 0}},
+                          .may_overlay = {{out::dropout::y, in::dropout::x}},
                           .cheap = true};
 
 }  // namespace crest

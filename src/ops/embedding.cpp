@@ -8,40 +8,42 @@ namespace crest {
 static void infer_embedding(Infer& c) {
   rules::inputs(c, 2, 2);
   rules::contiguous(c);
-  rules::rank(c, 0, 2);
-  rules::dtype(c, 0, DType::i32);
-  rules::rank(c, 1, 2);
-  rules::floating(c, 1);
-  DType t = c.dtype_attr(c.in(1).dtype);
+  rules::rank(c, in::embedding::ids, 2);
+  rules::dtype(c, in::embedding::ids, DType::i32);
+  rules::rank(c, in::embedding::table, 2);
+  rules::floating(c, in::embedding::table);
+  DType t = c.dtype_attr(c.in(in::embedding::table).dtype);
   c.check(is_float(t), "attribute 'dtype' must be a floating-point dtype");
-  const Shape& ids = c.in(0).shape;
-  c.out(t, {ids[0], ids[1], c.in(1).shape[1]});
+  const Shape& ids = c.in(in::embedding::ids).shape;
+  c.out(t, {ids[0], ids[1], c.in(in::embedding::table).shape[1]});
 }
 
 static void infer_embedding_grad(Infer& c) {
   rules::inputs(c, 2, 3);
   rules::contiguous(c);
-  rules::rank(c, 0, 2);
-  rules::dtype(c, 0, DType::i32);
-  rules::rank(c, 1, 3);
-  rules::floating(c, 1);
-  const Shape &ids = c.in(0).shape, &dy = c.in(1).shape;
+  rules::rank(c, in::embedding_grad::ids, 2);
+  rules::dtype(c, in::embedding_grad::ids, DType::i32);
+  rules::rank(c, in::embedding_grad::dy, 3);
+  rules::floating(c, in::embedding_grad::dy);
+  const Shape &ids = c.in(in::embedding_grad::ids).shape, &dy = c.in(in::embedding_grad::dy).shape;
   c.check(dy[0] == ids[0] && dy[1] == ids[1], "dy and ids differ in batch or sequence");
-  rules::out_sum(c, 2, rules::gradient(c, c.in(1).dtype), {rules::integer(c, "rows", 1), dy[2]});
+  rules::out_sum(c, in::embedding_grad::acc, rules::gradient(c, c.in(in::embedding_grad::dy).dtype),
+                 {rules::integer(c, "rows", 1), dy[2]});
 }
 
 static void infer_take_row(Infer& c) {
   rules::inputs(c, 2, 2);
   rules::contiguous(c);
-  rules::rank(c, 0, 3);
-  rules::scalars(c, 1);
-  const Shape& x = c.in(0).shape;
-  c.out(c.in(0).dtype, {x[0], 1, x[2]});
+  rules::rank(c, in::take_row::x, 3);
+  rules::scalars(c, in::take_row::scalars);
+  const Shape& x = c.in(in::take_row::x).shape;
+  c.out(c.in(in::take_row::x).dtype, {x[0], 1, x[2]});
 }
 
 // Only the rows that are looked up are read.
 static Cost cost_embedding(const Program& p, const Instr& i) {
-  const Value &ids = p.at(i.in[0]), &table = p.at(i.in[1]), &y = p.at(i.out[0]);
+  const Value &ids = p.at(i.in[in::embedding::ids]), &table = p.at(i.in[in::embedding::table]),
+              &y = p.at(i.out[out::embedding::y]);
   Cost c;
   c.bytes_read = double(ids.bytes()) + double(y.numel()) * double(size_of(table.dtype));
   c.bytes_written = double(y.bytes());
@@ -50,8 +52,9 @@ static Cost cost_embedding(const Program& p, const Instr& i) {
 
 // Fresh: the whole table is written. Accumulating: only the rows of the ids are read and written.
 static Cost cost_embedding_grad(const Program& p, const Instr& i) {
-  const Value &ids = p.at(i.in[0]), &dy = p.at(i.in[1]), &table = p.at(i.out[0]);
-  bool accumulates = i.in.size() > 2 && i.in[2] != no_value;
+  const Value &ids = p.at(i.in[in::embedding_grad::ids]), &dy = p.at(i.in[in::embedding_grad::dy]),
+              &table = p.at(i.out[out::embedding_grad::dtable]);
+  bool accumulates = i.in.size() > in::embedding_grad::acc && i.in[in::embedding_grad::acc] != no_value;
   double touched = double(dy.numel()) * double(size_of(table.dtype));
   Cost c;
   c.flops = double(dy.numel());
@@ -62,18 +65,22 @@ static Cost cost_embedding_grad(const Program& p, const Instr& i) {
 
 static Cost cost_take_row(const Program& p, const Instr& i) {
   Cost c;
-  c.bytes_read = c.bytes_written = double(p.at(i.out[0]).bytes());
+  c.bytes_read = c.bytes_written = double(p.at(i.out[out::take_row::y]).bytes());
   return c;
 }
 
 static void grad(Grad& g) {
-  if (!g.needs(1)) return;
+  if (!g.needs(in::embedding::table)) return;
   Attrs attrs;
-  attrs.set("rows", g.builder().at(g.in(1)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
-  g.set(1, g.builder().emit1("embedding_grad", {g.in(0), g.dout(0), g.acc(1)}, attrs));
+  attrs.set("rows", g.builder().at(g.in(in::embedding::table)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
+  g.set(in::embedding::table,
+        g.builder().emit1("embedding_grad",
+                          {g.in(in::embedding::ids), g.dout(out::embedding::y), g.acc(in::embedding::table)}, attrs));
 }
 
 const OpDef op_embedding = {.name = "embedding",
+                            .inputs = in::embedding::names,
+                            .outputs = out::embedding::names,
                             .help = "ids i32[B,T], table[V,C] -> [B,T,C]: row lookup",
                             .op_class = OpClass::embedding,
                             .infer = infer_embedding,
@@ -81,13 +88,17 @@ const OpDef op_embedding = {.name = "embedding",
                             .grad = grad};
 
 const OpDef op_embedding_grad = {.name = "embedding_grad",
+                                 .inputs = in::embedding_grad::names,
+                                 .outputs = out::embedding_grad::names,
                                  .help = "ids, dy[B,T,C], [acc[V,C]] -> [V,C]: deterministic scatter-add (+ acc)",
                                  .op_class = OpClass::embedding,
                                  .infer = infer_embedding_grad,
                                  .cost = cost_embedding_grad,
-                                 .accumulators = {{0, 2}}};
+                                 .accumulators = {{out::embedding_grad::dtable, in::embedding_grad::acc}}};
 
 const OpDef op_take_row = {.name = "take_row",
+                           .inputs = in::take_row::names,
+                           .outputs = out::take_row::names,
                            .help = "x[B,T,C], scalars -> [B,1,C]: the row of the last valid token",
                            .op_class = OpClass::movement,
                            .infer = infer_take_row,

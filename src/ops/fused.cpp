@@ -25,7 +25,7 @@ static void infer(Infer& c) {
     bool sum = std::string_view(instr.op->name) == "bias_grad";
     if (!instr.op->pointwise && !sum)
       c.reject(fmt::format("the body holds '{}', which is not pointwise", instr.op->name));
-    const Value& v = body.at(sum ? instr.in[0] : instr.out[0]);
+    const Value& v = body.at(sum ? instr.in[in::bias_grad::dy] : instr.out[0]);
     if (!(v.shape == shape))
       c.reject(fmt::format("the body computes both [{}] and [{}]", shape.text(), v.shape.text()));
   }
@@ -47,6 +47,8 @@ static Cost cost(const Program& p, const Instr& i) {
 }
 
 const OpDef op_fused = {.name = "fused",
+                        .inputs = in::fused::names,
+                        .outputs = out::fused::names,
                         .help = "inputs of the body -> outputs of the body, element by element in one pass",
                         .op_class = OpClass::elementwise,
                         .infer = infer,

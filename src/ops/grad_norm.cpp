@@ -8,19 +8,21 @@ static void infer(Infer& c) {
   c.check(c.inputs() >= 2, "takes scalars and at least one gradient");
   rules::inputs(c, c.inputs(), c.inputs());
   rules::contiguous(c);
-  rules::scalars(c, 0);
-  for (size_t i = 1; i < c.inputs(); ++i) rules::floating(c, i);
+  rules::scalars(c, in::grad_norm::scalars);
+  for (size_t i = in::grad_norm::gradients; i < c.inputs(); ++i) rules::floating(c, i);
   c.check(rules::number(c, "clip") >= 0, "attribute 'clip' must not be negative");
-  c.out_in_place(0);
+  c.out_in_place(in::grad_norm::scalars);
 }
 
 static Cost cost(const Program& p, const Instr& i) {
   double n = 0;
-  for (size_t k = 1; k < i.in.size(); ++k) n += double(p.at(i.in[k]).numel());
+  for (size_t k = in::grad_norm::gradients; k < i.in.size(); ++k) n += double(p.at(i.in[k]).numel());
   return traffic_with_flops(p, i, 2 * n);
 }
 
 const OpDef op_grad_norm = {.name = "grad_norm",
+                            .inputs = in::grad_norm::names,
+                            .outputs = out::grad_norm::names,
                             .help = "scalars, g1, g2, .. -> scalars: norm, found_inf and grad_factor of the step",
                             .op_class = OpClass::optimizer,
                             .infer = infer,

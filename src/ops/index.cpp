@@ -3,7 +3,7 @@
 namespace crest {
 
 const std::vector<const OpDef*>& all_ops() {
-#define CREST_OP_ADDRESS(name) &op_##name,
+#define CREST_OP_ADDRESS(name, inputs, outputs) &op_##name,
   static const std::vector<const OpDef*> ops = {CREST_OPS(CREST_OP_ADDRESS)};
 #undef CREST_OP_ADDRESS
   return ops;

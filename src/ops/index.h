@@ -1,71 +1,83 @@
-// The operations, one line each, in the order of every table; docs/ops.md gives their exact meaning. OP(x) stands for
-// `const OpDef op_x`, which one file of this folder defines.
+// The operations, one line each, in the order of every table; docs/ops.md gives their exact meaning. OP(x, inputs,
+// outputs) stands for `const OpDef op_x`, which one file of this folder defines, and names its operands: in::x::NAME
+// and out::x::NAME are their positions, in::x::count and out::x::count their numbers. The last name of an
+// operation that takes any number of them stands for the first of the rest.
 #pragma once
-#include "ops/op.h"
+#include "ops/pointwise_ops.h"
+#include "ops/update_ops.h"
+#include "program/op.h"
 
-#define CREST_OPS(OP)     \
-  OP(linear)              \
-  OP(linear_gelu)         \
-  OP(linear_dx)           \
-  OP(linear_dw)           \
-  OP(matmul)              \
-  OP(bias_grad)           \
-  OP(add)                 \
-  OP(mul)                 \
-  OP(scale)               \
-  OP(add_scalar)          \
-  OP(tanh)                \
-  OP(tanh_grad)           \
-  OP(gelu)                \
-  OP(gelu_grad)           \
-  OP(gelu_erf)            \
-  OP(gelu_erf_grad)       \
-  OP(silu)                \
-  OP(silu_grad)           \
-  OP(cast)                \
-  OP(dropout)             \
-  OP(fused)               \
-  OP(norm)                \
-  OP(add_norm)            \
-  OP(norm_grad)           \
-  OP(softmax)             \
-  OP(softmax_grad)        \
-  OP(causal_mask)         \
-  OP(attention)           \
-  OP(attention_grad)      \
-  OP(split_heads)         \
-  OP(join_heads)          \
-  OP(split_rows)          \
-  OP(join_rows)           \
-  OP(rope)                \
-  OP(cache_append)        \
-  OP(cached_attention)    \
-  OP(embedding)           \
-  OP(embedding_grad)      \
-  OP(take_row)            \
-  OP(add_position)        \
-  OP(position_grad)       \
-  OP(cross_entropy)       \
-  OP(cross_entropy_grad)  \
-  OP(cross_entropy_fused) \
-  OP(sum_loss)            \
-  OP(grad_norm)           \
-  OP(adamw)               \
-  OP(sgd)                 \
-  OP(lion)                \
-  OP(adamw_8bit)          \
-  OP(factored_moments)    \
-  OP(factored_update)     \
-  OP(axpby)               \
-  OP(sqrt)                \
-  OP(unit_norm)           \
-  OP(finish_step)         \
-  OP(all_reduce)
+#define CREST_LOCAL_OPS(OP)                                                                    \
+  OP(linear, (x, w, b), (y))                                                                   \
+  OP(linear_gelu, (x, w, b), (a, h))                                                           \
+  OP(linear_dx, (dy, w), (dx))                                                                 \
+  OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                        \
+  OP(linear_dw, (dy, x, acc), (dw))                                                            \
+  OP(matmul, (a, b), (c))                                                                      \
+  OP(bias_grad, (dy, acc), (db))                                                               \
+  CREST_POINTWISE_OPS(OP)                                                                      \
+  OP(cast, (x), (y))                                                                           \
+  OP(dropout, (x, scalars), (y))                                                               \
+  OP(fused, (xs), (ys))                                                                        \
+  OP(norm, (x, gamma, beta), (y, rstd, mean))                                                  \
+  OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                        \
+  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta), (dx, dgamma, dbeta))    \
+  OP(softmax, (x), (y))                                                                        \
+  OP(softmax_grad, (dy, y), (dx))                                                              \
+  OP(causal_mask, (s, positions), (y))                                                         \
+  OP(attention, (qkv, scalars, positions), (o, lse))                                           \
+  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                           \
+  OP(split_heads, (qkv), (q, k, v))                                                            \
+  OP(join_heads, (q, k, v), (qkv))                                                             \
+  OP(split_rows, (x), (parts))                                                                 \
+  OP(join_rows, (parts), (x))                                                                  \
+  OP(rope, (qkv, scalars, positions), (y))                                                     \
+  OP(cache_append, (qkv, cache, scalars), (cache))                                             \
+  OP(cached_attention, (qkv, cache, scalars), (o))                                             \
+  OP(embedding, (ids, table), (y))                                                             \
+  OP(embedding_grad, (ids, dy, acc), (dtable))                                                 \
+  OP(take_row, (x, scalars), (y))                                                              \
+  OP(add_position, (x, table, scalars), (y))                                                   \
+  OP(position_grad, (dy, acc), (dtable))                                                       \
+  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                   \
+  OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                           \
+  OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                         \
+  OP(sum_loss, (loss, acc), (sum))                                                             \
+  OP(grad_norm, (scalars, gradients), (scalars))                                               \
+  CREST_UPDATE_OPS(OP)                                                                         \
+  OP(adamw_8bit, (scalars, master, m, m_max, v, v_max, g, w), (master, m, m_max, v, v_max, w)) \
+  OP(factored_moments, (scalars, g, row, col), (row, col))                                     \
+  OP(factored_update, (scalars, master, g, row, col, w), (master, w))                          \
+  OP(axpby, (scalars, x, y, z), (x))                                                           \
+  OP(sqrt, (x), (y))                                                                           \
+  OP(unit_norm, (x), (y))                                                                      \
+  OP(finish_step, (scalars), (scalars))
+
+// Between ranks: only a Communicator has kernels for them.
+#define CREST_COLLECTIVE_OPS(OP) OP(all_reduce, (xs), (xs))
+
+#define CREST_OPS(OP) CREST_LOCAL_OPS(OP) CREST_COLLECTIVE_OPS(OP)
 
 namespace crest {
 
-#define CREST_DECLARE_OP(name) extern const OpDef op_##name;
+#define CREST_DECLARE_OP(name, inputs, outputs) extern const OpDef op_##name;
 CREST_OPS(CREST_DECLARE_OP)
 #undef CREST_DECLARE_OP
+
+#define CREST_LIST(...) __VA_ARGS__
+#define CREST_TEXT(...) #__VA_ARGS__
+#define CREST_NAME_OPERANDS(op, inputs, outputs)           \
+  namespace in::op {                                       \
+  enum : size_t { CREST_LIST inputs, count };              \
+  inline constexpr const char* names = CREST_TEXT inputs;  \
+  }                                                        \
+  namespace out::op {                                      \
+  enum : size_t { CREST_LIST outputs, count };             \
+  inline constexpr const char* names = CREST_TEXT outputs; \
+  }
+CREST_OPS(CREST_NAME_OPERANDS)
+#undef CREST_NAME_OPERANDS
+#undef CREST_TEXT
+#undef CREST_LIST
 
 }  // namespace crest

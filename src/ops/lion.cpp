@@ -4,6 +4,10 @@
 
 namespace crest {
 
+static_assert(in::lion::master == parameter_input && in::lion::m == state_input);
+static_assert(in::lion::g == gradient_input(1) && in::lion::w == copy_input(1));
+static_assert(out::lion::m == state_output && out::lion::w == copy_output(1));
+
 static void infer(Infer& c) {
   rules::update(c, 1);
   rules::beta(c, "beta1");
@@ -11,10 +15,12 @@ static void infer(Infer& c) {
 }
 
 const OpDef op_lion = {.name = "lion",
+                       .inputs = in::lion::names,
+                       .outputs = out::lion::names,
                        .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                        .op_class = OpClass::optimizer,
                        .infer = infer,
-                       .cost = update_cost<10, copy_input(1)>,
+                       .cost = update_cost<10, in::lion::w>,
                        .flat = true};
 
 }  // namespace crest

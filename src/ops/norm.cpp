@@ -7,7 +7,7 @@ namespace crest {
 
 static bool is_layer(const Infer& c) {
   c.check(c.attrs().has("kind"), "attribute 'kind' is missing");
-  const std::string& kind = c.attrs().word("kind");
+  const std::string& kind = c.attrs().text("kind");
   c.check(kind == "layer" || kind == "rms", "attribute 'kind' must be layer or rms");
   return kind == "layer";
 }
@@ -33,57 +33,57 @@ static void norm_of(Infer& c, size_t x) {
 static void infer_norm(Infer& c) {
   rules::inputs(c, 2, 3);
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
-  rules::floating(c, 0);
-  norm_of(c, 0);
+  rules::at_least_rank(c, in::norm::x, 1);
+  rules::floating(c, in::norm::x);
+  norm_of(c, in::norm::x);
 }
 
 static void infer_add_norm(Infer& c) {
   rules::inputs(c, 3, 4);
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
-  rules::floating(c, 0);
-  c.same_shape(1, 0);
-  c.same_dtype(1, 0);
-  c.out_like(0);
-  norm_of(c, 1);  // b has the type of the sum
+  rules::at_least_rank(c, in::add_norm::a, 1);
+  rules::floating(c, in::add_norm::a);
+  c.same_shape(in::add_norm::b, in::add_norm::a);
+  c.same_dtype(in::add_norm::b, in::add_norm::a);
+  c.out_like(in::add_norm::a);
+  norm_of(c, in::add_norm::b);  // b has the type of the sum
 }
 
 static void infer_norm_grad(Infer& c) {
   rules::inputs(c, 4, 8);
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
-  rules::floating(c, 0);
-  c.same_shape(1, 0);
-  c.same_dtype(1, 0);
+  rules::at_least_rank(c, in::norm_grad::dy, 1);
+  rules::floating(c, in::norm_grad::dy);
+  c.same_shape(in::norm_grad::x, in::norm_grad::dy);
+  c.same_dtype(in::norm_grad::x, in::norm_grad::dy);
   bool layer = is_layer(c), beta = rules::flag(c, "beta");
   c.check(layer || !beta, "an rms norm has no beta");
-  const Value& dy = c.in(0);
+  const Value& dy = c.in(in::norm_grad::dy);
   Shape columns = {dy.shape.back()}, rows = {dy.shape.rows()};
   DType stat = rules::stat(dy.dtype);
-  rules::shape(c, 2, columns);
-  c.same_dtype(2, 0);
-  rules::shape(c, 3, rows);
-  rules::dtype(c, 3, stat);
-  c.check(c.has(4) == layer, layer ? "a layer norm needs the saved mean" : "an rms norm has no mean");
+  rules::shape(c, in::norm_grad::gamma, columns);
+  c.same_dtype(in::norm_grad::gamma, in::norm_grad::dy);
+  rules::shape(c, in::norm_grad::rstd, rows);
+  rules::dtype(c, in::norm_grad::rstd, stat);
+  c.check(c.has(in::norm_grad::mean) == layer, layer ? "a layer norm needs the saved mean" : "an rms norm has no mean");
   if (layer) {
-    rules::shape(c, 4, rows);
-    rules::dtype(c, 4, stat);
+    rules::shape(c, in::norm_grad::mean, rows);
+    rules::dtype(c, in::norm_grad::mean, stat);
   }
-  if (c.has(5)) {
-    c.same_shape(5, 0);
-    c.same_dtype(5, 0);
+  if (c.has(in::norm_grad::dres)) {
+    c.same_shape(in::norm_grad::dres, in::norm_grad::dy);
+    c.same_dtype(in::norm_grad::dres, in::norm_grad::dy);
   }
-  c.check(beta || !c.has(7), "an accumulator of beta is given but attribute 'beta' is 0");
+  c.check(beta || !c.has(in::norm_grad::acc_beta), "an accumulator of beta is given but attribute 'beta' is 0");
   DType t = rules::gradient(c, dy.dtype);
-  c.out_like(0);
-  rules::out_sum(c, 6, t, columns);
-  if (beta) rules::out_sum(c, 7, t, columns);
+  c.out_like(in::norm_grad::dy);
+  rules::out_sum(c, in::norm_grad::acc_gamma, t, columns);
+  if (beta) rules::out_sum(c, in::norm_grad::acc_beta, t, columns);
 }
 
 // Per element, layer: mean 1, variance 3, scale and shift 4; rms: 2 and 2.
 static Cost norm_cost(const Program& p, const Instr& i, double extra) {
-  double per_element = (i.attrs.word("kind") == "layer" ? 8 : 4) + extra;
+  double per_element = (i.attrs.text("kind") == "layer" ? 8 : 4) + extra;
   return traffic_with_flops(p, i, per_element * double(p.at(i.out[0]).numel()));
 }
 
@@ -92,18 +92,22 @@ static Cost cost_add_norm(const Program& p, const Instr& i) { return norm_cost(p
 static Cost cost_norm_grad(const Program& p, const Instr& i) { return norm_cost(p, i, 6); }
 
 static void grad_norm(Grad& g) {
-  bool layer = g.attrs().word("kind") == "layer", beta = g.in(2) != no_value;
+  bool layer = g.attrs().text("kind") == "layer", beta = g.in(in::norm::beta) != no_value;
   Attrs attrs;
-  attrs.set("kind", g.attrs().word("kind")).set("beta", beta).set("dtype", name(g.weight_grad_dtype()));
-  ValueId mean = layer ? g.out(2) : no_value, acc_beta = beta ? g.acc(2) : no_value;
-  auto out =
-      g.builder().emit("norm_grad", {g.dout(0), g.in(0), g.in(1), g.out(1), mean, no_value, g.acc(1), acc_beta}, attrs);
-  if (g.needs(0)) g.add(0, out[0]);
-  if (g.needs(1)) g.set(1, out[1]);
-  if (beta && g.needs(2)) g.set(2, out[2]);
+  attrs.set("kind", g.attrs().text("kind")).set("beta", beta).set("dtype", name(g.weight_grad_dtype()));
+  ValueId mean = layer ? g.out(out::norm::mean) : no_value, acc_beta = beta ? g.acc(in::norm::beta) : no_value;
+  auto out = g.builder().emit("norm_grad",
+                              {g.dout(out::norm::y), g.in(in::norm::x), g.in(in::norm::gamma), g.out(out::norm::rstd),
+                               mean, no_value, g.acc(in::norm::gamma), acc_beta},
+                              attrs);
+  if (g.needs(in::norm::x)) g.add(in::norm::x, out[out::norm_grad::dx]);
+  if (g.needs(in::norm::gamma)) g.set(in::norm::gamma, out[out::norm_grad::dgamma]);
+  if (beta && g.needs(in::norm::beta)) g.set(in::norm::beta, out[out::norm_grad::dbeta]);
 }
 
 const OpDef op_norm = {.name = "norm",
+                       .inputs = in::norm::names,
+                       .outputs = out::norm::names,
                        .help = "x[..,C], gamma[C], [beta[C]] -> y, rstd[rows], [mean[rows]]: layer or rms norm of rows",
                        .op_class = OpClass::normalisation,
                        .infer = infer_norm,
@@ -113,6 +117,8 @@ const OpDef op_norm = {.name = "norm",
                        .full_precision = true};
 
 const OpDef op_add_norm = {.name = "add_norm",
+                           .inputs = in::add_norm::names,
+                           .outputs = out::add_norm::names,
                            .help = "a, b, gamma, [beta] -> s = a + b, y = norm(s), rstd, [mean]",
                            .op_class = OpClass::normalisation,
                            .infer = infer_add_norm,
@@ -122,11 +128,14 @@ const OpDef op_add_norm = {.name = "add_norm",
 
 const OpDef op_norm_grad = {
     .name = "norm_grad",
+    .inputs = in::norm_grad::names,
+    .outputs = out::norm_grad::names,
     .help = "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta] -> dx (+ dres), dgamma, [dbeta]",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_grad,
     .cost = cost_norm_grad,
-    .may_overlay = {{0, 0}, {0, 5}},
-    .accumulators = {{1, 6}, {2, 7}}};
+    .may_overlay = {{out::norm_grad::dx, in::norm_grad::dy}, {out::norm_grad::dx, in::norm_grad::dres}},
+    .accumulators = {{out::norm_grad::dgamma, in::norm_grad::acc_gamma},
+                     {out::norm_grad::dbeta, in::norm_grad::acc_beta}}};
 
 }  // namespace crest

@@ -1,10 +1,11 @@
-#include "ops/op.h"
+#include "program/op.h"
 
 #include <fmt/format.h>
 
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace crest {
 
@@ -14,15 +15,21 @@ std::string_view name(OpClass c) {
   return n[size_t(c)];
 }
 
+std::string operand_name(std::string_view names, size_t i) {
+  std::vector<std::string> list = split(names, ',');
+  for (auto& name : list) name.erase(0, name.find_first_not_of(' '));
+  return i < list.size() ? list[i] : fmt::format("{} {}", list.back(), i);
+}
+
 const Value& Infer::in(size_t i) const {
-  if (!has(i)) reject(fmt::format("input {} is missing", i));
+  if (!has(i)) reject(fmt::format("input {} is missing", operand_name(instr_.op->inputs, i)));
   return program_.at(instr_.in[i]);
 }
 
 DType Infer::dtype_attr(DType otherwise) const {
   if (!attrs().has("dtype")) return otherwise;
-  auto t = parse_dtype(attrs().word("dtype"));
-  if (!t) reject("attribute dtype is '" + attrs().word("dtype") + "', which is no element type");
+  auto t = parse_dtype(attrs().text("dtype"));
+  if (!t) reject("attribute dtype is '" + attrs().text("dtype") + "', which is no element type");
   return *t;
 }
 
@@ -43,14 +50,14 @@ void Infer::check(bool ok, std::string_view what) const {
 
 void Infer::same_shape(size_t i, size_t j) const {
   if (!(in(i).shape == in(j).shape))
-    reject(fmt::format("inputs {} and {} must have one shape, not [{}] and [{}]", i, j, in(i).shape.text(),
-                       in(j).shape.text()));
+    reject(fmt::format("inputs {} and {} must have one shape, not [{}] and [{}]", operand_name(instr_.op->inputs, i),
+                       operand_name(instr_.op->inputs, j), in(i).shape.text(), in(j).shape.text()));
 }
 
 void Infer::same_dtype(size_t i, size_t j) const {
   if (in(i).dtype != in(j).dtype)
-    reject(
-        fmt::format("inputs {} and {} must have one dtype, not {} and {}", i, j, name(in(i).dtype), name(in(j).dtype)));
+    reject(fmt::format("inputs {} and {} must have one dtype, not {} and {}", operand_name(instr_.op->inputs, i),
+                       operand_name(instr_.op->inputs, j), name(in(i).dtype), name(in(j).dtype)));
 }
 
 void Infer::reject(const std::string& why) const {

@@ -9,31 +9,31 @@ namespace crest {
 static void infer_add(Infer& c) {
   rules::inputs(c, 2, 3);
   rules::contiguous(c);
-  rules::rank(c, 0, 3);
-  rules::floating(c, 0);
-  rules::rank(c, 1, 2);
-  c.same_dtype(1, 0);
-  const Shape &x = c.in(0).shape, &table = c.in(1).shape;
+  rules::rank(c, in::add_position::x, 3);
+  rules::floating(c, in::add_position::x);
+  rules::rank(c, in::add_position::table, 2);
+  c.same_dtype(in::add_position::table, in::add_position::x);
+  const Shape &x = c.in(in::add_position::x).shape, &table = c.in(in::add_position::table).shape;
   c.check(x[2] == table[1], "x and the table differ in width");
   c.check(x[1] <= table[0], "the sequence is longer than the position table");
-  if (c.has(2)) rules::scalars(c, 2);
-  c.out_like(0);
+  if (c.has(in::add_position::scalars)) rules::scalars(c, in::add_position::scalars);
+  c.out_like(in::add_position::x);
 }
 
 static void infer_grad(Infer& c) {
   rules::inputs(c, 1, 2);
   rules::contiguous(c);
-  rules::rank(c, 0, 3);
-  rules::floating(c, 0);
-  const Shape& dy = c.in(0).shape;
+  rules::rank(c, in::position_grad::dy, 3);
+  rules::floating(c, in::position_grad::dy);
+  const Shape& dy = c.in(in::position_grad::dy).shape;
   int64_t rows = rules::integer(c, "rows", 1);
   c.check(dy[1] <= rows, "the sequence is longer than the position table");
-  rules::out_sum(c, 1, rules::gradient(c, c.in(0).dtype), {rows, dy[2]});
+  rules::out_sum(c, in::position_grad::acc, rules::gradient(c, c.in(in::position_grad::dy).dtype), {rows, dy[2]});
 }
 
 // T rows of the table are read, not all of it.
 static Cost cost_add(const Program& p, const Instr& i) {
-  const Value& x = p.at(i.in[0]);
+  const Value& x = p.at(i.in[in::add_position::x]);
   Cost c;
   c.flops = double(x.numel());
   c.bytes_read = double(x.bytes()) * (1 + 1 / double(x.shape[0]));
@@ -43,8 +43,8 @@ static Cost cost_add(const Program& p, const Instr& i) {
 
 // Fresh: the whole table is written. Accumulating: only the first T rows are read and written.
 static Cost cost_grad(const Program& p, const Instr& i) {
-  const Value &dy = p.at(i.in[0]), &table = p.at(i.out[0]);
-  bool accumulates = i.in.size() > 1 && i.in[1] != no_value;
+  const Value &dy = p.at(i.in[in::position_grad::dy]), &table = p.at(i.out[out::position_grad::dtable]);
+  bool accumulates = i.in.size() > in::position_grad::acc && i.in[in::position_grad::acc] != no_value;
   double touched = double(dy.numel()) / double(dy.shape[0]) * double(size_of(table.dtype));
   Cost c;
   c.flops = double(dy.numel());
@@ -54,15 +54,19 @@ static Cost cost_grad(const Program& p, const Instr& i) {
 }
 
 static void grad(Grad& g) {
-  if (g.in(2) != no_value) fail_internal("add_position at a decoding position has no gradient rule");
-  if (g.needs(0)) g.add(0, g.dout(0));
-  if (!g.needs(1)) return;
+  if (g.in(in::add_position::scalars) != no_value)
+    fail_internal("add_position at a decoding position has no gradient rule");
+  if (g.needs(in::add_position::x)) g.add(in::add_position::x, g.dout(out::add_position::y));
+  if (!g.needs(in::add_position::table)) return;
   Attrs attrs;
-  attrs.set("rows", g.builder().at(g.in(1)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
-  g.set(1, g.builder().emit1("position_grad", {g.dout(0), g.acc(1)}, attrs));
+  attrs.set("rows", g.builder().at(g.in(in::add_position::table)).shape[0]).set("dtype", name(g.weight_grad_dtype()));
+  g.set(in::add_position::table,
+        g.builder().emit1("position_grad", {g.dout(out::add_position::y), g.acc(in::add_position::table)}, attrs));
 }
 
 const OpDef op_add_position = {.name = "add_position",
+                               .inputs = in::add_position::names,
+                               .outputs = out::add_position::names,
                                .help = "x[B,T,C], table[P,C], [scalars] -> x + table[t]",
                                .op_class = OpClass::embedding,
                                .infer = infer_add,
@@ -71,10 +75,12 @@ const OpDef op_add_position = {.name = "add_position",
                                .cheap = true};
 
 const OpDef op_position_grad = {.name = "position_grad",
+                                .inputs = in::position_grad::names,
+                                .outputs = out::position_grad::names,
                                 .help = "dy[B,T,C], [acc[P,C]] -> [P,C]: sum over the batch (+ acc)",
                                 .op_class = OpClass::embedding,
                                 .infer = infer_grad,
                                 .cost = cost_grad,
-                                .accumulators = {{0, 1}}};
+                                .accumulators = {{out::position_grad::dtable, in::position_grad::acc}}};
 
 }  // namespace crest

@@ -27,36 +27,36 @@ static void infer_split(Infer& c) {
   rules::contiguous(c);
   int64_t of = rules::integer(c, "of", 1), rows = rules::integer(c, "rows", 1);
   Shape rest;
-  c.check(behind(c.in(0).shape, of, rest), "no leading dimensions hold 'of' rows");
+  c.check(behind(c.in(in::split_rows::x).shape, of, rest), "no leading dimensions hold 'of' rows");
   for (int64_t first = 0; first < of; first += rows) {
     Shape s = piece(std::min(rows, of - first), rest);
-    c.out_view(0, first * rest.numel(), s, s.contiguous_strides());
+    c.out_view(in::split_rows::x, first * rest.numel(), s, s.contiguous_strides());
   }
 }
 
 static void infer_join(Infer& c) {
   c.check(c.inputs() > 0, "takes one input or more");
   rules::contiguous(c);
-  rules::at_least_rank(c, 0, 1);
+  rules::at_least_rank(c, in::join_rows::parts, 1);
   int64_t rows = 0;
   Shape rest;
-  behind(c.in(0).shape, c.in(0).shape[0], rest);
+  behind(c.in(in::join_rows::parts).shape, c.in(in::join_rows::parts).shape[0], rest);
   for (size_t i = 0; i < c.inputs(); ++i) {
     rules::at_least_rank(c, i, 1);
     rules::shape(c, i, piece(c.in(i).shape[0], rest));
-    c.same_dtype(i, 0);
+    c.same_dtype(i, in::join_rows::parts);
     rows += c.in(i).shape[0];
   }
   int64_t batch = c.attrs().has("batch") ? rules::integer(c, "batch", 1) : 0;
   c.check(batch == 0 || rows % batch == 0, "the rows are no multiple of attribute 'batch'");
-  c.out(c.in(0).dtype, batch ? piece(batch, piece(rows / batch, rest)) : piece(rows, rest));
+  c.out(c.in(in::join_rows::parts).dtype, batch ? piece(batch, piece(rows / batch, rest)) : piece(rows, rest));
 }
 
 static Cost no_cost(const Program&, const Instr&) { return {}; }
 
 // Pieces that lie where they belong stay there.
 static Cost cost_join(const Program& p, const Instr& i) {
-  const Value& out = p.at(i.out[0]);
+  const Value& out = p.at(i.out[out::join_rows::x]);
   Cost c;
   int64_t first = out.layout.offset;
   for (ValueId v : i.in) {
@@ -69,12 +69,16 @@ static Cost cost_join(const Program& p, const Instr& i) {
 }
 
 const OpDef op_split_rows = {.name = "split_rows",
+                             .inputs = in::split_rows::names,
+                             .outputs = out::split_rows::names,
                              .help = "x[of,..] -> x[rows,..], ..: views; the last has what is left",
                              .op_class = OpClass::movement,
                              .infer = infer_split,
                              .cost = no_cost};
 
 const OpDef op_join_rows = {.name = "join_rows",
+                            .inputs = in::join_rows::names,
+                            .outputs = out::join_rows::names,
                             .help = "x[rows,..], .. -> [of,..]: inverse of split_rows; copies what is not in place",
                             .op_class = OpClass::movement,
                             .infer = infer_join,

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::rules {
 

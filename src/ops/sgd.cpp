@@ -5,16 +5,22 @@
 
 namespace crest {
 
+static_assert(in::sgd::master == parameter_input && in::sgd::m == state_input);
+static_assert(in::sgd::g == gradient_input(1) && in::sgd::w == copy_input(1));
+static_assert(out::sgd::m == state_output && out::sgd::w == copy_output(1));
+
 static void infer(Infer& c) {
   rules::update(c, 1);
   rules::beta(c, "momentum");
 }
 
 const OpDef op_sgd = {.name = "sgd",
+                      .inputs = in::sgd::names,
+                      .outputs = out::sgd::names,
                       .help = "scalars, master, m, g, [w] -> master, m, [w]: one step, skipped when found_inf",
                       .op_class = OpClass::optimizer,
                       .infer = infer,
-                      .cost = update_cost<6, copy_input(1)>,
+                      .cost = update_cost<6, in::sgd::w>,
                       .flat = true};
 
 }  // namespace crest

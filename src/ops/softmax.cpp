@@ -5,24 +5,24 @@
 
 namespace crest {
 
-// The optional attributes of both: `scale`, and `causal` 1, for which the rows are those of square scores.
-static void check_attributes(const Infer& c) {
-  rules::at_least_rank(c, 0, 1);
+// The optional attributes of both: `scale`, and `causal` 1, for which the rows of input `x` are those of square scores.
+static void check_attributes(const Infer& c, size_t x) {
+  rules::at_least_rank(c, x, 1);
   if (c.attrs().has("scale")) rules::number(c, "scale");
   if (!rules::flag(c, "causal")) return;
-  rules::rank(c, 0, 4);
-  c.check(c.in(0).shape[2] == c.in(0).shape[3], "causal scores must be square");
+  rules::rank(c, x, 4);
+  c.check(c.in(x).shape[2] == c.in(x).shape[3], "causal scores must be square");
 }
 
 static void infer_softmax(Infer& c) {
   rules::inputs(c, 1, 1);
-  check_attributes(c);
+  check_attributes(c, in::softmax::x);
   rules::unary(c);
 }
 
 static void infer_softmax_grad(Infer& c) {
   rules::inputs(c, 2, 2);
-  check_attributes(c);
+  check_attributes(c, in::softmax_grad::dy);
   rules::binary(c);
 }
 
@@ -37,10 +37,14 @@ static Cost cost(const Program& p, const Instr& i) {
 }
 
 static void grad(Grad& g) {
-  if (g.needs(0)) g.add(0, g.builder().emit1("softmax_grad", {g.dout(0), g.out(0)}, g.attrs()));
+  if (!g.needs(in::softmax::x)) return;
+  std::vector<ValueId> in = {g.dout(out::softmax::y), g.out(out::softmax::y)};
+  g.add(in::softmax::x, g.builder().emit1("softmax_grad", std::move(in), g.attrs()));
 }
 
 const OpDef op_softmax = {.name = "softmax",
+                          .inputs = in::softmax::names,
+                          .outputs = out::softmax::names,
                           .help = "x[..,C] -> softmax of each row of scale x, causal or not; -inf gives 0",
                           .op_class = OpClass::normalisation,
                           .infer = infer_softmax,
@@ -50,11 +54,13 @@ const OpDef op_softmax = {.name = "softmax",
                           .full_precision = true};
 
 const OpDef op_softmax_grad = {.name = "softmax_grad",
+                               .inputs = in::softmax_grad::names,
+                               .outputs = out::softmax_grad::names,
                                .help = "dy, y -> scale y (dy - sum(dy y))",
                                .op_class = OpClass::normalisation,
                                .infer = infer_softmax_grad,
                                .cost = cost<4>,
-                               .may_overlay = {{0, 0}},
+                               .may_overlay = {{out::softmax_grad::dx, in::softmax_grad::dy}},
                                .cheap = true};
 
 }  // namespace crest

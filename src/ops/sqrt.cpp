@@ -5,10 +5,12 @@
 namespace crest {
 
 const OpDef op_sqrt = {.name = "sqrt",
+                       .inputs = in::sqrt::names,
+                       .outputs = out::sqrt::names,
                        .help = "x -> square root of x",
                        .op_class = OpClass::elementwise,
                        .infer = rules::unary,
                        .cost = elementwise_cost<1>,
-                       .may_overlay = {{0, 0}}};
+                       .may_overlay = {{out::sqrt::y, in::sqrt::x}}};
 
 }  // namespace crest

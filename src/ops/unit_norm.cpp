@@ -8,21 +8,25 @@ namespace crest {
 static void infer(Infer& c) {
   rules::inputs(c, 1, 1);
   rules::contiguous(c);
-  rules::rank(c, 0, 2);
-  rules::floating(c, 0);
+  rules::rank(c, in::unit_norm::x, 2);
+  rules::floating(c, in::unit_norm::x);
   c.check(rules::number(c, "eps") >= 0, "attribute 'eps' must not be negative");
-  DType to = c.dtype_attr(c.in(0).dtype);
+  const Value& x = c.in(in::unit_norm::x);
+  DType to = c.dtype_attr(x.dtype);
   c.check(is_float(to), "attribute 'dtype' must be a floating-point dtype");
-  c.out(to, {1, 1, c.in(0).shape[0], c.in(0).shape[1]});
+  c.out(to, {1, 1, x.shape[0], x.shape[1]});
 }
 
 static Cost cost(const Program& p, const Instr& i) {
-  Cost c = traffic_with_flops(p, i, 3 * double(p.at(i.in[0]).numel()));
-  c.bytes_read += double(p.at(i.in[0]).bytes());  // for the norm, then for the quotient
+  const Value& x = p.at(i.in[in::unit_norm::x]);
+  Cost c = traffic_with_flops(p, i, 3 * double(x.numel()));
+  c.bytes_read += double(x.bytes());  // for the norm, then for the quotient
   return c;
 }
 
 const OpDef op_unit_norm = {.name = "unit_norm",
+                            .inputs = in::unit_norm::names,
+                            .outputs = out::unit_norm::names,
                             .help = "x[M,N] -> x / (||x|| + eps) as [1,1,M,N]",
                             .op_class = OpClass::optimizer,
                             .infer = infer,

@@ -7,7 +7,10 @@
 // with `rng_id`). Where it is present, p takes values of bf16 whatever it is stored in, so that an oracle in f64
 // rounds, too.
 #pragma once
+#include "core/scalars.h"
+#include "core/step_factor.h"
 #include "ops/rules.h"
+#include "ops/update_rules.h"
 
 namespace crest {
 
@@ -15,23 +18,53 @@ enum class Rounding { nearest, kahan, stochastic };
 // Of an instruction's attributes; inference has checked the word.
 Rounding rounding_of(const Attrs& attrs);
 
-// Positions of the optional inputs, given the number of states.
-constexpr size_t gradient_input(size_t states) { return states + 2; }
-constexpr size_t copy_input(size_t states) { return states + 3; }
-constexpr size_t compensation_input(size_t states) { return states + 4; }
+// Positions of the operands, which ops/index.h names for each of these operations; of several states the first.
+constexpr size_t scalars_input = 0, parameter_input = 1, state_input = 2;
+constexpr size_t gradient_input(size_t states) { return state_input + states; }
+constexpr size_t copy_input(size_t states) { return gradient_input(states) + 1; }
+constexpr size_t compensation_input(size_t states) { return gradient_input(states) + 2; }
+constexpr size_t parameter_output = 0, state_output = 1;
+// A parameter has a copy or a compensation, never both.
+constexpr size_t copy_output(size_t states) { return state_output + states; }
+constexpr size_t compensation_output(size_t states) { return state_output + states; }
+
+// What the attributes of an instruction say of its steps; absent ones are 0.
+struct UpdateRates {
+  double beta1, beta2, eps, weight_decay;  // beta1 is also called `momentum`
+  double log_beta1, log_beta2;             // natural logarithms; -infinity for 0
+
+  explicit UpdateRates(const Attrs& attrs);
+  // What is the same in every step; the rest is 0.
+  template <class Factor>
+  UpdateStep<Factor> fixed() const {
+    UpdateStep<Factor> s = {};
+    s.beta1 = Factor(beta1), s.beta2 = Factor(beta2), s.eps = Factor(eps);
+    s.one_minus_beta1 = Factor(1 - beta1), s.one_minus_beta2 = Factor(1 - beta2);
+    return s;
+  }
+  template <class Factor>
+  UpdateStep<Factor> step(const Scalars& scalars) const {
+    UpdateStep<Factor> s = fixed<Factor>();
+    s.gradient_factor = Factor(scalars.grad_factor), s.lr = Factor(scalars.lr);
+    s.decay = Factor(double(scalars.lr) * weight_decay);
+    s.correction1 = Factor(1 / bias_correction(log_beta1, scalars.adam_step));
+    s.correction2 = Factor(1 / bias_correction(log_beta2, scalars.adam_step));
+    return s;
+  }
+};
 
 // `per_element` operations per element; the copy is read only where it holds the high halves of the parameters.
 template <int per_element, size_t copy>
 Cost update_cost(const Program& p, const Instr& i) {
   Cost c = elementwise_cost<per_element>(p, i);
-  if (copy < i.in.size() && i.in[copy] != no_value && p.at(i.in[1]).dtype != DType::u16)
+  if (copy < i.in.size() && i.in[copy] != no_value && p.at(i.in[parameter_input]).dtype != DType::u16)
     c.bytes_read -= double(p.at(i.in[copy]).bytes());
   return c;
 }
 
 namespace rules {
 
-// Input 1 holds master weights: f32, or the low halves of those whose high halves are the bf16 input `copy`.
+// The parameter is held as master weights: f32, or the low halves of those whose high halves are the bf16 input `copy`.
 void master(const Infer& c, size_t copy);
 // `bf16`: the operation also takes bf16 parameters and states.
 void update(Infer& c, size_t states, bool bf16 = false);

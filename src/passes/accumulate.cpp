@@ -55,4 +55,16 @@ void accumulate(Program& program, const PassContext& context) {
   }
 }
 
+const std::vector<Setting>& accumulate_settings() {
+  static const std::vector<Setting> rows = {
+      setting<&Recipe::grad_accumulation>({.name = "grad-accumulation",
+                                           .group = "Model and batch",
+                                           .help = "micro batches of an optimizer step",
+                                           .least = 1,
+                                           .most = 1e9,
+                                           .common = true,
+                                           .effects = {{Effect::all, Effect::calls, {}, nullptr, true}}})};
+  return rows;
+}
+
 }  // namespace crest

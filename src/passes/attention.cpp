@@ -1,4 +1,5 @@
 // Lever --attention: naive writes the T x T matrices that flash never stores.
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -19,15 +20,16 @@ void decompose_attention(Program& program, const PassContext& context) {
     Attrs heads;
     heads.set("heads", instr.attrs.integer("heads")).set("kv_heads", instr.attrs.integer("kv_heads"));
     at("heads");
-    auto qkv = b.emit("split_heads", {w.now(instr.in[0])}, heads);
+    auto qkv = b.emit("split_heads", {w.now(instr.in[in::attention::qkv])}, heads);
     at("scores");
-    ValueId s = b.emit1("matmul", {qkv[0], qkv[1]}, Attrs().set("transpose_b", 1));
+    ValueId s = b.emit1("matmul", {qkv[out::split_heads::q], qkv[out::split_heads::k]}, Attrs().set("transpose_b", 1));
     at("scale");
     s = b.emit1("scale", {s}, Attrs().set("value", instr.attrs.number("scale")));
     if (instr.attrs.integer("causal")) {
       at("mask");
-      bool documents = instr.in.size() > 2;
-      s = b.emit1("causal_mask", documents ? std::vector{s, w.now(instr.in[2])} : std::vector{s});
+      bool documents = instr.in.size() > in::attention::positions;
+      s = b.emit1("causal_mask",
+                  documents ? std::vector{s, w.now(instr.in[in::attention::positions])} : std::vector{s});
     }
     at("softmax");
     ValueId p = b.emit1("softmax", {s});
@@ -35,14 +37,27 @@ void decompose_attention(Program& program, const PassContext& context) {
       at("dropout");
       Attrs a;
       a.set("p", instr.attrs.number("p")).set("rng_id", instr.attrs.integer("rng_id"));
-      p = b.emit1("dropout", {p, w.now(instr.in[1])}, a);
+      p = b.emit1("dropout", {p, w.now(instr.in[in::attention::scalars])}, a);
     }
     at("values");
-    ValueId o = b.emit1("matmul", {p, qkv[2]});
+    ValueId o = b.emit1("matmul", {p, qkv[out::split_heads::v]});
     at("join");
-    w.replace(instr.out[0], b.emit1("join_heads", {o}));
+    w.replace(instr.out[out::attention::o], b.emit1("join_heads", {o}));
   }
   w.finish();
+}
+
+const std::vector<Setting>& attention_settings() {
+  static const std::vector<Setting> rows = {
+      setting<&Recipe::attention>({.name = "attention",
+                                   .group = "Precision and memory",
+                                   .help = "attention as one operation without a T x T matrix (flash), or step by step "
+                                           "(naive)",
+                                   .choices = {"flash", "naive"},
+                                   .common = true,
+                                   .effects = {{Effect::work, Effect::attention}},
+                                   .smaller = {"flash"}})};
+  return rows;
 }
 
 }  // namespace crest

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -13,7 +14,7 @@ namespace crest {
 namespace {
 
 DType gradient_dtype(const Program& p) {
-  return p.properties.has("grad_dtype") ? parse_dtype(p.properties.word("grad_dtype")).value() : DType::f32;
+  return p.properties.has("grad_dtype") ? parse_dtype(p.properties.text("grad_dtype")).value() : DType::f32;
 }
 
 class Autograd final : public Grad {
@@ -76,8 +77,8 @@ class Autograd final : public Grad {
       bool any = false;
       for (ValueId v : instr.in) any |= v != no_value && needs_[size_t(v)];
       for (ValueId v : instr.out) needs_[size_t(v)] = any && is_float(program_.at(v).dtype);
-      if (is(instr, "cast") && parameter_[size_t(instr.in[0])] >= 0)
-        parameter_[size_t(instr.out[0])] = parameter_[size_t(instr.in[0])];
+      if (is(instr, "cast") && parameter_[size_t(instr.in[in::cast::x])] >= 0)
+        parameter_[size_t(instr.out[out::cast::y])] = parameter_[size_t(instr.in[in::cast::x])];
     }
   }
 
@@ -89,8 +90,9 @@ class Autograd final : public Grad {
   ValueId gradient_of(ValueId v) const { return size_t(v) < gradients_.size() ? gradients_[size_t(v)] : no_value; }
 
   void differentiate(size_t i) {
-    instr_ = program_.code[i];                                                // a copy: emitting moves the list
-    if (is(instr_, "cast") && parameter_[size_t(instr_.in[0])] >= 0) return;  // gradients go to the parameter itself
+    instr_ = program_.code[i];  // a copy: emitting moves the list
+    if (is(instr_, "cast") && parameter_[size_t(instr_.in[in::cast::x])] >= 0)
+      return;  // gradients go to the parameter itself
     bool wanted = is(instr_, "cross_entropy");
     for (ValueId v : instr_.out) wanted |= gradient_of(v) != no_value;
     bool any = false;
@@ -99,7 +101,7 @@ class Autograd final : public Grad {
     if (!instr_.op->grad) fail_internal(fmt::format("operation {} has no gradient", instr_.op->name));
     builder_.origin = instr_.origin;
     builder_.phase = Phase::backward;
-    builder_.lane = Lane::compute;
+    builder_.stream = Stream::compute;
     size_t before = program_.code.size();
     instr_.op->grad(*this);
     // A mode of the matrix units, no dtype: the products of the gradient run in it too.

@@ -14,4 +14,14 @@ void clip_gradients(Program& program, const PassContext& context) {
   b.emit("grad_norm", in, Attrs().set("clip", context.recipe.clip));
 }
 
+const std::vector<Setting>& clip_settings() {
+  static const std::vector<Setting> rows = {
+      setting<&Recipe::clip>({.name = "clip",
+                              .group = "Optimizer",
+                              .help = "largest global norm of the gradients; 0: off",
+                              .least = 0,
+                              .effects = {{Effect::work, Effect::anywhere, {}, "update"}}})};
+  return rows;
+}
+
 }  // namespace crest

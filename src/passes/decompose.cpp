@@ -1,6 +1,7 @@
 // Lever --fusion off: activations as the pointwise operations that they are made of, as an eager framework runs them.
 #include <cmath>
 
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -20,7 +21,7 @@ void decompose_pointwise(Program& program, const PassContext& context) {
   Rewriter w(program);
   for (auto& instr : w.old)
     if (is(instr, "gelu"))
-      w.replace(instr.out[0], decomposed_gelu(w.build(instr), w.now(instr.in[0])));
+      w.replace(instr.out[out::gelu::y], decomposed_gelu(w.build(instr), w.now(instr.in[in::gelu::x])));
     else
       w.keep(instr);
   w.finish();

@@ -1,3 +1,4 @@
+#include "ops/index.h"
 #include "passes/fuse.h"
 
 #include <algorithm>
@@ -38,11 +39,11 @@ class ChainFuser {
     for (size_t k = 0; k < instr.in.size(); ++k)
       if (instr.in[k] != no_value && !p_.at(instr.in[k]).contiguous()) return false;
     for (ValueId v : instr.out)
-      if (!sum && p_.at(v).lifetime != Lifetime::micro) return false;  // a weight's cast for the whole step
+      if (!sum && p_.at(v).lifetime != Lifetime::micro_step) return false;  // a weight's cast for the whole step
     return true;
   }
   const Shape& shape_of(const Instr& instr) const {
-    return p_.at(is(instr, "bias_grad") ? instr.in[0] : instr.out[0]).shape;
+    return p_.at(is(instr, "bias_grad") ? instr.in[in::bias_grad::dy] : instr.out[0]).shape;
   }
 
   void join(size_t i) {
@@ -53,7 +54,7 @@ class ChainFuser {
       if (c < 0 || std::find(sources.begin(), sources.end(), c) != sources.end()) return;
       const Instr& head = p_.code[size_t(members_[size_t(c)][0])];
       bool phases = head.phase == instr.phase || (head.phase == Phase::recompute && instr.phase == Phase::backward);
-      if (!phases || head.lane != instr.lane || !(shape_of(head) == shape_of(instr))) return;
+      if (!phases || head.stream != instr.stream || !(shape_of(head) == shape_of(instr))) return;
       std::vector<int> trial = merged;
       trial.insert(trial.end(), members_[size_t(c)].begin(), members_[size_t(c)].end());
       std::sort(trial.begin(), trial.end());
@@ -114,7 +115,7 @@ class ChainFuser {
       if (auto it = here.find(int(i)); it != here.end())
         for (size_t c : it->second) code.push_back(fused(old, members_[c]));
       int c = cluster_[i];
-      if (c < 0 || members_[size_t(c)].size() < 2) code.push_back(old[i]);
+      if (c < 0 || members_[size_t(c)].size() < 2) code.push_back(std::move(old[i]));  // no cluster reads it
     }
     p_.code = std::move(code);
     drop_unused_values(p_);
@@ -123,7 +124,7 @@ class ChainFuser {
   Instr fused(const std::vector<Instr>& old, const std::vector<int>& members) {
     Instr result;
     result.op = &op("fused");
-    result.phase = old[size_t(members.back())].phase, result.lane = old[size_t(members[0])].lane;
+    result.phase = old[size_t(members.back())].phase, result.stream = old[size_t(members[0])].stream;
     auto body = std::make_shared<Program>();
     body->name = "body";
     std::unordered_map<ValueId, ValueId> inside;  // value of the Program -> value of the body
@@ -134,7 +135,7 @@ class ChainFuser {
       auto id = ValueId(body->values.size());
       Value copy = p_.at(v);
       copy.layout = {id, 0, copy.shape.contiguous_strides()};
-      copy.role = Role::input, copy.lifetime = Lifetime::micro;
+      copy.role = Role::input, copy.lifetime = Lifetime::micro_step;
       body->values.push_back(copy);
       body->inputs.push_back(id);
       result.in.push_back(v);
@@ -152,14 +153,14 @@ class ChainFuser {
         auto id = ValueId(body->values.size());
         Value value = p_.at(instr.out[o]);
         value.layout = layout_of(*body, copy, infer.outs[o], id);
-        value.role = Role::activation, value.lifetime = Lifetime::micro;
+        value.role = Role::activation, value.lifetime = Lifetime::micro_step;
         body->values.push_back(value);
         inside.emplace(instr.out[o], id);
         copy.out[o] = id;
         bool outside = is_output_[size_t(instr.out[o])];
         for (int c : consumers_[size_t(instr.out[o])])
           outside |= !std::binary_search(members.begin(), members.end(), c);
-        if (outside || p_.at(instr.out[o]).lifetime != Lifetime::micro) {
+        if (outside || p_.at(instr.out[o]).lifetime != Lifetime::micro_step) {
           body->outputs.push_back(id);
           result.out.push_back(instr.out[o]);
         }

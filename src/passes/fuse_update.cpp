@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/index.h"
+#include "ops/update.h"
 #include "passes/fuse.h"
 #include "passes/rewrite.h"
 
@@ -18,7 +20,7 @@ class FlatUpdate {
   void run() {
     std::map<ValueId, std::vector<size_t>> by_group;  // parameter's group -> instructions
     for (size_t i = 0; i < p_.code.size(); ++i)
-      if (p_.code[i].op->flat) by_group[root(p_.code[i].in[1])].push_back(i);
+      if (p_.code[i].op->flat) by_group[root(p_.code[i].in[parameter_input])].push_back(i);
     std::vector<Work> work(p_.code.size(), Work::keep);
     for (auto& [group, list] : by_group)
       if (covers_a_group(list)) merge(list, work);
@@ -49,7 +51,7 @@ class FlatUpdate {
       if (instr.op != first.op || !(instr.attrs == first.attrs) || instr.in.size() != first.in.size()) return false;
       for (size_t k = 0; k < instr.in.size(); ++k)
         if (root(instr.in[k]) != root(first.in[k]) ||
-            (k > 0 && instr.in[k] != no_value && root(instr.in[k]) == instr.in[k]))
+            (k != scalars_input && instr.in[k] != no_value && root(instr.in[k]) == instr.in[k]))
           return false;
     }
     return true;
@@ -57,19 +59,21 @@ class FlatUpdate {
 
   void merge(const std::vector<size_t>& list, std::vector<Work>& work) {
     Instr& flat = p_.code[list[0]];
+    std::string origin;  // of all, joined once: each union of two would be a list of its own
     for (size_t i : list) {
-      flat.origin = flat.origin | p_.code[i].origin;
+      origin += (origin.empty() ? "" : "+") + p_.code[i].origin.text();
       // The group gets a new version; that of the member alone is no value any more.
-      for (ValueId v : p_.code[i].out) p_.at(v).lifetime = Lifetime::micro;
+      for (ValueId v : p_.code[i].out) p_.at(v).lifetime = Lifetime::micro_step;
       work[i] = Work::gone;
     }
-    for (size_t k = 1; k < flat.in.size(); ++k) flat.in[k] = root(flat.in[k]);
+    flat.origin = Origin::parse(origin);
+    for (size_t k = parameter_input; k < flat.in.size(); ++k) flat.in[k] = root(flat.in[k]);
     work[list[0]] = Work::flat;
   }
 
   void flatten_norm(Instr& norm) const {
-    std::vector<ValueId> in = {norm.in[0]};
-    for (size_t i = 1; i < norm.in.size(); ++i)
+    std::vector<ValueId> in = {norm.in[in::grad_norm::scalars]};
+    for (size_t i = in::grad_norm::gradients; i < norm.in.size(); ++i)
       if (std::find(in.begin(), in.end(), root(norm.in[i])) == in.end()) in.push_back(root(norm.in[i]));
     norm.in = in;
   }

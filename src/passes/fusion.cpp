@@ -3,6 +3,7 @@
 // for the loss: its gradient is written while the row of logits is in cache.
 #include <algorithm>
 
+#include "ops/index.h"
 #include "passes/fuse.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -49,12 +50,12 @@ class Patterns {
     Instr& c = p_.code[*index];
     return !gone_[*index] && is(c, op_name) ? &c : nullptr;
   }
-  // What makes a value that one instruction of `like`'s phase and lane reads, and nobody else.
+  // What makes a value that one instruction of `like`'s phase and stream reads, and nobody else.
   const Instr* only_producer(ValueId v, const Instr& like, size_t* index) const {
     int made = producer_[size_t(v)];
     if (made < 0 || gone_[size_t(made)] || consumers_[size_t(v)].size() != 1 || is_output_[size_t(v)]) return nullptr;
     const Instr& instr = p_.code[*index = size_t(made)];
-    return instr.phase == like.phase && instr.lane == like.lane ? &instr : nullptr;
+    return instr.phase == like.phase && instr.stream == like.stream ? &instr : nullptr;
   }
   // The reader of what a unary instruction makes reads that one's input instead.
   void absorb(size_t unary, size_t reader) {
@@ -68,11 +69,14 @@ class Patterns {
   // s = add(a, b); y = norm(s)  ->  s, y, .. = add_norm(a, b)
   void residual_norm(size_t i) {
     Instr& add = p_.code[i];
-    for (int c : consumers_[size_t(add.out[0])]) {
+    for (int c : consumers_[size_t(add.out[out::add::y])]) {
       Instr& norm = p_.code[size_t(c)];
-      if (gone_[size_t(c)] || !is(norm, "norm") || norm.phase != add.phase || norm.in[0] != add.out[0]) continue;
+      if (gone_[size_t(c)] || !is(norm, "norm") || norm.phase != add.phase ||
+          norm.in[in::norm::x] != add.out[out::add::y])
+        continue;
       add.op = &op("add_norm");
-      add.in = {add.in[0], add.in[1], norm.in[1], norm.in.size() > 2 ? norm.in[2] : no_value};
+      add.in = {add.in[in::add::a], add.in[in::add::b], norm.in[in::norm::gamma],
+                norm.in.size() > in::norm::beta ? norm.in[in::norm::beta] : no_value};
       add.out.insert(add.out.end(), norm.out.begin(), norm.out.end());
       add.attrs = norm.attrs;
       add.origin = add.origin | norm.origin;
@@ -84,13 +88,13 @@ class Patterns {
   // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x); h stays when the backward half reads it.
   void linear_gelu(size_t i) {
     Instr& linear = p_.code[i];
-    ValueId h = linear.out[0];
+    ValueId h = linear.out[out::linear::y];
     for (int c : consumers_[size_t(h)]) {
       Instr& gelu = p_.code[size_t(c)];
       if (gone_[size_t(c)] || !is(gelu, "gelu") || gelu.phase != linear.phase) continue;
       bool keep = consumers_[size_t(h)].size() > 1 || is_output_[size_t(h)];
       linear.op = &op("linear_gelu");
-      linear.out = {gelu.out[0]};
+      linear.out = {gelu.out[out::gelu::y]};
       if (keep) linear.out.push_back(h);
       linear.attrs.set("keep", keep);
       linear.origin = linear.origin | gelu.origin;
@@ -110,11 +114,11 @@ class Patterns {
       ValueId x = p_.code[reader].in[0];
       const Instr* made = only_producer(x, softmax, &at);
       if (!made) break;
-      if (is(*made, "cast") && size_of(p_.at(made->in[0]).dtype) <= size_of(p_.at(x).dtype)) {
+      if (is(*made, "cast") && size_of(p_.at(made->in[in::cast::x]).dtype) <= size_of(p_.at(x).dtype)) {
         reader = at;
         continue;
       }
-      if (is(*made, "causal_mask") && made->in.size() == 1 &&
+      if (is(*made, "causal_mask") && made->in.size() <= in::causal_mask::positions &&
           scale > 0)  // a scale after a mask must not change its sign
         causal = true;
       else if (is(*made, "scale"))
@@ -129,8 +133,9 @@ class Patterns {
     if (scale != 1 || softmax.attrs.has("scale")) softmax.attrs.set("scale", scale);
     if (!causal) return;
     softmax.attrs.set("causal", 1);
-    for (int c : consumers_[size_t(softmax.out[0])])
-      if (Instr& grad = p_.code[size_t(c)]; is(grad, "softmax_grad") && grad.in[1] == softmax.out[0])
+    for (int c : consumers_[size_t(softmax.out[out::softmax::y])])
+      if (Instr& grad = p_.code[size_t(c)];
+          is(grad, "softmax_grad") && grad.in[in::softmax_grad::y] == softmax.out[out::softmax::y])
         grad.attrs.set("causal", 1);
   }
 
@@ -138,11 +143,12 @@ class Patterns {
   void softmax_grad_scale(size_t i) {
     Instr& grad = p_.code[i];
     size_t at = 0;
-    Instr* scale = only_consumer(grad.out[0], "scale", &at);
+    ValueId& dx = grad.out[out::softmax_grad::dx];
+    Instr* scale = only_consumer(dx, "scale", &at);
     if (!scale || scale->phase != grad.phase) return;
     grad.attrs.set("scale", grad.attrs.number("scale", 1) * scale->attrs.number("value"));
-    grad.out[0] = scale->out[0];
-    producer_[size_t(grad.out[0])] = int(i);
+    dx = scale->out[out::scale::y];
+    producer_[size_t(dx)] = int(i);
     grad.origin = grad.origin | scale->origin;
     gone_[at] = true;
   }
@@ -150,12 +156,15 @@ class Patterns {
   // cross_entropy and its gradient in one pass over the logits, whose memory the gradient may take.
   void loss_and_gradient(size_t i) {
     Instr& loss = p_.code[i];
-    for (int c : consumers_[size_t(loss.in[0])]) {
+    for (int c : consumers_[size_t(loss.in[in::cross_entropy::logits])]) {
       Instr& grad = p_.code[size_t(c)];
-      if (gone_[size_t(c)] || !is(grad, "cross_entropy_grad") || consumers_[size_t(loss.out[1])].size() != 1) continue;
+      if (gone_[size_t(c)] || !is(grad, "cross_entropy_grad") ||
+          consumers_[size_t(loss.out[out::cross_entropy::lse])].size() != 1)
+        continue;
       loss.op = &op("cross_entropy_fused");
-      loss.in = {grad.in[0], grad.in[1], grad.in[3]};
-      loss.out = {loss.out[0], grad.out[0]};
+      loss.in = {grad.in[in::cross_entropy_grad::logits], grad.in[in::cross_entropy_grad::targets],
+                 grad.in[in::cross_entropy_grad::scalars]};
+      loss.out = {loss.out[out::cross_entropy::loss], grad.out[out::cross_entropy_grad::dlogits]};
       loss.attrs = grad.attrs;
       gone_[size_t(c)] = true;
       return;
@@ -166,14 +175,16 @@ class Patterns {
   void norm_grad_residual(size_t i) {
     Instr& norm = p_.code[i];
     size_t at = 0;
-    Instr* add = only_consumer(norm.out[0], "add", &at);
-    if (!add || add->phase != norm.phase || (norm.in.size() > 5 && norm.in[5] != no_value)) return;
-    ValueId other = add->in[0] == norm.out[0] ? add->in[1] : add->in[0];
-    if (other == norm.out[0] || !defined_before(other, i)) return;
-    norm.in.resize(std::max<size_t>(norm.in.size(), 6), no_value);
-    norm.in[5] = other;
-    norm.out[0] = add->out[0];
-    producer_[size_t(norm.out[0])] = int(i);
+    ValueId& dx = norm.out[out::norm_grad::dx];
+    Instr* add = only_consumer(dx, "add", &at);
+    constexpr size_t dres = in::norm_grad::dres;
+    if (!add || add->phase != norm.phase || (norm.in.size() > dres && norm.in[dres] != no_value)) return;
+    ValueId other = add->in[in::add::a] == dx ? add->in[in::add::b] : add->in[in::add::a];
+    if (other == dx || !defined_before(other, i)) return;
+    norm.in.resize(std::max<size_t>(norm.in.size(), dres + 1), no_value);
+    norm.in[dres] = other;
+    dx = add->out[out::add::y];
+    producer_[size_t(dx)] = int(i);
     norm.origin = norm.origin | add->origin;
     gone_[at] = true;
   }
@@ -194,6 +205,16 @@ void fuse(Program& program, const PassContext& context) {
     flatten_update(program);
     drop_unused_values(program);
   }
+}
+
+const std::vector<Setting>& fusion_settings() {
+  static const std::vector<Setting> rows = {setting<&Recipe::fusion>({.name = "fusion",
+                                                                      .group = "Precision and memory",
+                                                                      .help = "joins instructions into one kernel",
+                                                                      .choices = {"on", "off"},
+                                                                      .effects = {{Effect::work, Effect::instructions}},
+                                                                      .smaller = {"on"}})};
+  return rows;
 }
 
 }  // namespace crest

@@ -27,6 +27,7 @@ class Groups {
  public:
   explicit Groups(Program& program)
       : program_(program),
+        builder_(program),
         block_(program.properties.integer(state_block_property, 1)),
         alignment_(round_up(lines, block_)) {}
 
@@ -106,8 +107,7 @@ class Groups {
     ValueId first = value_of(members[0].parameter);
     if (first == no_value) return;
     Value like = program_.at(first);
-    Builder b(program_);
-    ValueId root = b.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
+    ValueId root = builder_.declare(group, like.dtype, {size / share}, like.role, like.lifetime);
     for (const Member& m : members) {
       ValueId v = value_of(m.parameter);
       if (v == no_value || program_.at(v).dtype != like.dtype)
@@ -117,6 +117,7 @@ class Groups {
   }
 
   Program& program_;
+  Builder builder_;
   const int64_t block_, alignment_;
   std::vector<std::pair<std::string, States>> states_;              // by suffix
   std::unordered_map<ValueId, std::pair<ValueId, int64_t>> moved_;  // old storage -> group and offset

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -25,8 +26,14 @@ struct ByRows {
 
 const ByRows* by_rows(const Instr& instr) {
   static const std::vector<ByRows> table = {
-      {"linear", {0}},    {"cast", {0}},         {"cross_entropy", {0, 1}}, {"cross_entropy_grad", {0, 1, 2}},
-      {"linear_dx", {0}}, {"linear_dw", {0, 1}}, {"bias_grad", {0}},
+      {"linear", {in::linear::x}},
+      {"cast", {in::cast::x}},
+      {"cross_entropy", {in::cross_entropy::logits, in::cross_entropy::targets}},
+      {"cross_entropy_grad",
+       {in::cross_entropy_grad::logits, in::cross_entropy_grad::targets, in::cross_entropy_grad::lse}},
+      {"linear_dx", {in::linear_dx::dy}},
+      {"linear_dw", {in::linear_dw::dy, in::linear_dw::x}},
+      {"bias_grad", {in::bias_grad::dy}},
   };
   for (auto& rule : table)
     if (is(instr, rule.op)) return &rule;
@@ -57,19 +64,20 @@ class FindHead {
 
  private:
   bool projection(size_t loss) {
-    for (ValueId v = p_.code[loss].in[0];;) {
+    ValueId logits = p_.code[loss].in[in::cross_entropy::logits];
+    for (ValueId v = logits;;) {
       int made = producer_[size_t(v)];
       if (made < 0) return false;
       const Instr& instr = p_.code[head_.projection = size_t(made)];
       if (is(instr, "linear")) return true;
       if (!is(instr, "cast")) return false;
-      v = instr.in[0];
+      v = instr.in[in::cast::x];
     }
   }
 
   void members() {
     add(head_.projection);
-    head_.tokens = p_.at(p_.code[head_.projection].out[0]).shape.rows();
+    head_.tokens = p_.at(p_.code[head_.projection].out[out::linear::y]).shape.rows();
     for (size_t i = head_.projection + 1; i < p_.code.size(); ++i) {
       const Instr& instr = p_.code[i];
       if (by_rows(instr) && logits_[size_t(instr.in[0])])
@@ -216,17 +224,30 @@ int64_t rows(int64_t tokens, int64_t most) {
 void chunk_loss(Program& program, const PassContext& context) {
   std::string lever = context.lever("loss-chunk");
   if (lever == "off" || lever == "auto") return;  // auto: of a recipe that was not resolved for a device
-  double tokens = context.number("loss-chunk");
-  if (!(tokens >= 1 && tokens <= 1e15) || tokens != double(int64_t(tokens)))
-    fail_usage(fmt::format("'{}' is no number of tokens", printable(lever)), "--loss-chunk",
-               "Use a whole number from 1 on, auto, or off.");
+  auto tokens = int64_t(context.number("loss-chunk"));
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
     const Head head = FindHead(program, i).head();
-    if (head.place > 0 && head.tokens > int64_t(tokens))
-      CutHead(program, head, rows(head.tokens, int64_t(tokens))).run();
+    if (head.place > 0 && head.tokens > tokens) CutHead(program, head, rows(head.tokens, tokens)).run();
     return;  // a model has one loss
   }
+}
+
+const std::vector<Setting>& loss_chunk_settings() {
+  static const std::vector<Setting> rows = {lever(
+      {.name = "loss-chunk",
+       .group = "Precision and memory",
+       .help = "tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of logits (at least 256 tokens, "
+               "in half precision 512), on a GPU 8192 tokens",
+       .unit = "tokens",
+       .otherwise = "auto",
+       .least = 1,
+       .most = 1e15,
+       .choices = {"auto", "off"},
+       .also_number = true,
+       .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
+       .smaller = {"2048", "256"}})};
+  return rows;
 }
 
 }  // namespace crest

@@ -1,8 +1,5 @@
-// Lever --optimizer: the instructions that turn gradients into new weights. The table below is the list of optimizers;
-// what one does with a parameter is a function in optimizer_*.cpp.
+// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in optimizer_*.cpp.
 #include <fmt/format.h>
-
-#include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -14,53 +11,20 @@ namespace crest {
 
 namespace {
 
-struct Optimizer {
-  const char* name;
-  EmitUpdate emit;
-  bool bf16_weights = false;  // no fp32 master: the weights themselves are bf16
-  bool blocks = false;        // state in blocks of --state-block elements
-};
-
-constexpr Optimizer optimizers[] = {
-    {"adamw", emit_adamw},
-    {"adamw-unfused", emit_adamw_unfused},
-    {"adamw-bf16", emit_adamw_bf16, true},
-    {"adamw-bf16-kahan", emit_adamw_bf16_kahan, true},
-    {"adamw-bf16-stochastic", emit_adamw_bf16_stochastic, true},
-    {"adamw-8bit", emit_adamw_8bit, false, true},
-    {"sgd", emit_sgd},
-    {"lion", emit_lion},
-    {"adafactor", emit_adafactor},
-    {"muon", emit_muon},
-};
-
-std::vector<std::string> names() {
-  std::vector<std::string> list;
-  for (auto& o : optimizers) list.push_back(o.name);
-  return list;
+const std::vector<Optimizer>& optimizers() {
+  static const std::vector<Optimizer> all = [] {
+    std::vector<Optimizer> list;
+    for (auto* family : {elementwise_optimizers, unfused_optimizers, adafactor_optimizers, muon_optimizers})
+      for (const Optimizer& o : family()) list.push_back(o);
+    return list;
+  }();
+  return all;
 }
 
 const Optimizer& chosen(const Recipe& r) {
-  for (auto& o : optimizers)
+  for (auto& o : optimizers())
     if (r.optimizer == o.name) return o;
-  fail_usage(fmt::format("'{}' is not a value of --optimizer", printable(r.optimizer)), "--optimizer",
-             fmt::format("{} Values: {}.", did_you_mean(r.optimizer, names()), optimizer_names()));
-}
-
-int64_t state_block(const PassContext& context) {
-  double n = context.number("state-block");
-  if (n != 64 && n != 128 && n != 256 && n != 512 && n != 1024 && n != 2048 && n != 4096)
-    fail_usage(fmt::format("'{}' is no block of 8-bit state", printable(context.lever("state-block"))), "--state-block",
-               "It must be a power of two between 64 and 4096.");
-  return int64_t(n);
-}
-
-bool splits_masters(const PassContext& context) {
-  std::string value = context.lever("master-weights");
-  if (value != "split" && value != "fp32")
-    fail_usage(fmt::format("'{}' is not a value of --master-weights", printable(value)), "--master-weights",
-               "Values: split, fp32.");
-  return value == "split";
+  fail_internal(fmt::format("the optimizer '{}' was not checked", printable(r.optimizer)));
 }
 
 void check_weights(const Optimizer& o, const Program& program) {
@@ -83,7 +47,7 @@ void finish_step(Builder& b, ValueId scalars) {
 
 // "" where all weights have the recipe's precision.
 std::string product_precision(const Program& program) {
-  return program.properties.has(product_precision_property) ? program.properties.word(product_precision_property) : "";
+  return program.properties.has(product_precision_property) ? program.properties.text(product_precision_property) : "";
 }
 
 }  // namespace
@@ -94,13 +58,17 @@ DType Update::product_dtype() const {
 }
 bool Update::product_tf32() const { return product_precision(b.program()) == "tf32"; }
 
-std::string optimizer_names() { return join(names(), ", "); }
+double learning_rate_scale(const std::string& name) {
+  for (auto& o : optimizers())
+    if (name == o.name) return o.rate;
+  return 1;
+}
 
 void optimizer(Program& program, const PassContext& context) {
   const Optimizer& o = chosen(context.recipe);
-  int64_t block = state_block(context);
+  auto block = int64_t(context.number("state-block"));
   if (o.blocks) program.properties.set(state_block_property, block);  // in every Program: groups are aligned to it
-  bool split = splits_masters(context);
+  bool split = context.lever("master-weights") == "split";
   if (context.kind != ProgramKind::update) return;
   check_weights(o, program);
   Builder b(program);
@@ -114,6 +82,62 @@ void optimizer(Program& program, const PassContext& context) {
     o.emit(update);
   }
   finish_step(b, scalars);
+}
+
+const std::vector<Setting>& optimizer_settings() {
+  const char* group = "Optimizer";
+  static const std::vector<Setting> rows = [&] {
+    std::vector<const char*> names;
+    for (auto& o : optimizers()) names.push_back(o.name);
+    const Effect update = {Effect::all, Effect::anywhere, {}, "update"};
+    return std::vector<Setting>{
+        setting<&Recipe::optimizer>({.name = "optimizer",
+                                     .group = group,
+                                     .help = "how gradients become new weights",
+                                     .choices = names,
+                                     .common = true,
+                                     .resume = OnResume::refuses,
+                                     .effects = {update}}),
+        setting<&Recipe::weight_decay>({.name = "weight-decay",
+                                        .group = group,
+                                        .help = "decay of matrices a step, times the learning rate",
+                                        .least = 0}),
+        setting<&Recipe::beta1>({.name = "beta1",
+                                 .group = group,
+                                 .help = "decay of the first moment",
+                                 .least = 0,
+                                 .most = 1,
+                                 .below = true}),
+        setting<&Recipe::beta2>({.name = "beta2",
+                                 .group = group,
+                                 .help = "decay of the second moment",
+                                 .least = 0,
+                                 .most = 1,
+                                 .below = true}),
+        setting<&Recipe::eps>({.name = "eps",
+                               .group = group,
+                               .help = "added to the root of the second moment",
+                               .least = 0,
+                               .above = true}),
+        lever({.name = "state-block",
+               .group = group,
+               .help = "adamw-8bit: elements of the state that share a scale",
+               .unit = "elements",
+               .otherwise = "256",
+               .choices = {"64", "128", "256", "512", "1024", "2048", "4096"},
+               .resume = OnResume::refuses,
+               .effects = {update}}),
+        lever({.name = "master-weights",
+               .group = group,
+               .help = "fp32 masters of bf16 weights: beside a weight the 16 bits that it lacks, where the update is "
+                       "element by element (split), or whole (fp32)",
+               .otherwise = "split",
+               .choices = {"split", "fp32"},
+               .effects = {update},
+               .smaller = {"split"}}),
+    };
+  }();
+  return rows;
 }
 
 }  // namespace crest

@@ -5,7 +5,7 @@
 
 namespace crest {
 
-void emit_adafactor(Update& u) {
+static void emit_adafactor(Update& u) {
   if (!u.matrix()) return emit_adamw(u);
   ValueId master = u.master();
   ValueId row = u.state("row", DType::f32, {u.shape()[0]}), col = u.state("col", DType::f32, {u.shape()[1]});
@@ -14,5 +14,7 @@ void emit_adafactor(Update& u) {
   u.b.emit("factored_update", {u.scalars, master, u.gradient, moments[0], moments[1], u.copy},
            Attrs().set("clip", 1.0).set("weight_decay", u.decay()));
 }
+
+std::vector<Optimizer> adafactor_optimizers() { return {{"adafactor", emit_adafactor}}; }
 
 }  // namespace crest

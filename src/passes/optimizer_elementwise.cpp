@@ -26,12 +26,12 @@ static void emit_bf16(Update& u, std::string_view rounding) {
     a.set("rng_id", u.param.decay ? 0 : 1);  // one stream a group
   u.b.emit("adamw", in, a);
 }
-void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
-void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
-void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
+static void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
+static void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
+static void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
 
 // Matrices in 8 bits; what is left (norms, biases: well below 1% of a model) in fp32.
-void emit_adamw_8bit(Update& u) {
+static void emit_adamw_8bit(Update& u) {
   if (!u.param.decay) return emit_adamw(u);
   int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;
   ValueId master = u.elementwise_master();
@@ -41,16 +41,26 @@ void emit_adamw_8bit(Update& u) {
            adam_attrs(u).set("block", block));
 }
 
-void emit_sgd(Update& u) {
+static void emit_sgd(Update& u) {
   ValueId master = u.elementwise_master(), m = u.state("m");
   u.b.emit("sgd", {u.scalars, master, m, u.gradient, u.copy},
            Attrs().set("momentum", u.recipe.beta1).set("weight_decay", u.decay()));
 }
 
-void emit_lion(Update& u) {
+static void emit_lion(Update& u) {
   ValueId master = u.elementwise_master(), m = u.state("m");
   u.b.emit("lion", {u.scalars, master, m, u.gradient, u.copy},
            Attrs().set("beta1", u.recipe.beta1).set("beta2", u.recipe.beta2).set("weight_decay", u.decay()));
+}
+
+std::vector<Optimizer> elementwise_optimizers() {
+  return {{"adamw", emit_adamw},
+          {"adamw-bf16", emit_adamw_bf16, true},
+          {"adamw-bf16-kahan", emit_adamw_bf16_kahan, true},
+          {"adamw-bf16-stochastic", emit_adamw_bf16_stochastic, true},
+          {"adamw-8bit", emit_adamw_8bit, false, true},
+          {"sgd", emit_sgd, false, false, 100},
+          {"lion", emit_lion, false, false, 0.2}};
 }
 
 }  // namespace crest

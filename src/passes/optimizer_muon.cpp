@@ -29,7 +29,7 @@ class Muon {
     for (int i = 0; i < iterations; ++i) x = step(x);
     double scale = 0.2 * std::sqrt(double(std::max(u_.shape()[0], u_.shape()[1])));
     master = axpby({master, x}, Attrs().set("a", 1.0).set("decay", u_.decay()).set("b", -scale).set("b_by", "lr"));
-    if (u_.copy != no_value) axpby({u_.copy, master}, Attrs().set("a", 0.0).set("b", 1.0));
+    if (u_.copy != no_value) axpby({u_.copy, master}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
   }
 
  private:
@@ -58,9 +58,11 @@ class Muon {
 
 }  // namespace
 
-void emit_muon(Update& u) {
+static void emit_muon(Update& u) {
   if (!u.hidden()) return emit_adamw(u);
   Muon(u).emit();
 }
+
+std::vector<Optimizer> muon_optimizers() { return {{"muon", emit_muon}}; }
 
 }  // namespace crest

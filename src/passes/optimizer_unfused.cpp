@@ -4,7 +4,7 @@
 
 namespace crest {
 
-void emit_adamw_unfused(Update& u) {
+static void emit_adamw_unfused(Update& u) {
   const Recipe& r = u.recipe;
   ValueId p = u.master(), m = u.state("m"), v = u.state("v");
   auto axpby = [&](std::vector<ValueId> in, Attrs attrs) {
@@ -21,7 +21,9 @@ void emit_adamw_unfused(Update& u) {
   root = axpby({root}, Attrs().set("a", 1.0).set("c", r.eps));
   Attrs step = Attrs().set("a", 1.0).set("b", -1.0).set("b_by", "step_size").set("beta", r.beta1).set("divide", 1);
   p = axpby({p, m, root}, step);
-  if (u.copy != no_value) axpby({u.copy, p}, Attrs().set("a", 0.0).set("b", 1.0));
+  if (u.copy != no_value) axpby({u.copy, p}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
 }
+
+std::vector<Optimizer> unfused_optimizers() { return {{"adamw-unfused", emit_adamw_unfused}}; }
 
 }  // namespace crest

@@ -1,8 +1,9 @@
-// What the optimizers behind --optimizer have in common. One is a row of the table in optimizer.cpp and a function that
-// emits the update of one parameter (optimizer_*.cpp).
+// What the optimizers behind --optimizer have in common. One is a row and a function that
+// emits the update of one parameter, in one of optimizer_*.cpp.
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/recipe.h"
 #include "program/builder.h"
@@ -55,22 +56,27 @@ class Update {
   Update(const Update&) = delete;
 };
 
-using EmitUpdate = void (*)(Update&);
+struct Optimizer {
+  const char* name;           // --optimizer
+  void (*emit)(Update&);      // the update of one parameter
+  bool bf16_weights = false;  // no fp32 master: the weights themselves are bf16
+  bool blocks = false;        // state in blocks of --state-block elements
+  double rate = 1;            // what suits it as a learning rate, against AdamW's
+};
+
+// What other optimizers leave to AdamW: vectors, embeddings.
 void emit_adamw(Update&);
-void emit_adamw_unfused(Update&);
-void emit_adamw_bf16(Update&);
-void emit_adamw_bf16_kahan(Update&);
-void emit_adamw_bf16_stochastic(Update&);
-void emit_adamw_8bit(Update&);
-void emit_sgd(Update&);
-void emit_lion(Update&);
-void emit_adafactor(Update&);
-void emit_muon(Update&);
+
+// Each file's optimizers.
+std::vector<Optimizer> elementwise_optimizers();
+std::vector<Optimizer> unfused_optimizers();
+std::vector<Optimizer> adafactor_optimizers();
+std::vector<Optimizer> muon_optimizers();
+
+// What suits an optimizer as a learning rate, against AdamW's (docs/guides/optimizers.md).
+double learning_rate_scale(const std::string& optimizer);
 
 // Elements that share a scale of 8-bit state (--state-block).
 inline constexpr const char* state_block_property = "state_block";
-
-// Values of --optimizer, comma between them.
-std::string optimizer_names();
 
 }  // namespace crest

@@ -3,18 +3,14 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/index.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
 
 bool packs_documents(const Recipe& recipe) {
-  std::string packing = PassContext{recipe, ProgramKind::train}.lever("packing");
-  const std::vector<std::string> known = {"stream", "documents"};
-  if (std::find(known.begin(), known.end(), packing) == known.end())
-    fail_usage("unknown packing '" + printable(packing) + "'", "--packing",
-               did_you_mean(packing, known) + " Choose stream or documents.");
-  return packing == "documents";
+  return PassContext{recipe, ProgramKind::train}.lever("packing") == "documents";
 }
 
 // Positions in documents become an input i32[batch, seq]: learned positions are looked up as tokens are, RoPE turns by
@@ -25,23 +21,36 @@ void pack_documents(Program& program, const PassContext& context) {
   if (!rows) return;
   Rewriter w(program);
   const Shape tokens = program.at(program.inputs[0]).shape;
-  ValueId positions = Builder(program).declare("positions", DType::i32, tokens, Role::input, Lifetime::micro);
+  ValueId positions = Builder(program).declare("positions", DType::i32, tokens, Role::input, Lifetime::micro_step);
   program.inputs.push_back(positions);
   for (auto& instr : w.old) {
     if (is(instr, "attention") || is(instr, "rope")) {
       Instr told = instr;
-      told.in.resize(2, no_value);  // scalars may be absent
+      // Scalars may be absent.
+      told.in.resize(is(told, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
       told.in.push_back(positions);
-      w.keep(told);
+      w.keep(std::move(told));
     } else if (is(instr, "add_position")) {
       Builder& b = w.build(instr);
-      ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[1])});
-      w.replace(instr.out[0], b.emit1("add", {w.now(instr.in[0]), rows_of_table}));
+      ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[in::add_position::table])});
+      w.replace(instr.out[out::add_position::y], b.emit1("add", {w.now(instr.in[in::add_position::x]), rows_of_table}));
     } else {
       w.keep(instr);
     }
   }
   w.finish();
+}
+
+const std::vector<Setting>& packing_settings() {
+  static const std::vector<Setting> rows = {lever(
+      {.name = "packing",
+       .group = "Model and batch",
+       .help = "rows of tokens: windows of all text, whatever begins in them (stream), or whole documents side by "
+               "side that do not see each other (documents)",
+       .otherwise = "stream",
+       .choices = {"stream", "documents"},
+       .effects = {{Effect::work, Effect::attention}}})};
+  return rows;
 }
 
 }  // namespace crest

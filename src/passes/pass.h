@@ -1,6 +1,7 @@
 // A pass rewrites a Program. Each lever of the recipe is read by one pass and nowhere else; what later passes need to
 // know they see in the Program itself.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "model/gpt.h"
 #include "model/recipe.h"
 #include "program/program.h"
+#include "settings/setting.h"
 
 namespace crest {
 
@@ -16,25 +18,24 @@ struct PassContext {
   ProgramKind kind;
   // Micro steps of a training step: the first writes gradients, later ones add to them, the last one may reduce.
   bool first = true, last = true;
+  // Whether the device has a kernel of its own for an instruction that a pass could make; null: for none.
+  std::function<bool(const Program&, const Instr&)> has_kernel = nullptr;
 
-  // Value of a lever that the pass declares in its row, or its default.
+  // Value of a lever (see lever()), or its default.
   std::string lever(std::string_view name) const;
   // The same as a number; a usage error when it is none.
   double number(std::string_view name) const;
 };
 
-// A flag of one pass, declared in the pass's row: the command line, TOML files and JSON output know it from there.
-struct Lever {
-  const char* name;       // "embedding-grad-scale": --embedding-grad-scale
-  const char* otherwise;  // the default
-  const char* help;
-};
+// A setting that only its pass reads, which keeps its text in Recipe::levers: lever({.name = "packing", ..}).
+// Of type number or whole where the row says so.
+Setting lever(Setting row);
 
 struct Pass {
   const char* name;
   const char* help;
   void (*run)(Program&, const PassContext&);
-  std::vector<Lever> levers = {};
+  const std::vector<Setting>& (*settings)() = nullptr;  // what the pass reads of a recipe; null: nothing of its own
   // Why a Program that is run cannot do without the pass; null: --disable-pass may switch it off there too.
   const char* required = nullptr;
 };
@@ -59,6 +60,9 @@ struct PipelineOptions {
 // Runs the pipeline over a forward Program; verifies after every pass. Passes named in recipe.disabled_passes are
 // skipped (an unknown name is a usage error with the nearest right one). Returns the time of each.
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
+
+// The settings of all passes, in their order.
+const std::vector<Setting>& pass_settings();
 
 // Whether --packing puts whole documents side by side: the data must be packed, too (data/packing.h).
 bool packs_documents(const Recipe& recipe);

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -26,90 +24,101 @@ void optimizer(Program&, const PassContext&);
 void group_parameters(Program&, const PassContext&);
 void recompute(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
+void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
-void assign_lanes(Program&, const PassContext&);
+void assign_streams(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
+
+// Their settings, in the same files.
+const std::vector<Setting>& pad_vocabulary_settings();
+const std::vector<Setting>& packing_settings();
+const std::vector<Setting>& attention_settings();
+const std::vector<Setting>& precision_settings();
+const std::vector<Setting>& accumulate_settings();
+const std::vector<Setting>& loss_chunk_settings();
+const std::vector<Setting>& clip_settings();
+const std::vector<Setting>& optimizer_settings();
+const std::vector<Setting>& recompute_settings();
+const std::vector<Setting>& data_parallel_settings();
+const std::vector<Setting>& fusion_settings();
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
       {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
-       pad_vocabulary},
-      {"packing",
-       "--packing documents: positions as an input; attention and positions know where a document begins",
-       pack_documents,
-       {{"packing", "stream",
-         "rows of tokens: stream (windows of all text, whatever begins in them) or documents "
-         "(whole ones side by side that do not see each other)"}}},
-      {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention},
+       pad_vocabulary, pad_vocabulary_settings},
+      {"packing", "--packing documents: positions as an input; attention and positions know where a document begins",
+       pack_documents, packing_settings},
+      {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention,
+       attention_settings},
       {"decompose", "--fusion off: GELU as pointwise instructions", decompose_pointwise},
-      {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision},
-      {"autograd",
-       "adds the backward instructions and the parameters' gradients",
-       autograd,
-       {},
+      {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision,
+       precision_settings},
+      {"autograd", "adds the backward instructions and the parameters' gradients", autograd, nullptr,
        "it makes the gradients"},
-      {"accumulate",
-       "--grad-accumulation: first micro step writes gradients, later ones add to them",
-       accumulate,
-       {},
-       "it adds up micro steps"},
-      {"loss_chunk",
-       "--loss-chunk: projection, loss and gradients of the head for some tokens at a time",
-       chunk_loss,
-       {{"loss-chunk", "auto",
-         "tokens whose logits live at a time; auto (on a CPU 32 MiB of them, at least 256, in half "
-         "precision 512; on a GPU 8192 tokens), "
-         "off"}}},
-      {"clip",
-       "--clip: global norm of the gradients, factor for the optimizer, detection of NaN",
-       clip_gradients,
-       {},
-       "it finds gradients that are not finite and undoes the loss scale"},
-      {"optimizer",
-       "--optimizer: the update of every parameter; moments and fp32 master weights as state",
-       optimizer,
-       {{"state-block", "256", "adamw-8bit: elements of the state that share a scale"},
-        {"master-weights", "split",
-         "fp32 masters of bf16 weights: split (beside a weight the 16 bits that it lacks, where the update is "
-         "element by element) or fp32 (whole)"}},
-       "it makes the update"},
-      {"groups",
-       "parameters, gradients and states of a group get contiguous memory",
-       group_parameters,
-       {},
+      {"accumulate", "--grad-accumulation: first micro step writes gradients, later ones add to them", accumulate,
+       accumulate_settings, "it adds up micro steps"},
+      {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
+       loss_chunk_settings},
+      {"clip", "--clip: global norm of the gradients, factor for the optimizer, detection of NaN", clip_gradients,
+       clip_settings, "it finds gradients that are not finite and undoes the loss scale"},
+      {"optimizer", "--optimizer: the update of every parameter; moments and fp32 master weights as state", optimizer,
+       optimizer_settings, "it makes the update"},
+      {"groups", "parameters, gradients and states of a group get contiguous memory", group_parameters, nullptr,
        "gradients of one program reach the next through their group"},
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping values",
-       recompute},
-      {"data_parallel",
-       "ranks > 1: gradients and loss are summed over the ranks after the last micro step",
-       data_parallel,
-       {},
-       "it sums over the ranks"},
+       recompute, recompute_settings},
+      {"data_parallel", "ranks > 1: gradients and loss are summed over the ranks after the last micro step",
+       data_parallel, data_parallel_settings, "it sums over the ranks"},
+      {"epilogues", "--fusion on: the gradient of GELU, its sums and GELU itself in the kernel of the product before",
+       join_epilogues},
       {"fusion",
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
        "optimizer",
-       fuse},
-      {"lanes", "assigns communication to its own lane", assign_lanes},
+       fuse, fusion_settings},
+      {"lanes", "assigns communication to its own stream", assign_streams},
       {"prune", "removes instructions whose results nobody reads", prune},
   };
   return passes;
 }
 
-std::string PassContext::lever(std::string_view name) const {
-  if (auto it = recipe.levers.find(std::string(name)); it != recipe.levers.end()) return it->second;
-  for (auto& pass : pipeline())
-    for (auto& lever : pass.levers)
-      if (name == lever.name) return lever.otherwise;
+const std::vector<Setting>& pass_settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> rows;
+    for (auto& pass : pipeline())
+      if (pass.settings) rows.insert(rows.end(), pass.settings().begin(), pass.settings().end());
+    return rows;
+  }();
+  return all;
+}
+
+Setting lever(Setting row) {
+  row.get = [](const Setting& s, const void* object) {
+    auto& levers = static_cast<const Recipe*>(object)->levers;
+    auto it = levers.find(s.name);
+    std::string text = it == levers.end() ? std::string(s.otherwise) : it->second;
+    return s.type == SettingType::text ? SettingValue(text) : parse_setting(s, text);
+  };
+  row.set = [](const Setting& s, void* object, const SettingValue& value) {
+    static_cast<Recipe*>(object)->levers[s.name] = text_of(value);
+  };
+  return row;
+}
+
+static const Setting& lever_row(std::string_view name) {
+  for (auto& row : pass_settings())
+    if (name == row.name) return row;
   fail_internal(fmt::format("no pass declares the lever '{}'", name));
 }
 
+std::string PassContext::lever(std::string_view name) const {
+  const Setting& row = lever_row(name);
+  return text_of(row.get(row, &recipe));
+}
+
 double PassContext::number(std::string_view name) const {
-  std::string text = lever(name);
-  double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    fail_usage(fmt::format("'{}' is no number", printable(text)), fmt::format("--{}", name));
-  return value;
+  Setting number = lever_row(name);
+  number.type = SettingType::number;
+  return std::get<double>(parse_setting(number, lever(name)));
 }
 
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {

@@ -36,7 +36,7 @@ class Autocast {
         wanted = DType::f32;
       if (wanted)
         for (ValueId& v : instr.in) v = converted(instr, v, *wanted);
-      w_.keep(instr);
+      w_.keep(std::move(instr));
       infer_again(program_.code.back());
     }
     w_.finish();
@@ -118,6 +118,40 @@ void set_precision(Program& program, const PassContext& context) {
     pure(program, half);
   else
     Autocast(program, half, context.first || context.kind != ProgramKind::train).run();
+}
+
+const std::vector<Setting>& precision_settings() {
+  const char* group = "Precision and memory";
+  static const std::vector<Setting> rows = {
+      setting<&Recipe::precision>(
+          {.name = "precision",
+           .group = group,
+           .help = "arithmetic of matrix products; auto: bf16 where the device has it, else fp32",
+           .choices = {"auto", "fp32", "tf32", "bf16", "fp16"},
+           .common = true,
+           .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::types, {}, nullptr, true}},
+           .smaller = {"bf16"}}),
+      setting<&Recipe::policy>(
+          {.name = "policy",
+           .group = group,
+           .help = "of half precision: half-precision weights with fp32 masters (pure), or fp32 weights that are cast "
+                   "where they are used (autocast)",
+           .choices = {"pure", "autocast"},
+           .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::changed, {}, nullptr, true}},
+           .smaller = {"pure", "autocast"}}),
+      setting<&Recipe::grad_dtype>({.name = "grad-dtype",
+                                    .group = group,
+                                    .help = "gradients of policy pure",
+                                    .choices = {"fp32", "bf16"},
+                                    .effects = {{Effect::all, Effect::types_or_amount, {}, nullptr, true}},
+                                    .smaller = {"bf16"}}),
+      setting<&Recipe::loss_scale>({.name = "loss-scale",
+                                    .group = group,
+                                    .help = "fp16: the first factor of the loss; it adapts itself",
+                                    .least = 1,
+                                    .most = 3.4028234663852886e38}),
+  };
+  return rows;
 }
 
 }  // namespace crest

@@ -13,7 +13,7 @@ void prune(Program& program, const PassContext&) {
     bool live = false;
     for (ValueId v : instr.out) {
       const Value& value = program.at(v);
-      live |= needed[size_t(v)] || program.at(value.layout.storage).lifetime != Lifetime::micro;
+      live |= needed[size_t(v)] || program.at(value.layout.storage).lifetime != Lifetime::micro_step;
     }
     if (!live) continue;
     for (ValueId v : instr.in)

@@ -88,7 +88,7 @@ class Recompute {
       }
       Instr changed = instr;
       for (ValueId& v : changed.in) v = again(w, v);
-      w.keep(changed);
+      w.keep(std::move(changed));
     }
     w.finish();
   }
@@ -122,6 +122,21 @@ void recompute(Program& program, const PassContext& context) {
   if (context.kind != ProgramKind::train || context.recipe.recompute == "none" || context.recipe.recompute == "auto")
     return;
   Recompute(program, context.recipe.recompute).run();
+}
+
+const std::vector<Setting>& recompute_settings() {
+  static const std::vector<Setting> rows = {setting<&Recipe::recompute>(
+      {.name = "recompute",
+       .group = "Precision and memory",
+       .help =
+           "what the backward pass computes again instead of keeping it: nothing, GELU and SwiGLU (activation), norms "
+           "too (pointwise), attention too (selective), everything (full); auto: pointwise with fusion, else none",
+       .choices = {"auto", "none", "activation", "pointwise", "selective", "full"},
+       .common = true,
+       .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},
+                   {Effect::work, Effect::amount, {}, "backward", true}},
+       .smaller = {"activation", "pointwise", "selective", "full"}})};
+  return rows;
 }
 
 }  // namespace crest

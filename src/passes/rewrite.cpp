@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -25,12 +26,12 @@ std::vector<ValueId> Rewriter::now(const std::vector<ValueId>& v) const {
 void Rewriter::replace(ValueId old_value, ValueId by) { map_[size_t(old_value)] = by; }
 
 Builder& Rewriter::build(const Instr& like) {
-  builder_.origin = like.origin, builder_.phase = like.phase, builder_.lane = like.lane;
+  builder_.origin = like.origin, builder_.phase = like.phase, builder_.stream = like.stream;
   return builder_;
 }
 
-void Rewriter::keep(const Instr& instr) {
-  program_.code.push_back(instr);
+void Rewriter::keep(Instr instr) {
+  program_.code.push_back(std::move(instr));
   for (ValueId& v : program_.code.back().in) v = now(v);
 }
 
@@ -54,17 +55,18 @@ void drop_unused_values(Program& p) {
   for (ValueId v : p.inputs) use(v);
   for (ValueId v : p.outputs) use(v);
   for (size_t v = 0; v < p.values.size(); ++v)
-    if (p.values[v].lifetime != Lifetime::micro) use(ValueId(v));
+    if (p.values[v].lifetime != Lifetime::micro_step) use(ValueId(v));
 
+  if (std::find(used.begin(), used.end(), false) == used.end()) return;
   std::vector<ValueId> renumbered(p.values.size(), no_value);
-  std::vector<Value> kept;
-  kept.reserve(p.values.size());
+  size_t kept = 0;
   for (size_t v = 0; v < p.values.size(); ++v)
     if (used[v]) {
-      renumbered[v] = ValueId(kept.size());
-      kept.push_back(std::move(p.values[v]));
+      renumbered[v] = ValueId(kept);
+      if (kept != v) p.values[kept] = std::move(p.values[v]);
+      ++kept;
     }
-  p.values = std::move(kept);
+  p.values.erase(p.values.begin() + ptrdiff_t(kept), p.values.end());
   auto renumber = [&](ValueId& v) {
     if (v != no_value) v = renumbered[size_t(v)];
   };

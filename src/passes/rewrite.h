@@ -17,10 +17,10 @@ class Rewriter {
   ValueId now(ValueId v) const { return v == no_value || size_t(v) >= map_.size() ? v : map_[size_t(v)]; }
   std::vector<ValueId> now(const std::vector<ValueId>& v) const;
   void replace(ValueId old_value, ValueId by);
-  // The builder with origin, phase and lane of an instruction.
+  // The builder with origin, phase and stream of an instruction.
   Builder& build(const Instr& like);
   // Puts an old instruction back with its inputs replaced.
-  void keep(const Instr& instr);
+  void keep(Instr instr);
   // Replaces outputs and drops values that nothing refers to any more.
   void finish();
 

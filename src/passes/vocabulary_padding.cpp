@@ -18,4 +18,17 @@ void pad_vocabulary(Program& program, const PassContext& context) {
   reinfer(program);
 }
 
+const std::vector<Setting>& pad_vocabulary_settings() {
+  static const std::vector<Setting> rows = {
+      setting<&Recipe::pad_vocab>({.name = "pad-vocab",
+                                   .group = "Precision and memory",
+                                   .help = "pads the vocabulary to a multiple of this; 1: not at all",
+                                   .unit = "tokens",
+                                   .least = 1,
+                                   .most = double(1 << 20),
+                                   .effects = {{Effect::work, Effect::anywhere, {"wte", "lm_head", "loss"}}},
+                                   .smaller = {"1"}})};
+  return rows;
+}
+
 }  // namespace crest

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest {
 
@@ -50,7 +50,7 @@ std::string signature(const Program& p, const Instr& instr) {
   std::string key = instr.op->name;
   auto add = [&](int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   add(int64_t(instr.in.size()));
-  add(int64_t(instr.phase) * 16 + int64_t(instr.lane));
+  add(int64_t(instr.phase) * 16 + int64_t(instr.stream));
   std::vector<ValueId> storages;  // which values share memory matters, not where it is
   for (auto* list : {&instr.in, &instr.out})
     for (ValueId id : *list) {
@@ -108,6 +108,16 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
     c.workspace.push_back(chosen->workspace ? int64_t(chosen->workspace(query)) : 0);
     if (!key.empty()) known[key] = {chosen, c.workspace.back()};
   }
+}
+
+std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device) {
+  return [lists = lists_of(recipe, device), &device](const Program& program, const Instr& instr) {
+    auto it = lists.find(instr.op->name);
+    return it != lists.end() && std::any_of(it->second.begin(), it->second.end(), [&](const Kernel* k) {
+             return !std::string_view(k->name).ends_with(".reference") &&
+                    (!k->reject || k->reject({program, instr, device}).empty());
+           });
+  };
 }
 
 }  // namespace crest

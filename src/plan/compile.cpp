@@ -8,10 +8,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
-#include "plan/carry.h"
 #include "plan/choose_kernels.h"
+#include "plan/gradient_storage.h"
+#include "plan/recipe_settings.h"
 #include "plan/search.h"
+#include "program/op.h"
 #include "program/verify.h"
 
 namespace crest {
@@ -37,8 +38,8 @@ void place_persistent(CompiledSession& s) {
   for (auto& c : s.programs)
     for (size_t v = 0; v < c.program.values.size(); ++v) {
       const Value& value = c.program.values[v];
-      if (value.lifetime == Lifetime::micro || value.layout.storage != ValueId(v)) continue;
-      if (std::any_of(s.carried.begin(), s.carried.end(), [&](auto& b) { return b.name == value.name; })) continue;
+      if (value.lifetime == Lifetime::micro_step || value.layout.storage != ValueId(v)) continue;
+      if (std::any_of(s.gradients.begin(), s.gradients.end(), [&](auto& b) { return b.name == value.name; })) continue;
       auto [it, added] = index.emplace(value.name, blocks.size());
       if (added)
         blocks.push_back({value.name, 0, value.bytes(), persistent_category(value)});
@@ -138,6 +139,7 @@ static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
 }
 
 Recipe resolve(Recipe r, const Device& device) {
+  settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   // Norms and activations (these inside their gradient's kernel) are repeated for 1% to 2% of the step and a quarter
   // to a third of its activations (docs/performance.md).
@@ -169,24 +171,25 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   s.device.deterministic = s.recipe.deterministic;
   // Ranks are threads of this process: each plans and runs with its share.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
+  auto has_kernel = kernel_test(s.recipe, s.device);
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
-    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last}, {"", options.verify});
+    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, has_kernel}, {"", options.verify});
     auto t = Clock::now();
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});
     s.programs.push_back(std::move(c));
   }
-  if (s.recipe.grad_accumulation == 1) s.carried = carried_storages(s.programs);
-  std::vector<std::vector<Block>> carried = carried_blocks(s.programs, s.carried);
+  if (s.recipe.grad_accumulation == 1) s.gradients = gradient_storages(s.programs);
+  std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   for (size_t p = 0; p < s.programs.size(); ++p) {
     CompiledProgram& c = s.programs[p];
     auto t = Clock::now();
-    c.memory = plan_memory(c.program, c.workspace, carried[p]);
-    if (options.verify) prove(c.memory);
+    c.memory = plan_memory(c.program, c.workspace, gradients[p]);
+    if (options.verify) verify(c.memory);
     c.timings.push_back({"memory", since(t)});
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }

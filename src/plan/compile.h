@@ -29,8 +29,8 @@ struct CompiledProgram {
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
 
-// A storage that outlives a Program run; Programs of a session meet in it by name. Its offset is in the persistent
-// arena, that of a carried one (plan/carry.h) in the transient arena.
+// A storage that outlives a Program run; Programs of a session share it by name. Its offset is in the persistent
+// arena, that of CompiledSession::gradients in the transient arena.
 struct PersistentBlock {
   std::string name;
   int64_t offset, bytes;
@@ -41,7 +41,9 @@ struct CompiledSession {
   Recipe recipe;
   Device device;  // threads: of one rank
   std::vector<CompiledProgram> programs;
-  std::vector<PersistentBlock> persistent, carried;
+  std::vector<PersistentBlock> persistent;
+  std::vector<PersistentBlock>
+      gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
   int64_t transient_bytes = 0;  // the largest of the Programs' arenas: they share one
   double compile_seconds = 0;
@@ -65,10 +67,10 @@ struct SessionUse {
 
 // Programs for a use: with gradient accumulation train.first and train.next (and train.last where ranks reduce).
 std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse& use);
-// One call of a step: which Program, and the number of the micro batch it reads (-1: none).
+// One call of a step: which Program, and its micro step (-1: none).
 struct SegmentCall {
   int segment;
-  int64_t micro;
+  int64_t micro_step;
 };
 // A training step as a list of calls.
 std::vector<SegmentCall> training_step(const CompiledSession& session);

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest {
 
@@ -28,10 +29,120 @@ constexpr int64_t alignment = 256;  // bytes: what a GPU allocator guarantees
 
 int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
 
+using Interval = std::pair<int64_t, int64_t>;
+
+// A sorted list of disjoint intervals that do not touch.
+class Intervals {
+ public:
+  // False where all of it was there.
+  bool add(Interval added) {
+    auto first =
+        std::lower_bound(list_.begin(), list_.end(), added, [](auto& a, auto& b) { return a.second < b.first; });
+    if (first != list_.end() && first->first <= added.first && added.second <= first->second) return false;
+    auto last = first;
+    for (; last != list_.end() && last->first <= added.second; ++last) {
+      added.first = std::min(added.first, last->first);
+      added.second = std::max(added.second, last->second);
+    }
+    if (first == last)
+      list_.insert(first, added);
+    else
+      *first = added, list_.erase(first + 1, last);
+    return true;
+  }
+  void append_to(std::vector<Interval>& all) const { all.insert(all.end(), list_.begin(), list_.end()); }
+  void clear() { list_.clear(); }
+
+ private:
+  std::vector<Interval> list_;
+};
+
+// Which addresses are taken when: a segment tree over buckets of instructions. A node knows the addresses of what lives
+// all through its instructions, and of what lives at any of them. Saved activations, which grow with the depth of the
+// model, lie next to each other, so both are a few intervals. What begins or ends in a bucket is listed there.
+class TakenAddresses {
+ public:
+  explicit TakenAddresses(size_t instructions)
+      : leaves_(std::bit_ceil(instructions / bucket + 1)),
+        all_through_(2 * leaves_),
+        at_any_(2 * leaves_),
+        partly_(leaves_) {}
+
+  void clear() {
+    for (auto* nodes : {&all_through_, &at_any_})
+      for (Intervals& n : *nodes) n.clear();
+    for (auto& list : partly_) list.clear();
+  }
+
+  // Instructions first to last.
+  void add(int first, int last, Interval addresses) {
+    size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
+    for (size_t leaf : {from, to}) {
+      partly_[leaf].push_back({first, last, addresses});
+      tell(leaf + leaves_, addresses);
+      if (from == to) return;
+    }
+    for_nodes(from + 1, to, [&](size_t node) {
+      all_through_[node].add(addresses);
+      tell(node, addresses);
+    });
+  }
+
+  // The lowest of the smallest gaps that are large enough.
+  int64_t best_fit(int first, int last, int64_t bytes) {
+    size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
+    taken_.clear();
+    for (size_t leaf : {from, to}) {
+      for (const Piece& p : partly_[leaf])
+        if (p.first <= last && first <= p.last) taken_.push_back(p.addresses);
+      if (from == to) break;
+    }
+    for_nodes(from + 1, to, [&](size_t node) { at_any_[node].append_to(taken_); });
+    // What lives all through a node above those lives all through one above the ends.
+    size_t low = from + leaves_, high = to + leaves_;
+    for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
+    for (; low > 0; low /= 2) all_through_[low].append_to(taken_);
+    std::sort(taken_.begin(), taken_.end());
+    int64_t end = 0, best = -1, best_gap = 0;
+    for (auto [begin, behind] : taken_) {
+      int64_t gap = begin - end;
+      if (gap >= bytes && (best < 0 || gap < best_gap)) best = end, best_gap = gap;
+      end = std::max(end, behind);
+    }
+    return best >= 0 ? best : end;
+  }
+
+ private:
+  struct Piece {
+    int first, last;
+    Interval addresses;
+  };
+
+  // What a node knows, those above it know.
+  void tell(size_t node, Interval addresses) {
+    while (node > 0 && at_any_[node].add(addresses)) node /= 2;
+  }
+
+  // The largest nodes that make up the leaves from `low` to before `high`.
+  template <class Visit>
+  void for_nodes(size_t low, size_t high, Visit visit) const {
+    for (low += leaves_, high += leaves_; low < high; low /= 2, high /= 2) {
+      if (low % 2) visit(low++);
+      if (high % 2) visit(--high);
+    }
+  }
+
+  static constexpr size_t bucket = 16;
+  size_t leaves_;  // node 1 is the root, the children of n are 2n and 2n + 1
+  std::vector<Intervals> all_through_, at_any_;
+  std::vector<std::vector<Piece>> partly_;  // by leaf
+  std::vector<Interval> taken_;
+};
+
 class Planner {
  public:
   Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
-      : p_(p), workspace_(workspace), fixed_(fixed.size()) {
+      : p_(p), workspace_(workspace), fixed_(fixed.size()), taken_(p.code.size()) {
     plan_.blocks = fixed;
   }
 
@@ -40,26 +151,38 @@ class Planner {
     overlay();
     make_blocks();
     find_peak();
-    MemoryPlan best;
-    auto wasted = [&] { return best.blocks.empty() ? 1 : double(best.bytes) / double(best.live_peak) - 1; };
+    std::vector<int64_t> best;  // offsets
+    int64_t least = 0;
+    auto wasted = [&] { return best.empty() ? 1 : double(least) / double(plan_.live_peak) - 1; };
     for (Before before : {longest_first, largest_first, most_first}) {
+      order_by(before);
       urgent_.assign(plan_.blocks.size(), 0);
       // What found no place below the peak goes earlier ("Squeaky Wheel" Optimization, Joslin and Clements, 1999), for
       // as long as much is wasted.
       for (int round = 0; round < (wasted() > 0.02 ? 16 : 3); ++round) {
-        place(before);
-        if (best.blocks.empty() || plan_.bytes < best.bytes) best = plan_;
-        if (wasted() <= 0.01) return best;
+        place();
+        if (best.empty() || plan_.bytes < least) {
+          least = plan_.bytes;
+          best.clear();
+          for (auto& b : plan_.blocks) best.push_back(b.offset);
+        }
+        if (plan_.blocks.empty() || wasted() <= 0.01) return with(best, least);
         for (size_t b = fixed_; b < plan_.blocks.size(); ++b)
           urgent_[b] += addresses(plan_.blocks[b]).second > plan_.live_peak;
       }
     }
-    return best;
+    return with(best, least);
   }
 
  private:
+  MemoryPlan with(const std::vector<int64_t>& offsets, int64_t bytes) {
+    for (size_t b = 0; b < offsets.size(); ++b) plan_.blocks[b].offset = offsets[b];
+    plan_.bytes = bytes;
+    return std::move(plan_);
+  }
+
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
-  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro; }
+  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro_step; }
 
   void touch(ValueId v, int i) {
     if (v == no_value) return;
@@ -78,10 +201,10 @@ class Planner {
     }
     for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
     for (ValueId v : p_.outputs) touch(v, std::max(n - 1, 0));
-    // Another lane may still be at work until somebody waits for its results.
+    // Another stream may still be at work until somebody waits for its results.
     for (int i = 0; i < n; ++i) {
       const Instr& instr = p_.code[size_t(i)];
-      if (instr.lane == Lane::compute) continue;
+      if (instr.stream == Stream::compute) continue;
       int wait = wait_point(i);
       for (ValueId v : instr.in) touch(v, wait);
       for (ValueId v : instr.out) touch(v, wait);
@@ -93,7 +216,7 @@ class Planner {
     std::set<ValueId> roots;
     for (ValueId v : instr.out) roots.insert(storage(v));
     for (int j = i + 1; j < int(p_.code.size()); ++j) {
-      if (p_.code[size_t(j)].lane == instr.lane) continue;
+      if (p_.code[size_t(j)].stream == instr.stream) continue;
       for (auto* list : {&p_.code[size_t(j)].in, &p_.code[size_t(j)].out})
         for (ValueId v : *list)
           if (v != no_value && roots.count(storage(v))) return j;
@@ -107,7 +230,7 @@ class Planner {
     std::iota(same_as_.begin(), same_as_.end(), 0);
     for (int i = 0; i < int(p_.code.size()); ++i) {
       const Instr& instr = p_.code[size_t(i)];
-      if (instr.lane != Lane::compute) continue;
+      if (instr.stream != Stream::compute) continue;
       for (auto& may : instr.op->may_overlay) {
         if (size_t(may.out) >= instr.out.size() || size_t(may.in) >= instr.in.size()) continue;
         ValueId o = instr.out[size_t(may.out)], v = instr.in[size_t(may.in)];
@@ -150,13 +273,12 @@ class Planner {
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (workspace_[i] <= 0) continue;
       plan_.block_of_instr[i] = int(plan_.blocks.size());
-      int last = p_.code[i].lane == Lane::compute ? int(i) : wait_point(int(i));
+      int last = p_.code[i].stream == Stream::compute ? int(i) : wait_point(int(i));
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
                               int(i), last, Category::workspace});
     }
   }
 
-  using Interval = std::pair<int64_t, int64_t>;
   using Before = bool (*)(const Block&, const Block&);
 
   static bool longest_first(const Block& x, const Block& y) {
@@ -172,72 +294,34 @@ class Planner {
 
   // Blocks in an order (saved activations, which live long, first; the largest, or those with most bytes times
   // instructions, first where that wastes too much: when the peak is among short-lived blocks), each at the gap that
-  // fits best among the blocks that are alive with it and were placed before. Those are found through buckets of 64
-  // instructions. What is alive all through a bucket is kept as a few merged intervals: saved activations, which grow
-  // with the depth of the model, lie next to each other.
-  void place(Before before) {
-    size_t buckets = p_.code.size() / bucket + 1;
-    covering_.assign(buckets, {});
-    ending_.assign(buckets, {});
-    starting_.assign(buckets, {});
+  // fits best among the blocks that are alive with it and were placed before.
+  void place() {
+    taken_.clear();
     plan_.bytes = 0;
-    std::vector<int> order(plan_.blocks.size());
-    std::iota(order.begin(), order.end(), 0);
-    for (size_t b = 0; b < fixed_; ++b) take(int(b));
-    std::sort(order.begin() + ptrdiff_t(fixed_), order.end(), [&](int a, int b) {
-      const Block &x = plan_.blocks[size_t(a)], &y = plan_.blocks[size_t(b)];
-      if (urgent_[size_t(a)] != urgent_[size_t(b)]) return urgent_[size_t(a)] > urgent_[size_t(b)];
-      return before(x, y) || (!before(y, x) && a < b);
-    });
-    std::vector<Interval> taken;
-    for (size_t n = fixed_; n < order.size(); ++n) {
-      Block& block = plan_.blocks[size_t(order[n])];
-      size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
-      taken = covering_[from];
-      auto consider = [&](int other) {
-        const Block& o = plan_.blocks[size_t(other)];
-        if (o.first <= block.last && block.first <= o.last) taken.push_back(addresses(o));
-      };
-      for (int o : ending_[from]) consider(o);
-      for (size_t k = from; k <= to; ++k)
-        for (int o : starting_[k]) consider(o);
-      std::sort(taken.begin(), taken.end());
-      int64_t end = 0, best = -1, best_gap = 0;
-      for (auto [low, high] : taken) {
-        int64_t gap = low - end;
-        if (gap >= block.bytes && (best < 0 || gap < best_gap)) best = end, best_gap = gap;
-        end = std::max(end, high);
-      }
-      block.offset = best >= 0 ? best : end;
-      take(order[n]);
+    for (size_t b = 0; b < fixed_; ++b) take(plan_.blocks[b]);
+    std::vector<int> order = order_;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return urgent_[size_t(a)] > urgent_[size_t(b)]; });
+    for (int b : order) {
+      Block& block = plan_.blocks[size_t(b)];
+      block.offset = taken_.best_fit(block.first, block.last, block.bytes);
+      take(block);
     }
+  }
+
+  void order_by(Before before) {
+    order_.resize(plan_.blocks.size() - fixed_);
+    std::iota(order_.begin(), order_.end(), int(fixed_));
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](int a, int b) { return before(plan_.blocks[size_t(a)], plan_.blocks[size_t(b)]); });
   }
 
   // What a block keeps others from: whole units of alignment (blocks with a fixed address may begin within one).
   static Interval addresses(const Block& b) { return {b.offset / alignment * alignment, aligned(b.offset + b.bytes)}; }
 
   // Enters a block that has its address.
-  void take(int b) {
-    const Block& block = plan_.blocks[size_t(b)];
-    size_t from = size_t(block.first) / bucket, to = size_t(block.last) / bucket;
+  void take(const Block& block) {
     plan_.bytes = std::max(plan_.bytes, addresses(block).second);
-    starting_[from].push_back(b);
-    for (size_t k = from + 1; k < to; ++k) cover(covering_[k], addresses(block));
-    if (to > from) ending_[to].push_back(b);
-  }
-
-  // Adds an interval to a sorted list of disjoint ones.
-  static void cover(std::vector<Interval>& list, Interval added) {
-    auto first = std::lower_bound(list.begin(), list.end(), added, [](auto& a, auto& b) { return a.second < b.first; });
-    auto last = first;
-    for (; last != list.end() && last->first <= added.second; ++last) {
-      added.first = std::min(added.first, last->first);
-      added.second = std::max(added.second, last->second);
-    }
-    if (first == last)
-      list.insert(first, added);
-    else
-      *first = added, list.erase(first + 1, last);
+    taken_.add(block.first, block.last, addresses(block));
   }
 
   void find_peak() {
@@ -254,18 +338,15 @@ class Planner {
     }
   }
 
-  static constexpr size_t bucket = 64;
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;
-  std::vector<int> urgent_;  // by block: how often it found no place below the peak  // the first blocks of the plan
+  size_t fixed_;             // the first blocks of the plan
+  std::vector<int> order_;   // of the others
+  std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage
   std::vector<ValueId> same_as_;
-  // Per bucket: addresses taken by what started before it and ends after it; blocks that started before and end in it;
-  // blocks that start in it.
-  std::vector<std::vector<Interval>> covering_;
-  std::vector<std::vector<int>> ending_, starting_;
+  TakenAddresses taken_;
 };
 
 }  // namespace
@@ -274,7 +355,7 @@ MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& works
   return Planner(program, workspace, fixed).run();
 }
 
-void prove(const MemoryPlan& plan) {
+void verify(const MemoryPlan& plan) {
   // Sweep over time with the live blocks ordered by address: neighbours must not overlap.
   struct Event {
     int time, block;

@@ -36,7 +36,7 @@ struct Block {
 
 struct MemoryPlan {
   std::vector<Block> blocks;
-  std::vector<int> block_of_value;  // by storage value: its block, -1 when it lives elsewhere (persistent, carried)
+  std::vector<int> block_of_value;  // by storage value: its block, -1 when it lives elsewhere (persistent, gradients)
   std::vector<int> block_of_instr;  // workspace block of an instruction, -1 for none
   int64_t bytes = 0;                // size of the transient arena
   int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller than this
@@ -44,13 +44,13 @@ struct MemoryPlan {
   CategoryBytes at_peak{};          // live bytes by category there
 };
 
-// workspace[i]: scratch bytes of instruction i. fixed: blocks that have their address (plan/carry.h). Values whose
-// storage is persistent or lives for the step are not placed here. Best fit, longest lived first or, where that wastes
-// over 1%, in other orders; near-linear in the instructions.
+// workspace[i]: scratch bytes of instruction i. fixed: blocks that have their address (plan/gradient_storage.h). Values
+// whose storage is persistent or lives for the step are not placed here. Best fit, longest lived first or, where that
+// wastes over 1%, in other orders; near-linear in the instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace,
                        const std::vector<Block>& fixed = {});
 // Throws an internal error unless no two blocks overlap in both time and address.
-void prove(const MemoryPlan& plan);
+void verify(const MemoryPlan& plan);
 // Table of the largest blocks and the peak.
 std::string print(const MemoryPlan& plan, const Program& program, int rows = 20);
 

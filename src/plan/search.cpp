@@ -20,14 +20,15 @@ class BatchSearch {
       bytes = std::max(bytes, c.memory.bytes);
     }
     known_[session.recipe.batch] = mine;
+    for (auto& b : session.gradients) gradients_ = std::max(gradients_, b.offset + b.bytes);
   }
 
   int64_t run() {
-    if (!fits(1)) return 0;
     // [low, high): low fits, high does not; high is beyond the search at first.
-    int64_t low = 1, high = most + 1;
-    for (auto& [batch, bytes] : known_) (fits(batch) ? low : high) = batch;
-    if (known_.size() < 2) narrow(std::min<int64_t>(4, most), low, high);
+    int64_t low = 0, high = most + 1;
+    (fits(session_.recipe.batch) ? low : high) = session_.recipe.batch;
+    if (low == 0 && !fits(1)) return 0;
+    low = std::max<int64_t>(low, 1);
     for (int tries = 0; high - low > 1; ++tries) {
       int64_t guess = crossing();
       // Steps of the arena (alignment, another peak) can mislead the line: then halve.
@@ -49,22 +50,29 @@ class BatchSearch {
     (fits(batch) ? low : high) = batch;
   }
 
-  // Bytes of the Programs that the batch changes; the others are what they are in the session.
+  // Bytes of the Programs that the batch changes; the others are what they are in the session. Where training alone is
+  // too much, only its: that is the larger one anyway.
   int64_t transient(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
     r.batch = batch;
-    std::vector<ProgramSpec> specs = session_programs(r, use_);
-    std::erase_if(specs, [&](auto& s) { return !depends(s); });
     CompileOptions quick;
     quick.verify = false;
-    return known_[batch] = compile(r, session_.device, specs, quick).transient_bytes;
+    int64_t bytes = 0;
+    for (ProgramKind kind : {ProgramKind::train, ProgramKind::validation}) {
+      std::vector<ProgramSpec> specs = session_programs(r, use_);
+      std::erase_if(specs, [&](auto& s) { return s.kind != kind || !depends(s); });
+      if (!specs.empty()) bytes = std::max(bytes, compile(r, session_.device, specs, quick).transient_bytes);
+      if (session_.persistent_bytes + bytes > limit_) break;
+    }
+    return known_[batch] = bytes;
   }
 
   // Where the line through the two known plans nearest to the limit meets it.
   int64_t crossing() const {
     double room = double(limit_ - session_.persistent_bytes);
     std::vector<std::pair<int64_t, int64_t>> near(known_.begin(), known_.end());
+    if (near.size() < 2) near.emplace_back(0, gradients_);  // what is there without any sequence, about
     std::sort(near.begin(), near.end(),
               [&](auto& a, auto& b) { return std::abs(double(a.second) - room) < std::abs(double(b.second) - room); });
     auto [x0, y0] = near[0];
@@ -79,7 +87,7 @@ class BatchSearch {
 
   const CompiledSession& session_;
   SessionUse use_;
-  int64_t limit_, fixed_ = 0;
+  int64_t limit_, fixed_ = 0, gradients_ = 0;
   std::map<int64_t, int64_t> known_;  // batch -> transient bytes
 };
 

@@ -8,6 +8,7 @@
 
 namespace crest {
 
+// Keys live as long as the process: they are names of the source, besides what a text of a Program invents.
 static std::string_view intern(std::string_view key) {
   static std::mutex mutex;
   static std::set<std::string, std::less<>> pool;
@@ -40,7 +41,7 @@ double Attrs::number(std::string_view key) const {
 
 double Attrs::number(std::string_view key, double otherwise) const { return has(key) ? number(key) : otherwise; }
 
-const std::string& Attrs::word(std::string_view key) const {
+const std::string& Attrs::text(std::string_view key) const {
   auto* v = find(key);
   if (!v || !std::holds_alternative<std::string>(*v)) fail_internal("attribute '" + std::string(key) + "' missing");
   return std::get<std::string>(*v);

@@ -1,4 +1,4 @@
-// Attributes of an instruction: a few named numbers or words, kept sorted by name.
+// Attributes of an instruction: a few named numbers or texts, kept sorted by name.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,7 +24,7 @@ class Attrs {
   int64_t integer(std::string_view key, int64_t otherwise) const;
   double number(std::string_view key) const;
   double number(std::string_view key, double otherwise) const;
-  const std::string& word(std::string_view key) const;
+  const std::string& text(std::string_view key) const;
 
   Attrs& set(std::string_view key, int64_t value);
   Attrs& set(std::string_view key, int value) { return set(key, int64_t(value)); }

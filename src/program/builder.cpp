@@ -6,22 +6,18 @@
 
 namespace crest {
 
-Builder::Builder(Program& program) : program_(&program) {
-  names_.reserve(program.values.size() * 2 + 64);
-  for (auto& v : program.values) names_.emplace(v.name, 1);
-}
+Builder::Builder(Program& program) : program_(&program) {}
 
-std::string Builder::unique(std::string base) {
-  auto [it, added] = names_.emplace(base, 1);
-  while (!added) {
-    std::string candidate = fmt::format("{}.{}", base, it->second++);
-    if (names_.emplace(candidate, 1).second) return candidate;
-  }
-  return base;
+Names& Builder::names() {
+  if (named_) return names_;
+  named_ = true;
+  names_.reserve(program_->values.size() + program_->values.size() / 2);
+  for (auto& v : program_->values) names_.add(v.name);
+  return names_;
 }
 
 ValueId Builder::declare(std::string_view wanted, DType dtype, const Shape& shape, Role role, Lifetime lifetime) {
-  if (!names_.emplace(std::string(wanted), 1).second) fail_internal(fmt::format("value '{}' declared twice", wanted));
+  if (!names().add(wanted)) fail_internal(fmt::format("value '{}' declared twice", wanted));
   auto id = ValueId(program_->values.size());
   program_->values.push_back({std::string(wanted), dtype, shape, {id, 0, shape.contiguous_strides()}, role, lifetime});
   return id;
@@ -42,7 +38,8 @@ std::vector<ValueId> Builder::append(Instr instr) {
   for (size_t i = 0; i < infer.outs.size(); ++i) {
     auto& o = infer.outs[i];
     auto id = ValueId(program_->values.size());
-    Value v{unique(i ? fmt::format("{}:{}", base, i) : base), o.dtype, o.shape, layout_of(*program_, instr, o, id)};
+    Value v{names().add_unique(i ? fmt::format("{}:{}", base, i) : base), o.dtype, o.shape,
+            layout_of(*program_, instr, o, id)};
     if (o.alias >= 0 && o.consumes) {
       v.role = program_->at(instr.in[size_t(o.alias)]).role;
       v.lifetime = program_->at(instr.in[size_t(o.alias)]).lifetime;
@@ -59,7 +56,7 @@ std::vector<ValueId> Builder::emit(std::string_view op_name, std::vector<ValueId
   instr.op = &op(op_name);
   instr.in = std::move(in);
   instr.attrs = std::move(attrs);
-  instr.phase = phase, instr.lane = lane, instr.origin = origin;
+  instr.phase = phase, instr.stream = stream, instr.origin = origin;
   return append(std::move(instr));
 }
 

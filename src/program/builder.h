@@ -1,10 +1,10 @@
 // Emits instructions into a Program: infers output types, names values, keeps the current origin and phase.
 #pragma once
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "ops/op.h"
+#include "program/names.h"
+#include "program/op.h"
 #include "program/program.h"
 
 namespace crest {
@@ -28,12 +28,13 @@ class Builder {
   // Settings of the instructions that emit() appends.
   Origin origin;
   Phase phase = Phase::forward;
-  Lane lane = Lane::compute;
+  Stream stream = Stream::compute;
 
  private:
-  std::string unique(std::string base);
+  Names& names();
   Program* program_;
-  std::unordered_map<std::string, int> names_;  // name -> next suffix to try
+  Names names_;
+  bool named_ = false;  // names_ has those of the Program: most passes leave most Programs as they are
 };
 
 // Re-runs type inference over the whole Program after a pass changed input types or attributes: dtype, shape and layout

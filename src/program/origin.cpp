@@ -4,16 +4,20 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "core/text.h"
 
 namespace crest {
 
 namespace {
+// Lives as long as the process: the scopes of the models that it built or read, and the unions that passes made.
 struct Table {
   std::mutex mutex;
   std::deque<std::vector<std::string>> sets{{}};
   std::map<std::vector<std::string>, uint32_t> index{{{}, 0}};
+  std::unordered_map<std::string, uint32_t> single;  // sets of one: every instruction of a model begins with such
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> unions;
 
   uint32_t intern(std::vector<std::string> scopes) {
@@ -31,7 +35,9 @@ Table& table() {
 Origin::Origin(std::string_view scope) {
   if (scope.empty()) return;
   std::lock_guard lock(table().mutex);
-  id_ = table().intern({std::string(scope)});
+  auto [it, added] = table().single.emplace(scope, 0);
+  if (added) it->second = table().intern({it->first});
+  id_ = it->second;
 }
 
 Origin Origin::operator|(Origin other) const {
@@ -59,9 +65,15 @@ const std::vector<std::string>& Origin::scopes() const {
 std::string Origin::text() const { return join(scopes(), "+"); }
 
 Origin Origin::parse(std::string_view text) {
+  // All at once: every set is kept, so uniting one scope after the other would keep the first one n times.
+  std::vector<std::string> scopes;
+  std::unordered_set<std::string_view> known;
+  std::vector<std::string> parts = text.empty() ? std::vector<std::string>() : split(text, '+');
+  for (const std::string& s : parts)
+    if (!s.empty() && known.insert(s).second) scopes.push_back(s);
+  std::lock_guard lock(table().mutex);
   Origin o;
-  if (!text.empty())
-    for (auto& s : split(text, '+')) o = o | Origin(s);
+  o.id_ = table().intern(std::move(scopes));
   return o;
 }
 

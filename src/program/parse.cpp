@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "ops/op.h"
+#include "program/op.h"
 #include "program/text.h"
 
 namespace crest {
@@ -253,12 +253,12 @@ class Parser {
       expect(")");
     }
     if (accept("{")) attrs(instr.attrs);
-    bool phase = false, lane = false;
+    bool phase = false, stream = false;
     for (int i = 0; i <= int(Phase::update); ++i)
       if (!phase && accept_word(name(Phase(i)))) instr.phase = Phase(i), phase = true;
-    for (int i = 0; i <= int(Lane::copy); ++i)
-      if (!lane && accept_word(name(Lane(i)))) instr.lane = Lane(i), lane = true;
-    if (!phase || !lane) wrong("phase and lane expected");
+    for (int i = 0; i <= int(Stream::copy); ++i)
+      if (!stream && accept_word(name(Stream(i)))) instr.stream = Stream(i), stream = true;
+    if (!phase || !stream) wrong("phase and stream expected");
     expect("@");
     if (pos_ < line_.size() && line_[pos_] != ' ') instr.origin = Origin::parse(word());
     if (accept_word("body")) {

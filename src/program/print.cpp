@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/op.h"
+#include "program/op.h"
 #include "program/text.h"
 
 namespace crest {
@@ -13,7 +13,7 @@ std::string type_text(const Program& p, ValueId id) {
   const Value& v = p.at(id);
   std::string t = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
   if (v.role != Role::activation) t += fmt::format(" {}", name(v.role));
-  if (v.lifetime != Lifetime::micro) t += fmt::format(" {}", name(v.lifetime));
+  if (v.lifetime != Lifetime::micro_step) t += fmt::format(" {}", name(v.lifetime));
   if (v.layout.storage != id) t += fmt::format(" in %{}+{}", p.at(v.layout.storage).name, v.layout.offset);
   if (!v.contiguous()) t += fmt::format(" strides({})", v.layout.strides.text());
   return t;
@@ -61,7 +61,7 @@ void print_into(std::string& out, const Program& p, const PrintOptions& options,
       out += fmt::format("{}%{} {}", o ? ", " : "", p.at(instr.out[o]).name, type_text(p, instr.out[o]));
     out += fmt::format(" = {}({})", instr.op->name, name_list(p, instr.in));
     if (!instr.attrs.entries().empty()) out += " " + attrs_text(instr.attrs);
-    out += fmt::format(" {} {} @{}", name(instr.phase), name(instr.lane), instr.origin.text());
+    out += fmt::format(" {} {} @{}", name(instr.phase), name(instr.stream), instr.origin.text());
     if (instr.body) out += " body {";
     if (options.comment) out += "  # " + options.comment(p, int(i));
     out += "\n";

@@ -14,9 +14,9 @@ std::string_view name(Phase p) {
   static constexpr std::string_view n[] = {"forward", "recompute", "backward", "update"};
   return n[size_t(p)];
 }
-std::string_view name(Lane l) {
+std::string_view name(Stream s) {
   static constexpr std::string_view n[] = {"compute", "comm", "copy"};
-  return n[size_t(l)];
+  return n[size_t(s)];
 }
 
 ValueId Program::find(std::string_view value_name) const {

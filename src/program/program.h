@@ -21,15 +21,17 @@ inline constexpr ValueId no_value = -1;
 // input: written by the host; weight: what kernels of the model read; gradient: of a parameter; state: optimizer
 // moments, master weights, scalars; cache: keys and values of decoding; output: read by the host after a run.
 enum class Role : uint8_t { input, weight, gradient, state, cache, activation, output };
-// micro: one micro step; step: from the first micro step to the update; persistent: the whole run.
-enum class Lifetime : uint8_t { micro, step, persistent };
+// micro_step: one micro step (`micro` in text and JSON); step: from the first micro step to the update; persistent: the
+// whole run.
+enum class Lifetime : uint8_t { micro_step, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
-enum class Lane : uint8_t { compute, comm, copy };
+// Where instructions run side by side: a CUDA stream, or a thread of the host (`lane` in JSON).
+enum class Stream : uint8_t { compute, comm, copy };
 
 std::string_view name(Role);
 std::string_view name(Lifetime);
 std::string_view name(Phase);
-std::string_view name(Lane);
+std::string_view name(Stream);
 
 // storage: the value whose memory this one lives in (itself when it owns memory). Views and later versions of a value
 // updated in place share the storage of the first. offset and strides count elements of the value's dtype.
@@ -45,7 +47,7 @@ struct Value {
   Shape shape;  // logical
   Layout layout;
   Role role = Role::activation;
-  Lifetime lifetime = Lifetime::micro;
+  Lifetime lifetime = Lifetime::micro_step;
 
   int64_t numel() const { return shape.numel(); }
   int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }
@@ -60,7 +62,7 @@ struct Instr {
   std::vector<ValueId> out;
   Attrs attrs;
   Phase phase = Phase::forward;
-  Lane lane = Lane::compute;
+  Stream stream = Stream::compute;
   Origin origin;
   std::shared_ptr<const Program> body;  // of a fused instruction: its inputs and outputs are the body's, in order
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <unordered_set>
 
 #include "core/error.h"
@@ -21,6 +22,38 @@ Range range_of(const Value& v) {
   return {v.layout.offset, last};
 }
 
+// Values that share a storage, by the elements that they lie in: a group has a value for each tensor of a model.
+class Alive {
+ public:
+  void add(Range r, ValueId v) {
+    std::vector<ValueId> values = {v};
+    for (auto it = first_reaching(r.first); it != runs_.end() && it->second.first <= r.last;) {
+      r = {std::min(r.first, it->second.first), std::max(r.last, it->first)};
+      values.insert(values.end(), it->second.values.begin(), it->second.values.end());
+      it = runs_.erase(it);
+    }
+    runs_.emplace(r.last, Run{r.first, std::move(values)});
+  }
+
+  // Hands out those that overlap a range, and forgets them.
+  template <class Overlaps, class Removed>
+  void remove(Range r, Overlaps overlaps, Removed removed) {
+    for (auto it = first_reaching(r.first); it != runs_.end() && it->second.first <= r.last;) {
+      std::erase_if(it->second.values, [&](ValueId v) { return overlaps(v) && (removed(v), true); });
+      it = it->second.values.empty() ? runs_.erase(it) : std::next(it);
+    }
+  }
+
+ private:
+  // Values that overlap, one after the other, and the elements from the first to the last (the key) of them.
+  struct Run {
+    int64_t first;
+    std::vector<ValueId> values;
+  };
+  std::map<int64_t, Run>::iterator first_reaching(int64_t element) { return runs_.lower_bound(element); }
+  std::map<int64_t, Run> runs_;
+};
+
 class Verifier {
  public:
   Verifier(const Program& p, std::string_view after) : p_(p), after_(after) {}
@@ -28,7 +61,7 @@ class Verifier {
   void run() {
     defined_.assign(p_.values.size(), false);
     dead_.assign(p_.values.size(), false);
-    in_storage_.resize(p_.values.size());
+    alive_in_.resize(p_.values.size());
     check_values();
     for (size_t i = 0; i < p_.code.size(); ++i) check_instr(int(i));
     for (ValueId v : p_.outputs) {
@@ -54,7 +87,7 @@ class Verifier {
 
   void define(ValueId v) {
     defined_[size_t(v)] = true;
-    in_storage_[size_t(p_.at(v).layout.storage)].push_back(v);
+    if (p_.at(v).layout.storage != v) alive_in_[size_t(p_.at(v).layout.storage)].add(range_of(p_.at(v)), v);
   }
 
   void check_values() {
@@ -117,24 +150,21 @@ class Verifier {
   void consume(ValueId v) { consume_range(v); }
 
   void consume_range(ValueId by) {
+    ValueId root = p_.at(by).layout.storage;
     Range r = range_of(p_.at(by));
-    auto& live = in_storage_[size_t(p_.at(by).layout.storage)];
-    std::erase_if(live, [&](ValueId other) {
+    auto overlaps = [&](ValueId other) {
       Range o = range_of(p_.at(other));
-      bool whole_storage = p_.at(other).layout.storage == other;  // a group's root stays readable as a container
-      bool overlap = o.first <= r.last && r.first <= o.last;
-      if (overlap && (!whole_storage || other == by || p_.at(by).shape == p_.at(other).shape)) {
-        dead_[size_t(other)] = true;
-        return true;
-      }
-      return false;
-    });
+      return o.first <= r.last && r.first <= o.last;
+    };
+    alive_in_[size_t(root)].remove(r, overlaps, [&](ValueId other) { dead_[size_t(other)] = true; });
+    // A group's root stays readable as a container.
+    if (defined_[size_t(root)] && (root == by || p_.at(by).shape == p_.at(root).shape)) dead_[size_t(root)] = true;
   }
 
   const Program& p_;
   std::string_view after_;
   std::vector<bool> defined_, dead_;
-  std::vector<std::vector<ValueId>> in_storage_;
+  std::vector<Alive> alive_in_;  // by storage: all but the root
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "report/page_style.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -67,6 +67,16 @@ std::string code_markdown(const std::string& raw) {
   return f + (pad ? " " : "") + text + (pad ? " " : "") + f;
 }
 
+// Not one that would begin a list, a heading or a quotation there.
+bool may_begin_markdown_line(std::string_view word) {
+  size_t digits = word.find_first_not_of("0123456789");
+  bool number = digits > 0 && digits != std::string_view::npos && (word[digits] == '.' || word[digits] == ')');
+  return std::string_view("#+-=*>").find(word[0]) == std::string_view::npos && !number;
+}
+std::string markdown_lines(const std::string& markdown, const std::string& indent = "") {
+  return wrapped(markdown, {.indent = indent, .may_begin_line = may_begin_markdown_line}) + "\n";
+}
+
 const char* class_of(PageCell::Look look) {
   switch (look) {
     case PageCell::Look::best: return "best";
@@ -118,7 +128,7 @@ std::string table_markdown(const PageTable& t) {
                                                                      : fmt::format(" {} |", markdown_of(cell.text));
     out += "\n";
   }
-  if (!t.note.empty()) out += "\n" + markdown_of(t.note) + "\n";
+  if (!t.note.empty()) out += "\n" + markdown_lines(markdown_of(t.note));
   if (!t.folded) return out + "\n";
   return fmt::format("<details><summary>{}</summary>\n\n{}\n</details>\n\n", html_of(t.summary), out);
 }
@@ -182,18 +192,19 @@ struct Markdown {
   std::string operator()(const Heading& h) {
     return std::string(size_t(h.level), '#') + " " + markdown_of(h.text) + "\n\n";
   }
-  std::string operator()(const Paragraph& p) { return p.text.markdown() + "\n\n"; }
-  std::string operator()(const Warning& w) { return "> **Note:** " + w.text.markdown() + "\n\n"; }
+  std::string operator()(const Paragraph& p) { return markdown_lines(p.text.markdown()) + "\n"; }
+  std::string operator()(const Warning& w) { return markdown_lines("> **Note:** " + w.text.markdown(), "> ") + "\n"; }
   std::string operator()(const Bullets& b) {
     std::string out;
-    for (auto& item : b.items) out += "- " + item.markdown() + "\n";
+    for (auto& item : b.items) out += markdown_lines("- " + item.markdown(), "  ");
     return out + "\n";
   }
   std::string operator()(const Tiles& t) {
     std::string out;
     for (auto& tile : t.tiles)
-      out += fmt::format("- {}: **{}** {}\n", markdown_of(tile.label), markdown_of(tile.value),
-                         tile.note.empty() ? "" : "(" + markdown_of(tile.note) + ")");
+      out += markdown_lines(fmt::format("- {}: **{}** {}", markdown_of(tile.label), markdown_of(tile.value),
+                                        tile.note.empty() ? "" : "(" + markdown_of(tile.note) + ")"),
+                            "  ");
     return out + "\n";
   }
   std::string operator()(const PageTable& t) { return table_markdown(t); }
@@ -207,7 +218,8 @@ struct Markdown {
       for (char c : folder) address += c == ' ' ? std::string("%20") : std::string(1, c);
       out += fmt::format("![{}](<{}/{}>)\n\n", markdown_of(f.title), address, file);
     }
-    out += fmt::format("**Figure {}. {}.** {}\n\n", figures, markdown_of(f.title), f.caption.markdown());
+    out += markdown_lines(fmt::format("**Figure {}. {}.** {}", figures, markdown_of(f.title), f.caption.markdown())) +
+           "\n";
     PageTable numbers = f.numbers;
     numbers.folded = true;
     numbers.summary = "The numbers of this figure";

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "report/svg.h"
-#include "report/table.h"
+#include "charts/svg.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -100,5 +100,11 @@ struct MarkdownFiles {
 };
 // folder: of the figures, as the text links to it; "": without figures.
 MarkdownFiles to_markdown(const Page& page, const std::string& folder);
+
+// Widths in pixels that figures are drawn for: on a screen or paper, on a phone.
+inline constexpr double wide_figure = 880, narrow_figure = 352;
+
+// How a page looks (page_style.cpp).
+std::string page_css();
 
 }  // namespace crest

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "report/phrases.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 
 namespace crest {
 
@@ -19,7 +19,7 @@ std::string title_of(const ReportData& data) {
   for (auto& g : data.groups)
     if (!g.model.empty()) models.insert(g.model);
   for (auto* r : data.trainings)
-    if (std::string m = json_word(r->recipe, "/model"); !m.empty()) models.insert(m);
+    if (std::string m = json_text(r->recipe, "/model"); !m.empty()) models.insert(m);
   std::string of = models.empty()       ? ""
                    : models.size() <= 3 ? say_list({models.begin(), models.end()})
                                         : plural(models.size(), "model");
@@ -46,7 +46,7 @@ std::string subtitle_of(const ReportData& data) {
   std::set<std::string> devices;
   std::string first = "9", last;
   for (auto& r : *data.runs) {
-    if (std::string d = json_word(r.device, "/name"); !d.empty()) devices.insert(d);
+    if (std::string d = json_text(r.device, "/name"); !d.empty()) devices.insert(d);
     if (r.started.empty()) continue;
     first = std::min(first, r.started.substr(0, 10));
     last = std::max(last, r.started.substr(0, 10));

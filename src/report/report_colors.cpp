@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "charts/svg.h"
 #include "plan/memory_plan.h"
-#include "report/svg.h"
 
 namespace crest {
 
@@ -44,12 +44,6 @@ int class_color(const std::string& op_class) {
   static const int color[] = {0, 1, 2, 4, 3, 6, 7, 5, 8, 8};
   int i = place(class_order(), op_class);
   return i < 10 && i < int(std::size(color)) ? color[i] : grey;
-}
-
-std::string words(const std::string& name) {
-  std::string text = name;
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
 }
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Which colour (svg.h) and which words stand for what, in every figure alike.
+// Which colour (svg.h) stands for what, in every figure alike.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,5 @@ int class_color(const std::string& op_class);
 // Phases and operation classes in the order in which figures stack them.
 const std::vector<std::string>& phase_order();
 const std::vector<std::string>& class_order();
-// "optimizer_state" -> "optimizer state"
-std::string words(const std::string& name);
 
 }  // namespace crest

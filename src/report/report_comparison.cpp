@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "charts/figure.h"
 #include "core/error.h"
-#include "report/figure.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
-#include "report/report_profiles.h"
-#include "report/report_words.h"
+#include "report/report_profile.h"
 
 namespace crest {
 
@@ -92,8 +92,8 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
     double delta = double(row.b) - double(row.a);
     if (row.a || row.b)
       numbers.rows.push_back(
-          {words(row.label), say_bytes(double(row.a)), say_bytes(double(row.b)), say_signed_bytes(delta)});
-    if (delta != 0) chart.steps.push_back({words(row.label), say_signed_bytes(delta), delta, ""});
+          {spaced(row.label), say_bytes(double(row.a)), say_bytes(double(row.b)), say_signed_bytes(delta)});
+    if (delta != 0) chart.steps.push_back({spaced(row.label), say_signed_bytes(delta), delta, ""});
   }
   if (chart.steps.empty()) return;
   chart.start_text = say_bytes(chart.start), chart.end_text = say_bytes(chart.end);
@@ -131,7 +131,7 @@ void add_causes(Page& page, const RunComparison& c) {
 void add_differences(Page& page, const RunComparison& c) {
   PageTable t;
   t.columns = {{"of", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}};
-  for (auto& d : c.differences) t.rows.push_back({d.section, words(d.key), d.a, d.b});
+  for (auto& d : c.differences) t.rows.push_back({d.section, spaced(d.key), d.a, d.b});
   if (t.rows.empty()) return;
   t.folded = true;
   t.summary = "What is not the same in both runs";

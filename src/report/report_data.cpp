@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "train/training_settings.h"
 
 namespace crest {
 
@@ -30,15 +31,18 @@ std::string text_of(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::vector<Setting> settings_of(const RunRecord& run) {
-  std::vector<Setting> all;
+std::vector<NamedValue> settings_of(const RunRecord& run) {
+  std::vector<NamedValue> all;
   if (run.recipe.is_object())
-    for (auto& [key, value] : run.recipe.items())
-      if (key != "model") all.push_back({key, text_of(value)});
+    for (auto& [key, value] : run.recipe.items()) {
+      // Not how a model was trained: a learning rate makes no other recipe of a measurement.
+      const Setting* setting = find_run_setting(key);
+      if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
+    }
   for (const char* key : {"name", "threads"})
     if (const Json* v = at_path(run.device, std::string("/") + key); v && !v->is_null())
       all.push_back({key == std::string("name") ? "device" : key, text_of(*v)});
-  if (std::string v = json_word(run.environment, "/crest_version"); !v.empty()) all.push_back({"crest", v});
+  if (std::string v = json_text(run.environment, "/crest_version"); !v.empty()) all.push_back({"crest", v});
   if (const Json* libraries = at_path(run.environment, "/libraries"); libraries && libraries->is_object())
     for (auto& [key, value] : libraries->items()) all.push_back({key, text_of(value)});
   if (!run.recipe.is_object()) all.push_back({"run", run.name});
@@ -110,7 +114,7 @@ void finish(ReportCell& c) {
       c.unread_profile = c.profiled->name + ": " + error.problem();
       c.profiled = nullptr;
     }
-  c.out_of_memory = c.timed->status == "out_of_memory" || json_word(c.timed->result, "/error") == "out_of_memory";
+  c.out_of_memory = c.timed->status == "out_of_memory" || json_text(c.timed->result, "/error") == "out_of_memory";
   read_times(c);
   read_memory(c);
 }
@@ -242,20 +246,20 @@ double json_number(const Json& json, const std::string& path) {
   return v && v->is_number() ? v->get<double>() : nan;
 }
 
-std::string json_word(const Json& json, const std::string& path) {
+std::string json_text(const Json& json, const std::string& path) {
   const Json* v = at_path(json, path);
   return v && v->is_string() ? v->get<std::string>() : "";
 }
 
-std::vector<std::string> json_words(const Json& json, const std::string& path) {
-  std::vector<std::string> words;
+std::vector<std::string> json_texts(const Json& json, const std::string& path) {
+  std::vector<std::string> texts;
   if (const Json* v = at_path(json, path); v && v->is_array())
-    for (auto& word : *v)
-      if (word.is_string()) words.push_back(word.get<std::string>());
-  return words;
+    for (auto& text : *v)
+      if (text.is_string()) texts.push_back(text.get<std::string>());
+  return texts;
 }
 
-std::string setting_label(const Setting& setting) {
+std::string setting_label(const NamedValue& setting) {
   auto& [name, value] = setting;
   if (name == "precision" || name == "device" || name == "run") return value;
   if (name == "attention") return value + " attention";
@@ -292,22 +296,22 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
   std::map<std::pair<std::string, std::string>, size_t> groups;
   std::map<std::string, std::string> models;  // of a grid: a peer was measured beside the other runs of its own
   for (auto& run : runs)
-    if (std::string model = json_word(run.recipe, "/model"); !run.grid.empty() && !model.empty())
+    if (std::string model = json_text(run.recipe, "/model"); !run.grid.empty() && !model.empty())
       models[run.grid] = model;
   for (auto& run : runs) {
-    bool oom = run.status == "out_of_memory" || json_word(run.result, "/error") == "out_of_memory";
+    bool oom = run.status == "out_of_memory" || json_text(run.result, "/error") == "out_of_memory";
     if (!run.log.empty()) {
       data.trainings.push_back(&run);
     } else if (run.kind == "comm" || run.kind == "experiment" || run.kind == "gemm") {
       data.others.push_back(&run);  // no steps of a model; crest report --lab is about experiments
     } else if (oom || has_times(run) || run.documents.count("profile")) {
-      std::string model = json_word(run.recipe, "/model");
+      std::string model = json_text(run.recipe, "/model");
       if (model.empty() && models.count(run.grid)) model = models[run.grid];
       auto [it, fresh] = groups.insert({{model, run.phase}, data.groups.size()});
       if (fresh) data.groups.push_back({});
       ReportGroup& g = data.groups[it->second];
       g.model = model, g.phase = run.phase;
-      std::vector<Setting> settings = settings_of(run);
+      std::vector<NamedValue> settings = settings_of(run);
       auto cell = std::find_if(g.cells.begin(), g.cells.end(), [&](auto& c) { return c.settings == settings; });
       if (cell == g.cells.end()) {
         g.cells.emplace_back();

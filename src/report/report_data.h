@@ -7,23 +7,23 @@
 #include <utility>
 #include <vector>
 
-#include "measure/profile.h"
-#include "measure/samples.h"
+#include "profile/profile.h"
+#include "stats/samples.h"
 #include "store/record.h"
 
 namespace crest {
 
 // A setting and its value, as text: recipe, device, versions.
-using Setting = std::pair<std::string, std::string>;
+using NamedValue = std::pair<std::string, std::string>;
 
 struct ReportCell {
   std::vector<const RunRecord*> runs;  // newest first
   const RunRecord* timed = nullptr;    // the one whose figures count: the newest bench, else the newest of all
   const RunRecord* profiled = nullptr;
   std::shared_ptr<const Profile> profile;
-  std::string unread_profile;     // name of the run and why its profile cannot be read; "": it can, or there is none
-  std::vector<Setting> settings;  // all, in a fixed order
-  std::string label;              // what tells it from the others of its group
+  std::string unread_profile;        // name of the run and why its profile cannot be read; "": it can, or there is none
+  std::vector<NamedValue> settings;  // all that makes measurements incomparable, in a fixed order
+  std::string label;                 // what tells it from the others of its group
   bool out_of_memory = false;
 
   Samples ms;  // of a run of the phase
@@ -68,11 +68,11 @@ ReportData sort_runs(const std::vector<RunRecord>& runs);
 
 // Reads JSON that may lack what is looked for. path: "/memory/planned_bytes".
 double json_number(const Json& json, const std::string& path);  // NaN when it is none
-std::string json_word(const Json& json, const std::string& path);
-std::vector<std::string> json_words(const Json& json, const std::string& path);  // of an array
+std::string json_text(const Json& json, const std::string& path);
+std::vector<std::string> json_texts(const Json& json, const std::string& path);  // of an array
 
 // "flash attention", "batch 8", "fusion on".
-std::string setting_label(const Setting& setting);
+std::string setting_label(const NamedValue& setting);
 // Whether value `a` of a setting comes before `b`: plain before clever, small before large.
 bool before(const std::string& setting, const std::string& a, const std::string& b);
 bool is_number(const std::string& text);

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compare/noise.h"
 #include "core/text.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
+#include "stats/noise.h"
 
 namespace crest {
 
@@ -35,7 +35,7 @@ struct Range {
 
 std::string change_of(const LeverChange& c) {
   return c.setting == "device" || c.setting == "run" ? c.from + " to " + c.to
-                                                     : words(c.setting) + " " + c.from + " to " + c.to;
+                                                     : spaced(c.setting) + " " + c.from + " to " + c.to;
 }
 
 Text sentence_of(const LeverChange& change) {

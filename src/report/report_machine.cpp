@@ -7,9 +7,9 @@
 #include <set>
 
 #include "core/text.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 
 namespace crest {
 
@@ -30,29 +30,29 @@ std::string value_text(const std::string& key, const Json& v) {
   return v.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-using Facts = std::vector<std::pair<std::string, std::string>>;
+using Properties = std::vector<std::pair<std::string, std::string>>;
 
 // What does not change while a machine runs.
-Facts machine_facts(const RunRecord& r) {
+Properties machine_properties(const RunRecord& r) {
   static const std::set<std::string> changing = {"load_average", "time_utc", "memory_available_bytes",
                                                  "conditions",   "host_id",  "libraries"};
-  Facts facts;
+  Properties properties;
   auto add = [&](const Json& json, const std::string& prefix) {
     if (!json.is_object()) return;
     for (auto& [key, value] : json.items()) {
       std::string text = changing.count(key) ? "" : value_text(key, value);
       std::string label =
-          words(key.size() > 6 && key.compare(key.size() - 6, 6, "_bytes") == 0 ? key.substr(0, key.size() - 6) : key);
-      if (!text.empty()) facts.push_back({prefix + label, text});
+          spaced(key.size() > 6 && key.compare(key.size() - 6, 6, "_bytes") == 0 ? key.substr(0, key.size() - 6) : key);
+      if (!text.empty()) properties.push_back({prefix + label, text});
     }
   };
   Json device = r.device;
   // On the CPU this is what was free at that moment.
-  if (json_word(device, "/kind") == "cpu") device.erase("memory_bytes");
+  if (json_text(device, "/kind") == "cpu") device.erase("memory_bytes");
   add(device, "device: ");
   add(r.environment, "");
   if (r.environment.is_object() && r.environment.contains("libraries")) add(r.environment["libraries"], "library: ");
-  return facts;
+  return properties;
 }
 
 std::string pair_text(const RunRecord& r, const std::string& path, const char* unit, int digits = 0) {
@@ -102,12 +102,12 @@ void add_conditions(Page& page, const std::vector<RunRecord>& runs) {
 
 void add_machine(Page& page, const ReportData& data) {
   // Machines that differ in something; each with its runs.
-  std::vector<std::pair<Facts, std::vector<std::string>>> machines;
+  std::vector<std::pair<Properties, std::vector<std::string>>> machines;
   for (auto& r : *data.runs) {
-    Facts facts = machine_facts(r);
-    if (facts.empty()) continue;
-    auto it = std::find_if(machines.begin(), machines.end(), [&](auto& m) { return m.first == facts; });
-    if (it == machines.end()) it = machines.insert(machines.end(), {facts, {}});
+    Properties properties = machine_properties(r);
+    if (properties.empty()) continue;
+    auto it = std::find_if(machines.begin(), machines.end(), [&](auto& m) { return m.first == properties; });
+    if (it == machines.end()) it = machines.insert(machines.end(), {properties, {}});
     it->second.push_back(r.name);
   }
   page.blocks.push_back(Heading{2, "Machine and software"});
@@ -126,9 +126,9 @@ void add_machine(Page& page, const ReportData& data) {
   for (auto& key : keys) {
     std::vector<PageCell> row = {key};
     std::set<std::string> values;
-    for (auto& [facts, runs] : machines) {
-      auto it = std::find_if(facts.begin(), facts.end(), [&](auto& f) { return f.first == key; });
-      row.push_back(it == facts.end() ? "-" : it->second);
+    for (auto& [properties, runs] : machines) {
+      auto it = std::find_if(properties.begin(), properties.end(), [&](auto& f) { return f.first == key; });
+      row.push_back(it == properties.end() ? "-" : it->second);
       values.insert(row.back().text);
     }
     row[0].look = PageCell::Look::soft;
@@ -150,7 +150,7 @@ void add_commands(Page& page, const ReportData& data) {
   if (c.lines.empty()) return;
   std::set<std::string> versions;
   for (auto& r : *data.runs)
-    if (std::string v = json_word(r.environment, "/crest_version"); !v.empty()) versions.insert(v);
+    if (std::string v = json_text(r.environment, "/crest_version"); !v.empty()) versions.insert(v);
   page.blocks.push_back(Heading{2, "Repeat it"});
   Text t("The commands behind the runs");
   if (!versions.empty()) t.add(", with Crest " + say_list({versions.begin(), versions.end()}));
@@ -169,7 +169,7 @@ void add_index(Page& page, const ReportData& data) {
                {"samples"},
                {"uid", Align::left}};
   for (auto& r : *data.runs)
-    t.rows.push_back({r.id ? std::to_string(r.id) : "", r.name, r.kind, words(r.status), r.started.substr(0, 16),
+    t.rows.push_back({r.id ? std::to_string(r.id) : "", r.name, r.kind, spaced(r.status), r.started.substr(0, 16),
                       std::to_string(r.samples.empty() ? r.log.size() : r.samples.size()), r.uid});
   page.blocks.push_back(t);
 }
@@ -199,7 +199,7 @@ void add_terms(Page& page, const ReportData& data) {
     t.strong("MFU").add(": model FLOPs a second over the peak");
     for (auto& g : data.groups)
       for (auto& c : g.cells)
-        if (std::string said = json_word(c.timed->result, "/flops_convention"); !said.empty()) {
+        if (std::string said = json_text(c.timed->result, "/flops_convention"); !said.empty()) {
           b.items.push_back(t.add(": " + said + "."));
           page.blocks.push_back(b);
           return;

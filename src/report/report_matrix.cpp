@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
+#include "charts/figure.h"
 #include "plan/memory_plan.h"
-#include "report/figure.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 
 namespace crest {
 
@@ -217,7 +217,7 @@ void add_memory(Page& page, const ReportGroup& g) {
   std::vector<std::string> names;
   for (int i = 0; i < category_count; ++i) {
     names.emplace_back(name(Category(i)));
-    chart.parts.push_back({words(names.back()), category_color(names.back())});
+    chart.parts.push_back({spaced(names.back()), category_color(names.back())});
   }
   PageTable numbers;
   numbers.columns = {{"recipe", Align::left}};
@@ -257,7 +257,7 @@ void add_side_by_side(Page& page, const ReportGroup& g) {
   for (auto& c : g.cells)
     for (auto* r : c.runs) {
       auto document = r->documents.find("comparison");
-      std::string sentence = document == r->documents.end() ? "" : json_word(document->second, "/sentence");
+      std::string sentence = document == r->documents.end() ? "" : json_text(document->second, "/sentence");
       if (sentence.empty() || !said.insert(r->grid + sentence).second) continue;
       b.items.push_back(Text("Measured side by side, in interleaved rounds: ").add(sentence + "."));
     }
@@ -287,7 +287,7 @@ void add_sweeps(Page& page, const ReportGroup& g) {
     if (values.size() < 3) continue;
     std::vector<Series> speed, memory;
     PageTable numbers;
-    std::string name = words(setting);
+    std::string name = spaced(setting);
     numbers.columns = {{name}, {"recipe", Align::left}, {"tokens/s"}, {"median, ms"}, {"planned memory"}};
     double low = 1e300, high = 0;
     for (auto& [label, cells] : lines) {

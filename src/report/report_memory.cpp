@@ -3,11 +3,10 @@
 
 #include <algorithm>
 
-#include "report/figure.h"
+#include "charts/figure.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
-#include "report/report_groups.h"
-#include "report/report_profiles.h"
-#include "report/report_words.h"
+#include "report/report_profile.h"
 
 namespace crest {
 
@@ -60,7 +59,7 @@ void add_holders(Page& page, const Profile& x, const MemoryPoint& peak) {
     if (t.rows.size() >= 15) break;
     PageCell share(say_percent(double(h.bytes) / double(total_of(peak)), 1));
     share.bar = double(h.bytes) / double(total_of(peak));
-    t.rows.push_back({h.name, words(h.category), h.made, say_bytes(double(h.bytes)), share});
+    t.rows.push_back({h.name, spaced(h.category), h.made, say_bytes(double(h.bytes)), share});
   }
   if (holders.size() > t.rows.size())
     t.note = fmt::format("The largest of {} blocks that are alive there.", holders.size());
@@ -85,7 +84,7 @@ void add_profile_memory(Page& page, const ProfiledCell& p) {
        {Category::weights, Category::optimizer_state, Category::gradients, Category::library_context,
         Category::comm_buffers, Category::kv_cache, Category::activations, Category::workspace, Category::temporary}) {
     std::string category(name(c));
-    chart.parts.push_back({words(category), category_color(category)});
+    chart.parts.push_back({spaced(category), category_color(category)});
     std::vector<double> values;
     for (auto& point : points) values.push_back(double(point.bytes[size_t(c)]));
     chart.values.push_back(values);

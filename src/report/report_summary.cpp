@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/text.h"
+#include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 
 namespace crest {
 
@@ -31,23 +31,30 @@ std::vector<const ReportCell*> measured_cells(const ReportGroup& g) {
   return cells;
 }
 
+// Cells that cannot be told apart from the fastest one.
+std::vector<std::string> as_fast(const ReportGroup& g) {
+  const ReportCell& best = g.cells[size_t(g.fastest)];
+  std::vector<std::string> equal;
+  for (auto* c : measured_cells(g))
+    if (c != &best && judge(g, *c, best).verdict == Verdict::cannot_tell) equal.push_back(c->label);
+  return equal;
+}
+
+std::string no_winner(size_t alike) {
+  return fmt::format("o clear winner: the top {} are within noise", alike);  // "No", "no"
+}
+
 Text fastest_sentence(const ReportGroup& g) {
   auto cells = measured_cells(g);
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Text t;
   if (cells.size() == 1) return t.strong(best.label).add(": " + figures(g, best) + " (median).");
-  std::vector<std::string> equal;
-  for (auto* c : cells)
-    if (c != &best && judge(g, *c, best).verdict == Verdict::cannot_tell) equal.push_back(c->label);
-  t.add(equal.empty() ? "The fastest of " : "Among the fastest of ");
-  t.add(plural(cells.size(), "recipe") + " is ").strong(best.label).add(": " + figures(g, best) + " (median)");
+  std::vector<std::string> equal = as_fast(g);
   if (equal.empty())
-    t.add(".");
-  else if (equal.size() == cells.size() - 1)
-    t.add("; no other recipe can be told apart from it.");
+    t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
   else
-    t.add(fmt::format("; it cannot be told apart from {}.",
-                      equal.size() <= 2 ? say_list(equal) : plural(equal.size(), "other")));
+    t.add("N" + no_winner(equal.size() + 1) + " (of " + plural(cells.size(), "recipe") + "). The lowest median has ");
+  t.strong(best.label).add(": " + figures(g, best) + (equal.empty() ? " (median)." : "."));
   const ReportCell& worst = g.cells[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);
   if (p.verdict == Verdict::b_faster)
@@ -132,6 +139,12 @@ double other_load(const RunRecord& r) {
   return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
 }
 
+// A share of the machine that shows; some load is always there.
+bool was_busy(const RunRecord& r) {
+  double shows = std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
+  return other_load(r) >= shows;
+}
+
 // Planned memory grows by the same bytes for every sequence: two batches tell how many fit.
 Text largest_batch(const ReportGroup& g, const ReportCell& best) {
   double memory = json_number(best.timed->device, "/memory_bytes"), batch = json_number(best.timed->recipe, "/batch");
@@ -209,15 +222,13 @@ std::vector<Text> warnings(const ReportData& data) {
   std::set<std::string> throttled, unfinished, machines, reasons;
   size_t slow_samples = 0, samples = 0;
   for (auto& r : *data.runs) {
-    if (std::string host = json_word(r.environment, "/host_id"); !host.empty()) machines.insert(host);
-    // A share of the machine that shows; some load is always there.
-    double shows = std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
-    if (double load = other_load(r); load >= shows) busy.push_back(r.name), most = std::max(most, load);
+    if (std::string host = json_text(r.environment, "/host_id"); !host.empty()) machines.insert(host);
+    if (was_busy(r)) busy.push_back(r.name), most = std::max(most, other_load(r));
     for (auto& s : r.samples) {
       ++samples;
       if (s.throttled) ++slow_samples, throttled.insert(r.uid + r.name);
     }
-    for (auto& reason : json_words(r.result, "/throttle_reasons")) reasons.insert(reason);
+    for (auto& reason : json_texts(r.result, "/throttle_reasons")) reasons.insert(reason);
     if (r.status == "failed" || r.status == "interrupted" || r.status == "lost" || r.status == "running")
       unfinished.insert(r.name + " (" + r.status + ")");
   }
@@ -248,6 +259,19 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   std::vector<Text> list;
   if (g.fastest < 0) return list;
   const ReportCell& best = g.cells[size_t(g.fastest)];
+  if (measured_cells(g).size() > 1) {
+    bool busy = std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return c.timed && was_busy(*c.timed); });
+    if (busy)
+      return {
+          Text("No recipe is recommended: the machine was busy while these were measured. Measure again when it is "
+               "idle.")};
+  }
+  std::vector<std::string> equal = as_fast(g);
+  if (!equal.empty())
+    list.push_back(Text(
+        fmt::format("No recipe is recommended: n{} ({}{}). Choose by memory, or measure them in turns: "
+                    "crest bench --ab.",
+                    no_winner(equal.size() + 1), best.label, equal.size() <= 3 ? ", " + join(equal, ", ") : ", ...")));
   std::string flags;
   for (auto& name : g.varying)
     if (std::string v = best.setting(name); best.timed->recipe.contains(name) && is_shell_word(v)) {
@@ -255,7 +279,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
       std::replace(flag.begin(), flag.end(), '_', '-');
       flags += (flags.empty() ? "--" : " --") + flag + " " + v;
     }
-  if (!flags.empty()) {
+  if (!flags.empty() && equal.empty()) {
     Text t("Use ");
     t.code(flags).add(": the fastest recipe that was measured");
     if (std::isfinite(best.planned_bytes)) {
@@ -270,15 +294,15 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   bool varies = std::find(g.varying.begin(), g.varying.end(), "batch") != g.varying.end();
   bool larger =
       std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return before("batch", batch, c.setting("batch")); });
-  if (varies && !larger)
+  if (varies && !larger && equal.empty())
     list.push_back(Text("The fastest recipe has the largest batch that was measured (" + batch +
                         "): larger ones may be faster still."));
-  if (Text t = untried(g, best, changes); !t.empty()) list.push_back(t);
+  if (Text t = untried(g, best, changes); !t.empty() && equal.empty()) list.push_back(t);
   std::vector<std::string> unknown;
   for (auto& c : changes)
     if (std::all_of(c.pairs.begin(), c.pairs.end(),
                     [](auto& p) { return std::isfinite(p.speed) && p.verdict == Verdict::cannot_tell; }))
-      unknown.push_back(words(c.setting) + " " + c.from + " or " + c.to);
+      unknown.push_back(spaced(c.setting) + " " + c.from + " or " + c.to);
   if (!unknown.empty()) list.push_back(Text("Within noise here, so choose by memory: " + say_list(unknown) + "."));
   if (best.spread() > 0.05 && best.spread() < 1e9)
     list.push_back(Text(fmt::format(

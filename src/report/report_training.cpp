@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "report/figure.h"
+#include "charts/figure.h"
+#include "report/phrases.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 
 namespace crest {
 
@@ -71,7 +71,7 @@ void add_training(Page& page, const ReportData& data) {
   for (auto* r : data.trainings) {
     Reached x = reached(*r);
     auto four = [](double v) { return std::isfinite(v) ? fmt::format("{:.4f}", v) : std::string("-"); };
-    std::string model = json_word(r->recipe, "/model");
+    std::string model = json_text(r->recipe, "/model");
     t.rows.push_back({r->name, model.empty() ? "-" : model, std::to_string(x.steps), four(x.loss), four(x.val_loss),
                       std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", say_rate(x.tokens_per_second),
                       std::to_string(x.skipped)});

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "core/error.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest {
 
@@ -39,10 +39,10 @@ void* Executor::address(const CompiledProgram& c, ValueId v) const {
   int64_t offset = value.layout.offset * int64_t(size_of(value.dtype));
   int block = c.memory.block_of_value[size_t(value.layout.storage)];
   if (block >= 0) return transient_.at(c.memory.blocks[size_t(block)].offset + offset);
-  if (root.lifetime == Lifetime::micro) return nullptr;  // never used
+  if (root.lifetime == Lifetime::micro_step) return nullptr;  // never used
   for (auto& b : session_.persistent)
     if (b.name == root.name) return persistent_.at(b.offset + offset);
-  for (auto& b : session_.carried)
+  for (auto& b : session_.gradients)
     if (b.name == root.name) return transient_.at(b.offset + offset);
   fail_internal(fmt::format("%{} has no address", value.name), c.spec.name);
 }

@@ -28,7 +28,7 @@ struct ParameterRef {
   int64_t numel() const { return shape.numel(); }
   bool in_halves() const { return master.data && master.dtype == DType::u16; }
   // Copies numel() fp32 numbers out of or into the parameter (weight and master; padding is zeroed). Weights in bf16
-  // are rounded as in halves, so that a session without masters has the weights that one with them trained.
+  // are rounded as every update rounds them (core/split_float.h), in sessions without masters too.
   void get(float* to) const { get(to, 0, numel()); }
   void set(const float* from) const { set(from, 0, numel()), zero_padding(); }
   // `count` elements from `first` on. Where the host reaches the memory, parts may be copied in several threads at

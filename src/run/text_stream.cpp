@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/text.h"
+
 namespace crest {
 
 namespace {
@@ -77,18 +79,12 @@ std::string TextStream::finish() {
 }
 
 std::string displayable(std::string_view text) {
-  static constexpr std::string_view replacement = "\xEF\xBF\xBD";
   std::string out;
   while (!text.empty()) {
-    bool complete = false;
-    size_t n = character(text, &complete);
-    auto c = static_cast<unsigned char>(text[0]);
-    bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-    bool control_c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
-    bool shown = n > 0 && complete && !control && !control_c1;
-    n = std::max<size_t>(n, 1);
-    out += shown ? text.substr(0, n) : replacement;
-    text.remove_prefix(n);
+    Character c = first_character(text);
+    bool line = c.code == '\n' || c.code == '\t';
+    out += c.valid && (line || !is_control(c.code)) ? text.substr(0, c.size) : std::string_view("\xEF\xBF\xBD");
+    text.remove_prefix(c.size);
   }
   return out;
 }

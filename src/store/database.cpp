@@ -4,20 +4,26 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/file_lock.h"
+#include "host/stop_signal.h"
 
 namespace crest {
 
 namespace {
 
-constexpr int largest_value = 512 << 20;  // bytes of one text
+constexpr int largest_value = 512 << 20;   // bytes of one text
+constexpr double stopping_patience = 0.5;  // seconds, once the process was asked to stop
 
 void close_handle(sqlite3* handle) { sqlite3_close_v2(handle); }
 
@@ -61,7 +67,7 @@ bool has_wal(const std::string& file) {
 
 }  // namespace
 
-void Database::open(Mode mode, double patience) {
+void Database::open(Mode mode) {
   // An absolute path is never taken for ":memory:" or a URI.
   std::error_code error;
   std::string path = std::filesystem::absolute(file_, error).string();
@@ -70,11 +76,14 @@ void Database::open(Mode mode, double patience) {
     int code = sqlite3_open_v2(name.c_str(), &handle, flags | SQLITE_OPEN_EXRESCODE, nullptr);
     handle_.reset(handle);
     if (code != SQLITE_OK) return code;
-    sqlite3_busy_timeout(handle, int(patience * 1000));
+    sqlite3_busy_handler(
+        handle, [](void* self, int attempt) { return int(static_cast<Database*>(self)->wait(attempt)); }, this);
     sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, largest_value);
     // The file may come from somebody else: its triggers and views are no programs, its pages are checked.
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
     sqlite3_exec(handle, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr);
     return sqlite3_exec(handle, "SELECT count(*) FROM sqlite_schema", nullptr, nullptr, nullptr);
   };
@@ -90,9 +99,39 @@ void Database::open(Mode mode, double patience) {
   if (code != SQLITE_OK) fail_with(code);
 }
 
-Database::Database(const std::string& file, Mode mode, double patience) : file_(file), handle_(nullptr, close_handle) {
+Database::Database(const std::string& file, Mode mode, Patience patience)
+    : file_(file), patience_(std::move(patience)), handle_(nullptr, close_handle) {
   check_regular(file, mode);
-  open(mode, patience);
+  open(mode);
+}
+
+static std::string holder_of(const std::string& file) {
+  std::string holder = lock_holder({file, file + "-shm"});
+  return holder.empty() ? "another process" : holder;
+}
+
+// Called by SQLite, which no exception may pass.
+bool Database::wait(int attempt) noexcept {
+  using Seconds = std::chrono::duration<double>;
+  auto now = std::chrono::steady_clock::now();
+  if (attempt == 0) waiting_since_ = now, told_ = false;
+  double waited = Seconds(now - waiting_since_).count();
+  double limit = patience_.changing ? patience_.changing() : patience_.seconds;
+  if (waited >= (StopSignal::requested() ? std::min(limit, stopping_patience) : limit)) return false;
+  if (waited >= patience_.notice_after && !told_) {
+    told_ = true;
+    try {
+      std::string text = fmt::format("the run database {} is locked by {}; waiting for it, at most {:g} s",
+                                     printable(file_), holder_of(file_), limit);
+      if (patience_.notice)
+        patience_.notice(text);
+      else
+        to_stderr("crest: {}\n", text);
+    } catch (const std::exception&) {  // a notice is not worth an end
+    }
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::clamp(attempt, 1, 25)));
+  return true;
 }
 
 Database::~Database() = default;
@@ -103,11 +142,14 @@ void Database::fail_with(int code) const {
   switch (code & 0xff) {
     case SQLITE_NOTADB: fail("is not a run database", where, "Check the path of --store; nothing was changed.");
     case SQLITE_CORRUPT:
-      fail(fmt::format("the run database is damaged ({})", reason), where,
-           "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.");
+      throw StoreDamaged(
+          Exit::failed, fmt::format("the run database is damaged ({})", reason), where,
+          "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      fail("another process keeps the run database locked", where, "Wait for its end, or name another --store FILE.");
+    case SQLITE_PROTOCOL:  // busy for so long that SQLite gave up by itself
+      throw StoreBusy(Exit::failed, fmt::format("{} keeps the run database locked", holder_of(file_)), where,
+                      "Wait for its end or stop it, name another --store FILE, or wait longer (--store-wait).");
     case SQLITE_FULL: fail("the disk is full", where, "Free some space, or name another --store FILE.");
     case SQLITE_READONLY:
     case SQLITE_PERM:
@@ -120,14 +162,16 @@ void Database::fail_with(int code) const {
            "Check the disk and its free space, or name another --store FILE.");
     case SQLITE_NOMEM: throw std::bad_alloc();
     case SQLITE_TOOBIG:
-      fail(fmt::format("a text of more than {} cannot be recorded", format_bytes(double(largest_value))), where);
+      throw StoreDamaged(
+          Exit::failed,
+          fmt::format("a text of more than {} cannot be recorded or read", format_bytes(double(largest_value))), where);
     default: fail(fmt::format("SQLite: {} (code {})", reason, code), where);
   }
 }
 
 bool Database::try_to_run(const char* sql) {
   int code = sqlite3_exec(handle_.get(), sql, nullptr, nullptr, nullptr);
-  if ((code & 0xff) == SQLITE_BUSY) return false;
+  if ((code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_PROTOCOL) return false;
   if (code != SQLITE_OK) fail_with(code);
   return true;
 }
@@ -185,6 +229,12 @@ bool Statement::step() {
   return false;
 }
 
+Statement& Statement::reset() {
+  sqlite3_reset(statement_);
+  bound_ = 0;
+  return *this;
+}
+
 void Statement::run() {
   while (step()) {
   }
@@ -198,6 +248,18 @@ std::string Statement::text(int column) const {
   auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
   return text ? std::string(text, size_t(sqlite3_column_bytes(statement_, column))) : std::string();
 }
+
+const char* Statement::type(int column) const {
+  switch (sqlite3_column_type(statement_, column)) {
+    case SQLITE_INTEGER: return "integer";
+    case SQLITE_FLOAT: return "number";
+    case SQLITE_TEXT: return "text";
+    case SQLITE_BLOB: return "blob";
+    default: return "null";
+  }
+}
+
+int64_t Statement::bytes(int column) const { return sqlite3_column_bytes(statement_, column); }
 
 bool Statement::is_null(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 

@@ -1,22 +1,46 @@
 // A thin layer over SQLite: what is opened is closed, what is begun is committed or rolled back, and every error says
 // which file and what to do.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "core/error.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
 
 namespace crest {
 
+// Another process keeps the file locked.
+class StoreBusy : public Error {
+ public:
+  using Error::Error;
+};
+
+// A page or a value of the file is damaged, or larger than any that Crest writes.
+class StoreDamaged : public Error {
+ public:
+  using Error::Error;
+};
+
+// How long a file that another process keeps locked is waited for.
+struct Patience {
+  double seconds = 5;                     // then it is an error (StoreBusy)
+  std::function<double()> changing = {};  // where set, it is asked instead of `seconds`, again and again
+  double notice_after = 1;                // seconds after which `notice` is told, once a wait, who is waited for
+  std::function<void(const std::string&)> notice = {};  // standard error unless said otherwise
+};
+
 class Database {
  public:
   // write: the file is created when it is missing; read: it must exist, and may lie in a folder that nobody may write.
   enum class Mode { write, read };
-  // Only regular files. Waits for other processes for up to `patience` seconds.
-  Database(const std::string& file, Mode mode, double patience = 60);
+  // Only regular files. What the file says is data: its triggers and views do not run.
+  Database(const std::string& file, Mode mode, Patience patience = {});
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -25,6 +49,9 @@ class Database {
   void run(const char* sql);
   // False when another process keeps the file busy.
   bool try_to_run(const char* sql);
+  // Waits a moment for another process, the `attempt`-th time (from 0); false when patience is over, which is soon once
+  // the process was asked to stop (host/stop_signal.h).
+  bool wait(int attempt) noexcept;
   // First column of the first row of a query that has one.
   int64_t integer(const char* sql);
   // Of the last insert.
@@ -40,8 +67,11 @@ class Database {
 
  private:
   friend class Statement;
-  void open(Mode mode, double patience);
+  void open(Mode mode);
   std::string file_;
+  Patience patience_;
+  std::chrono::steady_clock::time_point waiting_since_;
+  bool told_ = false;
   std::unique_ptr<sqlite3, void (*)(sqlite3*)> handle_;
 };
 
@@ -60,6 +90,8 @@ class Statement {
   Statement& add_null();
   // The next row; false at the end, after which values can be bound again.
   bool step();
+  // Values can be bound again before the end.
+  Statement& reset();
   // For statements without rows.
   void run();
 
@@ -67,6 +99,9 @@ class Statement {
   double real(int column) const;  // NaN for NULL
   std::string text(int column) const;
   bool is_null(int column) const;
+  // "integer", "number", "text", "blob", "null".
+  const char* type(int column) const;
+  int64_t bytes(int column) const;  // of a text or blob
 
  private:
   void check(int code) const;

@@ -10,14 +10,14 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
-#include "measure/samples.h"
+#include "stats/samples.h"
 #include "store/log_line.h"
 
 namespace crest {
 
 namespace {
 
-constexpr size_t most_rows = 50'000'000;
+constexpr size_t most_steps = 50'000'000;
 
 // The rows of a log, line by line.
 class LogReader {
@@ -106,7 +106,7 @@ class LogReader {
   }
 
   void add_row(const LogLine& l, int64_t step) {
-    if (rows_.size() >= most_rows) fail(fmt::format("more than {} steps", most_rows), "training log");
+    if (rows_.size() >= most_steps) fail(fmt::format("more than {} steps", most_steps), "training log");
     LogRow r;
     r.step = step;
     r.loss = l.loss, r.val_loss = l.val_loss, r.lr = l.lr, r.grad_norm = l.grad_norm;

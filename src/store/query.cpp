@@ -56,6 +56,19 @@ Where where_of(const RunFilter& f) {
     std::string p = anywhere(f.text);
     w.add("name LIKE ? ESCAPE '\\' OR command LIKE ? ESCAPE '\\' OR folder LIKE ? ESCAPE '\\'", {p, p, p});
   }
+  for (auto& [key, value] : f.settings) {
+    std::string plain = value == "true" ? "1" : value == "false" ? "0" : value;  // as SQLite has JSON's
+    bool number = !plain.empty() && plain.find_first_not_of("0123456789.eE+-") == std::string::npos;
+    // A recipe that is no JSON has no settings; asked first, since AND promises no order.
+    const char* whole = "CASE WHEN json_valid(recipe) THEN {} END";
+    if (number)
+      w.add(fmt::format(fmt::runtime(whole),
+                        "json_extract(recipe, '$.' || ?) = CAST(? AS REAL) OR "
+                        "CAST(json_extract(recipe, '$.' || ?) AS TEXT) = ?"),
+            {key, plain, key, plain});
+    else
+      w.add(fmt::format(fmt::runtime(whole), "json_extract(recipe, '$.' || ?) = ?"), {key, plain});
+  }
   // Whether a run still runs is seen from its process, not from its row.
   if (f.status == "running" || f.status == "lost")
     w.add("status IN ('running', 'lost')", {});
@@ -93,12 +106,14 @@ bool all_of(const std::string& text, const char* characters) {
 
 std::vector<RunRecord> list_runs(Database& database, const RunFilter& f) {
   Where where = where_of(f);
-  Statement s(database, fmt::format("SELECT {} FROM runs{} ORDER BY started DESC, id DESC", run_columns, where.text()));
+  Statement s(database, fmt::format("SELECT id FROM runs{} ORDER BY started DESC, id DESC", where.text()));
   for (auto& text : where.texts) s.add(text);
+  // Each run by itself: what is damaged in one says nothing about the next.
+  Statement row(database, fmt::format("SELECT {} FROM runs WHERE id = ?", run_columns));
   std::vector<RunRecord> runs;
   while ((f.limit <= 0 || int64_t(runs.size()) < f.limit) && s.step()) {
-    RunRecord r = read_run(database, s, false);
-    if (f.status.empty() || r.status == f.status) runs.push_back(std::move(r));
+    auto r = read_run(database, row, s.integer(0), false);
+    if (r && (f.status.empty() || r->status == f.status)) runs.push_back(std::move(*r));
   }
   return runs;
 }

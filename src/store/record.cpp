@@ -19,16 +19,6 @@ std::string new_uid() {
   return fmt::format("{:016x}", bits);
 }
 
-std::string utc_now() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  gmtime_r(&now.tv_sec, &parts);
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  return fmt::format("{}.{:03}Z", text, now.tv_nsec / 1'000'000);
-}
-
 std::string text_at(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key) || object[key].is_null()) return "";
   return object[key].is_string() ? object[key].get<std::string>() : dump_json(object[key]);

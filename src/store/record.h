@@ -45,13 +45,12 @@ struct RunRecord {
   Json result;  // the row that the command prints with --json
   std::vector<SampleRow> samples;
   std::vector<LogRow> log;
-  std::map<std::string, Json> documents;  // "profile" (measure/profile.h), "plan", "program", "comparison"
+  std::vector<std::string> damage;        // of a list: what cannot be read ("recipe: not valid JSON"), and is left out
+  std::map<std::string, Json> documents;  // "profile" (profile/profile.h), "plan", "program", "comparison"
 };
 
 // 16 random hexadecimal digits.
 std::string new_uid();
-// The time now as RunRecord::started has it.
-std::string utc_now();
 // One line of JSON. NaN becomes null; bytes that are no UTF-8 (of a command line) become U+FFFD.
 std::string dump_json(const Json& json);
 // The value of a key as text, "" when it is not there.

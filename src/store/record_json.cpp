@@ -92,6 +92,7 @@ Json run_to_json(const RunRecord& r) {
   for (auto& [key, field] : run_texts) json[key] = r.*field;
   json["imported_from"] = r.imported_from;
   for (auto& [key, field] : run_jsons) json[key] = r.*field;
+  if (!r.damage.empty()) json["damaged"] = r.damage;
   return json;
 }
 

@@ -13,8 +13,9 @@ static void warn_on_standard_error(const std::string& text) {
   std::fputs(fmt::format("crest: warning: {}\n", printable(text, 1000)).c_str(), stderr);
 }
 
-Recorder::Recorder(const std::string& file, Warn warn)
-    : store_(std::make_unique<Store>(file.empty() ? default_store_file() : file)),
+Recorder::Recorder(const std::string& file, Warn warn, Patience patience)
+    : store_(
+          std::make_unique<Store>(file.empty() ? default_store_file() : file, Store::Mode::write, std::move(patience))),
       warn_(warn ? std::move(warn) : warn_on_standard_error) {}
 
 void Recorder::stop(const std::string& why) {

@@ -18,7 +18,7 @@ class Recorder {
   Recorder() = default;  // records nothing
   // Opens or creates the store ("": default_store_file()); throws when that fails. warn: where the one warning goes,
   // standard error unless said otherwise.
-  explicit Recorder(const std::string& file, Warn warn = {});
+  explicit Recorder(const std::string& file, Warn warn = {}, Patience patience = {});
 
   bool on() const { return store_ != nullptr; }
   Store* store() const { return store_.get(); }  // null when nothing is recorded

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "core/json.h"
-#include "store/process.h"
+#include "core/text.h"
+#include "host/process.h"
 
 namespace crest {
 
@@ -93,49 +96,143 @@ const char* const run_columns =
     "id, uid, name, kind, status, started, finished, command, folder, grid, key, phase, error, imported_from, recipe, "
     "device, result, host, boot, space, pid, pid_started, environment, environment_after";
 
-RunRecord read_run(const Database& database, const Statement& s, bool environments) {
+namespace {
+
+// Of a cell of runs, samples or log that no Crest has written.
+constexpr int64_t longest_cell = 1 << 20;
+constexpr JsonLimits cell_limits{.bytes = uint64_t(16) << 20, .keys = 20'000};
+
+// Where a value stands: a column of the run's row, or of one of its rows in another table.
+struct Cell {
+  const char* column;
+  const char* row = nullptr;
+  size_t number = 0;
+  std::string name() const { return row ? fmt::format("{} of {} {}", column, row, number) : column; }
+};
+
+bool is(const char* type, const char* other) { return std::string_view(type) == other; }
+
+void add_damage(RunRecord& r, const Cell& cell, const std::string& what) {
+  r.damage.push_back(cell.name() + ": " + what);
+}
+
+std::string read_text(const Statement& s, int column, const Cell& cell, RunRecord& r) {
+  if (!is(s.type(column), "text"))
+    add_damage(r, cell, fmt::format("a {}, not a text", s.type(column)));
+  else if (s.bytes(column) > longest_cell)
+    add_damage(r, cell, fmt::format("a text of {}", format_bytes(double(s.bytes(column)))));
+  else
+    return s.text(column);
+  return "";
+}
+
+Json read_object(const Statement& s, int column, const char* what, RunRecord& r) {
+  if (s.is_null(column)) return nullptr;
+  if (!is(s.type(column), "text")) {
+    add_damage(r, {what}, fmt::format("a {}, not a text", s.type(column)));
+    return nullptr;
+  }
+  try {
+    std::string text = s.text(column);
+    if (text.empty()) return nullptr;
+    Json json = parse_ordered_json_guarded(text, cell_limits, what);
+    if (json.is_object() || json.is_array()) return json;
+    add_damage(r, {what}, fmt::format("a {}, neither an object nor a list", json.type_name()));
+  } catch (const Error& e) {
+    add_damage(r, {e.where().c_str()}, e.problem());
+  }
+  return nullptr;
+}
+
+double read_number(const Statement& s, int column, const Cell& cell, RunRecord& r) {
+  const char* type = s.type(column);
+  if (is(type, "text") || is(type, "blob")) add_damage(r, cell, fmt::format("a {}, not a number", type));
+  return s.real(column);
+}
+
+int64_t read_integer(const Statement& s, int column, const Cell& cell, RunRecord& r) {
+  if (!is(s.type(column), "integer")) add_damage(r, cell, fmt::format("a {}, not a whole number", s.type(column)));
+  return s.integer(column);
+}
+
+}  // namespace
+
+std::optional<RunRecord> read_run(const Database&, Statement& s, int64_t id, bool environments) {
   RunRecord r;
-  int c = 0;
-  r.id = s.integer(c++);
-  for (auto* text : {&r.uid, &r.name, &r.kind, &r.status, &r.started, &r.finished, &r.command, &r.folder, &r.grid,
-                     &r.key, &r.phase, &r.error, &r.imported_from})
-    *text = s.text(c++);
+  r.id = id;
+  try {
+    if (!s.reset().add(id).step()) return std::nullopt;
+  } catch (const StoreDamaged& e) {
+    r.damage.push_back(e.problem());
+    return r;
+  }
+  int c = 1;
+  for (auto [text, what] : {std::pair{&r.uid, "uid"},
+                            {&r.name, "name"},
+                            {&r.kind, "kind"},
+                            {&r.status, "status"},
+                            {&r.started, "started"},
+                            {&r.finished, "finished"},
+                            {&r.command, "command"},
+                            {&r.folder, "folder"},
+                            {&r.grid, "grid"},
+                            {&r.key, "key"},
+                            {&r.phase, "phase"},
+                            {&r.error, "error"},
+                            {&r.imported_from, "imported_from"}})
+    *text = read_text(s, c++, {what}, r);
   for (auto [json, what] : {std::pair{&r.recipe, "recipe"}, {&r.device, "device"}, {&r.result, "result"}})
-    *json = read_json(database, s.text(c++), r.id, what);
+    *json = read_object(s, c++, what, r);
   if (r.status == "running" && r.imported_from.empty()) {
     ProcessId p{s.text(c), s.text(c + 1), s.text(c + 2), s.integer(c + 3), s.integer(c + 4)};
     if (life_of(p) == Life::gone) r.status = "lost";
   }
   c += 5;
-  if (!environments) return r;
-  r.environment = read_json(database, s.text(c), r.id, "environment");
-  r.environment_after = read_json(database, s.text(c + 1), r.id, "environment_after");
+  if (environments) {
+    r.environment = read_object(s, c, "environment", r);
+    r.environment_after = read_object(s, c + 1, "environment_after", r);
+  }
+  s.reset();
   return r;
 }
 
-std::vector<SampleRow> read_samples(Database& database, int64_t id) {
-  std::vector<SampleRow> rows;
+void read_samples(Database& database, RunRecord& r) {
   Statement s(database, "SELECT ms, round, contender, throttled FROM samples WHERE run = ? ORDER BY number");
-  s.add(id);
-  while (s.step()) rows.push_back({s.real(0), int(s.integer(1)), s.text(2), s.integer(3) != 0});
-  return rows;
+  s.add(r.id);
+  while (r.damage.empty() && s.step()) {
+    auto cell = [&](const char* column) { return Cell{column, "sample", r.samples.size()}; };
+    r.samples.push_back({read_number(s, 0, cell("ms"), r), int(read_integer(s, 1, cell("round"), r)),
+                         read_text(s, 2, cell("contender"), r), read_integer(s, 3, cell("throttled"), r) != 0});
+  }
 }
 
-std::vector<LogRow> read_log(Database& database, int64_t id) {
-  std::vector<LogRow> rows;
+void read_log(Database& database, RunRecord& record) {
   Statement s(database,
               "SELECT step, loss, val_loss, lr, grad_norm, step_ms, tokens_per_second, skipped FROM log "
               "WHERE run = ? ORDER BY number");
-  s.add(id);
-  while (s.step()) {
+  s.add(record.id);
+  while (record.damage.empty() && s.step()) {
+    auto cell = [&](const char* column) { return Cell{column, "log row", record.log.size()}; };
     LogRow r;
-    r.step = s.integer(0);
+    r.step = read_integer(s, 0, cell("step"), record);
     int c = 1;
-    for (double* x : {&r.loss, &r.val_loss, &r.lr, &r.grad_norm, &r.step_ms, &r.tokens_per_second}) *x = s.real(c++);
-    r.skipped = s.integer(c) != 0;
-    rows.push_back(r);
+    for (auto [x, name] : {std::pair{&r.loss, "loss"},
+                           {&r.val_loss, "val_loss"},
+                           {&r.lr, "lr"},
+                           {&r.grad_norm, "grad_norm"},
+                           {&r.step_ms, "step_ms"},
+                           {&r.tokens_per_second, "tokens_per_second"}})
+      *x = read_number(s, c++, cell(name), record);
+    r.skipped = read_integer(s, c, cell("skipped"), record) != 0;
+    record.log.push_back(r);
   }
-  return rows;
+}
+
+void fail_damaged(const Database& database, const RunRecord& r) {
+  std::string name = r.name.empty() ? "" : fmt::format(" ({})", printable(r.name, 100));
+  throw StoreDamaged(Exit::failed, fmt::format("run {}{} is damaged: {}", r.id, name, join(r.damage, "; ")),
+                     printable(database.file()),
+                     fmt::format("The other runs can be read; crest runs delete {} removes this one.", r.id));
 }
 
 Json read_json(const Database& database, const std::string& text, int64_t id, const std::string& what) {

@@ -4,8 +4,8 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
-#include <chrono>
-#include <thread>
+#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -98,11 +98,44 @@ void create(Database& database) {
 // Switching takes the file for a moment, and SQLite does not wait for others here. Where there is no shared memory
 // (some network file systems) the answer is another mode, which works as well, one process after the other.
 void use_wal(Database& database) {
-  for (int attempt = 0; attempt < 400; ++attempt) {
-    if (database.try_to_run("PRAGMA journal_mode = WAL")) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  for (int attempt = 0; !database.try_to_run("PRAGMA journal_mode = WAL"); ++attempt)
+    if (!database.wait(attempt)) database.fail_with(SQLITE_BUSY);
+}
+
+constexpr const char* repair_advice =
+    "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.";
+
+// The tables that are read and written, and their columns. What else the file holds is nobody's business.
+constexpr std::pair<const char*, const char*> needed[] = {
+    {"runs",
+     "id uid name kind status started finished command folder grid key phase error imported_from recipe device "
+     "environment environment_after result host boot space pid pid_started model device_name device_kind"},
+    {"samples", "run number ms round contender throttled"},
+    {"log", "run number step loss val_loss lr grad_norm step_ms tokens_per_second skipped"},
+    {"documents", "run name json"}};
+
+// A view, a table of a module or a computed column would run what the file's author wrote.
+void check_tables(Database& database) {
+  std::string where = printable(database.file());
+  for (auto& [table, columns] : needed) {
+    Statement s(database, "SELECT type, rootpage FROM sqlite_schema WHERE name = ? COLLATE NOCASE");
+    bool there = s.add(std::string_view(table)).step();
+    if (!there)
+      fail(fmt::format("is no run database any more: the table '{}' is missing", table), where, repair_advice);
+    bool is_table = s.text(0) == "table";
+    if (!is_table || s.integer(1) == 0)
+      fail(fmt::format("holds a {} where the table '{}' should be",
+                       is_table ? "virtual table" : printable(s.text(0), 20), table),
+           where, "Crest did not make it so: nothing of the file was used. Ask for an export (crest runs export).");
+    std::set<std::string> plain;
+    Statement c(database, fmt::format("PRAGMA table_xinfo({})", table));
+    while (c.step())
+      if (c.integer(6) == 0) plain.insert(c.text(1));  // not hidden, not computed
+    for (auto& column : split(columns, ' '))
+      if (!plain.contains(column))
+        fail(fmt::format("is no run database any more: the table '{}' has no plain column '{}'", table, column), where,
+             repair_advice);
   }
-  database.fail_with(SQLITE_BUSY);
 }
 
 void check_kind(Database& database) {
@@ -124,7 +157,7 @@ void check_whole(Database& database) {
   Statement check(database, "PRAGMA quick_check(1)");
   if (check.step() && check.text(0) != "ok")
     fail(fmt::format("the run database is damaged ({})", printable(check.text(0))), printable(database.file()),
-         "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.");
+         repair_advice);
 }
 
 }  // namespace
@@ -133,6 +166,7 @@ void prepare_schema(Database& database, Database::Mode mode) {
   if (mode == Database::Mode::write && is_empty(database)) create(database);
   check_kind(database);
   check_whole(database);
+  check_tables(database);
   if (!database.read_only()) {
     use_wal(database);
     // What was written survives the death of its process. A power failure may take the last moments, never the rest.

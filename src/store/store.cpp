@@ -15,7 +15,9 @@ namespace crest {
 
 struct Store::Impl {
   mutable Database database;
-  Impl(const std::string& file, Database::Mode mode) : database(file, mode) { prepare_schema(database, mode); }
+  Impl(const std::string& file, Database::Mode mode, Patience patience) : database(file, mode, std::move(patience)) {
+    prepare_schema(database, mode);
+  }
 
   void require(int64_t id) {
     Statement s(database, "SELECT 1 FROM runs WHERE id = ?");
@@ -46,13 +48,18 @@ struct Store::Impl {
     return id;
   }
 
-  RunRecord load(int64_t id, bool documents) const {
+  RunRecord head(int64_t id, bool environments) const {
     Statement s(database, fmt::format("SELECT {} FROM runs WHERE id = ?", run_columns));
-    if (!s.add(id).step())
-      fail(fmt::format("there is no run {}", id), printable(database.file()), "See crest runs list.");
-    RunRecord r = read_run(database, s, true);
-    r.samples = read_samples(database, id);
-    r.log = read_log(database, id);
+    auto r = read_run(database, s, id, environments);
+    if (!r) fail(fmt::format("there is no run {}", id), printable(database.file()), "See crest runs list.");
+    return std::move(*r);
+  }
+
+  RunRecord load(int64_t id, bool documents) const {
+    RunRecord r = head(id, true);
+    if (r.damage.empty()) read_samples(database, r);
+    if (r.damage.empty()) read_log(database, r);
+    if (!r.damage.empty()) fail_damaged(database, r);
     Statement d(database, fmt::format("SELECT name, {} FROM documents WHERE run = ?", documents ? "json" : "NULL"));
     d.add(id);
     while (d.step()) r.documents[d.text(0)] = read_json(database, d.text(1), id, "document " + printable(d.text(0)));
@@ -70,8 +77,9 @@ static void complete(RunRecord& r) {
   r.folder = absolute_folder(r.folder);
 }
 
-Store::Store(const std::string& file, Mode mode)
-    : impl_(std::make_unique<Impl>(file, mode == Mode::write ? Database::Mode::write : Database::Mode::read)) {}
+Store::Store(const std::string& file, Mode mode, Patience patience)
+    : impl_(std::make_unique<Impl>(file, mode == Mode::write ? Database::Mode::write : Database::Mode::read,
+                                   std::move(patience))) {}
 Store::~Store() = default;
 Store::Store(Store&&) noexcept = default;
 
@@ -130,6 +138,7 @@ Store::Added Store::add_all(const std::function<bool(RunRecord&)>& next) {
 }
 
 std::vector<RunRecord> Store::list(const RunFilter& filter) const { return list_runs(impl_->database, filter); }
+RunRecord Store::head(int64_t id) const { return impl_->head(id, false); }
 RunRecord Store::load(int64_t id) const { return impl_->load(id, true); }
 RunRecord Store::load_without_documents(int64_t id) const { return impl_->load(id, false); }
 int64_t Store::find(const std::string& run) const { return find_run(impl_->database, run); }

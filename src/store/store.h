@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "store/database.h"
 #include "store/record.h"
 
 namespace crest {
@@ -14,7 +16,9 @@ struct RunFilter {
   // "" = any; since/until: UTC prefix.
   std::string kind = {}, status = {}, model = {}, device = {}, phase = {}, grid = {}, key = {}, since = {}, until = {};
   std::string text = {};  // part of the name, command or folder
-  int64_t limit = 0;      // 0: all; the newest ones
+  std::vector<std::pair<std::string, std::string>> settings =
+      {};             // keys of the recipe and their values: {"lr", "0.001"}
+  int64_t limit = 0;  // 0: all; the newest ones
 };
 
 class Store {
@@ -22,7 +26,7 @@ class Store {
   // Throws for a file that is no run database of Crest, is damaged, or was written by a newer Crest. write: opens or
   // creates; read: the file must be there, its folder need not be writable.
   enum class Mode { write, read };
-  explicit Store(const std::string& file, Mode mode = Mode::write);
+  explicit Store(const std::string& file, Mode mode = Mode::write, Patience patience = {});
   ~Store();
   Store(Store&&) noexcept;
 
@@ -47,8 +51,11 @@ class Store {
   };
   Added add_all(const std::function<bool(RunRecord&)>& next);
 
-  // Without samples, log and documents; newest first. Runs whose process is gone are "lost".
+  // Without samples, log and documents; newest first. Runs whose process is gone are "lost". What cannot be read of a
+  // run stays empty and is told in its `damage`.
   std::vector<RunRecord> list(const RunFilter& filter = {}) const;
+  RunRecord head(int64_t id) const;  // as in a list
+  // Throw for a damaged run, naming it and what is damaged.
   RunRecord load(int64_t id) const;                          // everything
   RunRecord load_without_documents(int64_t id) const;        // their names stand with null
   Json document(int64_t id, const std::string& name) const;  // throws with the names that there are

@@ -34,9 +34,10 @@ void Engine::initialize_weights(uint64_t seed) {
   run_on_ranks(ranks(), [&](int r) { initialize(rank(r), seed); });
 }
 
-uint64_t Engine::first_sample(int64_t step, int64_t micro, int r) const {
+uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
   const Recipe& recipe = session_.recipe;
-  return (uint64_t(step * recipe.grad_accumulation + micro) * uint64_t(ranks()) + uint64_t(r)) * uint64_t(recipe.batch);
+  return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(ranks()) + uint64_t(r)) *
+         uint64_t(recipe.batch);
 }
 
 void Engine::read(HostBatch& h, int r, int program, uint64_t first, const SampleSource& source) const {
@@ -64,8 +65,9 @@ float Engine::read_step(int64_t step, const SampleSource& source) {
   run_on_ranks(ranks(), [&](int r) {
     batches_[size_t(r)].resize(size_t(session_.recipe.grad_accumulation));
     for (auto& call : calls_)
-      if (call.micro >= 0)
-        read(batches_[size_t(r)][size_t(call.micro)], r, call.segment, first_sample(step, call.micro, r), source);
+      if (call.micro_step >= 0)
+        read(batches_[size_t(r)][size_t(call.micro_step)], r, call.segment, first_sample(step, call.micro_step, r),
+             source);
   });
   int64_t all = 0, counted = 0;
   for (auto& rank : batches_)
@@ -79,20 +81,20 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
   auto start = std::chrono::steady_clock::now();
   size_t loss_call = 0;
   for (size_t c = 0; c < calls_.size(); ++c)
-    if (calls_[c].micro >= 0) loss_call = c;
+    if (calls_[c].micro_step >= 0) loss_call = c;
   float loss = 0;
   Scalars s = {};
   StepResult result;
-  float weight = masked_ ? read_step(step, source) : 1.0f;
+  float weight = whole_steps_ ? read_step(step, source) : 1.0f;
   std::vector<int64_t> counted(size_t(ranks()), 0);
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
     for (size_t c = 0; c < calls_.size(); ++c) {
       const SegmentCall& call = calls_[c];
-      if (call.micro >= 0) {
-        uint64_t first = first_sample(step, call.micro, r);
-        HostBatch& batch = batches_[size_t(r)][masked_ ? size_t(call.micro) : 0];
-        if (!masked_) read(batch, r, call.segment, first, source);
+      if (call.micro_step >= 0) {
+        uint64_t first = first_sample(step, call.micro_step, r);
+        HostBatch& batch = batches_[size_t(r)][whole_steps_ ? size_t(call.micro_step) : 0];
+        if (!whole_steps_) read(batch, r, call.segment, first, source);
         Scalars inputs = {};
         inputs.seed = seed;
         inputs.sample_base = int64_t(first);

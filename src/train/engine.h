@@ -38,9 +38,9 @@ class Engine {
   const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
-  // Whether targets may be negative. Then the samples of all micro steps are read before the first one runs: each of
-  // them is weighted by the count of the whole step.
-  void set_masked(bool masked) { masked_ = masked; }
+  // The samples of all micro steps are read before the first one runs: where targets may be negative, since each micro
+  // step is weighted by the count of the whole step; and where reading may throw beside other ranks.
+  void read_whole_steps(bool whole) { whole_steps_ = whole; }
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
   // without an update Program: forward and backward of the micro steps only.
   // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
@@ -64,7 +64,7 @@ class Engine {
     int64_t counted = 0;  // targets that count
     double seconds = 0;   // that the source took
   };
-  uint64_t first_sample(int64_t step, int64_t micro, int rank) const;
+  uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
   void send(const HostBatch& batch, int rank, int program);
   // Reads the whole step; returns the factor on its losses.
@@ -77,8 +77,8 @@ class Engine {
   std::vector<SegmentCall> calls_;
   float loss_scale_ = 1;                         // that the next step runs with
   std::vector<std::vector<Ports>> ports_;        // by rank and Program
-  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (masked; else the first one only)
-  bool masked_ = false;
+  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (whole steps; else the first one only)
+  bool whole_steps_ = false;
 };
 
 }  // namespace crest

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
-#include "report/table.h"
+#include "terminal/table.h"
 
 namespace crest {
 

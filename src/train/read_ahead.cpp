@@ -10,7 +10,7 @@ ReadAheadSource::ReadAheadSource(const Loader& loader, const Recipe& r, int64_t 
     : batch_(r.batch), seq_(loader.seq()) {
   auto ranks = uint64_t(r.data_parallel), batch = uint64_t(r.batch);
   for (uint64_t rank = 0; rank < ranks; ++rank) {
-    auto samples = [=](uint64_t micro) { return micro_batch_samples(micro, 0, 1, rank, ranks, batch); };
+    auto samples = [=](uint64_t micro_step) { return micro_batch_samples(micro_step, 0, 1, rank, ranks, batch); };
     auto first = uint64_t(first_step * r.grad_accumulation);
     ranks_.push_back({std::make_unique<Prefetcher>(loader, samples, first, UINT64_MAX, ahead), nullptr});
   }

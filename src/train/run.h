@@ -5,7 +5,7 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "measure/conditions.h"
+#include "device/conditions.h"
 #include "model/recipe.h"
 #include "store/record.h"
 #include "train/step_row.h"
@@ -15,6 +15,7 @@ namespace crest {
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
+  double wait = 5;    // seconds, for another process that keeps the store locked; then the run is not recorded
   RunRecord head;     // name, command, recipe, device, key, environment
   Conditions before;
 };
@@ -34,7 +35,8 @@ struct TrainOptions {
   std::string out;      // RUN; "": the run leaves no files
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
-  std::string init;  // folder, file, run or checkpoint with weights to start from; not read when the run is continued
+  bool fresh = false;  // `out` was made for this run (FreshFolder)
+  std::string init;    // folder, file, run or checkpoint with weights to start from; not read when the run is continued
   // What is written to RUN/config.toml, from options with steps, lr and warmup as they are used. It is asked again when
   // the steps have been fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
@@ -44,7 +46,7 @@ struct TrainOptions {
   std::string schedule = "cosine";
   double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
   double min_lr = -1;      // below 0: a tenth of lr
-  int64_t warmup = -1;     // below 0: a fiftieth of the steps, at most 2000
+  int64_t warmup = -1;     // below 0: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth
   int64_t steps = 0;       // 0: 1000, or as many as max_seconds allows
   double max_seconds = 0;  // 0: no limit; without steps the schedule is fitted to it after the first steps
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never

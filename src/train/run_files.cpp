@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,12 +13,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "charts/figure.h"
+#include "charts/terminal_chart.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "report/figure.h"
-#include "report/terminal_chart.h"
 
 namespace crest {
 
@@ -29,10 +30,11 @@ static constexpr const char* free_space_hint =
 // The first line of every config.toml that Crest writes; by it --overwrite knows a run.
 static constexpr const char* config_mark = "# crest train";
 
-static std::shared_ptr<void> lock_folder(const std::string& folder) {
+// The open folder, locked; the system lets go of it when the process dies.
+static std::shared_ptr<const int> lock_folder(const std::string& folder) {
   int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail(std::strerror(errno), printable(folder), "Check the path.");
-  std::shared_ptr<void> lock(nullptr, [fd](void*) { ::close(fd); });
+  std::shared_ptr<const int> lock(new int(fd), [](const int* f) { ::close(*f), delete f; });
   // Some network file systems have no locks: the run then goes on without one.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     fail("another process is training in this folder", printable(folder), "Wait for its end, or stop it.");
@@ -40,29 +42,69 @@ static std::shared_ptr<void> lock_folder(const std::string& folder) {
 }
 
 static bool is_run(const std::string& folder) {
-  std::ifstream in(folder + "/config.toml");
+  std::string path = folder + "/config.toml";
+  if (!fs::is_regular_file(path)) return false;
+  std::ifstream in(path);
   std::string line;
   return std::getline(in, line) && line.rfind(config_mark, 0) == 0;
 }
 
-RunFiles::RunFiles(std::string folder) : folder_(std::move(folder)), lock_(lock_folder(folder_)) {}
+bool is_begun(const std::string& folder) {
+  for (auto& entry : fs::directory_iterator(folder))
+    if (!entry.path().filename().string().starts_with("config.toml.")) return false;  // io.cpp's temporary files
+  return true;
+}
 
-RunFiles RunFiles::create(const std::string& folder, bool overwrite) {
+void fail_not_begun(const std::string& folder) {
+  fail("the run was stopped before its first step: there is nothing to continue", printable(folder),
+       fmt::format("Start it again: crest train TEXT --out {} --overwrite.", printable(folder)));
+}
+
+RunFiles::RunFiles(std::string folder) : RunFiles(folder, lock_folder(folder)) {}
+RunFiles::RunFiles(std::string folder, std::shared_ptr<const int> lock)
+    : folder_(std::move(folder)), lock_(std::move(lock)) {}
+
+// Of two processes one makes the folder or locks it; the other is told. What a kill at any moment leaves can be
+// overwritten, since config.toml is the first file.
+RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh) {
   std::error_code error;
-  if (fs::exists(folder, error)) {
-    if (!overwrite)
-      fail(fmt::format("'{}' exists", printable(folder)), "--out",
-           "Give another --out, continue it with --resume, or add --overwrite.");
-    if (!fs::is_directory(folder) || (!fs::is_empty(folder) && !is_run(folder)))
-      fail(fmt::format("'{}' is not the folder of a run", printable(folder)), "--overwrite",
-           "Only runs are overwritten; choose another --out.");
-    lock_folder(folder);
-    fs::remove_all(folder, error);
-    if (error) fail(error.message(), printable(folder), "The earlier run could not be removed.");
+  fs::path parent = fs::path(folder).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  bool made = !error && fs::create_directory(folder, error);
+  if (error && !fs::exists(folder))
+    fail(error.message(), printable(folder), "The run folder could not be made; choose another --out.");
+  auto exists = [&] {
+    fail(fmt::format("'{}' exists", printable(folder)), "--out",
+         "Give another --out, continue it with --resume, or add --overwrite.");
+  };
+  if (!made && !overwrite && !fresh) exists();
+  auto refuse = [&] {
+    fail(fmt::format("'{}' is not the folder of a run", printable(folder)), "--overwrite",
+         "Only runs are overwritten; choose another --out.");
+  };
+  if (!fs::is_directory(folder)) refuse();
+  RunFiles files(folder);
+  if (!made && !overwrite && !fs::is_empty(folder)) exists();
+  if (!made) {
+    if (!is_run(folder) && !is_begun(folder)) refuse();
+    // config.toml goes last: it tells that this is a run.
+    for (bool last : {false, true})
+      for (auto& entry : fs::directory_iterator(folder))
+        if (last || entry.path().filename() != "config.toml") {
+          fs::remove_all(entry.path(), error);
+          if (error) fail(error.message(), printable(folder), "The earlier run could not be removed.");
+        }
   }
-  fs::create_directories(folder, error);
-  if (error) fail(error.message(), printable(folder), "The run folder could not be made; choose another --out.");
-  return RunFiles(folder);
+  files.write("config.toml", "");
+  return files;
+}
+
+void RunFiles::check_folder() const {
+  struct stat mine, there;
+  if (!on_disk() || fstat(*lock_, &mine) != 0) return;
+  if (stat(folder_.c_str(), &there) != 0 || mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
+    fail("the folder of the run was removed or moved while it trained", printable(folder_),
+         "Nothing more is saved. Start again, or move it back and continue with --resume.");
 }
 
 RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
@@ -86,7 +128,10 @@ static bool next_row(std::istream& in, std::string& line, nlohmann::json& row) {
 void RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return;
   std::string kept, line;
-  std::ifstream in(folder_ + "/log.jsonl");
+  std::string path = folder_ + "/log.jsonl";
+  if (fs::exists(path) && !fs::is_regular_file(path))
+    fail("is not a regular file", printable(path), "Remove it; rows of the log up to here are lost.");
+  std::ifstream in(path);
   for (nlohmann::json row; next_row(in, line, row);) {
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
     auto number = [&](const char* key) {
@@ -103,9 +148,7 @@ void RunFiles::continue_at(int64_t step) {
                         number("wait_ms")});
   }
   write("log.jsonl", kept);
-  std::string path = folder_ + "/log.jsonl";
-  log_.reset(std::fopen(path.c_str(), "ae"));
-  if (!log_) fail(std::strerror(errno), printable(path), "The log could not be opened.");
+  log_ = File::append(path);
   tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
 }
 
@@ -117,8 +160,11 @@ void RunFiles::write(const std::string& name, const std::string& bytes) const {
 }
 
 void RunFiles::write_line(const std::string& line) {
-  if (std::fputs((line + "\n").c_str(), log_.get()) < 0 || std::fflush(log_.get()) != 0)
-    fail(std::strerror(errno), printable(folder_ + "/log.jsonl"), free_space_hint);
+  try {
+    log_.write(line + "\n");
+  } catch (const Error& e) {
+    fail(e.problem(), e.where(), free_space_hint);
+  }
 }
 
 // JSON has no NaN: null stands for it.
@@ -180,10 +226,34 @@ std::string RunFiles::draw_loss(int width) const {
   return terminal_chart(terminal, options, width);
 }
 
-std::string fresh_run_folder(const std::string& name) {
-  std::string base = "runs/" + name, folder = base;
-  for (int i = 2; fs::exists(folder); ++i) folder = fmt::format("{}-{}", base, i);
-  return folder;
+// What every file system and every TOML takes, with room for a number behind it.
+static std::string plain_name(std::string_view name) {
+  constexpr size_t longest = 200;
+  std::string plain;
+  while (!name.empty() && plain.size() < longest) {
+    Character c = first_character(name);
+    plain += c.valid && c.code != '/' ? std::string(name.substr(0, c.size)) : "_";
+    name.remove_prefix(c.size);
+  }
+  return plain.empty() || plain == "." || plain == ".." ? "run" : plain;
+}
+
+FreshFolder::FreshFolder(const std::string& root, const std::string& name) {
+  std::string base = join_path(root, plain_name(name));
+  path_ = base;
+  for (int i = 2;;) {
+    create_directories(root);
+    if (::mkdir(path_.c_str(), 0755) == 0) return;
+    if (errno == EEXIST)
+      path_ = fmt::format("{}-{}", base, i++);
+    else if (errno != ENOENT && errno != EINTR)  // another process may have removed the empty root
+      fail(std::strerror(errno), printable(path_), "The run folder could not be made; choose one with --out.");
+  }
+}
+
+FreshFolder::~FreshFolder() {
+  // Both fail, as they should, when something is inside.
+  if (::rmdir(path_.c_str()) == 0) ::rmdir(parent_path(path_).c_str());
 }
 
 }  // namespace crest

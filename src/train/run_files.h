@@ -1,11 +1,11 @@
 // The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/, loss.svg,
 // samples.txt, checkpoints/.
 #pragma once
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/io.h"
 #include "train/step_row.h"
 #include "train/tensorboard.h"
 
@@ -16,7 +16,8 @@ namespace crest {
 class RunFiles {
  public:
   // A new run: `folder` must not exist unless overwrite, which removes an earlier run there (never another folder).
-  static RunFiles create(const std::string& folder, bool overwrite);
+  // fresh: the folder was made for this run (FreshFolder) and is empty.
+  static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
   // A run that leaves nothing behind: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
   bool on_disk() const { return !folder_.empty(); }
@@ -28,6 +29,9 @@ class RunFiles {
   void continue_at(int64_t step);
   // config.toml, model.toml, ...; the old content stays until the new one is on the disk.
   void write(const std::string& name, const std::string& bytes) const;
+
+  // Throws when the folder is no longer where it was: a checkpoint in a new one would have no run around it.
+  void check_folder() const;
 
   const std::string& folder() const { return folder_; }
   std::string checkpoints() const { return folder_ + "/checkpoints"; }
@@ -43,16 +47,33 @@ class RunFiles {
  private:
   RunFiles() = default;
   explicit RunFiles(std::string folder);
+  RunFiles(std::string folder, std::shared_ptr<const int> lock);
   void write_line(const std::string& line);
   std::string folder_;
-  std::shared_ptr<void> lock_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, std::fclose};
+  std::shared_ptr<const int> lock_;  // the open folder
+  File log_;
   std::unique_ptr<TensorboardWriter> tensorboard_;
   std::vector<StepRow> steps_;
   std::vector<ValidationRow> validations_;
 };
 
-// Name of a fresh run folder below runs/: NAME, NAME-2, ...
-std::string fresh_run_folder(const std::string& name);
+// A run that was killed before its settings were written: nothing, or only a temporary file of theirs.
+bool is_begun(const std::string& folder);
+// The error of whoever continues such a run.
+[[noreturn]] void fail_not_begun(const std::string& folder);
+
+// A new empty folder: ROOT/NAME, else ROOT/NAME-2, ... It is made at once, so that of two processes that ask for the
+// same name each has one of its own. Removed again if it is still empty in the end.
+class FreshFolder {
+ public:
+  FreshFolder(const std::string& root, const std::string& name);
+  ~FreshFolder();
+  FreshFolder(const FreshFolder&) = delete;
+  FreshFolder& operator=(const FreshFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace crest

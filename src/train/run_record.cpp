@@ -1,10 +1,16 @@
 #include "train/run_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 
+#include "core/to_stderr.h"
+
 namespace crest {
+
+static constexpr double background_wait = 60;  // seconds; an import of many runs takes some
 
 LogRow log_row(const StepRow& r) {
   LogRow row;
@@ -35,13 +41,29 @@ int64_t record_of(const Store& store, const std::string& folder) {
 TrainingRecord::TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn)
     : options_(options), warn_(std::move(warn)) {
   if (!options.record) return;
-  recorder_ = Recorder(options.record->store, [this](const std::string& text) {
+  Patience patience;
+  patience.changing = [this] { return nobody_waits_ ? background_wait : options_.record->wait; };
+  patience.notice = [this](const std::string& text) {
+    if (!nobody_waits_) to_stderr("crest: {}\n", text);
+  };
+  auto warn_later = [this](const std::string& text) {
     std::lock_guard lock(mutex_);
     warning_ = text;
-  });
+  };
+  try {
+    recorder_ = Recorder(options.record->store, warn_later, patience);
+  } catch (const StoreBusy& e) {
+    do_without(e);
+  }
+}
+
+void TrainingRecord::do_without(const StoreBusy& error) {
+  recorder_ = Recorder();
+  warn_(fmt::format("the run is not recorded: {} ({})", error.problem(), error.where()));
 }
 
 TrainingRecord::~TrainingRecord() {
+  nobody_waits_ = false;
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -50,15 +72,21 @@ TrainingRecord::~TrainingRecord() {
   if (writer_.joinable()) writer_.join();
 }
 
-void TrainingRecord::begin(const RunFiles& files) {
+void TrainingRecord::begin(const RunFiles& files, const Json& settings) {
   if (!recorder_.on()) return;
   record_ = options_.record->head;
+  for (auto& [key, value] : settings.items()) record_.recipe[key] = value;
   record_.folder = std::filesystem::weakly_canonical(files.folder()).string();
-  int64_t earlier = options_.resume ? record_of(*recorder_.store(), record_.folder) : 0;
-  recorder_.begin(record_, earlier);
+  try {
+    int64_t earlier = options_.resume ? record_of(*recorder_.store(), record_.folder) : 0;
+    recorder_.begin(record_, earlier);
+  } catch (const StoreBusy& e) {
+    return do_without(e);
+  }
   for (auto& r : files.steps()) rows_.push_back(log_row(r));
   for (auto& r : files.validations()) rows_.push_back(log_row(r));
   std::stable_sort(rows_.begin(), rows_.end(), [](auto& a, auto& b) { return a.step < b.step; });
+  nobody_waits_ = true;
   writer_ = std::thread([this] { write_until_stopped(); });
 }
 
@@ -106,6 +134,7 @@ void TrainingRecord::pass_warning_on() {
 
 void TrainingRecord::finish(const std::string& status, const Json& result, const std::string& error) {
   if (record_.id == 0) return;
+  nobody_waits_ = false;
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "report/table.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -44,7 +44,18 @@ double RunReport::median_step_ms(size_t skip_first) const {
   return ms[ms.size() / 2];
 }
 
-void RunReport::describe(Engine& engine, const Dataset& data, const RunState& state, const Plan& plan) {
+const char* name(RunEnd end) {
+  switch (end) {
+    case RunEnd::steps: return "steps";
+    case RunEnd::time: return "time";
+    case RunEnd::stop_after: return "stop_after";
+    case RunEnd::signal: return "signal";
+    case RunEnd::data: return "data";
+  }
+  return "";
+}
+
+void RunReport::describe(Engine& engine, const Dataset& data) {
   const CompiledSession& s = engine.session();
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
@@ -62,18 +73,27 @@ void RunReport::describe(Engine& engine, const Dataset& data, const RunState& st
   message(fmt::format("memory   {} planned ({} persistent, {} transient{})",
                       format_bytes(double(s.planned_bytes()) * ranks), format_bytes(double(s.persistent_bytes)),
                       format_bytes(double(s.transient_bytes)), ranks > 1 ? " a rank" : ""));
+}
+
+void RunReport::describe(const RunState& state, const Plan& plan) {
+  std::string continued = options_.resume ? fmt::format("; continued at step {}", state.step) : "";
+  if (plan.fitting) {
+    message(fmt::format("run      {}{}; how many steps fit into {} is measured first", printable(options_.out),
+                        continued, format_duration(options_.max_seconds)));
+    return;
+  }
   const Schedule& c = plan.schedule;
   std::string decay =
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
-  std::string steps =
-      plan.fitting ? format_duration(options_.max_seconds) + " of" : std::to_string(plan.schedule.total_steps);
-  message(fmt::format("schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}", steps, c.lr, decay, c.warmup_steps,
+  message(fmt::format("schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps, c.lr, decay, c.warmup_steps,
                       state.seed));
   auto every = [](int64_t n, const char* otherwise) { return n > 0 ? fmt::format("every {}", n) : otherwise; };
-  message(fmt::format("run      {}; validation {}, checkpoint {}{}", printable(options_.out),
-                      every(plan.val_every, "never"), every(plan.save_every, "at the end"),
-                      options_.resume ? fmt::format("; continued at step {}", state.step) : ""));
-  if (!plan.fitting && state.step >= c.total_steps)
+  std::string of = plan.val_every > 0 ? fmt::format(" ({} batch{} of {} sequences)", plan.val_batches,
+                                                    plan.val_batches == 1 ? "" : "es", plan.val_rows)
+                                      : "";
+  message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
+                      every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
+  if (state.step >= c.total_steps)
     message(fmt::format("the run has all of its {} steps: give a larger --steps to train on", c.total_steps));
 }
 
@@ -106,23 +126,64 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
           {"step_ms_median", rounded(median_step_ms())},
           {"seconds", rounded(s.seconds)},
           {"saving_seconds", rounded(s.saving_seconds)},
-          {"interrupted", s.interrupted}};
+          {"interrupted", s.end == RunEnd::signal},
+          {"ended", name(s.end)},
+          {"steps", step_ms_.size()},
+          {"loss_step", s.loss_step},
+          {"val_step", s.val_step},
+          {"validation_seconds", rounded(s.validation_seconds)},
+          {"last_save_seconds", rounded(s.last_save_seconds)}};
 }
 
+namespace {
+
+std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
+  std::string at = fmt::format("at step {}{}", s.step, s.total_steps > 0 ? fmt::format(" of {}", s.total_steps) : "");
+  const char* stopped = s.saved ? "stopped; saved" : "stopped";
+  switch (s.end) {
+    case RunEnd::steps: return "done " + at;
+    case RunEnd::time: return fmt::format("{} {} (--max-seconds {:g} are over)", stopped, at, o.max_seconds);
+    case RunEnd::stop_after: return fmt::format("{} {} (--stop-after {})", stopped, at, o.stop_after);
+    case RunEnd::signal: return fmt::format("interrupted; {} {} ({})", s.saved ? "saved" : "ended", at, s.signal);
+    case RunEnd::data: return fmt::format("{} {} (data could not be read)", stopped, at);
+  }
+  return at;
+}
+
+// Parts that add up to the whole, as they are printed.
+std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms, double median) {
+  double steps = 0;
+  for (double ms : step_ms) steps += ms / 1e3;
+  auto n = step_ms.size();
+  std::string text = fmt::format("{:.2f} s: {} step{} x {:.2f} ms = {:.2f} s (median {:.2f} ms)", s.seconds, n,
+                                 n == 1 ? "" : "s", 1e3 * steps / double(n), steps, median);
+  double rest = s.seconds - steps;
+  for (auto [seconds, what] : {std::pair{s.validation_seconds, "validation"},
+                               {s.saving_seconds + s.last_save_seconds, "saving"},
+                               {s.sampling_seconds, "samples"}}) {
+    if (seconds < 0.005) continue;
+    text += fmt::format(", {} {:.2f} s", what, seconds);
+    rest -= seconds;
+  }
+  return rest < 0.005 ? text : text + fmt::format(", the rest {:.2f} s", rest);
+}
+
+}  // namespace
+
 void RunReport::finish(const Summary& s) {
-  double median = median_step_ms();
   if (options_.json) fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
   if (s.saving_seconds > saving_share_told * s.seconds)
     message(fmt::format("saving took {} ({:.1f}% of the time): a larger --save-every lowers it",
                         format_duration(s.saving_seconds), 100 * s.saving_seconds / s.seconds));
-  std::string text = fmt::format("{} at step {}", s.interrupted ? "interrupted; saved" : "done", s.step);
-  if (std::isfinite(s.loss)) text += fmt::format(": loss {:.4f}", s.loss);
-  if (std::isfinite(s.val_loss)) text += fmt::format(", validation {:.4f}", s.val_loss);
-  if (median > 0) text += fmt::format("; {:.1f} ms a step, {}", median, format_duration(s.seconds));
+  std::string text = ending(s, options_);
+  if (std::isfinite(s.loss)) text += fmt::format(": loss {:.4f} (step {})", s.loss, s.loss_step);
+  if (std::isfinite(s.val_loss))
+    text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
+  if (!step_ms_.empty()) message("  " + time_text(s, step_ms_, median_step_ms()));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
-  message(s.interrupted
+  message(s.end != RunEnd::steps
               ? fmt::format("  continue with: crest train --resume {}", printable(options_.out))
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", printable(options_.out)));
 }

@@ -15,6 +15,10 @@
 
 namespace crest {
 
+// Why a run ended.
+enum class RunEnd { steps, time, stop_after, signal, data };
+const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data"
+
 class RunReport {
  public:
   // The options must outlive it.
@@ -26,10 +30,12 @@ class RunReport {
 
   struct Plan {
     const Schedule& schedule;
-    bool fitting;                   // the number of steps is not known yet
+    bool fitting;                   // the number of steps is not known yet, nor what follows from it
     int64_t val_every, save_every;  // 0: never, only at the end
+    int64_t val_batches, val_rows;  // of a validation; rows of a batch
   };
-  void describe(Engine& engine, const Dataset& data, const RunState& state, const Plan& plan);
+  void describe(Engine& engine, const Dataset& data);
+  void describe(const RunState& state, const Plan& plan);
   // total_steps -1: not known yet.
   void step(const StepRow& row, int64_t total_steps, Engine& engine);
   void sample(int64_t step, const std::string& text);
@@ -37,10 +43,14 @@ class RunReport {
   void end_steps() { progress_.finish(); }
 
   struct Summary {
-    int64_t step;
-    bool interrupted;
+    int64_t step, total_steps;  // total 0: not known yet
+    RunEnd end;
+    std::string signal;  // "SIGTERM"
+    bool saved;
     double loss, val_loss;  // NaN: none
-    double seconds, saving_seconds;
+    int64_t loss_step, val_step;
+    // Of the first; what is left is steps. saving: without the last one.
+    double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
     std::string curve;  // for a terminal
   };
   void finish(const Summary& summary);

@@ -5,13 +5,13 @@
 #include <cfloat>
 #include <cmath>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "core/json_number.h"
 #include "core/text.h"
-#include "train/checkpoint.h"
-#include "train/weights_io.h"
 
 namespace crest {
 
@@ -28,6 +28,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
                       {"seed", state.seed},
                       {"threads", state.threads},
                       {"train_tokens", state.train_tokens},
+                      {"data_hash", state.data_hash},
                       {"seq", r.seq_length()},
                       {"samples", state.step * r.grad_accumulation * r.data_parallel * r.batch},
                       {"adam_step", s.adam_step},
@@ -42,6 +43,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
   contents.weights = std::move(tensors.weights);
   contents.optimizer = std::move(tensors.optimizer);
   contents.memory = std::move(tensors.copy);
+  contents.finite_weights = tensors.finite;
   return contents;
 }
 
@@ -88,8 +90,8 @@ void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn) {
   auto checkpoint = find_checkpoint(root, warn);
   if (!checkpoint && !list_checkpoints(root).empty())
-    fail("every checkpoint of the run is damaged", printable(root),
-         "What is damaged stands above. Check disk and memory; restore the folder from a copy, or start again without "
+    fail("every checkpoint of the run is damaged or has weights that are not finite", printable(root),
+         "What is wrong stands above. Check disk and memory; restore the folder from a copy, or start again without "
          "--resume (add --overwrite to replace the run).");
   if (!checkpoint)
     fail("no checkpoint to continue from", printable(root),
@@ -126,6 +128,7 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   state.seed = get.whole<uint64_t>("seed");
   state.threads = get.whole<int>("threads");
   state.train_tokens = get.whole<uint64_t>("train_tokens");
+  if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
   if (int n = reject_newer(root, state.step))
     warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
   return state;
@@ -136,9 +139,27 @@ void load_initial_weights(Engine& engine, const std::string& path, const Report&
   engine.broadcast();
 }
 
+// What cannot be read is nothing to rely on.
+static bool says_finite(const std::string& folder) {
+  try {
+    return Checkpoint::open(folder).finite_weights();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+int64_t newest_finite(const std::string& root) {
+  for (auto& folder : list_checkpoints(root))
+    if (says_finite(join_path(root, folder.name))) return folder.step;
+  return -1;
+}
+
 void keep_newest(const std::string& root, int keep) {
   auto folders = list_checkpoints(root);
-  for (size_t i = size_t(keep); keep > 0 && i < folders.size(); ++i) {
+  if (keep <= 0 || folders.size() <= size_t(keep)) return;
+  int64_t finite = newest_finite(root);
+  for (size_t i = size_t(keep); i < folders.size(); ++i) {
+    if (folders[i].step == finite) continue;
     // First the name goes: a removal that is cut in two must not leave half a checkpoint under it. The next save
     // removes what is left.
     std::string trash = join_path(root, ".trash-" + folders[i].name);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "train/engine.h"
 
 namespace crest {
@@ -17,6 +17,7 @@ struct RunState {
   uint64_t seed = 0;
   int threads = 0;            // bits depend on it
   uint64_t train_tokens = 0;  // of the data: tells when it is another
+  std::string data_hash;      // the same, of its content; "": unknown
 };
 
 using Report = std::function<void(const std::string&)>;
@@ -35,8 +36,11 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
 // --init: weights of a Hugging Face folder, a run or a checkpoint; the optimizer starts fresh.
 void load_initial_weights(Engine& engine, const std::string& path, const Report& warn);
 
-// Removes the oldest checkpoints until `keep` are left (0: none is removed).
+// Removes the oldest checkpoints until `keep` are left (0: none is removed). The newest one with finite weights stays
+// beside them where none of them has.
 void keep_newest(const std::string& root, int keep);
+// The newest checkpoint below root that says of its weights that they are finite, unverified; -1: none.
+int64_t newest_finite(const std::string& root);
 // Renames checkpoints newer than `step` to .rejected-NAME, so that no later --resume meets the future of a run that was
 // continued from before it. Returns how many.
 int reject_newer(const std::string& root, int64_t step);

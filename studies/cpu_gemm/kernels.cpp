@@ -17,8 +17,8 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/index.h"
 #include "core/scalars.h"
-#include "ops/op.h"
-#include "plan/device.h"
+#include "program/op.h"
+#include "device/find.h"
 
 using namespace crest;
 

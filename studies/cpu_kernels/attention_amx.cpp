@@ -10,7 +10,7 @@
 
 #include "../../tests/backend/fast_call.h"
 #include "backend/cpu/attention.h"
-#include "backend/cpu/isa.h"
+#include "host/isa.h"
 
 using namespace crest;
 using namespace crest::testing_call;

@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "../../tests/backend/fast_call.h"
-#include "backend/cpu/isa.h"
+#include "host/isa.h"
 #include "core/scalars.h"
 
 using namespace crest;

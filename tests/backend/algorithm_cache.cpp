@@ -10,6 +10,8 @@
 #include <fstream>
 #include <vector>
 
+#include "core/temporary_folder.h"
+
 namespace crest::cuda {
 namespace {
 
@@ -17,18 +19,12 @@ namespace fs = std::filesystem;
 
 class Cache : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("crest-algorithms-" + std::to_string(::getpid()));
-    fs::remove_all(folder_);
-    path_ = (folder_ / "deep" / "algorithms.json").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   void write(const std::string& text) {
     fs::create_directories(fs::path(path_).parent_path());
     std::ofstream(path_) << text;
   }
-  fs::path folder_;
-  std::string path_;
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "deep/algorithms.json";
   AlgorithmCache::Choice choice_{"plain", "00ff17", 123.25};
 };
 

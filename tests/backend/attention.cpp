@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/isa.h"
 #include "core/random.h"
 #include "core/scalars.h"
 #include "device.h"
 #include "fast_call.h"
+#include "host/isa.h"
 
 using namespace crest;
 using namespace crest::testing_call;

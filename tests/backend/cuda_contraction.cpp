@@ -22,8 +22,8 @@ struct Matmul {
          int64_t offset_b, Attrs attrs) {
     Builder build(program);
     build.origin = Origin("test");
-    a = build.declare("a", DType::f32, shape_a, Role::input, Lifetime::micro);
-    b = build.declare("b", DType::f32, shape_b, Role::input, Lifetime::micro);
+    a = build.declare("a", DType::f32, shape_a, Role::input, Lifetime::micro_step);
+    b = build.declare("b", DType::f32, shape_b, Role::input, Lifetime::micro_step);
     program.at(a).layout = {a, offset_a, strides_a};
     program.at(b).layout = {b, offset_b, strides_b};
     build.emit1("matmul", {a, b}, attrs);

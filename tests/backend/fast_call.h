@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "backend/cpu/index.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::testing_call {
 
 inline const OpDef* op_named(const char* name) {
   static std::map<std::string, std::unique_ptr<OpDef>> defs;
   auto& d = defs[name];
-  if (!d) d = std::make_unique<OpDef>(OpDef{name, "", OpClass::elementwise, nullptr, nullptr});
+  if (!d) d = std::make_unique<OpDef>(OpDef{name, "", "", "", OpClass::elementwise, nullptr, nullptr});
   return d.get();
 }
 

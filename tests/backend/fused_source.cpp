@@ -14,6 +14,7 @@
 #include "backend/cuda/loader.h"
 #include "backend/cuda/nvrtc.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "fast_call.h"
 #include "fused_host.h"
 #include "program/builder.h"
@@ -46,7 +47,8 @@ Instr fused_instr(const Case& c) {
   b.origin = Origin("test");
   for (const Input& i : c.in)
     body->inputs.push_back(b.declare(std::string(c.name) + std::to_string(body->inputs.size()), i.dtype,
-                                     i.column ? Shape{c.shape.back()} : c.shape, Role::activation, Lifetime::micro));
+                                     i.column ? Shape{c.shape.back()} : c.shape, Role::activation,
+                                     Lifetime::micro_step));
   body->outputs = c.make(b, body->inputs);
   Instr instr;
   instr.op = &op("fused");
@@ -132,7 +134,7 @@ class Bound {
     }
     for (ValueId v : instr.body->inputs) {
       const Value& inner = instr.body->at(v);
-      instr.in.push_back(b.declare(inner.name, inner.dtype, inner.shape, Role::input, Lifetime::micro));
+      instr.in.push_back(b.declare(inner.name, inner.dtype, inner.shape, Role::input, Lifetime::micro_step));
     }
     b.append(std::move(instr));
     for (const Value& v : program.values) memory_.emplace_back(size_t(v.bytes()) + 512, 0xff);
@@ -256,7 +258,7 @@ constexpr int resident_blocks = 4;
 constexpr int sum_count = 1;
 
 __device__ __forceinline__ void element(float x0, float x1, float& y0, float& s0) {
-  const float r0 = gelu_grad(x0, x1);
+  const float r0 = pointwise_gelu_grad(x0, x1, 0x0p+0f);
   y0 = r0;
   s0 += r0;
 }
@@ -324,7 +326,8 @@ TEST(FusedSource, CompilesWithNvrtc) {
 
 TEST(FusedSource, CompiledCodeIsKeptOnDisk) {
   if (!compiler_is_there()) GTEST_SKIP();
-  fs::path folder = fs::path(testing::TempDir()) / ("crest_fused_cache_" + std::to_string(getpid()));
+  TemporaryFolder temporary;
+  fs::path folder = temporary.path();
   setenv("CREST_CACHE", folder.c_str(), 1);
   std::string source = fused_source(body_of(cases()[1])).text(), first = compile_cached(source, 90);
   auto files = [&] {
@@ -352,7 +355,6 @@ TEST(FusedSource, CompiledCodeIsKeptOnDisk) {
   setenv("CREST_CACHE", "/proc/no-such-folder", 1);
   EXPECT_EQ(compile_cached(source, 90), first);
   unsetenv("CREST_CACHE");
-  fs::remove_all(folder);
 }
 
 #if !CREST_HAVE_CUDA
@@ -407,8 +409,8 @@ TEST(FusedInterpreter, AgreesWithTheReference) {
 
 // The kernels of all cases as host code (fused_host.h), compiled at once.
 TEST(FusedSource, AgreesWithTheReferenceOnTheHost) {
-  fs::path folder = fs::path(testing::TempDir()) / ("crest_fused_source_" + std::to_string(getpid()));
-  fs::create_directories(folder);
+  TemporaryFolder temporary;
+  fs::path folder = temporary.path();
   std::vector<std::string> sources;
   for (const Case& c : cases()) sources.push_back(fused_source(body_of(c)).kernels);
   std::ofstream(folder / "kernels.cpp") << host_source(sources);
@@ -447,7 +449,6 @@ TEST(FusedSource, AgreesWithTheReferenceOnTheHost) {
       expect_outputs(cases()[i], bound);
     }
   dlclose(kernels);
-  fs::remove_all(folder);
 }
 
 #endif

@@ -10,7 +10,7 @@
 #include "backend/cpu/index.h"
 #include "core/random.h"
 #include "device.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest {
 

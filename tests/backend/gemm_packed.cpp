@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backend/cpu/gemm_amx.h"
-#include "backend/cpu/isa.h"
 #include "core/dtype.h"
+#include "host/isa.h"
 
 namespace crest::cpu {
 namespace {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/temporary_folder.h"
 
 namespace crest::cuda {
 namespace {
@@ -20,17 +21,13 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 class Loader : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("crest-loader-" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
     fs::create_directories(folder_ / "python/nvidia/one/lib");
     fs::create_directories(folder_ / "python/nvidia/two/lib");
     setenv("CREST_LIBRARIES", ("/nonexistent:" + folder_.string()).c_str(), 1);
   }
-  void TearDown() override {
-    unsetenv("CREST_LIBRARIES");
-    fs::remove_all(folder_);
-  }
-  fs::path folder_;
+  void TearDown() override { unsetenv("CREST_LIBRARIES"); }
+  TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 TEST_F(Loader, GivenFoldersComeFirstAndMissingOnesAreSkipped) {

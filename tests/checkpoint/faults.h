@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
@@ -29,24 +30,31 @@ class Faults {
     current() = this;
   }
   ~Faults() { current() = nullptr; }
+  // A second fault, at a later call: while what the first one left is cleared away, or in the next save.
+  void then(Fault fault, int64_t k, int error) { second_ = {fault, k, error}; }
   int64_t calls() const { return calls_; }
   // The operation that the fault hit, empty when the run had fewer calls.
   const std::string& hit() const { return hit_; }
   const std::vector<RecordedCall>& recorded() const { return recorded_; }
   // What statvfs says is free; negative = the truth.
   int64_t free_bytes = -1;
+  // Whether the file system exchanges two names in one step.
+  bool can_exchange = true;
 
  private:
   enum class Action { proceed, fail, shorten };
 
   Action enter(const char* op) {
     int64_t number = calls_++;
-    bool now = fault_ == Fault::fail_from ? number >= k_ : number == k_;
-    if (fault_ == Fault::none || !now) return Action::proceed;
-    if (hit_.empty()) hit_ = op;
-    if (fault_ == Fault::kill) ::_exit(99);
-    if (fault_ == Fault::short_write) return Action::shorten;
-    return errno = error_, Action::fail;
+    for (auto& f : {Point{fault_, k_, error_}, second_}) {
+      bool now = f.fault == Fault::fail_from ? number >= f.k : number == f.k;
+      if (f.fault == Fault::none || !now) continue;
+      if (hit_.empty()) hit_ = op;
+      if (f.fault == Fault::kill) ::_exit(99);
+      if (f.fault == Fault::short_write) return Action::shorten;
+      return errno = f.error, Action::fail;
+    }
+    return Action::proceed;
   }
   void note(const char* op, const std::string& path, const std::string& path2 = "", std::string data = "") {
     if (record_) recorded_.push_back({op, path, path2, std::move(data)});
@@ -134,11 +142,24 @@ class Faults {
           if (f.free_bytes >= 0) out->f_frsize = 1, out->f_bavail = fsblkcnt_t(f.free_bytes);
           return result;
         },
+        [](const char* one, const char* other) {
+          std::lock_guard lock(one_at_a_time());
+          if (!current()->can_exchange) return errno = EINVAL, -1;
+          return simple(
+              "exchange", [&] { return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE); }, one, other);
+        },
     };
     return calls;
   }
 
+  struct Point {
+    Fault fault = Fault::none;
+    int64_t k = -1;
+    int error = EIO;
+  };
+
   Fault fault_;
+  Point second_;
   int64_t k_;
   int error_;
   bool record_;

@@ -6,12 +6,12 @@
 #include <ctime>
 #include <new>
 
+#include "checkpoint/safetensors_folder.h"
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/toml_check.h"
 #include "slowness.h"
 #include "tiny.h"
-#include "train/safetensors_folder.h"
 
 using namespace crest;
 using namespace crest::testing;
@@ -76,7 +76,7 @@ std::string repeat(const std::string& text, size_t bytes) {
 }  // namespace
 
 TEST(Memory, HostileHeadersStayWithinTwiceTheFileAnd64MB) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   constexpr size_t size = 30 << 20;
   std::string entry = R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)", many = "{";
   for (int i = 0; i < 100'000; ++i)
@@ -122,7 +122,7 @@ TEST(Memory, HostileJsonStaysWithinTwiceTheFileAnd64MB) {
 }
 
 TEST(Memory, ATensorIsReadWithoutACopy) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::vector<float> data(4 << 20, 1.5f);
   write_safetensors(folder / "x.safetensors", {{{"a", DType::f32, {4 << 20}}, data.data()}});
   Cost cost = cost_of([&] {

@@ -114,7 +114,7 @@ TEST(PowerLoss, EveryPrefixOfEverySaveLeavesAValidCheckpoint) {
       {TinyModel(1), TinyModel(2), 1}, {TinyModel(1), TinyModel(2), 0}, {TinyModel(1, 1), TinyModel(1, 2), 1}};
   int states = 0, dropped = 0;
   for (auto& c : cases) {
-    TemporaryFolder folder;
+    MemoryFolder folder;
     std::vector<RecordedCall> calls;
     size_t first_done = 0;
     {
@@ -129,7 +129,7 @@ TEST(PowerLoss, EveryPrefixOfEverySaveLeavesAValidCheckpoint) {
     for (size_t i = first_done; i <= calls.size(); ++i) {
       for (int variant = 0; variant < 8; ++variant) {
         auto mode = variant < 3 ? Disk::Survives(variant) : Disk::Survives::random;
-        TemporaryFolder after;
+        MemoryFolder after;
         disk.write_to(after.path(), mode, uint32_t(i * 8 + size_t(variant)));
         auto found = find_checkpoint(after.path());
         ASSERT_TRUE(found) << "operation " << i - first_done << ", variant " << variant;

@@ -1,10 +1,10 @@
 // The safetensors reader and writer: what is written is read, and every malformed file is refused for its own reason.
-#include "train/safetensors.h"
+#include "checkpoint/safetensors.h"
 
+#include "checkpoint/safetensors_folder.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "tiny.h"
-#include "train/safetensors_folder.h"
 
 using namespace crest;
 using namespace crest::testing;
@@ -18,7 +18,7 @@ std::string with_length(const std::string& header, const std::string& data, int6
   return out + header + data;
 }
 
-std::string open_error(const TemporaryFolder& folder, const std::string& bytes, const char* name = "x.safetensors") {
+std::string open_error(const MemoryFolder& folder, const std::string& bytes, const char* name = "x.safetensors") {
   write_file_synced(folder / name, bytes);
   return error_of([&] { SafetensorsFile::open(folder / name); });
 }
@@ -26,7 +26,7 @@ std::string open_error(const TemporaryFolder& folder, const std::string& bytes, 
 }  // namespace
 
 TEST(Safetensors, EveryDtypeRoundTrips) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::vector<std::vector<char>> data;
   std::vector<TensorSource> sources;
   data.reserve(16);
@@ -67,7 +67,7 @@ TEST(Safetensors, EveryDtypeRoundTrips) {
 }
 
 TEST(Safetensors, LargeTensorsHashInPiecesAndInParallel) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::vector<char> big(3'000'001), small(100);
   for (size_t i = 0; i < big.size(); ++i) big[i] = char(mix(i));
   std::vector<TensorSource> sources = {{{"big", DType::u8, {3'000'001}}, big.data()},
@@ -83,7 +83,7 @@ TEST(Safetensors, LargeTensorsHashInPiecesAndInParallel) {
 }
 
 TEST(Safetensors, MalformedFilesAreRefusedForTheirReason) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   const std::string a = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight(8, 'x');
   ASSERT_EQ(open_error(folder, with_length(a, eight)), "");
   ASSERT_EQ(open_error(folder, with_length(a + "   ", eight)), "") << "padding";
@@ -172,7 +172,7 @@ TEST(Safetensors, MalformedFilesAreRefusedForTheirReason) {
 }
 
 TEST(Safetensors, NamesFromFilesCannotControlTheTerminal) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string error = open_error(
       folder, with_length(R"({"\u001b[2Jevil":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"));
   EXPECT_TRUE(contains(error, "evil")) << error;
@@ -180,7 +180,7 @@ TEST(Safetensors, NamesFromFilesCannotControlTheTerminal) {
 }
 
 TEST(Safetensors, OtherDtypesAreListedButNotRead) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string header = R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]},)"
                        R"("w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
   ASSERT_EQ(open_error(folder, with_length(header, "12345678")), "");
@@ -193,18 +193,18 @@ TEST(Safetensors, OtherDtypesAreListedButNotRead) {
 }
 
 TEST(Safetensors, PicklesAreRefusedWithAHint) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   for (const char* name : {"a.pt", "a.pth", "pytorch_model.bin"}) {
     std::string error = open_error(folder, std::string(64, 'x'), name);
     EXPECT_TRUE(contains(error, "pickle") && contains(error, "save_file")) << error;
   }
-  TemporaryFolder model;
+  MemoryFolder model;
   write_file_synced(model / "pytorch_model.bin", "x");
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(model.path()); }), "save_file"));
 }
 
 TEST(Safetensors, FoldersPipesAndMissingFilesAreErrors) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   EXPECT_TRUE(contains(error_of([&] { SafetensorsFile::open(folder.path()); }), "is a folder"));
   EXPECT_TRUE(contains(error_of([&] { SafetensorsFile::open(folder / "none"); }), "No such file"));
   EXPECT_TRUE(contains(error_of([&] { SafetensorsFile::open("/dev/zero"); }), "not a regular file"));
@@ -212,7 +212,7 @@ TEST(Safetensors, FoldersPipesAndMissingFilesAreErrors) {
 }
 
 TEST(WeightsFolder, SingleFileFolderAndShardsLookTheSame) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   float x[4] = {1, 2, 3, 4}, y[2] = {5, 6};
   TensorSource a{{"a", DType::f32, {2, 2}}, x}, b{{"b", DType::f32, {2}}, y};
   write_safetensors(folder / "model-00001-of-00002.safetensors", {b});
@@ -239,13 +239,13 @@ TEST(WeightsFolder, SingleFileFolderAndShardsLookTheSame) {
   write_safetensors(folder / "model.safetensors", {a, b});
   check(folder.path(), 1);
   check(folder / "model.safetensors", 1);
-  TemporaryFolder empty;
+  MemoryFolder empty;
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(empty.path()); }), "no model.safetensors"));
   EXPECT_TRUE(contains(error_of([&] { WeightsFolder::open(empty / "none"); }), "no such file"));
 }
 
 TEST(WeightsFolder, AnIndexCannotLeaveItsFolder) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   float x[1] = {1};
   create_directories(folder / "inner/sub");
   write_safetensors(folder / "outside.safetensors", {{{"a", DType::f32, {1}}, x}});

@@ -22,15 +22,15 @@ static std::vector<std::string> names_in(const std::string& folder) {
 using Names = std::vector<std::string>;
 
 TEST(Checkpoint, WhatIsSavedIsLoaded) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   TinyModel model(12);
-  SaveResult saved = save_checkpoint(model.contents(), folder / "a/checkpoints", 3);
-  EXPECT_EQ(saved.path, folder / "a/checkpoints/step-000012");
+  SaveResult saved = save_checkpoint(model.contents(), folder / "checkpoints", 3);
+  EXPECT_EQ(saved.path, folder / "checkpoints/step-000012");
   EXPECT_TRUE(saved.warnings.empty());
   EXPECT_EQ(names_in(saved.path),
             (Names{"config.json", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"}));
-  EXPECT_EQ(read_file(folder / "a/checkpoints/latest", 100), "step-000012\n");
-  auto found = find_checkpoint(folder / "a/checkpoints");
+  EXPECT_EQ(read_file(folder / "checkpoints/latest", 100), "step-000012\n");
+  auto found = find_checkpoint(folder / "checkpoints");
   ASSERT_TRUE(found);
   EXPECT_TRUE(model.equals(*found));
   ASSERT_NE(found->file("config.json"), nullptr);
@@ -42,7 +42,7 @@ TEST(Checkpoint, WhatIsSavedIsLoaded) {
 }
 
 TEST(Checkpoint, ManifestHashesEveryFile) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string path = save_checkpoint(TinyModel(1).contents(), folder.path(), 0).path;
   nlohmann::json manifest = nlohmann::json::parse(read_file(path + "/manifest.json", 1 << 20));
   std::string config = read_file(path + "/config.json", 1000);
@@ -56,7 +56,7 @@ TEST(Checkpoint, ManifestHashesEveryFile) {
 }
 
 TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   for (int step : {10, 20, 30, 40}) save_checkpoint(TinyModel(step).contents(), folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (Names{"latest", "step-000030", "step-000040"}));
   // A run that went back to an older step: its own checkpoint must stay.
@@ -69,7 +69,7 @@ TEST(Checkpoint, KeepsTheNewestAndTheOneJustWritten) {
 }
 
 TEST(Checkpoint, SavingTheSameAgainWritesNothing) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(3).contents(), folder.path(), 1);
   Faults faults(Fault::none, -1, 0, true);
   SaveResult again = save_checkpoint(TinyModel(3).contents(), folder.path(), 1);
@@ -78,7 +78,7 @@ TEST(Checkpoint, SavingTheSameAgainWritesNothing) {
 }
 
 TEST(Checkpoint, AnotherContentReplacesTheSameStep) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(3, 1).contents(), folder.path(), 1);
   SaveResult again = save_checkpoint(TinyModel(3, 2).contents(), folder.path(), 1);
   EXPECT_FALSE(again.already_there);
@@ -87,7 +87,7 @@ TEST(Checkpoint, AnotherContentReplacesTheSameStep) {
 }
 
 TEST(Checkpoint, PartialFoldersDoNotBlockASave) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
   for (const char* name : {"step-000002", ".tmp-step-000002", ".trash-step-000001", ".replaced-step-000002"}) {
     create_directories(folder / name);
@@ -107,7 +107,7 @@ TEST(Checkpoint, PartialFoldersDoNotBlockASave) {
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedByName) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
   Checkpoint checkpoint = *find_checkpoint(folder.path());
   auto specs = checkpoint.weight_specs();
@@ -128,7 +128,7 @@ TEST(Checkpoint, AnotherModelIsRefusedByName) {
 
 // Single bits of all files of a checkpoint, spread evenly: 500 of them, or CREST_FLIPS (at most all).
 TEST(Checkpoint, FlippedBitsAreFoundAndThePreviousUsed) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);
   TinyModel newest(2, 0, 24);
   std::string path = save_checkpoint(newest.contents(), folder.path(), 0).path;
@@ -165,7 +165,7 @@ TEST(Checkpoint, FlippedBitsAreFoundAndThePreviousUsed) {
 }
 
 TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string path = save_checkpoint(TinyModel(2).contents(), folder.path(), 0).path;
   for (auto& name : names_in(path)) {
     std::string file = join_path(path, name), bytes = read_file(file, 1 << 20);
@@ -187,7 +187,7 @@ TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
 }
 
 TEST(Checkpoint, SpaceIsCheckedBeforeAnythingIsWritten) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   save_checkpoint(TinyModel(1).contents(), folder.path(), 1);
   auto before = names_in(folder.path());
   Faults faults(Fault::none, -1, 0, true);

@@ -1,37 +1,18 @@
 // A tiny model's checkpoint and a temporary folder for the tests of this folder.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/random.h"
-#include "temporary.h"
-#include "train/checkpoint.h"
+#include "memory_folder.h"
 
 namespace crest::testing {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    // Memory-backed where possible: these tests sync thousands of times, and what they check does not depend on the
-    // disk.
-    bool memory = ::access("/dev/shm", W_OK | X_OK) == 0;
-    path_ = memory ? test::make_temporary_folder("crest-test", "/dev/shm") : test::make_temporary_folder("crest-test");
-  }
-  ~TemporaryFolder() { remove_tree(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return join_path(path_, name); }
-
- private:
-  std::string path_;
-};
 
 // Weights and moments that are a function of (step, variant), so that a loaded checkpoint can be told apart byte by
 // byte.

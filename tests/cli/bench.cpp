@@ -56,6 +56,8 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "step_ms_max",
                                                 "samples",
                                                 "samples_ms",
+                                                "rounds",
+                                                "round_ms",
                                                 "step_ms_p10",
                                                 "step_ms_p90",
                                                 "step_ms_median_low",
@@ -113,14 +115,14 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
         EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
         ++i;
       }
-  // Every recipe flag with one value takes a list; the order is that of the flags, batch and seq inside.
+  // Every recipe flag with one value takes a list; the order is that of the settings, batch and seq inside.
   json more = rows({"--batch", "1,2", "--policy", "autocast,pure", "--grad-accumulation", "1,2", "--vocab", "101,128",
                     "--threads", "1", "--pad-vocab", "1"});
   ASSERT_EQ(more.size(), 16u);
   EXPECT_EQ(more[1]["recipe"]["batch"], 2);
-  EXPECT_EQ(more[2]["recipe"]["vocab"], 128);
+  EXPECT_EQ(more[8]["recipe"]["vocab"], 128);
   EXPECT_EQ(more[4]["recipe"]["policy"], "pure");
-  EXPECT_EQ(more[8]["recipe"]["grad_accumulation"], 2);
+  EXPECT_EQ(more[2]["recipe"]["grad_accumulation"], 2);
   EXPECT_EQ(more[15]["recipe"]["pad_vocab"], 1);
   json threads = rows({"--batch", "1", "--threads", "1,2"});
   ASSERT_EQ(threads.size(), 2u);
@@ -144,8 +146,8 @@ TEST_F(CliBench, EveryLeverRuns) {
       auto with = flags;
       with.insert(with.end(), {"--batch", "2", "--phase", phase});
       json row = rows(with)[0];
-      double micros = row["recipe"]["grad_accumulation"], ranks = row["recipe"]["data_parallel"];
-      double tokens = 64 * ranks * (std::string(phase) == "forward" ? 1 : micros);
+      double micro_steps = row["recipe"]["grad_accumulation"], ranks = row["recipe"]["data_parallel"];
+      double tokens = 64 * ranks * (std::string(phase) == "forward" ? 1 : micro_steps);
       EXPECT_NEAR(row["tokens_per_second"].get<double>() * row["step_ms_median"].get<double>() / 1e3, tokens, 1e-6);
       EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]) << flags[0] << flags[1] << phase;
     }

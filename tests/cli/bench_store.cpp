@@ -1,9 +1,9 @@
 // crest bench: what is recorded, noise floors, and grids that are continued.
 #include <cmath>
 
-#include "measure/noise_floor.h"
 #include "run.h"
 #include "slowness.h"
+#include "store/noise_floor.h"
 #include "store/store.h"
 
 using namespace crest::test;
@@ -245,6 +245,26 @@ TEST_F(BenchStore, AGridIsContinuedWhereItStopped) {
   expect_error(command({"--batch", "1", "--samples", "3", "--resume"}), 2, {"--resume", "one cell"});
   expect_error(command({"--batch", "1,2", "--resume", "--no-store"}), 2, {"--resume"});
   expect_error(command({"--batch", "1", "--resume", "--noise"}), 2, {"--resume"});
+}
+
+TEST_F(BenchStore, AGridHasTwoRoundsTheSecondReversed) {
+  RunResult r = bench({"--batch", "1,2,3", "--samples", "5", "--json"});
+  std::vector<size_t> places;
+  for (const char* said : {"[1/3]", "[2/3]", "[3/3]", "again: 3 of 3", "again: 2 of 3", "again: 1 of 3"})
+    places.push_back(r.err.find(said));
+  EXPECT_TRUE(std::is_sorted(places.begin(), places.end())) << r.err;
+  EXPECT_LT(places.back(), r.err.size()) << r.err;
+  for (auto& row : ordered(r)) {
+    EXPECT_EQ(row["samples"], 5);
+    EXPECT_EQ(row["rounds"], 2);
+    EXPECT_EQ(row["round_ms"].size(), 2u);
+  }
+  for (auto& record : records()) {
+    EXPECT_EQ(record.status, "done");
+    EXPECT_EQ(Store(file_).load(record.id).samples.size(), 5u);
+  }
+  Json one = ordered(bench({"--batch", "1", "--samples", "5", "--json"}));
+  EXPECT_FALSE(one[0].contains("rounds"));
 }
 
 TEST_F(BenchStore, CtrlCKeepsWhatIsDone) {

@@ -1,6 +1,6 @@
 // Classes of processors from the command line: CREST_ISA, and a library that is held to less than the processor has.
-#include "backend/cpu/isa.h"
 #include "cli/run.h"
+#include "host/isa.h"
 
 using namespace crest;
 using namespace crest::test;

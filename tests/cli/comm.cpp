@@ -69,7 +69,7 @@ bool alive(pid_t pid) {
 // Runs three ranks for long, calls `act` once they are connected and their record has begun, and checks that none is
 // left when the launcher has ended.
 RunResult run_and_disturb(const std::function<void(pid_t launcher, const std::vector<pid_t>& ranks)>& act,
-                          const std::vector<std::string>& more = {}, const TempFolder& folder = {}) {
+                          const std::vector<std::string>& more = {}, const TempFolder& folder = TempFolder()) {
   std::vector<pid_t> ranks;
   std::vector<std::string> arguments = {"comm", "all-reduce", "--nproc", "3", "--sizes", "1MB", "--samples", "1000000"};
   arguments.insert(arguments.end(), more.begin(), more.end());

@@ -118,6 +118,36 @@ TEST_F(CliCompare, FilesStandForRuns) {
   EXPECT_EQ(compare({log, log, "--json"}, other).json()["training"]["loss"].size(), 2u);
 }
 
+TEST_F(CliCompare, ImportedLogs) {
+  TempFolder files;
+  std::string other = files.path().string(), a, b;
+  for (int i = 1; i <= 12; ++i) {
+    std::string n = std::to_string(i);
+    a += "step " + n + "/12 | loss 3.0 | 100 ms | 20480 tok/s\n";
+    b += "step " + n + "/12 | loss 2.9 | 150 ms | 27307 tok/s\n";
+  }
+  std::string log_a = files.write("a.log", a), log_b = files.write("b.log", b);
+  RunResult r = compare({log_a, log_b, "--json"}, other);
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto j = r.json();
+  EXPECT_EQ(j["a"]["tokens"], 2048) << "by its words about a step";
+  EXPECT_EQ(j["b"]["tokens"], 4096);
+  EXPECT_TRUE(j["per_token"]);
+  EXPECT_EQ(j["noise"]["verdict"], "b_faster") << "by token";
+  EXPECT_NEAR(j["a"]["tokens_per_second"].get<double>(), 20480, 1);
+  std::string text = compare({log_a, log_b, "--per-token"}, other).out;
+  EXPECT_TRUE(contains(text, "tokens/s")) << text;
+  EXPECT_FALSE(contains(text, "not said")) << text;
+  // Against a run of Crest, whose recipe has some thirty keys.
+  text = compare({log_a, "flash"}).out;
+  EXPECT_FALSE(contains(text, "not said")) << text;
+  std::string rates = files.write("rates.log", "step 1 | loss 3.0 | 1000 tok/s\nstep 2 | loss 2.5 | 1000 tok/s\n");
+  ASSERT_EQ(run_crest({"runs", "import", rates, "--name", "rates", "--batch", "4", "--seq", "100"}, in(other)).code, 0);
+  j = compare({"rates", log_a, "--json", "--per-token"}, other).json();
+  EXPECT_EQ(j["a"]["tokens"], 400);
+  EXPECT_NEAR(j["a"]["step_ms"].get<double>(), 400, 1e-6);
+}
+
 TEST_F(CliCompare, APyTorchTraceStandsForARun) {
   std::string events;
   double at = 1000;
@@ -139,6 +169,12 @@ TEST_F(CliCompare, APyTorchTraceStandsForARun) {
   auto j = r.json();
   EXPECT_TRUE(contains(j["join"], "classes"));
   EXPECT_EQ(j["noise"]["verdict"], "b_faster");
+  for (auto& sentence : j["sentences"]) {
+    EXPECT_FALSE(contains(sentence, "instructions")) << "a trace has classes: " << sentence;
+    EXPECT_FALSE(contains(sentence, "One change")) << "its recipe is not known: " << sentence;
+  }
+  for (auto& d : j["differences"]) EXPECT_NE(d["key"], "name") << "the trace does not say its device: " << d;
+  EXPECT_TRUE(j["levers"].size() <= 1 && j["levers"][0]["lever"] == "") << j["levers"];
   double bars = 0;
   for (auto& w : j["waterfall"]) bars += w["ms"].get<double>();
   EXPECT_NEAR(bars, j["difference_ms"].get<double>(), 1e-9);

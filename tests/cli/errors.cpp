@@ -87,7 +87,7 @@ const std::vector<Case> cases = {
     {"ZeroSteps", with({"--steps", "0"}), 2, {"--steps"}},
     {"NegativeSteps", with({"--steps", "-3"}), 2, {"--steps", "-3"}},
     {"HugeSteps", with({"--steps", "99999999999999999999999"}), 2, {"--steps"}},
-    {"EmptyValue", with({"--schedule=", "--keep", "3"}), 2, {"is not a schedule"}},
+    {"EmptyValue", with({"--schedule=", "--keep", "3"}), 2, {"--schedule", "the value is empty", "cosine, wsd"}},
     {"StepsOfLetters", with({"--steps", "many"}), 2, {"--steps"}},
     {"NanRate", with({"--lr", "nan"}), 2, {"--lr", "nan"}},
     {"NegativeRate", with({"--lr", "-1"}), 2, {"--lr", "-1"}},

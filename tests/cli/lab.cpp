@@ -234,7 +234,7 @@ TEST(Lab, BadInput) {
   expect_error({"lab", "run", "ddp-ladder"}, 1, {"not yet available"});
   std::string text = grid;
   folder.write("flag.toml", std::string(text).replace(text.find("batch = 2"), 9, "bacth = 2"));
-  folder.error({"lab", "run", "flag.toml"}, 2, {"flag.toml", "--batch"});
+  folder.error({"lab", "run", "flag.toml"}, 2, {"flag.toml", "Did you mean 'batch'?"});
   folder.write("value.toml", std::string(text).replace(text.find("\"off\", \"on\""), 11, "\"of\", \"on\""));
   folder.error({"lab", "run", "value.toml"}, 2, {"value.toml", "fusion"});
   folder.write("claim.toml", std::string(text).replace(text.find("<= 1"), 4, "<= "));

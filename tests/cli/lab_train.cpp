@@ -118,7 +118,7 @@ TEST(LabTrain, WhatDivergesOrDoesNotFitIsACell) {
 
 TEST(LabTrain, BadSettingsAreToldWithTheirPlace) {
   Folder folder;
-  folder.error("stepps = 3\n", {"bad.toml (line 9, column 10)", "--steps"});
+  folder.error("stepps = 3\n", {"bad.toml (line 9, column 10)", "Did you mean 'steps'?"});
   folder.error("steps = 0\n", {"bad.toml (line 9, column 9)", "--steps"});
   folder.error("lr = -1\n", {"bad.toml (line 9", "--lr"});
   folder.error("samples = 3\n", {"bad.toml (line 9", "'samples'", "train"});

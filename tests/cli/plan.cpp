@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "plan/device.h"
+#include "device/find.h"
 #include "plan/search.h"
 #include "run.h"
 #include "slowness.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "measure/profile.h"
+#include "profile/profile.h"
 #include "run.h"
 
 using namespace crest::test;

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/temporary_folder.h"
 #include "crest_binary.h"
-#include "temporary.h"
 #include "wait.h"
 
 namespace crest::test {
@@ -26,31 +26,20 @@ namespace crest::test {
 // --steps of a run that a signal is to end: no machine takes so many before the signal comes.
 inline constexpr const char* endless = "1000000000";
 
-class TempFolder {
+class TempFolder : public TemporaryFolder {
  public:
-  TempFolder() : path_(make_temporary_folder("crest-cli")) {}
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::filesystem::path path() const { return TemporaryFolder::path(); }
   // Writes a file (and the folders above it); returns its path.
   std::string write(const std::string& name, const std::string& content) const {
-    std::filesystem::path p = path_ / name;
+    std::filesystem::path p = path() / name;
     std::filesystem::create_directories(p.parent_path());
     std::ofstream(p, std::ios::binary) << content;
     return p.string();
   }
   std::string read(const std::string& name) const {
-    std::ifstream in(path_ / name, std::ios::binary);
+    std::ifstream in(path() / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 // A process that run_crest has started and not collected yet, so that its number is nobody else's.
@@ -133,6 +122,9 @@ struct RunOptions {
   std::string folder = {};                                            // working folder; empty: a temporary one
   std::string input = {};                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment = {};  // over this process' own
+  std::string output = {};                                            // a file or device instead of `out` of the result
+  bool closed_error = false;                                          // standard error is closed
+  int64_t largest_file = -1;                                          // in bytes (ulimit -f)
   double timeout_seconds = 300;  // after while_running; then the process is killed and the test fails
   std::function<void(const RunningProcess&)> while_running = {};  // called once after the start (to send signals)
 };
@@ -159,7 +151,7 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
   std::vector<char*> argv = {const_cast<char*>(crest_binary())};
   for (auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
-  std::string out = streams / "out", err = streams / "err";
+  std::string out = options.output.empty() ? streams / "out" : options.output, err = streams / "err";
   auto start = std::chrono::steady_clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   pid_t pid = fork();
@@ -171,6 +163,9 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     redirect(input, O_RDONLY, 0);
     redirect(out, O_WRONLY | O_CREAT, 1);
     redirect(err, O_WRONLY | O_CREAT, 2);
+    if (options.closed_error) close(2);
+    rlimit largest{rlim_t(options.largest_file), rlim_t(options.largest_file)};
+    if (options.largest_file >= 0) setrlimit(RLIMIT_FSIZE, &largest);
     // The defaults, whatever the caller's environment says: a run under srun, with a store and a cache of its own, or
     // with a home that cannot be written.
     for (const char* name : callers_variables) unsetenv(name);

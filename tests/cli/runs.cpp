@@ -194,7 +194,7 @@ TEST_F(CliRuns, NamesAreHarmless) {
     EXPECT_FALSE(holds(r.out + r.err, "\x1b")) << r.out;
   }
   std::string csv = done({"list", "--csv"}).out;
-  EXPECT_TRUE(holds(csv, "1,\"'=cmd|' /C calc'!A1 \x1b[31m<b>,\"\"\n\",log,done,")) << csv;
+  EXPECT_TRUE(holds(csv, "1,\"'=cmd|' /C calc'!A1 \xEF\xBF\xBD[31m<b>,\"\"\n\",log,done,")) << csv;
   EXPECT_TRUE(holds(csv, ",'@SUM(1),")) << csv;
   EXPECT_EQ(done({"show", "1", "--json"}).json()["name"], name);
 }

@@ -1,4 +1,6 @@
 // crest train: the record of a run in the run store.
+#include <set>
+
 #include "store/store.h"
 #include "train_harness.h"
 
@@ -127,6 +129,37 @@ TEST_F(TrainRecords, ARunThatTheStoreDoesNotKnowGetsAWholeRecord) {
   ASSERT_EQ(r.code, 0) << r.err;
   ASSERT_EQ(records().size(), 1u);
   expect_log(records()[0]);
+}
+
+// Two trainings that differ in a training setting alone: the record says so, lists find them by it, compare names it.
+TEST_F(TrainRecords, TrainingSettingsAreDifferences) {
+  auto run = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"--store", file_});
+    ASSERT_EQ(folder_.train(name, 4, more).code, 0);
+  };
+  run("a", {"--lr", "0.001"});
+  run("b", {"--lr", "0.002"});
+  run("c", {"--lr", "0.001", "--seed", "7", "--weight-decay", "0.3"});
+  auto differences = [&](const char* a, const char* b) {
+    std::set<std::string> keys;
+    Json compared = Json::parse(run_crest({"compare", a, b, "--json", "--store", file_}, folder_.options()).out);
+    for (auto& d : compared["differences"])
+      if (d["section"] == "recipe") keys.insert(d["key"]);
+    return keys;
+  };
+  EXPECT_EQ(differences("1", "2"), (std::set<std::string>{"lr", "min_lr"}));
+  EXPECT_EQ(differences("2", "1"), (std::set<std::string>{"lr", "min_lr"}));
+  EXPECT_EQ(differences("1", "3"), (std::set<std::string>{"seed", "weight_decay"}));
+  std::vector<RunRecord> all = records();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].key, all[1].key) << "the same measurement";
+  EXPECT_FALSE(all[0].recipe["data_hash"].get<std::string>().empty());
+  EXPECT_EQ(all[0].recipe["data_hash"], all[1].recipe["data_hash"]);
+  RunResult found =
+      run_crest({"runs", "list", "--csv", "--where", "lr=2e-3", "--columns", "id,lr,seed", "--store", file_});
+  EXPECT_EQ(found.out, "id,lr,seed\n2,0.002,1337\n") << found.err;
+  expect_error({"runs", "list", "--where", "lrr=1", "--store", file_}, 2, {"lrr", "Did you mean 'lr'?"});
+  expect_error({"runs", "list", "--columns", "id,lrr", "--store", file_}, 2, {"lrr", "Did you mean 'lr'?"});
 }
 
 TEST_F(TrainRecords, AFailedRunSaysWhy) {

@@ -150,13 +150,56 @@ TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
     expect_error(a, code, said, f.options());
   };
   refused({"--batch", "4"}, 1, {"2 samples a step, this recipe has 4"});
-  refused({"--seq", "16"}, 1, {"sequences of 32 tokens, this recipe has 16"});
+  refused({"--seq", "16"}, 2, {"the run has seq 32, and 16 was given"});
   refused({"--seed", "5"}, 2, {"the run has seed 1337"});
-  refused({"--model", "nano"}, 1, {"step-000004"});
+  refused({"--optimizer", "sgd"}, 2, {"the run has optimizer adamw"});
+  refused({"--model", "nano"}, 2, {"the run has model", "nano", "Leave --model out"});
   refused({"--out", "other"}, 2, {"in its own folder"});
   EXPECT_TRUE(f.last_state("run") == before);
   // The same samples in another split are the same run.
   EXPECT_EQ(f.resume("run", {"--batch", "1", "--grad-accumulation", "2", "--steps", "6"}).code, 0);
+}
+
+TEST(ResumeChanged, WhatChangesTheRunIsSaid) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 10, {"--val-every", "0", "--precision", "fp32"}).code, 0);
+  // More steps stretch the schedule: the rate rises.
+  RunResult r = f.resume("run", {"--steps", "40", "--stop-after", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "the learning rate rises where the run goes on: step 10 was made with")) << r.err;
+  r = f.resume("run", {"--stop-after", "1"});
+  EXPECT_FALSE(contains(r.err, "the learning rate rises")) << r.err;
+  r = f.resume("run", {"--lr", "0.01", "--precision", "bf16", "--dropout", "0.1", "--stop-after", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (const char* said :
+       {"the run had --lr ", "it goes on with 0.01", "the learning rate rises",
+        "the run had --precision fp32; it goes on with bf16", "the run had --dropout 0; it goes on with 0.1"})
+    EXPECT_TRUE(contains(r.err, said)) << said << " in\n" << r.err;
+  r = f.resume("run", {"--packing", "documents", "--stop-after", "1"});
+  EXPECT_TRUE(r.code != 0 || contains(r.err, "the run had --packing stream; it goes on with documents")) << r.err;
+  // Other text of the same length.
+  std::string text = f.read("text.txt");
+  std::swap(text[0], text[1]), std::swap(text[40], text[41]);
+  f.write("text.txt", text);
+  ASSERT_EQ(
+      run_crest({"data", "prepare", "text.txt", "--tokenizer", "bytes", "--out", "data", "--overwrite"}, f.options())
+          .code,
+      0);
+  r = f.resume("run", {"--stop-after", "1"});
+  EXPECT_TRUE(contains(r.err, "it continues with other data")) << r.err;
+}
+
+TEST(ResumeChanged, EvalIsOfTheRunsTraining) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 4, {"--seq", "16"}).code, 0);
+  RunResult r = run_crest({"eval", "--run", "run", "--json"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["seq"], 16);
+  EXPECT_EQ(r.json()["data"], f / "data");
+  EXPECT_EQ(run_crest({"eval", "--run", "run", "--seq", "32", "--data", "data", "--json"}, f.options()).json()["seq"],
+            32);
+  std::filesystem::rename(f.path() / "data", f.path() / "moved");
+  expect_error({"eval", "--run", "run"}, 2, {"is not there any more", "--data"}, f.options());
 }
 
 TEST(ResumeDamaged, FallsBackAndForgetsTheDroppedFuture) {
@@ -185,7 +228,8 @@ TEST(ResumeDamaged, NothingValidIsAnError) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4, {"--save-every", "2"}).code, 0);
   for (auto& name : f.checkpoints("run")) f.write("run/checkpoints/" + name + "/state.json", "{}");
-  expect_error({"train", "--resume", "run"}, 1, {"every checkpoint of the run is damaged", "--overwrite"}, f.options());
+  expect_error({"train", "--resume", "run"}, 1, {"every checkpoint of the run is damaged or", "--overwrite"},
+               f.options());
   std::filesystem::remove_all(f.path() / "run/checkpoints");
   expect_error({"train", "--resume", "run"}, 1, {"no checkpoint to continue from"}, f.options());
 }
@@ -230,17 +274,19 @@ TEST(ConfigToml, RepeatsARunFittedToATime) {
               f.read("run/checkpoints/" + name + "/model.safetensors"));
 }
 
-// The choice of libraries belongs to a run, wherever it is continued from.
-TEST(ResumeLibraries, AreThoseOfTheRunUnlessGiven) {
+// A run's folder may come from anybody: what it names as libraries is not opened, but told.
+TEST(ResumeLibraries, AreToldAndOpenedWhenGivenAgain) {
   TrainFolder f;
   std::filesystem::create_directories(f.path() / "libs");
   RunResult r = f.train("run", 2, {"--libraries", "libs", "--stop-after", "1"});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(contains(f.read("run/config.toml"), "libraries = \"" + (f / "libs") + "\"")) << f.read("run/config.toml");
-  std::filesystem::remove(f.path() / "libs");
-  r = f.resume("run");
-  EXPECT_EQ(r.code, 2);
-  EXPECT_TRUE(contains(r.err, "--libraries") && contains(r.err, f / "libs")) << r.err;
-  r = f.resume("run", {"--libraries", "data"});
+  std::filesystem::remove(f.path() / "libs");  // it would be an error to name it
+  r = f.resume("run", {"--steps", "3"});
   EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "note: the run used --libraries=" + (f / "libs"))) << r.err;
+  EXPECT_FALSE(contains(f.read("run/config.toml"), "libraries")) << f.read("run/config.toml");
+  r = f.resume("run", {"--libraries", "data", "--steps", "4"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_FALSE(contains(r.err, "note: the run used")) << r.err;
 }

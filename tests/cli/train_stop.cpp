@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 
 #include "cli/train_harness.h"
 
@@ -40,6 +42,7 @@ void expect_saved_and_continued(const TrainFolder& f, int number, const std::vec
   });
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_TRUE(contains(r.err, "interrupted; saved at step ")) << r.err;
+  EXPECT_TRUE(contains(r.err, std::string("(SIG") + sigabbrev_np(number) + ")")) << r.err;
   EXPECT_TRUE(contains(r.err, "crest train --resume run")) << r.err;
   EXPECT_LE(f.log_rows("run"), rows + 2) << "the step under way, and a validation that was due";
   ASSERT_FALSE(f.checkpoints("run").empty());
@@ -55,10 +58,144 @@ void expect_saved_and_continued(const TrainFolder& f, int number, const std::vec
 }  // namespace
 
 TEST(Signals, TheFirstSavesAndTheRunContinuesBitwise) {
-  for (int number : {SIGINT, SIGTERM}) {
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     SCOPED_TRACE(number);
     expect_saved_and_continued(TrainFolder(), number, long_run);
   }
+}
+
+// What a closed terminal and a closed pipe send again and again, and what nohup ignores.
+TEST(Signals, HangingUpNeverEndsARunUnsaved) {
+  TrainFolder f;
+  RunResult r = train_while(f, long_run + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
+    f.wait_for_rows(process, "run", 5);
+    process.stop();
+    kill(process, SIGHUP);
+    process.resume();
+    for (int i = 0; i < 5 && !process.ended(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      kill(process, i % 2 ? SIGHUP : SIGPIPE);
+    }
+  });
+  // 128 + the signal where one comes after the run has ended and before the process has.
+  EXPECT_TRUE(r.code == 130 || r.code == 128 + SIGHUP || r.code == 128 + SIGPIPE) << r.code << r.err;
+  EXPECT_NE(r.err.find("interrupted; saved at step"), std::string::npos) << r.err;
+  EXPECT_FALSE(f.checkpoints("run").empty());
+  auto old = signal(SIGHUP, SIG_IGN);  // in the child too
+  r = train_while(f, {"--resume", "run", "--stop-after", "2000"}, [&](const RunningProcess& process) {
+    f.wait_for_rows(process, "run", 20);
+    kill(process, SIGHUP);
+  });
+  signal(SIGHUP, old);
+  EXPECT_EQ(r.code, 0) << r.err;
+}
+
+// A reader that goes away, as of `crest train 2>&1 | head`.
+TEST(Signals, AClosedPipeSaves) {
+  TrainFolder f;
+  std::string command = "cd '" + f.path().string() + "' && CREST_CACHE=cache '" + crest_binary() +
+                        "' train --data data --model tiny.toml --batch 2 --threads 1 --out run --steps " +
+                        std::string(endless) + " --val-every 1 --save-every 0 2>&1 | head -n 20 > head.txt";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  ASSERT_EQ(f.checkpoints("run").size(), 1u);
+  EXPECT_EQ(std::stoi(f.checkpoints("run").back().substr(5)), f.log("run").back()["step"]);
+}
+
+TEST(LostData, SavesAndSaysSo) {
+  for (const char* ranks : {"1", "2"}) {
+    SCOPED_TRACE(ranks);
+    TrainFolder f;
+    auto flags = std::vector<std::string>{"--data-parallel", ranks,        "--threads",    ranks,      "--steps",
+                                          endless,           "--schedule", "constant",     "--warmup", "4",
+                                          "--val-every",     "0",          "--save-every", "0"} +
+                 std::vector<std::string>{"--data", "data", "--model", "tiny.toml", "--batch", "2"};
+    std::string shard, bytes;
+    for (auto& e : std::filesystem::directory_iterator(f.path() / "data"))
+      if (std::string n = e.path().filename(); n.starts_with("train-") && n.ends_with(".bin")) shard = "data/" + n;
+    bytes = f.read(shard);
+    RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
+      f.wait_for_rows(process, "run", 20);
+      std::filesystem::resize_file(f.path() / shard, 1100);  // the disk behind it is gone
+    });
+    EXPECT_EQ(r.code, 1) << r.err;
+    EXPECT_TRUE(contains(r.err, shard.substr(5))) << r.err;
+    EXPECT_TRUE(contains(r.err, "The run is saved at step ")) << r.err;
+    EXPECT_TRUE(contains(r.err, "(data could not be read)")) << r.err;
+    ASSERT_EQ(f.checkpoints("run").size(), 1u);
+    int step = std::stoi(f.checkpoints("run").back().substr(5));
+    EXPECT_EQ(step, f.log("run").back()["step"]);
+    f.write(shard, bytes);
+    ASSERT_EQ(f.resume("run", {"--stop-after", "20"}).code, 0);
+    std::vector<std::string> straight = {"train", "--out", "straight", "--stop-after", std::to_string(step + 20)};
+    ASSERT_EQ(run_crest(straight + flags, f.options()).code, 0);
+    EXPECT_TRUE(f.last_state("run") == f.last_state("straight"));
+  }
+}
+
+TEST(LastWords, NameTheReasonTheStepsAndTimesThatMultiplyOut) {
+  TrainFolder f;
+  RunResult r = f.train("run", 40, {"--val-every", "30", "--stop-after", "12", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "stopped; saved at step 12 of 40 (--stop-after 12): loss ")) << r.err;
+  EXPECT_TRUE(contains(r.err, "(step 12), validation ") && contains(r.err, "(step 0)")) << r.err;
+  EXPECT_TRUE(contains(r.err, "crest train --resume run")) << r.err;
+  EXPECT_EQ(r.json()["ended"], "stop_after");
+  EXPECT_EQ(r.json()["steps"], 12);
+  EXPECT_EQ(r.json()["val_step"], 0);
+  EXPECT_TRUE(contains(r.err, "validation every 30 (")) << r.err;
+  EXPECT_TRUE(contains(r.err, "batch")) << r.err;
+  double whole = 0, n = 0, each = 0, steps = 0;
+  size_t at = r.err.find(" s: 12 steps x ");
+  ASSERT_NE(at, std::string::npos) << r.err;
+  std::string line = r.err.substr(r.err.rfind('\n', at) + 1);
+  ASSERT_EQ(std::sscanf(line.c_str(), "%lf s: %lf steps x %lf ms = %lf s", &whole, &n, &each, &steps), 4) << line;
+  EXPECT_NEAR(n * each / 1e3, steps, 0.011);
+  double sum = steps;
+  for (const char* part : {"validation ", "saving ", "the rest "})
+    if (size_t p = line.find(part); p < line.find('\n')) sum += std::atof(line.c_str() + p + std::strlen(part));
+  EXPECT_NEAR(sum, whole, 0.04) << line;
+  r = f.resume("run");
+  EXPECT_TRUE(contains(r.err, "done at step 40 of 40: loss ")) << r.err;
+  r = f.train("timed", 1000000, {"--max-seconds", "0.5"});
+  EXPECT_TRUE(contains(r.err, "(--max-seconds 0.5 are over)")) << r.err;
+}
+
+TEST(LastWords, TheHeaderIsPrintedWhenIntervalsAreKnown) {
+  TrainFolder f;
+  RunResult r = run_crest({"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--threads", "1",
+                           "--max-seconds", "1", "--out", "run"},
+                          f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  std::string config = f.read("run/config.toml");
+  auto setting = [&](const std::string& key) {
+    size_t at = config.find("\n" + key + " = ");
+    return at == std::string::npos
+               ? "?"
+               : config.substr(at + key.size() + 4, config.find('\n', at + 1) - at - key.size() - 4);
+  };
+  EXPECT_TRUE(contains(r.err, "schedule " + setting("steps") + " steps")) << r.err;
+  EXPECT_TRUE(contains(r.err, "validation every " + setting("val_every"))) << r.err << config;
+  EXPECT_TRUE(contains(r.err, "checkpoint every " + setting("save_every"))) << r.err << config;
+  EXPECT_FALSE(contains(r.err, "every 100 ")) << "what 1000 steps would have";
+}
+
+// Weights of 3e38 become infinite in a step whose own gradients were finite.
+TEST(NotFinite, TheLastFiniteCheckpointIsNeverRemovedNorPassedOver) {
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 4, {"--val-every", "0", "--precision", "fp32"}).code, 0);
+  std::string good = f.last_state("run");
+  RunResult r = f.resume("run", {"--steps", "5", "--lr", "3e38", "--min-lr", "0", "--schedule", "constant", "--warmup",
+                                 "0", "--clip", "0", "--keep", "1", "--weight-decay", "100"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(f.checkpoints("run"), (std::vector<std::string>{"step-000004", "step-000005"}));
+  EXPECT_TRUE(contains(r.err, "the weights are not finite: the last finite checkpoint is step 4")) << r.err;
+  EXPECT_EQ(nlohmann::json::parse(f.read("run/checkpoints/step-000005/state.json"))["finite_weights"], false);
+  r = run_crest({"eval", "--run", "run"}, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "hold NaN or infinity") && contains(r.err, "step-000004 instead")) << r.err;
+  r = f.resume("run", {"--steps", "6", "--lr", "1e-3", "--keep", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(f.checkpoints("run"), std::vector<std::string>{"step-000006"});
 }
 
 TEST(Signals, TwoRanksEndTheirStep) {

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <map>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_io.h"
 #include "crest_binary.h"
 #include "data/tokenizer.h"
 #include "run/small.h"
-#include "train/checkpoint.h"
-#include "train/weights_io.h"
 
 namespace crest::testing {
 

@@ -1,14 +1,19 @@
 // Ranks that find each other, and what the others hear when one does not come, is gone, or hangs.
 #include "comm/control.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <future>
 #include <latch>
 #include <sstream>
 #include <thread>
 
+#include "comm/control_server.h"
 #include "comm/gloo.h"
 #include "loopback.h"
 #include "ranks.h"
@@ -113,6 +118,152 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
   });
   EXPECT_EQ(error_of([&] { Control::join(environment(0, 2, port), longest_wait, std::move(listener)); }), "");
   EXPECT_EQ(second.get(), "");
+}
+
+namespace {
+
+// Another process that opens connections, says nothing on them, and keeps them until the object goes away.
+class IdleStrangers {
+ public:
+  IdleStrangers(int port, int count) {
+    EXPECT_EQ(pipe(ends_), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      rlimit files{};
+      getrlimit(RLIMIT_NOFILE, &files);
+      files.rlim_cur = files.rlim_max;
+      setrlimit(RLIMIT_NOFILE, &files);
+      std::vector<Socket> idle;
+      int opened = 0;
+      for (; opened < count; ++opened) {
+        Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+        if (!s.is_open()) break;
+        idle.push_back(std::move(s));
+      }
+      if (write(ends_[1], &opened, sizeof opened) != sizeof opened) _exit(1);
+      for (;;) pause();
+    }
+    close(ends_[1]);
+  }
+  ~IdleStrangers() {
+    kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
+    close(ends_[0]);
+  }
+  // Waits until they are there; how many.
+  int opened() const {
+    int count = 0;
+    EXPECT_EQ(read(ends_[0], &count, sizeof count), ssize_t(sizeof count));
+    return count;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  pid_t pid_ = 0;
+};
+
+// While it lives, this process can open so many files and no more.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(size_t left) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = std::min<rlim_t>(512, before_.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &low);
+    for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.emplace_back(fd);
+    EXPECT_GT(taken_.size(), left);
+    taken_.resize(taken_.size() - std::min(taken_.size(), left));
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<Socket> taken_;
+};
+
+// Ranks that join on the listener's port while `strangers` connections are open; what they say.
+std::vector<std::string> join_among_strangers(int ranks, int strangers) {
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  auto join = [ranks, port](int rank, Socket socket) {
+    return error_of([&] {
+      auto control = Control::join(environment(rank, ranks, port), longest_wait, std::move(socket));
+      if (rank == 1) control->set("key", "value");
+      EXPECT_EQ(control->get("key", longest_wait), "value");
+    });
+  };
+  IdleStrangers idle(port, strangers);  // before there are threads
+  std::vector<std::future<std::string>> all;
+  all.push_back(std::async(std::launch::async, join, 0, std::move(listener)));
+  EXPECT_EQ(idle.opened(), strangers);
+  for (int rank = 1; rank < ranks; ++rank) all.push_back(std::async(std::launch::async, join, rank, Socket()));
+  std::vector<std::string> said;
+  for (auto& one : all) said.push_back(one.get());
+  return said;
+}
+
+}  // namespace
+
+TEST(Strangers, ThousandsThatSayNothingKeepNoRankOut) {
+  NEEDS_LOOPBACK();
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  int count = int(std::min<rlim_t>(2000, files.rlim_max - 100));
+  FewDescriptors few(120);
+  for (auto& e : join_among_strangers(3, count)) EXPECT_EQ(e, "");
+}
+
+// No more than a few descriptors are left: EMFILE before the limit on strangers is reached.
+TEST(Strangers, DescriptorsThatRunOutKeepNoRankOut) {
+  NEEDS_LOOPBACK();
+  FewDescriptors few(25);
+  for (auto& e : join_among_strangers(2, 200)) EXPECT_EQ(e, "");
+}
+
+TEST(Strangers, HaveATimeToIntroduceThemselves) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  ControlServer server(std::move(listener), 2, longest_wait, {64, 0.01});
+  Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+  timeval limit{time_t(longest_wait), 0};
+  setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  char byte = 0;
+  EXPECT_EQ(recv(s.fd(), &byte, 1, 0), 0) << "closed by the server";
+}
+
+TEST(Strangers, TheOldestIsClosedFirst) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  ControlServer server(std::move(listener), 2, longest_wait, {3, longest_wait});
+  std::vector<Socket> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(connect_to("127.0.0.1", port, after(longest_wait)));
+    timeval limit{time_t(longest_wait), 0};
+    setsockopt(all.back().fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  char byte = 0;
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(recv(all[i].fd(), &byte, 1, 0), 0) << i;
+  for (size_t i = 2; i < 5; ++i) {
+    EXPECT_EQ(recv(all[i].fd(), &byte, 1, MSG_DONTWAIT), -1) << i;
+    send_all(all[i], encode({'J', "9", "crest-control-1 2"}));
+    EXPECT_EQ(recv(all[i].fd(), &byte, 1, 0), 1) << "it still hears the answer, " << i;
+  }
+}
+
+// A stranger may not fill the memory of rank 0, either.
+TEST(Strangers, ALongGreetingIsNone) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  ControlServer server(std::move(listener), 2, longest_wait, {64, longest_wait});
+  Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+  timeval limit{time_t(longest_wait), 0};
+  setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  std::string frame = encode({'J', std::string(100'000, 'x'), ""});
+  send_all(s, frame.substr(0, 60'000));
+  char byte = 0;
+  EXPECT_LE(recv(s.fd(), &byte, 1, 0), 0) << "closed by the server";
 }
 
 // A rank is gone when its connection breaks without a farewell: here one that joined by hand.

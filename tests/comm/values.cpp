@@ -6,9 +6,9 @@
 #include "backend/runtime.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
-#include "comm/measure.h"
+#include "device/find.h"
 #include "loopback.h"
-#include "plan/device.h"
+#include "measure/collectives.h"
 #include "ranks.h"
 
 namespace crest::test {

@@ -2,16 +2,20 @@
 #include "compare/compare.h"
 
 #include <gtest/gtest.h>
+
 #include <rapidcheck/gtest.h>
+#include <set>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "compare/compare_text.h"
+#include "compare/sentences.h"
 #include "compare/synthetic.h"
 #include "core/error.h"
 #include "core/random.h"
-#include "report/compare_text.h"
+#include "core/text.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -184,7 +188,28 @@ TEST(Compare, ModelsOfOtherShapes) {
   EXPECT_EQ(up->main_factor, Factor::flops);
   EXPECT_TRUE(contains(up->sentence, "12 -> 48 layers")) << up->sentence;
   EXPECT_TRUE(contains(c.sentences[0], "more arithmetic")) << c.sentences[0];
-  for (auto& x : c.causes) EXPECT_TRUE(x.a.instructions && x.b.instructions) << x.label << " meets nothing";
+  for (auto& x : c.causes) EXPECT_TRUE(x.a.instructions && x.b.instructions) << x.label << " has no counterpart";
+}
+
+// A learning rate or a seed changes numbers, not time: it is a difference and never a cause, in either direction.
+TEST(Compare, WhatTakesNoTimeExplainsNone) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.slowdown = [](const ProfileInstr&) { return 3.0; };
+  RunRecord x = make_record(a), y = make_record(b);
+  x.recipe["lr"] = 0.001, y.recipe["lr"] = 0.002;
+  for (auto& c : {compare_runs(x, y), compare_runs(y, x)}) {
+    std::set<std::string> keys;
+    for (auto& d : c.differences)
+      if (d.section == "recipe") keys.insert(d.key);
+    EXPECT_EQ(keys, (std::set<std::string>{"lr"}));
+    EXPECT_NE(c.noise.verdict, Verdict::cannot_tell);
+    for (auto& l : c.levers) EXPECT_EQ(l.lever, "");
+    EXPECT_FALSE(contains(c.sentences[0], "lr ")) << c.sentences[0];
+  }
+  // With a setting that does act on time, that one is named.
+  x.recipe["fusion"] = "off";
+  RunComparison c = compare_runs(x, y);
+  EXPECT_EQ(c.levers[0].lever, "fusion");
 }
 
 TEST(Compare, AnotherDeviceIsRateAndBandwidth) {
@@ -318,4 +343,133 @@ RC_GTEST_PROP(Compare, AnyTwoProfilesSumExactly, (uint32_t seed_a, uint32_t seed
     RC_ASSERT(std::abs(rows + around - c.step_difference()) <= 1e-9 * size);
     RC_ASSERT(!compare_text(c, {.width = 60 + int(seed_a % 80)}).empty());  // whatever the bars do, negative sums too
   }
+}
+
+// What a comparison says of A against B, said of B against A: sides exchanged, signs turned.
+static RunComparison turned(RunComparison c, const RunComparison& back) {
+  std::swap(c.a, c.b);
+  for (auto& d : c.differences) std::swap(d.a, d.b);
+  c.noise.verdict = mirrored(c.noise.verdict);
+  c.noise.ratio = 1 / c.noise.ratio;
+  for (auto& w : c.waterfall) {
+    w.ms = -w.ms, w.ms_per_token = -w.ms_per_token;
+    for (auto& other : back.waterfall)
+      if (other.factor == w.factor) w.detail = other.detail;
+  }
+  for (auto& x : c.causes) {
+    std::swap(x.a, x.b);
+    x.ms = -x.ms, x.ms_per_token = -x.ms_per_token;
+    for (auto* parts : {&x.factors, &x.factors_per_token})
+      for (double& part : *parts) part = -part;
+  }
+  for (auto& l : c.levers) std::swap(l.a, l.b), l.ms = -l.ms, l.ms_per_token = -l.ms_per_token;
+  for (auto& m : c.memory_causes) {
+    std::swap(m.a, m.b), std::swap(m.blocks_a, m.blocks_b), std::swap(m.type_a, m.type_b);
+  }
+  for (auto* rows : {&c.training.loss, &c.training.val_loss})
+    for (auto& r : *rows) std::swap(r.a, r.b);
+  c.sentences.clear();
+  write_sentences(c);
+  return c;
+}
+
+template <class T>
+static std::vector<std::string> sentences_of(const std::vector<T>& list) {
+  std::vector<std::string> out;
+  for (auto& x : list) out.push_back(x.sentence);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+static std::string mirror_problem(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {}) {
+  RunComparison forth = compare_runs(a, b, options), back = compare_runs(b, a, options), turn = turned(forth, back);
+  if (turn.noise.verdict != back.noise.verdict) return "verdicts";
+  if (turn.waterfall.size() != back.waterfall.size()) return "bars";
+  if (sentences_of(turn.causes) != sentences_of(back.causes))
+    return join(sentences_of(turn.causes), "\n") + "\n---\n" + join(sentences_of(back.causes), "\n");
+  if (sentences_of(turn.levers) != sentences_of(back.levers))
+    return join(sentences_of(turn.levers), "\n") + "\n---\n" + join(sentences_of(back.levers), "\n");
+  if (sentences_of(turn.memory_causes) != sentences_of(back.memory_causes)) return "memory";
+  if (turn.sentences != back.sentences) return join(turn.sentences, "\n") + "\n---\n" + join(back.sentences, "\n");
+  auto significant = [](const RunComparison& c) {
+    return std::count_if(c.causes.begin(), c.causes.end(), [](auto& x) { return x.significant; });
+  };
+  return significant(turn) == significant(back) ? "" : "significance";
+}
+
+RC_GTEST_PROP(Compare, BAgainstAMirrorsAAgainstBInAllItSays, (uint32_t seed_a, uint32_t seed_b, bool per_token)) {
+  RunRecord a = record_of(random_profile(seed_a)), b = record_of(random_profile(seed_b));
+  CompareOptions options;
+  options.per_token = per_token;
+  options.noise_floor = double(seed_a % 7) / 10 - 0.1;
+  for (GroupBy by : {GroupBy::scope, GroupBy::op_class, GroupBy::layer}) {
+    options.by = by;
+    std::string problem = mirror_problem(a, b, options);
+    if (!problem.empty()) RC_FAIL(problem);
+  }
+}
+
+TEST(Compare, RealProgramsMirror) {
+  Synthetic a = gpt2();
+  std::vector<Synthetic> others(5, a);
+  others[0].recipe.attention = "naive";
+  others[1].recipe.fusion = "off";
+  others[2].recipe.precision = "fp32";
+  others[3].recipe.model = load_model_config("gpt2-355M");
+  others[4].recipe.batch = 8, others[4].recipe.recompute = "full";
+  for (auto& b : others) EXPECT_EQ(mirror_problem(make_record(a, "first"), make_record(b, "second")), "");
+}
+
+TEST(Compare, ANoiseFloorOfSixtyPercentIsAFactorEitherWay) {
+  Synthetic slow = gpt2();
+  slow.slowdown = [](const ProfileInstr&) { return 3.1; };  // 1.55 times the other's
+  CompareOptions options;
+  options.noise_floor = 0.6;
+  RunRecord a = make_record(gpt2(), "fast"), b = make_record(slow, "slow");
+  for (auto& c : {compare_runs(a, b, options), compare_runs(b, a, options)}) {
+    EXPECT_EQ(c.noise.verdict, Verdict::cannot_tell);
+    EXPECT_TRUE(contains(c.sentences[0], "cannot be told")) << c.sentences[0];
+    EXPECT_FALSE(contains(c.sentences[0], "because")) << c.sentences[0];
+  }
+}
+
+// Rows of the same instructions that scatter say what a group may differ by for no reason.
+TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
+  auto shaken = [](double by, uint64_t seed) {
+    Synthetic s = gpt2();
+    s.slowdown = [=, n = uint64_t(0)](const ProfileInstr& r) mutable {
+      uint64_t role = std::hash<std::string>{}(
+          r.op + r.phase + r.type + (r.scopes.empty() ? "" : r.scopes[0].substr(r.scopes[0].rfind('.') + 1)));
+      return 2.0 * std::exp(by * normal(seed, 1, role));
+    };
+    return s;
+  };
+  Synthetic a = shaken(0.15, 1), b = shaken(0.15, 2);
+  b.slowdown = [slow = b.slowdown](const ProfileInstr& r) { return 1.3 * slow(r); };
+  RunComparison c = compared(a, b);
+  EXPECT_GT(c.row_noise, 0.1);
+  EXPECT_EQ(c.noise.verdict, Verdict::a_faster);
+  for (auto& x : c.causes) {
+    if (!x.significant) continue;
+    EXPECT_GT(std::abs(std::log(x.b.ms / x.a.ms)), std::log1p(c.row_noise) / 2) << x.label;
+  }
+  // The same scatter, and attention beyond it.
+  Synthetic slow = shaken(0.03, 2);
+  slow.slowdown = [slower = slow.slowdown](const ProfileInstr& r) {
+    return (r.op_class == "attention" ? 3 : 1) * slower(r);
+  };
+  c = compared(shaken(0.03, 1), slow);
+  ASSERT_TRUE(cause(c, "attn", "backward"));
+  EXPECT_TRUE(cause(c, "attn", "backward")->significant);
+  EXPECT_TRUE(contains(c.sentences[0], "because of attention")) << c.sentences[0];
+}
+
+// Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain nothing.
+TEST(Compare, NoBarIsLargerThanBothSteps) {
+  Synthetic a = gpt2(), b = gpt2();
+  b.recipe.batch = 1;
+  a.slowdown = [](const ProfileInstr&) { return 1.2; };
+  b.slowdown = [](const ProfileInstr&) { return 18.0; };
+  RunComparison c = compared(a, b);
+  for (auto& w : c.waterfall) EXPECT_LE(std::abs(w.ms), std::max(c.a.step_ms, c.b.step_ms)) << name(w.factor);
 }

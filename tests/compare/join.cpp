@@ -1,4 +1,4 @@
-// Which rows of two steps meet.
+// Which rows of two steps are matched.
 #include "compare/join.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(CompareJoin, RolesAndTheirNames) {
   EXPECT_EQ(role_label({"a", "b", "c", "d", "e"}), "a + b + c + 2 more");
 }
 
-TEST(CompareJoin, NaiveAttentionMeetsFlash) {
+TEST(CompareJoin, NaiveAttentionMatchesFlash) {
   Synthetic a = nano(), b = nano();
   a.recipe.attention = "naive";
   Join join = join_recipes(a, b);
@@ -83,7 +83,7 @@ TEST(CompareJoin, NaiveAttentionMeetsFlash) {
   }
 }
 
-TEST(CompareJoin, UnfusedMeetsFused) {
+TEST(CompareJoin, UnfusedMatchesFused) {
   Synthetic a = nano(), b = nano();
   a.recipe.fusion = "off";
   Join join = join_recipes(a, b);
@@ -98,7 +98,7 @@ TEST(CompareJoin, UnfusedMeetsFused) {
   for (auto& one : join.groups) EXPECT_TRUE(!one.a.empty() && !one.b.empty()) << one.label << " " << one.phase;
 }
 
-TEST(CompareJoin, OtherShapesAndFamiliesMeet) {
+TEST(CompareJoin, OtherShapesAndFamiliesMatch) {
   Synthetic gpt = nano(), deep = nano(), llama = nano();
   deep.recipe = recipe_of("micro", 2, 64);
   for (auto& g : join_recipes(gpt, deep).groups) EXPECT_TRUE(!g.a.empty() && !g.b.empty()) << g.label << " " << g.phase;

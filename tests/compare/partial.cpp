@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "compare/compare.h"
+#include "compare/compare_text.h"
 #include "compare/synthetic.h"
 #include "core/error.h"
-#include "report/compare_text.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -62,7 +62,7 @@ RunRecord training_run(double loss_offset, double step_ms) {
   return r;
 }
 
-// As measure/torch_trace.h makes it: classes and phases, no costs, no recipe, no memory.
+// As traces/torch_trace.h makes it: classes and phases, no costs, no recipe, no memory.
 Profile trace_like() {
   Profile p = make_profile(nano()), t;
   t.device = {{"kind", "cuda"}, {"index", 0}, {"name", "some GPU"}};
@@ -76,7 +76,7 @@ Profile trace_like() {
       t.instrs.emplace_back();
       found = &t.instrs.back();
       found->program = "torch", found->index = int(t.instrs.size()) - 1;
-      found->op = found->op_class = row.op_class, found->phase = row.phase, found->lane = "compute";
+      found->op = found->op_class = row.op_class, found->phase = row.phase, found->stream = "compute";
     }
     found->ms += 1.5 * row.ms;
   }
@@ -157,7 +157,7 @@ TEST(ComparePartial, TrainingRunsHaveTheirLosses) {
   EXPECT_EQ(compare_runs(shorter, training_run(0, 100)).training.loss.size(), 5u);
 }
 
-TEST(ComparePartial, ATrainingRunMeetsAMeasuredStep) {
+TEST(ComparePartial, ATrainingRunAgainstAMeasuredStep) {
   EXPECT_NO_THROW(compare_runs(training_run(0, 100), make_record(nano())));
 }
 

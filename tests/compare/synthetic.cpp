@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/recipe_json.h"
 #include "core/random.h"
-#include "ops/op.h"
+#include "device/find.h"
 #include "plan/compile.h"
-#include "plan/device.h"
+#include "plan/plan_json.h"
+#include "plan/recipe_settings.h"
+#include "program/op.h"
 
 namespace crest::test {
 
@@ -30,7 +31,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t i, int calls, const Synthet
   ProfileInstr r;
   r.program = c.spec.name, r.index = int(i);
   r.op = instr.op->name, r.kernel = c.kernels[i]->name;
-  r.phase = name(instr.phase), r.lane = name(instr.lane), r.op_class = name(instr.op->op_class);
+  r.phase = name(instr.phase), r.stream = name(instr.stream), r.op_class = name(instr.op->op_class);
   r.scopes = instr.origin.scopes(), r.layer = instr.origin.layer();
   const Value& result = c.program.at(instr.out[0]);
   r.type = std::string(name(result.dtype)) + "[" + result.shape.text() + "]";

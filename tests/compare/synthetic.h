@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "measure/profile.h"
 #include "model/recipe.h"
+#include "profile/profile.h"
 #include "store/record.h"
 
 namespace crest::test {

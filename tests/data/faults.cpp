@@ -2,6 +2,9 @@
 // under the name of the result there is nothing, the old data or the new data, never a part.
 #include "checkpoint/faults.h"
 
+#include <omp.h>
+#include <sys/wait.h>
+
 #include <cstring>
 
 #include "data/helpers.h"
@@ -35,11 +38,12 @@ struct Scenario {
   bool overwrite;
   Fault fault;
   int error;
+  bool can_exchange = true;  // the file system
 };
 
 std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   return out << (s.overwrite ? "over old data, " : "") << (s.fault == Fault::fail_once ? "once, " : "from then on, ")
-             << std::strerror(s.error);
+             << std::strerror(s.error) << (s.can_exchange ? "" : ", names are not exchanged");
 }
 
 class PrepareFaults : public ::testing::TestWithParam<Scenario> {
@@ -52,12 +56,12 @@ class PrepareFaults : public ::testing::TestWithParam<Scenario> {
     fs::remove_all(dir_ / "work");
     if (GetParam().overwrite) prepare(tiny(dir_ / "old.txt", out(), false));
   }
-  fs::path out() const { return dir_ / "work" / "out"; }
+  fs::path out() const { return fs::path(dir_ / "work") / "out"; }
   void run() { prepare(tiny(dir_ / "new.txt", out(), GetParam().overwrite)); }
   // 0: nothing there; otherwise the bytes of text of the whole data set that is there (opening checks every shard).
   uint64_t there() const { return fs::exists(out()) ? Dataset::open(out()).info().text_bytes : 0; }
 
-  TemporaryFolder dir_;
+  DataFolder dir_;
 };
 
 }  // namespace
@@ -68,6 +72,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
   int64_t calls;
   {
     Faults counting;
+    counting.can_exchange = s.can_exchange;
     run();
     calls = counting.calls();
   }
@@ -81,6 +86,7 @@ TEST_P(PrepareFaults, EveryKthCall) {
     std::string message, hit;
     {
       Faults faults(s.fault, k, s.error);
+      faults.can_exchange = s.can_exchange;
       try {
         run();
       } catch (const Error& e) {
@@ -123,14 +129,120 @@ TEST_P(PrepareFaults, EveryKthCall) {
   EXPECT_GT(failed, 25);
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, PrepareFaults,
-                         ::testing::Values(Scenario{false, Fault::fail_once, ENOSPC},
-                                           Scenario{false, Fault::fail_from, EIO},
-                                           Scenario{true, Fault::fail_once, EIO},
-                                           Scenario{true, Fault::fail_from, ENOSPC}));
+INSTANTIATE_TEST_SUITE_P(
+    Calls, PrepareFaults,
+    ::testing::Values(Scenario{false, Fault::fail_once, ENOSPC}, Scenario{false, Fault::fail_from, EIO},
+                      Scenario{true, Fault::fail_once, EIO}, Scenario{true, Fault::fail_from, ENOSPC},
+                      Scenario{true, Fault::fail_once, EIO, false}, Scenario{true, Fault::fail_from, ENOSPC, false}));
+
+namespace {
+
+// Both kinds of file systems: with and without an exchange of two names in one step.
+class PrepareKilled : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr uint64_t before = 1012, after = 4004;
+  void SetUp() override {
+    write_file(dir_ / "old.txt", sentences(1000));
+    write_file(dir_ / "new.txt", sentences(4000));
+    prepare(tiny(dir_ / "old.txt", dir_ / "old", false));
+  }
+  fs::path out() const { return fs::path(dir_ / "work") / "out"; }
+  uint64_t opened() const { return Dataset::open(out()).info().text_bytes; }
+  void start_over() {
+    fs::remove_all(dir_ / "work");
+    fs::create_directory(dir_ / "work");
+    fs::copy(dir_ / "old", out());
+  }
+  int64_t calls() {
+    start_over();
+    Faults counting;
+    counting.can_exchange = GetParam();
+    prepare(tiny(dir_ / "new.txt", out(), true));
+    return counting.calls();
+  }
+  // A process that replaces the data and dies at call `k`.
+  void kill_at(int64_t k) {
+    start_over();
+    pid_t child = ::fork();
+    if (child == 0) {
+      omp_set_num_threads(1);  // those of the parent are not here
+      Faults faults(Fault::kill, k);
+      faults.can_exchange = GetParam();
+      prepare(tiny(dir_ / "new.txt", out(), true));
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 99) << "the fault did not happen";
+  }
+  size_t beside() const {
+    size_t left = 0;
+    for (auto& entry : fs::directory_iterator(dir_ / "work")) left += entry.path().filename() != "out";
+    return left;
+  }
+  TemporaryFolder dir_;
+};
+
+}  // namespace
+
+// At every moment the old data or the new is under the name, or the next who looks for it finds the old.
+TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
+  int64_t all = calls();
+  ASSERT_GT(all, 30);
+  int old_found = 0, new_found = 0, put_back = 0;
+  for (int64_t k = 0; k < all; ++k) {
+    SCOPED_TRACE(::testing::Message() << "killed at call " << k << " of " << all);
+    kill_at(k);
+    bool there = fs::exists(out());
+    if (GetParam()) {
+      EXPECT_TRUE(there) << "nothing under the name";
+    }
+    put_back += !there;
+    uint64_t found = opened();
+    EXPECT_TRUE(found == before || found == after) << found;
+    (found == after ? new_found : old_found)++;
+    if (k % 4) continue;
+    // The next preparation is not blocked, and clears what the killed one left.
+    prepare(tiny(dir_ / "new.txt", out(), true));
+    EXPECT_EQ(opened(), after);
+    EXPECT_EQ(beside(), 0u);
+  }
+  EXPECT_GT(old_found, 20);
+  EXPECT_GT(new_found, 3);
+  EXPECT_EQ(put_back, GetParam() ? 0 : 1);  // killed before the second rename
+}
+
+// Not only opening finds it: a preparation that must not replace anything does not take the free name.
+TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
+  int64_t all = calls();
+  bool gone = false;
+  for (int64_t k = all - 1; !gone && k > all - 20; --k) {
+    kill_at(k);
+    gone = !fs::exists(out());
+    EXPECT_ERROR(prepare(tiny(dir_ / "new.txt", out(), false)), "the output folder exists");
+    EXPECT_EQ(opened(), gone ? before : after);
+    if (GetParam()) break;
+  }
+  EXPECT_NE(gone, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(FileSystems, PrepareKilled, ::testing::Bool(),
+                         [](auto& i) { return i.param ? "ThatExchangeNames" : "ThatDoNot"; });
+
+// While the process that set it aside lives, nobody else touches it; the error says where the data is.
+TEST(PrepareReplacing, OfALivingProcessIsLeftAlone) {
+  TemporaryFolder dir;
+  write_file(dir / "in.txt", sentences(1000));
+  prepare(tiny(dir / "in.txt", dir / "out", false));
+  std::string aside = ".out.preparing-" + std::to_string(::getpid()) + "-old";
+  fs::rename(dir / "out", dir / aside);
+  EXPECT_ERROR(Dataset::open(dir / "out"), aside);
+  EXPECT_TRUE(fs::exists(dir / aside));
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
 
 TEST(PrepareShortWrites, AreContinued) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(4000));
   prepare(tiny(dir / "in.txt", dir / "whole", false));
   int64_t calls;
@@ -148,7 +260,7 @@ TEST(PrepareShortWrites, AreContinued) {
 }
 
 TEST(PrepareFreeSpace, IsCheckedBefore) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(4000));
   Faults faults;
   faults.free_bytes = 100;

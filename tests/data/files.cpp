@@ -15,7 +15,7 @@ using namespace crest;
 using namespace crest::test;
 
 TEST(DataFiles, PartialReadsStopAtTheEnd) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "a", "0123456789");
   File f = File::open_read((dir / "a").string());
   std::string to(8, '.');
@@ -32,7 +32,7 @@ TEST(DataFiles, PartialReadsStopAtTheEnd) {
 }
 
 TEST(DataFiles, AHeaderCanBeWrittenLast) {
-  TemporaryFolder dir;
+  DataFolder dir;
   File f = File::create((dir / "a").string());
   f.write("....data");
   f.seek(0);
@@ -43,7 +43,7 @@ TEST(DataFiles, AHeaderCanBeWrittenLast) {
 }
 
 TEST(DataFiles, ADuplicateLeavesTheDescriptorOpen) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "a", "abcdef");
   int fd = ::open((dir / "a").c_str(), O_RDONLY);
   char c = 0;
@@ -60,7 +60,7 @@ TEST(DataFiles, ADuplicateLeavesTheDescriptorOpen) {
 }
 
 TEST(DataFiles, APipeIsReadToItsEndAndRefusedWhereAFileIsNeeded) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string pipe = (dir / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_ERROR(File::open_read(pipe), "not a regular file");

@@ -8,22 +8,15 @@
 #include <string>
 
 #include "core/error.h"
-#include "temporary.h"
+#include "core/temporary_folder.h"
 
 namespace crest::test {
 
-class TemporaryFolder {
+// Paths of std::filesystem, as these tests use them.
+class DataFolder : public TemporaryFolder {
  public:
-  TemporaryFolder() : path_(make_temporary_folder("crest-data")) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
+  std::filesystem::path path() const { return TemporaryFolder::path(); }
+  std::filesystem::path operator/(const std::string& name) const { return path() / name; }
 };
 
 inline void write_file(const std::filesystem::path& path, const std::string& content) {

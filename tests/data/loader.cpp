@@ -13,7 +13,7 @@ using namespace crest;
 using namespace crest::test;
 
 // A stream whose token at position i is i % 1000, in shards of unequal size.
-static TokenStream make_stream(const TemporaryFolder& dir, size_t n) {
+static TokenStream make_stream(const DataFolder& dir, size_t n) {
   std::vector<uint32_t> tokens(n);
   for (size_t i = 0; i < n; ++i) tokens[i] = uint32_t(i % 1000);
   ShardWriter w(dir.path(), "train", 1000, 777);
@@ -56,7 +56,7 @@ TEST(Permutation, LooksUniform) {
 }
 
 TEST(Stream, ReadsAcrossShards) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   EXPECT_EQ(s.total_tokens(), 5000u);
   std::vector<int32_t> out(5000);
@@ -70,7 +70,7 @@ TEST(Stream, ReadsAcrossShards) {
 }
 
 TEST(Loader, EveryEpochVisitsEveryWindowOnceAndEpochsDiffer) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 16, 1234);
   uint64_t n = l.samples_per_epoch();
@@ -91,7 +91,7 @@ TEST(Loader, EveryEpochVisitsEveryWindowOnceAndEpochsDiffer) {
 }
 
 TEST(Loader, TargetsAreTheNextTokens) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 33, 5);
   std::vector<int32_t> x(33), y(33);
@@ -106,15 +106,15 @@ TEST(Loader, TargetsAreTheNextTokens) {
 }
 
 TEST(Loader, SamplesDoNotDependOnBatchRankOrWorld) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   const int64_t seq = 8;
-  auto step_tokens = [&](uint64_t step, uint64_t micros, uint64_t world, uint64_t batch) {
+  auto step_tokens = [&](uint64_t step, uint64_t micro_steps, uint64_t world, uint64_t batch) {
     Loader l(s, seq, 99);
     std::vector<int32_t> all;
-    for (uint64_t micro = 0; micro < micros; ++micro)
+    for (uint64_t micro_step = 0; micro_step < micro_steps; ++micro_step)
       for (uint64_t rank = 0; rank < world; ++rank) {
-        auto samples = micro_batch_samples(step, micro, micros, rank, world, batch);
+        auto samples = micro_batch_samples(step, micro_step, micro_steps, rank, world, batch);
         std::vector<int32_t> x(batch * seq), y(batch * seq);
         l.batch(samples, x.data(), y.data());
         all.insert(all.end(), x.begin(), x.end());
@@ -132,7 +132,7 @@ TEST(Loader, SamplesDoNotDependOnBatchRankOrWorld) {
 }
 
 TEST(Loader, SequentialOrderForValidation) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 1000);
   Loader l(s, 10, 3, SampleOrder::sequential);
   EXPECT_EQ(l.samples_per_epoch(), 99u);
@@ -140,7 +140,7 @@ TEST(Loader, SequentialOrderForValidation) {
 }
 
 TEST(Loader, ShortSplitsAreErrors) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 100);
   Loader exact(s, 99, 0);
   EXPECT_EQ(exact.samples_per_epoch(), 1u);
@@ -150,7 +150,7 @@ TEST(Loader, ShortSplitsAreErrors) {
 }
 
 TEST(Prefetcher, GivesTheSameBatchesAsTheLoader) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
   Prefetcher p(
@@ -168,7 +168,7 @@ TEST(Prefetcher, GivesTheSameBatchesAsTheLoader) {
 }
 
 TEST(Prefetcher, ErrorsOfTheThreadAreThrownAtTheirBatch) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1, SampleOrder::sequential);
   Prefetcher p(l, [](uint64_t i) {
@@ -186,7 +186,7 @@ TEST(Prefetcher, ErrorsOfTheThreadAreThrownAtTheirBatch) {
 }
 
 TEST(Prefetcher, CanBeDestroyedAtAnyTime) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
   for (int taken = 0; taken < 4; ++taken) {
@@ -196,7 +196,7 @@ TEST(Prefetcher, CanBeDestroyedAtAnyTime) {
 }
 
 TEST(Prefetcher, ThreadsReadAheadInOrder) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
   for (ReadAhead ahead : {ReadAhead{1, 3}, ReadAhead{4, 1}, ReadAhead{5, 3}}) {
@@ -216,7 +216,7 @@ TEST(Prefetcher, ThreadsReadAheadInOrder) {
 
 // A batch is as far ahead as was asked for: no further, and not less.
 TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1);
   std::atomic<int> asked = 0;
@@ -233,7 +233,7 @@ TEST(Prefetcher, ReadsAsFarAheadAsAsked) {
 }
 
 TEST(Prefetcher, AnErrorOfOneThreadOfManyKeepsItsPlace) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_stream(dir, 5000);
   Loader l(s, 8, 1, SampleOrder::sequential);
   auto samples = [](uint64_t i) {

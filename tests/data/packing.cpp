@@ -19,7 +19,7 @@ constexpr uint32_t end_of_text = 999;
 
 // Documents of the given lengths (with the token that ends them); every other token is its position in the stream.
 // `trained` says which tokens count; without it there is no mask.
-TokenStream make_documents(const TemporaryFolder& dir, const std::vector<size_t>& lengths,
+TokenStream make_documents(const DataFolder& dir, const std::vector<size_t>& lengths,
                            const std::function<bool(size_t)>& trained = {}, size_t shard = 100) {
   ShardWriter w(dir.path(), "train", 1000, shard, bool(trained));
   size_t position = 0;
@@ -44,7 +44,7 @@ std::vector<size_t> random_lengths(size_t count, size_t most) {
 
 TEST(Packing, EveryTargetIsInOneRowOnceAndRowsAreFull) {
   for (int64_t seq : {7, 16, 40}) {
-    TemporaryFolder dir;
+    DataFolder dir;
     auto lengths = random_lengths(300, 30);
     TokenStream s = make_documents(dir, lengths);
     Packing p(s, end_of_text, seq);
@@ -75,7 +75,7 @@ TEST(Packing, EveryTargetIsInOneRowOnceAndRowsAreFull) {
 }
 
 TEST(Packing, SamplesAreWholeDocumentsWithPositions) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_documents(dir, {4, 6, 1, 3, 12, 2});
   auto p = std::make_shared<const Packing>(s, end_of_text, 8);
   Loader l(s, p, 3);
@@ -113,7 +113,7 @@ TEST(Packing, SamplesAreWholeDocumentsWithPositions) {
 }
 
 TEST(Packing, ReadAheadGivesTheSameBatches) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_documents(dir, random_lengths(60, 9));
   Loader l(s, std::make_shared<const Packing>(s, end_of_text, 12), 3);
   Prefetcher ahead(l, [](uint64_t i) { return micro_batch_samples(i, 0, 1, 0, 1, 2); }, 0, 6, {3, 2});
@@ -128,7 +128,7 @@ TEST(Packing, ReadAheadGivesTheSameBatches) {
 }
 
 TEST(Packing, PiecesWithoutATargetThatCountsAreLeftOut) {
-  TemporaryFolder dir;
+  DataFolder dir;
   // Document 0: nothing counts. Document 1 (tokens 5 .. 24): its last four. Document 2: all.
   TokenStream s = make_documents(dir, {5, 20, 4}, [](size_t i) { return i >= 21; });
   Packing p(s, end_of_text, 8);
@@ -140,7 +140,7 @@ TEST(Packing, PiecesWithoutATargetThatCountsAreLeftOut) {
     }
   EXPECT_EQ(slots, 8u + 3 + 3);  // of 19 slots of document 1 the first 8 are prompt only
   EXPECT_EQ(p.documents(), 2u);
-  TemporaryFolder other;
+  DataFolder other;
   TokenStream nothing = make_documents(other, {5, 5}, [](size_t) { return false; });
   auto none = std::make_shared<const Packing>(nothing, end_of_text, 8);
   EXPECT_EQ(none->rows(), 0u);
@@ -148,7 +148,7 @@ TEST(Packing, PiecesWithoutATargetThatCountsAreLeftOut) {
 }
 
 TEST(LossMask, TargetsThatDoNotCountAreNegative) {
-  TemporaryFolder dir;
+  DataFolder dir;
   TokenStream s = make_documents(
       dir, {300}, [](size_t i) { return i % 3 == 0; }, 70);
   EXPECT_TRUE(s.masked());
@@ -166,7 +166,7 @@ TEST(LossMask, TargetsThatDoNotCountAreNegative) {
 }
 
 TEST(LossMask, DamagedMasksAreNamed) {
-  TemporaryFolder dir;
+  DataFolder dir;
   make_documents(dir, {250}, [](size_t i) { return i > 9; });
   auto path = dir / "train-000001.mask";
   std::string good = read_file(path), bad = good;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <set>
 #include <thread>
 
@@ -40,7 +41,7 @@ static std::string text_of(const Dataset& d, const TokenStream& s) {
 }
 
 TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text = sentences(100000);
   write_file(dir / "in.txt", text);
   for (std::string tokenizer : {"bytes", "bpe:280"}) {
@@ -65,7 +66,7 @@ TEST(Prepare, OneFileSplitsIntoTrainingAndHeldOutTextWithoutOverlap) {
 }
 
 TEST(Prepare, BlocksDoNotChangeTheTokens) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text = sentences(60000) + std::string(5000, 'x') + sentences(20000, 2) + "|END|\r\n" +
                      sentences(9000, 3) + "|END|" + "|END|\n" + sentences(5000, 4);
   write_file(dir / "in.txt", text);
@@ -90,7 +91,7 @@ TEST(Prepare, BlocksDoNotChangeTheTokens) {
 }
 
 TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text;
   while (text.size() < 60000) text += "日本語";
   write_file(dir / "in.txt", text);
@@ -105,7 +106,7 @@ TEST(Prepare, ATextWithoutSpacesStaysWithinMemoryAndWhole) {
 }
 
 TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in/b.txt", "second " + sentences(2000));
   write_file(dir / "in/a/z.md", "first " + sentences(2000));
   write_file(dir / "in/c.py", "third " + sentences(2000));
@@ -132,7 +133,7 @@ TEST(Prepare, FoldersAreReadInOrderAndOnlyText) {
 }
 
 TEST(Prepare, StandardInputAndPipesAreSpooled) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text = sentences(300000);
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -159,7 +160,7 @@ TEST(Prepare, StandardInputAndPipesAreSpooled) {
 }
 
 TEST(Prepare, ShardLimitAndNoValidation) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(10000));
   auto o = options_for({dir / "in.txt"}, dir / "out");
   o.shard_tokens = 3000;
@@ -175,7 +176,7 @@ TEST(Prepare, ShardLimitAndNoValidation) {
 }
 
 TEST(Prepare, SmallTextsHoldOutOneWindow) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(2000));
   auto o = options_for({dir / "in.txt"}, dir / "out");
   auto info = prepare(o).info;
@@ -184,7 +185,7 @@ TEST(Prepare, SmallTextsHoldOutOneWindow) {
 }
 
 TEST(Prepare, TokenizerFileIsUsedAndKept) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(20000));
   prepare(options_for({dir / "in.txt"}, dir / "a", "bpe:333"));
   prepare(options_for({dir / "in.txt"}, dir / "b", (dir / "a/tokenizer.json").string()));
@@ -193,7 +194,7 @@ TEST(Prepare, TokenizerFileIsUsedAndKept) {
 }
 
 TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "good.txt", sentences(5000));
   write_file(dir / "empty.txt", "");
   write_file(dir / "short.txt", "a");
@@ -246,7 +247,7 @@ TEST(Prepare, AFullDiskIsAnErrorThatNamesIt) {
 }
 
 TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(5000));
   auto first = prepare_cached(dir / "in.txt", dir / "cache", "bytes");
   EXPECT_FALSE(first.reused);
@@ -279,8 +280,45 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   if (null != 0) ::close(null);
 }
 
-TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
+// What counts is the content: other text of the same size and time is prepared, the same text of another time is not.
+TEST(Prepare, CacheIsKeyedByTheContent) {
   TemporaryFolder dir;
+  std::string text = sentences(5000), other = text;
+  other[2500] = other[2500] == 'x' ? 'y' : 'x';
+  fs::path path = dir / "in.txt";
+  write_file(path, text);
+  auto time = fs::last_write_time(path);
+  auto first = prepare_cached(path, dir / "cache", "bytes");
+  write_file(path, other);
+  fs::last_write_time(path, time);
+  auto second = prepare_cached(path, dir / "cache", "bytes");
+  EXPECT_FALSE(second.reused);
+  Dataset d = Dataset::open(second.folder);
+  EXPECT_EQ(text_of(d, d.train()) + text_of(d, d.val()), other);
+  write_file(path, text);
+  fs::last_write_time(path, time + std::chrono::hours(1));
+  auto third = prepare_cached(path, dir / "cache", "bytes");
+  EXPECT_TRUE(third.reused);
+  EXPECT_EQ(third.folder, first.folder);
+}
+
+// A reading that finds other content than the one that the cache's key was made of.
+TEST(Corpus, ContentThatChangedSinceItWasHashedIsAnError) {
+  TemporaryFolder dir;
+  std::string text = sentences(3000);
+  write_file(dir / "in.txt", text);
+  auto sources = list_sources({dir / "in.txt"}, {}, 0, {});
+  hash_contents(sources);
+  auto read = [&] { read_corpus(sources, {}, [](const CorpusPiece&) {}); };
+  read();
+  sources[0].hash.clear();
+  text[1500] ^= 1;
+  write_file(dir / "in.txt", text);
+  EXPECT_ERROR(read(), "changed between two readings");
+}
+
+TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(5000));
   write_file(dir / ".out.preparing-999999999/train-000000.bin.tmp", "x");
   prepare(options_for({dir / "in.txt"}, dir / "out"));
@@ -288,7 +326,7 @@ TEST(Prepare, AbandonedFoldersOfKilledRunsAreRemoved) {
 }
 
 TEST(Corpus, HeldOutBoundaryIsTheSameForEveryBlockSize) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text = sentences(3000);
   write_file(dir / "in.txt", text);
   for (uint64_t boundary = 0; boundary <= 3000; boundary += 37) {
@@ -306,7 +344,7 @@ TEST(Corpus, HeldOutBoundaryIsTheSameForEveryBlockSize) {
 }
 
 TEST(Dataset, PlainShardFoldersWorkWithoutMeta) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string raw;
   for (int i = 0; i < 500; ++i) raw += char(i % 200), raw += char(i % 7);
   write_file(dir / "nano/train.bin", raw);
@@ -333,7 +371,7 @@ TEST(Dataset, PlainShardFoldersWorkWithoutMeta) {
 }
 
 TEST(Dataset, DamagedFoldersAreErrors) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "in.txt", sentences(5000));
   fs::path out = dir / "out";
   prepare(options_for({dir / "in.txt"}, out));

@@ -23,7 +23,7 @@ static void expect_tokens(const ShardReader& r, const std::vector<uint32_t>& wan
 }
 
 TEST(Shards, WrittenShardsHaveLlmcsLayoutAndReadBack) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto tokens = counting(20000, 50257);
   ShardWriter w(dir.path(), "train", 50257);
   w.append(tokens);
@@ -42,7 +42,7 @@ TEST(Shards, WrittenShardsHaveLlmcsLayoutAndReadBack) {
 }
 
 TEST(Shards, LargeVocabulariesAreWrittenAsUint32) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto tokens = counting(9000, 128256);
   ShardWriter w(dir.path(), "val", 128256);
   w.append(tokens);
@@ -54,7 +54,7 @@ TEST(Shards, LargeVocabulariesAreWrittenAsUint32) {
 }
 
 TEST(Shards, WriterStartsANewFileAtTheLimitAndLeavesNoTemporaryFile) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto tokens = counting(25, 100);
   {
     ShardWriter w(dir.path(), "train", 100, 10);
@@ -73,7 +73,7 @@ TEST(Shards, WriterStartsANewFileAtTheLimitAndLeavesNoTemporaryFile) {
 }
 
 TEST(Shards, CutShortAtEveryByteIsAnErrorThatNamesTheFile) {
-  TemporaryFolder dir;
+  DataFolder dir;
   ShardWriter w(dir.path(), "train", 300);
   w.append(counting(40, 300));
   w.finish();
@@ -93,7 +93,7 @@ TEST(Shards, CutShortAtEveryByteIsAnErrorThatNamesTheFile) {
 }
 
 TEST(Shards, CutShortWhileOpenIsAnErrorNotASignal) {
-  TemporaryFolder dir;
+  DataFolder dir;
   ShardWriter w(dir.path(), "train", 300);
   w.append(counting(4000, 300));
   w.finish();
@@ -106,7 +106,7 @@ TEST(Shards, CutShortWhileOpenIsAnErrorNotASignal) {
 }
 
 TEST(Shards, NanogptFilesHaveNoHeader) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto tokens = counting(1000, 50257);
   std::string raw;
   for (uint32_t t : tokens) raw += char(t), raw += char(t >> 8);
@@ -119,7 +119,7 @@ TEST(Shards, NanogptFilesHaveNoHeader) {
 }
 
 TEST(Shards, ForeignFilesAreNamed) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto header = [](std::vector<int32_t> words) {
     std::string s(1024, '\0');
     std::memcpy(s.data(), words.data(), words.size() * 4);
@@ -146,7 +146,7 @@ TEST(Shards, ForeignFilesAreNamed) {
 }
 
 TEST(Shards, TokenBeyondTheVocabularyNamesFileAndPosition) {
-  TemporaryFolder dir;
+  DataFolder dir;
   auto tokens = counting(30000, 100);
   tokens[23456] = 100;
   ShardWriter w(dir.path(), "train", 101);

@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "data/bpe_train.h"
 #include "data/helpers.h"
-#include "data/words.h"
+#include "data/split_rule.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -32,77 +32,78 @@ static std::string random_bytes(size_t n, uint64_t seed) {
   return s;
 }
 
-static std::vector<std::string> words_of(std::string_view text, std::string_view rule = "gpt2") {
-  std::vector<std::string> words;
+static std::vector<std::string> pretokens_of(std::string_view text, std::string_view rule = "gpt2") {
+  std::vector<std::string> pretokens;
   for (size_t start = 0, end; start < text.size(); start = end) {
-    end = find_split_rule(rule).next_word(text, start);
-    words.emplace_back(text.substr(start, end - start));
+    end = find_split_rule(rule).next_pretoken(text, start);
+    pretokens.emplace_back(text.substr(start, end - start));
   }
-  return words;
+  return pretokens;
 }
 
-using Words = std::vector<std::string>;
+using Pretokens = std::vector<std::string>;
 
-TEST(Words, SplitRuleOfGpt2) {
-  EXPECT_EQ(words_of("Hello world"), (Words{"Hello", " world"}));
-  EXPECT_EQ(words_of("don't we'll I'm they're I've he'd it's"),
-            (Words{"don", "'t", " we", "'ll", " I", "'m", " they", "'re", " I", "'ve", " he", "'d", " it", "'s"}));
-  EXPECT_EQ(words_of("'sample"), (Words{"'s", "ample"}));
-  EXPECT_EQ(words_of(" 'sample"), (Words{" '", "sample"}));
-  EXPECT_EQ(words_of("IT'S"), (Words{"IT", "'", "S"}));
-  EXPECT_EQ(words_of("!'s"), (Words{"!'", "s"}));
-  EXPECT_EQ(words_of("'r 'l '"), (Words{"'", "r", " '", "l", " '"}));
-  EXPECT_EQ(words_of("abc123 45!?"), (Words{"abc", "123", " 45", "!?"}));
-  EXPECT_EQ(words_of("a  b"), (Words{"a", " ", " b"}));
-  EXPECT_EQ(words_of("a   \n b"), (Words{"a", "   \n", " b"}));
-  EXPECT_EQ(words_of("a\n\nb"), (Words{"a", "\n", "\n", "b"}));
-  EXPECT_EQ(words_of("a\tb"), (Words{"a", "\t", "b"}));
-  EXPECT_EQ(words_of("a  "), (Words{"a", "  "}));
-  EXPECT_EQ(words_of("   "), (Words{"   "}));
-  EXPECT_EQ(words_of("a \u00a0b"), (Words{"a", " ", "\u00a0", "b"}));
-  EXPECT_EQ(words_of("a\u3000\u3000b"), (Words{"a", "\u3000", "\u3000", "b"}));
-  EXPECT_EQ(words_of("naïve Straße, 日本語"), (Words{"naïve", " Straße", ",", " 日本語"}));
-  EXPECT_EQ(words_of("e\u0301x"), (Words{"e", "\u0301", "x"}));  // a mark is no letter
-  EXPECT_EQ(words_of("x²½Ⅷ٣"), (Words{"x", "²½Ⅷ٣"}));
-  EXPECT_EQ(words_of("a\u200bb"), (Words{"a", "\u200b", "b"}));  // zero width space is no White_Space
-  EXPECT_EQ(words_of("a\U000105c0"), (Words{"a\U000105c0"}));    // Todhri, a letter since Unicode 16
-  EXPECT_EQ(words_of(""), Words{});
+TEST(SplitRules, SplitRuleOfGpt2) {
+  EXPECT_EQ(pretokens_of("Hello world"), (Pretokens{"Hello", " world"}));
+  EXPECT_EQ(pretokens_of("don't we'll I'm they're I've he'd it's"),
+            (Pretokens{"don", "'t", " we", "'ll", " I", "'m", " they", "'re", " I", "'ve", " he", "'d", " it", "'s"}));
+  EXPECT_EQ(pretokens_of("'sample"), (Pretokens{"'s", "ample"}));
+  EXPECT_EQ(pretokens_of(" 'sample"), (Pretokens{" '", "sample"}));
+  EXPECT_EQ(pretokens_of("IT'S"), (Pretokens{"IT", "'", "S"}));
+  EXPECT_EQ(pretokens_of("!'s"), (Pretokens{"!'", "s"}));
+  EXPECT_EQ(pretokens_of("'r 'l '"), (Pretokens{"'", "r", " '", "l", " '"}));
+  EXPECT_EQ(pretokens_of("abc123 45!?"), (Pretokens{"abc", "123", " 45", "!?"}));
+  EXPECT_EQ(pretokens_of("a  b"), (Pretokens{"a", " ", " b"}));
+  EXPECT_EQ(pretokens_of("a   \n b"), (Pretokens{"a", "   \n", " b"}));
+  EXPECT_EQ(pretokens_of("a\n\nb"), (Pretokens{"a", "\n", "\n", "b"}));
+  EXPECT_EQ(pretokens_of("a\tb"), (Pretokens{"a", "\t", "b"}));
+  EXPECT_EQ(pretokens_of("a  "), (Pretokens{"a", "  "}));
+  EXPECT_EQ(pretokens_of("   "), (Pretokens{"   "}));
+  EXPECT_EQ(pretokens_of("a \u00a0b"), (Pretokens{"a", " ", "\u00a0", "b"}));
+  EXPECT_EQ(pretokens_of("a\u3000\u3000b"), (Pretokens{"a", "\u3000", "\u3000", "b"}));
+  EXPECT_EQ(pretokens_of("naïve Straße, 日本語"), (Pretokens{"naïve", " Straße", ",", " 日本語"}));
+  EXPECT_EQ(pretokens_of("e\u0301x"), (Pretokens{"e", "\u0301", "x"}));  // a mark is no letter
+  EXPECT_EQ(pretokens_of("x²½Ⅷ٣"), (Pretokens{"x", "²½Ⅷ٣"}));
+  EXPECT_EQ(pretokens_of("a\u200bb"), (Pretokens{"a", "\u200b", "b"}));  // zero width space is no White_Space
+  EXPECT_EQ(pretokens_of("a\U000105c0"), (Pretokens{"a\U000105c0"}));    // Todhri, a letter since Unicode 16
+  EXPECT_EQ(pretokens_of(""), Pretokens{});
 }
 
-TEST(Words, OtherSplitRules) {
+TEST(SplitRules, OtherSplitRules) {
   for (std::string_view rule : {"llama3", "cl100k", "qwen2"}) {
-    EXPECT_EQ(words_of("Don't DON'T it'\u017f \t\tx (y)", rule),
-              (Words{"Don", "'t", " DON", "'T", " it", "'\u017f", " \t", "\tx", " (", "y", ")"}));
-    EXPECT_EQ(words_of("a.\n\n  b \n \n c", rule), (Words{"a", ".\n\n", " ", " b", " \n \n", " c"}));
-    EXPECT_EQ(words_of("'hello e\u0301x", rule), (Words{"'hello", " e", "\u0301x"}));
+    EXPECT_EQ(pretokens_of("Don't DON'T it'\u017f \t\tx (y)", rule),
+              (Pretokens{"Don", "'t", " DON", "'T", " it", "'\u017f", " \t", "\tx", " (", "y", ")"}));
+    EXPECT_EQ(pretokens_of("a.\n\n  b \n \n c", rule), (Pretokens{"a", ".\n\n", " ", " b", " \n \n", " c"}));
+    EXPECT_EQ(pretokens_of("'hello e\u0301x", rule), (Pretokens{"'hello", " e", "\u0301x"}));
   }
-  EXPECT_EQ(words_of("x12345 6", "llama3"), (Words{"x", "123", "45", " ", "6"}));
-  EXPECT_EQ(words_of("x123", "qwen2"), (Words{"x", "1", "2", "3"}));
-  EXPECT_EQ(words_of("a \n ", "llama3"), (Words{"a", " \n", " "}));
-  EXPECT_EQ(words_of("a \n ", "cl100k"), (Words{"a", " \n "}));
-  EXPECT_EQ(words_of("camelCase HTTPServer's it's", "o200k"), (Words{"camel", "Case", " HTTPServer's", " it's"}));
-  EXPECT_EQ(words_of("ABC \u0301ABC /\n/ x", "o200k"), (Words{"ABC", " \u0301", "ABC", " /\n/", " x"}));
+  EXPECT_EQ(pretokens_of("x12345 6", "llama3"), (Pretokens{"x", "123", "45", " ", "6"}));
+  EXPECT_EQ(pretokens_of("x123", "qwen2"), (Pretokens{"x", "1", "2", "3"}));
+  EXPECT_EQ(pretokens_of("a \n ", "llama3"), (Pretokens{"a", " \n", " "}));
+  EXPECT_EQ(pretokens_of("a \n ", "cl100k"), (Pretokens{"a", " \n "}));
+  EXPECT_EQ(pretokens_of("camelCase HTTPServer's it's", "o200k"),
+            (Pretokens{"camel", "Case", " HTTPServer's", " it's"}));
+  EXPECT_EQ(pretokens_of("ABC \u0301ABC /\n/ x", "o200k"), (Pretokens{"ABC", " \u0301", "ABC", " /\n/", " x"}));
   EXPECT_ERROR(find_split_rule("llama4"), "Did you mean 'llama3'");
 }
 
-TEST(Words, InvalidUtf8BytesAreSymbols) {
-  EXPECT_EQ(words_of("a\xff\xfe"
-                     "b"),
-            (Words{"a", "\xff\xfe", "b"}));
-  EXPECT_EQ(words_of("a\xc3"), (Words{"a", "\xc3"}));
-  EXPECT_EQ(words_of("\xed\xa0\x80x"), (Words{"\xed\xa0\x80", "x"}));  // a surrogate
-  EXPECT_EQ(words_of("\xc0\xa0 \xf5"), (Words{"\xc0\xa0", " \xf5"}));  // overlong, too large
+TEST(SplitRules, InvalidUtf8BytesAreSymbols) {
+  EXPECT_EQ(pretokens_of("a\xff\xfe"
+                         "b"),
+            (Pretokens{"a", "\xff\xfe", "b"}));
+  EXPECT_EQ(pretokens_of("a\xc3"), (Pretokens{"a", "\xc3"}));
+  EXPECT_EQ(pretokens_of("\xed\xa0\x80x"), (Pretokens{"\xed\xa0\x80", "x"}));  // a surrogate
+  EXPECT_EQ(pretokens_of("\xc0\xa0 \xf5"), (Pretokens{"\xc0\xa0", " \xf5"}));  // overlong, too large
 }
 
-TEST(Words, SafeCutsDoNotChangeTheWords) {
+TEST(SplitRules, SafeCutsDoNotChangePretokens) {
   std::string text = fixture("nasty.txt").substr(0, 4000) + fixture("rules.txt").substr(0, 3000) +
                      random_bytes(500, 5) + " \xff\xa0 \xc2\xa0 x\xa0 y\xe3\x80\x80 z";
   for (auto& rule : split_rules()) {
-    Words whole = words_of(text, rule.name);
+    Pretokens whole = pretokens_of(text, rule.name);
     size_t cuts = 0;
     for (size_t p = 1; p < text.size(); p = safe_cut_after(text, p + 1), ++cuts) {
       if (p == 1) continue;
-      Words parts = words_of(text.substr(0, p), rule.name), rest = words_of(text.substr(p), rule.name);
+      Pretokens parts = pretokens_of(text.substr(0, p), rule.name), rest = pretokens_of(text.substr(p), rule.name);
       parts.insert(parts.end(), rest.begin(), rest.end());
       ASSERT_EQ(parts, whole) << rule.name << p;
       ASSERT_EQ(last_safe_cut(text.substr(0, p + 1)), p);
@@ -176,14 +177,14 @@ TEST(Tokenizer, LargeTextsAreEncodedInParallelToTheSameTokens) {
   EXPECT_EQ(one, four);
   // Word by word, as the definition says.
   std::vector<uint32_t> plain;
-  for (auto& w : words_of(std::string_view(text).substr(0, 60000)))
+  for (auto& w : pretokens_of(std::string_view(text).substr(0, 60000)))
     for (uint32_t id : t.encode(w)) plain.push_back(id);
   plain.resize(plain.size() - 100);  // the last word was cut
   EXPECT_TRUE(std::equal(plain.begin(), plain.end(), one.begin()));
   EXPECT_EQ(t.decode(one), text);
 }
 
-TEST(Tokenizer, LongWordsGiveWhatShortWordsGive) {
+TEST(Tokenizer, LongPretokensGiveWhatShortOnesGive) {
   // The heap and the scan are two implementations of one rule: compare them around the border.
   Tokenizer t = trained(std::string(200, 'a') + " " + fixture("corpus.txt"), 500);
   for (size_t n : {40, 47, 48, 49, 50, 64, 200, 1000}) {
@@ -195,7 +196,7 @@ TEST(Tokenizer, LongWordsGiveWhatShortWordsGive) {
 }
 
 TEST(Tokenizer, SavedFilesLoadToTheSameTokenizer) {
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text = fixture("nasty.txt");
   for (auto& t : {Tokenizer::bytes(), trained(fixture("corpus.txt"), 640)}) {
     t.save(dir / "tokenizer.json");

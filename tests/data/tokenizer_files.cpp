@@ -33,7 +33,7 @@ static std::string base64_lines(const std::string& skipped = "") {
 
 TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
   std::string text = fixture("rules.txt");
-  TemporaryFolder dir;
+  DataFolder dir;
   for (std::string rule : {"llama3", "qwen2", "o200k", "cl100k"}) {
     Tokenizer t = Tokenizer::load(fixture_path(rule + ".json"));
     EXPECT_EQ(t.split_rule().name, rule);
@@ -95,7 +95,7 @@ TEST(TokenizerFiles, Gpt2PairInAllItsNames) {
   std::vector<uint32_t> ids = numbers("ids.txt");
   EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-vocab.json")).encode(fixture("nasty.txt")), ids);
   EXPECT_EQ(Tokenizer::load(fixture_path("gpt2-merges.txt")).encode(fixture("nasty.txt")), ids);
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string vocabulary = fixture("gpt2-vocab.json");
   vocabulary.replace(vocabulary.rfind('}'), 1, ",\"<|endoftext|>\":5000}");
   write_file(dir / "encoder.json", vocabulary);
@@ -146,7 +146,7 @@ TEST(TokenizerFiles, DamagedTiktokenFilesAreErrors) {
 }
 
 TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "tokenizer.model", base64_lines());
   EXPECT_EQ(Tokenizer::load(dir / "tokenizer.model", "llama3").split_rule().name, "llama3");
   write_file(dir / "sp.model", "\n\x0e\n\x05<unk>");
@@ -189,7 +189,7 @@ TEST(TokenizerFiles, TextsAreNormalizedAndOthersLeftAlone) {
 }
 
 TEST(TokenizerFiles, PreparedDataKeepTheTokenizer) {
-  TemporaryFolder dir;
+  DataFolder dir;
   write_file(dir / "a.txt", fixture("rules.txt") + fixture("nasty.txt"));
   PrepareOptions o;
   o.inputs = {(dir / "a.txt").string()};

@@ -5,7 +5,7 @@
 #include "data/bpe_train.h"
 #include "data/helpers.h"
 #include "data/tokenizer.h"
-#include "measure/external.h"
+#include "host/external.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -42,7 +42,7 @@ CommandOutput compare(std::vector<std::string> arguments) {
 
 TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
   if (!has_module("tokenizers")) GTEST_SKIP() << "Hugging Face tokenizers is not installed: pip install tokenizers";
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text_path = (dir / "text").string(), ids = (dir / "ids").string(), json = (dir / "t.json").string();
   ASSERT_EQ(compare({"write-text", text_path}).exit_code, 0);
   std::string text = read_file(text_path);
@@ -63,7 +63,7 @@ TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
 TEST(TokenizerPeers, TiktokenGivesTheSameTokens) {
   if (!has_module("tiktoken") || !has_module("tokenizers"))
     GTEST_SKIP() << "tiktoken or tokenizers is not installed: pip install tiktoken tokenizers";
-  TemporaryFolder dir;
+  DataFolder dir;
   std::string text_path = (dir / "text").string(), ids = (dir / "ids").string();
   ASSERT_EQ(compare({"write-text", text_path}).exit_code, 0);
   std::string ranks = (fs::path(CREST_TEST_DIR) / "data/fixtures/cl100k.tiktoken").string();

@@ -1,6 +1,6 @@
 // A whole checkpoint folder with one strange file, and a manifest whose hashes are right for it, so that what lies
 // behind them is reached: a clear error, or tensors that can all be read.
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <filesystem>
 #include <vector>

@@ -8,7 +8,7 @@ static void fuzz_claims(std::string_view text) {
   static const Table table = [] {
     Table t;
     t.rows.push_back({{{"p", "a"}, {"n", "1"}}, {{"ms", Value::range(2, 1, 3)}}, "", ""});
-    t.rows.push_back({{{"p", "b"}, {"n", "2"}}, {{"ms", Value::number(4)}, {"d", Value::word("f16")}}, "", ""});
+    t.rows.push_back({{{"p", "b"}, {"n", "2"}}, {{"ms", Value::number(4)}, {"d", Value::of_text("f16")}}, "", ""});
     t.rows.push_back({{{"p", "c"}}, {}, "it is absent", ""});
     return t;
   }();

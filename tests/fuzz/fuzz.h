@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/temporary_folder.h"
 
 namespace crest::fuzz {
 
@@ -45,24 +46,15 @@ inline const std::string& as_file(std::string_view bytes) {
 }
 
 // A folder in memory (where the system has one), removed at the end.
-class Folder {
+class Folder : public TemporaryFolder {
  public:
-  Folder() { check(::mkdtemp(path_.data()) != nullptr); }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
+  Folder() : TemporaryFolder(access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "") {}
   std::string put(const std::string& name, std::string_view bytes) const {
-    std::string path = path_ + "/" + name;
+    std::string path = *this / name;
     std::FILE* file = std::fopen(path.c_str(), "wb");
     check(file && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fclose(file) == 0);
     return path;
   }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm/crest-fuzz-XXXXXX" : "/tmp/crest-fuzz-XXXXXX";
 };
 
 // Files begin with a header of 1024 bytes, most of them 0: the input's first 32 bytes are its start, the rest follows

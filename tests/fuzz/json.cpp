@@ -1,9 +1,9 @@
 // The JSON guard, the manifest and the shard index.
 #include "core/json.h"
 
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/safetensors_folder.h"
 #include "fuzz.h"
-#include "train/checkpoint_manifest.h"
-#include "train/safetensors_folder.h"
 
 using namespace crest;
 using namespace crest::fuzz;

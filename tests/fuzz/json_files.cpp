@@ -4,8 +4,8 @@
 #include "core/json.h"
 #include "data/dataset.h"
 #include "fuzz.h"
-#include "measure/profile.h"
 #include "model/config_files.h"
+#include "profile/profile.h"
 
 using namespace crest;
 using namespace crest::fuzz;

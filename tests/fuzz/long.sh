@@ -55,7 +55,8 @@ while [ "$busy" = 1 ]; do
     pids=''
     for worker in $(seq "$workers"); do
       "$program" -runs=$(((runs - done_ + workers - 1) / workers)) -max_total_time="$slice" -max_len=$length -entropic=0 \
-        -reload=0 -timeout=60 -rss_limit_mb=1024 -print_funcs=0 -print_final_stats=1 -dict="$out/fuzz/$name.dict" \
+        -reload=0 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=64 -print_funcs=0 -print_final_stats=1 \
+        -dict="$out/fuzz/$name.dict" \
         -artifact_prefix="$out/crash-$name-" "$corpus" >"$log.$worker" 2>&1 &
       pids="$pids $!"
     done

@@ -14,9 +14,11 @@ if [ $# = 2 ]; then
   [ -x "$program" ] || { echo "fuzz: $program is missing; build it first: make fuzz" >&2; exit 1; }
   mkdir -p "$corpus"
   python3 "$here/seeds.py" "$name" "$corpus" "$corpus.dict"
-  # No input of 8 KiB may take 10 s (of a busy machine) or 1 GB (most of it the sanitizer's), whatever it says.
+  # No input of 8 KiB may take 10 s (of a busy machine), 64 MB in one piece or 1 GB (most of it the sanitizer's), whatever
+  # it says. Malformed.LargeInputs* has bounds by the size of an input.
   if OMP_NUM_THREADS=1 "$program" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
-      -print_final_stats=1 -artifact_prefix="$out/crash-$name-" -dict="$corpus.dict" "$corpus" >"$log" 2>&1; then
+      -malloc_limit_mb=64 -print_final_stats=1 -artifact_prefix="$out/crash-$name-" -dict="$corpus.dict" "$corpus" \
+      >"$log" 2>&1; then
     echo "fuzz $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs, 0 crashes"
     exit 0
   fi

@@ -1,6 +1,6 @@
 // The whole reader on an in-memory file, and the header parser with the length that fits, which random files rarely
 // have.
-#include "train/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <vector>
 

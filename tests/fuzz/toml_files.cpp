@@ -1,8 +1,8 @@
 // What is read out of TOML: models, devices, experiments and their grids. A clear error, or what is within its limits.
+#include "device/data_sheet.h"
 #include "fuzz.h"
 #include "lab/experiment.h"
 #include "model/config_files.h"
-#include "plan/data_sheet.h"
 
 using namespace crest;
 using namespace crest::fuzz;

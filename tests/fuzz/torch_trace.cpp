@@ -1,5 +1,5 @@
 // Any bytes as a PyTorch trace: a clear error, or steps whose times add up and a Profile whose rows fit together.
-#include "measure/torch_trace.h"
+#include "traces/torch_trace.h"
 
 #include <cmath>
 

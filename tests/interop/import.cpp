@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/safetensors_folder.h"
 #include "cli/run.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "interop/llmc.h"
-#include "train/safetensors_folder.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -188,7 +188,8 @@ TEST(Import, SaysWhatIsWrongWithAnLlmcFile) {
       {header(3, -7) + body, "vocab = -7"},
       {header(3, 100) + body, "padded to 16"},
       {header(4, 2147483647) + body, "layers = 2147483647"},
-      {header(4, 4096) + body, "the header describes"},
+      {header(4, 1024) + body, "the header describes"},
+      {header(4, 4096) + body, "layers must lie between 1 and 1024"},
       {header(5, 3) + body, "3 heads do not divide"},
       {header(5, 0) + body, "0 heads"},
       {header(6, 2147483646) + body, "out of range"},

@@ -13,7 +13,7 @@ Table ladder() {
   Table table;
   auto row = [&](const char* precision, const char* batch, Value ms, double bytes) {
     table.rows.push_back({{{"precision", precision}, {"batch", batch}, {"status", "done"}},
-                          {{"ms", ms}, {"bytes", Value::number(bytes)}, {"dtype", Value::word(precision)}},
+                          {{"ms", ms}, {"bytes", Value::number(bytes)}, {"dtype", Value::of_text(precision)}},
                           "",
                           ""});
   };

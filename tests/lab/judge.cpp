@@ -68,7 +68,7 @@ TEST(Judge, RowsComeBackFromJson) {
   row.keys = {{"fusion", "on"}, {"status", "out_of_memory"}};
   row.columns = {{"ms", Value::range(2, 1, 3)},
                  {"planned_bytes", Value::number(5)},
-                 {"dtype", Value::word("f16")},
+                 {"dtype", Value::of_text("f16")},
                  {"share", Value::missing("why")}};
   row.absent = "too large", row.run = "0123456789abcdef";
   Row back = row_from_json(Json::parse(to_json(row).dump()));

@@ -1,5 +1,5 @@
 // How a subcommand in a process of its own ended, as a document or one clear error.
-#include "cli/own_process.h"
+#include "host/own_process.h"
 
 #include <gtest/gtest.h>
 

@@ -9,21 +9,16 @@
 #include <string>
 
 #include "core/error.h"
-#include "temporary.h"
+#include "core/temporary_folder.h"
 
-class TemporaryFolder {
+class ModelFolder : public crest::TemporaryFolder {
  public:
-  TemporaryFolder() : path_(crest::test::make_temporary_folder("crest-model")) {}
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
+  std::string path(const std::string& name = "") const { return name.empty() ? TemporaryFolder::path() : *this / name; }
   std::string write(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
     std::ofstream(path(name), std::ios::binary) << text;
     return path(name);
   }
-
- private:
-  std::string path_;
 };
 
 // The function must throw a crest::Error whose text holds every one of `parts`; returns the text.

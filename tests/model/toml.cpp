@@ -93,7 +93,7 @@ TEST(ModelToml, DeepNestingIsAnErrorNotACrash) {
 }
 
 TEST(ModelFile, FilesFoldersAndWhatIsNeither) {
-  TemporaryFolder t;
+  ModelFolder t;
   EXPECT_EQ(load_model_config(t.write("mine.toml", "preset = \"nano\"\nlayers = 3")).layers, 3);
   EXPECT_EQ(load_model_config(t.write("mine2.toml", "layers = 3")).name, "mine2");
   EXPECT_EQ(read_model_file(t.path("absent")), std::nullopt);

@@ -55,6 +55,14 @@ void add_contraction_cases(std::vector<Case>& list, DType t) {
     }
     add(list, t, "linear_gelu", n + "_no_bias", {x, weight}, Attrs().set("keep", 1));
     add(list, t, "linear_dx", n, {dy, weight});
+    for (int keep : {0, 1})
+      add(list, t, "linear_dx_gelu_grad", n + "_keep" + std::to_string(keep), {dy, weight, x},
+          Attrs().set("keep", keep));
+    add(list, t, "linear_dx_gelu_grad", n + "_acc", {dy, weight, x, tensor(DType::f32, {k}, 10)},
+        dtype_attr(DType::f32));
+    if (t == DType::bf16)
+      add(list, t, "linear_dx_gelu_grad", n + "_acc_bf16", {dy, weight, x, tensor(t, {k}, 10)},
+          dtype_attr(t).set("keep", 1));
     add(list, t, "linear_dw", n, {dy, x});
     add(list, t, "linear_dw", n + "_f32", {dy, x, absent()}, dtype_attr(DType::f32));
     add(list, t, "linear_dw", n + "_acc", {dy, x, tensor(DType::f32, w, 10)}, dtype_attr(DType::f32));
@@ -90,7 +98,7 @@ static void add_fused(std::vector<Case>& list, DType t, const std::string& name,
   b.origin = Origin("test");
   for (size_t i = 0; i < in.size(); ++i)
     body->inputs.push_back(
-        b.declare("x" + std::to_string(i), in[i].dtype, in[i].shape, Role::activation, Lifetime::micro));
+        b.declare("x" + std::to_string(i), in[i].dtype, in[i].shape, Role::activation, Lifetime::micro_step));
   body->outputs = make(b, body->inputs);
   add(list, t, "fused", name, std::move(in));
   list.back().body = body;

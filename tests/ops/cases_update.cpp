@@ -129,6 +129,8 @@ void add_parts(List& list) {
     list.add("axpby", size + "_decay", {scalars_arg(), x}, Attrs().set("a", 1.0).set("decay", 0.1));
     list.add("axpby", size + "_mix", {scalars_arg(), x, y}, Attrs().set("a", 0.9).set("b", 0.1));
     list.add("axpby", size + "_copy", {scalars_arg(), y, x}, Attrs().set("a", 0.0).set("b", 1.0));
+    list.add("axpby", size + "_weights", {scalars_arg(), tensor(list.t == f ? DType::bf16 : list.t, {n}), x},
+             Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
     list.add("axpby", size + "_product", {scalars_arg(), x, y, z}, Attrs().set("a", 1.0).set("b", 0.05));
     list.add("axpby", size + "_skipped", {scalars_arg(), x, y}, Attrs().set("a", 0.9).set("b", 0.1)).scalars.found_inf =
         1;

@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "device.h"
+#include "device/find.h"
 #include "ops/gpu.h"
 #include "ops/harness.h"
-#include "plan/device.h"
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 #endif
@@ -36,11 +36,7 @@ const Found& found() {
       f.why_no_gpu = e.what();
     }
 #else
-    Device d;
-    d.kind = "cuda", d.name = "emulated", d.emulated = true;
-    d.threads = 2, d.memory = int64_t(1) << 30, d.native_bf16 = true;
-    d.sm = 90, d.multiprocessors = 4, d.shared_per_block = 232448;
-    f.devices.push_back(d);
+    f.devices.push_back(emulated_gpu(2));
     f.why_no_gpu = "this build has no CUDA: kernels ran on the emulator";
 #endif
     return f;

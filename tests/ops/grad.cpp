@@ -78,7 +78,7 @@ struct Differentiated {
     Builder b(program);
     b.origin = Origin("test");
     auto declare = [&](const std::string& name, DType t, const Shape& s) {
-      return b.declare(name, t, s, Role::input, Lifetime::micro);
+      return b.declare(name, t, s, Role::input, Lifetime::micro_step);
     };
     for (size_t i = 0; i < c.in.size(); ++i)
       in.push_back(declare("in" + std::to_string(i), c.in[i].dtype, c.in[i].shape));
@@ -233,7 +233,8 @@ TEST(GradientRules, CoversEveryRule) {
     b.origin = Origin("test");
     std::vector<ValueId> in;
     for (size_t i = 0; i < c.in.size(); ++i)
-      in.push_back(b.declare("in" + std::to_string(i), c.in[i].dtype, c.in[i].shape, Role::input, Lifetime::micro));
+      in.push_back(
+          b.declare("in" + std::to_string(i), c.in[i].dtype, c.in[i].shape, Role::input, Lifetime::micro_step));
     c.forward(b, in);
     for (const Instr& i : p.code) covered[i.op->name] = true;
   }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/random.h"
 #include "core/split_float.h"
 #include "ops/harness.h"
 
@@ -81,6 +82,65 @@ TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
           EXPECT_EQ(std::bit_cast<uint32_t>(float(got[i])), bits[i]) << std::hex << bits[i];
           EXPECT_EQ(out.back()[i], to_float(split(x).high)) << std::hex << bits[i];
         }
+      }
+    }
+}
+
+// Every update that keeps whole masters gives the weights that splitting them would give: of 10^6 numbers in all, ties,
+// the edge of infinity, infinities, NaN and denormals among them.
+TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
+  constexpr int64_t rows = 200, cols = 1000, n = rows * cols;
+  std::vector<double> masters(size_t(n), 0);
+  for (size_t i = 0; i < masters.size(); ++i) {
+    uint32_t bits = random_bits(5, 1, i);
+    if (i % 2) bits = (bits & 0xffff0000u) | 0x8000u;                               // a tie
+    if (i % 16 == 3) bits &= 0x807fffffu;                                           // denormal
+    if (i % 16 == 5) bits = (bits & 0x80000000u) | 0x7f7f8000u | (bits & 0x7fffu);  // rounds to infinity
+    if (i % 64 == 9) bits = (bits & 0x80000000u) | 0x7f800000u;
+    if (i % 64 == 10) bits |= 0x7f800001u;  // NaN
+    masters[i] = double(std::bit_cast<float>(bits));
+  }
+  Attrs adam = Attrs().set("beta1", 0.9).set("beta2", 0.95).set("eps", 1e-8).set("weight_decay", 0.0);
+  Arg f = tensor(DType::f32, {n}), w = tensor(DType::bf16, {n}), positives = positive(DType::f32, {n});
+  Arg codes = {Arg::Fill::ids, DType::u8, {n}, 1, 256}, scales = positive(DType::f32, {(n + 255) / 256});
+  Arg matrix = tensor(DType::f32, {rows, cols}), row = positive(DType::f32, {rows}), col = positive(DType::f32, {cols});
+  auto made = [](const char* op, std::vector<Arg> in, Attrs attrs) {
+    in.insert(in.begin(), scalars_arg());
+    return Case{op, "weights", in, attrs, nullptr, some_scalars(), nullptr};
+  };
+  std::vector<Case> cases = {
+      made("adamw", {f, f, positives, f, w}, adam),
+      made("sgd", {f, f, f, w}, Attrs().set("momentum", 0.9).set("weight_decay", 0.0)),
+      made("lion", {f, f, f, w}, Attrs().set("beta1", 0.9).set("beta2", 0.95).set("weight_decay", 0.0)),
+      made("adamw_8bit", {f, codes, scales, codes, scales, f, w}, Attrs(adam).set("block", 256)),
+      made("factored_update", {matrix, matrix, row, col, tensor(DType::bf16, {rows, cols})},
+           Attrs().set("clip", 1.0).set("weight_decay", 0.0)),
+      made("axpby", {w, f}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1))};
+  for (const Device& device : devices())
+    for (Case& c : cases) {
+      bool copies = c.op == std::string("axpby");
+      c.scalars.lr = 1e-30f;
+      Values values = make_values(c);
+      values[copies ? 2 : 1] = masters;
+      for (const Kernel* k : kernels_for(c.op, device)) {
+        SCOPED_TRACE(device.kind + " " + k->name);
+        Single single(c);
+        ASSERT_EQ(k->reject({single.program, single.instr(), device}), "");
+        Values out = outputs_of(*k, device, c, values);
+        const std::vector<double>&from = copies ? masters : out[0], &to = out.back();
+        int64_t wrong = 0, infinite = 0, ties = 0;
+        for (size_t i = 0; i < from.size(); ++i) {
+          auto master = float(from[i]);
+          double expected = to_float(split(master).high);
+          bool same = std::isnan(expected) ? std::isnan(to[i])
+                                           : to[i] == expected && std::signbit(to[i]) == std::signbit(expected);
+          wrong += !same;
+          infinite += std::isinf(expected);
+          ties += (std::bit_cast<uint32_t>(master) & 0xffffu) == 0x8000u;
+        }
+        EXPECT_EQ(wrong, 0);
+        EXPECT_GT(infinite, 5000);
+        EXPECT_GT(ties, 20000);
       }
     }
 }

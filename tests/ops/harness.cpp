@@ -24,7 +24,7 @@ Single::Single(const Case& c) {
       instr.in.push_back(no_value);
       continue;
     }
-    ValueId v = b.declare("in" + std::to_string(i), a.dtype, a.shape, Role::input, Lifetime::micro);
+    ValueId v = b.declare("in" + std::to_string(i), a.dtype, a.shape, Role::input, Lifetime::micro_step);
     if (a.strides.rank()) program.at(v).layout = {v, a.offset, a.strides};
     instr.in.push_back(v);
   }

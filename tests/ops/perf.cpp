@@ -11,7 +11,7 @@
 
 #include "ops/gpu.h"
 #include "ops/harness.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::test {
 

@@ -5,8 +5,10 @@
 
 #include <cmath>
 
-#include "ops/op.h"
+#include "core/text.h"
+#include "ops/index.h"
 #include "program/builder.h"
+#include "program/op.h"
 
 namespace crest::test {
 
@@ -38,6 +40,42 @@ TEST(Harness, MemoryIsPoisonedAndGuarded) {
   FAIL() << "the case is gone";
 }
 
+// in::OP::NAME and the help of an operation say the same.
+TEST(Operands, AreNamedAsInTheHelp) {
+  EXPECT_EQ(size_t(in::attention_grad::lse), 3u);
+  EXPECT_EQ(size_t(out::norm_grad::dbeta), 2u);
+  EXPECT_EQ(operand_name(op("norm_grad").inputs, 4), "mean");
+  EXPECT_EQ(operand_name(op("grad_norm").inputs, 3), "gradients 3");
+  int compared = 0;
+  for (const OpDef* o : all_ops()) {
+    std::string help = o->help, inputs = help.substr(0, help.find("->"));
+    if (inputs.find("..,") != std::string::npos || inputs.find(", ..") != std::string::npos) continue;  // any number
+    if (inputs.find(" of ") != std::string::npos) continue;  // "inputs of the body"
+    // Without shapes ("[B,T]" after a name), dtypes and the brackets of what is optional.
+    std::vector<std::string> names;
+    int depth = 0;
+    std::string word;
+    bool optional = false;
+    for (char c : inputs + ",") {
+      if (c == '[' && word.empty() && !optional) {
+        optional = true;
+      } else if (c == '[') {
+        ++depth;
+      } else if (c == ']' && depth > 0) {
+        --depth;
+      } else if (c == ',' && depth == 0) {
+        names.push_back(word.substr(0, word.find(' ')));
+        word.clear(), optional = false;
+      } else if (depth == 0 && c != ']' && (c != ' ' || !word.empty())) {
+        word += c;
+      }
+    }
+    EXPECT_EQ(join(names, ", "), o->inputs) << o->name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 45);
+}
+
 // Type rules refuse what docs/ops.md does not allow, and name the operation.
 TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   Program p;
@@ -45,7 +83,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   b.origin = Origin("test");
   int n = 0;
   auto value = [&](DType t, const Shape& s) {
-    return b.declare("v" + std::to_string(n++), t, s, Role::input, Lifetime::micro);
+    return b.declare("v" + std::to_string(n++), t, s, Role::input, Lifetime::micro_step);
   };
   auto refused = [&](const char* op, std::vector<ValueId> in, const Attrs& attrs, const std::string& expected) {
     try {
@@ -93,7 +131,7 @@ TEST(Cost, CountsExecutedArithmetic) {
   Builder b(p);
   b.origin = Origin("test");
   auto value = [&](const char* name, const Shape& s) {
-    return b.declare(name, DType::f32, s, Role::input, Lifetime::micro);
+    return b.declare(name, DType::f32, s, Role::input, Lifetime::micro_step);
   };
   auto flops = [&] { return p.code.back().op->cost(p, p.code.back()).flops; };
   ValueId x = value("x", {2, 8, 12});

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <fstream>
 
+#include "checkpoint/safetensors.h"
 #include "device.h"
-#include "ops/op.h"
 #include "plan/memory_plan.h"
+#include "program/op.h"
 #include "run/parameters.h"
-#include "train/safetensors.h"
 
 namespace parity {
 

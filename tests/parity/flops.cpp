@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_cell.h"
 #include "device.h"
-#include "measure/bench_cell.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::test {
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <fstream>
 
+#include "checkpoint/safetensors.h"
 #include "device.h"
 #include "fixture.h"
-#include "ops/op.h"
+#include "program/op.h"
 #include "run/parameters.h"
-#include "train/safetensors.h"
 
 using namespace crest;
 

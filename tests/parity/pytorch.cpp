@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "checkpoint/safetensors.h"
 #include "fixture.h"
-#include "train/safetensors.h"
 
 using namespace crest;
 using namespace parity;

@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "core/scalars.h"
 #include "device.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::test {
 
@@ -30,7 +30,7 @@ class Run {
         auto bytes = size_t(p.values[v].bytes());
         blocks_[v].assign(bytes / 64 + 2, Line());
         // A group's gaps belong to no parameter: zero, as in an arena.
-        bool group = p.values[v].lifetime != Lifetime::micro;
+        bool group = p.values[v].lifetime != Lifetime::micro_step;
         std::memset(static_cast<void*>(blocks_[v].data()), group ? 0 : 0xff, blocks_[v].size() * sizeof(Line));
       }
     std::vector<int> producer = p.producers();
@@ -53,7 +53,7 @@ class Run {
     // What the host or another Program reads afterwards: under the name of the first version.
     std::vector<int> producer = p_.producers();
     for (size_t v = 0; v < p_.values.size(); ++v)
-      if (p_.values[v].lifetime != Lifetime::micro && producer[v] < 0 && !group_[v])
+      if (p_.values[v].lifetime != Lifetime::micro_step && producer[v] < 0 && !group_[v])
         r[p_.values[v].name] = numbers(ValueId(v));
     return r;
   }

@@ -94,6 +94,14 @@ std::vector<Golden> cases() {
       {"recompute.selective", "recompute", [](Recipe& r) { r.recompute = "selective"; }},
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
+      {"epilogues", "epilogues", fusion_on},
+      {"epilogues.pointwise.next", "epilogues",
+       [=](Recipe& r) {
+         fusion_on(r), micro_steps(r);
+         r.recompute = "pointwise", r.precision = "bf16", r.grad_dtype = "bf16";
+       },
+       false, train, false, false},
+      {"epilogues.full", "epilogues", [=](Recipe& r) { fusion_on(r), r.recompute = "full"; }},
       {"fusion.gpt2", "fusion", fusion_on},
       {"fusion.llama", "fusion", fusion_on, true},
       {"fusion.naive", "fusion", naive},
@@ -142,7 +150,11 @@ class Passes : public ::testing::TestWithParam<Golden> {
     recipe_ = tiny_recipe(GetParam().llama);
     GetParam().set(recipe_);
   }
-  PassContext context() const { return {recipe_, GetParam().kind, GetParam().first, GetParam().last}; }
+  PassContext context() const {
+    PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
+    if (GetParam().pass == "epilogues") c.has_kernel = [](const Program&, const Instr&) { return true; };
+    return c;
+  }
   std::string path(const char* part) const {
     return std::string(CREST_TEST_DIR) + "/passes/golden/" + GetParam().name + "." + part + ".prog";
   }

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "measure/bench_cell.h"
-#include "plan/device.h"
+#include "bench/bench_cell.h"
+#include "device/find.h"
 
 namespace crest::test {
 

@@ -9,10 +9,10 @@
 #include "backend/cpu/gemm.h"
 #include "backend/runtime.h"
 #include "core/error.h"
-#include "ops/op.h"
+#include "device/find.h"
 #include "passes/tiny.h"
 #include "plan/compile.h"
-#include "plan/device.h"
+#include "program/op.h"
 
 using namespace crest;
 using namespace crest::test;

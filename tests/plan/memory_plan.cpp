@@ -1,5 +1,5 @@
 // Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here once more, by brute
-// force, so that a mistake of the planner and of prove() does not hide itself.
+// force, so that a mistake of the planner and of verify() does not hide itself.
 #include "plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "core/error.h"
-#include "ops/op.h"
 #include "plan/random_program.h"
+#include "program/op.h"
 #include "program/verify.h"
 
 using namespace crest;
@@ -43,12 +43,12 @@ struct Use {
   bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
 };
 
-// An instruction of another lane may run until the first later instruction outside the lane that touches a result.
+// An instruction of another stream may run until the first later instruction outside the stream that touches a result.
 int end_of(const Program& p, int i) {
   const Instr& instr = p.code[size_t(i)];
-  if (instr.lane == Lane::compute) return i;
+  if (instr.stream == Stream::compute) return i;
   for (int j = i + 1; j < int(p.code.size()); ++j) {
-    if (p.code[size_t(j)].lane == instr.lane) continue;
+    if (p.code[size_t(j)].stream == instr.stream) continue;
     auto touches = [&](ValueId v) {
       return v != no_value && std::any_of(instr.out.begin(), instr.out.end(),
                                           [&](ValueId o) { return p.at(o).layout.storage == p.at(v).layout.storage; });
@@ -76,7 +76,7 @@ std::vector<Use> uses(const RandomProgram& r, const MemoryPlan& plan) {
       for (ValueId v : *list) touch(v, i), touch(v, end_of(p, i));
   std::vector<Use> used;
   for (size_t v = 0; v < all.size(); ++v) {
-    if (all[v].first < 0 || p.values[v].lifetime != Lifetime::micro) continue;
+    if (all[v].first < 0 || p.values[v].lifetime != Lifetime::micro_step) continue;
     int block = plan.block_of_value[v];
     EXPECT_GE(block, 0) << p.values[v].name << " has no memory";
     all[v].storage = ValueId(v);
@@ -99,7 +99,7 @@ bool may_take_over(const Program& p, const Use& early, const Use& late) {
   if (early.storage == no_value || late.storage == no_value || early.last != late.first) return false;
   if (early.begin != late.begin || early.end != late.end) return false;
   const Instr& instr = p.code[size_t(late.first)];
-  if (instr.lane != Lane::compute) return false;
+  if (instr.stream != Stream::compute) return false;
   for (auto& may : instr.op->may_overlay)
     if (size_t(may.out) < instr.out.size() && size_t(may.in) < instr.in.size() &&
         instr.out[size_t(may.out)] == late.storage && instr.in[size_t(may.in)] == early.storage)
@@ -115,7 +115,7 @@ TEST(MemoryPlan, NothingAliveIsOverwritten) {
     RandomProgram r = random_program(*choices());
     verify(r.program, "generator");
     MemoryPlan plan = plan_memory(r.program, r.workspace);
-    prove(plan);
+    verify(plan);
     std::vector<Use> used = uses(r, plan);
     for (size_t a = 0; a < used.size(); ++a) {
       RC_ASSERT(used[a].begin >= 0 && used[a].end <= plan.bytes);
@@ -165,7 +165,7 @@ TEST(MemoryPlan, IsDeterministic) {
   });
 }
 
-TEST(MemoryPlan, ProveFindsAPlantedOverlap) {
+TEST(MemoryPlan, VerifyFindsAPlantedOverlap) {
   int planted = 0;
   check_property("a block moved onto one that is alive with it is found", [&] {
     RandomProgram r = random_program(*choices());
@@ -184,25 +184,25 @@ TEST(MemoryPlan, ProveFindsAPlantedOverlap) {
             x.first <= y.last && y.first <= x.last && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
       }
     clash |= a.offset + a.bytes > plan.bytes;
-    std::string found = problem([&] { prove(plan); });
+    std::string found = problem([&] { verify(plan); });
     RC_ASSERT(clash == !found.empty());
     planted += clash;
   });
   EXPECT_GT(planted, 20);
 }
 
-TEST(MemoryPlan, ProveNamesBothBlocksAndTheInstruction) {
+TEST(MemoryPlan, VerifyNamesBothBlocksAndTheInstruction) {
   RandomProgram r = random_program({3, 3, 3, 3, 0x13, 0x13});
   MemoryPlan plan = plan_memory(r.program, r.workspace);
   plan.blocks[1].offset = plan.blocks[0].offset;
   plan.blocks[1].first = plan.blocks[0].first, plan.blocks[1].last = plan.blocks[0].last;
-  std::string text = problem([&] { prove(plan); });
+  std::string text = problem([&] { verify(plan); });
   EXPECT_NE(text.find("'" + plan.blocks[0].name + "'"), std::string::npos) << text;
   EXPECT_NE(text.find("'" + plan.blocks[1].name + "'"), std::string::npos) << text;
   EXPECT_NE(text.find("overlap at instruction"), std::string::npos) << text;
   MemoryPlan outside = plan_memory(r.program, r.workspace);
   outside.bytes -= 256;
-  EXPECT_NE(problem([&] { prove(outside); }).find("leaves the arena"), std::string::npos);
+  EXPECT_NE(problem([&] { verify(outside); }).find("leaves the arena"), std::string::npos);
 }
 
 // While a collective runs, compute goes on: what it reads must stay until somebody waits for its result, even though no
@@ -212,12 +212,12 @@ TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
     Program p;
     Builder b(p);
     b.origin = Origin("a");
-    ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro);
+    ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro_step);
     p.inputs = {x};
     ValueId g = b.emit1("scale", {x}, Attrs().set("value", 1.0));  // 0
-    b.lane = Lane::comm;
+    b.stream = Stream::comm;
     ValueId sum = b.emit1("all_reduce", {g}, Attrs().set("mean", 0));  // 1
-    b.lane = Lane::compute;
+    b.stream = Stream::compute;
     std::vector<ValueId> chain = {x};
     for (int i = 0; i < 6; ++i) chain.push_back(b.emit1("softmax", {chain.back()}));  // 2..7
     if (waited) b.emit1("add", {sum, chain.back()});                                  // 8
@@ -227,7 +227,7 @@ TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
     std::vector<int64_t> workspace(p.code.size(), 0);
     workspace[1] = 5000;  // the collective's scratch is in use just as long
     MemoryPlan plan = plan_memory(p, workspace);
-    prove(plan);
+    verify(plan);
     const Block& block = plan.blocks[size_t(plan.block_of_value[size_t(g)])];
     const Block& scratch = plan.blocks[size_t(plan.block_of_instr[1])];
     int end = waited ? 8 : int(p.code.size()) - 1;
@@ -247,7 +247,7 @@ TEST(MemoryPlan, AnOverlayNeedsADyingInput) {
   Program p;
   Builder b(p);
   b.origin = Origin("a");
-  ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro);
+  ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro_step);
   p.inputs = {x};
   ValueId dies = b.emit1("tanh", {x});  // x is read again below
   ValueId next = b.emit1("tanh", {dies});
@@ -271,5 +271,5 @@ TEST(MemoryPlan, EmptyProgramsNeedNothing) {
   MemoryPlan plan = plan_memory(p, {});
   EXPECT_EQ(plan.bytes, 0);
   EXPECT_EQ(plan.live_peak, 0);
-  prove(plan);
+  verify(plan);
 }

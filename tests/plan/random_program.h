@@ -1,5 +1,5 @@
 // Random but valid Programs for the planner: pointwise chains, views, copies, row operations, in-place collectives on
-// their own lane, tensors of several sizes, dead results, early and late last uses.
+// their own stream, tensors of several sizes, dead results, early and late last uses.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,8 +25,8 @@ inline RandomProgram random_program(const std::vector<uint32_t>& choices) {
   std::vector<ValueId> views[sizes];  // [1, 2, T, 4], of a member of the pool
   for (int s = 0; s < sizes; ++s) {
     for (const char* part : {"a", "b"}) {
-      ValueId v =
-          b.declare(std::string(part) + std::to_string(s), DType::f32, {1, tokens[s], 8}, Role::input, Lifetime::micro);
+      ValueId v = b.declare(std::string(part) + std::to_string(s), DType::f32, {1, tokens[s], 8}, Role::input,
+                            Lifetime::micro_step);
       pool[s].push_back(v);
       p.inputs.push_back(v);
     }
@@ -42,7 +42,7 @@ inline RandomProgram random_program(const std::vector<uint32_t>& choices) {
     };
     ValueId x = pick(pool[s], 6), y = pick(pool[s], 12);
     b.phase = p.code.size() > choices.size() / 2 ? Phase::backward : Phase::forward;
-    b.lane = Lane::compute;
+    b.stream = Stream::compute;
     switch (c % 12) {
       case 0:
       case 1: pool[s].push_back(b.emit1("add", {x, y})); break;
@@ -63,7 +63,7 @@ inline RandomProgram random_program(const std::vector<uint32_t>& choices) {
         break;
       default: {
         if (pool[s].size() < 3) break;
-        b.lane = Lane::comm;
+        b.stream = Stream::comm;
         ValueId sum = b.emit1("all_reduce", {x}, Attrs().set("mean", 0));
         auto same = [&](ValueId v) { return p.at(v).layout.storage == p.at(x).layout.storage; };
         std::erase_if(pool[s], same);

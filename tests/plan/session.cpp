@@ -6,11 +6,12 @@
 #include <set>
 
 #include "core/error.h"
+#include "device/find.h"
 #include "passes/tiny.h"
 #include "plan/compile.h"
-#include "plan/device.h"
 #include "plan/search.h"
 #include "run/executor.h"
+#include "slowness.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -104,7 +105,7 @@ TEST(Session, LossInPiecesByItself) {
   }
 }
 
-// With two micro steps all gradients are there at the peak (one: carry.cpp).
+// With two micro steps all gradients are there at the peak (one: gradient_storage.cpp).
 TEST(Session, CategoriesAreWhatAParameterCounts) {
   Recipe r = small("gpt2");
   r.pad_vocab = 1, r.grad_accumulation = 2;
@@ -147,11 +148,11 @@ TEST(Session, PersistentStoragesAreJoinedByName) {
   int joined = 0;
   for (size_t a = 0; a < s.programs.size(); ++a)
     for (auto& value : s.programs[a].program.values) {
-      if (value.lifetime == Lifetime::micro) continue;
+      if (value.lifetime == Lifetime::micro_step) continue;
       for (size_t b = a + 1; b < s.programs.size(); ++b) {
         if (!e.has(int(b), value.name)) continue;
         ValueId other = s.programs[b].program.find(value.name);
-        if (s.programs[b].program.at(other).lifetime == Lifetime::micro) continue;
+        if (s.programs[b].program.at(other).lifetime == Lifetime::micro_step) continue;
         EXPECT_EQ(e.tensor(int(a), value.name).data, e.tensor(int(b), value.name).data) << value.name;
         ++joined;
       }
@@ -184,7 +185,7 @@ TEST(Session, AStepIsAListOfCalls) {
     CompiledSession s = compile(r, cpu(), session_programs(r, use));
     std::string text;
     for (auto& c : training_step(s))
-      text += s.programs[size_t(c.segment)].spec.name + "(" + std::to_string(c.micro) + ") ";
+      text += s.programs[size_t(c.segment)].spec.name + "(" + std::to_string(c.micro_step) + ") ";
     return text;
   };
   EXPECT_EQ(calls(1, 1), "train(0) update(-1) ");
@@ -329,4 +330,47 @@ TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
   EXPECT_LE(whole, 0.5);
 #endif
   EXPECT_LE(whole, 2.8 * half + 0.02);
+}
+
+namespace {
+
+// CPU seconds of what `crest plan` does for a model of many small layers: a session and the largest batch. The least of
+// some rounds, since others may share the core.
+double plan_seconds(int64_t layers, const char* fusion, bool verify, int rounds) {
+  Recipe r;
+  r.model = load_model_config("nano");
+  r.model.layers = layers, r.batch = 2, r.fusion = fusion;
+  Device device = cpu();
+  CompileOptions options;
+  options.verify = verify;
+  double least = 1e9;
+  for (int i = 0; i < rounds; ++i) {
+    std::clock_t start = std::clock();
+    CompiledSession s = compile(r, device, session_programs(r, everything()), options);
+    largest_batch(s, everything(), int64_t(64) << 30);
+    least = std::min(least, double(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+  return least;
+}
+
+}  // namespace
+
+// Eight times the layers take eight times as long, and some more where they leave the caches, not sixty-four:
+// placement, the flat update of thousands of tensors, names and verification.
+TEST(CompileTime, GrowsWithTheLayers) {
+  for (const char* fusion : {"on", "off"})
+    for (bool verify : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "fusion " << fusion << (verify ? ", verified" : ""));
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+      double eighth = plan_seconds(64, fusion, verify, 5), whole = plan_seconds(512, fusion, verify, 3);
+      if (!verify) {
+        EXPECT_LE(whole, 2 * slowness());
+      }
+#else
+      double eighth = plan_seconds(16, fusion, verify, 2), whole = plan_seconds(128, fusion, verify, 2);
+#endif
+      std::printf("fusion %s%s: %.3f s of CPU time, of an eighth of the layers %.3f s\n", fusion,
+                  verify ? ", verified" : "", whole, eighth);
+      EXPECT_LE(whole, 18 * eighth + 0.02);
+    }
 }

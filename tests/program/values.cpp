@@ -29,7 +29,7 @@ TEST(Attrs, StaySortedAndReplace) {
   EXPECT_EQ(a.integer("beta"), 1);
   EXPECT_EQ(a.number("scale"), 2.0);
   EXPECT_EQ(a.number("heads"), 8.0) << "a whole number is a number";
-  EXPECT_EQ(a.word("kind"), "rms");
+  EXPECT_EQ(a.text("kind"), "rms");
   EXPECT_EQ(a.integer("absent", 3), 3);
   EXPECT_EQ(a.number("absent", 0.5), 0.5);
   a.erase("heads");
@@ -59,7 +59,7 @@ TEST(Attrs, MissingOrOfAnotherTypeIsNamed) {
   EXPECT_NE(problem([&] { a.integer("no"); }).find("'no'"), std::string::npos);
   EXPECT_NE(problem([&] { a.integer("d"); }).find("'d'"), std::string::npos);
   EXPECT_NE(problem([&] { a.number("w"); }).find("'w'"), std::string::npos);
-  EXPECT_NE(problem([&] { a.word("i"); }).find("'i'"), std::string::npos);
+  EXPECT_NE(problem([&] { a.text("i"); }).find("'i'"), std::string::npos);
   EXPECT_NE(problem([&] { a.integer("w", 3); }).find("'w'"), std::string::npos);
 }
 
@@ -95,17 +95,17 @@ TEST(Origin, KnowsItsLayer) {
 TEST(Builder, NamesAreUniqueAndComeFromOriginAndOperation) {
   Program p;
   Builder b(p);
-  ValueId x = b.declare("x", DType::f32, {4}, Role::input, Lifetime::micro);
+  ValueId x = b.declare("x", DType::f32, {4}, Role::input, Lifetime::micro_step);
   b.origin = Origin("h.0");
   EXPECT_EQ(p.at(b.emit1("tanh", {x})).name, "h.0.tanh");
   EXPECT_EQ(p.at(b.emit1("tanh", {x})).name, "h.0.tanh.1");
   EXPECT_EQ(p.at(b.emit1("tanh", {x})).name, "h.0.tanh.2");
-  b.declare("h.0.scale", DType::f32, {1}, Role::input, Lifetime::micro);
+  b.declare("h.0.scale", DType::f32, {1}, Role::input, Lifetime::micro_step);
   EXPECT_EQ(p.at(b.emit1("scale", {x}, Attrs().set("value", 1.0))).name, "h.0.scale.1");
   Builder later(p);  // knows the names that are there
   later.origin = Origin("h.0");
   EXPECT_EQ(p.at(later.emit1("tanh", {x})).name, "h.0.tanh.3");
-  EXPECT_NE(problem([&] { later.declare("x", DType::f32, {1}, Role::input, Lifetime::micro); }), "");
+  EXPECT_NE(problem([&] { later.declare("x", DType::f32, {1}, Role::input, Lifetime::micro_step); }), "");
 }
 
 TEST(Builder, InPlaceOutputsShareStorageRoleAndLifetime) {
@@ -122,7 +122,7 @@ TEST(Builder, InPlaceOutputsShareStorageRoleAndLifetime) {
 TEST(Program, ProducersConsumersAndFind) {
   Program p;
   Builder b(p);
-  ValueId x = b.declare("x", DType::f32, {4}, Role::input, Lifetime::micro);
+  ValueId x = b.declare("x", DType::f32, {4}, Role::input, Lifetime::micro_step);
   b.origin = Origin("a");
   ValueId y = b.emit1("add", {x, x}), z = b.emit1("mul", {y, x});
   EXPECT_EQ(p.producers(), (std::vector<int>{-1, 0, 1}));

@@ -21,7 +21,7 @@ struct Sample {
   Sample() {
     p.name = "sample";
     Builder b(p);
-    x = b.declare("x", DType::f32, {1, 4, 8}, Role::input, Lifetime::micro);
+    x = b.declare("x", DType::f32, {1, 4, 8}, Role::input, Lifetime::micro_step);
     w = b.declare("w", DType::f32, {8, 8}, Role::weight, Lifetime::persistent);
     p.inputs = {x};
     b.origin = Origin("a");
@@ -134,7 +134,7 @@ TEST(Verify, LooksIntoBodies) {
   auto body = std::make_shared<Program>();
   Builder inside(*body);
   inside.origin = Origin("b");
-  ValueId a = inside.declare("a", DType::f32, {1, 4, 8}, Role::input, Lifetime::micro);
+  ValueId a = inside.declare("a", DType::f32, {1, 4, 8}, Role::input, Lifetime::micro_step);
   ValueId c = inside.emit1("scale", {inside.emit1("tanh", {a})}, Attrs().set("value", 2.0));
   body->inputs = {a}, body->outputs = {c};
   s.p.code[1].op = &op("fused");
@@ -158,7 +158,7 @@ TEST(Verify, GroupsKeepTheirRootReadable) {
   Builder b(p);
   ValueId scalars = b.declare("scalars", DType::u8, {64}, Role::state, Lifetime::persistent);
   ValueId root = b.declare("gradients", DType::f32, {64}, Role::gradient, Lifetime::step);
-  ValueId dy = b.declare("dy", DType::f32, {3, 8}, Role::input, Lifetime::micro);
+  ValueId dy = b.declare("dy", DType::f32, {3, 8}, Role::input, Lifetime::micro_step);
   p.inputs = {dy};
   b.origin = Origin("a");
   ValueId g = b.emit1("bias_grad", {dy});

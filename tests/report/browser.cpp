@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/temporary_folder.h"
 #include "report/report.h"
 #include "report/sample_runs.h"
 
@@ -35,12 +36,8 @@ struct Checked {
   std::string said;
 };
 Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
-  fs::path folder = fs::temp_directory_path() / ("crest-browser-" + std::to_string(getpid()));
-  fs::create_directories(folder);
-  struct Remove {
-    fs::path folder;
-    ~Remove() { fs::remove_all(folder); }
-  } remove{folder};
+  TemporaryFolder temporary;
+  fs::path folder = temporary.path();
   std::string files;
   for (auto& [name, html] : pages) {
     std::string file = (folder / (name + ".html")).string();

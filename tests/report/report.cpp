@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "report/phrases.h"
 #include "report/report_data.h"
 #include "report/report_parts.h"
-#include "report/report_words.h"
 #include "report/sample_runs.h"
 #include "report/xml.h"
 
@@ -79,8 +79,14 @@ TEST(Report, FastestMayTakeMoreMemory) {
 
 TEST(Report, SaysWhenItCannotTell) {
   std::string text = summary(two(100, 100.2));
-  says(text, "Among the fastest of 2 recipes is ");
-  says(text, "no other recipe can be told apart from it");
+  says(text, "No clear winner: the top 2 are within noise (of 2 recipes). The lowest median has ");
+  says(advice(two(100, 100.2)), "No recipe is recommended: no clear winner: the top 2 are within noise");
+  EXPECT_TRUE(silent(advice(two(100, 100.2)), "Use --"));
+  says(advice(two(100, 50)), "Use --attention flash");
+  auto busy = two(100, 50);
+  busy[0].environment_after["conditions"]["other_load"] = 1.7;
+  says(advice(busy), "No recipe is recommended: the machine was busy");
+  EXPECT_TRUE(silent(advice(busy), "Use --"));
   Report r = make_report(two(100, 100.2));
   says(r.json["groups"][0]["changes"][0]["sentence"], "no difference in speed beyond noise");
   EXPECT_EQ(r.json["groups"][0]["changes"][0]["pairs"][0]["verdict"], "cannot_tell");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "measure/profile.h"
+#include "profile/profile.h"
 #include "store/record.h"
 
 namespace crest::test {
@@ -134,7 +134,7 @@ inline Profile sample_profile(const RunRecord& run, double scale, bool flash, in
                  const std::string& op_class, const std::string& scope, int layer, double ms, double flops,
                  double bytes) {
     ProfileInstr i;
-    i.program = program, i.op = op, i.phase = phase, i.op_class = op_class, i.lane = "compute", i.layer = layer;
+    i.program = program, i.op = op, i.phase = phase, i.op_class = op_class, i.stream = "compute", i.layer = layer;
     i.kernel = "cpu." + op + ".simd", i.scopes = {scope}, i.arithmetic = arithmetic,
     i.type = arithmetic + "[8,256,128]";
     i.index = 0;

@@ -2,12 +2,12 @@
 
 #include <set>
 
+#include "checkpoint/weights_io.h"
 #include "data/tokenizer.h"
 #include "device.h"
-#include "ops/op.h"
+#include "program/op.h"
 #include "run/small.h"
 #include "train/engine.h"
-#include "train/weights_io.h"
 
 using namespace crest;
 using namespace crest::testing;

@@ -15,24 +15,13 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/temporary_folder.h"
 #include "device.h"
 #include "plan/compile.h"
 #include "run/executor.h"
 #include "run/parameters.h"
-#include "temporary.h"
 
 namespace crest::testing {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_(test::make_temporary_folder("crest-run")) {}
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline void write_text(const std::string& path, const std::string& text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -120,9 +120,9 @@ TEST(StoreFiles, RecipesThatAreNoJson) {
   Folder f;
   std::string file = good_file(f, "good.db", 2);
   raw_sql(file, "UPDATE runs SET recipe = '{\"a\": ' WHERE id = 2");
-  expect_says(error_of([&] { Store(file).list(); }), {"recipe of run 2", "JSON"});
+  expect_says(error_of([&] { Store(file).load(2); }), {"run 2 (run 1) is damaged", "recipe", "JSON", "good.db"});
   raw_sql(file, "UPDATE runs SET recipe = '" + std::string(5000, '[') + "' WHERE id = 2");
-  expect_says(error_of([&] { Store(file).list(); }), {"recipe of run 2", "nested"});
+  expect_says(error_of([&] { Store(file).load(2); }), {"run 2 (run 1) is damaged", "recipe", "nested"});
 }
 
 // Root may write anywhere, so this is tried as somebody else.

@@ -10,31 +10,22 @@
 #include <string>
 
 #include "core/error.h"
+#include "memory_folder.h"
 #include "store/store.h"
-#include "temporary.h"
 
 namespace crest::test {
 
-class Folder {
+class Folder : public MemoryFolder {
  public:
-  Folder() : path_(make_temporary_folder("crest-store")) {}
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   std::string write(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
+    std::ofstream(*this / name, std::ios::binary) << content;
     return *this / name;
   }
   std::string read(const std::string& name) const {
-    std::ifstream in(path_ / name, std::ios::binary);
+    std::ifstream in(*this / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
+  std::filesystem::path path() const { return MemoryFolder::path(); }
 };
 
 inline RunRecord bench_record(const std::string& name = "", int64_t batch = 8) {

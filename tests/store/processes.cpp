@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/process.h"
 #include "store/files.h"
-#include "store/process.h"
 
 namespace crest::test {
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the fixtures of the PyTorch trace reader.
 
-  make_torch_trace.py cpu tests/trace/fixtures/torch_cpu.json       # needs torch; recorded, then shortened
-  make_torch_trace.py synthetic tests/trace/fixtures/torch_gpu.json # standard library only; made up
+  make_torch_trace.py cpu tests/traces/fixtures/torch_cpu.json       # needs torch; recorded, then shortened
+  make_torch_trace.py synthetic tests/traces/fixtures/torch_gpu.json # standard library only; made up
 
 `cpu` records two training steps of a tiny GPT-2 with torch.profiler on the CPU and leaves out what the reader does not
 look at. `synthetic` was not recorded anywhere: it writes the fields that Kineto writes on a GPU, with kernel names as

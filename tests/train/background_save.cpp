@@ -91,7 +91,7 @@ TEST_F(BackgroundSave, OldOnesGoThoughEverySaveIsSlow) {
   ASSERT_FALSE(run_training(o).interrupted);
   EXPECT_EQ(list_checkpoints(root()).size(), 2u);
   EXPECT_EQ(newest(), "step-000012");
-  EXPECT_LE(most, 4u) << "two, one not proved by a step, one under way";
+  EXPECT_LE(most, 4u) << "two, one not confirmed by a step, one under way";
 }
 
 TEST_F(BackgroundSave, AnErrorEndsTheRunBeforeTheNextSave) {

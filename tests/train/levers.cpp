@@ -126,15 +126,15 @@ TEST_P(Levers, LossInPiecesInHalfPrecision) {
 }
 
 TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {
-  for (int micro : {2, 4}) {
+  for (int micro_steps : {2, 4}) {
     for (double dropout : {0.0, 0.2}) {
       Recipe r = base(), n = base();
       r.model.dropout = n.model.dropout = dropout;
-      n.batch = r.batch / micro;
-      n.grad_accumulation = micro;
+      n.batch = r.batch / micro_steps;
+      n.grad_accumulation = micro_steps;
       Trained x = train(n, steps), y = train(r, steps);
       for (int s = 0; s < steps; ++s)
-        EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]) << micro;
+        EXPECT_NEAR(x.losses[size_t(s)], y.losses[size_t(s)], 1e-5 * y.losses[size_t(s)]) << micro_steps;
       EXPECT_LT(distance(x, y), reorder);
     }
   }

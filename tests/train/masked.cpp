@@ -26,7 +26,7 @@ struct Result {
 
 Result train_with(const Recipe& r, int steps, double lr, const SampleSource& source, int64_t validation_batches = 0) {
   Engine e = make_engine(r);
-  e.set_masked(true);
+  e.read_whole_steps(true);
   Result result;
   for (int s = 0; s < steps; ++s) {
     StepResult step = e.step(s, lr, 11, source);
@@ -72,7 +72,7 @@ TEST_P(Masked, LossIsTheMeanOverTheTargetsThatCount) {
   use.train = use.update = use.validation = use.sampling = true;
   Engine e(compile(r, test::test_device(2), session_programs(r, use)));
   e.initialize_weights(3);
-  e.set_masked(true);
+  e.read_whole_steps(true);
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { masked(r, g, x, y); };
   int64_t seq = r.seq_length(), count = 0;
   std::vector<int32_t> x(static_cast<size_t>(seq)), y(x.size());

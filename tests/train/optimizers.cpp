@@ -5,8 +5,9 @@
 #include <cmath>
 #include <filesystem>
 
+#include "checkpoint/checkpoint.h"
 #include "core/error.h"
-#include "train/checkpoint.h"
+#include "core/temporary_folder.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
@@ -73,15 +74,15 @@ TEST_P(Optimizers, Learns) {
 // The same with two instructions instead of a flat one, with micro steps, and on two ranks: an update sees sums of
 // gradients only. Random bits of stochastic rounding have coordinates, so that not even those differ.
 TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
-  Recipe r = recipe(), unfused = r, micro = r, ranks = r;
+  Recipe r = recipe(), unfused = r, micro_steps = r, ranks = r;
   double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
   unfused.fusion = "off";
-  micro.batch = 2, micro.grad_accumulation = 2;
+  micro_steps.batch = 2, micro_steps.grad_accumulation = 2;
   ranks.batch = 2, ranks.data_parallel = 2;
   double lr = GetParam().lr / 3;
   Trained expected = train(r, 4, lr);
   EXPECT_LT(distance(train(unfused, 4, lr), expected), tolerance) << "fusion off";
-  EXPECT_LT(distance(train(micro, 4, lr), expected), tolerance) << "micro steps";
+  EXPECT_LT(distance(train(micro_steps, 4, lr), expected), tolerance) << "micro steps";
   if (crest::test::test_device(1).kind == "cuda") return;
   EXPECT_LT(distance(train(ranks, 4, lr), expected), tolerance) << "ranks";
 }
@@ -116,8 +117,8 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   };
   Engine whole = make_engine(r), first = make_engine(r), second = make_engine(r);
   steps(whole, 0, 6);
-  std::string root = testing::TempDir() + "crest-optimizers-" + std::to_string(getpid()) + name_of(GetParam());
-  std::filesystem::remove_all(root);
+  TemporaryFolder folder;
+  std::string root = folder.path();
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   steps(first, 0, 3);
   RunState state;
@@ -126,7 +127,6 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   EXPECT_EQ(restore(second, newest_checkpoint(root, warn), root, warn).step, 3);
   steps(second, 3, 6);
   EXPECT_EQ(weights(second), weights(whole));
-  std::filesystem::remove_all(root);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(choices), [](auto& i) { return name_of(i.param); });
@@ -214,8 +214,8 @@ TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     Engine from = make_engine(r), to = make_engine(other);
     for (int s = 0; s < 3; ++s) from.step(s, 1e-3, 11, source);
-    std::string root = testing::TempDir() + "crest-masters-" + std::to_string(getpid());
-    std::filesystem::remove_all(root);
+    TemporaryFolder folder;
+    std::string root = folder.path();
     auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
     RunState state;
     state.step = 3, state.seed = 11, state.threads = 2;
@@ -229,7 +229,6 @@ TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
     }
     double expected = from.step(3, 1e-3, 11, source).loss;
     EXPECT_NEAR(to.step(3, 1e-3, 11, source).loss, expected, 1e-3 * expected);
-    std::filesystem::remove_all(root);
   }
 }
 
@@ -251,7 +250,7 @@ TEST(Optimizer, BadInputIsAUsageError) {
   r.precision = "bf16", r.policy = "autocast";
   EXPECT_NE(error(r).find("--precision bf16 --policy pure"), std::string::npos);
   r.optimizer = "adamw-8bit", r.levers["state-block"] = "100";
-  EXPECT_NE(error(r).find("power of two"), std::string::npos);
+  EXPECT_NE(error(r).find("Values: 64, 128, 256"), std::string::npos);
   r.levers["state-block"] = "256", r.levers["master-weights"] = "half";
   EXPECT_NE(error(r).find("Values: split, fp32."), std::string::npos);
 }

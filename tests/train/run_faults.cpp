@@ -59,6 +59,81 @@ TEST_P(SaveFaults, AnyCallThatFailsLeavesTheLastCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Modes, SaveFaults, ::testing::Values(SaveMode::waiting, SaveMode::background),
                          [](auto& i) { return i.param == SaveMode::waiting ? "Waiting" : "Background"; });
 
+// A signal that comes during a system call: the call is made again, whichever it is, and nothing is lost.
+TEST_F(RunFaults, AnInterruptedCallIsRepeated) {
+  ASSERT_FALSE(run_training(options()).interrupted);
+  std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
+  TrainOptions more = options();
+  more.resume = true;
+  more.steps = 6;
+  auto rows = [&] { return read_file(folder / "run/log.jsonl", 1 << 20); };
+  int64_t k = 0, writes = 0;
+  for (std::string hit;; ++k) {
+    SCOPED_TRACE(k);
+    remove_tree(folder / "run");
+    std::filesystem::copy(folder / "saved", folder / "run", std::filesystem::copy_options::recursive);
+    Faults faults(Fault::fail_once, k, EINTR);
+    EXPECT_NO_THROW(run_training(more));
+    hit = faults.hit();
+    EXPECT_EQ(newest(), "step-000006") << hit;
+    std::string log = rows();
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6) << hit;
+    writes += hit == "write";
+    if (hit.empty()) break;
+  }
+  EXPECT_GT(k, 20);
+  EXPECT_GT(writes, 5);
+}
+
+// Two faults over a run that is continued, the second while it deals with the first: 12 seeded pairs,
+// CREST_FAULT_PAIRS.
+TEST_F(RunFaults, PairsOverAContinuedRunLeaveTheLastCheckpoint) {
+  ASSERT_FALSE(run_training(options()).interrupted);
+  std::filesystem::copy(folder / "run", folder / "saved", std::filesystem::copy_options::recursive);
+  TrainOptions more = options();
+  more.resume = true;
+  more.steps = 6;
+  more.save_every = 1;
+  auto again = [&] {
+    remove_tree(folder / "run");
+    std::filesystem::copy(folder / "saved", folder / "run", std::filesystem::copy_options::recursive);
+  };
+  int64_t calls = 0;
+  {
+    again();
+    Faults count;
+    run_training(more);
+    calls = count.calls();
+  }
+  const int64_t pairs = count_from("CREST_FAULT_PAIRS", 12);
+  int failed = 0;
+  for (int64_t i = 0; i < pairs; ++i) {
+    auto random = [&](uint64_t what, int64_t below) {
+      return int64_t(random_bits(42, what, uint64_t(i)) % uint64_t(below));
+    };
+    int64_t first = random(0, calls), second = first + 1 + random(1, 12);
+    SCOPED_TRACE(::testing::Message() << "pair " << i << ": calls " << first << " and " << second << " of " << calls);
+    again();
+    more.save_mode = random(2, 2) ? SaveMode::background : SaveMode::waiting;
+    std::string error;
+    {
+      Faults faults(Fault::fail_once, first, random(3, 2) ? ENOSPC : EIO);
+      faults.then(random(4, 2) ? Fault::fail_once : Fault::fail_from, second, random(5, 2) ? EROFS : EIO);
+      error = error_of([&] { run_training(more); });
+    }
+    failed += !error.empty();
+    EXPECT_TRUE(newest() >= "step-000004" && newest() <= "step-000006") << newest();
+    if (error.empty()) {
+      EXPECT_EQ(newest(), "step-000006");
+    }
+    ASSERT_FALSE(run_training(more).interrupted) << "the run continues";
+    EXPECT_EQ(newest(), "step-000006");
+  }
+  EXPECT_GT(failed, pairs / 4);
+  std::printf("%lld pairs of faults over a continued run (%lld calls): %d ended it, 0 checkpoints lost\n",
+              (long long)pairs, (long long)calls, failed);
+}
+
 TEST_F(RunFaults, AFullDiskIsToldBeforeAnythingIsWritten) {
   ASSERT_FALSE(run_training(options()).interrupted);
   TrainOptions more = options();

@@ -1,7 +1,7 @@
 // Times of instructions: by timers on every device, by the device's own records where it has them.
 #include <gtest/gtest.h>
 
-#include "ops/op.h"
+#include "program/op.h"
 #include "train/harness.h"
 
 namespace crest {

@@ -8,6 +8,7 @@
 #include "backend/cpu/simd/attention_scratch.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -124,33 +125,34 @@ std::string reject_unit(const KernelQuery& q, DType t) {
 
 template <Unit unit>
 std::string reject(const KernelQuery& q) {
-  if (std::string why = reject_common(q, q.in(0)); !why.empty()) return why;
-  if (std::string why = check_same(q.out(0), q.in(0)); !why.empty()) return why;
-  return reject_unit<unit>(q, q.in(0).dtype);
+  if (std::string why = reject_common(q, q.in(in::attention::qkv)); !why.empty()) return why;
+  if (std::string why = check_same(q.out(out::attention::o), q.in(in::attention::qkv)); !why.empty()) return why;
+  return reject_unit<unit>(q, q.in(in::attention::qkv).dtype);
 }
 template <Unit unit>
 std::string reject_grad(const KernelQuery& q) {
-  if (std::string why = reject_common(q, q.in(1)); !why.empty()) return why;
-  for (const Value* v : {&q.in(0), &q.in(2), &q.out(0)})
-    if (std::string why = check_same(*v, q.in(1)); !why.empty()) return why;
-  return reject_unit<unit>(q, q.in(1).dtype);
+  if (std::string why = reject_common(q, q.in(in::attention_grad::qkv)); !why.empty()) return why;
+  for (const Value* v :
+       {&q.in(in::attention_grad::d_o), &q.in(in::attention_grad::o), &q.out(out::attention_grad::dqkv)})
+    if (std::string why = check_same(*v, q.in(in::attention_grad::qkv)); !why.empty()) return why;
+  return reject_unit<unit>(q, q.in(in::attention_grad::qkv).dtype);
 }
 
 template <Unit unit>
 size_t workspace(const KernelQuery& q) {
-  AttentionArgs a = common(q.in(0), q.instr.attrs, nullptr);
+  AttentionArgs a = common(q.in(in::attention::qkv), q.instr.attrs, nullptr);
   return size_t(forward_scratch<unit>(q.device, a)) * 4 * size_t(q.device.threads);
 }
 
 template <Unit unit>
 void launch(const KernelCall& c) {
   const AttentionFunctions& f = functions<unit>();
-  const Value& qkv = c.in_value(0);
+  const Value& qkv = c.in_value(in::attention::qkv);
   Sizes s = sizes_of(qkv, c.instr.attrs);
-  const Scalars* scalars = c.has(1) ? c.input<Scalars>(1) : nullptr;
+  const Scalars* scalars = c.has(in::attention::scalars) ? c.input<Scalars>(in::attention::scalars) : nullptr;
   AttentionArgs all = common(qkv, c.instr.attrs, scalars);
   all.emulated = c.device->emulated;
-  const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
+  const int32_t* positions = c.has(in::attention::positions) ? c.input<int32_t>(in::attention::positions) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
   int64_t scratch_floats = forward_scratch<unit>(*c.device, all), heads = s.batch * s.kv_heads;
   int64_t blocks = (s.tokens + attention_block - 1) / attention_block * s.group;
@@ -164,8 +166,8 @@ void launch(const KernelCall& c) {
     for (int64_t item = 0; item < heads * parts; ++item) {
       int64_t head = item / parts, part = item % parts;
       AttentionArgs a = all;
-      place(a, s, c.in[0], c.out[0], c.output<float>(1), head / s.kv_heads, head % s.kv_heads, scalars, positions,
-            rng_id);
+      place(a, s, c.in[in::attention::qkv], c.out[out::attention::o], c.output<float>(out::attention::lse),
+            head / s.kv_heads, head % s.kv_heads, scalars, positions, rng_id);
       f.pack(a, scratch);
       // Causal: late blocks see more keys, so the parts take them in turns.
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
@@ -194,20 +196,21 @@ GradSplit split_of(const Device& d, const AttentionArgs& a, const Sizes& s) {
 
 template <Unit unit>
 size_t grad_workspace(const KernelQuery& q) {
-  Sizes s = sizes_of(q.in(1), q.instr.attrs);
-  GradSplit r = split_of<unit>(q.device, common(q.in(1), q.instr.attrs, nullptr), s);
+  Sizes s = sizes_of(q.in(in::attention_grad::qkv), q.instr.attrs);
+  GradSplit r = split_of<unit>(q.device, common(q.in(in::attention_grad::qkv), q.instr.attrs, nullptr), s);
   return (size_t(r.scratch) * size_t(q.device.threads) + size_t(r.partial * s.batch * s.kv_heads)) * 4;
 }
 
 template <Unit unit>
 void launch_grad(const KernelCall& c) {
   const AttentionFunctions& f = functions<unit>();
-  const Value& qkv = c.in_value(1);
+  const Value& qkv = c.in_value(in::attention_grad::qkv);
   Sizes s = sizes_of(qkv, c.instr.attrs);
-  const Scalars* scalars = c.has(4) ? c.input<Scalars>(4) : nullptr;
+  const Scalars* scalars = c.has(in::attention_grad::scalars) ? c.input<Scalars>(in::attention_grad::scalars) : nullptr;
   AttentionArgs all = common(qkv, c.instr.attrs, scalars);
   all.emulated = c.device->emulated;
-  const int32_t* positions = c.has(5) ? c.input<int32_t>(5) : nullptr;
+  const int32_t* positions =
+      c.has(in::attention_grad::positions) ? c.input<int32_t>(in::attention_grad::positions) : nullptr;
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id", 0));
   GradSplit r = split_of<unit>(*c.device, all, s);
   float* partial = static_cast<float*>(c.workspace) + r.scratch * c.threads;
@@ -216,12 +219,13 @@ void launch_grad(const KernelCall& c) {
     int64_t b = head / s.kv_heads, g = head % s.kv_heads;
     AttentionGradArgs a{};
     a.forward = all;
-    place(a.forward, s, c.in[1], c.in[2], static_cast<float*>(c.in[3]), b, g, scalars, positions, rng_id);
-    a.d_o = at(c.in[0], all.dtype, b * s.tokens * all.o_stride + g * s.group * s.head_dim);
+    place(a.forward, s, c.in[in::attention_grad::qkv], c.in[in::attention_grad::o],
+          static_cast<float*>(c.in[in::attention_grad::lse]), b, g, scalars, positions, rng_id);
+    a.d_o = at(c.in[in::attention_grad::d_o], all.dtype, b * s.tokens * all.o_stride + g * s.group * s.head_dim);
     int64_t row = b * s.tokens * s.width;
-    a.dq = at(c.out[0], all.dtype, row + g * s.group * s.head_dim);
-    a.dk = at(c.out[0], all.dtype, row + (s.heads + g) * s.head_dim);
-    a.dv = at(c.out[0], all.dtype, row + (s.heads + s.kv_heads + g) * s.head_dim);
+    a.dq = at(c.out[out::attention_grad::dqkv], all.dtype, row + g * s.group * s.head_dim);
+    a.dk = at(c.out[out::attention_grad::dqkv], all.dtype, row + (s.heads + g) * s.head_dim);
+    a.dv = at(c.out[out::attention_grad::dqkv], all.dtype, row + (s.heads + s.kv_heads + g) * s.head_dim);
     a.segments = r.segments;
     a.partial = r.parts > 1 ? partial + head * r.partial : nullptr;
     return a;

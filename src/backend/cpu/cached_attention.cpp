@@ -8,15 +8,17 @@
 #include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/decode.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
 
 std::string reject(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
-  if (std::string why = check_same(q.in(1), q.in(0)); !why.empty()) return why;
-  if (q.in(1).shape[4] > 256) return "head_dim above 256";
-  return check_same(q.out(0), q.in(0));
+  if (std::string why = check_float(q.in(in::cached_attention::qkv)); !why.empty()) return why;
+  if (std::string why = check_same(q.in(in::cached_attention::cache), q.in(in::cached_attention::qkv)); !why.empty())
+    return why;
+  if (q.in(in::cached_attention::cache).shape[4] > 256) return "head_dim above 256";
+  return check_same(q.out(out::cached_attention::o), q.in(in::cached_attention::qkv));
 }
 
 // Of (batch 0, key/value head 0) with all tokens valid and the cache full: the largest scratch.
@@ -42,13 +44,15 @@ size_t scratch_floats(const Device& d, const AttentionArgs& a) {
 }
 
 size_t workspace(const KernelQuery& q) {
-  return scratch_floats(q.device, common(q.in(0), q.in(1), q.instr.attrs)) * 4 * size_t(q.device.threads);
+  return scratch_floats(q.device,
+                        common(q.in(in::cached_attention::qkv), q.in(in::cached_attention::cache), q.instr.attrs)) *
+         4 * size_t(q.device.threads);
 }
 
 void launch(const KernelCall& c) {
-  const Value& qkv = c.in_value(0);
-  const Value& cache = c.in_value(1);
-  const Scalars& scalars = *c.input<Scalars>(2);
+  const Value& qkv = c.in_value(in::cached_attention::qkv);
+  const Value& cache = c.in_value(in::cached_attention::cache);
+  const Scalars& scalars = *c.input<Scalars>(in::cached_attention::scalars);
   AttentionArgs all = common(qkv, cache, c.instr.attrs);
   int64_t batch = qkv.shape[0], tokens = qkv.shape[1], size = int64_t(size_of(qkv.dtype)), context = cache.shape[3];
   int64_t kv_heads = cache.shape[2], dim = cache.shape[4];
@@ -56,7 +60,7 @@ void launch(const KernelCall& c) {
   bool dots = as_dot_products(all);
   int64_t valid = std::clamp<int64_t>(std::min<int64_t>(scalars.length, context - scalars.position), 0, tokens);
   for (int64_t b = 0; b < batch; ++b)  // rows of padding
-    std::memset(c.output<char>(0) + (b * tokens + valid) * all.o_stride * size, 0,
+    std::memset(c.output<char>(out::cached_attention::o) + (b * tokens + valid) * all.o_stride * size, 0,
                 size_t((tokens - valid) * all.o_stride * size));
   if (valid == 0) return;
   all.queries = valid, all.first_position = scalars.position, all.keys = scalars.position + valid;
@@ -71,10 +75,10 @@ void launch(const KernelCall& c) {
     float* scratch = static_cast<float*>(c.workspace) + omp_get_thread_num() * stride;
     int64_t b = item / parts / kv_heads, g = item / parts % kv_heads, part = item % parts;
     AttentionArgs a = all;
-    a.q = c.input<char>(0) + (b * tokens * qkv.shape[2] + g * a.heads * dim) * size;
-    a.k = c.input<char>(1) + (b * 2 * kv_heads + g) * context * dim * size;
-    a.v = c.input<char>(1) + (b * 2 * kv_heads + kv_heads + g) * context * dim * size;
-    a.o = c.output<char>(0) + (b * tokens * a.o_stride + g * a.heads * dim) * size;
+    a.q = c.input<char>(in::cached_attention::qkv) + (b * tokens * qkv.shape[2] + g * a.heads * dim) * size;
+    a.k = c.input<char>(in::cached_attention::cache) + (b * 2 * kv_heads + g) * context * dim * size;
+    a.v = c.input<char>(in::cached_attention::cache) + (b * 2 * kv_heads + kv_heads + g) * context * dim * size;
+    a.o = c.output<char>(out::cached_attention::o) + (b * tokens * a.o_stride + g * a.heads * dim) * size;
     if (dots) {
       d.query(a, part % a.heads, part / a.heads, scalars.position + part / a.heads + 1, scratch);
     } else {

@@ -4,6 +4,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/contraction.h"
 #include "backend/cpu/simd/cast.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -27,16 +28,16 @@ void split(int64_t n, int threads, F f) {
 }
 
 std::string reject(const KernelQuery& q) {
-  if (!q.in(0).contiguous() || !q.out(0).contiguous()) return "takes contiguous values";
+  if (!q.in(in::cast::x).contiguous() || !q.out(out::cast::y).contiguous()) return "takes contiguous values";
   return {};
 }
 
 void launch(const KernelCall& c) {
-  DType from = c.in_value(0).dtype, to = c.out_value(0).dtype;
-  const void* in = c.in[0];
-  void* out = c.out[0];
+  DType from = c.in_value(in::cast::x).dtype, to = c.out_value(out::cast::y).dtype;
+  const void* in = c.in[in::cast::x];
+  void* out = c.out[out::cast::y];
   const CastFunctions& f = functions();
-  split(c.in_value(0).numel(), c.threads, [&](int64_t begin, int64_t end) {
+  split(c.in_value(in::cast::x).numel(), c.threads, [&](int64_t begin, int64_t end) {
     if (vectorised(from) && vectorised(to))
       f.convert(element(out, to, begin), to, element(in, from, begin), from, end - begin);
     else

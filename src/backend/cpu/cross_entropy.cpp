@@ -1,17 +1,17 @@
 // cross_entropy, cross_entropy_grad, cross_entropy_fused: a row of logits comes from memory once.
-#include "backend/cpu/cross_entropy.h"
-#include "backend/cpu/common.h"
 #include "backend/cpu/simd/cross_entropy.h"
+#include "backend/cpu/common.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
 
-std::string reject(const KernelQuery& q) { return check_float(q.in(0)); }
+std::string reject(const KernelQuery& q) { return check_float(q.in(in::cross_entropy::logits)); }
 
 std::string reject_grad(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
-  return check_same(q.out(q.instr.out.size() - 1), q.in(0));
+  if (std::string why = check_float(q.in(in::cross_entropy_grad::logits)); !why.empty()) return why;
+  return check_same(q.out(q.instr.out.size() - 1), q.in(in::cross_entropy_grad::logits));
 }
 
 constexpr int64_t grain = 1 << 14;
@@ -21,10 +21,10 @@ size_t fused_workspace(const KernelQuery& q) {
 }
 
 CrossEntropyArgs arguments(const KernelCall& c) {
-  const Value& logits = c.in_value(0);
+  const Value& logits = c.in_value(in::cross_entropy::logits);
   CrossEntropyArgs a{};
-  a.logits = c.in[0];
-  a.targets = c.input<int32_t>(1);
+  a.logits = c.in[in::cross_entropy::logits];
+  a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = logits.shape.back();
   a.vocab = c.instr.attrs.integer("vocab");
   a.dtype = logits.dtype;
@@ -37,26 +37,26 @@ float factor(const KernelCall& c, const Scalars& s) {
 
 void launch(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
-  a.loss = c.output<float>(0), a.lse = c.output<float>(1);
-  a.weight = c.has(2) ? c.input<Scalars>(2)->loss_weight : 1.0f;
+  a.loss = c.output<float>(out::cross_entropy::loss), a.lse = c.output<float>(out::cross_entropy::lse);
+  a.weight = c.has(in::cross_entropy::scalars) ? c.input<Scalars>(in::cross_entropy::scalars)->loss_weight : 1.0f;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).forward;
   over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_grad(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
-  a.lse = static_cast<float*>(c.in[2]);
-  a.dlogits = c.out[0];
-  a.factor = factor(c, *c.input<Scalars>(3));
+  a.lse = static_cast<float*>(c.in[in::cross_entropy_grad::lse]);
+  a.dlogits = c.out[out::cross_entropy_grad::dlogits];
+  a.factor = factor(c, *c.input<Scalars>(in::cross_entropy_grad::scalars));
   auto f = CREST_SIMD_PICK(cross_entropy_functions).backward;
   over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
 }
 
 void launch_fused(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
-  a.loss = c.output<float>(0), a.dlogits = c.out[1];
-  a.factor = factor(c, *c.input<Scalars>(2));
-  a.weight = c.input<Scalars>(2)->loss_weight;
+  a.loss = c.output<float>(out::cross_entropy_fused::loss), a.dlogits = c.out[out::cross_entropy_fused::dlogits];
+  a.factor = factor(c, *c.input<Scalars>(in::cross_entropy_fused::scalars));
+  a.weight = c.input<Scalars>(in::cross_entropy_fused::scalars)->loss_weight;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).fused;
   auto* scratch = static_cast<float*>(c.workspace);
   int64_t stride = int64_t(float_lines(cross_entropy_scratch(a.vocab)) / 4);

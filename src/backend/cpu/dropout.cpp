@@ -3,18 +3,19 @@
 #include "backend/cpu/common.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
 
 std::string reject(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
-  return check_same(q.out(0), q.in(0));
+  if (std::string why = check_float(q.in(in::dropout::x)); !why.empty()) return why;
+  return check_same(q.out(out::dropout::y), q.in(in::dropout::x));
 }
 
 void launch(const KernelCall& c) {
-  const Value& x = c.in_value(0);
-  const Scalars& scalars = *c.input<Scalars>(1);
+  const Value& x = c.in_value(in::dropout::x);
+  const Scalars& scalars = *c.input<Scalars>(in::dropout::scalars);
   int64_t samples = x.shape[0], size = samples == 0 ? 0 : x.numel() / samples;
   double p = c.instr.attrs.number("p");
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id"));
@@ -25,8 +26,8 @@ void launch(const KernelCall& c) {
     int64_t s = item / pieces, begin = item % pieces * 16384, end = std::min(begin + 16384, size);
     int64_t offset = s * size * int64_t(size_of(x.dtype));
     CREST_SIMD_PICK(dropout_functions)
-        .apply(c.input<char>(0) + offset, c.output<char>(0) + offset, x.dtype, begin, end, p, scalars.seed,
-               dropout_stream(uint64_t(scalars.sample_base + s), rng_id));
+        .apply(c.input<char>(in::dropout::x) + offset, c.output<char>(out::dropout::y) + offset, x.dtype, begin, end, p,
+               scalars.seed, dropout_stream(uint64_t(scalars.sample_base + s), rng_id));
   }
 }
 

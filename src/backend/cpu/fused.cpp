@@ -116,17 +116,9 @@ Kernel kernel(const char* op, const char* name) { return {op, name, reject, work
 }  // namespace
 
 Kernel fused_kernel() { return kernel("fused", "cpu.fused.tiles"); }
-Kernel add_kernel() { return kernel("add", "cpu.add.simd"); }
-Kernel mul_kernel() { return kernel("mul", "cpu.mul.simd"); }
-Kernel scale_kernel() { return kernel("scale", "cpu.scale.simd"); }
-Kernel add_scalar_kernel() { return kernel("add_scalar", "cpu.add_scalar.simd"); }
-Kernel tanh_kernel() { return kernel("tanh", "cpu.tanh.simd"); }
-Kernel tanh_grad_kernel() { return kernel("tanh_grad", "cpu.tanh_grad.simd"); }
-Kernel gelu_kernel() { return kernel("gelu", "cpu.gelu.simd"); }
-Kernel gelu_grad_kernel() { return kernel("gelu_grad", "cpu.gelu_grad.simd"); }
-Kernel gelu_erf_kernel() { return kernel("gelu_erf", "cpu.gelu_erf.simd"); }
-Kernel gelu_erf_grad_kernel() { return kernel("gelu_erf_grad", "cpu.gelu_erf_grad.simd"); }
-Kernel silu_kernel() { return kernel("silu", "cpu.silu.simd"); }
-Kernel silu_grad_kernel() { return kernel("silu_grad", "cpu.silu_grad.simd"); }
+#define CREST_POINTWISE_KERNEL(op, inputs, outputs) \
+  Kernel op##_kernel() { return kernel(#op, "cpu." #op ".simd"); }
+CREST_POINTWISE_OPS(CREST_POINTWISE_KERNEL)
+#undef CREST_POINTWISE_KERNEL
 
 }  // namespace crest::cpu

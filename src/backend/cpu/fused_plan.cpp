@@ -6,7 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "ops/op.h"
+#include "ops/index.h"
+#include "program/op.h"
 
 namespace crest::cpu {
 namespace {
@@ -16,14 +17,9 @@ struct Known {
   PointwiseStep PointwiseFunctions::*run;
   size_t inputs;
 };
-constexpr Known known[] = {
-    {"add", &PointwiseFunctions::add, 2},           {"mul", &PointwiseFunctions::mul, 2},
-    {"scale", &PointwiseFunctions::scale, 1},       {"add_scalar", &PointwiseFunctions::add_scalar, 1},
-    {"tanh", &PointwiseFunctions::tanh, 1},         {"tanh_grad", &PointwiseFunctions::tanh_grad, 2},
-    {"gelu", &PointwiseFunctions::gelu, 1},         {"gelu_grad", &PointwiseFunctions::gelu_grad, 2},
-    {"gelu_erf", &PointwiseFunctions::gelu_erf, 1}, {"gelu_erf_grad", &PointwiseFunctions::gelu_erf_grad, 2},
-    {"silu", &PointwiseFunctions::silu, 1},         {"silu_grad", &PointwiseFunctions::silu_grad, 2},
-};
+#define CREST_KNOW(op, inputs, outputs) {#op, &PointwiseFunctions::op, in::op::count},
+constexpr Known known[] = {CREST_POINTWISE_OPS(CREST_KNOW)};
+#undef CREST_KNOW
 
 using Operand = FusedPlan::Operand;
 
@@ -47,11 +43,11 @@ class Compiler {
       if (from.kind != Operand::output || from.index != int(o)) plan_.stores.push_back({int(o), from});
     }
     for (const Instr* i : sums_) {
-      size_t o = size_t(std::find(outputs_.begin(), outputs_.end(), i->out[0]) - outputs_.begin());
+      size_t o = size_t(std::find(outputs_.begin(), outputs_.end(), i->out[out::bias_grad::db]) - outputs_.begin());
       int acc = -1;
-      if (i->in.size() > 1 && i->in[1] != no_value)
-        acc = int(std::find(inputs_.begin(), inputs_.end(), i->in[1]) - inputs_.begin());
-      plan_.sums.push_back({int(o), acc, place(root(i->in[0]), int(compute_.size()))});
+      if (i->in.size() > in::bias_grad::acc && i->in[in::bias_grad::acc] != no_value)
+        acc = int(std::find(inputs_.begin(), inputs_.end(), i->in[in::bias_grad::acc]) - inputs_.begin());
+      plan_.sums.push_back({int(o), acc, place(root(i->in[in::bias_grad::dy]), int(compute_.size()))});
     }
     // Slots of all tiles together fill about a third of a 48 KiB first-level cache: the rest is for the streams.
     plan_.tile = std::clamp<int64_t>(4096 / std::max(plan_.slots, 1) / 64 * 64, 512, 4096);
@@ -63,12 +59,12 @@ class Compiler {
     for (const Instr* i : code_) {
       std::string_view op = i->op->name;
       if (op == "cast") {
-        alias_[i->out[0]] = root(i->in[0]);
+        alias_[i->out[out::cast::y]] = root(i->in[in::cast::x]);
       } else if (op == "bias_grad") {
         sums_.push_back(i);
-        if (std::find(outputs_.begin(), outputs_.end(), i->out[0]) == outputs_.end())
+        if (std::find(outputs_.begin(), outputs_.end(), i->out[out::bias_grad::db]) == outputs_.end())
           why = "bias_grad inside a body must be one of its outputs";
-        shape(i->in[0]);
+        shape(i->in[in::bias_grad::dy]);
       } else {
         const Known* k = std::find_if(std::begin(known), std::end(known), [&](const Known& x) { return x.name == op; });
         if (k == std::end(known)) {
@@ -90,7 +86,7 @@ class Compiler {
     return it == alias_.end() ? v : it->second;
   }
   bool is_sum(ValueId v) const {
-    return std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return i->out[0] == v; });
+    return std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return i->out[out::bias_grad::db] == v; });
   }
   int input_index(ValueId v) const {
     auto it = std::find(inputs_.begin(), inputs_.end(), v);
@@ -103,7 +99,7 @@ class Compiler {
       for (ValueId v : compute_[size_t(i)].instr->in) last_[root(v)] = i;
     for (ValueId v : outputs_)
       if (!is_sum(v)) last_[root(v)] = end;
-    for (const Instr* i : sums_) last_[root(i->in[0])] = end;
+    for (const Instr* i : sums_) last_[root(i->in[in::bias_grad::dy])] = end;
   }
 
   int take_slot() {
@@ -158,7 +154,7 @@ class Compiler {
   bool passes_input() const {
     auto reads = [&](ValueId v) { return input_index(root(v)) >= 0; };
     return std::any_of(outputs_.begin(), outputs_.end(), reads) ||
-           std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return reads(i->in[0]); });
+           std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return reads(i->in[in::bias_grad::dy]); });
   }
 
   struct Compute {

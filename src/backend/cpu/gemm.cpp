@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
 #include "backend/cpu/common.h"
 #include "core/error.h"
+#include "core/lru_cache.h"
 #include "core/text.h"
 
 namespace crest {
@@ -342,20 +341,23 @@ size_t estimated_workspace(const GemmShape& s, Isa isa) {
   return 0;
 }
 
+static LruCache<GemmShape, FoundGemm>& gemms() {
+  static LruCache<GemmShape, FoundGemm> made(most_gemms);
+  return made;
+}
+
+size_t kept_gemms() { return gemms().size(); }
+
 FoundGemm find_gemm(const GemmShape& s) {
-  static std::mutex mutex;
-  static std::map<GemmShape, FoundGemm> made;
-  std::lock_guard lock(mutex);
-  auto [entry, added] = made.try_emplace(s);
-  if (added) try {
-      entry->second.gemm = make(s);
+  return gemms().find_or_make(s, [&]() -> FoundGemm {
+    try {
+      return {make(s), {}};
     } catch (const dnnl::error& e) {
       const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-      entry->second.refused =
-          fmt::format("oneDNN refuses the product {} x {} x {} of {}{}: {}", s.m, s.n, s.k, name(s.ab),
-                      limit ? " with ONEDNN_MAX_CPU_ISA=" + printable(limit) : "", e.what());
+      return {nullptr, fmt::format("oneDNN refuses the product {} x {} x {} of {}{}: {}", s.m, s.n, s.k, name(s.ab),
+                                   limit ? " with ONEDNN_MAX_CPU_ISA=" + printable(limit) : "", e.what())};
     }
-  return entry->second;
+  });
 }
 
 FoundGemm find_gemm(const GemmShape& s, const Device& device) {

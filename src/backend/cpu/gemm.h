@@ -8,8 +8,8 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "backend/cpu/isa.h"
 #include "core/dtype.h"
+#include "host/isa.h"
 
 namespace crest {
 
@@ -43,7 +43,10 @@ struct FoundGemm {
   std::string refused;               // why oneDNN does not multiply this; empty when it does
 };
 
-// Made once per shape and shared by the whole process.
+// Made once per shape and shared by the whole process, which keeps the last most_gemms of them (a search over batch
+// sizes asks for thousands of shapes); kernels hold theirs.
+inline constexpr size_t most_gemms = 1024;
+size_t kept_gemms();
 FoundGemm find_gemm(const GemmShape&);
 // The same for a device of any class. bf16 products of a class that this process does not run cannot be made here:
 // theirs have a workspace that is estimated, and do not run.

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/isa.h"
 #include "core/dtype.h"
+#include "host/isa.h"
 
 namespace crest::cpu {
 

@@ -3,15 +3,16 @@
 
 #include "backend/cpu/common.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
 
 std::string reject_join(const KernelQuery& q) {
-  if (!q.out(0).contiguous()) return "the output is a strided view";
+  if (!q.out(out::join_heads::qkv).contiguous()) return "the output is a strided view";
   for (size_t i = 0; i < q.instr.in.size(); ++i) {
     if (!q.has(i)) continue;
-    if (q.in(i).dtype != q.out(0).dtype) return "inputs and output differ in dtype";
+    if (q.in(i).dtype != q.out(out::join_heads::qkv).dtype) return "inputs and output differ in dtype";
     const Shape& strides = q.in(i).layout.strides;
     if (q.in(i).shape[3] > 1 && strides[3] != 1) return q.in(i).name + ": head_dim is strided";
   }
@@ -19,12 +20,12 @@ std::string reject_join(const KernelQuery& q) {
 }
 
 void launch_join(const KernelCall& c) {
-  const Value& out = c.out_value(0);
+  const Value& out = c.out_value(out::join_heads::qkv);
   int64_t size = int64_t(size_of(out.dtype)), batch = out.shape[0], tokens = out.shape[1], width = out.shape[2];
   int threads = threads_for(c.threads, out.numel(), 16384);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < batch * tokens; ++r) {
-    char* to = c.output<char>(0) + r * width * size;
+    char* to = c.output<char>(out::join_heads::qkv) + r * width * size;
     for (size_t i = 0; i < c.instr.in.size(); ++i) {
       if (!c.has(i)) continue;
       const Value& v = c.in_value(i);
@@ -37,15 +38,17 @@ void launch_join(const KernelCall& c) {
 }
 
 std::string reject_append(const KernelQuery& q) {
-  if (!q.in(0).contiguous() || !q.in(1).contiguous()) return "takes contiguous values, one is a strided view";
-  if (q.in(0).dtype != q.in(1).dtype) return "tokens and cache differ in dtype";
+  if (!q.in(in::cache_append::qkv).contiguous() || !q.in(in::cache_append::cache).contiguous())
+    return "takes contiguous values, one is a strided view";
+  if (q.in(in::cache_append::qkv).dtype != q.in(in::cache_append::cache).dtype)
+    return "tokens and cache differ in dtype";
   return {};
 }
 
 void launch_append(const KernelCall& c) {
-  const Value& qkv = c.in_value(0);
-  const Value& cache = c.in_value(1);
-  const Scalars& scalars = *c.input<Scalars>(2);
+  const Value& qkv = c.in_value(in::cache_append::qkv);
+  const Value& cache = c.in_value(in::cache_append::cache);
+  const Scalars& scalars = *c.input<Scalars>(in::cache_append::scalars);
   int64_t heads = c.instr.attrs.integer("heads"), kv_heads = c.instr.attrs.integer("kv_heads");
   int64_t size = int64_t(size_of(qkv.dtype)), dim = cache.shape[4], context = cache.shape[3];
   int64_t batch = qkv.shape[0], tokens = qkv.shape[1], width = qkv.shape[2];
@@ -54,10 +57,10 @@ void launch_append(const KernelCall& c) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t r = 0; r < batch * count; ++r) {
     int64_t b = r / count, t = r % count;
-    const char* from = c.input<char>(0) + ((b * tokens + t) * width + heads * dim) * size;
+    const char* from = c.input<char>(in::cache_append::qkv) + ((b * tokens + t) * width + heads * dim) * size;
     for (int64_t h = 0; h < 2 * kv_heads; ++h) {
       int64_t to = ((b * 2 * kv_heads + h) * context + scalars.position + t) * dim;
-      std::memcpy(c.output<char>(0) + to * size, from + h * dim * size, size_t(dim * size));
+      std::memcpy(c.output<char>(out::cache_append::cache) + to * size, from + h * dim * size, size_t(dim * size));
     }
   }
 }

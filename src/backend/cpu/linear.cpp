@@ -7,7 +7,8 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm.h"
-#include "ops/op.h"
+#include "ops/index.h"
+#include "program/op.h"
 
 namespace crest::cpu {
 namespace {
@@ -30,11 +31,13 @@ std::string check_linear(const KernelQuery& q) {
   for (size_t i = 0; i < 2; ++i)
     if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
   bool dw = std::string_view(q.instr.op->name) == "linear_dw";
+  size_t third = dw ? size_t(in::linear_dw::acc) : size_t(in::linear::b);
   for (size_t i = 0; i < q.instr.out.size(); ++i)
     if (std::string why = dw ? check_like_or_f32(q.out(i), q.in(0)) : check_same(q.out(i), q.in(0)); !why.empty())
       return why;
-  if (q.has(2))
-    if (std::string why = dw ? check_same(q.in(2), q.out(0)) : check_like_or_f32(q.in(2), q.in(0)); !why.empty())
+  if (q.has(third))
+    if (std::string why = dw ? check_same(q.in(third), q.out(0)) : check_like_or_f32(q.in(third), q.in(0));
+        !why.empty())
       return why;
   if (q.in(0).numel() == 0 || q.in(1).numel() == 0) return "empty operands";
   return {};
@@ -47,18 +50,18 @@ LinearShape linear_shape(const KernelQuery& q) {
   s.dtype = q.in(0).dtype;
   if (op == "linear" || op == "linear_gelu") {
     s.kind = LinearKind::forward;
-    s.k = q.in(0).shape.back(), s.n = q.in(1).shape[0];
-    s.has_bias = q.has(2);
-    if (s.has_bias) s.bias = q.in(2).dtype;
+    s.k = q.in(in::linear::x).shape.back(), s.n = q.in(in::linear::w).shape[0];
+    s.has_bias = q.has(in::linear::b);
+    if (s.has_bias) s.bias = q.in(in::linear::b).dtype;
     s.gelu = op == "linear_gelu";
   } else if (op == "linear_dx") {
     s.kind = LinearKind::dx;
-    s.n = q.in(1).shape[0], s.k = q.in(1).shape[1];
+    s.n = q.in(in::linear_dx::w).shape[0], s.k = q.in(in::linear_dx::w).shape[1];
   } else {
     s.kind = LinearKind::dw;
-    s.n = q.in(0).shape.back(), s.k = q.in(1).shape.back();
-    s.dw = q.out(0).dtype;
-    s.accumulate = q.has(2);
+    s.n = q.in(in::linear_dw::dy).shape.back(), s.k = q.in(in::linear_dw::x).shape.back();
+    s.dw = q.out(out::linear_dw::dw).dtype;
+    s.accumulate = q.has(in::linear_dw::acc);
   }
   return s;
 }
@@ -106,20 +109,24 @@ void multiply(const KernelCall& c, const void* bias, void* out) {
   gemm->run(c.in[0], c.in[1], bias, out, c.workspace);
 }
 
-void launch_forward(const KernelCall& c) { multiply(c, c.has(2) ? c.in[2] : nullptr, c.out[0]); }
-
-void launch_gelu(const KernelCall& c) {
-  void* product = c.instr.out.size() > 1 ? c.out[1] : c.out[0];
-  multiply(c, c.has(2) ? c.in[2] : nullptr, product);
-  gelu(c.out[0], product, c.out_value(0).dtype, c.out_value(0).numel(), c.threads);
+void launch_forward(const KernelCall& c) {
+  multiply(c, c.has(in::linear::b) ? c.in[in::linear::b] : nullptr, c.out[out::linear::y]);
 }
 
-void launch_dx(const KernelCall& c) { multiply(c, nullptr, c.out[0]); }
+void launch_gelu(const KernelCall& c) {
+  void* product = c.instr.out.size() > 1 ? c.out[out::linear_gelu::h] : c.out[out::linear_gelu::a];
+  multiply(c, c.has(in::linear_gelu::b) ? c.in[in::linear_gelu::b] : nullptr, product);
+  gelu(c.out[out::linear_gelu::a], product, c.out_value(out::linear_gelu::a).dtype,
+       c.out_value(out::linear_gelu::a).numel(), c.threads);
+}
+
+void launch_dx(const KernelCall& c) { multiply(c, nullptr, c.out[out::linear_dx::dx]); }
 
 // dy^T[N,rows] x[rows,K]; the accumulator is the output's memory.
 void launch_dw(const KernelCall& c) {
-  if (c.has(2) && c.in[2] != c.out[0]) std::memcpy(c.out[0], c.in[2], size_t(c.out_value(0).bytes()));
-  multiply(c, nullptr, c.out[0]);
+  if (c.has(in::linear_dw::acc) && c.in[in::linear_dw::acc] != c.out[out::linear_dw::dw])
+    std::memcpy(c.out[out::linear_dw::dw], c.in[in::linear_dw::acc], size_t(c.out_value(out::linear_dw::dw).bytes()));
+  multiply(c, nullptr, c.out[out::linear_dw::dw]);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/simd/few_rows.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -29,10 +30,10 @@ void run(const KernelCall& c, bool gelu) {
   auto* floats = static_cast<float*>(c.workspace);
   FewRowsArgs a{};
   a.rows = s.rows, a.n = s.n, a.k = s.k, a.dtype = s.dtype, a.gelu = gelu;
-  a.x = floats_of(c.in[0], s.dtype, s.rows * s.k, floats);
-  if (s.has_bias) a.bias = floats_of(c.in[2], s.bias, s.n, floats + x_bytes(s) / 4);
-  a.w = c.in[1], a.y = c.out[0];
-  if (gelu && c.instr.out.size() > 1) a.h = c.out[1];
+  a.x = floats_of(c.in[in::linear::x], s.dtype, s.rows * s.k, floats);
+  if (s.has_bias) a.bias = floats_of(c.in[in::linear::b], s.bias, s.n, floats + x_bytes(s) / 4);
+  a.w = c.in[in::linear::w], a.y = c.out[out::linear::y];
+  if (gelu && c.instr.out.size() > 1) a.h = c.out[out::linear_gelu::h];
   const FewRowsFunctions& f = CREST_SIMD_PICK(few_rows_functions);
   constexpr int64_t grain = 64;  // outputs; every one is summed by one thread
   int64_t items = (s.n + grain - 1) / grain;

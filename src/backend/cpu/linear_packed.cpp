@@ -4,6 +4,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/linear.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -81,10 +82,10 @@ void run(const KernelCall& c, const PackedOperands& o) {
 }
 
 const float* bias_of(const KernelCall& c) {
-  if (!c.has(2)) return nullptr;
+  if (!c.has(in::linear::b)) return nullptr;
   auto* floats =
       reinterpret_cast<float*>(static_cast<char*>(c.workspace) + static_cast<const Prepared*>(c.prepared)->bias_at);
-  return floats_of(c.in[2], c.in_value(2).dtype, c.in_value(2).numel(), floats);
+  return floats_of(c.in[in::linear::b], c.in_value(in::linear::b).dtype, c.in_value(in::linear::b).numel(), floats);
 }
 
 template <class Unit>
@@ -98,7 +99,7 @@ template <class Unit>
 void launch_gelu(const KernelCall& c) {
   PackedOperands o = operands(c);
   o.bias = bias_of(c), o.gelu = true;
-  o.h = c.instr.out.size() > 1 ? c.out[1] : nullptr;
+  o.h = c.instr.out.size() > 1 ? c.out[out::linear_gelu::h] : nullptr;
   run<Unit>(c, o);
 }
 
@@ -111,7 +112,7 @@ void launch_dx(const KernelCall& c) {
 template <class Unit>
 void launch_dw(const KernelCall& c) {
   PackedOperands o = operands(c);
-  o.add = c.has(2) ? c.in[2] : nullptr;
+  o.add = c.has(in::linear_dw::acc) ? c.in[in::linear_dw::acc] : nullptr;
   run<Unit>(c, o);
 }
 

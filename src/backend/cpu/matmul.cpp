@@ -9,6 +9,7 @@
 #include "backend/cpu/contraction.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/linear.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -44,7 +45,7 @@ struct Batched {
 };
 
 Batched make(const KernelQuery& q, bool direct) {
-  const Value &a = q.in(0), &b = q.in(1), &c = q.out(0);
+  const Value &a = q.in(in::matmul::a), &b = q.in(in::matmul::b), &c = q.out(out::matmul::c);
   bool ta = q.instr.attrs.integer("transpose_a", 0) != 0, tb = q.instr.attrs.integer("transpose_b", 0) != 0;
   Batched s;
   s.dtype = a.dtype;
@@ -87,20 +88,21 @@ Batched make(const KernelQuery& q, bool direct) {
 Batched make(const KernelQuery& q) {
   Batched s;
   s.refused = "-";
-  if (multiplied_directly(q.device, q.in(0).dtype)) s = make(q, true);
-  return s.refused.empty() || q.in(0).dtype == DType::f32 ? s : make(q, false);
+  if (multiplied_directly(q.device, q.in(in::matmul::a).dtype)) s = make(q, true);
+  return s.refused.empty() || q.in(in::matmul::a).dtype == DType::f32 ? s : make(q, false);
 }
 
 std::string reject(const KernelQuery& q) {
-  for (const Value* v : {&q.in(0), &q.in(1), &q.out(0)}) {
+  for (const Value* v : {&q.in(in::matmul::a), &q.in(in::matmul::b), &q.out(out::matmul::c)}) {
     if (v->dtype != DType::f32 && !is_half(v->dtype))
       return v->name + ": takes f32, bf16 and f16, not " + std::string(name(v->dtype));
-    if (v->dtype != q.in(0).dtype) return v->name + ": takes one dtype for all operands";
+    if (v->dtype != q.in(in::matmul::a).dtype) return v->name + ": takes one dtype for all operands";
     if (v->shape.rank() != 4) return v->name + ": takes four dimensions";
     if (v->numel() == 0) return "empty operands";
     if (!inner_of(*v)) return v->name + ": takes views with a dense row or column";
   }
-  if (inner_of(q.out(0))->transposed) return q.out(0).name + ": takes outputs with dense rows";
+  if (inner_of(q.out(out::matmul::c))->transposed)
+    return q.out(out::matmul::c).name + ": takes outputs with dense rows";
   return make(q).refused;
 }
 
@@ -123,14 +125,14 @@ void widen(float* to, const void* from, const Value& v, int threads) {
 }
 
 void product(const KernelCall& c, const Batched& s, int64_t batch, int64_t head, char* scratch) {
-  const Value &a = c.in_value(0), &b = c.in_value(1), &out = c.out_value(0);
-  auto* to = const_cast<char*>(matrix_at(c.out[0], out, batch, head));
+  const Value &a = c.in_value(in::matmul::a), &b = c.in_value(in::matmul::b), &out = c.out_value(out::matmul::c);
+  auto* to = const_cast<char*>(matrix_at(c.out[out::matmul::c], out, batch, head));
   bool own_c = !s.direct || s.sum_in_f32;
   void* sum = own_c ? static_cast<void*>(scratch + s.c_at) : to;
   for (int64_t t = 0; t < s.terms; ++t) {
     int64_t head_a = head * s.terms + t, head_b = head_a * s.heads_b / s.heads_a;
-    const void* pa = matrix_at(c.in[0], a, batch, head_a);
-    const void* pb = matrix_at(c.in[1], b, batch, head_b);
+    const void* pa = matrix_at(c.in[in::matmul::a], a, batch, head_a);
+    const void* pb = matrix_at(c.in[in::matmul::b], b, batch, head_b);
     if (!s.direct) {
       widen(reinterpret_cast<float*>(scratch + s.a_at), pa, a, s.threads);
       widen(reinterpret_cast<float*>(scratch + s.b_at), pb, b, s.threads);

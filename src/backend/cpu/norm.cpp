@@ -3,42 +3,54 @@
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/norm.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
 
 const NormFunctions& functions() { return CREST_SIMD_PICK(norm_functions); }
 
-// Position of gamma: after x (norm) or after a, b (add_norm).
-std::string reject_norm(const KernelQuery& q, size_t gamma) {
+// Positions of what norm and add_norm have in common.
+template <bool Add>
+struct Operands {
+  static constexpr size_t x = Add ? size_t(in::add_norm::a) : size_t(in::norm::x);
+  static constexpr size_t gamma = Add ? size_t(in::add_norm::gamma) : size_t(in::norm::gamma);
+  static constexpr size_t beta = Add ? size_t(in::add_norm::beta) : size_t(in::norm::beta);
+  static constexpr size_t y = Add ? size_t(out::add_norm::y) : size_t(out::norm::y);
+  static constexpr size_t rstd = Add ? size_t(out::add_norm::rstd) : size_t(out::norm::rstd);
+  static constexpr size_t mean = Add ? size_t(out::add_norm::mean) : size_t(out::norm::mean);
+};
+
+template <bool Add>
+std::string reject_norm(const KernelQuery& q) {
   if (std::string why = check_all_float(q); !why.empty()) return why;
-  for (size_t i = 1; i < gamma; ++i)
-    if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
-  return {};
+  return Add ? check_same(q.in(in::add_norm::b), q.in(in::add_norm::a)) : std::string();
 }
 
+template <bool Add>
 size_t norm_workspace(const KernelQuery& q) {
-  int64_t cols = q.in(0).shape.back();
+  int64_t cols = q.in(Operands<Add>::x).shape.back();
   return float_lines(2 * cols) + size_t(q.device.threads) * float_lines(2 * cols);
 }
 
-void launch_norm(const KernelCall& c, size_t gamma) {
-  const Value& x = c.in_value(0);
-  bool rms = c.instr.attrs.word("kind") == "rms";
-  size_t out = gamma - 1;  // position of y: after s of add_norm
+template <bool Add>
+void launch_norm(const KernelCall& c) {
+  using Of = Operands<Add>;
+  const Value& x = c.in_value(Of::x);
+  bool rms = c.instr.attrs.text("kind") == "rms";
   NormArgs a{};
-  a.x = c.in[0];
-  a.b = gamma == 2 ? c.in[1] : nullptr;
-  a.s = gamma == 2 ? c.out[0] : nullptr;
-  a.y = c.out[out];
-  a.rstd = c.output<float>(out + 1);
-  a.mean = rms ? nullptr : c.output<float>(out + 2);
+  a.x = c.in[Of::x];
+  a.b = Add ? c.in[in::add_norm::b] : nullptr;
+  a.s = Add ? c.out[out::add_norm::s] : nullptr;
+  a.y = c.out[Of::y];
+  a.rstd = c.output<float>(Of::rstd);
+  a.mean = rms ? nullptr : c.output<float>(Of::mean);
   a.cols = x.shape.back();
   a.dtype = x.dtype;
   a.eps = float(c.instr.attrs.number("eps"));
   float* w = static_cast<float*>(c.workspace);
-  a.gamma = floats_of(c.in[gamma], c.in_value(gamma).dtype, a.cols, w);
-  a.beta = c.has(gamma + 1) ? floats_of(c.in[gamma + 1], c.in_value(gamma + 1).dtype, a.cols, w + a.cols) : nullptr;
+  a.gamma = floats_of(c.in[Of::gamma], c.in_value(Of::gamma).dtype, a.cols, w);
+  a.beta = c.has(Of::beta) ? floats_of(c.in[Of::beta], c.in_value(Of::beta).dtype, a.cols, w + a.cols) : nullptr;
   char* scratch = static_cast<char*>(c.workspace) + float_lines(2 * a.cols);
   int64_t rows = x.shape.rows();
   int threads = threads_for(c.threads, rows * a.cols, 8192);
@@ -55,20 +67,20 @@ int64_t chunks_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); 
 
 std::string reject_grad(const KernelQuery& q) {
   if (std::string why = check_all_float(q); !why.empty()) return why;
-  if (std::string why = check_same(q.in(1), q.in(0)); !why.empty()) return why;
-  if (q.has(5))
-    if (std::string why = check_same(q.in(5), q.in(0)); !why.empty()) return why;
-  return check_same(q.out(0), q.in(0));
+  if (std::string why = check_same(q.in(in::norm_grad::x), q.in(in::norm_grad::dy)); !why.empty()) return why;
+  if (q.has(in::norm_grad::dres))
+    if (std::string why = check_same(q.in(in::norm_grad::dres), q.in(in::norm_grad::dy)); !why.empty()) return why;
+  return check_same(q.out(out::norm_grad::dx), q.in(in::norm_grad::dy));
 }
 
 size_t grad_workspace(const KernelQuery& q) {
-  int64_t cols = q.in(0).shape.back(), chunks = chunks_of(q.in(0).shape.rows());
+  int64_t cols = q.in(in::norm_grad::dy).shape.back(), chunks = chunks_of(q.in(in::norm_grad::dy).shape.rows());
   return float_lines(3 * cols) + size_t(2 * chunks) * float_lines(cols) +
          size_t(q.device.threads) * float_lines(3 * cols);
 }
 
 void launch_grad(const KernelCall& c) {
-  const Value& dy = c.in_value(0);
+  const Value& dy = c.in_value(in::norm_grad::dy);
   int64_t cols = dy.shape.back(), rows = dy.shape.rows(), chunks = chunks_of(rows);
   bool beta = c.instr.attrs.integer("beta") != 0;
   char* w = static_cast<char*>(c.workspace);
@@ -77,13 +89,13 @@ void launch_grad(const KernelCall& c) {
   int64_t stride = int64_t(float_lines(cols) / 4);
   char* scratch = w + float_lines(3 * cols) + size_t(2 * chunks) * float_lines(cols);
   NormGradArgs a{};
-  a.dy = c.in[0];
-  a.x = c.in[1];
-  a.gamma = floats_of(c.in[2], c.in_value(2).dtype, cols, head);
-  a.rstd = c.input<float>(3);
-  a.mean = c.instr.attrs.word("kind") == "rms" ? nullptr : c.input<float>(4);
-  a.dres = c.has(5) ? c.in[5] : nullptr;
-  a.dx = c.out[0];
+  a.dy = c.in[in::norm_grad::dy];
+  a.x = c.in[in::norm_grad::x];
+  a.gamma = floats_of(c.in[in::norm_grad::gamma], c.in_value(in::norm_grad::gamma).dtype, cols, head);
+  a.rstd = c.input<float>(in::norm_grad::rstd);
+  a.mean = c.instr.attrs.text("kind") == "rms" ? nullptr : c.input<float>(in::norm_grad::mean);
+  a.dres = c.has(in::norm_grad::dres) ? c.in[in::norm_grad::dres] : nullptr;
+  a.dx = c.out[out::norm_grad::dx];
   a.cols = cols;
   a.dtype = dy.dtype;
   const NormFunctions& f = functions();
@@ -104,8 +116,9 @@ void launch_grad(const KernelCall& c) {
     for (int i = 0; i < (beta ? 2 : 1); ++i) {
       float* sums = head + (i + 1) * cols;
       f.combine(sums, parts + i * stride, chunks, 2 * stride, begin, end);
-      size_t acc = size_t(6 + i);
-      store_floats(c.out[1 + i], c.out_value(size_t(1 + i)).dtype, begin, end, sums, c.has(acc) ? c.in[acc] : nullptr);
+      size_t acc = i ? in::norm_grad::acc_beta : in::norm_grad::acc_gamma;
+      size_t total = i ? out::norm_grad::dbeta : out::norm_grad::dgamma;
+      store_floats(c.out[total], c.out_value(total).dtype, begin, end, sums, c.has(acc) ? c.in[acc] : nullptr);
     }
   }
 }
@@ -113,16 +126,10 @@ void launch_grad(const KernelCall& c) {
 }  // namespace
 
 Kernel norm_kernel() {
-  return {"norm",         "cpu.norm.simd", [](const KernelQuery& q) { return reject_norm(q, 1); },
-          norm_workspace, nullptr,         [](const KernelCall& c) { launch_norm(c, 1); }};
+  return {"norm", "cpu.norm.simd", reject_norm<false>, norm_workspace<false>, nullptr, launch_norm<false>};
 }
 Kernel add_norm_kernel() {
-  return {"add_norm",
-          "cpu.add_norm.simd",
-          [](const KernelQuery& q) { return reject_norm(q, 2); },
-          norm_workspace,
-          nullptr,
-          [](const KernelCall& c) { launch_norm(c, 2); }};
+  return {"add_norm", "cpu.add_norm.simd", reject_norm<true>, norm_workspace<true>, nullptr, launch_norm<true>};
 }
 Kernel norm_grad_kernel() {
   return {"norm_grad", "cpu.norm_grad.simd", reject_grad, grad_workspace, nullptr, launch_grad};

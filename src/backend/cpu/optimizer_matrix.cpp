@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "backend/cpu/common.h"
-#include "backend/cpu/optimizer.h"
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/reduce.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -25,17 +25,19 @@ int row_threads(int threads, const Value& g) { return threads_for(threads, g.num
 
 // A row of column sums a thread; they are added in the order of the threads.
 size_t moments_workspace(const KernelQuery& q) {
-  return size_t(row_threads(q.device.threads, q.in(1))) * float_lines(q.in(1).shape[1]);
+  const Value& g = q.in(in::factored_moments::g);
+  return size_t(row_threads(q.device.threads, g)) * float_lines(g.shape[1]);
 }
 
 void launch_moments(const KernelCall& c) {
-  auto* scalars = c.input<Scalars>(0);
+  auto* scalars = c.input<Scalars>(in::factored_moments::scalars);
   if (scalars->found_inf) return;
-  const Value& g = c.in_value(1);
+  const Value& g = c.in_value(in::factored_moments::g);
   int64_t rows = g.shape[0], cols = g.shape[1], stride = int64_t(float_lines(cols) / 4);
   const Attrs& attrs = c.instr.attrs;
   double keep = 1 - std::pow(double(scalars->adam_step + 1), -attrs.number("decay_rate")), eps = attrs.number("eps");
-  float *row = c.output<float>(0), *col = c.output<float>(1), *sums = static_cast<float*>(c.workspace);
+  float *row = c.output<float>(out::factored_moments::row), *col = c.output<float>(out::factored_moments::col),
+        *sums = static_cast<float*>(c.workspace);
   int threads = row_threads(c.threads, g);
   const FactoredFunctions& f = CREST_SIMD_PICK(factored_functions);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
@@ -43,7 +45,7 @@ void launch_moments(const KernelCall& c) {
     float* mine = sums + t * stride;
     std::fill(mine, mine + cols, 0.0f);
     for (int64_t i = part_begin(rows, t, threads), end = part_begin(rows, t + 1, threads); i < end; ++i) {
-      double squares = f.row_squares(row_of(c, 1, i), g.dtype, scalars->grad_factor, cols, mine);
+      double squares = f.row_squares(row_of(c, in::factored_moments::g, i), g.dtype, scalars->grad_factor, cols, mine);
       row[i] = float(keep * double(row[i]) + (1 - keep) * (squares / double(cols) + eps));
     }
   }
@@ -63,58 +65,67 @@ struct UpdateWorkspace {
         bytes(squares + lines(size_t(g.shape[0]) * 8)) {}
   size_t row, col, squares, bytes;
 };
-size_t update_workspace(const KernelQuery& q) { return UpdateWorkspace(q.in(2)).bytes; }
+size_t update_workspace(const KernelQuery& q) { return UpdateWorkspace(q.in(in::factored_update::g)).bytes; }
 
 void launch_update(const KernelCall& c) {
-  auto* scalars = c.input<Scalars>(0);
+  auto* scalars = c.input<Scalars>(in::factored_update::scalars);
   if (scalars->found_inf) return;
-  const Value& g = c.in_value(2);
+  const Value& g = c.in_value(in::factored_update::g);
+  const float *rows_mean = c.input<float>(in::factored_update::row),
+              *cols_mean = c.input<float>(in::factored_update::col);
   int64_t rows = g.shape[0], cols = g.shape[1];
   UpdateWorkspace at(g);
   auto* base = static_cast<char*>(c.workspace);
   auto *row = reinterpret_cast<float*>(base + at.row), *col = reinterpret_cast<float*>(base + at.col);
   auto* squares = reinterpret_cast<double*>(base + at.squares);
   double mean = 0, total = 0, lr = scalars->lr;
-  for (int64_t i = 0; i < rows; ++i) mean += double(c.input<float>(3)[i]) / double(rows);
-  for (int64_t i = 0; i < rows; ++i) row[i] = float(1 / std::sqrt(double(c.input<float>(3)[i]) / mean));
-  for (int64_t j = 0; j < cols; ++j) col[j] = float(1 / std::sqrt(double(c.input<float>(4)[j])));
+  for (int64_t i = 0; i < rows; ++i) mean += double(rows_mean[i]) / double(rows);
+  for (int64_t i = 0; i < rows; ++i) row[i] = float(1 / std::sqrt(double(rows_mean[i]) / mean));
+  for (int64_t j = 0; j < cols; ++j) col[j] = float(1 / std::sqrt(double(cols_mean[j])));
   int threads = row_threads(c.threads, g);
   const FactoredFunctions& f = CREST_SIMD_PICK(factored_functions);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t i = 0; i < rows; ++i)
-    squares[i] = f.direction_squares(row_of(c, 2, i), g.dtype, scalars->grad_factor * row[i], cols, col);
+    squares[i] =
+        f.direction_squares(row_of(c, in::factored_update::g, i), g.dtype, scalars->grad_factor * row[i], cols, col);
   for (int64_t i = 0; i < rows; ++i) total += squares[i];
   double clip = std::max(1.0, std::sqrt(total / double(g.numel())) / c.instr.attrs.number("clip"));
   auto decay = float(lr * c.instr.attrs.number("weight_decay"));
-  DType copy = c.has(5) ? c.in_value(5).dtype : DType::f32;
+  DType copy = c.has(in::factored_update::w) ? c.in_value(in::factored_update::w).dtype : DType::f32;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t i = 0; i < rows; ++i)
-    f.row_update(c.output<float>(0) + i * cols, row_of(c, 2, i), g.dtype,
-                 float(double(scalars->grad_factor * row[i]) * lr / clip), decay, cols, col,
-                 c.has(5) ? c.output<char>(1) + i * cols * int64_t(size_of(copy)) : nullptr, copy);
+    f.row_update(c.output<float>(out::factored_update::master) + i * cols, row_of(c, in::factored_update::g, i),
+                 g.dtype, float(double(scalars->grad_factor * row[i]) * lr / clip), decay, cols, col,
+                 c.has(in::factored_update::w)
+                     ? c.output<char>(out::factored_update::w) + i * cols * int64_t(size_of(copy))
+                     : nullptr,
+                 copy);
 }
 
 constexpr int64_t chunk = 1 << 14;
 
-size_t norm_workspace(const KernelQuery& q) { return lines(size_t((q.in(0).numel() + chunk - 1) / chunk) * 8); }
+size_t norm_workspace(const KernelQuery& q) {
+  return lines(size_t((q.in(in::unit_norm::x).numel() + chunk - 1) / chunk) * 8);
+}
 
 void launch_norm(const KernelCall& c) {
-  const Value &x = c.in_value(0), &y = c.out_value(0);
+  const Value &x = c.in_value(in::unit_norm::x), &y = c.out_value(out::unit_norm::y);
   int64_t n = x.numel(), chunks = (n + chunk - 1) / chunk;
   auto* parts = static_cast<double*>(c.workspace);
   int threads = threads_for(c.threads, n, chunk);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t p = 0; p < chunks; ++p)
-    parts[p] =
-        CREST_SIMD_PICK(reduce_functions)
-            .squares(c.input<char>(0) + p * chunk * int64_t(size_of(x.dtype)), x.dtype, std::min(chunk, n - p * chunk));
+    parts[p] = CREST_SIMD_PICK(reduce_functions)
+                   .squares(c.input<char>(in::unit_norm::x) + p * chunk * int64_t(size_of(x.dtype)), x.dtype,
+                            std::min(chunk, n - p * chunk));
   double squares = 0;
   for (int64_t p = 0; p < chunks; ++p) squares += parts[p];
   auto factor = float(1 / (std::sqrt(squares) + c.instr.attrs.number("eps")));
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t p = 0; p < chunks; ++p)
     CREST_SIMD_PICK(optimizer_functions)
-        .scale(c.in[0], x.dtype, c.out[0], y.dtype, factor, p * chunk, std::min((p + 1) * chunk, n));
+        .scale(c.in[in::unit_norm::x], x.dtype, c.out[out::unit_norm::y], y.dtype, factor, p * chunk,
+               std::min((p + 1) * chunk, n));
 }
 
 }  // namespace

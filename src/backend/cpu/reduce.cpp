@@ -1,6 +1,5 @@
 // bias_grad, sum_loss, grad_norm. Partial sums belong to fixed pieces of the input and are combined in order: the same
 // bits for any number of threads.
-#include "backend/cpu/reduce.h"
 
 #include <cmath>
 #include <cstring>
@@ -8,6 +7,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/reduce.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -18,50 +18,52 @@ const ReduceFunctions& functions() { return CREST_SIMD_PICK(reduce_functions); }
 int64_t pieces_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
 std::string reject_bias(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
-  if (std::string why = check_float(q.out(0)); !why.empty()) return why;
-  return q.has(1) ? check_same(q.in(1), q.out(0)) : std::string();
+  if (std::string why = check_float(q.in(in::bias_grad::dy)); !why.empty()) return why;
+  if (std::string why = check_float(q.out(out::bias_grad::db)); !why.empty()) return why;
+  return q.has(in::bias_grad::acc) ? check_same(q.in(in::bias_grad::acc), q.out(out::bias_grad::db)) : std::string();
 }
 
 size_t bias_workspace(const KernelQuery& q) {
-  return size_t(pieces_of(q.in(0).shape.rows())) * float_lines(q.in(0).shape.back());
+  return size_t(pieces_of(q.in(in::bias_grad::dy).shape.rows())) * float_lines(q.in(in::bias_grad::dy).shape.back());
 }
 
 void launch_bias(const KernelCall& c) {
-  const Value& dy = c.in_value(0);
+  const Value& dy = c.in_value(in::bias_grad::dy);
   int64_t rows = dy.shape.rows(), cols = dy.shape.back(), pieces = pieces_of(rows);
   auto stride = int64_t(float_lines(cols) / 4);
   auto* parts = static_cast<float*>(c.workspace);
-  DType out_type = c.out_value(0).dtype;
-  if (c.has(1) && c.in[1] != c.out[0]) std::memcpy(c.out[0], c.in[1], size_t(c.out_value(0).bytes()));
+  DType out_type = c.out_value(out::bias_grad::db).dtype;
+  if (c.has(in::bias_grad::acc) && c.in[in::bias_grad::acc] != c.out[out::bias_grad::db])
+    std::memcpy(c.out[out::bias_grad::db], c.in[in::bias_grad::acc], size_t(c.out_value(out::bias_grad::db).bytes()));
   const ReduceFunctions& f = functions();
   int threads = threads_for(c.threads, rows * cols, 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t p = 0; p < pieces; ++p) {
     int64_t begin = part_begin(rows, p, pieces), end = part_begin(rows, p + 1, pieces);
-    f.column_sums(parts + p * stride, c.input<char>(0) + begin * cols * int64_t(size_of(dy.dtype)), dy.dtype,
-                  end - begin, cols);
+    f.column_sums(parts + p * stride, c.input<char>(in::bias_grad::dy) + begin * cols * int64_t(size_of(dy.dtype)),
+                  dy.dtype, end - begin, cols);
   }
   constexpr int64_t block = 256;
   threads = threads_for(c.threads, pieces * cols, 1 << 15);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t j = 0; j < cols; j += block)
-    f.combine(c.output<char>(0) + j * int64_t(size_of(out_type)), out_type, c.has(1), parts + j, pieces, stride,
-              std::min(block, cols - j));
+    f.combine(c.output<char>(out::bias_grad::db) + j * int64_t(size_of(out_type)), out_type, c.has(in::bias_grad::acc),
+              parts + j, pieces, stride, std::min(block, cols - j));
 }
 
 std::string reject_sum(const KernelQuery& q) {
-  if (q.in(0).dtype != DType::f32 || !q.in(0).contiguous()) return "takes contiguous f32 losses";
+  if (q.in(in::sum_loss::loss).dtype != DType::f32 || !q.in(in::sum_loss::loss).contiguous())
+    return "takes contiguous f32 losses";
   return {};
 }
 
 void launch_sum(const KernelCall& c) {
-  const auto* loss = c.input<float>(0);
+  const auto* loss = c.input<float>(in::sum_loss::loss);
   double sum = 0;
-  for (int64_t i = 0, n = c.in_value(0).numel(); i < n; ++i) sum += double(loss[i]);
+  for (int64_t i = 0, n = c.in_value(in::sum_loss::loss).numel(); i < n; ++i) sum += double(loss[i]);
   sum *= c.instr.attrs.number("scale");
-  if (c.has(1)) sum += double(*c.input<float>(1));
-  *c.output<float>(0) = float(sum);
+  if (c.has(in::sum_loss::acc)) sum += double(*c.input<float>(in::sum_loss::acc));
+  *c.output<float>(out::sum_loss::sum) = float(sum);
 }
 
 // Elements of one partial sum of the norm.
@@ -70,14 +72,14 @@ constexpr int64_t chunk = 1 << 15;
 int64_t chunks_of(const Value& g) { return (g.numel() + chunk - 1) / chunk; }
 
 std::string reject_norm(const KernelQuery& q) {
-  for (size_t i = 1; i < q.instr.in.size(); ++i)
+  for (size_t i = in::grad_norm::gradients; i < q.instr.in.size(); ++i)
     if (std::string why = check_float(q.in(i)); !why.empty()) return why;
   return {};
 }
 
 size_t norm_workspace(const KernelQuery& q) {
   int64_t chunks = 0;
-  for (size_t i = 1; i < q.instr.in.size(); ++i) chunks += chunks_of(q.in(i));
+  for (size_t i = in::grad_norm::gradients; i < q.instr.in.size(); ++i) chunks += chunks_of(q.in(i));
   return lines(size_t(chunks) * sizeof(double));
 }
 
@@ -85,7 +87,7 @@ void launch_norm(const KernelCall& c) {
   auto* parts = static_cast<double*>(c.workspace);
   const ReduceFunctions& f = functions();
   int64_t done = 0;
-  for (size_t i = 1; i < c.instr.in.size(); ++i) {
+  for (size_t i = in::grad_norm::gradients; i < c.instr.in.size(); ++i) {
     const Value& g = c.in_value(i);
     int64_t n = g.numel(), chunks = chunks_of(g);
     int threads = threads_for(c.threads, n, 1 << 15);
@@ -97,7 +99,7 @@ void launch_norm(const KernelCall& c) {
   }
   double squares = 0;
   for (int64_t p = 0; p < done; ++p) squares += parts[p];
-  auto& s = *c.output<Scalars>(0);
+  auto& s = *c.output<Scalars>(out::grad_norm::scalars);
   double norm = std::sqrt(squares) / double(s.loss_scale), clip = c.instr.attrs.number("clip");
   s.grad_norm = float(norm);
   s.found_inf = !std::isfinite(norm);

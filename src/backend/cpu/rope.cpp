@@ -4,6 +4,7 @@
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/rope.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -50,22 +51,22 @@ void fill(const std::vector<double>& frequency, int64_t first, int64_t begin, in
 }
 
 std::string reject(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(0)); !why.empty()) return why;
-  if (head_dim(q.in(0), q.instr.attrs) % 2) return "head_dim is odd";
-  return check_same(q.out(0), q.in(0));
+  if (std::string why = check_float(q.in(in::rope::qkv)); !why.empty()) return why;
+  if (head_dim(q.in(in::rope::qkv), q.instr.attrs) % 2) return "head_dim is odd";
+  return check_same(q.out(out::rope::y), q.in(in::rope::qkv));
 }
 
 // With a moving position the table lives in the workspace.
 size_t workspace(const KernelQuery& q) {
-  if (!q.has(1)) return 0;
-  return 2 * float_lines(q.in(0).shape[1] * (head_dim(q.in(0), q.instr.attrs) / 2));
+  if (!q.has(in::rope::scalars)) return 0;
+  return 2 * float_lines(q.in(in::rope::qkv).shape[1] * (head_dim(q.in(in::rope::qkv), q.instr.attrs) / 2));
 }
 
 std::shared_ptr<void> prepare(const KernelQuery& q) {
   auto table = std::make_shared<RopeTable>();
-  int64_t dim = head_dim(q.in(0), q.instr.attrs), tokens = q.in(0).shape[1];
+  int64_t dim = head_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = q.in(in::rope::qkv).shape[1];
   table->frequency = frequencies(dim, q.instr.attrs);
-  if (!q.has(1)) {
+  if (!q.has(in::rope::scalars)) {
     table->cosine.resize(size_t(tokens * (dim / 2)));
     table->sine.resize(table->cosine.size());
     fill(table->frequency, 0, 0, tokens, table->cosine.data(), table->sine.data());
@@ -76,18 +77,18 @@ std::shared_ptr<void> prepare(const KernelQuery& q) {
 }
 
 void launch(const KernelCall& c) {
-  const Value& qkv = c.in_value(0);
+  const Value& qkv = c.in_value(in::rope::qkv);
   const auto& table = *static_cast<const RopeTable*>(c.prepared);
   int64_t batch = qkv.shape[0], tokens = qkv.shape[1], width = qkv.shape[2], dim = head_dim(qkv, c.instr.attrs);
   int64_t rotated = c.instr.attrs.integer("heads") + c.instr.attrs.integer("kv_heads"), half = dim / 2;
   const float* cosine = table.cosine.data();
   const float* sine = table.sine.data();
-  const int32_t* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
+  const int32_t* positions = c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr;
   int threads = threads_for(c.threads, qkv.numel(), 8192);
-  if (c.has(1)) {
+  if (c.has(in::rope::scalars)) {
     float* w = static_cast<float*>(c.workspace);
     float* w2 = w + float_lines(tokens * half) / 4;
-    int64_t first = c.input<Scalars>(1)->position;
+    int64_t first = c.input<Scalars>(in::rope::scalars)->position;
     bool inverse = c.instr.attrs.integer("inverse", 0) != 0;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t t = 0; t < tokens; ++t) {
@@ -102,8 +103,8 @@ void launch(const KernelCall& c) {
     int64_t offset = r * width * int64_t(size_of(qkv.dtype)), t = r % tokens;
     if (positions) t = std::clamp<int64_t>(positions[r], 0, tokens - 1);
     CREST_SIMD_PICK(rope_functions)
-        .token(c.input<char>(0) + offset, c.output<char>(0) + offset, qkv.dtype, cosine + t * half, sine + t * half,
-               rotated, width / dim, dim);
+        .token(c.input<char>(in::rope::qkv) + offset, c.output<char>(out::rope::y) + offset, qkv.dtype,
+               cosine + t * half, sine + t * half, rotated, width / dim, dim);
   }
 }
 

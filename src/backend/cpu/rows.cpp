@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "backend/cpu/common.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -9,11 +10,11 @@ namespace {
 std::string reject_join(const KernelQuery& q) {
   for (size_t i = 0; i < q.instr.in.size(); ++i)
     if (!q.in(i).contiguous()) return q.in(i).name + " is a strided view";
-  return q.out(0).contiguous() ? "" : "the output is a strided view";
+  return q.out(out::join_rows::x).contiguous() ? "" : "the output is a strided view";
 }
 
 void launch_join(const KernelCall& c) {
-  char* to = c.output<char>(0);
+  char* to = c.output<char>(out::join_rows::x);
   for (size_t i = 0; i < c.instr.in.size(); ++i) {
     int64_t bytes = c.in_value(i).bytes();
     if (c.input<char>(i) != to) std::memcpy(to, c.input<char>(i), size_t(bytes));

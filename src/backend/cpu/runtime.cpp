@@ -23,7 +23,7 @@ class HostRuntime : public Runtime {
     if (mapped == 0) return nullptr;
     void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-      throw Error(Exit::does_not_fit, "the system refused " + format_bytes(double(bytes)), "memory",
+      throw Error(Exit::does_not_fit, "the system refused " + format_bytes(double(bytes)), "out of memory",
                   "Use a smaller --batch, --recompute, or a smaller model.");
     if (mapped >= (8 << 20)) madvise(p, mapped, MADV_HUGEPAGE);
     return p;

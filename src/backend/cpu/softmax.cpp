@@ -1,6 +1,7 @@
 // softmax, softmax_grad and causal_mask over rows.
 #include "backend/cpu/simd/softmax.h"
 #include "backend/cpu/common.h"
+#include "ops/index.h"
 
 namespace crest::cpu {
 namespace {
@@ -12,7 +13,9 @@ std::string reject(const KernelQuery& q) {
   return check_same(q.out(0), q.in(0));
 }
 
-size_t softmax_workspace(const KernelQuery& q) { return size_t(q.device.threads) * float_lines(q.in(0).shape.back()); }
+size_t softmax_workspace(const KernelQuery& q) {
+  return size_t(q.device.threads) * float_lines(q.in(in::softmax::x).shape.back());
+}
 
 SoftmaxRows rows_of(const KernelCall& c, int64_t begin, int64_t end) {
   const Attrs& a = c.instr.attrs;
@@ -20,24 +23,27 @@ SoftmaxRows rows_of(const KernelCall& c, int64_t begin, int64_t end) {
 }
 
 void launch_softmax(const KernelCall& c) {
-  int64_t stride = int64_t(float_lines(c.in_value(0).shape.back()) / 4);
+  int64_t stride = int64_t(float_lines(c.in_value(in::softmax::x).shape.back()) / 4);
   over_rows(c, 8192, [&](int64_t begin, int64_t end, int t) {
     CREST_SIMD_PICK(softmax_functions)
-        .forward(c.in[0], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end),
+        .forward(c.in[in::softmax::x], c.out[out::softmax::y], c.in_value(in::softmax::x).dtype, rows_of(c, begin, end),
                  static_cast<float*>(c.workspace) + t * stride);
   });
 }
 void launch_grad(const KernelCall& c) {
   over_rows(c, 8192, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
-        .backward(c.in[0], c.in[1], c.out[0], c.in_value(0).dtype, rows_of(c, begin, end));
+        .backward(c.in[in::softmax_grad::dy], c.in[in::softmax_grad::y], c.out[out::softmax_grad::dx],
+                  c.in_value(in::softmax_grad::dy).dtype, rows_of(c, begin, end));
   });
 }
 void launch_mask(const KernelCall& c) {
+  const Value& s = c.in_value(in::causal_mask::s);
+  const auto* positions = c.has(in::causal_mask::positions) ? c.input<int32_t>(in::causal_mask::positions) : nullptr;
   over_rows(c, 8192, [&](int64_t begin, int64_t end, int) {
     CREST_SIMD_PICK(softmax_functions)
-        .causal_mask(c.in[0], c.out[0], c.in_value(0).dtype, c.in_value(0).shape.back(), begin, end,
-                     c.has(1) ? c.input<int32_t>(1) : nullptr, c.in_value(0).shape[1]);
+        .causal_mask(c.in[in::causal_mask::s], c.out[out::causal_mask::y], s.dtype, s.shape.back(), begin, end,
+                     positions, s.shape[1]);
   });
 }
 

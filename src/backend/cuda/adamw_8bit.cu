@@ -1,13 +1,15 @@
 // AdamW with moments in 8 bits (Dettmers et al. 2022). A warp takes a quantization block: numbers out of codes, the
 // step, the new scale by shuffles, codes at that scale; the new moments wait in registers. Thread blocks stay and take
 // one quantization block after the other, so that the table of numbers is brought to shared memory once.
-#include "backend/cuda/device/adamw.h"
 #include "backend/cuda/device/update.h"
 #include "core/dynamic_code.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
 namespace {
+
+using AdamW = update_rules::adamw<ScalarMath<float>>;
 
 constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 6;
 constexpr int quad = 4, chunk = 32 * quad;  // elements that a lane, a warp takes at once
@@ -74,7 +76,7 @@ __device__ inline void store_quad(T* to, const Vec<T, quad>& x, int64_t count, b
 // One step of the quad at e; leaves its new moments in m and v.
 template <class P, class G, class W>
 __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t count, bool aligned,
-                                 const AdamW::Factors& f, const float* signed_value, const float* unsigned_value,
+                                 const UpdateStep<float>& f, const float* signed_value, const float* unsigned_value,
                                  float m_scale, float v_scale, float (&m)[quad], float (&v)[quad]) {
   Vec<uint8_t, quad> m_code = load_quad(t.m + e, count, aligned), v_code = load_quad(t.v + e, count, aligned);
   Vec<float, quad> p = {};
@@ -90,7 +92,7 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
 #pragma unroll
   for (int k = 0; k < quad; ++k) {
     float state[2] = {signed_value[m_code.x[k]] * m_scale, unsigned_value[v_code.x[k]] * v_scale};
-    AdamW::apply(f, widen(g.x[k]), p.x[k], state);
+    AdamW::apply(f, widen(g.x[k]) * f.gradient_factor, p.x[k], state);
     m[k] = state[0], v[k] = state[1];
   }
   if constexpr (is_split<P>) {
@@ -105,7 +107,7 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
   if constexpr (!std::is_same_v<W, NoCopy>) {
     Vec<W, quad> w;
 #pragma unroll
-    for (int k = 0; k < quad; ++k) w.x[k] = narrow<W>(p.x[k]);
+    for (int k = 0; k < quad; ++k) w.x[k] = weight_of_master<W>(p.x[k]);
     store_quad(t.w + e, w, count, aligned);
   }
 }
@@ -113,13 +115,13 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
 // block: elements of a quantization block, at most Chunks * chunk. Few chunks stay in registers.
 template <int Chunks, class P, class G, class W>
 __global__ void __launch_bounds__(threads) quantized_step(Tensors<P, G, W> t, int64_t n, int block, bool aligned,
-                                                          AdamW rule, Codes codes, const Scalars* scalars) {
+                                                          UpdateFactors factors, Codes codes, const Scalars* scalars) {
   [[maybe_unused]] constexpr int unroll = Chunks <= 4 ? Chunks : 1;
   __shared__ float signed_value[256], unsigned_value[256];
   if (scalars->found_inf) return;
   for (int i = int(threadIdx.x); i < 256; i += threads)
     signed_value[i] = codes.signed_value[i], unsigned_value[i] = codes.unsigned_value[i];
-  AdamW::Factors f = rule.factors(scalars);  // with a barrier
+  UpdateStep<float> f = factors.step<AdamW>(scalars);  // with a barrier
   int lane = int(threadIdx.x) % 32;
   int64_t blocks = (n + block - 1) / block;
   for (int64_t q = int64_t(blockIdx.x) * warps + threadIdx.x / 32; q < blocks; q += int64_t(gridDim.x) * warps) {
@@ -157,37 +159,39 @@ __global__ void __launch_bounds__(threads) quantized_step(Tensors<P, G, W> t, in
 template <class P, class G, class W>
 void launch_typed(const KernelCall& c, W* w) {
   static constexpr Codes codes = make_codes();
-  Tensors<P, G, W> t = {c.output<P>(0),
-                        c.output<uint8_t>(1),
-                        c.output<uint8_t>(3),
-                        c.output<float>(2),
-                        c.output<float>(4),
-                        c.input<G>(6),
+  Tensors<P, G, W> t = {c.output<P>(out::adamw_8bit::master),
+                        c.output<uint8_t>(out::adamw_8bit::m),
+                        c.output<uint8_t>(out::adamw_8bit::v),
+                        c.output<float>(out::adamw_8bit::m_max),
+                        c.output<float>(out::adamw_8bit::v_max),
+                        c.input<G>(in::adamw_8bit::g),
                         w};
-  int64_t n = c.in_value(1).numel(), block = c.instr.attrs.integer("block");
+  int64_t n = c.in_value(in::adamw_8bit::master).numel(), block = c.instr.attrs.integer("block");
   size_t copy = std::is_same_v<W, NoCopy> ? 1 : sizeof(Vec<W, quad>);
   bool fits = aligned({t.p}, sizeof(Vec<P, quad>)) && aligned({t.m, t.v}, quad) &&
               aligned({t.g}, sizeof(Vec<G, quad>)) && aligned({t.w}, copy);
   auto kernel = block <= 2 * chunk ? quantized_step<2, P, G, W> : quantized_step<most_block / chunk, P, G, W>;
   unsigned most = unsigned(c.device->multiprocessors * blocks_per_multiprocessor);
   launch(c, kernel, std::min(blocks_for(n, block * warps), most), threads, 0, t, n, int(block), fits,
-         adamw_rule(c.instr.attrs), codes, c.input<Scalars>(0));
+         UpdateFactors(UpdateRates(c.instr.attrs)), codes, c.input<Scalars>(in::adamw_8bit::scalars));
 }
 
 void launch_8bit(const KernelCall& c) {
-  with_type(c.in_value(6).dtype, [&](auto g) {
+  with_type(c.in_value(in::adamw_8bit::g).dtype, [&](auto g) {
     using G = decltype(g);
-    if (!c.has(7)) return launch_typed<float, G, NoCopy>(c, nullptr);
-    if (c.in_value(1).dtype == DType::u16) return launch_typed<LowHalf, G>(c, c.output<bfloat16>(5));
-    with_type(c.in_value(7).dtype, [&](auto w) { launch_typed<float, G>(c, c.output<decltype(w)>(5)); });
+    if (!c.has(in::adamw_8bit::w)) return launch_typed<float, G, NoCopy>(c, nullptr);
+    if (c.in_value(in::adamw_8bit::master).dtype == DType::u16)
+      return launch_typed<LowHalf, G>(c, c.output<bfloat16>(out::adamw_8bit::w));
+    with_type(c.in_value(in::adamw_8bit::w).dtype,
+              [&](auto w) { launch_typed<float, G>(c, c.output<decltype(w)>(out::adamw_8bit::w)); });
   });
 }
 
 std::string reject(const KernelQuery& q) {
-  for (size_t i : {6, 7})
+  for (size_t i : {in::adamw_8bit::g, in::adamw_8bit::w})
     if (q.has(i))
       if (std::string why = reject_value(q.in(i)); !why.empty()) return why;
-  if (q.in(3).dtype != DType::f32) return q.in(3).name + ": takes f32";
+  if (q.in(in::adamw_8bit::m_max).dtype != DType::f32) return q.in(in::adamw_8bit::m_max).name + ": takes f32";
   if (q.instr.attrs.integer("block") > most_block)
     return "takes blocks of up to " + std::to_string(most_block) + " elements";
   return {};
@@ -195,6 +199,8 @@ std::string reject(const KernelQuery& q) {
 
 }  // namespace
 
-Kernel adamw_8bit_kernel() { return {"adamw_8bit", "cuda.adamw_8bit", reject, nullptr, nullptr, launch_8bit}; }
+Kernel adamw_8bit_kernel() {
+  return {"adamw_8bit", "cuda.adamw_8bit", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_8bit)};
+}
 
 }  // namespace crest::cuda

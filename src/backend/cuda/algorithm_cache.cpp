@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/cache_folder.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
@@ -109,15 +110,7 @@ std::string AlgorithmCache::problem() const {
 }
 
 std::string algorithm_cache_path(std::string_view gpu, int driver, size_t library) {
-  auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-  };
-  std::string folder = variable("CREST_CACHE");
-  if (folder.empty())
-    if (std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) folder = join_path(cache, "crest");
-  if (folder.empty())
-    if (std::string home = variable("HOME"); !home.empty()) folder = join_path(home, ".cache/crest");
+  std::string folder = cache_folder();
   if (folder.empty()) return "";
   std::string name;
   for (char c : gpu) {

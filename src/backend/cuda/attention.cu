@@ -3,6 +3,7 @@
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -132,25 +133,23 @@ size_t forward_bytes(int head_dim) { return size_t(2 * head_dim + threads) * 4; 
 size_t grad_bytes(int head_dim) { return size_t(4 * head_dim + 2 * threads) * 4; }
 
 void launch_forward(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 0, 1);
+  AttentionSizes s = attention_sizes(c, in::attention::qkv, in::attention::scalars);
   BlockOrder order = {s.tokens, s.heads, s.causal, false};
-  with_type(c.in_value(0).dtype, [&](auto t) {
+  with_type(c.in_value(in::attention::qkv).dtype, [&](auto t) {
     using T = decltype(t);
-    launch(c, generic_attention<T>, blocks_of(order, s), threads, forward_bytes(s.head_dim), c.input<T>(0),
-           c.output<T>(0), c.output<float>(1), s, order);
+    launch(c, generic_attention<T>, blocks_of(order, s), threads, forward_bytes(s.head_dim),
+           c.input<T>(in::attention::qkv), c.output<T>(out::attention::o), c.output<float>(out::attention::lse), s,
+           order);
   });
 }
 
 void launch_grad(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 1, 4);
-  with_type(c.in_value(1).dtype, [&](auto t) {
+  AttentionSizes s = attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars);
+  with_type(c.in_value(in::attention_grad::qkv).dtype, [&](auto t) {
     using T = decltype(t);
-    GenericGradArgs<T> args = {c.input<T>(0),
-                               c.input<T>(1),
-                               c.input<T>(2),
-                               c.input<float>(3),
-                               c.output<T>(0),
-                               s,
+    GenericGradArgs<T> args = {c.input<T>(in::attention_grad::d_o),    c.input<T>(in::attention_grad::qkv),
+                               c.input<T>(in::attention_grad::o),      c.input<float>(in::attention_grad::lse),
+                               c.output<T>(out::attention_grad::dqkv), s,
                                {s.tokens, s.heads, s.causal, false}};
     launch(c, generic_attention_grad<T, false>, blocks_of(args.order, s), threads, grad_bytes(s.head_dim), args);
     args.order = {s.tokens, s.kv_heads, false, false};
@@ -162,16 +161,16 @@ std::string reject_with(const KernelQuery& q, size_t qkv, size_t (*bytes)(int)) 
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
   return reject_shared_memory(q, bytes(head_dim_of(q.in(qkv), q.instr.attrs)));
 }
-std::string reject(const KernelQuery& q) { return reject_with(q, 0, forward_bytes); }
-std::string reject_grad(const KernelQuery& q) { return reject_with(q, 1, grad_bytes); }
+std::string reject(const KernelQuery& q) { return reject_with(q, in::attention::qkv, forward_bytes); }
+std::string reject_grad(const KernelQuery& q) { return reject_with(q, in::attention_grad::qkv, grad_bytes); }
 
 }  // namespace
 
 Kernel attention_generic_kernel() {
-  return {"attention", "cuda.attention.generic", reject, nullptr, nullptr, launch_forward};
+  return {"attention", "cuda.attention.generic", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
 }
 Kernel attention_generic_grad_kernel() {
-  return {"attention_grad", "cuda.attention.generic", reject_grad, nullptr, nullptr, launch_grad};
+  return {"attention_grad", "cuda.attention.generic", reject_grad, nullptr, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "backend/cuda/device/any_float.h"
+#include "backend/cuda/device/update.h"
 #include "backend/cuda/kernel.h"
 #include "core/step_factor.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -17,6 +19,7 @@ struct Coefficients {
   float c;
   StepFactor a_by, b_by;
   bool divide;
+  bool weights;  // x takes weights in bf16 of masters (core/split_float.h)
 };
 
 struct Operand {
@@ -46,12 +49,15 @@ __global__ void __launch_bounds__(threads)
     if (z.data) load_any(z.data, z.dtype, i, by);
 #pragma unroll
     for (int e = 0; e < V; ++e) {
-      r[e] = k.c + r[e] * a;
+      r[e] = a != 0 ? k.c + r[e] * a : k.c;
       if (!y.data) continue;
       if (z.data) other[e] = k.divide ? other[e] / by[e] : other[e] * by[e];
       r[e] += other[e] * b;
     }
-    store_any(x, x_dtype, i, r);
+    if (k.weights)
+      store_weights(static_cast<bfloat16*>(x) + i, r);
+    else
+      store_any(x, x_dtype, i, r);
   }
 }
 
@@ -67,22 +73,24 @@ bool in_quads(const KernelCall& c, std::initializer_list<size_t> inputs, std::in
 
 void launch_axpby(const KernelCall& c) {
   const Attrs& attrs = c.instr.attrs;
-  auto by = [&](const char* key) { return attrs.has(key) ? *parse_step_factor(attrs.word(key)) : StepFactor::one; };
+  auto by = [&](const char* key) { return attrs.has(key) ? *parse_step_factor(attrs.text(key)) : StepFactor::one; };
   Coefficients k = {attrs.number("a"),
                     attrs.number("b", 0.0),
                     attrs.number("decay", 0.0),
                     std::log(attrs.number("beta", 0.0)),
-                    float(attrs.number("c", 0.0)),
+                    float(attrs.number("c", -0.0)),  // -0 + x is x also for -0
                     by("a_by"),
                     by("b_by"),
-                    attrs.integer("divide", 0) != 0};
+                    attrs.integer("divide", 0) != 0,
+                    attrs.integer("weights", 0) != 0 && c.in_value(in::axpby::x).dtype == DType::bf16};
   auto operand = [&](size_t i) {
     return c.has(i) ? Operand{c.in[i], c.in_value(i).dtype} : Operand{nullptr, DType::f32};
   };
-  int64_t n = c.in_value(1).numel();
-  bool quads = in_quads(c, {2, 3}, {0}, n);
+  int64_t n = c.in_value(in::axpby::x).numel();
+  bool quads = in_quads(c, {in::axpby::y, in::axpby::z}, {out::axpby::x}, n);
   launch(c, quads ? axpby_step<quad> : axpby_step<1>, blocks_for(n, threads * unroll * (quads ? quad : 1)), threads, 0,
-         c.out[0], c.in_value(1).dtype, operand(2), operand(3), n, k, c.input<Scalars>(0));
+         c.out[out::axpby::x], c.in_value(in::axpby::x).dtype, operand(in::axpby::y), operand(in::axpby::z), n, k,
+         c.input<Scalars>(in::axpby::scalars));
 }
 
 template <int V>
@@ -101,15 +109,19 @@ __global__ void __launch_bounds__(threads) square_roots(const void* x, void* y, 
 }
 
 void launch_sqrt(const KernelCall& c) {
-  int64_t n = c.in_value(0).numel();
-  bool quads = in_quads(c, {0}, {0}, n);
+  int64_t n = c.in_value(in::sqrt::x).numel();
+  bool quads = in_quads(c, {in::sqrt::x}, {out::sqrt::y}, n);
   launch(c, quads ? square_roots<quad> : square_roots<1>, blocks_for(n, threads * unroll * (quads ? quad : 1)), threads,
-         0, c.in[0], c.out[0], c.in_value(0).dtype, n);
+         0, c.in[in::sqrt::x], c.out[out::sqrt::y], c.in_value(in::sqrt::x).dtype, n);
 }
 
 }  // namespace
 
-Kernel axpby_kernel() { return {"axpby", "cuda.axpby", reject_unless_float, nullptr, nullptr, launch_axpby}; }
-Kernel sqrt_kernel() { return {"sqrt", "cuda.sqrt", reject_unless_float, nullptr, nullptr, launch_sqrt}; }
+Kernel axpby_kernel() {
+  return {"axpby", "cuda.axpby", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_axpby)};
+}
+Kernel sqrt_kernel() {
+  return {"sqrt", "cuda.sqrt", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_sqrt)};
+}
 
 }  // namespace crest::cuda

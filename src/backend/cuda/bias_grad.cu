@@ -1,7 +1,9 @@
 // Column sums of dy[rows, n]. Few rows: one kernel. Many: strips of columns times ranges of rows fill the device once
 // and leave partial sums [ranges, n] in the workspace, whose columns the same kernel sums in a second launch.
+#include "backend/cuda/column_sums.h"
 #include "backend/cuda/device/column_sum.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -64,33 +66,45 @@ void launch_columns(const KernelCall& c, const Split& s, int64_t rows, int64_t n
 }
 
 void launch_bias_grad(const KernelCall& c) {
-  const Value& dy = c.in_value(0);
+  const Value& dy = c.in_value(in::bias_grad::dy);
   int64_t n = dy.shape.back(), rows = dy.shape.rows();
   Split split = split_rows(rows, n, size_of(dy.dtype), *c.device);
   with_type(dy.dtype, [&](auto t) {
-    with_type(c.out_value(0).dtype, [&](auto o) {
+    with_type(c.out_value(out::bias_grad::db).dtype, [&](auto o) {
       using T = decltype(t);
       using Out = decltype(o);
       constexpr int V = Vec<T>::size;
-      auto* acc = c.has(1) ? c.input<Out>(1) : nullptr;
-      if (n % V == 0 && aligned({c.in[0]}))
-        launch_columns<V>(c, split, rows, n, c.input<T>(0), acc, c.output<Out>(0));
+      auto* acc = c.has(in::bias_grad::acc) ? c.input<Out>(in::bias_grad::acc) : nullptr;
+      if (n % V == 0 && aligned({c.in[in::bias_grad::dy]}))
+        launch_columns<V>(c, split, rows, n, c.input<T>(in::bias_grad::dy), acc, c.output<Out>(out::bias_grad::db));
       else
-        launch_columns<1>(c, split, rows, n, c.input<T>(0), acc, c.output<Out>(0));
+        launch_columns<1>(c, split, rows, n, c.input<T>(in::bias_grad::dy), acc, c.output<Out>(out::bias_grad::db));
     });
   });
 }
 
 size_t workspace(const KernelQuery& q) {
-  const Value& dy = q.in(0);
+  const Value& dy = q.in(in::bias_grad::dy);
   Split split = split_rows(dy.shape.rows(), dy.shape.back(), size_of(dy.dtype), q.device);
   return split.ranges == 1 ? 0 : size_t(split.ranges * dy.shape.back()) * sizeof(float);
 }
 
 }  // namespace
 
+#if CREST_HAS_DEVICE_CODE
+void launch_column_sums(const KernelCall& c, const float* partial, int64_t rows, int64_t n, DType type, const void* acc,
+                        void* out) {
+  with_type(type, [&](auto o) {
+    using Out = decltype(o);
+    using S = Halves<4>;
+    launch(c, column_sums<S, float, Out, 4>, blocks_for(n, S::columns), S::threads, 0, partial, rows, n, rows,
+           static_cast<const Out*>(acc), static_cast<Out*>(out));
+  });
+}
+#endif
+
 Kernel bias_grad_kernel() {
-  return {"bias_grad", "cuda.bias_grad", reject_unless_float, workspace, nullptr, launch_bias_grad};
+  return {"bias_grad", "cuda.bias_grad", reject_unless_float, workspace, nullptr, CREST_DEVICE_CODE(launch_bias_grad)};
 }
 
 }  // namespace crest::cuda

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -27,28 +28,30 @@ __global__ void append(const T* qkv, T* cache, AppendArgs a, const Scalars* scal
 
 std::string reject_append(const KernelQuery& q) {
   if (std::string why = reject_unless_float(q); !why.empty()) return why;
-  return q.in(0).dtype == q.in(1).dtype ? "" : "tokens and cache differ in dtype";
+  return q.in(in::cache_append::qkv).dtype == q.in(in::cache_append::cache).dtype ? ""
+                                                                                  : "tokens and cache differ in dtype";
 }
 
 void launch_append(const KernelCall& c) {
-  const Value& qkv = c.in_value(0);
-  const Value& cache = c.in_value(1);
+  const Value& qkv = c.in_value(in::cache_append::qkv);
+  const Value& cache = c.in_value(in::cache_append::cache);
   AppendArgs a = {int(qkv.shape[0]),   int(qkv.shape[1]),   int(c.instr.attrs.integer("heads")),
                   int(cache.shape[2]), int(cache.shape[4]), int(cache.shape[3])};
   int64_t elements = qkv.shape[0] * qkv.shape[1] * 2 * a.kv_heads * a.dim;
   with_type(qkv.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
-    bool vectors = a.dim % N == 0 && aligned({c.in[0], c.out[0]});
+    bool vectors = a.dim % N == 0 && aligned({c.in[in::cache_append::qkv], c.out[out::cache_append::cache]});
     launch(c, vectors ? append<T, N> : append<T, 1>, blocks_for(vectors ? elements / N : elements, 256), 256, 0,
-           c.input<T>(0), c.output<T>(0), a, c.input<Scalars>(2));
+           c.input<T>(in::cache_append::qkv), c.output<T>(out::cache_append::cache), a,
+           c.input<Scalars>(in::cache_append::scalars));
   });
 }
 
 }  // namespace
 
 Kernel cache_append_kernel() {
-  return {"cache_append", "cuda.cache_append", reject_append, nullptr, nullptr, launch_append};
+  return {"cache_append", "cuda.cache_append", reject_append, nullptr, nullptr, CREST_DEVICE_CODE(launch_append)};
 }
 
 }  // namespace crest::cuda

@@ -7,6 +7,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -230,8 +231,8 @@ int rows_of_block(const DecodeArgs& a) {
 }
 
 DecodeArgs arguments(const Program& p, const Instr& instr, const Device& device) {
-  const Value& qkv = p.at(instr.in[0]);
-  const Value& cache = p.at(instr.in[1]);
+  const Value& qkv = p.at(instr.in[in::cached_attention::qkv]);
+  const Value& cache = p.at(instr.in[in::cached_attention::cache]);
   DecodeArgs a = {};
   a.batch = int(qkv.shape[0]), a.tokens = int(qkv.shape[1]);
   a.heads = int(instr.attrs.integer("heads")), a.kv_heads = int(cache.shape[2]);
@@ -267,22 +268,23 @@ size_t statistics_bytes(const DecodeArgs& a) {
 
 std::string reject_cached(const KernelQuery& q) {
   if (std::string why = reject_unless_float(q); !why.empty()) return why;
-  if (q.in(0).dtype != q.in(1).dtype || q.in(0).dtype != q.out(0).dtype)
+  if (q.in(in::cached_attention::qkv).dtype != q.in(in::cached_attention::cache).dtype ||
+      q.in(in::cached_attention::qkv).dtype != q.out(out::cached_attention::o).dtype)
     return "tokens, cache and output differ in dtype";
   DecodeArgs a = arguments(q.program, q.instr, q.device);
-  size_t bytes = shared_bytes(a, q.in(0).dtype);
+  size_t bytes = shared_bytes(a, q.in(in::cached_attention::qkv).dtype);
   return bytes <= 96 * 1024 ? "" : "head_dim " + std::to_string(a.dim) + " needs too much shared memory";
 }
 
 size_t workspace_cached(const KernelQuery& q) {
   DecodeArgs a = arguments(q.program, q.instr, q.device);
   if (a.splits == 1) return 0;
-  return statistics_bytes(a) + size_t(q.out(0).numel()) * size_t(a.splits) * 4;
+  return statistics_bytes(a) + size_t(q.out(out::cached_attention::o).numel()) * size_t(a.splits) * 4;
 }
 
 void launch_cached(const KernelCall& c) {
   DecodeArgs a = arguments(c.program, c.instr, *c.device);
-  DType dtype = c.in_value(0).dtype;
+  DType dtype = c.in_value(in::cached_attention::qkv).dtype;
   auto* base = static_cast<char*>(c.workspace);
   Parts parts = {};
   if (a.splits > 1) parts = {reinterpret_cast<float2*>(base), reinterpret_cast<float*>(base + statistics_bytes(a))};
@@ -291,25 +293,31 @@ void launch_cached(const KernelCall& c) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
     auto start = [&](auto kernel) {
-      launch(c, kernel, grid, threads, shared_bytes(a, dtype), c.input<T>(0), c.input<T>(1), c.output<T>(0), a,
-             c.input<Scalars>(2), parts);
+      launch(c, kernel, grid, threads, shared_bytes(a, dtype), c.input<T>(in::cached_attention::qkv),
+             c.input<T>(in::cached_attention::cache), c.output<T>(out::cached_attention::o), a,
+             c.input<Scalars>(in::cached_attention::scalars), parts);
     };
-    bool vectors = a.dim % N == 0 && aligned({c.in[1]});
+    bool vectors = a.dim % N == 0 && aligned({c.in[in::cached_attention::cache]});
     switch (rows_of_block(a)) {
       case 1: vectors ? start(decode<T, N, 1>) : start(decode<T, 1, 1>); break;
       case 4: vectors ? start(decode<T, N, 4>) : start(decode<T, 1, 4>); break;
       default: vectors ? start(decode<T, N, 8>) : start(decode<T, 1, 8>); break;
     }
     if (a.splits > 1)
-      launch(c, join_splits<T>, unsigned(int64_t(a.batch) * a.tokens * a.heads), threads, 0, c.output<T>(0), a,
-             c.input<Scalars>(2), parts);
+      launch(c, join_splits<T>, unsigned(int64_t(a.batch) * a.tokens * a.heads), threads, 0,
+             c.output<T>(out::cached_attention::o), a, c.input<Scalars>(in::cached_attention::scalars), parts);
   });
 }
 
 }  // namespace
 
 Kernel cached_attention_kernel() {
-  return {"cached_attention", "cuda.cached_attention.split", reject_cached, workspace_cached, nullptr, launch_cached};
+  return {"cached_attention",
+          "cuda.cached_attention.split",
+          reject_cached,
+          workspace_cached,
+          nullptr,
+          CREST_DEVICE_CODE(launch_cached)};
 }
 
 }  // namespace crest::cuda

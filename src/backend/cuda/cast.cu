@@ -1,4 +1,5 @@
 #include "backend/cuda/device/pointwise.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -9,18 +10,20 @@ struct Same {
 };
 
 void launch_cast(const KernelCall& c) {
-  with_type(c.in_value(0).dtype, [&](auto from) {
-    with_type(c.out_value(0).dtype, [&](auto to) {
+  with_type(c.in_value(in::cast::x).dtype, [&](auto from) {
+    with_type(c.out_value(out::cast::y).dtype, [&](auto to) {
       using In = decltype(from);
       using Out = decltype(to);
-      launch_pointwise<false>(c, c.input<In>(0), static_cast<const In*>(nullptr), c.output<Out>(0),
-                              c.in_value(0).numel(), Same());
+      launch_pointwise<false>(c, c.input<In>(in::cast::x), static_cast<const In*>(nullptr), c.output<Out>(out::cast::y),
+                              c.in_value(in::cast::x).numel(), Same());
     });
   });
 }
 
 }  // namespace
 
-Kernel cast_kernel() { return {"cast", "cuda.cast.vector", reject_unless_float, nullptr, nullptr, launch_cast}; }
+Kernel cast_kernel() {
+  return {"cast", "cuda.cast.vector", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_cast)};
+}
 
 }  // namespace crest::cuda

@@ -2,28 +2,33 @@
 
 #include <string_view>
 
-#include "ops/op.h"
+#include "ops/index.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 
-Contraction linear_contraction(const Program& program, const Instr& instr) {
+static Contraction linear_contraction(const Program& program, const Instr& instr) {
   auto in = [&](size_t i) -> const Value& { return program.at(instr.in[i]); };
-  bool third = instr.in.size() > 2 && instr.in[2] != no_value;
   std::string_view op = instr.op->name;
+  size_t last = op == "linear_dw" ? size_t(in::linear_dw::acc) : size_t(in::linear::b);
+  bool third = instr.in.size() > last && instr.in[last] != no_value;
   Contraction c;
   c.a.dtype = in(0).dtype, c.b.dtype = in(1).dtype, c.c.dtype = program.at(instr.out[0]).dtype;
   c.tf32 = instr.attrs.integer("tf32", 0) != 0;
   if (op == "linear_dw") {  // dy[rows,N]^T x[rows,K]
-    c.m = in(0).shape.back(), c.n = in(1).shape.back(), c.k = in(0).shape.rows();
+    c.m = in(in::linear_dw::dy).shape.back(), c.n = in(in::linear_dw::x).shape.back();
+    c.k = in(in::linear_dw::dy).shape.rows();
     c.a.row = 1, c.a.col = c.m;
     c.b.row = c.n;
     c.accumulate = third;
   } else if (op == "linear_dx") {  // dy[rows,N] w[N,K]
-    c.m = in(0).shape.rows(), c.n = in(1).shape[1], c.k = in(1).shape[0];
+    c.m = in(in::linear_dx::dy).shape.rows();
+    c.n = in(in::linear_dx::w).shape[1], c.k = in(in::linear_dx::w).shape[0];
     c.a.row = c.k;
     c.b.row = c.n;
   } else {  // x[rows,K] w[N,K]^T
-    c.m = in(0).shape.rows(), c.n = in(1).shape[0], c.k = in(1).shape[1];
+    c.m = in(in::linear::x).shape.rows();
+    c.n = in(in::linear::w).shape[0], c.k = in(in::linear::w).shape[1];
     c.a.row = c.k;
     c.b.row = 1, c.b.col = c.k;
     c.bias = third;
@@ -35,8 +40,9 @@ Contraction linear_contraction(const Program& program, const Instr& instr) {
 }
 
 // a[B,H,M,K] b[B,G,K,N] -> c[B,H,M,N], or [B,G',M,N] with `reduce`.
-Contraction matmul_contraction(const Program& program, const Instr& instr) {
-  const Value &a = program.at(instr.in[0]), &b = program.at(instr.in[1]), &y = program.at(instr.out[0]);
+static Contraction matmul_contraction(const Program& program, const Instr& instr) {
+  const Value &a = program.at(instr.in[in::matmul::a]), &b = program.at(instr.in[in::matmul::b]),
+              &y = program.at(instr.out[out::matmul::c]);
   bool ta = instr.attrs.integer("transpose_a", 0) != 0, tb = instr.attrs.integer("transpose_b", 0) != 0;
   auto &sa = a.layout.strides, &sb = b.layout.strides, &sy = y.layout.strides;
   Contraction c;

@@ -29,8 +29,7 @@ struct Contraction {
   int64_t batches() const { return batch[0].size * batch[1].size * batch[2].size; }
 };
 
-Contraction linear_contraction(const Program& program, const Instr& instr);  // the four linear operations
-Contraction matmul_contraction(const Program& program, const Instr& instr);
+// Of linear, linear_gelu, linear_dx, linear_dw or matmul.
 Contraction contraction_of(const Program& program, const Instr& instr);
 
 // The tiled kernel: any strides, any mixture of f32, bf16 and f16. Reads the call as described above.

@@ -5,6 +5,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -246,9 +247,9 @@ int64_t shared_for_row(const Device* device) {
 
 template <Mode mode>
 void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
-  const Value& logits = c.in_value(0);
-  a.logits = c.in[0];
-  a.targets = c.input<int32_t>(1);
+  const Value& logits = c.in_value(in::cross_entropy::logits);
+  a.logits = c.in[in::cross_entropy::logits];
+  a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = int(logits.shape.back());
   a.vocab = int(c.instr.attrs.integer("vocab"));
   if (mode != Mode::forward) a.scale = float(c.instr.attrs.number("scale"));
@@ -269,25 +270,27 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
 
 void launch_forward(const KernelCall& c) {
   CrossEntropyArgs a{};
-  a.loss = c.output<float>(0), a.lse = c.output<float>(1);
-  if (c.has(2)) a.scalars = c.input<Scalars>(2);
+  a.loss = c.output<float>(out::cross_entropy::loss), a.lse = c.output<float>(out::cross_entropy::lse);
+  if (c.has(in::cross_entropy::scalars)) a.scalars = c.input<Scalars>(in::cross_entropy::scalars);
   launch_rows<Mode::forward>(c, a);
 }
 
 void launch_backward(const KernelCall& c) {
   CrossEntropyArgs a{};
-  a.lse_in = c.input<float>(2), a.scalars = c.input<Scalars>(3), a.dlogits = c.out[0];
+  a.lse_in = c.input<float>(in::cross_entropy_grad::lse), a.scalars = c.input<Scalars>(in::cross_entropy_grad::scalars);
+  a.dlogits = c.out[out::cross_entropy_grad::dlogits];
   launch_rows<Mode::backward>(c, a);
 }
 
 void launch_fused(const KernelCall& c) {
   CrossEntropyArgs a{};
-  a.scalars = c.input<Scalars>(2), a.loss = c.output<float>(0), a.dlogits = c.out[1];
+  a.scalars = c.input<Scalars>(in::cross_entropy_fused::scalars);
+  a.loss = c.output<float>(out::cross_entropy_fused::loss), a.dlogits = c.out[out::cross_entropy_fused::dlogits];
   launch_rows<Mode::fused>(c, a);
 }
 
 std::string reject(const KernelQuery& q) {
-  const Shape& logits = q.in(0).shape;
+  const Shape& logits = q.in(in::cross_entropy::logits).shape;
   if (logits.back() >= int64_t(1) << 30 || logits.rows() >= int64_t(1) << 31) return "2^30 columns or 2^31 rows";
   return reject_unless_float(q);
 }
@@ -295,13 +298,19 @@ std::string reject(const KernelQuery& q) {
 }  // namespace
 
 Kernel cross_entropy_kernel() {
-  return {"cross_entropy", "cuda.cross_entropy.row", reject, nullptr, nullptr, launch_forward};
+  return {"cross_entropy", "cuda.cross_entropy.row", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
 }
 Kernel cross_entropy_grad_kernel() {
-  return {"cross_entropy_grad", "cuda.cross_entropy_grad.row", reject, nullptr, nullptr, launch_backward};
+  return {"cross_entropy_grad",
+          "cuda.cross_entropy_grad.row",
+          reject,
+          nullptr,
+          nullptr,
+          CREST_DEVICE_CODE(launch_backward)};
 }
 Kernel cross_entropy_fused_kernel() {
-  return {"cross_entropy_fused", "cuda.cross_entropy_fused.row", reject, nullptr, nullptr, launch_fused};
+  return {"cross_entropy_fused",          "cuda.cross_entropy_fused.row", reject, nullptr, nullptr,
+          CREST_DEVICE_CODE(launch_fused)};
 }
 
 }  // namespace crest::cuda

@@ -12,12 +12,16 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "backend/choices.h"
 #include "backend/cuda/algorithm_cache.h"
 #include "backend/cuda/cublaslt_product.h"
+#include "backend/cuda/gemm_sm90_entry.h"
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/timing.h"
+#include "core/lru_cache.h"
+#include "ops/index.h"
 #endif
 
 namespace crest::cuda {
@@ -56,10 +60,11 @@ namespace {
 
 using Algorithm = Product::Algorithm;
 
-// A way to compute a contraction: what the product does itself, and whether our GELU kernel follows.
+// A way to compute a contraction: what the library's product does itself (none: our kernel does everything), and
+// whether our GELU kernel follows.
 struct Variant {
   const char* name;
-  Product product;
+  std::optional<Product> product;
   bool gelu_after;
   std::vector<Algorithm> algorithms;
 };
@@ -95,14 +100,11 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   return key;
 }
 
-// Instructions repeat from layer to layer; the library is asked once.
+// Instructions repeat from layer to layer; the library is asked once. The bound is far above what a session has.
 std::vector<Algorithm> algorithms_of(const Prepared& p, const Product& product, const char* variant, int device) {
-  static std::mutex mutex;
-  static std::map<std::string, std::vector<Algorithm>> known;
-  std::lock_guard lock(mutex);
-  auto [it, added] = known.try_emplace(fmt::format("{} {} on {}", p.key, variant, device));
-  if (added) it->second = product.algorithms(p.handle, p.plan);
-  return it->second;
+  static LruCache<std::string, std::vector<Algorithm>> known(4096);
+  return known.find_or_make(fmt::format("{} {} on {}", p.key, variant, device),
+                            [&] { return product.algorithms(p.handle, p.plan); });
 }
 
 // Choices on a device, of all runs on machines like this one.
@@ -126,9 +128,10 @@ char* at(const void* base, DType t, int64_t elements) {
 }
 
 void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const KernelCall& c) {
+  if (!v.product) return launch_gemm_sm90(c);
   const Contraction& w = p.what;
-  void* result = v.gelu_after && w.keep ? c.out[1] : c.out[0];
-  v.product.bind(w.bias ? c.in[2] : nullptr, w.keep ? c.out[1] : nullptr);
+  void* result = v.gelu_after && w.keep ? c.out[out::linear_gelu::h] : c.out[0];
+  v.product->bind(w.bias ? c.in[in::linear::b] : nullptr, w.keep ? c.out[out::linear_gelu::h] : nullptr);
   const auto &outer = p.plan.loops[0], &inner = p.plan.loops[1], &sum = p.plan.sum;
   for (int64_t i = 0; i < outer.size; ++i)
     for (int64_t j = 0; j < inner.size; ++j)
@@ -136,11 +139,11 @@ void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const Kernel
         const char* a = at(c.in[0], w.a.dtype, i * outer.a + j * inner.a + s * sum.a);
         const char* b = at(c.in[1], w.b.dtype, i * outer.b + j * inner.b + s * sum.b);
         char* to = at(result, w.c.dtype, i * outer.c + j * inner.c);
-        const void* acc = w.accumulate && s == 0 ? c.in[2] : to;
-        v.product.run(p.handle, algorithm, a, b, w.accumulate || s > 0 ? 1.f : 0.f, acc, to, c.workspace,
-                      static_cast<cudaStream_t>(c.stream));
+        const void* acc = w.accumulate && s == 0 ? c.in[in::linear_dw::acc] : to;
+        v.product->run(p.handle, algorithm, a, b, w.accumulate || s > 0 ? 1.f : 0.f, acc, to, c.workspace,
+                       static_cast<cudaStream_t>(c.stream));
       }
-  if (v.gelu_after) launch_gelu(c, w.c.dtype, result, c.out[0], w.m * w.n);
+  if (v.gelu_after) launch_gelu(c, w.c.dtype, result, c.out[out::linear_gelu::a], w.m * w.n);
 }
 
 // The variant and algorithm of an earlier choice; false when the library does not take it.
@@ -148,7 +151,8 @@ bool use(Prepared& p, const std::string& variant, const std::string& hex) {
   Algorithm algorithm;
   if (!from_hex(hex, &algorithm, sizeof algorithm)) return false;
   for (size_t v = 0; v < p.variants.size(); ++v)
-    if (variant == p.variants[v].name && p.variants[v].product.accepts(p.handle, algorithm)) {
+    if (auto& product = p.variants[v].product;
+        variant == p.variants[v].name && (!product || product->accepts(p.handle, algorithm))) {
       p.variant = v;
       p.algorithm = algorithm;
       return true;
@@ -209,7 +213,7 @@ void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
 
 }  // namespace
 
-std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) {
+static std::shared_ptr<Prepared> prepared_variants(const KernelQuery& q) {
   auto p = std::make_shared<Prepared>();
   p->what = contraction_of(q.program, q.instr);
   p->plan = plan_blas(q.program, q.instr);
@@ -233,6 +237,16 @@ std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) {
     if (p->plan.c.ld % 8 == 0) offer("gelu", fused, false);  // the library's rule for the second output
   }
   if (!p->variants.empty()) p->algorithm = p->variants[0].algorithms[0];
+  return p;
+}
+
+std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_variants(q); }
+
+std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
+  std::shared_ptr<Prepared> p = prepared_variants(q);
+  if (p->variants.empty()) return nullptr;
+  p->key += " or sm90";  // the other's choices are not ours
+  p->variants.push_back({"sm90", std::nullopt, false, {Algorithm{}}});
   return p;
 }
 
@@ -264,6 +278,10 @@ void tune_cublaslt(const KernelCall& c) {
 static void no_cuda() { fail_internal("a build without CUDA was asked to run cuBLASLt"); }
 
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery&) {
+  no_cuda();
+  return nullptr;
+}
+std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery&) {
   no_cuda();
   return nullptr;
 }

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -20,7 +21,7 @@ constexpr int64_t deterministic_limit = int64_t(2) << 30;
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 AttentionProblem problem_of(const KernelQuery& q, bool backward) {
-  const Value& qkv = q.in(backward ? 1 : 0);
+  const Value& qkv = q.in(backward ? size_t(in::attention_grad::qkv) : size_t(in::attention::qkv));
   const Attrs& a = q.instr.attrs;
   int64_t heads = a.integer("heads"), kv_heads = a.integer("kv_heads");
   return {.batch = qkv.shape[0],
@@ -48,7 +49,8 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
   if (p.head_dim % 8 || p.head_dim > 128)
     return fmt::format("head_dim {} is not a multiple of 8 up to 128", p.head_dim);
   if (!(p.scale > 0)) return "takes a positive scale";
-  if (q.has(p.backward ? 5 : 2)) return "has no mask for documents that share a row (--packing documents)";
+  if (q.has(p.backward ? size_t(in::attention_grad::positions) : size_t(in::attention::positions)))
+    return "has no mask for documents that share a row (--packing documents)";
   if (q.instr.attrs.number("p", 0.0) > 0) return "dropout masks come from Crest's own random numbers";
   if (p.backward && p.tokens == 1) return "cuDNN has no backward pass for one token";
   if (p.deterministic && score_bytes(p) > deterministic_limit)
@@ -93,13 +95,14 @@ std::shared_ptr<void> prepare(const KernelQuery& q) {
 
 void launch_attention(const KernelCall& c) {
   AttentionTensors t;
-  t.qkv = c.in[0], t.out = c.out[0], t.lse = c.out[1];
+  t.qkv = c.in[in::attention::qkv], t.out = c.out[out::attention::o], t.lse = c.out[out::attention::lse];
   run_attention(*static_cast<const AttentionPlan*>(c.prepared), t, c.workspace, c.stream);
 }
 
 void launch_attention_grad(const KernelCall& c) {
   AttentionTensors t;
-  t.dout = c.in[0], t.qkv = c.in[1], t.out = c.in[2], t.lse = c.in[3], t.dqkv = c.out[0];
+  t.dout = c.in[in::attention_grad::d_o], t.qkv = c.in[in::attention_grad::qkv], t.out = c.in[in::attention_grad::o];
+  t.lse = c.in[in::attention_grad::lse], t.dqkv = c.out[out::attention_grad::dqkv];
   run_attention(*static_cast<const AttentionPlan*>(c.prepared), t, c.workspace, c.stream);
 }
 

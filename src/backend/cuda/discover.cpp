@@ -41,17 +41,16 @@ Found judge(const DriverAnswer& a) {
 
 std::string no_code_for(int sm, std::string_view archs) {
   std::vector<std::string> names;
-  int newest = 0;
-  bool newest_as_ptx = false;
+  int oldest = 0;  // whose PTX runs on all that are newer
   for (auto& text : split(archs, ',')) {
     int arch = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), arch);
     bool portable = error == std::errc() && end == text.data() + text.size();  // "90a" runs on 9.0 only
-    if (arch == sm || (portable && arch / 10 == sm / 10 && arch < sm)) return "";
-    newest = arch, newest_as_ptx = portable;
+    if (arch == sm) return "";
+    if (portable && (oldest == 0 || arch < oldest)) oldest = arch;
     names.push_back(fmt::format("{}.{}", arch / 10, arch % 10));
   }
-  if (newest_as_ptx && newest < sm) return "";
+  if (oldest && oldest < sm) return "";
   return fmt::format("its compute capability is {}.{}, this build has kernels for {}", sm / 10, sm % 10,
                      join(names, ", "));
 }
@@ -103,6 +102,11 @@ Found find_devices() {
 
 std::string reject_device(const Device& device) { return no_code_for(device.sm, CREST_CUDA_ARCHS); }
 
+bool compiled_for(std::string_view arch) {
+  std::vector<std::string> archs = split(CREST_CUDA_ARCHS, ',');
+  return std::find(archs.begin(), archs.end(), arch) != archs.end();
+}
+
 int64_t free_memory(int index) {
   size_t free = 0, total = 0;
   if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -112,6 +116,8 @@ int64_t free_memory(int index) {
 int64_t free_memory(int) { return 0; }
 
 std::string reject_device(const Device&) { return ""; }
+
+bool compiled_for(std::string_view) { return true; }
 
 Found find_devices() {
   Found out;

@@ -33,6 +33,9 @@ std::string no_code_for(int sm, std::string_view archs);
 // The same for a GPU of this machine and this build.
 std::string reject_device(const Device& device);
 
+// Whether this build has the kernels for one chip only ("90a"). Without the CUDA backend, which only plans: yes.
+bool compiled_for(std::string_view arch);
+
 // A library of CUDA that Crest uses: opened, or with the reason why not, and what Crest does then.
 struct UsedLibrary {
   const char* name;

@@ -5,6 +5,7 @@
 #include "backend/cuda/kernel.h"
 #include "core/random.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 void launch_dropout(const KernelCall& c) {
-  const Value& x = c.in_value(0);
+  const Value& x = c.in_value(in::dropout::x);
   int64_t samples = x.shape[0], size = samples ? x.numel() / samples : 0;
   if (size == 0) return;
   double p = c.instr.attrs.number("p");
@@ -71,10 +72,10 @@ void launch_dropout(const KernelCall& c) {
     constexpr int N = Vec<T>::size;
     auto start = [&](auto kernel, int64_t per_block) {
       unsigned blocks = blocks_for(size, per_block);
-      launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(0), c.output<T>(0), c.input<Scalars>(1),
-             size, blocks, rule);
+      launch(c, kernel, blocks_for(samples * blocks, 1), threads, 0, c.input<T>(in::dropout::x),
+             c.output<T>(out::dropout::y), c.input<Scalars>(in::dropout::scalars), size, blocks, rule);
     };
-    if (size % N == 0 && aligned({c.in[0], c.out[0]}))
+    if (size % N == 0 && aligned({c.in[in::dropout::x], c.out[out::dropout::y]}))
       start(dropout<T, N, true>, int64_t(threads) * unroll * N);
     else
       start(dropout<T, 4, false>, int64_t(threads) * unroll * 4);
@@ -84,7 +85,7 @@ void launch_dropout(const KernelCall& c) {
 }  // namespace
 
 Kernel dropout_kernel() {
-  return {"dropout", "cuda.dropout.philox", reject_unless_float, nullptr, nullptr, launch_dropout};
+  return {"dropout", "cuda.dropout.philox", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_dropout)};
 }
 
 }  // namespace crest::cuda

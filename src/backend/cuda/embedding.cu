@@ -1,6 +1,7 @@
 // embedding: rows of a table by token id. A warp copies a row.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -38,16 +39,18 @@ __global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64
 }
 
 void launch_embedding(const KernelCall& c) {
-  const Value &table = c.in_value(1), &out = c.out_value(0);
-  int64_t rows = c.in_value(0).numel(), vocab = table.shape[0], cols = table.shape.back();
+  const Value &table = c.in_value(in::embedding::table), &out = c.out_value(out::embedding::y);
+  int64_t rows = c.in_value(in::embedding::ids).numel(), vocab = table.shape[0], cols = table.shape.back();
   with_type(table.dtype, [&](auto t) {
     with_type(out.dtype, [&](auto o) {
       using T = decltype(t);
       using O = decltype(o);
       constexpr int W = 16 / int(std::max(sizeof(T), sizeof(O)));
-      auto kernel = cols % W == 0 && aligned({c.in[1], c.out[0]}) ? embedding_rows<T, O, W> : embedding_rows<T, O, 1>;
-      launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<int32_t>(0), c.input<T>(1), c.output<O>(0),
-             rows, vocab, cols);
+      auto kernel = cols % W == 0 && aligned({c.in[in::embedding::table], c.out[out::embedding::y]})
+                        ? embedding_rows<T, O, W>
+                        : embedding_rows<T, O, 1>;
+      launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<int32_t>(in::embedding::ids),
+             c.input<T>(in::embedding::table), c.output<O>(out::embedding::y), rows, vocab, cols);
     });
   });
 }
@@ -55,7 +58,8 @@ void launch_embedding(const KernelCall& c) {
 }  // namespace
 
 Kernel embedding_kernel() {
-  return {"embedding", "cuda.embedding.warp", reject_unless_float, nullptr, nullptr, launch_embedding};
+  return {
+      "embedding", "cuda.embedding.warp", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_embedding)};
 }
 
 }  // namespace crest::cuda

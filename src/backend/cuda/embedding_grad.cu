@@ -5,6 +5,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/device/sort_radix.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -212,14 +213,16 @@ Scratch scratch(const SortPlan& p, int64_t cols) {
 }
 
 size_t workspace(const KernelQuery& q) {
-  return scratch(sort_plan(q.in(0).numel(), q.out(0).shape[0]), q.out(0).shape[1]).bytes;
+  return scratch(sort_plan(q.in(in::embedding_grad::ids).numel(), q.out(out::embedding_grad::dtable).shape[0]),
+                 q.out(out::embedding_grad::dtable).shape[1])
+      .bytes;
 }
 
 // Returns the sorted tokens.
 SortedTokens launch_sort(const KernelCall& c, const SortPlan& p, const Scratch& s) {
   auto* w = static_cast<char*>(c.workspace);
   SortToken* buffers[2] = {reinterpret_cast<SortToken*>(w), reinterpret_cast<SortToken*>(w + s.odd)};
-  SortIds ids{c.input<int32_t>(0), int(c.out_value(0).shape[0])};
+  SortIds ids{c.input<int32_t>(in::embedding_grad::ids), int(c.out_value(out::embedding_grad::dtable).shape[0])};
   SortedTokens sorted{buffers[(p.passes - 1) % 2]};
   if (p.tokens <= many) {
     launch(c, sort_alone, 1, sort_threads, 0, ids, p.tokens, p.passes, p.bits, buffers[0], buffers[1]);
@@ -246,29 +249,30 @@ void launch_sums(const KernelCall& c, GradArgs a) {
   int64_t column_tiles = (a.cols + 32 * W - 1) / (32 * W);
   a.sum_blocks = int(blocks_for(a.chunks * column_tiles, warps));
   unsigned clear_blocks = a.accumulate ? 0 : blocks_for(a.vocab, warps * zero_rows);
-  launch(c, sum_runs<T, O, W>, unsigned(a.sum_blocks) + clear_blocks, warps * 32, 0, a, c.input<T>(1), c.output<O>(0),
-         int(column_tiles));
+  launch(c, sum_runs<T, O, W>, unsigned(a.sum_blocks) + clear_blocks, warps * 32, 0, a,
+         c.input<T>(in::embedding_grad::dy), c.output<O>(out::embedding_grad::dtable), int(column_tiles));
   if (a.chunks < 3) return;  // no run is long
   launch(c, join_runs<O, J>, dim3(blocks_for(a.chunks, join_chunks), blocks_for(a.cols, 32 * J)), join_warps * 32, 0, a,
-         c.output<O>(0));
+         c.output<O>(out::embedding_grad::dtable));
 }
 
 void launch_grad(const KernelCall& c) {
-  const Value &dy = c.in_value(1), &out = c.out_value(0);
-  SortPlan plan = sort_plan(c.in_value(0).numel(), out.shape[0]);
+  const Value &dy = c.in_value(in::embedding_grad::dy), &out = c.out_value(out::embedding_grad::dtable);
+  SortPlan plan = sort_plan(c.in_value(in::embedding_grad::ids).numel(), out.shape[0]);
   Scratch s = scratch(plan, out.shape[1]);
   GradArgs a{};
   a.sorted = launch_sort(c, plan, s);
   a.tokens = plan.tokens, a.chunks = int(blocks_for(plan.tokens, chunk)), a.vocab = int(out.shape[0]);
   a.cols = out.shape[1];
-  a.accumulate = c.has(2);
+  a.accumulate = c.has(in::embedding_grad::acc);
   a.partial = reinterpret_cast<float*>(static_cast<char*>(c.workspace) + s.partial);
   with_type(dy.dtype, [&](auto t) {
     with_type(out.dtype, [&](auto o) {
       using T = decltype(t);
       using O = decltype(o);
       constexpr int W = 16 / int(sizeof(T));
-      if (a.cols % W == 0 && aligned({c.in[1]}) && aligned({c.out[0]}, W * sizeof(O)))
+      if (a.cols % W == 0 && aligned({c.in[in::embedding_grad::dy]}) &&
+          aligned({c.out[out::embedding_grad::dtable]}, W * sizeof(O)))
         launch_sums<T, O, W, 4>(c, a);
       else
         launch_sums<T, O, 1, 1>(c, a);
@@ -278,15 +282,18 @@ void launch_grad(const KernelCall& c) {
 
 std::string reject(const KernelQuery& q) {
   int64_t most = int64_t(1) << 30;
-  if (q.in(0).numel() >= most || q.out(0).shape[0] >= most) return "takes fewer than 2^30 tokens and table rows";
-  if (q.has(2) && q.out(0).layout.storage != q.in(2).layout.storage) return "adds to the accumulator in place";
+  if (q.in(in::embedding_grad::ids).numel() >= most || q.out(out::embedding_grad::dtable).shape[0] >= most)
+    return "takes fewer than 2^30 tokens and table rows";
+  if (q.has(in::embedding_grad::acc) &&
+      q.out(out::embedding_grad::dtable).layout.storage != q.in(in::embedding_grad::acc).layout.storage)
+    return "adds to the accumulator in place";
   return reject_unless_float(q);
 }
 
 }  // namespace
 
 Kernel embedding_grad_kernel() {
-  return {"embedding_grad", "cuda.embedding_grad.sort", reject, workspace, nullptr, launch_grad};
+  return {"embedding_grad", "cuda.embedding_grad.sort", reject, workspace, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

@@ -2,6 +2,7 @@
 // rows, a lane the same few columns of each: sums over rows are shuffles, sums over columns stay in registers, and
 // every sum has a fixed order (parts in the workspace, added up by a second launch).
 #include "backend/cuda/device/update.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -94,26 +95,29 @@ __global__ void __launch_bounds__(threads)
 // Rows of all tiles across, columns of all tiles down.
 int64_t moment_parts(const Tiling& t) { return t.across * t.rows + t.down * t.cols; }
 size_t moments_workspace(const KernelQuery& q) {
-  const Value& g = q.in(1);
+  const Value& g = q.in(in::factored_moments::g);
   return size_t(std::max(moment_parts(tiling(g, 1, q.device)), moment_parts(tiling(g, 4, q.device)))) * sizeof(float);
 }
 
 template <int V, class G>
 void launch_moments_typed(const KernelCall& c) {
-  Tiling t = tiling(c.in_value(1), V, *c.device);
+  Tiling t = tiling(c.in_value(in::factored_moments::g), V, *c.device);
   auto* row_part = static_cast<float*>(c.workspace);
   auto* column_part = row_part + t.across * t.rows;
   auto rate = float(c.instr.attrs.number("decay_rate")), eps = float(c.instr.attrs.number("eps"));
-  auto* scalars = c.input<Scalars>(0);
-  launch(c, tile_squares<V, G>, dim3(t.across, t.down), threads, 0, t, c.input<G>(1), row_part, column_part, scalars);
-  launch(c, keep_moments, blocks_for(t.rows + t.cols, threads), threads, 0, t, c.output<float>(0), c.output<float>(1),
-         row_part, column_part, rate, eps, scalars);
+  auto* scalars = c.input<Scalars>(in::factored_moments::scalars);
+  launch(c, tile_squares<V, G>, dim3(t.across, t.down), threads, 0, t, c.input<G>(in::factored_moments::g), row_part,
+         column_part, scalars);
+  launch(c, keep_moments, blocks_for(t.rows + t.cols, threads), threads, 0, t,
+         c.output<float>(out::factored_moments::row), c.output<float>(out::factored_moments::col), row_part,
+         column_part, rate, eps, scalars);
 }
 
 void launch_moments(const KernelCall& c) {
-  with_type(c.in_value(1).dtype, [&](auto g) {
+  with_type(c.in_value(in::factored_moments::g).dtype, [&](auto g) {
     using G = decltype(g);
-    bool fits = c.in_value(1).shape[1] % 4 == 0 && aligned({c.in[1]}, 4 * sizeof(G));
+    bool fits = c.in_value(in::factored_moments::g).shape[1] % 4 == 0 &&
+                aligned({c.in[in::factored_moments::g]}, 4 * sizeof(G));
     fits ? launch_moments_typed<4, G>(c) : launch_moments_typed<1, G>(c);
   });
 }
@@ -187,52 +191,62 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int k = 0; k < V; ++k) p[k] = p[k] - p[k] * decay - x[k] * lr;
     store_floats<V>(parameter + e, p);
-    if constexpr (!std::is_same_v<W, NoCopy>) store_floats<V>(copy + e, p);
+    if constexpr (!std::is_same_v<W, NoCopy>) store_weights(copy + e, p);
   }
 }
 
 // The mean of the rows, then a sum a tile.
 size_t update_workspace(const KernelQuery& q) {
-  Tiling one = tiling(q.in(2), 1, q.device), four = tiling(q.in(2), 4, q.device);
+  Tiling one = tiling(q.in(in::factored_update::g), 1, q.device),
+         four = tiling(q.in(in::factored_update::g), 4, q.device);
   return size_t(1 + std::max(one.across * one.down, four.across * four.down)) * sizeof(float);
 }
 
 template <int V, class G, class W>
 void launch_update_typed(const KernelCall& c, W* copy) {
-  Tiling t = tiling(c.in_value(2), V, *c.device);
+  Tiling t = tiling(c.in_value(in::factored_update::g), V, *c.device);
   auto *mean = static_cast<float*>(c.workspace), *part = mean + 1;
-  auto *row = c.input<float>(3), *col = c.input<float>(4);
-  auto* scalars = c.input<Scalars>(0);
-  auto* g = c.input<G>(2);
+  auto *row = c.input<float>(in::factored_update::row), *col = c.input<float>(in::factored_update::col);
+  auto* scalars = c.input<Scalars>(in::factored_update::scalars);
+  auto* g = c.input<G>(in::factored_update::g);
   launch(c, mean_of, 1, mean_threads, 0, row, t.rows, mean);
   launch(c, direction_squares<V, G>, dim3(t.across, t.down), threads, 0, t, g, row, col, mean, part, scalars);
-  launch(c, factored_step<V, G, W>, dim3(t.across, t.down), threads, 0, t, c.output<float>(0), copy, g, row, col, mean,
-         part, float(c.instr.attrs.number("clip")), float(c.instr.attrs.number("weight_decay")), scalars);
+  launch(c, factored_step<V, G, W>, dim3(t.across, t.down), threads, 0, t,
+         c.output<float>(out::factored_update::master), copy, g, row, col, mean, part,
+         float(c.instr.attrs.number("clip")), float(c.instr.attrs.number("weight_decay")), scalars);
 }
 
 template <class G, class W>
 void launch_update_of(const KernelCall& c, W* copy) {
   size_t copied = std::is_same_v<W, NoCopy> ? 1 : 4 * sizeof(W);
-  bool fits = c.in_value(2).shape[1] % 4 == 0 && aligned({c.out[0]}, 4 * sizeof(float)) &&
-              aligned({c.in[2]}, 4 * sizeof(G)) && aligned({copy}, copied);
+  bool fits = c.in_value(in::factored_update::g).shape[1] % 4 == 0 &&
+              aligned({c.out[out::factored_update::master]}, 4 * sizeof(float)) &&
+              aligned({c.in[in::factored_update::g]}, 4 * sizeof(G)) && aligned({copy}, copied);
   fits ? launch_update_typed<4, G, W>(c, copy) : launch_update_typed<1, G, W>(c, copy);
 }
 
 void launch_update(const KernelCall& c) {
-  with_type(c.in_value(2).dtype, [&](auto g) {
+  with_type(c.in_value(in::factored_update::g).dtype, [&](auto g) {
     using G = decltype(g);
-    if (!c.has(5)) return launch_update_of<G, NoCopy>(c, nullptr);
-    with_type(c.in_value(5).dtype, [&](auto w) { launch_update_of<G>(c, c.output<decltype(w)>(1)); });
+    if (!c.has(in::factored_update::w)) return launch_update_of<G, NoCopy>(c, nullptr);
+    with_type(c.in_value(in::factored_update::w).dtype,
+              [&](auto w) { launch_update_of<G>(c, c.output<decltype(w)>(out::factored_update::w)); });
   });
 }
 
 }  // namespace
 
 Kernel factored_moments_kernel() {
-  return {"factored_moments", "cuda.factored_moments", reject_unless_float, moments_workspace, nullptr, launch_moments};
+  return {"factored_moments",
+          "cuda.factored_moments",
+          reject_unless_float,
+          moments_workspace,
+          nullptr,
+          CREST_DEVICE_CODE(launch_moments)};
 }
 Kernel factored_update_kernel() {
-  return {"factored_update", "cuda.factored_update", reject_unless_float, update_workspace, nullptr, launch_update};
+  return {"factored_update", "cuda.factored_update",          reject_unless_float, update_workspace,
+          nullptr,           CREST_DEVICE_CODE(launch_update)};
 }
 
 }  // namespace crest::cuda

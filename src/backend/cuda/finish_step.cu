@@ -1,6 +1,7 @@
 // Step counters and the dynamic loss scale: one thread.
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -32,7 +33,7 @@ void launch_finish_step(const KernelCall& c) {
   Rules rules = {};  // a static loss scale has no other attributes
   if (a.integer("dynamic"))
     rules = {true, a.integer("growth_interval"), float(a.number("min_scale")), float(a.number("max_scale"))};
-  launch(c, finish_step, 1, 1, 0, c.output<Scalars>(0), rules);
+  launch(c, finish_step, 1, 1, 0, c.output<Scalars>(out::finish_step::scalars), rules);
 }
 
 std::string accept(const KernelQuery&) { return ""; }
@@ -40,7 +41,7 @@ std::string accept(const KernelQuery&) { return ""; }
 }  // namespace
 
 Kernel finish_step_kernel() {
-  return {"finish_step", "cuda.finish_step", accept, nullptr, nullptr, launch_finish_step};
+  return {"finish_step", "cuda.finish_step", accept, nullptr, nullptr, CREST_DEVICE_CODE(launch_finish_step)};
 }
 
 }  // namespace crest::cuda

@@ -5,6 +5,7 @@
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -279,22 +280,23 @@ auto with_float_tile(int head_dim, Body&& body) {
 }
 
 void launch_forward(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 0, 1);
+  AttentionSizes s = attention_sizes(c, in::attention::qkv, in::attention::scalars);
   with_float_tile(s.head_dim, [&](auto tile) {
     using Tile = decltype(tile);
     BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
     launch(c, flash_f32_forward<Tile>, blocks_of(order, s), Tile::threads, size_t(Tile::forward_bytes),
-           c.input<float>(0), c.output<float>(0), c.output<float>(1), s, order);
+           c.input<float>(in::attention::qkv), c.output<float>(out::attention::o), c.output<float>(out::attention::lse),
+           s, order);
   });
 }
 
 void launch_grad(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 1, 4);
-  FloatGradArgs args = {c.input<float>(0),
-                        c.input<float>(1),
-                        c.input<float>(2),
-                        c.input<float>(3),
-                        c.output<float>(0),
+  AttentionSizes s = attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars);
+  FloatGradArgs args = {c.input<float>(in::attention_grad::d_o),
+                        c.input<float>(in::attention_grad::qkv),
+                        c.input<float>(in::attention_grad::o),
+                        c.input<float>(in::attention_grad::lse),
+                        c.output<float>(out::attention_grad::dqkv),
                         static_cast<float2*>(c.workspace),
                         s,
                         {}};
@@ -308,23 +310,25 @@ void launch_grad(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, 0, false, [](int head_dim) {
+  return reject_flash(q, in::attention::qkv, false, [](int head_dim) {
     return with_float_tile(head_dim, [](auto tile) { return size_t(tile.forward_bytes); });
   });
 }
 std::string reject_grad(const KernelQuery& q) {
-  return reject_flash(q, 1, false, [](int head_dim) {
+  return reject_flash(q, in::attention_grad::qkv, false, [](int head_dim) {
     return with_float_tile(head_dim, [](auto tile) { return size_t(tile.grad_bytes); });
   });
 }
 
-size_t workspace(const KernelQuery& q) { return size_t(q.in(3).numel()) * sizeof(float2); }
+size_t workspace(const KernelQuery& q) { return size_t(q.in(in::attention_grad::lse).numel()) * sizeof(float2); }
 
 }  // namespace
 
-Kernel flash_fp32_kernel() { return {"attention", "cuda.flash.fp32", reject, nullptr, nullptr, launch_forward}; }
+Kernel flash_fp32_kernel() {
+  return {"attention", "cuda.flash.fp32", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
+}
 Kernel flash_fp32_grad_kernel() {
-  return {"attention_grad", "cuda.flash.fp32", reject_grad, workspace, nullptr, launch_grad};
+  return {"attention_grad", "cuda.flash.fp32", reject_grad, workspace, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

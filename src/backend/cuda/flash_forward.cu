@@ -1,6 +1,8 @@
 // cuda.flash.mma: the tiles of backend/cuda/flash_forward.h that are fastest at a head dimension.
 #include "backend/cuda/flash_forward.h"
 
+#include "ops/index.h"
+
 namespace crest::cuda {
 
 namespace {
@@ -15,8 +17,8 @@ struct ForwardTiles {
 };
 
 void launch_forward(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 0, 1);
-  with_half_type(c.in_value(0).dtype, [&](auto type) {
+  AttentionSizes s = attention_sizes(c, in::attention::qkv, in::attention::scalars);
+  with_half_type(c.in_value(in::attention::qkv).dtype, [&](auto type) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = ForwardTiles<d()>;
@@ -37,13 +39,15 @@ void launch_forward(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, 0, true, [](int head_dim) {
+  return reject_flash(q, in::attention::qkv, true, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(ForwardTiles<d()>::Small::shared_bytes); });
   });
 }
 
 }  // namespace
 
-Kernel flash_mma_kernel() { return {"attention", "cuda.flash.mma", reject, nullptr, nullptr, launch_forward}; }
+Kernel flash_mma_kernel() {
+  return {"attention", "cuda.flash.mma", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward)};
+}
 
 }  // namespace crest::cuda

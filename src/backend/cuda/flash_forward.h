@@ -5,6 +5,7 @@
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 #include "backend/cuda/flash.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -193,7 +194,8 @@ template <class T, class Tile, bool Dropout, bool Documents = false>
 void start_forward(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, s.heads, s.causal);
   launch(c, flash_forward<T, Tile, Dropout, Documents>, blocks_of(order, s), Tile::threads, size_t(Tile::shared_bytes),
-         c.input<T>(0), c.output<T>(0), c.output<float>(1), s, order);
+         c.input<T>(in::attention::qkv), c.output<T>(out::attention::o), c.output<float>(out::attention::lse), s,
+         order);
 }
 
 }  // namespace crest::cuda

@@ -1,6 +1,8 @@
 // cuda.flash.mma of attention_grad: the tiles of backend/cuda/flash_grad.h that are fastest at a head dimension.
 #include "backend/cuda/flash_grad.h"
 
+#include "ops/index.h"
+
 namespace crest::cuda {
 
 namespace {
@@ -18,8 +20,8 @@ struct GradTiles {
 };
 
 void launch_grad(const KernelCall& c) {
-  AttentionSizes s = attention_sizes(c, 1, 4);
-  with_half_type(c.in_value(1).dtype, [&](auto type) {
+  AttentionSizes s = attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars);
+  with_half_type(c.in_value(in::attention_grad::qkv).dtype, [&](auto type) {
     using T = decltype(type);
     with_head_dim(s.head_dim, [&](auto d) {
       using Tiles = GradTiles<d()>;
@@ -41,7 +43,7 @@ void launch_grad(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, 1, true, [](int head_dim) {
+  return reject_flash(q, in::attention_grad::qkv, true, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(GradTiles<d()>::SmallKeys::shared_bytes); });
   });
 }
@@ -49,7 +51,7 @@ std::string reject(const KernelQuery& q) {
 }  // namespace
 
 Kernel flash_mma_grad_kernel() {
-  return {"attention_grad", "cuda.flash.mma", reject, flash_grad_workspace, nullptr, launch_grad};
+  return {"attention_grad", "cuda.flash.mma", reject, flash_grad_workspace, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

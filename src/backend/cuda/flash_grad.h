@@ -10,6 +10,7 @@
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 #include "backend/cuda/flash.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -266,11 +267,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
 template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
 void start_grad(const KernelCall& c, const AttentionSizes& s) {
   BlockOrder order = block_order(c, s, Tile::rows, Keys ? s.kv_heads : s.heads, s.causal && !Keys);
-  GradArgs<T> args = {c.input<T>(0),
-                      c.input<T>(1),
-                      c.input<T>(2),
-                      c.input<float>(3),
-                      c.output<T>(0),
+  GradArgs<T> args = {c.input<T>(in::attention_grad::d_o),
+                      c.input<T>(in::attention_grad::qkv),
+                      c.input<T>(in::attention_grad::o),
+                      c.input<float>(in::attention_grad::lse),
+                      c.output<T>(out::attention_grad::dqkv),
                       static_cast<float2*>(c.workspace),
                       s,
                       order};
@@ -284,6 +285,8 @@ void start_grads(const KernelCall& c, const AttentionSizes& s) {
   start_grad<T, Keys, true, Dropout, Documents>(c, s);
 }
 
-inline size_t flash_grad_workspace(const KernelQuery& q) { return size_t(q.in(3).numel()) * sizeof(float2); }
+inline size_t flash_grad_workspace(const KernelQuery& q) {
+  return size_t(q.in(in::attention_grad::lse).numel()) * sizeof(float2);
+}
 
 }  // namespace crest::cuda

@@ -3,6 +3,7 @@
 // of 64, without dropout.
 #include "backend/cuda/flash_forward.h"
 #include "backend/cuda/flash_grad.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -14,31 +15,34 @@ using Forward = ForwardTile<width, 1, N / 16, N, true, 1>;
 template <int N>
 using Grad = GradTile<width, 1, N / 16, N, (N < 32 ? N : 32), true, 1>;
 
-std::string reject_tile(const KernelQuery& q, size_t qkv, size_t (*shared_bytes)(int)) {
+std::string reject_tile(const KernelQuery& q, size_t qkv, size_t positions, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_flash(q, qkv, true, shared_bytes); !why.empty()) return why;
   if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
   if (head_dim_of(q.in(qkv), q.instr.attrs) != width) return "takes a head_dim of 64";
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
-  if (q.has(qkv == 0 ? 2 : 5)) return "takes no positions of documents";
+  if (q.has(positions)) return "takes no positions of documents";
   return "";
 }
 
 template <int N>
 std::string reject_forward(const KernelQuery& q) {
-  return reject_tile(q, 0, [](int) { return size_t(Forward<N>::shared_bytes); });
+  return reject_tile(q, in::attention::qkv, in::attention::positions,
+                     [](int) { return size_t(Forward<N>::shared_bytes); });
 }
 template <int N>
 std::string reject_grad(const KernelQuery& q) {
-  return reject_tile(q, 1, [](int) { return size_t(Grad<N>::shared_bytes); });
+  return reject_tile(q, in::attention_grad::qkv, in::attention_grad::positions,
+                     [](int) { return size_t(Grad<N>::shared_bytes); });
 }
 
 template <int N>
 void launch_forward(const KernelCall& c) {
-  start_forward<bfloat16, Forward<N>, false>(c, attention_sizes(c, 0, 1));
+  start_forward<bfloat16, Forward<N>, false>(c, attention_sizes(c, in::attention::qkv, in::attention::scalars));
 }
 template <int N>
 void launch_grad(const KernelCall& c) {
-  start_grads<bfloat16, Grad<N>, Grad<N>, false>(c, attention_sizes(c, 1, 4));
+  start_grads<bfloat16, Grad<N>, Grad<N>, false>(
+      c, attention_sizes(c, in::attention_grad::qkv, in::attention_grad::scalars));
 }
 
 // A tile that no GPU runs so far: where its shared memory is there, its scores still are 16 x 256 a warp, 128 registers
@@ -53,18 +57,24 @@ std::string reject_grad_256(const KernelQuery& q) { return reject_256(reject_gra
 }  // namespace
 
 std::vector<Kernel> flash_tile_kernels() {
-  return {{"attention", "cuda.flash.tile16", reject_forward<16>, nullptr, nullptr, launch_forward<16>},
-          {"attention", "cuda.flash.tile32", reject_forward<32>, nullptr, nullptr, launch_forward<32>},
-          {"attention", "cuda.flash.tile64", reject_forward<64>, nullptr, nullptr, launch_forward<64>},
-          {"attention", "cuda.flash.tile128", reject_forward<128>, nullptr, nullptr, launch_forward<128>},
-          {"attention", "cuda.flash.tile256", reject_forward_256}};
+  return {
+      {"attention", "cuda.flash.tile16", reject_forward<16>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<16>)},
+      {"attention", "cuda.flash.tile32", reject_forward<32>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<32>)},
+      {"attention", "cuda.flash.tile64", reject_forward<64>, nullptr, nullptr, CREST_DEVICE_CODE(launch_forward<64>)},
+      {"attention", "cuda.flash.tile128", reject_forward<128>, nullptr, nullptr,
+       CREST_DEVICE_CODE(launch_forward<128>)},
+      {"attention", "cuda.flash.tile256", reject_forward_256}};
 }
 
 std::vector<Kernel> flash_tile_grad_kernels() {
-  return {{"attention_grad", "cuda.flash.tile16", reject_grad<16>, flash_grad_workspace, nullptr, launch_grad<16>},
-          {"attention_grad", "cuda.flash.tile32", reject_grad<32>, flash_grad_workspace, nullptr, launch_grad<32>},
-          {"attention_grad", "cuda.flash.tile64", reject_grad<64>, flash_grad_workspace, nullptr, launch_grad<64>},
-          {"attention_grad", "cuda.flash.tile128", reject_grad<128>, flash_grad_workspace, nullptr, launch_grad<128>},
+  return {{"attention_grad", "cuda.flash.tile16", reject_grad<16>, flash_grad_workspace, nullptr,
+           CREST_DEVICE_CODE(launch_grad<16>)},
+          {"attention_grad", "cuda.flash.tile32", reject_grad<32>, flash_grad_workspace, nullptr,
+           CREST_DEVICE_CODE(launch_grad<32>)},
+          {"attention_grad", "cuda.flash.tile64", reject_grad<64>, flash_grad_workspace, nullptr,
+           CREST_DEVICE_CODE(launch_grad<64>)},
+          {"attention_grad", "cuda.flash.tile128", reject_grad<128>, flash_grad_workspace, nullptr,
+           CREST_DEVICE_CODE(launch_grad<128>)},
           {"attention_grad", "cuda.flash.tile256", reject_grad_256}};
 }
 

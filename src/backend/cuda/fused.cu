@@ -46,21 +46,10 @@ __device__ void write(const Code::Place& p, int64_t e, float x) {
 }
 
 __device__ float compute(FusedBody::Op op, float a, float b, float value) {
-  using Op = FusedBody::Op;
-  switch (op) {
-    case Op::add: return a + b;
-    case Op::mul: return a * b;
-    case Op::scale: return a * value;
-    case Op::add_scalar: return a + value;
-    case Op::tanh: return tanhf(a);
-    case Op::tanh_grad: return tanh_grad(a, b);
-    case Op::gelu: return gelu(a);
-    case Op::gelu_grad: return gelu_grad(a, b);
-    case Op::gelu_erf: return gelu_erf(a);
-    case Op::gelu_erf_grad: return gelu_erf_grad(a, b);
-    case Op::silu: return silu(a);
-    case Op::silu_grad: return silu_grad(a, b);
-  }
+#define CREST_COMPUTE(op, inputs, outputs) \
+  case FusedBody::Op::op: return pointwise_##op(a, b, value);
+  switch (op) { CREST_POINTWISE_OPS(CREST_COMPUTE) }
+#undef CREST_COMPUTE
   return 0;
 }
 
@@ -192,6 +181,7 @@ void launch_interpreter(const KernelCall& c) {
 
 }  // namespace
 
+#if CREST_HAS_DEVICE_CODE
 void reduce_partials(const KernelCall& call, const FusedBody::ColumnSum& sum, const float* partials, int64_t slabs,
                      int64_t columns) {
   with_type(sum.dtype, [&](auto t) {
@@ -201,9 +191,10 @@ void reduce_partials(const KernelCall& call, const FusedBody::ColumnSum& sum, co
            slabs, columns, acc, call.output<T>(size_t(sum.output)));
   });
 }
+#endif
 
 Kernel fused_interpreter_kernel() {
-  return {"fused", "cuda.fused.interpreter", reject, workspace, prepare, launch_interpreter};
+  return {"fused", "cuda.fused.interpreter", reject, workspace, prepare, CREST_DEVICE_CODE(launch_interpreter)};
 }
 
 }  // namespace crest::cuda

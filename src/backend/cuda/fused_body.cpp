@@ -6,7 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "ops/op.h"
+#include "ops/index.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 
@@ -17,9 +18,9 @@ struct Known {
   size_t inputs;
 };
 // In the order of FusedBody::Op.
-constexpr Known known[] = {{"add", 2},      {"mul", 2},           {"scale", 1}, {"add_scalar", 1},
-                           {"tanh", 1},     {"tanh_grad", 2},     {"gelu", 1},  {"gelu_grad", 2},
-                           {"gelu_erf", 1}, {"gelu_erf_grad", 2}, {"silu", 1},  {"silu_grad", 2}};
+#define CREST_KNOW(op, inputs, outputs) {#op, in::op::count},
+constexpr Known known[] = {CREST_POINTWISE_OPS(CREST_KNOW)};
+#undef CREST_KNOW
 
 class Flattener {
  public:
@@ -34,14 +35,15 @@ class Flattener {
     for (size_t o = 0; o < p_.outputs.size(); ++o)
       if (!is_sum(p_.outputs[o])) body_.stores.push_back({int(o), p_.at(p_.outputs[o]).dtype, use(p_.outputs[o])});
     for (const Instr* i : sums_) {
-      auto o = std::find(p_.outputs.begin(), p_.outputs.end(), i->out[0]);
+      auto o = std::find(p_.outputs.begin(), p_.outputs.end(), i->out[out::bias_grad::db]);
       if (o == p_.outputs.end()) why = "bias_grad inside a body must be one of its outputs";
       int acc = -1;
-      if (i->in.size() > 1 && i->in[1] != no_value) {
-        acc = input_index(i->in[1]);
+      if (i->in.size() > in::bias_grad::acc && i->in[in::bias_grad::acc] != no_value) {
+        acc = input_index(i->in[in::bias_grad::acc]);
         if (acc < 0) why = "the sum so far of a bias_grad inside a body must be one of its inputs";
       }
-      body_.sums.push_back({int(o - p_.outputs.begin()), p_.at(i->out[0]).dtype, acc, use(i->in[0])});
+      body_.sums.push_back(
+          {int(o - p_.outputs.begin()), p_.at(i->out[out::bias_grad::db]).dtype, acc, use(i->in[in::bias_grad::dy])});
     }
     number_registers();
     return std::move(body_);
@@ -55,7 +57,7 @@ class Flattener {
       return "";
     }
     if (op == "cast") {
-      register_[i.out[0]] = use(i.in[0]);
+      register_[i.out[out::cast::y]] = use(i.in[in::cast::x]);
       return "";
     }
     auto* k = std::find_if(std::begin(known), std::end(known), [&](const Known& x) { return x.name == op; });
@@ -68,7 +70,7 @@ class Flattener {
     return "";
   }
   bool is_sum(ValueId v) const {
-    return std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return i->out[0] == v; });
+    return std::any_of(sums_.begin(), sums_.end(), [&](const Instr* i) { return i->out[out::bias_grad::db] == v; });
   }
   int input_index(ValueId v) const {
     auto it = std::find(p_.inputs.begin(), p_.inputs.end(), v);
@@ -101,7 +103,6 @@ class Flattener {
 }  // namespace
 
 const char* name(FusedBody::Op op) { return known[size_t(op)].name.data(); }
-bool has_two_inputs(FusedBody::Op op) { return known[size_t(op)].inputs == 2; }
 
 FusedBody flatten_body(const Instr& instr, std::string& why) { return Flattener(*instr.body).run(why); }
 

@@ -4,25 +4,15 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "ops/pointwise_ops.h"
 
 namespace crest::cuda {
 
 // Registers hold floats: 0 .. loads-1 the inputs that are read element by element, then one a step.
 struct FusedBody {
-  enum class Op : uint8_t {
-    add,
-    mul,
-    scale,
-    add_scalar,
-    tanh,
-    tanh_grad,
-    gelu,
-    gelu_grad,
-    gelu_erf,
-    gelu_erf_grad,
-    silu,
-    silu_grad
-  };
+#define CREST_NAME_OP(op, inputs, outputs) op,
+  enum class Op : uint8_t { CREST_POINTWISE_OPS(CREST_NAME_OP) };
+#undef CREST_NAME_OP
   struct Step {
     Op op;
     int a, b;     // registers; b = a where the operation has one input
@@ -53,7 +43,6 @@ struct FusedBody {
 };
 
 const char* name(FusedBody::Op);
-bool has_two_inputs(FusedBody::Op);
 
 // The body of a fused instruction. Casts vanish: intermediates stay float whatever dtype the body gives them. `why`
 // says what CUDA kernels cannot run; it stays empty on success.

@@ -81,17 +81,7 @@ class Writer {
     add("}}\n\n");
   }
   std::string expression(const FusedBody::Step& s) const {
-    using Op = FusedBody::Op;
-    std::string a = reg(s.a), b = reg(s.b);
-    switch (s.op) {
-      case Op::add: return fmt::format("{} + {}", a, b);
-      case Op::mul: return fmt::format("{} * {}", a, b);
-      case Op::scale: return fmt::format("{} * {}", a, literal(s.value));
-      case Op::add_scalar: return fmt::format("{} + {}", a, literal(s.value));
-      case Op::tanh: return fmt::format("tanhf({})", a);
-      default: break;
-    }
-    return has_two_inputs(s.op) ? fmt::format("{}({}, {})", name(s.op), a, b) : fmt::format("{}({})", name(s.op), a);
+    return fmt::format("pointwise_{}({}, {}, {})", name(s.op), reg(s.a), reg(s.b), literal(s.value));
   }
 
   void pointers() {

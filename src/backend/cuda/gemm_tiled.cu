@@ -3,6 +3,7 @@
 #include "backend/cuda/contraction.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -150,6 +151,7 @@ __global__ void fill_normal(T* x, int64_t n, uint32_t seed) {
 
 }  // namespace
 
+#if CREST_HAS_DEVICE_CODE
 void launch_tiled(const KernelCall& call, const Contraction& what) {
   if (what.m == 0 || what.n == 0 || what.batches() == 0) return;
   TiledArgs g = {};
@@ -165,8 +167,9 @@ void launch_tiled(const KernelCall& call, const Contraction& what) {
       using T = decltype(t);
       using C = decltype(u);
       launch(call, gemm<T, C>, unsigned(g.tiles_m * g.tiles_n * what.batches()), threads, 0, g, call.input<T>(0),
-             call.input<T>(1), what.bias ? call.input<C>(2) : nullptr, what.accumulate ? call.input<C>(2) : nullptr,
-             call.output<C>(0), what.keep ? call.output<C>(1) : nullptr);
+             call.input<T>(1), what.bias ? call.input<C>(in::linear::b) : nullptr,
+             what.accumulate ? call.input<C>(in::linear_dw::acc) : nullptr, call.output<C>(0),
+             what.keep ? call.output<C>(out::linear_gelu::h) : nullptr);
     });
   });
 }
@@ -191,6 +194,7 @@ void launch_normal(const KernelCall& call, DType dtype, void* x, int64_t n, uint
     launch(call, fill_normal<T>, blocks_for(n, 512), 256, 0, static_cast<T*>(x), n, seed);
   });
 }
+#endif
 
 std::string reject_tiled(const KernelQuery& q) {
   for (auto* list : {&q.instr.in, &q.instr.out})
@@ -199,5 +203,21 @@ std::string reject_tiled(const KernelQuery& q) {
         return q.program.at(id).name + ": takes f32, bf16 or f16";
   return "";
 }
+
+static Kernel tiled(const char* op, const char* name) {
+  return {op,
+          name,
+          reject_tiled,
+          nullptr,
+          nullptr,
+          CREST_DEVICE_CODE([](const KernelCall& c) {
+            launch_tiled(c, contraction_of(c.program, c.instr)); })};
+}
+
+Kernel linear_tiled_kernel() { return tiled("linear", "cuda.linear.tiled"); }
+Kernel linear_gelu_tiled_kernel() { return tiled("linear_gelu", "cuda.linear_gelu.tiled"); }
+Kernel linear_dx_tiled_kernel() { return tiled("linear_dx", "cuda.linear_dx.tiled"); }
+Kernel linear_dw_tiled_kernel() { return tiled("linear_dw", "cuda.linear_dw.tiled"); }
+Kernel matmul_tiled_kernel() { return tiled("matmul", "cuda.matmul.tiled"); }
 
 }  // namespace crest::cuda

@@ -7,6 +7,7 @@
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -96,7 +97,7 @@ std::vector<Share> shares(const Program& p, const Instr& instr, const Device& de
   std::vector<Share> all;
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     size_t taken = tensors_a_launch;
-    for (size_t i = 1; i < instr.in.size(); ++i) {
+    for (size_t i = in::grad_norm::gradients; i < instr.in.size(); ++i) {
       const Value& g = p.at(instr.in[i]);
       if (g.dtype != t) continue;
       if (taken == tensors_a_launch) all.push_back({t, {}}), taken = 0;
@@ -139,13 +140,14 @@ void launch_grad_norm(const KernelCall& c) {
     launch_share(c, s, partial + count);
     count += s.blocks;
   }
-  launch(c, finish_norm, 1, threads, 0, partial, count, c.instr.attrs.number("clip"), c.output<Scalars>(0));
+  launch(c, finish_norm, 1, threads, 0, partial, count, c.instr.attrs.number("clip"),
+         c.output<Scalars>(out::grad_norm::scalars));
 }
 
 }  // namespace
 
 Kernel grad_norm_kernel() {
-  return {"grad_norm", "cuda.grad_norm", reject_unless_float, workspace, nullptr, launch_grad_norm};
+  return {"grad_norm", "cuda.grad_norm", reject_unless_float, workspace, nullptr, CREST_DEVICE_CODE(launch_grad_norm)};
 }
 
 }  // namespace crest::cuda

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -47,20 +48,20 @@ __global__ void join(const __grid_constant__ JoinArgs<T> a, T* out) {
 }
 
 std::string reject_join(const KernelQuery& q) {
-  if (std::string why = reject_value(q.out(0)); !why.empty()) return why;
-  if (q.out(0).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
+  if (std::string why = reject_value(q.out(out::join_heads::qkv)); !why.empty()) return why;
+  if (q.out(out::join_heads::qkv).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
   for (size_t i = 0; i < q.instr.in.size(); ++i)
-    if (q.has(i) && q.in(i).dtype != q.out(0).dtype) return "inputs and output differ in dtype";
+    if (q.has(i) && q.in(i).dtype != q.out(out::join_heads::qkv).dtype) return "inputs and output differ in dtype";
   return "";
 }
 
 void launch_join(const KernelCall& c) {
-  const Value& out = c.out_value(0);
+  const Value& out = c.out_value(out::join_heads::qkv);
   with_type(out.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
     JoinArgs<T> a = {};
-    bool vectors = aligned({c.out[0]});
+    bool vectors = aligned({c.out[out::join_heads::qkv]});
     for (size_t i = 0; i < 3; ++i) {
       if (!c.has(i)) {
         a.in[i].end = a.heads;
@@ -74,7 +75,9 @@ void launch_join(const KernelCall& c) {
       vectors = vectors && a.dim % N == 0 && s[3] == 1 && s[0] % N == 0 && s[1] % N == 0 && s[2] % N == 0 &&
                 aligned({c.in[i]});
     }
-    auto start = [&](auto copy) { launch(c, copy, blocks_for(a.vectors, 256), 256, 0, a, c.output<T>(0)); };
+    auto start = [&](auto copy) {
+      launch(c, copy, blocks_for(a.vectors, 256), 256, 0, a, c.output<T>(out::join_heads::qkv));
+    };
     a.vectors = out.numel() / (vectors ? N : 1);
     bool narrow_index = a.vectors < std::numeric_limits<int>::max();
     if (vectors)
@@ -91,7 +94,7 @@ Kernel split_heads_kernel() {
           nullptr,       [](const KernelCall&) {}};
 }
 Kernel join_heads_kernel() {
-  return {"join_heads", "cuda.join_heads.copy", reject_join, nullptr, nullptr, launch_join};
+  return {"join_heads", "cuda.join_heads.copy", reject_join, nullptr, nullptr, CREST_DEVICE_CODE(launch_join)};
 }
 
 }  // namespace crest::cuda

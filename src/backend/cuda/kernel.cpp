@@ -6,6 +6,12 @@
 
 namespace crest::cuda {
 
+#if !CREST_HAVE_CUDA
+void check(int code, const char* what) {
+  if (code) fail_internal(fmt::format("{} failed in the emulation: {}", what, code));
+}
+#endif
+
 std::string reject_value(const Value& v) {
   if (v.dtype != DType::f32 && !is_half(v.dtype)) return fmt::format("takes f32, bf16 or f16, not {}", name(v.dtype));
   if (!v.contiguous()) return fmt::format("%{} is a view that is not contiguous", v.name);

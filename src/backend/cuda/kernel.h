@@ -15,6 +15,15 @@ namespace crest::cuda {
 // Throws an Error that names the call when `code` (a cudaError_t) is not success.
 void check(int code, const char* what);
 
+// What a Kernel launches. A build without CUDA plans for GPUs, which takes reasons to reject and sizes of workspaces,
+// and holds no device code; its tests run device code on the emulation.
+#define CREST_HAS_DEVICE_CODE (CREST_HAVE_CUDA || CREST_EMULATION)
+#if CREST_HAS_DEVICE_CODE
+#define CREST_DEVICE_CODE(launch) launch
+#else
+#define CREST_DEVICE_CODE(launch) nullptr
+#endif
+
 #if defined(__CUDACC__) || !CREST_HAVE_CUDA
 // Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
 template <class... P, class... A>

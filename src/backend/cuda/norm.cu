@@ -3,6 +3,7 @@
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -106,21 +107,26 @@ void launch_rows(const KernelCall& c, const Norm<T>& p) {
   if (!done) launch(c, norm_any<T, 256, Add>, unsigned(p.rows), 256, 0, p);
 }
 
-// Add: a, b, gamma, beta -> s, y, rstd, mean; otherwise a, gamma, beta -> y, rstd, mean.
+// add_norm, or norm.
 template <bool Add>
 void launch_norm(const KernelCall& c) {
-  const Value& x = c.in_value(0);
-  constexpr size_t gamma = Add ? 2 : 1, y = Add ? 1 : 0;
+  constexpr size_t a = Add ? size_t(in::add_norm::a) : size_t(in::norm::x);
+  constexpr size_t gamma = Add ? size_t(in::add_norm::gamma) : size_t(in::norm::gamma);
+  constexpr size_t beta = Add ? size_t(in::add_norm::beta) : size_t(in::norm::beta);
+  constexpr size_t y = Add ? size_t(out::add_norm::y) : size_t(out::norm::y);
+  constexpr size_t rstd = Add ? size_t(out::add_norm::rstd) : size_t(out::norm::rstd);
+  constexpr size_t mean = Add ? size_t(out::add_norm::mean) : size_t(out::norm::mean);
+  const Value& x = c.in_value(a);
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     Norm<T> p = {};
-    p.a = c.input<T>(0);
+    p.a = c.input<T>(a);
     p.gamma = c.input<T>(gamma);
-    if (c.has(gamma + 1)) p.beta = c.input<T>(gamma + 1);
-    if (Add) p.b = c.input<T>(1), p.s = c.output<T>(0);
+    if (c.has(beta)) p.beta = c.input<T>(beta);
+    if (Add) p.b = c.input<T>(in::add_norm::b), p.s = c.output<T>(out::add_norm::s);
     p.y = c.output<T>(y);
-    p.rstd = c.output<float>(y + 1);
-    if (c.instr.attrs.word("kind") == "layer") p.mean = c.output<float>(y + 2);
+    p.rstd = c.output<float>(rstd);
+    if (c.instr.attrs.text("kind") == "layer") p.mean = c.output<float>(mean);
     p.rows = x.shape.rows(), p.cols = int(x.shape.back());
     p.inverse_cols = 1.f / float(p.cols);
     p.eps = float(c.instr.attrs.number("eps"));
@@ -130,9 +136,11 @@ void launch_norm(const KernelCall& c) {
 
 }  // namespace
 
-Kernel norm_kernel() { return {"norm", "cuda.norm", reject_unless_float, nullptr, nullptr, launch_norm<false>}; }
+Kernel norm_kernel() {
+  return {"norm", "cuda.norm", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_norm<false>)};
+}
 Kernel add_norm_kernel() {
-  return {"add_norm", "cuda.add_norm", reject_unless_float, nullptr, nullptr, launch_norm<true>};
+  return {"add_norm", "cuda.add_norm", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_norm<true>)};
 }
 
 }  // namespace crest::cuda

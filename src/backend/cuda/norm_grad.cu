@@ -6,6 +6,7 @@
 #include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
 #include "backend/cuda/rows.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -244,8 +245,8 @@ Plan plan_for(const Value& x, bool dres, const Device& device) {
 }
 
 size_t grad_workspace(const KernelQuery& q) {
-  const Value& x = q.in(1);
-  return size_t(plan_for(x, q.has(5), q.device).blocks) * 2 * size_t(x.shape.back()) * sizeof(float);
+  const Value& x = q.in(in::norm_grad::x);
+  return size_t(plan_for(x, q.has(in::norm_grad::dres), q.device).blocks) * 2 * size_t(x.shape.back()) * sizeof(float);
 }
 
 // Starts the kernel that the plan names.
@@ -271,17 +272,18 @@ void launch_rows(const KernelCall& c, const NormGrad<T>& p, const Plan& plan) {
 }
 
 void launch_grad(const KernelCall& c) {
-  const Value& x = c.in_value(1);
+  const Value& x = c.in_value(in::norm_grad::x);
   const bool beta = c.instr.attrs.integer("beta") != 0;
-  Plan plan = plan_for(x, c.has(5), *c.device);
+  Plan plan = plan_for(x, c.has(in::norm_grad::dres), *c.device);
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     NormGrad<T> p = {};
-    p.dy = c.input<T>(0), p.x = c.input<T>(1), p.gamma = c.input<T>(2);
-    p.rstd = c.input<float>(3);
-    if (c.instr.attrs.word("kind") == "layer") p.mean = c.input<float>(4);
-    if (c.has(5)) p.dres = c.input<T>(5);
-    p.dx = c.output<T>(0);
+    p.dy = c.input<T>(in::norm_grad::dy), p.x = c.input<T>(in::norm_grad::x);
+    p.gamma = c.input<T>(in::norm_grad::gamma);
+    p.rstd = c.input<float>(in::norm_grad::rstd);
+    if (c.instr.attrs.text("kind") == "layer") p.mean = c.input<float>(in::norm_grad::mean);
+    if (c.has(in::norm_grad::dres)) p.dres = c.input<T>(in::norm_grad::dres);
+    p.dx = c.output<T>(out::norm_grad::dx);
     p.partial = static_cast<float*>(c.workspace);
     p.rows = x.shape.rows(), p.cols = int(x.shape.back());
     p.inverse_cols = 1.f / float(p.cols);
@@ -291,12 +293,13 @@ void launch_grad(const KernelCall& c) {
       launch(c, norm_grad_columns_any<T>, dim3(unsigned(plan.blocks), blocks_for(p.cols, 32)), 256, 0, p);
       launch(c, norm_grad_dx_any<T>, unsigned(p.rows), 256, 0, p);
     }
-    with_type(c.out_value(1).dtype, [&](auto g) {
+    with_type(c.out_value(out::norm_grad::dgamma).dtype, [&](auto g) {
       using G = decltype(g);
       int columns = beta ? 2 * p.cols : p.cols;
       launch(c, norm_grad_finish<G>, blocks_for(columns, 32), 512, 0, p.partial, plan.blocks, p.cols, columns,
-             c.has(6) ? c.input<G>(6) : nullptr, c.has(7) ? c.input<G>(7) : nullptr, c.output<G>(1),
-             beta ? c.output<G>(2) : nullptr);
+             c.has(in::norm_grad::acc_gamma) ? c.input<G>(in::norm_grad::acc_gamma) : nullptr,
+             c.has(in::norm_grad::acc_beta) ? c.input<G>(in::norm_grad::acc_beta) : nullptr,
+             c.output<G>(out::norm_grad::dgamma), beta ? c.output<G>(out::norm_grad::dbeta) : nullptr);
     });
   });
 }
@@ -304,7 +307,7 @@ void launch_grad(const KernelCall& c) {
 }  // namespace
 
 Kernel norm_grad_kernel() {
-  return {"norm_grad", "cuda.norm_grad", reject_unless_float, grad_workspace, nullptr, launch_grad};
+  return {"norm_grad", "cuda.norm_grad", reject_unless_float, grad_workspace, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 
 }  // namespace crest::cuda

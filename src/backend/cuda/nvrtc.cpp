@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cuda/loader.h"
+#include "core/cache_folder.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/sha256.h"
@@ -138,13 +139,7 @@ std::string compile(const std::string& source, int sm) {
 }
 
 std::string compile_cache_folder() {
-  auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
-  if (std::string s = variable("CREST_CACHE"); !s.empty()) return join_path(s, "fused");
-  if (std::string s = variable("XDG_CACHE_HOME"); !s.empty()) return join_path(s, "crest/fused");
-  if (std::string s = variable("HOME"); !s.empty()) return join_path(s, ".cache/crest/fused");
+  if (std::string folder = cache_folder(); !folder.empty()) return join_path(folder, "fused");
   return ".crest-cache/fused";
 }
 

@@ -2,6 +2,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -36,15 +37,19 @@ __global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* 
 }
 
 void launch_add(const KernelCall& c) {
-  const Value &x = c.in_value(0), &table = c.in_value(1);
+  const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
-  auto* scalars = c.has(2) ? c.input<Scalars>(2) : nullptr;
+  auto* scalars = c.has(in::add_position::scalars) ? c.input<Scalars>(in::add_position::scalars) : nullptr;
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int W = Vec<T>::size;
-    auto kernel = cols % W == 0 && aligned({c.in[0], c.in[1], c.out[0]}) ? add_rows<T, W> : add_rows<T, 1>;
-    launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<T>(0), c.input<T>(1), scalars, c.output<T>(0),
-           rows, x.shape[1], table.shape[0], cols);
+    auto kernel = cols % W == 0 && aligned({c.in[in::add_position::x], c.in[in::add_position::table],
+                                            c.out[out::add_position::y]})
+                      ? add_rows<T, W>
+                      : add_rows<T, 1>;
+    launch(c, kernel, blocks_for(rows, warps), warps * 32, 0, c.input<T>(in::add_position::x),
+           c.input<T>(in::add_position::table), scalars, c.output<T>(out::add_position::y), rows, x.shape[1],
+           table.shape[0], cols);
   });
 }
 
@@ -83,7 +88,7 @@ __global__ void __launch_bounds__(warps * 32)
 }
 
 void launch_grad(const KernelCall& c) {
-  const Value &dy = c.in_value(0), &out = c.out_value(0);
+  const Value &dy = c.in_value(in::position_grad::dy), &out = c.out_value(out::position_grad::dtable);
   int64_t batch = dy.shape[0], n = dy.numel() / batch, size = out.numel();
   int slices = batch >= 16 ? 8 : batch >= 8 ? 4 : batch >= 4 ? 2 : 1;
   with_type(dy.dtype, [&](auto t) {
@@ -91,17 +96,21 @@ void launch_grad(const KernelCall& c) {
       using T = decltype(t);
       using O = decltype(o);
       constexpr int W = 16 / int(sizeof(T));
-      bool vectors = dy.shape.back() % W == 0 && aligned({c.in[0]}) && aligned({c.out[0]}, W * sizeof(O));
+      bool vectors = dy.shape.back() % W == 0 && aligned({c.in[in::position_grad::dy]}) &&
+                     aligned({c.out[out::position_grad::dtable]}, W * sizeof(O));
       launch(c, vectors ? sum_samples<T, O, W> : sum_samples<T, O, 1>,
-             blocks_for(c.has(1) ? n : size, (warps / slices) * 32 * (vectors ? W : 1)), warps * 32, 0, c.input<T>(0),
-             c.output<O>(0), c.has(1), batch, n, size, slices);
+             blocks_for(c.has(in::position_grad::acc) ? n : size, (warps / slices) * 32 * (vectors ? W : 1)),
+             warps * 32, 0, c.input<T>(in::position_grad::dy), c.output<O>(out::position_grad::dtable),
+             c.has(in::position_grad::acc), batch, n, size, slices);
     });
   });
 }
 
 std::string reject_grad(const KernelQuery& q) {
   // The sum starts from what is in the output.
-  if (q.has(1) && q.out(0).layout.storage != q.in(1).layout.storage) return "adds to the accumulator in place";
+  if (q.has(in::position_grad::acc) &&
+      q.out(out::position_grad::dtable).layout.storage != q.in(in::position_grad::acc).layout.storage)
+    return "adds to the accumulator in place";
   return reject_unless_float(q);
 }
 
@@ -114,31 +123,34 @@ __global__ void take_rows(const U* x, const Scalars* scalars, U* y, int64_t leng
 }
 
 void launch_take(const KernelCall& c) {
-  const Value& x = c.in_value(0);
+  const Value& x = c.in_value(in::take_row::x);
   int64_t bytes = x.shape.back() * int64_t(size_of(x.dtype));
-  bool vectors = bytes % 16 == 0 && aligned({c.in[0], c.out[0]});
+  bool vectors = bytes % 16 == 0 && aligned({c.in[in::take_row::x], c.out[out::take_row::y]});
   auto batch = unsigned(x.shape[0]);
   if (vectors)
-    launch(c, take_rows<uint4>, batch, 128, 0, c.input<uint4>(0), c.input<Scalars>(1), c.output<uint4>(0), x.shape[1],
-           bytes / 16);
+    launch(c, take_rows<uint4>, batch, 128, 0, c.input<uint4>(in::take_row::x), c.input<Scalars>(in::take_row::scalars),
+           c.output<uint4>(out::take_row::y), x.shape[1], bytes / 16);
   else
-    launch(c, take_rows<uint8_t>, batch, 256, 0, c.input<uint8_t>(0), c.input<Scalars>(1), c.output<uint8_t>(0),
-           x.shape[1], bytes);
+    launch(c, take_rows<uint8_t>, batch, 256, 0, c.input<uint8_t>(in::take_row::x),
+           c.input<Scalars>(in::take_row::scalars), c.output<uint8_t>(out::take_row::y), x.shape[1], bytes);
 }
 
 std::string reject_take(const KernelQuery& q) {
-  if (!q.in(0).contiguous() || !q.out(0).contiguous()) return "takes contiguous values";
+  if (!q.in(in::take_row::x).contiguous() || !q.out(out::take_row::y).contiguous()) return "takes contiguous values";
   return "";
 }
 
 }  // namespace
 
 Kernel add_position_kernel() {
-  return {"add_position", "cuda.add_position.warp", reject_unless_float, nullptr, nullptr, launch_add};
+  return {"add_position", "cuda.add_position.warp",     reject_unless_float, nullptr,
+          nullptr,        CREST_DEVICE_CODE(launch_add)};
 }
 Kernel position_grad_kernel() {
-  return {"position_grad", "cuda.position_grad.column", reject_grad, nullptr, nullptr, launch_grad};
+  return {"position_grad", "cuda.position_grad.column", reject_grad, nullptr, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
-Kernel take_row_kernel() { return {"take_row", "cuda.take_row.copy", reject_take, nullptr, nullptr, launch_take}; }
+Kernel take_row_kernel() {
+  return {"take_row", "cuda.take_row.copy", reject_take, nullptr, nullptr, CREST_DEVICE_CODE(launch_take)};
+}
 
 }  // namespace crest::cuda

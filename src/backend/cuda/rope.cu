@@ -2,6 +2,7 @@
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(256)
 }
 
 void launch_rope(const KernelCall& c) {
-  const Value& qkv = c.in_value(0);
+  const Value& qkv = c.in_value(in::rope::qkv);
   const Attrs& attrs = c.instr.attrs;
   int64_t heads = attrs.integer("heads"), kv_heads = attrs.integer("kv_heads");
   RopeArgs a = {};
@@ -102,17 +103,18 @@ void launch_rope(const KernelCall& c) {
   // A few dozen blocks a multiprocessor hide the tail; fewer compute the same angles less often.
   int64_t wanted = 32 * std::max(1, c.device ? c.device->multiprocessors : 1);
   int64_t groups = std::clamp<int64_t>((wanted + a.tokens - 1) / a.tokens, 1, std::min(a.batch, 65535));
-  a.batch_per_block = c.has(2) ? 1 : int((a.batch + groups - 1) / groups);
+  a.batch_per_block = c.has(in::rope::positions) ? 1 : int((a.batch + groups - 1) / groups);
   dim3 grid(unsigned(a.tokens), blocks_for(a.batch, a.batch_per_block));
   size_t shared = size_t(a.dim / 2) * sizeof(float2);
   with_type(qkv.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
     auto start = [&](auto kernel) {
-      launch(c, kernel, grid, 256, shared, c.input<T>(0), c.output<T>(0), a, c.has(1) ? c.input<Scalars>(1) : nullptr,
-             c.has(2) ? c.input<int32_t>(2) : nullptr);
+      launch(c, kernel, grid, 256, shared, c.input<T>(in::rope::qkv), c.output<T>(out::rope::y), a,
+             c.has(in::rope::scalars) ? c.input<Scalars>(in::rope::scalars) : nullptr,
+             c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr);
     };
-    if (a.dim / 2 % N == 0 && aligned({c.in[0], c.out[0]}))
+    if (a.dim / 2 % N == 0 && aligned({c.in[in::rope::qkv], c.out[out::rope::y]}))
       start(rotate<T, N>);
     else
       start(rotate<T, 1>);
@@ -120,12 +122,13 @@ void launch_rope(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  if (q.has(2) && q.in(0).shape[0] > 65535) return "takes positions of up to 65535 samples";
+  if (q.has(in::rope::positions) && q.in(in::rope::qkv).shape[0] > 65535)
+    return "takes positions of up to 65535 samples";
   return reject_unless_float(q);
 }
 
 }  // namespace
 
-Kernel rope_kernel() { return {"rope", "cuda.rope", reject, nullptr, nullptr, launch_rope}; }
+Kernel rope_kernel() { return {"rope", "cuda.rope", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_rope)}; }
 
 }  // namespace crest::cuda

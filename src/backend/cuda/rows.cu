@@ -1,6 +1,7 @@
 // split_rows is a view and needs no kernel; join_rows copies the pieces that do not lie in their place already.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -17,15 +18,15 @@ __global__ void copy_piece(const T* from, T* to, int64_t vectors) {
 }
 
 std::string reject_join(const KernelQuery& q) {
-  if (q.out(0).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
+  if (q.out(out::join_rows::x).numel() > int64_t(1) << 38) return "more elements than one launch has threads for";
   return reject_unless_float(q);
 }
 
 void launch_join(const KernelCall& c) {
-  with_type(c.out_value(0).dtype, [&](auto t) {
+  with_type(c.out_value(out::join_rows::x).dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
-    T* to = c.output<T>(0);
+    T* to = c.output<T>(out::join_rows::x);
     for (size_t i = 0; i < c.instr.in.size(); ++i) {
       const T* from = c.input<T>(i);
       int64_t n = c.in_value(i).numel();
@@ -44,6 +45,8 @@ Kernel split_rows_kernel() {
   return {"split_rows", "cuda.split_rows.view",  [](const KernelQuery&) { return std::string(); }, nullptr,
           nullptr,      [](const KernelCall&) {}};
 }
-Kernel join_rows_kernel() { return {"join_rows", "cuda.join_rows.copy", reject_join, nullptr, nullptr, launch_join}; }
+Kernel join_rows_kernel() {
+  return {"join_rows", "cuda.join_rows.copy", reject_join, nullptr, nullptr, CREST_DEVICE_CODE(launch_join)};
+}
 
 }  // namespace crest::cuda

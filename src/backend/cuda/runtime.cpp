@@ -18,7 +18,7 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int lanes = 3;
+constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
 constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads
@@ -37,7 +37,7 @@ class GpuRuntime : public Runtime {
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
     for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-    for (auto& e : lane_events_) e = std::make_unique<Event>();
+    for (auto& e : stream_events_) e = std::make_unique<Event>();
     for (auto& e : slot_events_) e = std::make_unique<Event>();
     check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + later_bytes)), "pinned memory");
     later_ = ring_ + slots * slot_bytes;
@@ -125,7 +125,7 @@ class GpuRuntime : public Runtime {
     const Instr& instr = p.program->code[i];
     return {*p.program,      instr,         b.in.data(),
             b.out.data(),    b.workspace,   b.prepared.get(),
-            device_.threads, communicator_, streams_[size_t(instr.lane)],
+            device_.threads, communicator_, streams_[size_t(instr.stream)],
             &device_};
   }
 
@@ -191,43 +191,43 @@ class GpuRuntime : public Runtime {
     return map;
   }
 
-  // Launches instructions on the streams of their lanes. Work of a lane waits for all earlier work of another lane when
-  // it reads or overwrites what that lane made: the lists of a Program are in an order where that is always enough.
+  // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of another stream when
+  // it reads or overwrites what that stream made: the lists of a Program are in an order where that is always enough.
   class Order {
    public:
     Order(GpuRuntime& r, BoundProgram& p) : r_(r), p_(p) {
-      for (auto& instr : p.program->code) used_[size_t(instr.lane)] = true;
+      for (auto& instr : p.program->code) used_[size_t(instr.stream)] = true;
       single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
     }
     void begin() {
       if (single_) return;
       r_.record(0);
-      for (int lane = 1; lane < lanes; ++lane)
-        if (used_[size_t(lane)]) r_.wait(lane, 0);
+      for (int stream = 1; stream < streams; ++stream)
+        if (used_[size_t(stream)]) r_.wait(stream, 0);
       last_ = 0;
     }
     void launch(size_t i) {
-      int lane = int(p_.program->code[i].lane);
-      if (!single_ && lane != last_) {
+      int stream = int(p_.program->code[i].stream);
+      if (!single_ && stream != last_) {
         r_.record(last_);
-        r_.wait(lane, last_);
-        last_ = lane;
+        r_.wait(stream, last_);
+        last_ = stream;
       }
       p_.code[i].kernel->launch(r_.call(p_, i));
     }
     void end() {
       if (single_) return;
-      for (int lane = 1; lane < lanes; ++lane)
-        if (used_[size_t(lane)]) {
-          r_.record(lane);
-          r_.wait(0, lane);
+      for (int stream = 1; stream < streams; ++stream)
+        if (used_[size_t(stream)]) {
+          r_.record(stream);
+          r_.wait(0, stream);
         }
     }
 
    private:
     GpuRuntime& r_;
     BoundProgram& p_;
-    std::array<bool, lanes> used_ = {};
+    std::array<bool, streams> used_ = {};
     bool single_ = true;
     int last_ = 0;
   };
@@ -241,7 +241,7 @@ class GpuRuntime : public Runtime {
     check(cudaEventRecord(marks[0]->event, main()), "event");
     for (size_t i = 0; i < n; ++i) {
       order.launch(i);
-      check(cudaEventRecord(marks[i + 1]->event, streams_[size_t(p.program->code[i].lane)]), "event");
+      check(cudaEventRecord(marks[i + 1]->event, streams_[size_t(p.program->code[i].stream)]), "event");
     }
     order.end();
     check(cudaStreamSynchronize(main()), "work of the GPU");
@@ -264,9 +264,11 @@ class GpuRuntime : public Runtime {
   }
   void activate() { check(cudaSetDevice(device_.index), "selection of the device"); }
   cudaStream_t main() const { return streams_[0]; }
-  void record(int lane) { check(cudaEventRecord(lane_events_[size_t(lane)]->event, streams_[size_t(lane)]), "event"); }
-  void wait(int lane, int event) {
-    check(cudaStreamWaitEvent(streams_[size_t(lane)], lane_events_[size_t(event)]->event, 0), "event");
+  void record(int stream) {
+    check(cudaEventRecord(stream_events_[size_t(stream)]->event, streams_[size_t(stream)]), "event");
+  }
+  void wait(int stream, int event) {
+    check(cudaStreamWaitEvent(streams_[size_t(stream)], stream_events_[size_t(event)]->event, 0), "event");
   }
   char* next_slot() {
     slot_ = (slot_ + 1) % slots;
@@ -278,8 +280,8 @@ class GpuRuntime : public Runtime {
   Communicator* communicator_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
-  std::array<cudaStream_t, lanes> streams_ = {};
-  std::array<std::unique_ptr<Event>, lanes> lane_events_;
+  std::array<cudaStream_t, streams> streams_ = {};
+  std::array<std::unique_ptr<Event>, streams> stream_events_;
   std::array<std::unique_ptr<Event>, slots> slot_events_;
   char *ring_ = nullptr, *later_ = nullptr;
   int64_t slot_ = 0;

@@ -1,4 +1,4 @@
-// One GPU: memory, a stream per lane, Programs replayed as CUDA graphs.
+// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs.
 #pragma once
 #include "backend/runtime.h"
 

@@ -4,6 +4,7 @@
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -163,12 +164,12 @@ float scale_of(const KernelCall& c) { return float(c.instr.attrs.number("scale",
 bool is_causal(const KernelCall& c) { return c.instr.attrs.integer("causal", 0) != 0; }
 
 void launch_softmax(const KernelCall& c) {
-  const Value& x = c.in_value(0);
+  const Value& x = c.in_value(in::softmax::x);
   int64_t rows = x.shape.rows(), cols = x.shape.back();
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
-    const T* in = c.input<T>(0);
-    T* out = c.output<T>(0);
+    const T* in = c.input<T>(in::softmax::x);
+    T* out = c.output<T>(out::softmax::y);
     float scale = scale_of(c);
     bool done = scale > 0 && aligned({in, out}) && with_slice<T>(cols, [&](auto threads, auto k) {
                   constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
@@ -180,12 +181,12 @@ void launch_softmax(const KernelCall& c) {
 }
 
 void launch_grad(const KernelCall& c) {
-  const Value& dy = c.in_value(0);
+  const Value& dy = c.in_value(in::softmax_grad::dy);
   int64_t rows = dy.shape.rows(), cols = dy.shape.back();
   with_type(dy.dtype, [&](auto t) {
     using T = decltype(t);
-    const T *d = c.input<T>(0), *y = c.input<T>(1);
-    T* dx = c.output<T>(0);
+    const T *d = c.input<T>(in::softmax_grad::dy), *y = c.input<T>(in::softmax_grad::y);
+    T* dx = c.output<T>(out::softmax_grad::dx);
     bool done = aligned({d, y, dx}) && with_slice<T>(cols, [&](auto threads, auto k) {
                   constexpr int Threads = decltype(threads)::value, per_block = rows_a_block(Threads);
                   launch(c, softmax_grad_rows<T, decltype(k)::value, Threads>, blocks_for(rows, per_block),
@@ -196,14 +197,14 @@ void launch_grad(const KernelCall& c) {
 }
 
 void launch_mask(const KernelCall& c) {
-  const Value& s = c.in_value(0);
+  const Value& s = c.in_value(in::causal_mask::s);
   int64_t rows = s.shape.rows(), cols = s.shape.back(), heads = s.shape[1];
-  const int32_t* positions = c.has(1) ? c.input<int32_t>(1) : nullptr;
+  const int32_t* positions = c.has(in::causal_mask::positions) ? c.input<int32_t>(in::causal_mask::positions) : nullptr;
   with_type(s.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int N = Vec<T>::size;
-    const T* in = c.input<T>(0);
-    T* out = c.output<T>(0);
+    const T* in = c.input<T>(in::causal_mask::s);
+    T* out = c.output<T>(out::causal_mask::y);
     if (cols % N == 0 && aligned({in, out}))
       launch(c, mask_rows<T, N>, unsigned(rows), 128, 0, in, out, cols, positions, heads * cols);
     else
@@ -213,12 +214,14 @@ void launch_mask(const KernelCall& c) {
 
 }  // namespace
 
-Kernel softmax_kernel() { return {"softmax", "cuda.softmax", reject_unless_float, nullptr, nullptr, launch_softmax}; }
+Kernel softmax_kernel() {
+  return {"softmax", "cuda.softmax", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_softmax)};
+}
 Kernel softmax_grad_kernel() {
-  return {"softmax_grad", "cuda.softmax_grad", reject_unless_float, nullptr, nullptr, launch_grad};
+  return {"softmax_grad", "cuda.softmax_grad", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_grad)};
 }
 Kernel causal_mask_kernel() {
-  return {"causal_mask", "cuda.causal_mask", reject_unless_float, nullptr, nullptr, launch_mask};
+  return {"causal_mask", "cuda.causal_mask", reject_unless_float, nullptr, nullptr, CREST_DEVICE_CODE(launch_mask)};
 }
 
 }  // namespace crest::cuda

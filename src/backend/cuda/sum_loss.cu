@@ -1,6 +1,7 @@
 // sum_loss: one block; double partial sums, added in a fixed tree.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -27,19 +28,23 @@ __global__ void __launch_bounds__(threads)
 }
 
 void launch_sum(const KernelCall& c) {
-  int64_t n = c.in_value(0).numel();
-  launch(c, sum_rows, 1, threads, 0, c.input<float>(0), c.output<float>(0), c.has(1), aligned({c.in[0]}) ? n / 4 : 0, n,
-         c.instr.attrs.number("scale"));
+  int64_t n = c.in_value(in::sum_loss::loss).numel();
+  launch(c, sum_rows, 1, threads, 0, c.input<float>(in::sum_loss::loss), c.output<float>(out::sum_loss::sum),
+         c.has(in::sum_loss::acc), aligned({c.in[in::sum_loss::loss]}) ? n / 4 : 0, n, c.instr.attrs.number("scale"));
 }
 
 std::string reject(const KernelQuery& q) {
-  if (q.has(1) && q.out(0).layout.storage != q.in(1).layout.storage) return "adds to the accumulator in place";
-  if (q.in(0).dtype != DType::f32 || !q.in(0).contiguous()) return "takes contiguous f32 losses";
+  if (q.has(in::sum_loss::acc) && q.out(out::sum_loss::sum).layout.storage != q.in(in::sum_loss::acc).layout.storage)
+    return "adds to the accumulator in place";
+  if (q.in(in::sum_loss::loss).dtype != DType::f32 || !q.in(in::sum_loss::loss).contiguous())
+    return "takes contiguous f32 losses";
   return "";
 }
 
 }  // namespace
 
-Kernel sum_loss_kernel() { return {"sum_loss", "cuda.sum_loss.block", reject, nullptr, nullptr, launch_sum}; }
+Kernel sum_loss_kernel() {
+  return {"sum_loss", "cuda.sum_loss.block", reject, nullptr, nullptr, CREST_DEVICE_CODE(launch_sum)};
+}
 
 }  // namespace crest::cuda

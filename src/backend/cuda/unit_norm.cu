@@ -1,6 +1,7 @@
 // A matrix divided by its Frobenius norm.
 #include "backend/cuda/device/any_float.h"
 #include "backend/cuda/kernel.h"
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -43,23 +44,24 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-size_t workspace(const KernelQuery& q) { return norm_blocks(q.in(0), q.device) * sizeof(float); }
+size_t workspace(const KernelQuery& q) { return norm_blocks(q.in(in::unit_norm::x), q.device) * sizeof(float); }
 
 void launch_norm(const KernelCall& c) {
-  const Value &x = c.in_value(0), &y = c.out_value(0);
+  const Value &x = c.in_value(in::unit_norm::x), &y = c.out_value(out::unit_norm::y);
   unsigned blocks = norm_blocks(x, *c.device);
   auto* part = static_cast<float*>(c.workspace);
-  bool quads = x.numel() % quad == 0 && aligned({c.in[0]}, quad * size_of(x.dtype)) &&
-               aligned({c.out[0]}, quad * size_of(y.dtype));
-  launch(c, quads ? part_squares<quad> : part_squares<1>, blocks, threads, 0, c.in[0], x.dtype, x.numel(), part);
-  launch(c, quads ? divide<quad> : divide<1>, blocks, threads, 0, c.in[0], x.dtype, c.out[0], y.dtype, x.numel(), part,
-         int(blocks), float(c.instr.attrs.number("eps")));
+  bool quads = x.numel() % quad == 0 && aligned({c.in[in::unit_norm::x]}, quad * size_of(x.dtype)) &&
+               aligned({c.out[out::unit_norm::y]}, quad * size_of(y.dtype));
+  launch(c, quads ? part_squares<quad> : part_squares<1>, blocks, threads, 0, c.in[in::unit_norm::x], x.dtype,
+         x.numel(), part);
+  launch(c, quads ? divide<quad> : divide<1>, blocks, threads, 0, c.in[in::unit_norm::x], x.dtype,
+         c.out[out::unit_norm::y], y.dtype, x.numel(), part, int(blocks), float(c.instr.attrs.number("eps")));
 }
 
 }  // namespace
 
 Kernel unit_norm_kernel() {
-  return {"unit_norm", "cuda.unit_norm", reject_unless_float, workspace, nullptr, launch_norm};
+  return {"unit_norm", "cuda.unit_norm", reject_unless_float, workspace, nullptr, CREST_DEVICE_CODE(launch_norm)};
 }
 
 }  // namespace crest::cuda

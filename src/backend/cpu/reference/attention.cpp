@@ -5,6 +5,7 @@
 #include "backend/cpu/reference/heads.h"
 #include "backend/cpu/reference/kernels.h"
 #include "core/random.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
@@ -52,9 +53,9 @@ struct Row {
 }  // namespace
 
 void attention(const KernelCall& c) {
-  Row r(c, 0, 1);
+  Row r(c, in::attention::qkv, in::attention::scalars);
   const Heads& h = r.h;
-  Tensor out = output(c, 0), lse = output(c, 1);
+  Tensor out = output(c, out::attention::o), lse = output(c, out::attention::lse);
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t head = 0; head < h.heads; ++head)
       for (int64_t row = 0; row < h.seq; ++row) {
@@ -76,10 +77,10 @@ void attention(const KernelCall& c) {
 
 // FlashAttention-2 (Dao 2023), section 3.1: ds = p (dp - do . o), with p from the saved lse.
 void attention_grad(const KernelCall& c) {
-  Row r(c, 1, 4);
+  Row r(c, in::attention_grad::qkv, in::attention_grad::scalars);
   const Heads& h = r.h;
-  auto dout = input(c, 0).values(), out = input(c, 2).values();
-  Tensor lse = input(c, 3), dqkv = output(c, 0);
+  auto dout = input(c, in::attention_grad::d_o).values(), out = input(c, in::attention_grad::o).values();
+  Tensor lse = input(c, in::attention_grad::lse), dqkv = output(c, out::attention_grad::dqkv);
   std::vector<double> grad(r.qkv.size());
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t head = 0; head < h.heads; ++head)

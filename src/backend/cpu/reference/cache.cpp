@@ -4,13 +4,14 @@
 
 #include "backend/cpu/reference/heads.h"
 #include "backend/cpu/reference/kernels.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void cache_append(const KernelCall& c) {
-  Tensor qkv = input(c, 0), cache = output(c, 0);
+  Tensor qkv = input(c, in::cache_append::qkv), cache = output(c, out::cache_append::cache);
   Heads h(c, qkv);
-  const Scalars& s = scalars(c, 2);
+  const Scalars& s = scalars(c, in::cache_append::scalars);
   int64_t positions = cache.size(3);
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t kv = 0; kv < h.kv_heads; ++kv)
@@ -23,9 +24,10 @@ void cache_append(const KernelCall& c) {
 }
 
 void cached_attention(const KernelCall& c) {
-  Tensor qkv = input(c, 0), cache = input(c, 1), out = output(c, 0);
+  Tensor qkv = input(c, in::cached_attention::qkv), cache = input(c, in::cached_attention::cache),
+         out = output(c, out::cached_attention::o);
   Heads h(c, qkv);
-  const Scalars& s = scalars(c, 2);
+  const Scalars& s = scalars(c, in::cached_attention::scalars);
   double scale = c.instr.attrs.number("scale");
   int64_t positions = cache.size(3), values = h.kv_heads * positions * h.dim;
   for (int64_t b = 0; b < h.batch; ++b)

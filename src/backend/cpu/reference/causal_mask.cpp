@@ -3,13 +3,14 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void causal_mask(const KernelCall& c) {
-  Tensor s = input(c, 0), y = output(c, 0);
+  Tensor s = input(c, in::causal_mask::s), y = output(c, out::causal_mask::y);
   int64_t t = s.size(3), heads = s.size(1);
-  const auto* positions = c.has(1) ? c.input<int32_t>(1) : nullptr;
+  const auto* positions = c.has(in::causal_mask::positions) ? c.input<int32_t>(in::causal_mask::positions) : nullptr;
   for (int64_t e = 0; e < s.numel(); ++e) {
     int64_t column = e % t, row = e / t % t;
     int64_t first = positions ? row - positions[e / (t * t * heads) * t + row] : 0;

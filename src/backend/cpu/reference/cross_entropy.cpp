@@ -4,6 +4,7 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
@@ -31,44 +32,46 @@ static void row_grad(const Tensor& logits, const Tensor& dlogits, int64_t row, i
 }
 
 void cross_entropy(const KernelCall& c) {
-  Tensor logits = input(c, 0);
-  const auto* targets = c.input<int32_t>(1);
+  Tensor logits = input(c, in::cross_entropy::logits);
+  const auto* targets = c.input<int32_t>(in::cross_entropy::targets);
   int64_t vocab = c.instr.attrs.integer("vocab");
-  double weight = c.has(2) ? scalars(c, 2).loss_weight : 1;
+  double weight = c.has(in::cross_entropy::scalars) ? scalars(c, in::cross_entropy::scalars).loss_weight : 1;
   for (int64_t r = 0; r < logits.shape().rows(); ++r) {
     double lse = row_lse(logits, r, vocab);
-    output(c, 0).set(r, row_loss(logits, r, targets[r], lse, weight));
-    output(c, 1).set(r, lse);
+    output(c, out::cross_entropy::loss).set(r, row_loss(logits, r, targets[r], lse, weight));
+    output(c, out::cross_entropy::lse).set(r, lse);
   }
 }
 
 void cross_entropy_grad(const KernelCall& c) {
-  Tensor logits = input(c, 0), lse = input(c, 2);
-  const auto* targets = c.input<int32_t>(1);
-  double scale = c.instr.attrs.number("scale") * scalars(c, 3).loss_scale * scalars(c, 3).loss_weight;
+  Tensor logits = input(c, in::cross_entropy_grad::logits), lse = input(c, in::cross_entropy_grad::lse);
+  const auto* targets = c.input<int32_t>(in::cross_entropy_grad::targets);
+  double scale = c.instr.attrs.number("scale") * scalars(c, in::cross_entropy_grad::scalars).loss_scale *
+                 scalars(c, in::cross_entropy_grad::scalars).loss_weight;
   for (int64_t r = 0; r < logits.shape().rows(); ++r)
-    row_grad(logits, output(c, 0), r, c.instr.attrs.integer("vocab"), targets[r], lse[r], scale);
+    row_grad(logits, output(c, out::cross_entropy_grad::dlogits), r, c.instr.attrs.integer("vocab"), targets[r], lse[r],
+             scale);
 }
 
 void cross_entropy_fused(const KernelCall& c) {
-  Tensor logits = input(c, 0);
-  const auto* targets = c.input<int32_t>(1);
+  Tensor logits = input(c, in::cross_entropy_fused::logits);
+  const auto* targets = c.input<int32_t>(in::cross_entropy_fused::targets);
   int64_t vocab = c.instr.attrs.integer("vocab");
-  double weight = scalars(c, 2).loss_weight;
-  double scale = c.instr.attrs.number("scale") * scalars(c, 2).loss_scale * weight;
+  double weight = scalars(c, in::cross_entropy_fused::scalars).loss_weight;
+  double scale = c.instr.attrs.number("scale") * scalars(c, in::cross_entropy_fused::scalars).loss_scale * weight;
   for (int64_t r = 0; r < logits.shape().rows(); ++r) {
     double lse = row_lse(logits, r, vocab);
-    output(c, 0).set(
-        r, row_loss(logits, r, targets[r], lse, weight));  // before the gradient, which may overwrite the logits
-    row_grad(logits, output(c, 1), r, vocab, targets[r], lse, scale);
+    output(c, out::cross_entropy_fused::loss)
+        .set(r, row_loss(logits, r, targets[r], lse, weight));  // before the gradient, which may overwrite the logits
+    row_grad(logits, output(c, out::cross_entropy_fused::dlogits), r, vocab, targets[r], lse, scale);
   }
 }
 
 void sum_loss(const KernelCall& c) {
-  Tensor loss = input(c, 0), acc = input(c, 1);
+  Tensor loss = input(c, in::sum_loss::loss), acc = input(c, in::sum_loss::acc);
   double sum = 0;
   for (int64_t r = 0; r < loss.numel(); ++r) sum += loss[r];
-  output(c, 0).set(0, sum * c.instr.attrs.number("scale") + so_far(acc, 0));
+  output(c, out::sum_loss::sum).set(0, sum * c.instr.attrs.number("scale") + so_far(acc, 0));
 }
 
 }  // namespace crest::reference

@@ -2,12 +2,13 @@
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
 #include "core/random.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void dropout(const KernelCall& c) {
-  Tensor x = input(c, 0), y = output(c, 0);
-  const Scalars& s = scalars(c, 1);
+  Tensor x = input(c, in::dropout::x), y = output(c, out::dropout::y);
+  const Scalars& s = scalars(c, in::dropout::scalars);
   double p = c.instr.attrs.number("p");
   auto rng_id = uint32_t(c.instr.attrs.integer("rng_id"));
   int64_t samples = x.size(0), per_sample = samples ? x.numel() / samples : 0;

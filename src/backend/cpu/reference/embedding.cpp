@@ -1,22 +1,24 @@
 // Row lookup and its transpose; the last valid row.
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void embedding(const KernelCall& c) {
-  const auto* ids = c.input<int32_t>(0);
-  Tensor table = input(c, 1), y = output(c, 0);
-  int64_t rows = table.size(0), width = table.size(1), tokens = input(c, 0).numel();
+  const auto* ids = c.input<int32_t>(in::embedding::ids);
+  Tensor table = input(c, in::embedding::table), y = output(c, out::embedding::y);
+  int64_t rows = table.size(0), width = table.size(1), tokens = input(c, in::embedding::ids).numel();
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t j = 0; j < width; ++j)
       y.set(t * width + j, ids[t] >= 0 && ids[t] < rows ? table[ids[t] * width + j] : 0);
 }
 
 void embedding_grad(const KernelCall& c) {
-  const auto* ids = c.input<int32_t>(0);
-  Tensor dy = input(c, 1), acc = input(c, 2), table = output(c, 0);
-  int64_t rows = table.size(0), width = table.size(1), tokens = input(c, 0).numel();
+  const auto* ids = c.input<int32_t>(in::embedding_grad::ids);
+  Tensor dy = input(c, in::embedding_grad::dy), acc = input(c, in::embedding_grad::acc),
+         table = output(c, out::embedding_grad::dtable);
+  int64_t rows = table.size(0), width = table.size(1), tokens = input(c, in::embedding_grad::ids).numel();
   std::vector<double> sums(static_cast<size_t>(rows * width));
   for (int64_t t = 0; t < tokens; ++t)
     if (ids[t] >= 0 && ids[t] < rows)
@@ -25,8 +27,8 @@ void embedding_grad(const KernelCall& c) {
 }
 
 void take_row(const KernelCall& c) {
-  Tensor x = input(c, 0), y = output(c, 0);
-  int64_t seq = x.size(1), width = x.size(2), row = scalars(c, 1).length - 1;
+  Tensor x = input(c, in::take_row::x), y = output(c, out::take_row::y);
+  int64_t seq = x.size(1), width = x.size(2), row = scalars(c, in::take_row::scalars).length - 1;
   for (int64_t b = 0; b < x.size(0); ++b)
     for (int64_t j = 0; j < width; ++j) y.set(b * width + j, x[(b * seq + row) * width + j]);
 }

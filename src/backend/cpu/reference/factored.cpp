@@ -4,13 +4,15 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void factored_moments(const KernelCall& c) {
-  const Scalars& s = scalars(c, 0);
+  const Scalars& s = scalars(c, in::factored_moments::scalars);
   if (s.found_inf) return;
-  Tensor g = input(c, 1), row = input(c, 2), col = input(c, 3);
+  Tensor g = input(c, in::factored_moments::g), row = input(c, in::factored_moments::row),
+         col = input(c, in::factored_moments::col);
   int64_t rows = g.size(0), cols = g.size(1);
   double t = double(s.adam_step + 1), keep = 1 - std::pow(t, -c.instr.attrs.number("decay_rate"));
   double eps = c.instr.attrs.number("eps");
@@ -21,15 +23,16 @@ void factored_moments(const KernelCall& c) {
       row_sum[size_t(i)] += square, col_sum[size_t(j)] += square;
     }
   for (int64_t i = 0; i < rows; ++i)
-    output(c, 0).set(i, keep * row[i] + (1 - keep) * row_sum[size_t(i)] / double(cols));
+    output(c, out::factored_moments::row).set(i, keep * row[i] + (1 - keep) * row_sum[size_t(i)] / double(cols));
   for (int64_t j = 0; j < cols; ++j)
-    output(c, 1).set(j, keep * col[j] + (1 - keep) * col_sum[size_t(j)] / double(rows));
+    output(c, out::factored_moments::col).set(j, keep * col[j] + (1 - keep) * col_sum[size_t(j)] / double(rows));
 }
 
 void factored_update(const KernelCall& c) {
-  const Scalars& s = scalars(c, 0);
+  const Scalars& s = scalars(c, in::factored_update::scalars);
   if (s.found_inf) return;
-  Tensor p = input(c, 1), g = input(c, 2), row = input(c, 3), col = input(c, 4);
+  Tensor p = input(c, in::factored_update::master), g = input(c, in::factored_update::g),
+         row = input(c, in::factored_update::row), col = input(c, in::factored_update::col);
   int64_t rows = g.size(0), cols = g.size(1), n = rows * cols;
   double row_mean = 0, squares = 0;
   for (int64_t i = 0; i < rows; ++i) row_mean += row[i] / double(rows);
@@ -40,8 +43,10 @@ void factored_update(const KernelCall& c) {
   double clip = std::max(1.0, std::sqrt(squares / double(n)) / c.instr.attrs.number("clip"));
   for (int64_t e = 0; e < n; ++e) {
     double x = p[e];
-    output(c, 0).set(e, x - s.lr * (direction(e) / clip + c.instr.attrs.number("weight_decay") * x));
-    if (c.has(5)) output(c, 1).set(e, output(c, 0)[e]);
+    output(c, out::factored_update::master)
+        .set(e, x - s.lr * (direction(e) / clip + c.instr.attrs.number("weight_decay") * x));
+    if (c.has(in::factored_update::w))
+      output(c, out::factored_update::w).set_weight(e, output(c, out::factored_update::master)[e]);
   }
 }
 

@@ -3,11 +3,12 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void finish_step(const KernelCall& c) {
-  Scalars s = scalars(c, 0);
+  Scalars s = scalars(c, in::finish_step::scalars);
   const Attrs& a = c.instr.attrs;
   bool dynamic = a.integer("dynamic", 0);
   if (s.found_inf) {
@@ -22,7 +23,7 @@ void finish_step(const KernelCall& c) {
       s.good_steps = 0;
     }
   }
-  *c.output<Scalars>(0) = s;
+  *c.output<Scalars>(out::finish_step::scalars) = s;
 }
 
 }  // namespace crest::reference

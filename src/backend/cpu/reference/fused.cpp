@@ -3,7 +3,8 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
-#include "ops/op.h"
+#include "ops/index.h"
+#include "program/op.h"
 
 namespace crest::reference {
 
@@ -18,7 +19,7 @@ void fused(const KernelCall& c) {
   int64_t numel = body.at(body.code[0].in[0]).numel();
   for (const Instr& i : body.code) {
     if (std::string_view(i.op->name) == "bias_grad") {
-      std::vector<double> sums(size_t(body.at(i.out[0]).numel()), 0.0);
+      std::vector<double> sums(size_t(body.at(i.out[out::bias_grad::db]).numel()), 0.0);
       steps.push_back({nullptr, 0, std::move(sums)});
     } else {
       steps.push_back({pointwise_function(i.op->name), i.attrs.number("value", 0.0), {}});
@@ -47,10 +48,10 @@ void fused(const KernelCall& c) {
     if (steps[k].f) continue;
     const Instr& i = body.code[k];
     for (size_t o = 0; o < body.outputs.size(); ++o) {
-      if (body.outputs[o] != i.out[0]) continue;
+      if (body.outputs[o] != i.out[out::bias_grad::db]) continue;
       Tensor acc;
       for (size_t j = 0; j < body.inputs.size(); ++j)
-        if (i.in.size() > 1 && i.in[1] == body.inputs[j]) acc = input(c, j);
+        if (i.in.size() > in::bias_grad::acc && i.in[in::bias_grad::acc] == body.inputs[j]) acc = input(c, j);
       for (size_t n = 0; n < steps[k].sums.size(); ++n)
         output(c, o).set(int64_t(n), steps[k].sums[n] + so_far(acc, int64_t(n)));
     }

@@ -1,13 +1,14 @@
 // split_heads makes views (nothing to do); join_heads copies heads back into one tensor.
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void split_heads(const KernelCall&) {}
 
 void join_heads(const KernelCall& c) {
-  Tensor y = output(c, 0);
+  Tensor y = output(c, out::join_heads::qkv);
   int64_t first = 0, width = y.size(2);
   for (size_t i = 0; i < c.instr.in.size(); ++i) {
     Tensor x = input(c, i);

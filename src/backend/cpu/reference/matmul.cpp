@@ -1,11 +1,12 @@
 // Batched product of heads; with 'reduce' the products of a group of heads are summed.
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void matmul(const KernelCall& c) {
-  Tensor a = input(c, 0), b = input(c, 1), y = output(c, 0);
+  Tensor a = input(c, in::matmul::a), b = input(c, in::matmul::b), y = output(c, out::matmul::c);
   bool ta = c.instr.attrs.integer("transpose_a", 0), tb = c.instr.attrs.integer("transpose_b", 0);
   int64_t heads = a.size(1), groups = b.size(1), out_heads = y.size(1), m = y.size(2), n = y.size(3);
   int64_t k = ta ? a.size(2) : a.size(3), summed = heads / out_heads;

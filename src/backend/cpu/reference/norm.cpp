@@ -3,13 +3,18 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
-static bool is_layer(const KernelCall& c) { return c.instr.attrs.word("kind") == "layer"; }
+static bool is_layer(const KernelCall& c) { return c.instr.attrs.text("kind") == "layer"; }
 
-// Normalises x into outputs first_out (y), +1 (rstd), +2 (mean).
-static void normalise(const KernelCall& c, const Tensor& x, const Tensor& gamma, const Tensor& beta, size_t first_out) {
+// Positions of the outputs.
+struct Outputs {
+  size_t y, rstd, mean;
+};
+
+static void normalise(const KernelCall& c, const Tensor& x, const Tensor& gamma, const Tensor& beta, Outputs out) {
   int64_t rows = x.shape().rows(), width = x.shape().back();
   double eps = c.instr.attrs.number("eps");
   for (int64_t r = 0; r < rows; ++r) {
@@ -17,28 +22,34 @@ static void normalise(const KernelCall& c, const Tensor& x, const Tensor& gamma,
     if (is_layer(c)) {
       for (int64_t j = 0; j < width; ++j) mean += x[r * width + j];
       mean /= double(width);
-      output(c, first_out + 2).set(r, mean);
+      output(c, out.mean).set(r, mean);
     }
     for (int64_t j = 0; j < width; ++j) square += std::pow(x[r * width + j] - mean, 2);
     double rstd = 1 / std::sqrt(square / double(width) + eps);
-    output(c, first_out + 1).set(r, rstd);
+    output(c, out.rstd).set(r, rstd);
     for (int64_t j = 0; j < width; ++j)
-      output(c, first_out).set(r * width + j, (x[r * width + j] - mean) * rstd * gamma[j] + so_far(beta, j));
+      output(c, out.y).set(r * width + j, (x[r * width + j] - mean) * rstd * gamma[j] + so_far(beta, j));
   }
 }
 
-void norm(const KernelCall& c) { normalise(c, input(c, 0), input(c, 1), input(c, 2), 0); }
+void norm(const KernelCall& c) {
+  normalise(c, input(c, in::norm::x), input(c, in::norm::gamma), input(c, in::norm::beta),
+            {out::norm::y, out::norm::rstd, out::norm::mean});
+}
 
 void add_norm(const KernelCall& c) {
-  Tensor a = input(c, 0), b = input(c, 1), s = output(c, 0);
+  Tensor a = input(c, in::add_norm::a), b = input(c, in::add_norm::b), s = output(c, out::add_norm::s);
   for (int64_t e = 0; e < s.numel(); ++e) s.set(e, a[e] + b[e]);
-  normalise(c, s, input(c, 2), input(c, 3), 1);  // of the rounded sum
+  normalise(c, s, input(c, in::add_norm::gamma), input(c, in::add_norm::beta),  // of the rounded sum
+            {out::add_norm::y, out::add_norm::rstd, out::add_norm::mean});
 }
 
 // With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g).
 void norm_grad(const KernelCall& c) {
-  Tensor dy = input(c, 0), x = input(c, 1), gamma = input(c, 2), rstd = input(c, 3), mean = input(c, 4);
-  Tensor dres = input(c, 5), acc_gamma = input(c, 6), acc_beta = input(c, 7), dx = output(c, 0);
+  Tensor dy = input(c, in::norm_grad::dy), x = input(c, in::norm_grad::x), gamma = input(c, in::norm_grad::gamma),
+         rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);
+  Tensor dres = input(c, in::norm_grad::dres), acc_gamma = input(c, in::norm_grad::acc_gamma),
+         acc_beta = input(c, in::norm_grad::acc_beta), dx = output(c, out::norm_grad::dx);
   int64_t rows = dy.shape().rows(), width = dy.shape().back();
   std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(static_cast<size_t>(width));
   for (int64_t r = 0; r < rows; ++r) {
@@ -58,8 +69,8 @@ void norm_grad(const KernelCall& c) {
     }
   }
   for (int64_t j = 0; j < width; ++j) {
-    output(c, 1).set(j, dgamma[size_t(j)] + so_far(acc_gamma, j));
-    if (c.instr.out.size() > 2) output(c, 2).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
+    output(c, out::norm_grad::dgamma).set(j, dgamma[size_t(j)] + so_far(acc_gamma, j));
+    if (c.instr.out.size() > 2) output(c, out::norm_grad::dbeta).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
   }
 }
 

@@ -6,7 +6,7 @@
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
 #include "core/error.h"
-#include "ops/op.h"
+#include "program/op.h"
 
 namespace crest::reference {
 
@@ -58,7 +58,7 @@ Pointwise pointwise_function(const char* op) {
   fail_internal("no pointwise function for '" + std::string(op) + "'");
 }
 
-void pointwise(const KernelCall& c) {
+static void pointwise(const KernelCall& c) {
   Pointwise f = pointwise_function(c.instr.op->name);
   double value = c.instr.attrs.number("value", 0.0), x[2] = {};
   Tensor y = output(c, 0);
@@ -68,5 +68,11 @@ void pointwise(const KernelCall& c) {
     y.set(e, f(x, value));
   }
 }
+
+#define CREST_POINTWISE_KERNEL(op, inputs, outputs) \
+  void op(const KernelCall& c) { pointwise(c); }
+CREST_POINTWISE_OPS(CREST_POINTWISE_KERNEL)
+CREST_POINTWISE_KERNEL(cast, , )
+#undef CREST_POINTWISE_KERNEL
 
 }  // namespace crest::reference

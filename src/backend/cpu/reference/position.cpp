@@ -1,12 +1,15 @@
 // Learned positions and their gradient.
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
 void add_position(const KernelCall& c) {
-  Tensor x = input(c, 0), table = input(c, 1), y = output(c, 0);
-  int64_t seq = x.size(1), width = x.size(2), first = c.has(2) ? scalars(c, 2).position : 0;
+  Tensor x = input(c, in::add_position::x), table = input(c, in::add_position::table),
+         y = output(c, out::add_position::y);
+  int64_t seq = x.size(1), width = x.size(2),
+          first = c.has(in::add_position::scalars) ? scalars(c, in::add_position::scalars).position : 0;
   for (int64_t e = 0; e < x.numel(); ++e) {
     int64_t position = first + e / width % seq;
     y.set(e, x[e] + (position < table.size(0) ? table[position * width + e % width] : 0));
@@ -14,7 +17,8 @@ void add_position(const KernelCall& c) {
 }
 
 void position_grad(const KernelCall& c) {
-  Tensor dy = input(c, 0), acc = input(c, 1), table = output(c, 0);
+  Tensor dy = input(c, in::position_grad::dy), acc = input(c, in::position_grad::acc),
+         table = output(c, out::position_grad::dtable);
   int64_t batch = dy.size(0), seq = dy.size(1), width = dy.size(2);
   for (int64_t e = 0; e < table.numel(); ++e) {
     double sum = so_far(acc, e);

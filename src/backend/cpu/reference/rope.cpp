@@ -4,6 +4,7 @@
 
 #include "backend/cpu/reference/heads.h"
 #include "backend/cpu/reference/kernels.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
@@ -21,10 +22,10 @@ static double frequency(const Attrs& a, int64_t i, int64_t dim) {
 }
 
 void rope(const KernelCall& c) {
-  Tensor x = input(c, 0), y = output(c, 0);
+  Tensor x = input(c, in::rope::qkv), y = output(c, out::rope::y);
   Heads h(c, x);
-  int64_t half = h.dim / 2, first = c.has(1) ? scalars(c, 1).position : 0;
-  const auto* positions = c.has(2) ? c.input<int32_t>(2) : nullptr;
+  int64_t half = h.dim / 2, first = c.has(in::rope::scalars) ? scalars(c, in::rope::scalars).position : 0;
+  const auto* positions = c.has(in::rope::positions) ? c.input<int32_t>(in::rope::positions) : nullptr;
   double direction = c.instr.attrs.integer("inverse", 0) ? -1 : 1;
   for (int64_t b = 0; b < h.batch; ++b)
     for (int64_t t = 0; t < h.seq; ++t)

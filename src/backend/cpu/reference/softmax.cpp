@@ -4,6 +4,7 @@
 
 #include "backend/cpu/reference/kernels.h"
 #include "backend/cpu/reference/tensor.h"
+#include "ops/index.h"
 
 namespace crest::reference {
 
@@ -13,7 +14,7 @@ static int64_t visible(const KernelCall& c, int64_t r, int64_t width) {
 }
 
 void softmax(const KernelCall& c) {
-  Tensor x = input(c, 0), y = output(c, 0);
+  Tensor x = input(c, in::softmax::x), y = output(c, out::softmax::y);
   int64_t rows = x.shape().rows(), width = x.shape().back();
   double scale = c.instr.attrs.number("scale", 1);
   for (int64_t r = 0; r < rows; ++r) {
@@ -27,7 +28,7 @@ void softmax(const KernelCall& c) {
 }
 
 void softmax_grad(const KernelCall& c) {
-  Tensor dy = input(c, 0), y = input(c, 1), dx = output(c, 0);
+  Tensor dy = input(c, in::softmax_grad::dy), y = input(c, in::softmax_grad::y), dx = output(c, out::softmax_grad::dx);
   int64_t rows = y.shape().rows(), width = y.shape().back();
   double scale = c.instr.attrs.number("scale", 1);
   for (int64_t r = 0; r < rows; ++r) {

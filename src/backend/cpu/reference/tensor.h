@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "core/scalars.h"
+#include "core/split_float.h"
 
 namespace crest::reference {
 
@@ -19,6 +20,10 @@ class Tensor {
   // Element `i` of a contiguous tensor in row-major order.
   double operator[](int64_t i) const { return load_element(data_, value_->dtype, i); }
   void set(int64_t i, double x) const { store_element(data_, value_->dtype, i, x); }
+  // The weight of a master (core/split_float.h).
+  void set_weight(int64_t i, double master) const {
+    set(i, value_->dtype == DType::bf16 ? to_float(split(float(master)).high) : master);
+  }
   // Element of a four-dimensional view.
   double at(int64_t a, int64_t b, int64_t c, int64_t d) const { return (*this)[place(a, b, c, d)]; }
   // All elements of a contiguous tensor.

@@ -1,6 +1,6 @@
 // Rows of Adafactor's matrices.
 #include "backend/cpu/simd/optimizer.h"
-#include "backend/cpu/simd/vec.h"
+#include "backend/cpu/simd/optimizer_rules.h"
 
 namespace crest::cpu::CREST_ISA {
 namespace {
@@ -51,7 +51,7 @@ void row_update(float* p, const void* g, DType t, float factor, float decay, int
       Vf y = load_some(x + i, k) * factor * load_some(col + j + i, k), w = load_some(p + j + i, k);
       store_some(p + j + i, w - w * decay - y, k);
     });
-    if (copy) from_floats(row_of(copy, copy_dtype, j), copy_dtype, count, p + j);
+    if (copy) weights_of_masters(row_of(copy, copy_dtype, j), copy_dtype, p + j, count);
   });
 }
 

@@ -23,7 +23,7 @@ struct Floats {
 };
 
 template <class Rule>
-void apply(const UpdateStep& step, const float* g, float* p, Floats* states, int64_t n) {
+void apply(const UpdateStep<float>& step, const float* g, float* p, Floats* states, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vf x = load_some(p + i, k), s[2];
     for (int j = 0; j < Rule::states; ++j) s[j] = load_some(states[j].data + i, k);
@@ -66,11 +66,10 @@ void update_tile(const UpdateArgs& a, int64_t i, int64_t n) {
     p.read(a.p, a.dtype, i, n);
   }
   for (int s = 0; s < count; ++s) states[s].read(a.states[s], a.states_dtype, i, n);
-  switch (a.rule) {
-    case UpdateRule::adamw: apply<AdamW>(a.step, g, p.data, states, n); break;
-    case UpdateRule::sgd: apply<Sgd>(a.step, g, p.data, states, n); break;
-    case UpdateRule::lion: apply<Lion>(a.step, g, p.data, states, n); break;
-  }
+#define CREST_APPLY(op, inputs, outputs) \
+  case UpdateRule::op: apply<update_rules::op<VectorMath>>(a.step, g, p.data, states, n); break;
+  switch (a.rule) { CREST_UPDATE_OPS(CREST_APPLY) }
+#undef CREST_APPLY
   if (a.rounding == UpdateRounding::stochastic) {
     uint32_t words[tile + 4 * lanes];
     uint64_t first = uint64_t(a.first + i), skip = first % 4;
@@ -84,7 +83,7 @@ void update_tile(const UpdateArgs& a, int64_t i, int64_t n) {
   for (int s = 0; s < count; ++s) states[s].write(a.states[s], a.states_dtype, i, n);
   if (halves) return split_halves(p.data, (uint16_t*)a.copy + i, (uint16_t*)a.p + i, n);
   p.write(a.p, a.dtype, i, n);
-  if (a.copy) p.write(a.copy, a.copy_dtype, i, n);
+  if (a.copy) weights_of_masters(row_of(a.copy, a.copy_dtype, i), a.copy_dtype, p.data, n);
 }
 
 void update(const UpdateArgs& a, int64_t begin, int64_t end) {
@@ -119,7 +118,10 @@ void axpby(const AxpbyArgs& a, int64_t begin, int64_t end) {
       axpby_floats<true, false>(a, x.data, y, z, n);
     else
       axpby_floats<false, false>(a, x.data, y, z, n);
-    x.write(a.x, a.x_dtype, i, n);
+    if (a.weights)
+      weights_of_masters(row_of(a.x, a.x_dtype, i), a.x_dtype, x.data, n);
+    else
+      x.write(a.x, a.x_dtype, i, n);
   }
 }
 

@@ -1,25 +1,21 @@
 #pragma once
 #include "backend/cpu/simd/pick.h"
 #include "core/dtype.h"
+#include "ops/update_ops.h"
+#include "ops/update_rules.h"
 
 namespace crest::cpu {
 
-enum class UpdateRule { adamw, sgd, lion };
+#define CREST_NAME_RULE(op, inputs, outputs) op,
+enum class UpdateRule { CREST_UPDATE_OPS(CREST_NAME_RULE) };
+#undef CREST_NAME_RULE
 enum class UpdateRounding { nearest, kahan, stochastic };
-
-// What one step multiplies with.
-struct UpdateStep {
-  float gradient_factor, lr, decay;  // decay = lr * weight_decay
-  float beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float correction1, correction2;  // 1 / (1 - beta^t)
-  float eps;
-};
 
 // A tensor or a flat group; every array has the same length.
 struct UpdateArgs {
   UpdateRule rule;
   UpdateRounding rounding;
-  UpdateStep step;
+  UpdateStep<float> step;
   void* p;
   void* states[2];  // null where the rule has none
   DType dtype;      // of p; u16: the low halves, and copy has the high ones (core/split_float.h)
@@ -45,7 +41,8 @@ inline constexpr int64_t largest_block = 4096;
 // x = a x + b y z + c
 struct AxpbyArgs {
   float a, b, c;
-  bool divide;  // y / z
+  bool divide;   // y / z
+  bool weights;  // x takes weights of masters (core/split_float.h)
   void* x;
   const void *y, *z;  // may be null
   DType x_dtype, y_dtype, z_dtype;

@@ -91,7 +91,7 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
     Vf state[2] = {look_up(signed_table.x, load_codes(q.m + begin + i, k)) * m_max,
                    look_up(unsigned_table.x, load_codes(q.v + begin + i, k)) * v_max};
     Vf x = load_some(p + i, k);
-    AdamW::apply(a.step, load_some(g + i, k) * a.step.gradient_factor, x, state);
+    update_rules::adamw<VectorMath>::apply(a.step, load_some(g + i, k) * a.step.gradient_factor, x, state);
     store_some(p + i, x, k);
     store_some(m + i, state[0], k);
     store_some(v + i, state[1], k);
@@ -105,7 +105,7 @@ void adamw_block(const QuantizedArgs& q, int64_t begin, int64_t n) {
     store_codes(q.v + begin + i, unsigned_code(load_some(v + i, k) * v_scale), k);
   });
   if (halves) return split_halves(p, (uint16_t*)a.copy + begin, (uint16_t*)a.p + begin, n);
-  if (a.copy) from_floats(row_of(a.copy, a.copy_dtype, begin), a.copy_dtype, n, p);
+  if (a.copy) weights_of_masters(row_of(a.copy, a.copy_dtype, begin), a.copy_dtype, p, n);
 }
 
 void adamw(const QuantizedArgs& q, int64_t begin, int64_t end) {

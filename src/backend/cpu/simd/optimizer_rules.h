@@ -1,4 +1,4 @@
-// The element-wise optimizers on vectors of floats: each changes parameter and states. A new one is a few lines here.
+// What the updates of optimizers need of vectors: arithmetic for their rules, and parameters in two halves.
 #pragma once
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/vec.h"
@@ -29,43 +29,26 @@ CREST_INLINE void join_halves(const void* high, const void* low, float* to, int6
 CREST_INLINE void split_halves(const float* from, void* high, void* low, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vu bits = as_bits(load_some(from + i, k));
-    auto is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    Vu upper = is_nan ? (bits >> 16) | 0x40u : (bits + 0x8000u) >> 16, lower = is_nan ? Vu{} : bits & 0xffffu;
-    store_bits_some((uint16_t*)high + i, __builtin_convertvector(upper, Vh), k);
+    Vu lower = (bits & 0x7fffffffu) > 0x7f800000u ? Vu{} : bits & 0xffffu;
+    store_bits_some((uint16_t*)high + i, weight_of_master(as_float(bits)), k);
     store_bits_some((uint16_t*)low + i, __builtin_convertvector(lower, Vh), k);
   });
 }
 
-// Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019), algorithm 2.
-struct AdamW {
-  static constexpr int states = 2;
-  static CREST_INLINE void apply(const UpdateStep& s, Vf g, Vf& p, Vf* state) {
-    Vf m = state[0] = state[0] * s.beta1 + g * s.one_minus_beta1;
-    Vf v = state[1] = state[1] * s.beta2 + g * g * s.one_minus_beta2;
-    Vf update = m * s.correction1 / (square_root(v * s.correction2) + s.eps);
-    p = p - p * s.decay - update * s.lr;
-  }
-};
+// The weights of n whole masters.
+CREST_INLINE void weights_of_masters(void* to, DType t, const float* from, int64_t n) {
+  if (t != DType::bf16) return from_floats(to, t, n, from);
+  for_vectors(n, [&](int64_t i, int64_t k) {
+    store_bits_some((uint16_t*)to + i, weight_of_master(load_some(from + i, k)), k);
+  });
+}
 
-// Momentum (beta1) in PyTorch's form, with decoupled decay.
-struct Sgd {
-  static constexpr int states = 1;
-  static CREST_INLINE void apply(const UpdateStep& s, Vf g, Vf& p, Vf* state) {
-    state[0] = state[0] * s.beta1 + g;
-    p = p - p * s.decay - state[0] * s.lr;
-  }
-};
-
-// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023), algorithm 2.
-struct Lion {
-  static constexpr int states = 1;
-  static CREST_INLINE void apply(const UpdateStep& s, Vf g, Vf& p, Vf* state) {
-    Vf direction = state[0] * s.beta1 + g * s.one_minus_beta1;
-    Vf step = direction > 0.0f ? splat(s.lr) : Vf{};
-    step = direction < 0.0f ? splat(-s.lr) : step;
-    p = p - p * s.decay - step;
-    state[0] = state[0] * s.beta2 + g * s.one_minus_beta2;
-  }
+// Of ops/update_rules.h.
+struct VectorMath {
+  using Number = Vf;
+  using Factor = float;
+  static CREST_INLINE Vf splat(float x) { return CREST_ISA::splat(x); }
+  static CREST_INLINE Vf root(Vf x) { return square_root(x); }
 };
 
 }  // namespace crest::cpu::CREST_ISA

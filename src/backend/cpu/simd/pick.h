@@ -1,7 +1,7 @@
 // Every file of this folder is compiled once per instruction set, in its own namespace crest::cpu::CREST_ISA; it
 // exports one table of function pointers, and the host entry picks the table of the machine it runs on.
 #pragma once
-#include "backend/cpu/isa.h"
+#include "host/isa.h"
 
 // Declares the table `table` of type `Type` once per instruction set (inside namespace crest::cpu).
 #define CREST_SIMD_TABLE(Type, table) \

@@ -90,9 +90,9 @@ void column_sums(float* sums, const float* x, int64_t first, int64_t n, int64_t 
 
 }  // namespace
 
-const PointwiseFunctions pointwise_functions = {step_add,      step_mul,           step_scale, step_add_scalar,
-                                                step_tanh,     step_tanh_grad,     step_gelu,  step_gelu_grad,
-                                                step_gelu_erf, step_gelu_erf_grad, step_silu,  step_silu_grad,
-                                                load_tile,     store_tile,         column_sums};
+#define CREST_LIST_STEP(op, inputs, outputs) step_##op,
+const PointwiseFunctions pointwise_functions = {CREST_POINTWISE_OPS(CREST_LIST_STEP) load_tile, store_tile,
+                                                column_sums};
+#undef CREST_LIST_STEP
 
 }  // namespace crest::cpu::CREST_ISA

@@ -1,6 +1,7 @@
 #pragma once
 #include "backend/cpu/simd/pick.h"
 #include "core/dtype.h"
+#include "ops/pointwise_ops.h"
 
 namespace crest::cpu {
 
@@ -8,7 +9,9 @@ namespace crest::cpu {
 using PointwiseStep = void (*)(float* out, const float* a, const float* b, int64_t n, float value);
 
 struct PointwiseFunctions {
-  PointwiseStep add, mul, scale, add_scalar, tanh, tanh_grad, gelu, gelu_grad, gelu_erf, gelu_erf_grad, silu, silu_grad;
+#define CREST_POINTWISE_STEP(op, inputs, outputs) PointwiseStep op;
+  CREST_POINTWISE_OPS(CREST_POINTWISE_STEP)
+#undef CREST_POINTWISE_STEP
   // Conversions between floats and storage of dtype f32, bf16 or f16 (a copy for f32).
   void (*load)(float* to, const void* from, DType from_dtype, int64_t n);
   void (*store)(void* to, DType to_dtype, const float* from, int64_t n);

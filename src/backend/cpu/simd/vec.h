@@ -47,6 +47,13 @@ CREST_INLINE Vh narrow_bf16(Vf x) {
   return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, Vh);
 }
 
+// The weight of an fp32 master (core/split_float.h): ties away from zero.
+CREST_INLINE Vh weight_of_master(Vf x) {
+  Vu u = as_bits(x);
+  Vu quiet = (u >> 16) | 0x40u;
+  return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : (u + 0x8000u) >> 16, Vh);
+}
+
 // The masked forms because GCC 12 warns about its own header otherwise (bug 105593).
 #if CREST_LANES == 16
 CREST_INLINE Vf widen_f16(Vh h) { return (Vf)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h); }

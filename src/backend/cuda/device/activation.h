@@ -1,6 +1,7 @@
-// Activations and their gradients on floats. The text of these functions is part of the source that fused kernels are
-// compiled from at run time (fused_source.cpp), so that there is one definition of each: hence the macro, which both
-// defines the functions and keeps their text, and no #directives or types of our own inside.
+// Activations and their gradients on floats; pointwise_NAME(a, b, value) for each of ops/pointwise_ops.h. The text of
+// these functions is part of the source that fused kernels are compiled from at run time (fused_source.cpp), so that
+// there is one definition of each: hence the macro, which both defines the functions and keeps their text, and no
+// #directives or types of our own inside.
 #pragma once
 #include "backend/cuda/device/exp2.h"
 
@@ -70,9 +71,30 @@ __device__ inline float gelu_erf_grad(float dy, float x) {
   float bell = normal_bell(x);
   return dy * fmaf(0.39894228f * x, bell, normal_below(x, bell));
 }
-__device__ inline float tanh_grad(float dy, float y) { return dy * fmaf(-y, y, 1.f); }
+__device__ inline float pointwise_add(float a, float b, float) { return a + b; }
+__device__ inline float pointwise_mul(float a, float b, float) { return a * b; }
+__device__ inline float pointwise_scale(float a, float, float value) { return a * value; }
+__device__ inline float pointwise_add_scalar(float a, float, float value) { return a + value; }
+__device__ inline float pointwise_tanh(float a, float, float) { return tanhf(a); }
+__device__ inline float pointwise_tanh_grad(float dy, float y, float) { return dy * fmaf(-y, y, 1.f); }
+__device__ inline float pointwise_gelu(float a, float, float) { return gelu(a); }
+__device__ inline float pointwise_gelu_grad(float dy, float x, float) { return gelu_grad(dy, x); }
+__device__ inline float pointwise_gelu_erf(float a, float, float) { return gelu_erf(a); }
+__device__ inline float pointwise_gelu_erf_grad(float dy, float x, float) { return gelu_erf_grad(dy, x); }
+__device__ inline float pointwise_silu(float a, float, float) { return silu(a); }
+__device__ inline float pointwise_silu_grad(float dy, float x, float) { return silu_grad(dy, x); }
 )
 // clang-format on
+
+// Both at once; dx is gelu_grad(dy, x).
+__device__ inline void gelu_and_grad(float dy, float x, float& gelu_x, float& dx) {
+  constexpr float linear = float(2 * 0.7978845608028654);
+  constexpr float cubic = float(6 * 0.7978845608028654 * 0.044715);
+  float x2 = fminf(x * x, 900.f);
+  float s = gelu_sigmoid(x, x2);
+  gelu_x = x * s;
+  dx = dy * fmaf(x * fmaf(x2, cubic, linear), fmaf(-s, s, s), s);
+}
 #undef CREST_FUNCTIONS_AND_TEXT
 
 }  // namespace crest::cuda

@@ -1,4 +1,3 @@
-#if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 
 #include <fmt/format.h>
@@ -293,4 +292,3 @@ void require_aligned(const void* p, size_t bytes) {
 }
 
 }  // namespace crest::cuda::emulator
-#endif

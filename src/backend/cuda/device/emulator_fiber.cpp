@@ -1,6 +1,5 @@
 #include "backend/cuda/device/emulator_fiber.h"
 
-#if !CREST_HAVE_CUDA
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -140,4 +139,3 @@ void Fiber::suspend() {
 }
 
 }  // namespace crest::cuda::emulator
-#endif

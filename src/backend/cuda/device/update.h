@@ -1,8 +1,4 @@
-// One step of an element-wise optimizer in one launch (ops/update.h). What differs between optimizers is a Rule:
-//   static constexpr int states;       tensors besides the parameter
-//   struct Factors;                    what one step multiplies with
-//   Factors factors(const Scalars*);   all threads of the block call it
-//   static void apply(Factors, float g, float& p, float* state);
+// One step of an element-wise optimizer in one launch (ops/update.h); a Rule is one of ops/update_rules.h.
 #pragma once
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
@@ -12,6 +8,32 @@
 #include "ops/update.h"
 
 namespace crest::cuda {
+
+// What a kernel is given; scalars on the device add the rest.
+struct UpdateFactors {
+  explicit UpdateFactors(const UpdateRates& r)
+      : fixed(r.fixed<float>()), weight_decay(float(r.weight_decay)), log_beta1(r.log_beta1), log_beta2(r.log_beta2) {}
+
+  // All threads of the block call it: two of them compute the corrections, which are in double.
+  template <class Rule>
+  __device__ UpdateStep<float> step(const Scalars* scalars) const {
+    UpdateStep<float> s = fixed;
+    s.gradient_factor = scalars->grad_factor, s.lr = scalars->lr, s.decay = scalars->lr * weight_decay;
+    if constexpr (Rule::bias_corrected) {
+      __shared__ float correction[2];
+      if (threadIdx.x < 2)
+        correction[threadIdx.x] =
+            float(1 / bias_correction(threadIdx.x == 0 ? log_beta1 : log_beta2, scalars->adam_step));
+      __syncthreads();
+      s.correction1 = correction[0], s.correction2 = correction[1];
+    }
+    return s;
+  }
+
+  UpdateStep<float> fixed;
+  float weight_decay;
+  double log_beta1, log_beta2;
+};
 
 constexpr int update_threads = 256, update_blocks_per_multiprocessor = 6;
 
@@ -30,6 +52,22 @@ __device__ inline void split(const float (&x)[V], Vec<bfloat16, V>& high, Vec<Lo
     SplitBits s = split_bits(__float_as_uint(x[e]));
     high.x[e] = {s.high}, low.x[e] = {s.low};
   }
+}
+
+// The weight of a whole master.
+template <class W>
+__device__ inline W weight_of_master(float x) {
+  if constexpr (std::is_same_v<W, bfloat16>)
+    return {weight_bits(__float_as_uint(x))};
+  else
+    return narrow<W>(x);
+}
+template <int V, class W>
+__device__ inline void store_weights(W* to, const float (&x)[V]) {
+  Vec<W, V> v;
+#pragma unroll
+  for (int e = 0; e < V; ++e) v.x[e] = weight_of_master<W>(x[e]);
+  store_vec(to, v);
 }
 
 template <class P>
@@ -102,7 +140,7 @@ __device__ inline void store_parameters(const UpdateTensors<states, P, G, W>& t,
     store_vec(t.p + i, low), store_vec(t.w + i, high);
   } else {
     store_rounded(t.p + i, x);
-    if constexpr (!std::is_same_v<W, NoCopy>) store_rounded(t.w + i, x);
+    if constexpr (!std::is_same_v<W, NoCopy>) store_weights(t.w + i, x);
   }
 }
 
@@ -125,7 +163,7 @@ __device__ inline void store_stochastic(bfloat16* to, const float (&x)[V], const
 
 template <class Rule, Rounding rounding, class P, class G, class W, int V>
 __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, int64_t i,
-                                 const UpdateLoaded<Rule::states, P, G, V>& x, const typename Rule::Factors& f,
+                                 const UpdateLoaded<Rule::states, P, G, V>& x, const UpdateStep<float>& f,
                                  const Scalars* scalars) {
   float p[V], state[Rule::states][V];
 #pragma unroll
@@ -134,7 +172,7 @@ __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, 
 #pragma unroll
     for (int k = 0; k < Rule::states; ++k) s[k] = x.state[k][e];
     p[e] = x.p[e];
-    Rule::apply(f, x.g[e], p[e], s);
+    Rule::apply(f, x.g[e] * f.gradient_factor, p[e], s);
 #pragma unroll
     for (int k = 0; k < Rule::states; ++k) state[k][e] = s[k];
   }
@@ -165,14 +203,14 @@ __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, 
 // Blocks stride over n elements, V a thread; the first threads of all take the n % V that remain.
 template <class Rule, Rounding rounding, class P, class G, class W, int V>
 __global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocessor)
-    update_step(UpdateTensors<Rule::states, P, G, W> t, int64_t n, Rule rule, const Scalars* scalars) {
+    update_step(UpdateTensors<Rule::states, P, G, W> t, int64_t n, UpdateFactors factors, const Scalars* scalars) {
   int64_t id = int64_t(blockIdx.x) * update_threads + threadIdx.x, stride = int64_t(gridDim.x) * update_threads * V;
   int64_t i = id * V;
   // The first loads need nothing of what follows: they run while the factors are computed.
   UpdateLoaded<Rule::states, P, G, V> x = {};
   if (i + V <= n) x = load_update<V>(t, i);
   if (scalars->found_inf) return;
-  typename Rule::Factors f = rule.factors(scalars);
+  UpdateStep<float> f = factors.step<Rule>(scalars);
   while (i + V <= n) {
     update_at<Rule, rounding, P, G, W, V>(t, i, x, f, scalars);
     i += stride;
@@ -184,50 +222,51 @@ __global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocess
   }
 }
 
-template <Rounding rounding, class P, class G, class W, class Rule>
-void launch_update_typed(const KernelCall& c, const Rule& rule) {
+template <class Rule, Rounding rounding, class P, class G, class W>
+void launch_update_typed(const KernelCall& c) {
   constexpr int states = Rule::states;
   constexpr bool copies = !std::is_same_v<W, NoCopy>;
   UpdateTensors<states, P, G, W> t = {};
-  t.p = c.output<P>(0);
-  for (int s = 0; s < states; ++s) t.state[s] = c.output<StateOf<P>>(size_t(1 + s));
+  t.p = c.output<P>(parameter_output);
+  for (int s = 0; s < states; ++s) t.state[s] = c.output<StateOf<P>>(state_output + size_t(s));
   t.g = c.input<G>(gradient_input(states));
-  if constexpr (copies) t.w = c.output<W>(1 + states);
-  if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(1 + states);
-  t.first = c.in_value(1).layout.offset;
+  if constexpr (copies) t.w = c.output<W>(copy_output(states));
+  if (rounding == Rounding::kahan) t.c = c.output<bfloat16>(compensation_output(states));
+  t.first = c.in_value(parameter_input).layout.offset;
   t.rng_id = c.instr.attrs.integer("rng_id", 0);
-  int64_t n = c.in_value(1).numel();
+  int64_t n = c.in_value(parameter_input).numel();
   bool fits = aligned({t.p}, 4 * sizeof(P)) && aligned({t.state[0], t.state[states - 1]}, 4 * sizeof(StateOf<P>)) &&
               aligned({t.g}, 4 * sizeof(G)) && aligned({t.w}, copies ? 4 * sizeof(W) : 1) && aligned({t.c}, 8) &&
               t.first % 4 == 0;
   unsigned most = unsigned(c.device->multiprocessors * update_blocks_per_multiprocessor);
   unsigned blocks = std::min(blocks_for(n, update_threads * (fits ? 4 : 1)), most);
   launch(c, fits ? update_step<Rule, rounding, P, G, W, 4> : update_step<Rule, rounding, P, G, W, 1>, blocks,
-         update_threads, 0, t, n, rule, c.input<Scalars>(0));
+         update_threads, 0, t, n, UpdateFactors(UpdateRates(c.instr.attrs)), c.input<Scalars>(scalars_input));
 }
 
 // f32 parameters, with or without a copy or in two halves, and f32 states.
 template <class Rule>
-void launch_update(const KernelCall& c, const Rule& rule) {
+void launch_update(const KernelCall& c) {
   constexpr size_t w = copy_input(Rule::states);
   with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
     using G = decltype(g);
-    if (!c.has(w)) return launch_update_typed<Rounding::nearest, float, G, NoCopy>(c, rule);
-    if (c.in_value(1).dtype == DType::u16) return launch_update_typed<Rounding::nearest, LowHalf, G, bfloat16>(c, rule);
+    if (!c.has(w)) return launch_update_typed<Rule, Rounding::nearest, float, G, NoCopy>(c);
+    if (c.in_value(parameter_input).dtype == DType::u16)
+      return launch_update_typed<Rule, Rounding::nearest, LowHalf, G, bfloat16>(c);
     with_type(c.in_value(w).dtype,
-              [&](auto copy) { launch_update_typed<Rounding::nearest, float, G, decltype(copy)>(c, rule); });
+              [&](auto copy) { launch_update_typed<Rule, Rounding::nearest, float, G, decltype(copy)>(c); });
   });
 }
 
 // bf16 parameters and states.
 template <class Rule>
-void launch_bf16_update(const KernelCall& c, const Rule& rule) {
+void launch_bf16_update(const KernelCall& c) {
   with_type(c.in_value(gradient_input(Rule::states)).dtype, [&](auto g) {
     using G = decltype(g);
     switch (rounding_of(c.instr.attrs)) {
-      case Rounding::nearest: return launch_update_typed<Rounding::nearest, bfloat16, G, NoCopy>(c, rule);
-      case Rounding::kahan: return launch_update_typed<Rounding::kahan, bfloat16, G, NoCopy>(c, rule);
-      case Rounding::stochastic: return launch_update_typed<Rounding::stochastic, bfloat16, G, NoCopy>(c, rule);
+      case Rounding::nearest: return launch_update_typed<Rule, Rounding::nearest, bfloat16, G, NoCopy>(c);
+      case Rounding::kahan: return launch_update_typed<Rule, Rounding::kahan, bfloat16, G, NoCopy>(c);
+      case Rounding::stochastic: return launch_update_typed<Rule, Rounding::stochastic, bfloat16, G, NoCopy>(c);
     }
   });
 }

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Checks src/layers.txt: every #include between folders of src/ is allowed there, every allowed one is
+used, and the lines have no cycle. Prints the includes that break it and exits with 1."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def read_layers(path):
+    """{folder: set of folders it may include}, and the folders that may include all above (*)."""
+    layers, free = {}, set()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        head, bar, allowed = line.partition("|")
+        folder, colon, job = head.partition(":")
+        if not bar or not colon or not job.strip():
+            sys.exit(f"{path}:{number}: not of the form 'FOLDER: job | FOLDER FOLDER'")
+        names = set(allowed.split())
+        if names == {"*"}:
+            names = set(layers)
+            free.add(folder)
+        for name in names - set(layers):
+            sys.exit(f"{path}:{number}: {folder} may not include {name}, which has no line above")
+        layers[folder] = names
+    return layers, free
+
+
+def folder_of(path, layers):
+    """The longest line that holds a file: backend/cpu/simd/norm.cpp is of backend/cpu."""
+    parts = path.split("/")[:-1]
+    while parts and "/".join(parts) not in layers:
+        parts.pop()
+    return "/".join(parts)
+
+
+def main():
+    layers, free = read_layers(SRC / "layers.txt")
+    wrong, used = [], {folder: set() for folder in layers}
+    for file in sorted(SRC.rglob("*")):
+        if file.suffix not in (".h", ".cpp", ".cu"):
+            continue
+        name = file.relative_to(SRC).as_posix()
+        folder = folder_of(name, layers)
+        if not folder:
+            wrong.append(f"src/{name}: its folder has no line")
+            continue
+        for target in INCLUDE.findall(file.read_text(errors="replace")):
+            if not (SRC / target).exists():
+                continue
+            other = folder_of(target, layers)
+            used[folder].add(other)
+            if other != folder and other not in layers[folder]:
+                wrong.append(f"src/{name} includes {target}: {folder} -> {other}")
+    for folder, allowed in layers.items():
+        for other in sorted(allowed - used[folder]) if folder not in free else []:
+            wrong.append(f"{folder} -> {other} is allowed and not used")
+    if wrong:
+        print("\n".join(wrong))
+        sys.exit(f"{len(wrong)} arrows break src/layers.txt")
+    print(f"layers: {len(layers)} folders, every include is allowed")
+
+
+if __name__ == "__main__":
+    main()

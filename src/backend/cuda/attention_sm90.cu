@@ -1,0 +1,35 @@
+// attention for compute capability 9.0: backend/cuda/attention_sm90_forward.h.
+#include "backend/cuda/attention_sm90_entry.h"
+#include "backend/cuda/attention_sm90_forward.h"
+#include "ops/index.h"
+
+namespace crest::cuda {
+
+namespace {
+
+namespace at = in::attention;
+
+template <int D>
+void launch_attention(const KernelCall& c) {
+  sm90::Sizes s = sm90::sizes_of(c, at::qkv, at::scalars);
+  sm90::with_kind(c.in_value(at::qkv).dtype, s.has_first(), s.dropout.scalars, [&](auto type, auto first, auto p) {
+    using Tile = sm90::ForwardTile<decltype(type), D, first(), p()>;
+    check(sm90::start_forward<Tile>(sm90::ForwardPlan<Tile>(s), sm90::encode_tiled(), c.in[at::qkv],
+                                    c.out[out::attention::o], c.output<float>(out::attention::lse),
+                                    c.device->multiprocessors, c.stream),
+          c.instr_name());
+  });
+}
+
+template <int D>
+Kernel kernel(const char* name) {
+  return {"attention", name,    [](const KernelQuery& q) { return sm90::reject<D>(q, at::qkv); },
+          nullptr,     nullptr, CREST_DEVICE_CODE(launch_attention<D>)};
+}
+
+}  // namespace
+
+Kernel attention_sm90_d64_kernel() { return kernel<64>("cuda.attention.sm90.d64"); }
+Kernel attention_sm90_d128_kernel() { return kernel<128>("cuda.attention.sm90.d128"); }
+
+}  // namespace crest::cuda

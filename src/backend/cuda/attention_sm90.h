@@ -1,0 +1,57 @@
+// What forward and backward of the attention for compute capability 9.0 share: sizes and tensor maps.
+#pragma once
+#include "backend/cuda/device/exp2.h"
+#include "backend/cuda/device/hopper.h"
+#include "backend/cuda/device/hopper_dropout.h"
+#include "backend/cuda/device/numeric.h"
+
+namespace crest::cuda::sm90 {
+
+using namespace hopper;  // NOLINT: the kernels are written in its words
+
+constexpr float log2_e = 1.44269504f;
+constexpr int max_shared_bytes = 232448;  // that a block can have
+
+struct Sizes {
+  int batch, tokens, heads, kv_heads;
+  bool causal;
+  int window;  // keys that a query sees, its own included; 0: all
+  float scale;
+  const int32_t* positions;  // as in AttentionSizes
+  DropoutRule dropout;       // scalars is null without dropout
+
+  __host__ __device__ int group() const { return heads / kv_heads; }
+  __host__ __device__ bool has_first() const { return positions || window; }
+};
+
+// The first key that a query sees.
+__device__ inline int first_key(const Sizes& s, int batch, int query) {
+  query = min(query, s.tokens - 1);
+  int first = s.window ? max(query - s.window + 1, 0) : 0;
+  if (s.positions) first = max(first, query - max(s.positions[int64_t(batch) * s.tokens + query], 0));
+  return first;
+}
+
+// Boxes of 64 rows and 64 columns, swizzled, of a contiguous tensor [batch, tokens, width] of halves.
+#ifdef __CUDACC__
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+inline bool rows_map(CUtensorMap* map, EncodeTiled encode, const void* base, bool bf16, int64_t batch, int64_t tokens,
+                     int64_t width) {
+  cuuint64_t shape[3] = {cuuint64_t(width), cuuint64_t(tokens), cuuint64_t(batch)};
+  cuuint64_t strides[2] = {cuuint64_t(2 * width), cuuint64_t(2 * width * tokens)};
+  cuuint32_t box[3] = {64, 64, 1}, steps[3] = {1, 1, 1};
+  return encode(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3,
+                const_cast<void*>(base), shape, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+#else
+using EncodeTiled = void*;
+inline bool rows_map(CUtensorMap* map, EncodeTiled, const void* base, bool, int64_t batch, int64_t tokens,
+                     int64_t width) {
+  *map = {static_cast<unsigned char*>(const_cast<void*>(base)), width, tokens, batch};
+  return true;
+}
+#endif
+
+}  // namespace crest::cuda::sm90

@@ -1,0 +1,72 @@
+// Host side of the kernels cuda.attention.sm90.* and cuda.attention_grad.sm90.*, one for each head dimension: what
+// attention_sm90.cu and attention_sm90_grad.cu share.
+#pragma once
+#include "backend/cuda/attention_sm90.h"
+#include "backend/cuda/discover.h"
+#include "backend/cuda/flash.h"
+
+namespace crest::cuda::sm90 {
+
+inline Sizes sizes_of(const KernelCall& c, size_t qkv, size_t scalars) {
+  AttentionSizes from = attention_sizes(c, qkv, scalars);
+  Sizes s = {};
+  s.batch = from.batch, s.tokens = from.tokens, s.heads = from.heads, s.kv_heads = from.kv_heads;
+  s.causal = from.causal, s.scale = from.scale, s.positions = from.positions, s.dropout = from.dropout;
+  return s;
+}
+
+// Of an instruction that has no addresses yet: for workspaces.
+inline Sizes sizes_of(const KernelQuery& q, size_t qkv) {
+  const Value& v = q.in(qkv);
+  Sizes s = {};
+  s.batch = int(v.shape[0]), s.tokens = int(v.shape[1]);
+  s.heads = int(q.instr.attrs.integer("heads")), s.kv_heads = int(q.instr.attrs.integer("kv_heads"));
+  return s;
+}
+
+template <int D>
+std::string reject(const KernelQuery& q, size_t qkv) {
+  if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
+  const Value& v = q.in(qkv);
+  if (!is_half(v.dtype)) return "takes bf16 or f16, not " + std::string(name(v.dtype));
+  if (int head_dim = head_dim_of(v, q.instr.attrs); head_dim != D)
+    return "takes a head_dim of " + std::to_string(D) + ", not " + std::to_string(head_dim);
+  if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
+  if (v.shape[0] > 65535 || q.instr.attrs.integer("heads") > 65535) return "takes up to 65535 samples and heads";
+  for (auto* list : {&q.instr.in, &q.instr.out})
+    for (ValueId id : *list)
+      if (id != no_value && is_half(q.program.at(id).dtype) && q.program.at(id).layout.offset % 8)
+        return "%" + q.program.at(id).name + " is a view that does not begin at a multiple of 16 bytes";
+  if (q.device.sm != 90) return "needs compute capability 9.0";
+  if (!compiled_for("90a")) return "was not compiled: CUDA_ARCHS of this build lacks 90a";
+  return "";
+}
+
+// cuTensorMapEncodeTiled of the driver that is loaded.
+inline EncodeTiled encode_tiled() {
+#ifdef __CUDACC__
+  static const EncodeTiled encode = [] {
+    void* f = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found),
+          "cuTensorMapEncodeTiled");
+    return reinterpret_cast<EncodeTiled>(f);
+  }();
+  return encode;
+#else
+  return nullptr;
+#endif
+}
+
+// Calls body(T(), queries have a first key, dropout), the last two as constants.
+template <class Body>
+void with_kind(DType dtype, bool first, bool dropout, Body&& body) {
+  with_half_type(dtype, [&](auto type) {
+    if (first && dropout) return body(type, std::true_type(), std::true_type());
+    if (first) return body(type, std::true_type(), std::false_type());
+    if (dropout) return body(type, std::false_type(), std::true_type());
+    return body(type, std::false_type(), std::false_type());
+  });
+}
+
+}  // namespace crest::cuda::sm90

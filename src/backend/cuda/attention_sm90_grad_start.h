@@ -1,0 +1,74 @@
+// Host side of the backward pass of backend/cuda/attention_sm90_grad.h: its workspace, and its start.
+#pragma once
+#include "backend/cuda/attention_sm90_grad.h"
+
+namespace crest::cuda::sm90 {
+
+template <class Tile>
+struct GradPlan {
+  GradSizes s;
+  int counters;
+  int64_t stats_bytes, counter_bytes, slot_bytes;
+  int64_t workspace() const { return stats_bytes + counter_bytes + slot_bytes; }
+
+  // chunk_heads: 0 for as many key heads as have their sums of dQ in the second-level cache together (measured on an
+  // H200: 64 to 80 heads of 256 KiB).
+  explicit GradPlan(const Sizes& sizes, int chunk_heads = 0, int ring_chunks = 2) {
+    static_cast<Sizes&>(s) = sizes;
+    int64_t fit = (int64_t(20) << 20) / (int64_t(s.tokens) * Tile::D * 4 * s.group());
+    if (chunk_heads <= 0) chunk_heads = int(fit < 16 ? 16 : fit);
+    s.query_tiles = (s.tokens + Tile::queries - 1) / Tile::queries;
+    s.key_tiles = (s.tokens + Tile::keys - 1) / Tile::keys;
+    int kv = s.batch * s.kv_heads;
+    s.chunk = chunk_heads < kv ? chunk_heads : kv;
+    int64_t ring = int64_t(s.chunk) * ring_chunks * s.group();
+    s.ring = ring < int64_t(s.batch) * s.heads ? int(ring) : s.batch * s.heads;
+    s.items = kv * s.key_tiles;
+    counters = 1 + s.ring * s.query_tiles * 2;
+    auto round = [](int64_t x) { return (x + 255) / 256 * 256; };
+    stats_bytes = round(int64_t(s.batch) * s.heads * s.query_tiles * Tile::stat_bytes);
+    counter_bytes = round(int64_t(counters) * 4);
+    slot_bytes = int64_t(s.ring) * s.query_tiles * 2 * Tile::half_bytes;
+  }
+};
+
+// d_o, o, dqkv, qkv: as in attention_grad (ops/attention.cpp); workspace: aligned to 64 bytes. Returns a cudaError_t.
+template <class Tile>
+int start_grad(const GradPlan<Tile>& plan, EncodeTiled encode, const void* d_o, const void* qkv, const void* o,
+               const float* lse, void* dqkv, void* workspace, int blocks, void* stream) {
+  using T = typename Tile::T;
+  GradArgs a;
+  a.s = plan.s;
+  auto* bytes = static_cast<unsigned char*>(workspace);
+  float* stats = reinterpret_cast<float*>(bytes);
+  a.stats = stats;
+  a.counters = reinterpret_cast<uint32_t*>(bytes + plan.stats_bytes);
+  a.slots = reinterpret_cast<float*>(bytes + plan.stats_bytes + plan.counter_bytes);
+  int64_t width = int64_t(a.s.heads + 2 * a.s.kv_heads) * Tile::D;
+  constexpr bool bf16 = std::is_same_v<T, bfloat16>;
+  if (!rows_map(&a.qkv, encode, qkv, bf16, a.s.batch, a.s.tokens, width) ||
+      !rows_map(&a.dqkv, encode, dqkv, bf16, a.s.batch, a.s.tokens, width) ||
+      !rows_map(&a.d_o, encode, d_o, bf16, a.s.batch, a.s.tokens, int64_t(a.s.heads) * Tile::D))
+    return 1;
+  constexpr int rows = 256 / (Tile::D / 8);
+  dim3 grid(unsigned(a.s.query_tiles * Tile::queries / rows), unsigned(a.s.heads), unsigned(a.s.batch));
+  unsigned blocks_taken = unsigned(blocks < a.s.items ? blocks : a.s.items);
+  auto *d_o_rows = static_cast<const T*>(d_o), *o_rows = static_cast<const T*>(o);
+#ifdef __CUDACC__
+  auto on = static_cast<cudaStream_t>(stream);
+  grad_statistics<Tile><<<grid, 256, 0, on>>>(d_o_rows, o_rows, lse, stats, a.counters, plan.counters, a.s);
+  cudaError_t code =
+      cudaFuncSetAttribute(grad_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
+  if (code != cudaSuccess) return code;
+  grad_kernel<Tile><<<blocks_taken, 384, Tile::shared_bytes, on>>>(a);
+  return cudaGetLastError();
+#else
+  (void)stream;
+  emulator::run(grid, dim3(256), 0,
+                [&] { grad_statistics<Tile>(d_o_rows, o_rows, lse, stats, a.counters, plan.counters, a.s); });
+  emulated::run(blocks_taken, 384, Tile::shared_bytes, [&] { grad_kernel<Tile>(a); });
+  return 0;
+#endif
+}
+
+}  // namespace crest::cuda::sm90

@@ -1,0 +1,138 @@
+// linear_gelu and linear_dx_gelu_grad by backend/cuda/gemm_sm90.h.
+#include "backend/cuda/gemm_sm90.h"
+
+#include "backend/cuda/attention_sm90_entry.h"
+#include "backend/cuda/column_sums.h"
+#include "backend/cuda/contraction.h"
+#include "backend/cuda/cublaslt.h"
+#include "backend/cuda/gemm_sm90_entry.h"
+#include "ops/index.h"
+
+namespace crest::cuda {
+
+namespace {
+
+namespace dx_at = in::linear_dx_gelu_grad;
+namespace dx_to = out::linear_dx_gelu_grad;
+
+constexpr int group = 8;  // row tiles; 4 to 64 take the same time within 2% (H200)
+
+bool is_gradient(const Instr& instr) { return std::string_view(instr.op->name) == "linear_dx_gelu_grad"; }
+
+// x[m,k] w[n,k]^T, or dy[m,k] w[k,n].
+struct Sizes {
+  int64_t m, n, k;
+};
+Sizes sizes_of(const Program& program, const Instr& instr) {
+  const Value &a = program.at(instr.in[0]), &w = program.at(instr.in[1]);
+  bool gradient = is_gradient(instr);
+  return {a.shape.rows(), w.shape[gradient ? 1 : 0], w.shape[gradient ? 0 : 1]};
+}
+
+int64_t row_tiles(int64_t rows) { return (rows + 127) / 128; }
+
+void launch_gelu(const KernelCall& c) {
+  Sizes s = sizes_of(c.program, c.instr);
+  with_half_type(c.in_value(in::linear_gelu::x).dtype, [&](auto type) {
+    using Tile = sm90::GemmTile<decltype(type), sm90::After::bias_gelu, false, false>;
+    sm90::GemmCall call = {c.in[in::linear_gelu::x],
+                           c.in[in::linear_gelu::w],
+                           nullptr,
+                           c.in[in::linear_gelu::b],
+                           c.out[out::linear_gelu::a],
+                           nullptr,
+                           nullptr};
+    if (c.instr.out.size() > out::linear_gelu::h) call.second = c.out[out::linear_gelu::h];
+    check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                 c.device->multiprocessors, c.stream),
+          c.instr_name());
+  });
+}
+
+void launch_gelu_grad(const KernelCall& c) {
+  Sizes s = sizes_of(c.program, c.instr);
+  auto* partial = static_cast<float*>(c.workspace);
+  with_half_type(c.in_value(dx_at::dy).dtype, [&](auto type) {
+    using Tile = sm90::GemmTile<decltype(type), sm90::After::gelu_grad, false, true>;
+    sm90::GemmCall call = {c.in[dx_at::dy],  c.in[dx_at::w], c.in[dx_at::x], nullptr,
+                           c.out[dx_to::dx], nullptr,        partial};
+    if (c.instr.out.size() > dx_to::a) call.second = c.out[dx_to::a];
+    check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                 c.device->multiprocessors, c.stream),
+          c.instr_name());
+  });
+  launch_column_sums(c, partial, row_tiles(s.m), s.n, c.out_value(dx_to::db).dtype,
+                     c.has(dx_at::acc) ? c.in[dx_at::acc] : nullptr, c.out[dx_to::db]);
+}
+
+}  // namespace
+
+std::string reject_gemm_sm90(const KernelQuery& q) {
+  if (q.device.sm != 90) return "needs compute capability 9.0";
+  if (!compiled_for("90a")) return "was not compiled: CUDA_ARCHS of this build lacks 90a";
+  bool gradient = is_gradient(q.instr);
+  if (!gradient && !q.has(in::linear_gelu::b)) return "takes a bias";
+  for (auto* list : {&q.instr.in, &q.instr.out})
+    for (ValueId id : *list) {
+      if (id == no_value) continue;
+      const Value& v = q.program.at(id);
+      bool sums = gradient && (id == q.instr.out[dx_to::db] || (q.has(dx_at::acc) && id == q.instr.in[dx_at::acc]));
+      if (!is_half(v.dtype) && !(sums && v.dtype == DType::f32)) return v.name + ": takes bf16 or f16";
+      if (v.layout.offset % 8 && !sums) return v.name + ": takes addresses aligned to 16 bytes";
+    }
+  Sizes s = sizes_of(q.program, q.instr);
+  if (s.n % 8 || s.k % 8) return "takes sizes that are multiples of 8";
+  if (s.m == 0 || s.n == 0 || s.k == 0) return "empty operands";
+  constexpr int64_t most = int64_t(1) << 30;
+  if (s.m > most || s.n > most || s.k > most) return "takes up to 2^30 rows and columns";
+  return reject_shared_memory(q, 232448);
+}
+
+size_t gemm_sm90_workspace(const KernelQuery& q) {
+  Sizes s = sizes_of(q.program, q.instr);
+  return is_gradient(q.instr) ? size_t(row_tiles(s.m) * s.n) * sizeof(float) : 0;
+}
+
+#if CREST_HAS_DEVICE_CODE
+void launch_gemm_sm90(const KernelCall& c) {
+  if (is_gradient(c.instr))
+    launch_gelu_grad(c);
+  else
+    launch_gelu(c);
+}
+#endif
+
+namespace {
+
+// linear_gelu: ours or the library's, whichever is faster; without timing the library's.
+bool has_library(const KernelQuery& q) { return reject_cublaslt(q).empty(); }
+size_t workspace_of_either(const KernelQuery& q) { return has_library(q) ? workspace_cublaslt(q) : 0; }
+std::shared_ptr<void> prepare_either(const KernelQuery& q) {
+  return has_library(q) ? prepare_cublaslt_or_sm90(q) : nullptr;
+}
+void launch_either(const KernelCall& c) {
+  if (c.prepared)
+    launch_cublaslt(c);
+  else
+    launch_gemm_sm90(c);
+}
+void tune_either(const KernelCall& c) {
+  if (c.prepared) tune_cublaslt(c);
+}
+
+}  // namespace
+
+Kernel linear_gelu_sm90_kernel() {
+  return {"linear_gelu",  "cuda.linear_gelu.sm90_or_cublaslt", reject_gemm_sm90, workspace_of_either,
+          prepare_either, CREST_DEVICE_CODE(launch_either),    tune_either};
+}
+Kernel linear_dx_gelu_grad_sm90_kernel() {
+  return {"linear_dx_gelu_grad",
+          "cuda.linear_dx_gelu_grad.sm90",
+          reject_gemm_sm90,
+          gemm_sm90_workspace,
+          nullptr,
+          CREST_DEVICE_CODE(launch_gemm_sm90)};
+}
+
+}  // namespace crest::cuda

@@ -1,0 +1,239 @@
+#include "backend/cuda/nccl.h"
+
+#include <fmt/format.h>
+
+#include "backend/cuda/loader.h"
+
+#if CREST_HAVE_CUDA
+#include <cuda_runtime.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#endif
+
+namespace crest {
+
+static constexpr int major_version = 2;
+
+std::string nccl_version() {
+  const cuda::Library& library = cuda::library("nccl", major_version);
+  int v = 0;
+  if (!library.handle || reinterpret_cast<int (*)(int*)>(cuda::symbol(library, "ncclGetVersion"))(&v) != 0) return "";
+  return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
+}
+
+#if !CREST_HAVE_CUDA
+
+std::string nccl_problem() {
+  return "this build of Crest has no CUDA: build where nvcc is found, or take --backend gloo for the CPU";
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Control&, int, const std::string&, const Device&, double) {
+  fail(nccl_problem());
+}
+
+#else
+
+std::string nccl_problem() { return cuda::library("nccl", major_version).problem; }
+
+namespace {
+
+// NCCL's C interface (stable since 2.0), without its header.
+struct UniqueId {
+  char bytes[128];
+};
+using Comm = struct NcclComm*;
+constexpr int sum = 0, average = 4;
+
+int type_of(DType t) {
+  switch (t) {
+    case DType::f16: return 6;
+    case DType::f32: return 7;
+    case DType::f64: return 8;
+    case DType::bf16: return 9;
+    default: fail_internal("collectives reduce floating numbers only", std::string(name(t)));
+  }
+}
+
+struct Nccl {
+  int (*get_unique_id)(UniqueId*);
+  int (*init_rank)(Comm*, int, UniqueId, int);
+  int (*abort)(Comm);
+  int (*async_error)(Comm, int*);
+  const char* (*error_string)(int);
+  int (*all_reduce)(const void*, void*, size_t, int, int, Comm, cudaStream_t);
+  int (*all_gather)(const void*, void*, size_t, int, Comm, cudaStream_t);
+  int (*reduce_scatter)(const void*, void*, size_t, int, int, Comm, cudaStream_t);
+  int (*broadcast)(const void*, void*, size_t, int, int, Comm, cudaStream_t);
+  int (*send)(const void*, size_t, int, int, Comm, cudaStream_t);
+  int (*receive)(void*, size_t, int, int, Comm, cudaStream_t);
+  int (*group_start)();
+  int (*group_end)();
+
+  static const Nccl& get() {
+    static const Nccl nccl;
+    return nccl;
+  }
+
+ private:
+  Nccl() {
+    const cuda::Library& l = cuda::library("nccl", major_version);
+    auto find = [&](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)> >(cuda::symbol(l, symbol));
+    };
+    find(get_unique_id, "ncclGetUniqueId"), find(init_rank, "ncclCommInitRank"), find(abort, "ncclCommAbort");
+    find(async_error, "ncclCommGetAsyncError"), find(error_string, "ncclGetErrorString");
+    find(all_reduce, "ncclAllReduce"), find(all_gather, "ncclAllGather");
+    find(reduce_scatter, "ncclReduceScatter"), find(broadcast, "ncclBroadcast");
+    find(send, "ncclSend"), find(receive, "ncclRecv");
+    find(group_start, "ncclGroupStart"), find(group_end, "ncclGroupEnd");
+  }
+};
+
+void check_cuda(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) fail(fmt::format("{}: {}", what, cudaGetErrorString(code)), "nccl");
+}
+
+// ncclCommInitRank waits for all ranks and cannot be interrupted: it runs on a thread that is left behind when another
+// rank does not come.
+struct Start {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  int code = 0;
+  Comm comm = nullptr;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(Control& control, int ranks, const std::string& group, const Device& device, double seconds)
+      : nccl_(Nccl::get()), control_(control), ranks_(ranks), seconds_(seconds) {
+    check_cuda(cudaSetDevice(device.index), "selection of the device");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    check_cuda(cudaMalloc(&scratch_, sizeof(float)), "memory of the barrier");
+    check_cuda(cudaMemset(scratch_, 0, sizeof(float)), "memory of the barrier");
+    start(exchange_id(group), device.index);
+  }
+  ~NcclCommunicator() override {
+    if (comm_) nccl_.abort(comm_);  // at once, also where other ranks are gone; all work was waited for
+    cudaFree(scratch_);
+    cudaStreamDestroy(stream_);
+  }
+  int rank() const override { return control_.rank(); }
+  int size() const override { return ranks_; }
+
+  void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
+    check(nccl_.all_reduce(data, data, size_t(n), type_of(dtype), mean ? average : sum, comm_, stream_), "all-reduce");
+  }
+  void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
+    check(nccl_.all_gather(in, out, size_t(n), type_of(dtype), comm_, stream_), "all-gather");
+  }
+  void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
+    check(nccl_.reduce_scatter(in, out, size_t(n), type_of(dtype), sum, comm_, stream_), "reduce-scatter");
+  }
+  void broadcast(void* data, DType dtype, int64_t n, int root) override {
+    check(nccl_.broadcast(data, data, size_t(n), type_of(dtype), root, comm_, stream_), "broadcast");
+  }
+  void send_receive(const void* out, int to, void* in, int from, int64_t bytes) override {
+    constexpr int int8 = 0;
+    check(nccl_.group_start(), "send and receive");
+    int sent = nccl_.send(out, size_t(bytes), int8, to, comm_, stream_);
+    int received = nccl_.receive(in, size_t(bytes), int8, from, comm_, stream_);
+    check(nccl_.group_end(), "send and receive");
+    check(sent, "send"), check(received, "receive");
+  }
+  void barrier() override {
+    all_reduce(scratch_, DType::f32, 1, false);
+    synchronize();
+  }
+
+  // A kernel of NCCL waits forever for a rank that is gone: the host looks, and aborts.
+  void synchronize() override {
+    auto begin = Clock::now(), looked = begin;
+    for (;;) {
+      cudaError_t code = cudaStreamQuery(stream_);
+      if (code == cudaSuccess) return;
+      if (code != cudaErrorNotReady) check_cuda(code, "collective");
+      if (Clock::now() < looked + std::chrono::milliseconds(20)) continue;  // spinning is what costs no latency
+      looked = Clock::now();
+      watch(looked > begin + std::chrono::duration<double>(seconds_));
+    }
+  }
+
+ private:
+  UniqueId exchange_id(const std::string& group) {
+    UniqueId id{};
+    std::string key = "nccl/" + group;
+    if (rank() == 0) {
+      check(nccl_.get_unique_id(&id), "start");
+      control_.set(key, {id.bytes, sizeof id.bytes});
+    } else {
+      std::string text = control_.get(key, seconds_);
+      if (text.size() != sizeof id.bytes) fail("rank 0 sent no identifier", "nccl");
+      std::memcpy(id.bytes, text.data(), sizeof id.bytes);
+    }
+    return id;
+  }
+
+  void start(UniqueId id, int device) {
+    auto s = std::make_shared<Start>();
+    std::thread([s, id, device, rank = rank(), ranks = ranks_, init = nccl_.init_rank] {
+      Comm comm = nullptr;
+      cudaSetDevice(device);
+      int code = init(&comm, ranks, id, rank);
+      std::lock_guard lock(s->mutex);
+      s->ended = true, s->code = code, s->comm = comm;
+      s->changed.notify_one();
+    }).detach();
+    // The first start on a machine may compile and take long: only then does waiting end.
+    auto deadline = after(std::max(seconds_, 60.0));
+    std::unique_lock lock(s->mutex);
+    while (!s->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return s->ended; })) {
+      control_.check("start of NCCL");
+      if (Clock::now() > deadline) control_.blame("NCCL did not start", "start of NCCL");
+    }
+    comm_ = s->comm;
+    check(s->code, "start of NCCL");
+  }
+
+  void watch(bool late) {
+    int error = 0;
+    nccl_.async_error(comm_, &error);
+    try {
+      control_.check("collective");
+      check(error, "collective");
+      if (late) control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
+    } catch (...) {
+      if (comm_) nccl_.abort(comm_);
+      comm_ = nullptr;
+      throw;
+    }
+  }
+
+  void check(int code, const char* what) {
+    if (code == 0) return;
+    if (code == 6) control_.blame("a connection between two ranks broke", what);  // ncclRemoteError
+    fail(fmt::format("NCCL: {}", nccl_.error_string(code)), what, "NCCL_DEBUG=WARN says more.");
+  }
+
+  const Nccl& nccl_;
+  Control& control_;
+  int ranks_;
+  double seconds_;
+  cudaStream_t stream_ = nullptr;
+  void* scratch_ = nullptr;
+  Comm comm_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Control& control, int ranks, const std::string& group,
+                                                     const Device& device, double seconds) {
+  return std::make_unique<NcclCommunicator>(control, ranks, group, device, seconds);
+}
+
+#endif
+
+}  // namespace crest

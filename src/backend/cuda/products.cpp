@@ -1,0 +1,17 @@
+// Products of matrices by cuBLASLt; gemm_tiled.cu has what it does not take. matmul's batches on views are a loop of
+// strided-batched calls.
+#include "backend/cuda/cublaslt.h"
+
+namespace crest::cuda {
+
+static Kernel cublaslt(const char* op, const char* name) {
+  return {op, name, reject_cublaslt, workspace_cublaslt, prepare_cublaslt, launch_cublaslt, tune_cublaslt};
+}
+
+Kernel linear_kernel() { return cublaslt("linear", "cuda.linear.cublaslt"); }
+Kernel linear_gelu_kernel() { return cublaslt("linear_gelu", "cuda.linear_gelu.cublaslt"); }
+Kernel linear_dx_kernel() { return cublaslt("linear_dx", "cuda.linear_dx.cublaslt"); }
+Kernel linear_dw_kernel() { return cublaslt("linear_dw", "cuda.linear_dw.cublaslt"); }
+Kernel matmul_kernel() { return cublaslt("matmul", "cuda.matmul.cublaslt"); }
+
+}  // namespace crest::cuda

@@ -1,0 +1,122 @@
+#include "bench/bench_cell.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "program/op.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double bench_lr = 1e-4;  // any rate costs the same; this one keeps the weights sane
+
+// tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.
+SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
+  return [=](uint64_t sample, int32_t* tokens, int32_t* targets, int32_t* positions) {
+    if (positions) std::iota(positions, positions + seq, 0);
+    auto token = [&](int64_t i) {
+      return int32_t(uint64_t(random_bits(seed, mix(sample), uint64_t(i))) * uint64_t(vocab) >> 32);
+    };
+    int32_t next = token(0);
+    for (int64_t i = 0; i < seq; ++i) {
+      tokens[i] = next;
+      targets[i] = next = token(i + 1);
+    }
+  };
+}
+
+}  // namespace
+
+const char* name(BenchPhase phase) {
+  return phase == BenchPhase::forward ? "forward" : phase == BenchPhase::backward ? "backward" : "step";
+}
+
+CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
+                              const CompileOptions& options) {
+  SessionUse use;
+  use.validation = phase == BenchPhase::forward;
+  use.train = phase != BenchPhase::forward;
+  use.update = phase == BenchPhase::step;
+  return compile(recipe, device, session_programs(recipe, use), options);
+}
+
+int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
+  return phase == BenchPhase::forward ? r.tokens_per_step() / r.grad_accumulation : r.tokens_per_step();
+}
+
+FlopsConvention parse_flops_convention(const std::string& text) {
+  if (text == "palm") return FlopsConvention::palm;
+  if (text == "executed") return FlopsConvention::executed;
+  fail_usage(fmt::format("'{}' is not a value of --flops-convention", printable(text)), "--flops-convention",
+             did_you_mean(text, {"palm", "executed"}) + " Values: palm, executed.");
+}
+
+std::string describe(FlopsConvention convention, BenchPhase phase) {
+  if (convention == FlopsConvention::executed)
+    return "executed: sum over the instructions, padding and recompute included";
+  if (phase == BenchPhase::forward)
+    return "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal discount";
+  return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
+}
+
+double palm_flops(const Recipe& r, BenchPhase phase) {
+  double flops = r.model.flops_per_token(r.seq_length()) * double(phase_tokens(r, phase));
+  return phase == BenchPhase::forward ? flops / 3 : flops;
+}
+
+std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {
+  if (phase == BenchPhase::forward) return {s.find("validation")};
+  std::vector<int> calls;
+  for (auto& call : training_step(s)) calls.push_back(call.segment);
+  return calls;
+}
+
+double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention convention) {
+  if (convention == FlopsConvention::palm) return palm_flops(s.recipe, phase);
+  double sum = 0;
+  for (int call : phase_calls(s, phase)) {
+    const Program& p = s.programs[size_t(call)].program;
+    for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
+  }
+  return sum * double(s.recipe.data_parallel);
+}
+
+BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush)
+    : engine_(std::move(session)), phase_(phase), seed_(seed) {
+  const Recipe& r = engine_.session().recipe;
+  source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
+  engine_.initialize_weights(seed);
+  if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
+}
+
+double BenchCell::run(std::vector<StepTrace>* traces) {
+  if (flush_) (*flush_)();
+  double loss = 0;
+  double seconds = time_once([&] {
+    if (phase_ == BenchPhase::forward)
+      loss = engine_.validate(1, source_, traces);
+    else
+      loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
+  });
+  ++steps_;
+  if (!std::isfinite(loss))
+    fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
+         "The time of such a run means nothing; please report the recipe.");
+  return seconds;
+}
+
+int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
+
+int64_t BenchCell::held_bytes() {
+  int64_t bytes = 0;
+  for (int r = 0; r < ranks(); ++r) bytes += engine_.rank(r).held_bytes();
+  return bytes;
+}
+
+}  // namespace crest

@@ -1,0 +1,176 @@
+#include "bench/bench_measure.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/cuda/nvml.h"
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/memory.h"
+#include "host/stop_signal.h"
+#include "measure/gemm.h"
+#include "plan/plan_json.h"
+#include "profile/profile_rows.h"
+#include "terminal/table.h"
+
+namespace crest {
+
+StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds) {
+  StoppingRule rule{.warmup = warmup, .min_samples = 6, .max_samples = most, .max_seconds = max_seconds};
+  if (samples > 0) {
+    rule.min_samples = rule.max_samples = samples;
+    rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+  }
+  return rule;
+}
+
+BenchMeasure::BenchMeasure(const BenchOptions& o) : o_(o), convention_(parse_flops_convention(o.convention)) {}
+
+void BenchMeasure::say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
+
+void BenchMeasure::check_interrupt() {
+  if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest bench");
+}
+
+void BenchMeasure::print_head(const Recipe& recipe, const Device& device) const {
+  fmt::print("{} ({} parameters) on {}, random tokens, seed {}\n\n", printable(recipe.model.name),
+             format_count(double(recipe.model.parameters())), device.name, o_.seed);
+}
+
+const Device& BenchMeasure::device(const DeviceOptions& options) {
+  auto it = devices_.find(options.threads);
+  if (it == devices_.end()) it = devices_.emplace(options.threads, options.find()).first;
+  return it->second;
+}
+
+BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
+  BenchTask t;
+  t.device = device(cell.device);
+  t.limit = cell.device.limit(t.device);
+  t.recipe = resolve(cell.recipe.finish(default_model(t.device)), t.device);
+  t.phase = phase;
+  t.label = cell.label;
+  t.key = run_key(t.recipe, t.device, name(phase), o_.flush_cache ? "flushed caches" : "");
+  return t;
+}
+
+std::unique_ptr<BenchCell> BenchMeasure::make_cell(CompiledSession session, const BenchTask& task,
+                                                   int64_t limit) const {
+  check_fits(session, limit / session.recipe.data_parallel);
+  try {
+    return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache);
+  } catch (const std::bad_alloc&) {
+    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+  }
+}
+
+BenchPeak BenchMeasure::peak(const std::string& precision, const Device& device) {
+  std::string key = fmt::format("{} {}", precision, device.threads);
+  auto it = peaks_.find(key);
+  if (it != peaks_.end()) return it->second;
+  DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
+  say(fmt::format("measuring the {} matrix-product rate ...", precision));
+  GemmRate rate = quick_gemm_rate(device, type, precision == "tf32");
+  return peaks_[key] = {rate.flops_per_second,
+                        fmt::format("measured {} matrix-product rate of the linear kernel", precision)};
+}
+
+BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& task) const {
+  BenchRow row;
+  row.recipe = s.recipe;
+  row.device = task.device.name;
+  row.phase = task.phase;
+  int64_t ranks = s.recipe.data_parallel;
+  row.planned = s.planned_bytes() * ranks;
+  row.by_category = s.by_category();
+  for (auto& bytes : row.by_category) bytes *= ranks;
+  return row;
+}
+
+// The peak of the resident set is since the cell's beginning where the kernel can reset it.
+BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds) {
+  const CompiledSession& s = cell.session();
+  BenchRow row = planned_row(s, task);
+  row.seconds = seconds;
+  row.tokens = phase_tokens(s.recipe, cell.phase());
+  row.flops = phase_flops(s, cell.phase(), convention_);
+  row.convention = describe(convention_, cell.phase());
+  row.held = cell.held_bytes();
+  row.device_peak = task.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
+  if (task.device.kind == "cuda" && !task.device.emulated) {
+    cuda::ContextBytes context = cuda::context_bytes(task.device.index, row.held);
+    row.context_start = context.start, row.context = context.now;
+  }
+  if (o_.peak > 0)
+    row.peak = {o_.peak, "given by --peak"};
+  else if (!o_.no_mfu)
+    row.peak = peak(s.recipe.precision, task.device);
+  return row;
+}
+
+RunRecord BenchMeasure::begin(const std::string& kind, const BenchTask& task, const std::string& grid) {
+  if (!recorder_.on()) return {};
+  Conditions before = read_conditions(task.device);
+  RunRecord record = new_record(kind, o_.store.name.empty() ? task.name : o_.store.name, task.recipe, task.device,
+                                name(task.phase), before);
+  record.key = task.key;
+  record.grid = grid;
+  recorder_.begin(record);
+  open_[record.id] = {task.device, before};
+  return record;
+}
+
+RunRecord BenchMeasure::begin(const std::string& kind, const Device& device, const std::string& name,
+                              const std::string& grid) {
+  if (!recorder_.on()) return {};
+  Conditions before = read_conditions(device);
+  RunRecord record;
+  record.kind = kind, record.name = name, record.command = command_line(), record.grid = grid;
+  record.device = device_to_json(device), record.environment = environment_json(device, before);
+  recorder_.begin(record);
+  open_[record.id] = {device, before};
+  return record;
+}
+
+RunRecord BenchMeasure::continue_record(int64_t id, const BenchTask& task) {
+  RunRecord record;
+  if (!recorder_.on() || id == 0) return record;
+  record.id = id;
+  open_[id] = {task.device, read_conditions(task.device)};
+  return record;
+}
+
+// What a peer ran with is its own business: the record has its command and its times.
+RunRecord BenchMeasure::begin_peer(const std::string& command, const RunRecord& beside) {
+  RunRecord record;
+  if (beside.id == 0) return record;
+  record.kind = "peer", record.name = "peer: " + printable(command), record.command = command;
+  record.grid = beside.grid, record.phase = beside.phase;
+  record.device = beside.device, record.environment = beside.environment;
+  recorder_.begin(record);
+  open_[record.id] = open_[beside.id];
+  return record;
+}
+
+void BenchMeasure::add_documents(const RunRecord& record, const CompiledSession& session, BenchPhase phase) {
+  if (record.id == 0) return;
+  recorder_.set_document(record, "plan", plan_document(session));
+  recorder_.set_document(record, "program", program_document(session, phase_calls(session, phase)));
+}
+
+void BenchMeasure::finish(RunRecord& record, const std::string& status, const Json& result, const std::string& error) {
+  if (record.id == 0) return;
+  const Open& open = open_[record.id];
+  record.environment_after = environment_after_json(open.device, open.before);
+  record.status = status;
+  record.result = result;
+  record.error = error;
+  recorder_.finish(record);
+  open_.erase(record.id);
+  record.id = 0;
+}
+
+}  // namespace crest

@@ -1,0 +1,88 @@
+// What the grid and the comparisons of crest bench share: cells, their rows, and their records.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/bench_options.h"
+#include "bench/bench_report.h"
+#include "device/throttle.h"
+
+namespace crest {
+
+// A recipe to be measured on a device.
+struct BenchTask {
+  Recipe recipe;  // resolved
+  Device device;
+  int64_t limit = 0;  // bytes that it may plan
+  BenchPhase phase = BenchPhase::step;
+  std::string key;    // RunRecord::key
+  std::string label;  // what tells it from the other cells of its grid
+  std::string name;   // of the record; "": made from the recipe
+};
+
+// Of a cell: `samples` runs, or with 0 until the median is known to 1%, at least 6, at most `most`, within the seconds.
+StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
+
+class BenchMeasure {
+ public:
+  // The options must outlive it.
+  explicit BenchMeasure(const BenchOptions& options);
+  // Before anything is measured; nothing is recorded without it.
+  void open_store() { recorder_ = o_.store.open(); }
+
+  const BenchOptions& options() const { return o_; }
+  Recorder& recorder() { return recorder_; }
+  BenchTask task(const CellOptions& cell, BenchPhase phase);
+
+  // Takes the memory; throws does_not_fit, with advice.
+  std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
+  // A row without times, and one with the samples of the cell (but for throttling and noise floors).
+  BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
+  BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
+  BenchPeak peak(const std::string& precision, const Device& device);
+
+  // grid: "" where the cell stands alone.
+  RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
+  // Of what is no recipe; name: what tells it from the others of its grid.
+  RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
+  // A finished record that gets more samples, and another finish(). It keeps its result until then.
+  RunRecord continue_record(int64_t id, const BenchTask& task);
+  // Of an external command that is measured beside `beside`.
+  RunRecord begin_peer(const std::string& command, const RunRecord& beside);
+  // The documents "plan" and "program".
+  void add_documents(const RunRecord& record, const CompiledSession& session, BenchPhase phase);
+  // Closes the record: a second call does nothing.
+  void finish(RunRecord& record, const std::string& status, const nlohmann::ordered_json& result,
+              const std::string& error = "");
+
+  static void say(const std::string& line);
+  // Throws `interrupted` after the first Ctrl-C.
+  static void check_interrupt();
+  void print_head(const Recipe& recipe, const Device& device) const;
+
+ private:
+  const Device& device(const DeviceOptions& options);
+
+  const BenchOptions& o_;
+  FlopsConvention convention_;
+  Recorder recorder_;
+  std::map<int, Device> devices_;  // by --threads
+  std::map<std::string, BenchPeak> peaks_;
+  struct Open {
+    Device device;
+    Conditions before;
+  };
+  std::map<int64_t, Open> open_;  // by record
+};
+
+// bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
+int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
+// second: what --ab makes of the first task's options; null for a peer and for the noise floor.
+int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const CellOptions* second = nullptr);
+
+// Rounds of a comparison. Usage errors for options that make none.
+AbRule comparison_rule(const BenchOptions& options);
+
+}  // namespace crest

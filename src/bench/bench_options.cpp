@@ -1,0 +1,109 @@
+#include "bench/bench_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "plan/recipe_settings.h"
+
+namespace crest {
+
+namespace {
+
+using List = std::vector<std::string>;
+
+constexpr size_t most_cells = 10000;
+
+// "4,8" and repeated flags as one list; an empty entry is an error.
+List values_of(const List& given, const std::string& flag) {
+  List values;
+  for (auto& text : given)
+    for (auto& v : split(text, ',')) {
+      if (v.empty())
+        fail_usage(fmt::format("'{}' has an empty value", printable(text)), flag, "Write for example 4,8.");
+      values.push_back(v);
+    }
+  if (values.empty()) fail_usage("an empty list", flag, "Write for example 4,8.");
+  return values;
+}
+
+struct GridList {
+  const Setting* row;
+  std::vector<std::string> values;
+};
+
+// The settings that were given with one value or more, outermost first.
+std::vector<GridList> grid_lists(const BenchOptions& o) {
+  std::vector<GridList> lists;
+  auto add = [&](const Setting& row, const List& given) {
+    if (!given.empty() && row.type != SettingType::list) lists.push_back({&row, values_of(given, row.flag())});
+  };
+  for (auto& row : recipe_settings())
+    if (auto it = o.base.recipe.given.find(row.name); it != o.base.recipe.given.end()) add(row, it->second);
+  for (auto& row : device_settings())
+    if (row.name == std::string("threads")) add(row, o.threads);
+  auto inner = [](const GridList& l) {
+    std::string name = l.row->name;
+    return name == "seq" ? 2 : name == "batch" ? 1 : 0;
+  };
+  std::stable_sort(lists.begin(), lists.end(), [&](auto& a, auto& b) { return inner(a) < inner(b); });
+  return lists;
+}
+
+}  // namespace
+
+std::vector<CellOptions> cells_of(const BenchOptions& o) {
+  std::vector<GridList> lists = grid_lists(o);
+  for (auto& l : lists)
+    for (auto& v : l.values) parse_setting(*l.row, v);
+  size_t count = 1;
+  for (auto& l : lists)
+    if ((count *= l.values.size()) > most_cells)
+      fail_usage(fmt::format("the grid has more than {} cells", most_cells), l.row->flag(), "Measure it in parts.");
+  std::vector<CellOptions> cells;
+  for (size_t cell = 0; cell < count; ++cell) {
+    CellOptions options = o.base;
+    List label;
+    size_t inner = count;  // cells between two changes of a list's value
+    for (auto& l : lists) {
+      inner /= l.values.size();
+      const std::string& value = l.values[cell / inner % l.values.size()];
+      if (l.row->name == std::string("threads"))
+        l.row->set(*l.row, &options.device, parse_setting(*l.row, value));
+      else
+        options.recipe.given[l.row->name] = {value};
+      if (l.values.size() > 1) label.push_back(std::string(l.row->name) + " " + value);
+    }
+    options.label = join(label, ", ");
+    cells.push_back(std::move(options));
+  }
+  return cells;
+}
+
+std::vector<BenchPhase> phases_of(const std::string& text) {
+  if (text == "all") return {BenchPhase::forward, BenchPhase::backward, BenchPhase::step};
+  for (BenchPhase p : {BenchPhase::forward, BenchPhase::backward, BenchPhase::step})
+    if (text == name(p)) return {p};
+  fail_usage(fmt::format("'{}' is not a value of --phase", printable(text)), "--phase",
+             did_you_mean(text, {"forward", "backward", "step", "all"}) + " Values: forward, backward, step, all.");
+}
+
+void validate(const BenchOptions& o) {
+  if (o.samples < 0 || o.samples > 1'000'000)
+    fail_usage(fmt::format("--samples {}", o.samples), "--samples",
+               "It must be from 1 to 1000000; 0: the stopping rule.");
+  if (o.warmup < 0 || o.warmup > 1'000'000)
+    fail_usage(fmt::format("--warmup {}", o.warmup), "--warmup", "It must be from 0 to 1000000.");
+  if (!(o.max_seconds >= 0) || !(o.timeout > 0))
+    fail_usage("a time limit must be positive", "--max-seconds, --timeout");
+  if (o.peak < 0 || !std::isfinite(o.peak))
+    fail_usage(fmt::format("--peak {}", o.peak), "--peak", "FLOP/s, e.g. 2.5e11.");
+  if (o.resume && (o.store.off || o.compares()))
+    fail_usage("only a grid that was recorded can be continued", "--resume",
+               "Leave --no-store, --ab, --peer and --noise out.");
+}
+
+}  // namespace crest

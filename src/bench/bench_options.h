@@ -1,0 +1,39 @@
+// Options of crest bench: what is measured, how long, and lists of recipe flags that make a grid.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_cell.h"
+#include "device/device_options.h"
+#include "plan/recipe_settings.h"
+#include "store/record_options.h"
+
+namespace crest {
+
+// What one cell is made from.
+struct CellOptions {
+  RecipeOptions recipe;
+  DeviceOptions device;
+  std::string label;  // its values of the lists with more than one: "precision bf16, batch 4"
+};
+
+struct BenchOptions {
+  CellOptions base;                  // its recipe's settings as given: lists make a grid
+  std::vector<std::string> threads;  // --threads as given: a list makes a grid
+  RecordOptions store;
+  std::string phase = "step", convention = "palm", ab, peer;
+  int samples = 0, warmup = 3;
+  double max_seconds = 20, peak = 0, timeout = 600;
+  uint64_t seed = 1337;
+  bool noise = false, no_mfu = false, flush_cache = false, resume = false, yes = false, json = false;
+  bool compares() const { return noise || !ab.empty() || !peer.empty(); }
+};
+
+// Throws usage errors for numbers that make no sense.
+void validate(const BenchOptions& options);
+// Options of every cell: the product of the lists. Outermost are the levers in the order of their declaration,
+// innermost --batch, then --seq, which varies fastest. Wrong values and empty lists are usage errors.
+std::vector<CellOptions> cells_of(const BenchOptions& options);
+std::vector<BenchPhase> phases_of(const std::string& phase);
+}  // namespace crest

@@ -1,0 +1,234 @@
+// The table of crest bench, and its sentences about a grid.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bench/bench_report.h"
+#include "core/text.h"
+#include "stats/noise.h"
+#include "terminal/table.h"
+#include "train/training_settings.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// A cell of a table: text as it is, numbers and lists as JSON writes them.
+std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+double number(const Json& row, const char* key) {
+  auto it = row.find(key);
+  return it != row.end() && it->is_number() ? it->get<double>() : NAN;
+}
+
+bool has_times(const Json& row) { return row.contains("step_ms_median"); }
+bool is_peer(const Json& row) { return row.contains("peer"); }
+
+// What a row was measured with, by name.
+std::map<std::string, std::string> levers_of(const Json& row) {
+  std::map<std::string, std::string> levers;
+  if (is_peer(row)) return levers;
+  for (auto& [key, value] : row["recipe"].items()) {
+    const Setting* setting = find_run_setting(key);
+    if (!setting || setting->identity) levers[key] = text(value);
+  }
+  levers["device"] = text(row["device"]);
+  return levers;
+}
+
+// Names of levers that differ between rows, in the recipe's order, the device last.
+std::vector<std::string> varied(const std::vector<Json>& rows) {
+  std::vector<std::string> order, result;
+  std::map<std::string, std::set<std::string>> values;
+  for (auto& row : rows) {
+    for (auto& [key, value] : levers_of(row)) values[key].insert(value);
+    if (order.empty() && !is_peer(row))
+      for (auto& [key, value] : row["recipe"].items()) order.push_back(key);
+  }
+  order.emplace_back("device");
+  for (auto& key : order)
+    if (values[key].size() > 1) result.push_back(key);
+  return result;
+}
+
+// +- half the 95% interval of the median; fewer than six samples have none.
+std::string interval_text(const Json& row) {
+  double low = number(row, "step_ms_median_low"), high = number(row, "step_ms_median_high");
+  double share = (high - low) / 2 / number(row, "step_ms_median");
+  return std::isfinite(share) ? fmt::format("+-{:.1f}%", 100 * share) : std::string("-");
+}
+
+std::optional<double> floor_of(const Json& row) {
+  if (row.contains("noise_floor")) return row["noise_floor"].get<double>();
+  if (row.contains("known_noise_floor")) return row["known_noise_floor"]["relative"].get<double>();
+  return std::nullopt;
+}
+
+class BenchTable {
+ public:
+  explicit BenchTable(const std::vector<Json>& rows) : rows_(rows), levers_(usual) {
+    for (auto& key : varied(rows))
+      if (std::find(levers_.begin(), levers_.end(), key) == levers_.end()) levers_.push_back(key);
+    for (auto& row : rows) {
+      throttling_ |= row.value("throttled", 0) > 0;
+      floors_ |= floor_of(row).has_value();
+    }
+  }
+
+  std::string text_of(bool color) {
+    Table table(columns());
+    for (auto& row : rows_) table.row(cells(row));
+    std::string out = table.text(color);
+    for (auto& n : notes_) out += "\n" + n;
+    return out + "\n";
+  }
+
+ private:
+  std::vector<Column> columns() const {
+    std::vector<Column> all = {{"phase", Align::left}};
+    for (auto& lever : levers_) all.push_back({lever, lever == "batch" || lever == "seq" ? Align::right : Align::left});
+    for (const char* name : {"ms (median)", "95%", "min", "max", "n"}) all.push_back({name});
+    if (throttling_) all.push_back({"throttled"});
+    if (floors_) all.push_back({"noise floor"});
+    for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned", "held", "process peak"}) all.push_back({name});
+    return all;
+  }
+
+  std::vector<std::string> cells(const Json& row) {
+    std::vector<std::string> out = {is_peer(row) ? "peer" : text(row["phase"])};
+    auto levers = levers_of(row);
+    for (auto& lever : levers_) out.push_back(printable(levers[lever]));
+    if (has_times(row)) {
+      out.push_back(fmt::format("{:.2f}", number(row, "step_ms_median")));
+      out.push_back(interval_text(row));
+      for (const char* key : {"step_ms_min", "step_ms_max"}) out.push_back(fmt::format("{:.2f}", number(row, key)));
+      out.push_back(text(row["samples"]));
+    } else {
+      for (const char* c : {"out of memory", "", "", "", ""}) out.emplace_back(c);
+    }
+    if (throttling_) out.push_back(has_times(row) ? std::to_string(row.value("throttled", 0)) : "");
+    auto floor = floor_of(row);
+    if (floors_) out.push_back(floor ? fmt::format("{:.1f}%", 100 * *floor) : "");
+    add_rates(row, out);
+    if (!is_peer(row)) add_memory(row["memory"], out);
+    add_notes(row);
+    return out;
+  }
+
+  static void add_rates(const Json& row, std::vector<std::string>& out) {
+    double rate = number(row, "tokens_per_second"), mfu = number(row, "mfu");
+    out.push_back(std::isfinite(rate) ? fmt::format("{:.0f}", rate) : "");
+    out.push_back(std::isfinite(rate) ? fmt::format("{:.4g}", number(row, "model_tflops")) : "");
+    out.push_back(std::isfinite(mfu) ? fmt::format("{:.1f}%", 100 * mfu) : std::isfinite(rate) ? "-" : "");
+  }
+
+  static void add_memory(const Json& memory, std::vector<std::string>& out) {
+    for (const char* key : {"planned_bytes", "measured_peak_bytes", "device_peak_bytes"})
+      out.push_back(memory.contains(key) ? format_bytes(number(memory, key)) : "");
+  }
+
+  void note(const std::string& said) {
+    std::string text = printable(said, 1000);  // a row may come from a database of somebody else
+    if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
+  }
+  void add_notes(const Json& row) {
+    if (is_peer(row)) return note("peer: " + text(row["peer"]));
+    if (!has_times(row)) return;
+    std::string said = text(row["flops_convention"]);
+    size_t peak = said.find("; mfu against ");
+    note(fmt::format("TFLOP/s of {}: {}", text(row["phase"]), said.substr(0, peak)));
+    if (peak != said.npos) note(fmt::format("{}: {}", text(row["recipe"]["precision"]), said.substr(peak + 2)));
+    if (row.value("throttled", 0) > 0) {
+      std::vector<std::string> reasons = row["throttle_reasons"];
+      note(fmt::format("throttled: samples taken while the device was slowed down ({})", join(reasons, ", ")));
+    }
+  }
+
+  inline static const std::vector<std::string> usual = {"precision", "attention", "fusion",
+                                                        "recompute", "batch",     "seq"};
+  const std::vector<Json>& rows_;
+  std::vector<std::string> levers_, notes_;
+  bool throttling_ = false, floors_ = false;
+};
+
+// What tells a row from the others: "batch 4, precision bf16".
+std::string label(const Json& row, const std::vector<std::string>& keys) {
+  auto levers = levers_of(row);
+  std::vector<std::string> parts;
+  for (auto& key : keys) parts.push_back(key + " " + printable(levers[key]));
+  return parts.empty() ? "the cell" : join(parts, ", ");
+}
+
+// Whether `slower` can be told from `faster` (compare/noise.h), and by what.
+struct Judged {
+  bool told = false;
+  std::string why;
+};
+
+// Seconds a token. Rows that were recorded without their samples have the median alone.
+std::vector<double> times_a_token(const Json& row) {
+  double tokens = number(row, "tokens_per_second") * number(row, "step_ms_median");
+  std::vector<double> times = row.contains("samples_ms") ? row["samples_ms"].get<std::vector<double>>()
+                                                         : std::vector{number(row, "step_ms_median")};
+  for (double& t : times) t /= tokens;
+  return times;
+}
+
+// `rounds`: what cells that are equally fast may differ by, by their two rounds; negative: not known.
+Judged judge(const Json& faster, const Json& slower, double rounds) {
+  auto a = floor_of(faster), b = floor_of(slower);
+  double floor = std::max(a || b ? std::max(a.value_or(0), b.value_or(0)) : -1, rounds);
+  NoiseCheck n = check_noise(times_a_token(faster), times_a_token(slower), floor, false);
+  std::string why = fmt::format("{:.1f}%", 100 * (n.ratio - 1));
+  if (n.tested)
+    why += fmt::format(", 95% interval {:.1f}% to {:.1f}%", 100 * (n.ratio_interval.low - 1),
+                       100 * (n.ratio_interval.high - 1));
+  why += fmt::format(", the noise floor is {:.1f}%", 100 * n.floor);
+  if (rounds > 0 && floor == rounds) why += " (by the two rounds of the cells)";
+  if (n.floor_source == "assumed") why += " (assumed; crest bench --noise measures it)";
+  if (!n.tested) why += " (too few samples)";
+  return {n.verdict == Verdict::a_faster, why};
+}
+
+}  // namespace
+
+std::string text_of(const std::vector<Json>& rows, bool color) { return BenchTable(rows).text_of(color); }
+
+std::vector<std::string> conclusions(const std::vector<Json>& rows) {
+  std::vector<std::string> sentences;
+  std::vector<std::string> keys = varied(rows);
+  for (const char* phase : {"forward", "backward", "step"}) {
+    std::vector<const Json*> cells;
+    for (auto& row : rows)
+      if (!is_peer(row) && has_times(row) && row["phase"] == phase) cells.push_back(&row);
+    if (cells.size() < 2) continue;
+    std::stable_sort(cells.begin(), cells.end(), [](auto* x, auto* y) {
+      return number(*x, "tokens_per_second") > number(*y, "tokens_per_second");
+    });
+    std::vector<std::pair<double, double>> round_ms;
+    for (auto* cell : cells)
+      if (auto it = cell->find("round_ms"); it != cell->end() && it->is_array() && it->size() == 2)
+        round_ms.emplace_back((*it)[0], (*it)[1]);
+    double rounds = floor_of_rounds(round_ms);
+    if (rounds >= 0) rounds = std::max(rounds, 0.01);
+    const Json& best = *cells[0];
+    size_t alike = 1;
+    while (alike < cells.size() && !judge(best, *cells[alike], rounds).told) ++alike;
+    Judged next = judge(best, *cells[1], rounds);
+    std::string who = label(best, keys), second = label(*cells[1], keys);
+    if (next.told)
+      sentences.push_back(
+          fmt::format("{}: {} has the most tokens/s; the next is {} (by {})", phase, who, second, next.why));
+    else
+      sentences.push_back(
+          fmt::format("{}: no clear winner, the top {} are within noise: cannot tell {} from {}{} (by {})", phase,
+                      alike, who, second, alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.why));
+  }
+  return sentences;
+}
+
+}  // namespace crest

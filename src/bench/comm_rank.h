@@ -1,0 +1,12 @@
+// What one rank of crest comm does: joins the others, measures, and, as rank 0, prints and records.
+#pragma once
+#include "bench/comm_options.h"
+
+namespace crest {
+
+int run_comm_rank(const CommOptions& options, const RankEnvironment& environment);
+
+// check_sizes_fit() for this host's memory, or for each rank's GPU.
+void check_fits_here(const CommOptions& options, const CommPlan& plan, int local_ranks);
+
+}  // namespace crest

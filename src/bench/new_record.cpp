@@ -1,0 +1,51 @@
+#include "bench/new_record.h"
+
+#include <cctype>
+#include <cstring>
+
+#include "core/text.h"
+#include "host/cgroup.h"
+#include "plan/plan_json.h"
+#include "plan/recipe_settings.h"
+
+namespace crest {
+
+std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
+  Json what = settings_of(recipe).json([](const Setting& s) { return s.identity; });
+  what["sizes"] = model_to_json(recipe.model);  // a model file may change and keep its name
+  if (!variant.empty()) what["variant"] = variant;
+  return measurement_key(what, device_to_json(device), phase);
+}
+
+static std::string shell_quoted(const std::string& word) {
+  bool plain = !word.empty();
+  for (char c : word) plain &= std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=./,:+@%", c);
+  if (plain) return word;
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string command_line() {
+  std::string text = read_system_file("/proc/self/cmdline"), line = "crest";
+  if (!text.empty() && text.back() == '\0') text.pop_back();
+  auto words = split(text, '\0');
+  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_quoted(words[i]);
+  return line;
+}
+
+RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,
+                     const std::string& phase, const Conditions& before) {
+  RunRecord r;
+  r.kind = kind;
+  r.phase = phase;
+  r.name = name;
+  r.command = command_line();
+  r.recipe = recipe_to_json(recipe);
+  r.device = device_to_json(device);
+  r.key = run_key(recipe, device, phase);
+  r.environment = environment_json(device, before);
+  return r;
+}
+
+}  // namespace crest

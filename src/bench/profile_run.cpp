@@ -1,0 +1,112 @@
+#include "bench/profile_run.h"
+
+#include <fmt/format.h>
+
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/memory.h"
+#include "host/stop_signal.h"
+#include "plan/plan_json.h"
+#include "plan/recipe_settings.h"
+#include "profile/profile_facts.h"
+#include "profile/profile_rates.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+namespace {
+
+void check_interrupt() {
+  if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest profile");
+}
+
+void say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
+
+}  // namespace
+
+ProfileRun::ProfileRun(ProfileTask task) : task_(std::move(task)) {
+  session_ = compile_phase(task_.recipe, task_.device, task_.phase);
+  check_fits(session_, task_.limit / task_.recipe.data_parallel);
+  flops_per_token_ = executed_per_token(session_);
+  auto compile = [&](const Recipe& r) {
+    check_interrupt();
+    return compile_phase(r, task_.device, task_.phase, {.verify = false});
+  };
+  alternatives_ = memory_alternatives(session_, compile, [&](auto& s) { return executed_per_token(s); });
+}
+
+double ProfileRun::executed_per_token(const CompiledSession& s) const {
+  return phase_flops(s, task_.phase, FlopsConvention::executed) / double(phase_tokens(s.recipe, task_.phase));
+}
+
+Profile ProfileRun::measure() {
+  recorder_ = task_.store.open();
+  Conditions before = read_conditions(task_.device);
+  RunRecord record = new_record("profile", task_.store.name, task_.recipe, task_.device, name(task_.phase), before);
+  recorder_.begin(record);
+  recorder_.set_document(record, "plan", plan_document(session_));
+  Profile profile;
+  try {
+    profile = profiled();
+  } catch (const Error& e) {
+    record.status = e.code() == Exit::interrupted    ? "interrupted"
+                    : e.code() == Exit::does_not_fit ? "out_of_memory"
+                                                     : "failed";
+    record.error = e.what();
+    recorder_.finish(record);
+    throw;
+  }
+  profile.recipe = record.recipe;
+  profile.device = record.device;
+  profile.environment = record.environment;
+  store(record, profile, before);
+  return profile;
+}
+
+ProfilerOptions ProfileRun::profiler_options() const {
+  ProfilerOptions options;
+  options.timers = task_.timers;
+  options.before_run = check_interrupt;
+  options.note = say;
+  options.rule.warmup = task_.warmup;
+  options.rule.max_seconds = task_.max_seconds;
+  if (task_.samples > 0) {
+    options.rule.min_samples = options.rule.max_samples = task_.samples;
+    options.rule.target_relative_ci = 0, options.rule.max_seconds = 1e9;
+  }
+  Profile rows;
+  describe_session(rows, session_, phase_calls(session_, task_.phase));
+  std::set<std::string> names = rates_needed(rows);
+  say("measuring the limits that are not given by --rates ...");
+  options.rates = device_rates(task_.device, names, task_.rates);
+  return options;
+}
+
+Profile ProfileRun::profiled() {
+  ProfilerOptions options = profiler_options();
+  const Recipe& r = task_.recipe;
+  say(fmt::format("profiling {} {}, {}, batch {}, seq {} ...", r.model.name, name(task_.phase), r.precision, r.batch,
+                  r.seq_length()));
+  reset_peak_resident();
+  try {
+    BenchCell cell(std::move(session_), task_.phase, task_.seed);
+    return run_profiler(cell, options);
+  } catch (const std::bad_alloc&) {
+    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+  }
+}
+
+void ProfileRun::store(RunRecord& record, const Profile& p, const Conditions& before) {
+  std::vector<SampleRow> samples;
+  for (size_t i = 0; i < p.step_ms.size(); ++i) samples.push_back({p.step_ms[i], int(i), "", p.throttled[i] != 0});
+  recorder_.add_samples(record, samples);
+  recorder_.set_document(record, "profile", to_json(p));
+  record.environment_after = environment_after_json(task_.device, before);
+  record.status = "done";
+  record.result = profile_result(p, task_.device.name);
+  recorder_.finish(record);
+}
+
+}  // namespace crest

@@ -1,0 +1,51 @@
+// A profile of one phase of a recipe, from the plan to the record: what crest profile measures.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "bench/bench_cell.h"
+#include "bench/profiler.h"
+#include "device/conditions.h"
+#include "plan/alternatives.h"
+#include "store/record_options.h"
+
+namespace crest {
+
+struct ProfileTask {
+  Recipe recipe;  // resolved
+  Device device;
+  BenchPhase phase = BenchPhase::step;
+  int64_t limit = 0;               // bytes, of all ranks
+  std::vector<ProfileRate> rates;  // given; what is needed besides is measured
+  bool timers = false;             // ProfilerOptions::timers
+  int samples = 0, warmup = 3;     // samples 0: until the median is known
+  double max_seconds = 10;
+  uint64_t seed = 1337;
+  RecordOptions store;
+};
+
+class ProfileRun {
+ public:
+  // Plans; throws what does not fit.
+  explicit ProfileRun(ProfileTask task);
+  // Runs and records, once. Throws `interrupted`.
+  Profile measure();
+
+  // What would need less memory, and the FLOPs that the recipe itself executes.
+  const std::vector<Alternative>& alternatives() const { return alternatives_; }
+  double flops_per_token() const { return flops_per_token_; }
+
+ private:
+  double executed_per_token(const CompiledSession& session) const;
+  ProfilerOptions profiler_options() const;
+  Profile profiled();
+  void store(RunRecord& record, const Profile& profile, const Conditions& before);
+
+  ProfileTask task_;
+  CompiledSession session_;
+  std::vector<Alternative> alternatives_;
+  double flops_per_token_ = 0;
+  Recorder recorder_;
+};
+
+}  // namespace crest

@@ -1,0 +1,144 @@
+#include "bench/profiler.h"
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "core/error.h"
+#include "device/conditions.h"
+#include "device/throttle.h"
+#include "host/memory.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+struct StepProfiler::Impl {
+  Impl(BenchCell& the_cell, const ProfilerOptions& the_options)
+      : cell(the_cell),
+        options(the_options),
+        device(cell.session().device),
+        throttle(throttle_poll(device)),
+        records(has_records()) {}
+
+  // A device whose records cannot be had (no library, another profiler holds it) is timed instead.
+  bool has_records() {
+    if (options.timers) return false;
+    try {
+      bool found = cell.record_work(true);
+      cell.record_work(false);
+      return found;
+    } catch (const Error& e) {
+      if (e.code() != Exit::failed) throw;
+      if (options.note) options.note("instructions are timed one by one: " + e.problem());
+      return false;
+    }
+  }
+
+  double plain() {
+    if (options.before_run) options.before_run();
+    double seconds = cell.run();
+    finished_run(true);
+    return seconds;
+  }
+  ProfiledRun profiled() {
+    if (options.before_run) options.before_run();
+    if (records) cell.record_work(true);
+    ProfiledRun run;
+    run.seconds = cell.run(&run.traces);
+    if (records) cell.record_work(false);
+    finished_run(false);
+    return run;
+  }
+  // Outside of all times. The clock right after the work is the clock of the work.
+  void finished_run(bool is_plain) {
+    plain_run.push_back(is_plain);
+    throttle.sampled();
+    if (time && std::chrono::steady_clock::now() - *time < std::chrono::milliseconds(100)) return;
+    Conditions now = read_conditions(device);
+    double mhz = now.gpu ? now.gpu->sm_mhz.value_or(NAN) : now.cpu_mhz;
+    if (std::isfinite(mhz)) clocks.add(mhz);
+    time = std::chrono::steady_clock::now();
+  }
+
+  void tell(Profile& p) {
+    p.method = records ? "cupti" : "timers";
+    p.step_ms = samples.scaled(1e3).values();
+    std::vector<bool> marks = throttle.last(plain_run.size());
+    for (size_t i = 0; i < marks.size(); ++i)
+      if (plain_run[i]) p.throttled.push_back(marks[i]);
+    p.throttled.erase(p.throttled.begin(), p.throttled.end() - std::ptrdiff_t(p.step_ms.size()));  // warm-up
+    p.throttle_reasons.assign(throttle.reasons().begin(), throttle.reasons().end());
+    if (!clocks.empty()) p.clock_mhz = clocks.median();
+    summarize_runs(p, runs);
+  }
+
+  BenchCell& cell;
+  const ProfilerOptions& options;
+  const Device& device;
+  ThrottleWatch throttle;
+  bool records;
+  Samples samples, clocks;
+  double seconds = 0;
+  std::vector<ProfiledRun> runs;
+  std::vector<bool> plain_run;                                // of each run, the first one first: was it a plain one
+  std::optional<std::chrono::steady_clock::time_point> time;  // of the last reading of the clock
+};
+
+StepProfiler::StepProfiler(BenchCell& cell, const ProfilerOptions& options)
+    : impl_(std::make_unique<Impl>(cell, options)) {}
+StepProfiler::~StepProfiler() = default;
+StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
+
+void StepProfiler::warm_up() {
+  // A Program's first run loads its kernels, the second captures it; the profiled one is captured on its own.
+  for (int i = 0; i < std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0); ++i) impl_->plain();
+  impl_->profiled();
+}
+
+double StepProfiler::plain() {
+  double seconds = impl_->plain();
+  impl_->samples.add(seconds);
+  impl_->seconds += seconds;
+  return seconds;
+}
+
+void StepProfiler::profiled() {
+  impl_->runs.push_back(impl_->profiled());
+  impl_->seconds += impl_->runs.back().seconds;
+}
+
+const Samples& StepProfiler::samples() const { return impl_->samples; }
+double StepProfiler::seconds() const { return impl_->seconds; }
+size_t StepProfiler::profiled_runs() const { return impl_->runs.size(); }
+
+Profile StepProfiler::finish() {
+  BenchCell& cell = impl_->cell;
+  const CompiledSession& session = cell.session();
+  Profile p;
+  p.phase = name(cell.phase());
+  p.tokens = phase_tokens(session.recipe, cell.phase());
+  p.model_flops = phase_flops(session, cell.phase(), FlopsConvention::palm);
+  describe_session(p, session, phase_calls(session, cell.phase()));
+  p.rates = impl_->options.rates;
+  set_floors(p);
+  impl_->tell(p);
+  p.memory.measured_peak_bytes = cell.held_bytes(0);
+  p.memory.device_peak_bytes = session.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
+  return p;
+}
+
+// In turns, and in turns first, so that neither always follows the other.
+Profile run_profiler(BenchCell& cell, const ProfilerOptions& options) {
+  options.rule.validate();
+  StepProfiler profiler(cell, options);
+  profiler.warm_up();
+  while (!options.rule.done(profiler.samples(), profiler.seconds())) {
+    bool profiled_first = profiler.profiled_runs() % 2;
+    if (profiled_first) profiler.profiled();
+    profiler.plain();
+    if (!profiled_first) profiler.profiled();
+  }
+  return profiler.finish();
+}
+
+}  // namespace crest

@@ -1,0 +1,130 @@
+// Charts as data, and their drawings. Every drawing takes the width it has: a page shows a wide one or, on a phone, a
+// narrow one (below `narrow_width` labels stand above what they name). Nothing to draw gives a picture that says so.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "charts/chart.h"
+#include "charts/svg.h"
+
+namespace crest {
+
+inline constexpr double narrow_width = 520;
+
+// Lines; long series are thinned to the lowest and highest point of each pixel column, so spikes stay visible.
+Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, double width, double height = 0);
+// As one file with its title.
+std::string line_chart_svg(const std::vector<Series>& series, const ChartOptions& options, int width = 800,
+                           int height = 450);
+
+// Bars that begin at zero, a group of rows for each label.
+struct Bar {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double low = std::numeric_limits<double>::quiet_NaN(), high = low;  // whiskers; NaN: none
+  std::string text;                                                   // stands beside the bar
+  std::string missing;                                                // why there is no value: "out of memory"
+  std::string tip;
+  bool best = false;
+};
+struct BarGroup {
+  std::string label;
+  std::vector<Bar> bars;  // one a series
+};
+struct BarChart {
+  std::string label, axis;          // of the picture, of the values
+  std::vector<std::string> series;  // names; a single one needs none
+  std::vector<BarGroup> groups;
+};
+Svg draw_bars(const BarChart& chart, double width);
+
+// A part of a whole, with its colour (svg.h).
+struct Part {
+  std::string name;
+  int color = 0;
+};
+// Rows of parts that add up.
+struct StackRow {
+  std::string label, text;  // text: the sum, beside the row
+  std::vector<double> values;
+  std::string missing;
+  std::vector<std::string> tips;
+};
+struct StackChart {
+  std::string label, axis;
+  std::vector<Part> parts;
+  std::vector<StackRow> rows;
+  bool bytes = false;  // ticks in powers of 1024
+};
+Svg draw_stack(const StackChart& chart, double width);
+
+// From one sum to another in signed steps.
+struct WaterfallStep {
+  std::string label, text;
+  double delta = 0;
+  std::string tip;
+};
+struct Waterfall {
+  std::string label, axis;
+  std::string from, to;  // names of the two sums
+  double start = 0, end = 0;
+  std::string start_text, end_text;
+  std::vector<WaterfallStep> steps;
+  bool bytes = false;
+};
+Svg draw_waterfall(const Waterfall& chart, double width);
+
+// What ran when: pieces on tracks, coloured by part.
+struct Span {
+  double start = 0, length = 0;
+  int part = 0;
+};
+struct Track {
+  std::string label;
+  std::vector<Span> spans;
+};
+struct Timeline {
+  std::string label, axis;
+  std::vector<Part> parts;
+  std::vector<Track> tracks;
+  double end = 0;
+};
+Svg draw_timeline(const Timeline& chart, double width);
+
+// Parts that add up, over a sequence of positions, with named stretches of it.
+struct Stretch {
+  size_t first = 0, last = 0;
+  std::string name;
+  int color = 0;
+};
+struct AreaChart {
+  std::string label, x_axis;
+  std::vector<Part> parts;
+  std::vector<std::vector<double>> values;  // [part][position], bytes
+  std::vector<Stretch> stretches;
+  std::string peak;  // what to say at the highest position
+};
+Svg draw_areas(const AreaChart& chart, double width);
+
+// Work against what the machine can do (Williams, Waterman, Patterson 2009).
+struct RoofDot {
+  std::string label, tip;
+  double intensity = 0, rate = 0;  // FLOP a byte, FLOP/s
+  double weight = 0;               // share of the time, 0 to 1
+  int color = 0;
+};
+struct Roofline {
+  std::string label;
+  double bandwidth = 0;                                  // bytes/s
+  std::vector<std::pair<std::string, double>> ceilings;  // name, FLOP/s
+  std::vector<Part> parts;                               // legend
+  std::vector<RoofDot> dots;
+};
+Svg draw_roofline(const Roofline& chart, double width);
+
+// A picture that says why there is none.
+Svg draw_note(const std::string& label, const std::string& note, double width);
+
+}  // namespace crest

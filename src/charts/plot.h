@@ -1,0 +1,51 @@
+// What drawings share: a frame with axes and ticks, and rows with a label each.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "charts/chart.h"
+#include "charts/svg.h"
+
+namespace crest {
+
+// A rectangle of a picture with an axis each way.
+struct Plot {
+  double left = 0, top = 0, right = 0, bottom = 0;
+  Axis x, y;
+  double px(double v) const { return left + x.place(v) * (right - left); }
+  double py(double v) const { return bottom - y.place(v) * (bottom - top); }
+};
+
+struct Ticks {
+  std::vector<double> at;
+  std::vector<std::string> labels;
+};
+Ticks ticks_of(const Axis& axis, int count);
+// Multiples of a power of two of bytes, as "512 MiB".
+Ticks byte_ticks(const Axis& axis, int count);
+
+// Width that the labels of a vertical axis take.
+double label_width(const Ticks& ticks);
+// Lines across the plot, labels left of it.
+void draw_y_axis(Svg& svg, const Plot& plot, const Ticks& ticks);
+// Labels below the plot (those that overlap are left out), `across`: lines over its height; the name below them.
+void draw_x_axis(Svg& svg, const Plot& plot, const Ticks& ticks, const std::string& name, bool across);
+
+// Rows of a picture: their labels stand left of the plot, or above each row on a narrow picture.
+class Rows {
+ public:
+  // value_width: what the widest text beside a row takes.
+  Rows(double width, const std::vector<std::string>& labels, double value_width);
+  double left() const { return left_; }
+  double right() const { return right_; }
+  bool above() const { return above_; }
+  double label_height() const { return above_ ? 20 : 0; }
+  // The label of a row whose content is at [top, top + height]; `top` is below label_height().
+  void label(Svg& svg, const std::string& text, double top, double height) const;
+
+ private:
+  double width_, left_, right_;
+  bool above_;
+};
+
+}  // namespace crest

@@ -1,0 +1,58 @@
+#include "cli/overlay_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+namespace {
+
+using List = std::vector<std::string>;
+
+// The words of a command line as a shell splits them; quotes keep blanks.
+List shell_words(const std::string& text) {
+  List words;
+  std::optional<std::string> word;
+  char quote = 0;
+  for (char c : text) {
+    if (quote ? c == quote : c == '\'' || c == '"') {
+      quote = quote ? 0 : c;
+      if (!word) word = "";
+    } else if (!quote && std::isspace(static_cast<unsigned char>(c))) {
+      if (word) words.push_back(*std::exchange(word, std::nullopt));
+    } else {
+      word = word.value_or("") + c;
+    }
+  }
+  if (quote) fail_usage("a quotation mark is not closed", "--ab", "Quote the whole list of flags once.");
+  if (word) words.push_back(*word);
+  if (words.empty()) fail_usage("no flags were given", "--ab", "For example --ab '--fusion off'.");
+  return words;
+}
+
+}  // namespace
+
+void overlay_flags(const std::string& flags, CellOptions& cell) {
+  List words = shell_words(flags);
+  std::vector<const char*> argv;
+  for (auto& w : words) argv.push_back(w.c_str());
+  CLI::App app{"second recipe", "bench --ab"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_recipe_options(app, cell.recipe);
+  add_device_options(app, cell.device);
+  try {
+    parse_command_line(app, int(argv.size()), argv.data());
+  } catch (const CLI::ParseError& e) {
+    fail_usage(e.what(), "--ab", "The text holds recipe flags, for example --ab '--fusion off'.");
+  }
+  for (auto& row : recipe_settings())
+    for (auto& text : cell.recipe.given[row.name]) parse_setting(row, text, std::string("--ab, ") + row.flag());
+}
+
+}  // namespace crest

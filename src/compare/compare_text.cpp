@@ -1,0 +1,240 @@
+#include "compare/compare_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compare/sentences.h"
+#include "compare/waterfall.h"
+#include "core/text.h"
+#include "terminal/table.h"
+
+namespace crest {
+
+namespace {
+
+std::string bytes_signed(double b) { return b == 0 ? "" : (b < 0 ? "-" : "+") + format_bytes(std::abs(b)); }
+
+// Lines of at most `width` columns; text from files is made safe.
+std::string lines_of(const std::string& text, int width) {
+  return wrapped(printable(text, 1 << 20), {.width = size_t(width)}) + "\n";
+}
+
+class Text {
+ public:
+  Text(const RunComparison& comparison, const CompareTextOptions& options) : c_(comparison), o_(options) {}
+
+  std::string run() {
+    for (size_t i = 0; i < c_.sentences.size(); ++i) out_ += lines_of(c_.sentences[i], o_.width) + (i ? "" : "\n");
+    runs();
+    differences();
+    waterfall();
+    causes();
+    work();
+    levers();
+    memory();
+    training();
+    notes();
+    return std::move(out_);
+  }
+
+ private:
+  void title(const std::string& text) { out_ += fmt::format("\n{}\n", text); }
+  void table(const Table& t) { out_ += t.text(o_.color); }
+  std::string cell(const std::string& text, size_t width = 40) { return fit_width(printable(text), width); }
+
+  void runs() {
+    Table t(
+        {{"", Align::left}, {"step"}, {"tokens/s"}, {"planned memory"}, {"device", Align::left}, {"run", Align::left}});
+    for (const ComparedRun* r : {&c_.a, &c_.b}) {
+      auto known = [](double x, const std::string& text) { return x > 0 ? text : "-"; };
+      t.row({cell(r->title), r->out_of_memory ? "out of memory" : known(r->step_ms, format_ms(r->step_ms)),
+             known(r->tokens_per_second, format_count(r->tokens_per_second)),
+             known(double(r->planned_bytes), format_bytes(double(r->planned_bytes))), cell(r->device),
+             cell(r->name.empty() ? r->uid : r->name)});
+    }
+    out_ += "\n";
+    table(t);
+    if (c_.noise.tested)
+      out_ += fmt::format("time of B / time of A: {:.3f} (95%: {:.3f} to {:.3f}; noise floor {:.1f}%, {})\n",
+                          c_.noise.ratio, c_.noise.ratio_interval.low, c_.noise.ratio_interval.high,
+                          100 * c_.noise.floor, c_.noise.floor_source);
+  }
+
+  void differences() {
+    if (c_.differences.empty()) return;
+    title("What is not the same");
+    Table t({{"", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}});
+    std::string section;
+    int rows = 0, left_out = 0;
+    for (auto& d : c_.differences) {
+      if (d.section != section) rows = 0;
+      if (++rows > o_.top) {
+        ++left_out;
+        continue;
+      }
+      t.row({d.section == section ? "" : d.section, cell(d.key, 44), cell(d.a, 36), cell(d.b, 36)});
+      section = d.section;
+    }
+    table(t);
+    if (left_out) out_ += fmt::format("  and {} more (--top, --json)\n", left_out);
+  }
+
+  // A bar from where the step stands to where this factor takes it.
+  std::string bar(double from, double to, double low, double high, int width) const {
+    auto place = [&](double x) { return high > low ? (x - low) / (high - low) * width : 0.0; };
+    double left = place(std::min(from, to)), right = place(std::max(from, to));
+    int start = int(std::floor(left)), end = std::max(int(std::ceil(right)), start + 1);
+    std::string text(size_t(start), ' ');
+    for (int i = start; i < end; ++i) text += to < from ? "▒" : "█";
+    return text;
+  }
+
+  void waterfall() {
+    if (c_.waterfall.empty()) return;
+    title("Where the time went");
+    double at = c_.a.step_ms, low = std::min(at, c_.b.step_ms), high = std::max(at, c_.b.step_ms);
+    for (auto& w : c_.waterfall) at += w.ms, low = std::min(low, at), high = std::max(high, at);
+    low = std::max(std::min(0.0, low), low - 0.15 * (high - low));  // parts may take it below zero on the way
+    int width = std::clamp(o_.width - (c_.per_token ? 82 : 66), 12, 40);
+    std::vector<Column> columns = {{"", Align::left}, {"step"}, {"", Align::left}, {"", Align::left}};
+    if (c_.per_token) columns.push_back({"per 1000 tokens"});
+    Table t(columns);
+    auto whole = [&](const ComparedRun& r) {
+      std::vector<std::string> cells = {cell(r.title), format_ms(r.step_ms), bar(low, r.step_ms, low, high, width), ""};
+      if (c_.per_token) cells.push_back(format_ms(1e3 * r.step_ms / double(r.tokens)));
+      t.row(std::move(cells));
+    };
+    auto part = [&](const WaterfallBar& w, const char* name, const std::string& picture) {
+      std::vector<std::string> cells = {std::string("  ") + name, format_ms_signed(w.ms), picture, cell(w.detail, 48)};
+      if (c_.per_token) cells.push_back(format_ms_signed(1e3 * w.ms_per_token));
+      t.row(std::move(cells));
+    };
+    whole(c_.a);
+    at = c_.a.step_ms;
+    double least = 5e-4 * std::max(c_.a.step_ms, c_.b.step_ms);
+    WaterfallBar rest;
+    for (auto& w : c_.waterfall) {
+      bool small = std::abs(w.ms) < least && std::abs(w.ms_per_token) * double(c_.a.tokens) < least;
+      if (small)
+        rest.ms += w.ms, rest.ms_per_token += w.ms_per_token;
+      else
+        part(w, label(w.factor), bar(at, at + w.ms, low, high, width));
+      at += w.ms;
+    }
+    if (rest.ms != 0) part(rest, "smaller ones", "");
+    whole(c_.b);
+    table(t);
+  }
+
+  void causes() {
+    std::vector<const Cause*> shown;
+    for (auto& c : c_.causes)
+      if (c.significant && int(shown.size()) < o_.top) shown.push_back(&c);
+    if (shown.empty()) return;
+    title(c_.per_token ? "Because of what (times per 1000 tokens)" : "Because of what");
+    Table t({{"", Align::left},
+             {"A"},
+             {"B"},
+             {"difference"},
+             {"share"},
+             {"mostly", Align::left},
+             {"changed", Align::left}});
+    bool told = c_.noise.verdict != Verdict::cannot_tell;
+    double scale_a = c_.per_token ? 1e3 / double(c_.a.tokens) : 1,
+           scale_b = c_.per_token ? 1e3 / double(c_.b.tokens) : 1;
+    size_t width = size_t(std::clamp(o_.width - 70, 20, 48));
+    for (auto* c : shown)
+      t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), width), format_ms(scale_a * c->a.ms),
+             format_ms(scale_b * c->b.ms), format_ms_signed(c_.per_token ? 1e3 * c->ms_per_token : c->ms),
+             told ? fmt::format("{:.0f}%", 100 * c->share) : "-", label(c->main_factor), cell(join(c->levers, ", "))});
+    table(t);
+    out_ += "\n";
+    for (auto* c : shown) out_ += lines_of("- " + c->sentence, o_.width);
+  }
+
+  // Of Programs whose times are not known.
+  void work() {
+    if (c_.causes.empty() || (c_.a.profiled && c_.b.profiled)) return;
+    Table t({{"", Align::left}, {"FLOP of A"}, {"of B"}, {"traffic of A"}, {"of B"}});
+    int rows = 0;
+    for (auto& c : c_.causes)
+      if ((c.a.bytes != c.b.bytes || c.a.flops != c.b.flops) && ++rows <= o_.top)
+        t.row({cell(c.label + (c.phase.empty() ? "" : ", " + c.phase), 48), format_si(c.a.flops, "FLOP"),
+               format_si(c.b.flops, "FLOP"), format_si(c.a.bytes, "B"), format_si(c.b.bytes, "B")});
+    if (!rows) return;
+    title("What the Programs do (not measured by instruction)");
+    table(t);
+  }
+
+  void levers() {
+    auto named = std::count_if(c_.levers.begin(), c_.levers.end(), [](auto& l) { return !l.lever.empty(); });
+    if (named < 2 || c_.noise.verdict == Verdict::cannot_tell) return;
+    title("By what was changed");
+    for (auto& l : c_.levers)
+      if (std::abs(l.share) >= 0.005 && beyond_noise(c_, l)) out_ += lines_of("- " + l.sentence, o_.width);
+  }
+
+  void memory() {
+    if (c_.memory.empty()) return;
+    title("Memory");
+    Table t({{"", Align::left}, {"A"}, {"B"}, {"difference"}});
+    MemoryRow sum{"planned", 0, 0};
+    for (auto& row : c_.memory) {
+      t.row({cell(row.label), format_bytes(double(row.a)), format_bytes(double(row.b)),
+             bytes_signed(double(row.b - row.a))});
+      sum.a += row.a, sum.b += row.b;
+    }
+    t.rule();
+    t.row({sum.label, format_bytes(double(sum.a)), format_bytes(double(sum.b)), bytes_signed(double(sum.b - sum.a))});
+    auto measured = [&](const char* label, int64_t a, int64_t b) {
+      if (a > 0 && b > 0) t.row({label, format_bytes(double(a)), format_bytes(double(b)), bytes_signed(double(b - a))});
+    };
+    measured("arenas held", c_.a.measured_peak_bytes, c_.b.measured_peak_bytes);
+    measured("peak of the device", c_.a.device_peak_bytes, c_.b.device_peak_bytes);
+    table(t);
+    if (!c_.memory_causes.empty()) out_ += "\n";
+    for (size_t i = 0; i < c_.memory_causes.size() && int(i) < o_.top; ++i)
+      out_ += lines_of("- " + c_.memory_causes[i].sentence, o_.width);
+    for (auto& [title, p] : {std::pair{&c_.a.title, &c_.peak_a}, std::pair{&c_.b.title, &c_.peak_b}})
+      if (!p->op.empty())
+        out_ += lines_of(fmt::format("Fullest in {}: {} at {} ({} of {}), {} of transient memory taken.", *title, p->op,
+                                     p->scope, p->phase, p->program, format_bytes(double(p->live_bytes))),
+                         o_.width);
+  }
+
+  void training() {
+    if (c_.training.loss.empty() && c_.training.val_loss.empty()) return;
+    title("Loss at equal steps");
+    Table t({{"step"}, {"what", Align::left}, {"A"}, {"B"}, {"difference"}});
+    auto add = [&](const std::vector<LossRow>& rows, const char* what) {
+      size_t shown = std::min(rows.size(), size_t(std::max(1, o_.top)));
+      for (size_t i = 0; i < shown; ++i) {
+        const LossRow& r = rows[shown == 1 ? rows.size() - 1 : i * (rows.size() - 1) / (shown - 1)];
+        t.row({fmt::format("{}", r.step), what, fmt::format("{:.4f}", r.a), fmt::format("{:.4f}", r.b),
+               fmt::format("{:+.4f}", r.b - r.a)});
+      }
+    };
+    add(c_.training.loss, "loss");
+    add(c_.training.val_loss, "validation");
+    table(t);
+  }
+
+  void notes() {
+    if (!c_.notes.empty()) title("Notes");
+    for (auto& n : c_.notes) out_ += lines_of("- " + n, o_.width);
+  }
+
+  const RunComparison& c_;
+  const CompareTextOptions& o_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string compare_text(const RunComparison& comparison, const CompareTextOptions& options) {
+  return Text(comparison, options).run();
+}
+
+}  // namespace crest

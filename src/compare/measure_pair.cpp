@@ -1,0 +1,215 @@
+#include "compare/measure_pair.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "bench/new_record.h"
+#include "bench/profiler.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "device/throttle.h"
+#include "host/memory.h"
+#include "host/stop_signal.h"
+#include "plan/plan_json.h"
+#include "profile/profile_facts.h"
+#include "profile/profile_rates.h"
+#include "profile/profile_rows.h"
+#include "stats/ab.h"
+
+namespace crest {
+
+namespace {
+
+void check_interrupt() {
+  if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest compare");
+}
+
+void say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
+
+class Pair {
+ public:
+  explicit Pair(const CompareMeasureOptions& o) : o_(o), phase_(phases_of(o.phase).at(0)) {
+    given_rates_ = parse_rates(o.rates, "--rates");
+    prepare(a_, o.a);
+    prepare(b_, o.b);
+  }
+
+  MeasuredPair run() {
+    recorder_ = o_.store.open();
+    reset_peak_resident();
+    try {
+      begin(a_, 0);
+      begin(b_, held(a_));
+      for (Side* s : {&a_, &b_})
+        if (s->cell) ready(*s);
+      measure();
+    } catch (const Error& e) {
+      std::string status = e.code() == Exit::interrupted ? "interrupted" : "failed";
+      for (Side* s : {&a_, &b_})
+        if (s->record.status == "running") finish(*s, status, e.what());
+      throw;
+    }
+    for (Side* s : {&a_, &b_})
+      if (s->cell) finish(*s, "done", "");
+    return {std::move(a_.record), std::move(b_.record), floor_};
+  }
+
+ private:
+  static constexpr size_t most_profiled = 30;  // runs of a side: more say nothing new
+
+  struct Side {
+    Device device;
+    Recipe recipe;
+    int64_t limit = 0;
+    Conditions before;
+    RunRecord record;
+    ProfilerOptions options;
+    std::unique_ptr<BenchCell> cell;
+    std::unique_ptr<StepProfiler> profiler;
+  };
+
+  static void prepare(Side& s, const CellOptions& cell) {
+    s.device = cell.device.find();
+    s.recipe = resolve(cell.recipe.finish(default_model(s.device)), s.device);
+    s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
+  }
+
+  static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() : 0; }
+
+  // Opens the record and takes the memory; what does not fit has no cell.
+  void begin(Side& s, int64_t taken) {
+    CompiledSession session = compile_phase(s.recipe, s.device, phase_);
+    s.before = read_conditions(s.device);
+    s.record = new_record("profile", o_.store.name, s.recipe, s.device, name(phase_), s.before);
+    s.record.status = "running";
+    recorder_.begin(s.record);
+    set_document(s, "plan", plan_document(session));
+    set_document(s, "program", program_document(session, phase_calls(session, phase_)));
+    int64_t planned = session.planned_bytes() * s.recipe.data_parallel;
+    s.record.result = {{"memory", {{"planned_bytes", planned}}}};
+    try {
+      check_fits(session, s.limit);
+      if (planned + taken > s.limit * s.recipe.data_parallel)
+        fail("both sides together do not fit in memory", "crest compare",
+             "Measure them one after the other: crest profile, twice, then crest compare A B.");
+      s.cell = std::make_unique<BenchCell>(std::move(session), phase_, o_.seed);
+    } catch (const std::bad_alloc&) {
+      finish(s, "out_of_memory", "the system refused the memory");
+    } catch (const Error& e) {
+      if (e.code() != Exit::does_not_fit) throw;
+      finish(s, "out_of_memory", e.what());
+    }
+  }
+
+  // Limits of the device and warm-up.
+  void ready(Side& s) {
+    Profile rows;
+    describe_session(rows, s.cell->session(), phase_calls(s.cell->session(), phase_));
+    // The same device has the same limits: what was measured for A is given to B.
+    if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
+    s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
+    for (auto& r : s.options.rates) remember(r);
+    s.options.before_run = check_interrupt;
+    s.options.note = say;
+    s.options.rule.warmup = o_.warmup;
+    s.options.rule.max_seconds = o_.max_seconds;
+    s.profiler = std::make_unique<StepProfiler>(*s.cell, s.options);
+    s.profiler->warm_up();
+  }
+
+  // Each plain run is followed by a profiled one, so that both see the same machine.
+  double take_turn(Side& s) {
+    double seconds = s.profiler->plain();
+    watch_->sampled();
+    if (s.profiler->profiled_runs() < most_profiled) s.profiler->profiled();
+    return seconds;
+  }
+
+  void measure() {
+    say(fmt::format("interleaved rounds of {}: A, B and A again, profiled between them ...", name(phase_)));
+    if (!a_.cell || !b_.cell) {
+      for (Side* s : {&a_, &b_})
+        if (s->cell) measure_alone(*s);
+      return;
+    }
+    AbRule rule;
+    rule.warmup_rounds = 0;
+    rule.max_seconds = o_.max_seconds;
+    if (o_.samples > 0)
+      rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+    watch_.emplace(throttle_poll(a_.device));
+    AbResult rounds =
+        compare_interleaved({{"A", [&] { return take_turn(a_); }}, {"B", [&] { return take_turn(b_); }}}, rule);
+    floor_ = rounds.noise_floor;
+    std::vector<bool> marks = watch_->last(rounds.order.size());
+    for (Side* s : {&a_, &b_}) {
+      std::vector<SampleRow> samples;
+      for (size_t i = 0; i < rounds.order.size(); ++i) {
+        const AbSample& taken = rounds.order[i];
+        if (int(taken.contender) != (s == &b_)) continue;
+        samples.push_back({taken.seconds * 1e3, taken.round, taken.again ? "a again" : s == &a_ ? "a" : "b", marks[i]});
+      }
+      keep(*s, samples);
+    }
+  }
+
+  void measure_alone(Side& s) {
+    std::vector<SampleRow> samples;
+    while (!s.options.rule.done(s.profiler->samples(), s.profiler->seconds())) {
+      samples.push_back({s.profiler->plain() * 1e3, int(samples.size()), "", false});
+      s.profiler->profiled();
+    }
+    keep(s, samples);
+  }
+
+  // The profile's steps are those of the rounds, without the repetition.
+  void keep(Side& s, const std::vector<SampleRow>& samples) {
+    Profile p = s.profiler->finish();
+    p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;
+    p.step_ms.clear(), p.throttled.clear();
+    for (auto& row : samples)
+      if (row.contender != "a again") p.step_ms.push_back(row.ms), p.throttled.push_back(row.throttled);
+    s.record.samples = samples;
+    recorder_.add_samples(s.record, samples);
+    set_document(s, "profile", to_json(p));
+    s.record.result = profile_result(p, s.device.name);
+    if (floor_ >= 0) s.record.result["noise_floor"] = floor_;
+  }
+
+  void remember(const ProfileRate& rate) {
+    for (auto& r : rates_)
+      if (r.name == rate.name) return;
+    rates_.push_back(rate);
+  }
+
+  void set_document(Side& s, const std::string& key, Json json) {
+    recorder_.set_document(s.record, key, json);
+    s.record.documents[key] = std::move(json);
+  }
+
+  void finish(Side& s, const std::string& status, const std::string& error) {
+    s.record.status = status, s.record.error = error;
+    s.record.environment_after = environment_after_json(s.device, s.before);
+    recorder_.finish(s.record);
+  }
+
+  const CompareMeasureOptions& o_;
+  BenchPhase phase_;
+  std::vector<ProfileRate> given_rates_, rates_;
+  std::string rates_device_;
+  Recorder recorder_;
+  std::optional<ThrottleWatch> watch_;
+  Side a_, b_;
+  double floor_ = -1;
+};
+
+}  // namespace
+
+MeasuredPair measure_pair(const CompareMeasureOptions& options) {
+  if (need_processes(options.a, options.b)) return measure_in_processes(options);
+  return Pair(options).run();
+}
+
+}  // namespace crest

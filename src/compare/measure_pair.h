@@ -1,0 +1,34 @@
+// Two recipes, measured now: interleaved steps, and a profile of each.
+#pragma once
+#include <string>
+
+#include "bench/bench_options.h"
+#include "store/record_options.h"
+
+namespace crest {
+
+struct CompareMeasureOptions {
+  CellOptions a, b;
+  RecordOptions store;
+  std::string phase = "step", rates;
+  int samples = 0, warmup = 3;
+  double max_seconds = 20;
+  uint64_t seed = 1337;
+};
+
+struct MeasuredPair {
+  RunRecord a, b;
+  double noise_floor = 0;  // of A against A, in the same rounds
+};
+
+// Both are recorded, unless the store is off. A side that does not fit in memory has status out_of_memory.
+MeasuredPair measure_pair(const CompareMeasureOptions& options);
+
+// What makes two sides impossible to measure in one process.
+bool need_processes(const CellOptions& a, const CellOptions& b);
+
+// In measure_processes.cpp: A, B and A again in every round, as in one process; a sample is the median of a process.
+// The profile of a side is that of the turn nearest to the side's median.
+MeasuredPair measure_in_processes(const CompareMeasureOptions& options);
+
+}  // namespace crest

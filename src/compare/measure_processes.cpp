@@ -1,0 +1,139 @@
+#include "compare/measure_pair.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/temporary_folder.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "device/find.h"
+#include "host/own_process.h"
+#include "plan/recipe_settings.h"
+#include "profile/profile_facts.h"
+#include "stats/ab.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int fewest_rounds = 3;     // of processes: each takes seconds to start
+constexpr int turns_of_a_round = 3;  // A, B, A again
+
+class ProcessPair {
+ public:
+  explicit ProcessPair(const CompareMeasureOptions& o) : o_(o), rates_(o.rates) {
+    prepare(a_, o.a);
+    prepare(b_, o.b);
+  }
+
+  MeasuredPair run() {
+    Recorder recorder = o_.store.open();
+    AbRule rule;
+    rule.warmup_rounds = 0;
+    rule.min_rounds = fewest_rounds;
+    rule.max_seconds = o_.max_seconds;
+    if (o_.samples > 0)
+      rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
+    to_stderr("the sides take different libraries: processes of their own, in turns ...\n");
+    AbResult rounds = compare_interleaved({{"A", [&] { return turn(a_); }}, {"B", [&] { return turn(b_); }}}, rule);
+    keep(a_, rounds, 0, recorder);
+    keep(b_, rounds, 1, recorder);
+    return {std::move(a_.record), std::move(b_.record), rounds.noise_floor};
+  }
+
+ private:
+  struct Side {
+    const char* name;
+    std::vector<std::string> arguments;  // of crest profile
+    std::vector<RunRecord> turns;
+    RunRecord record;
+  };
+
+  void prepare(Side& s, const CellOptions& cell) {
+    cell.device.libraries.check();
+    Device device = find_device(cell.device.device, cell.device.threads);
+    Recipe recipe = resolve(cell.recipe.finish(default_model(device)), device);
+    std::string model = folder_ / std::string(s.name) + ".toml";
+    write_file_atomic(model, to_toml(recipe.model));
+    s.arguments = {"profile",
+                   "--json",
+                   "--store=" + folder_ / "turns.db",
+                   "--phase=" + o_.phase,
+                   fmt::format("--warmup={}", o_.warmup),
+                   fmt::format("--max-seconds={}", o_.max_seconds / (fewest_rounds * turns_of_a_round)),
+                   fmt::format("--seed={}", o_.seed),
+                   device.kind == "cpu" ? "--device=cpu" : fmt::format("--device=cuda:{}", device.index),
+                   fmt::format("--threads={}", device.threads)};
+    if (!cell.device.memory_limit.empty()) s.arguments.push_back("--memory-limit=" + cell.device.memory_limit);
+    for (auto& [flag, value] : cell.device.libraries.flags()) s.arguments.push_back(flag + "=" + value);
+    for (auto& flag : recipe_flags(recipe, model)) s.arguments.push_back(flag);
+  }
+
+  double turn(Side& s) {
+    to_stderr("{}, process {} ...\n", s.name, s.turns.size() + 1);
+    std::vector<std::string> arguments = s.arguments;
+    if (!rates_.empty()) arguments.push_back("--rates=" + rates_);
+    run_own_process(arguments);
+    Store store(folder_ / "turns.db", Store::Mode::read);
+    s.turns.push_back(store.load(store.list().at(0).id));
+    if (rates_.empty()) rates_ = rates_of(profile_of(s.turns.back()));
+    return milliseconds(s.turns.back()) * 1e-3;
+  }
+
+  // The same device has the same limits: those of the first process are given to the others.
+  static std::string rates_of(const Profile& p) {
+    std::vector<std::string> parts;
+    for (auto& r : p.rates) parts.push_back(fmt::format("{}={}", r.name, r.per_second));
+    return join(parts, ",");
+  }
+  static Profile profile_of(const RunRecord& r) {
+    return profile_from_json(r.documents.at("profile"), "crest profile");
+  }
+  static double milliseconds(const RunRecord& r) { return r.result.at("step_ms_median").get<double>(); }
+
+  void keep(Side& s, const AbResult& rounds, size_t contender, Recorder& recorder) {
+    double median = rounds.samples[contender].median() * 1e3;
+    s.record = *std::min_element(s.turns.begin(), s.turns.end(), [&](auto& x, auto& y) {
+      return std::abs(milliseconds(x) - median) < std::abs(milliseconds(y) - median);
+    });
+    Profile p = profile_of(s.record);
+    p.step_ms.clear(), p.throttled.clear(), s.record.samples.clear();
+    size_t turn = 0;
+    for (auto& taken : rounds.order) {
+      if (taken.contender != contender) continue;
+      const RunRecord& r = s.turns[turn++];
+      bool throttled = std::any_of(r.samples.begin(), r.samples.end(), [](auto& row) { return row.throttled; });
+      const char* who = taken.again ? "a again" : contender == 0 ? "a" : "b";
+      s.record.samples.push_back({milliseconds(r), taken.round, who, throttled});
+      if (!taken.again) p.step_ms.push_back(milliseconds(r)), p.throttled.push_back(throttled);
+    }
+    s.record.documents["profile"] = to_json(p);
+    s.record.result = profile_result(p, text_at(s.record.device, "name"));
+    s.record.result["noise_floor"] = rounds.noise_floor;
+    store(s.record, recorder);
+  }
+
+  void store(RunRecord& r, Recorder& recorder) const {
+    r.uid.clear(), r.name = o_.store.name, r.command = command_line();
+    if (Store* store = recorder.store()) r.id = store->add(r);
+  }
+
+  const CompareMeasureOptions& o_;
+  TemporaryFolder folder_;
+  std::string rates_;
+  Side a_{"A", {}, {}, {}}, b_{"B", {}, {}, {}};
+};
+
+}  // namespace
+
+bool need_processes(const CellOptions& a, const CellOptions& b) { return a.device.libraries != b.device.libraries; }
+
+MeasuredPair measure_in_processes(const CompareMeasureOptions& options) { return ProcessPair(options).run(); }
+
+}  // namespace crest

@@ -1,0 +1,24 @@
+#include "core/content_hash.h"
+
+#define XXH_INLINE_ALL  // compiled in: there is no library to find when the program runs
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace crest {
+
+struct ContentHash::State {
+  State() { XXH3_128bits_reset(&xxh3); }
+  XXH3_state_t xxh3;
+};
+
+ContentHash::ContentHash() : state_(std::make_unique<State>()) {}
+ContentHash::~ContentHash() = default;
+
+void ContentHash::update(const void* data, size_t bytes) { XXH3_128bits_update(&state_->xxh3, data, bytes); }
+
+std::string ContentHash::hex() const {
+  XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace crest

@@ -1,0 +1,109 @@
+#include "device/device_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "backend/cuda/loader.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "device/find.h"
+
+namespace crest {
+
+Device DeviceOptions::find() const {
+  libraries.use();
+  Device d = find_device(device, threads);
+  for (auto& line : split(d.note, '\n'))
+    if (!line.empty()) to_stderr("crest: note: {}\n", printable(line, 1000));
+  return d;
+}
+
+namespace {
+
+struct NamedLibrary {
+  const char *flag, *stem;
+  std::string LibraryOptions::*path;
+};
+constexpr NamedLibrary named_libraries[] = {{"--cublaslt", "cublasLt", &LibraryOptions::cublaslt},
+                                            {"--cudnn", "cudnn", &LibraryOptions::cudnn}};
+
+void check_named(const NamedLibrary& l, const std::string& path) {
+  std::string example = fmt::format("Name the file lib{}.so.N or the folder that it is in.", l.stem);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    fail_usage(fmt::format("there is no '{}'", printable(path)), l.flag, example);
+  if (std::filesystem::is_directory(path, ignored) && !cuda::holds_library({path}, l.stem))
+    fail_usage(fmt::format("'{}' has no lib{}.so", printable(path), l.stem), l.flag, example);
+}
+
+std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+
+}  // namespace
+
+void LibraryOptions::check() const {
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty() && !is_directory(folder))
+      fail_usage(fmt::format("there is no folder '{}'", printable(folder)), "--libraries",
+                 "Name folders that hold CUDA's libraries (libcublasLt.so, libcudnn.so, ...), ':' between them.");
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) check_named(l, path);
+}
+
+void LibraryOptions::use() const {
+  check();
+  if (*this == LibraryOptions()) return;
+  cuda::LibraryChoice choice;
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty()) choice.folders.push_back(folder);
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) choice.paths[l.stem] = path;
+  cuda::choose_libraries(choice);
+}
+
+std::vector<std::pair<std::string, std::string>> LibraryOptions::flags() const {
+  std::vector<std::pair<std::string, std::string>> list;
+  std::vector<std::string> all;
+  for (auto& folder : split(folders, ':'))
+    if (!folder.empty()) all.push_back(absolute(folder));
+  if (!all.empty()) list.emplace_back("--libraries", join(all, ":"));
+  for (auto& l : named_libraries)
+    if (const std::string& path = this->*l.path; !path.empty()) list.emplace_back(l.flag, absolute(path));
+  return list;
+}
+
+bool LibraryOptions::is_flag(const std::string& flag) {
+  return flag == "--libraries" ||
+         std::any_of(std::begin(named_libraries), std::end(named_libraries), [&](auto& l) { return flag == l.flag; });
+}
+
+int64_t DeviceOptions::limit(const Device& d) const {
+  return memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");
+}
+
+const std::vector<Setting>& device_settings() {
+  const char* group = "Device";
+  static const std::vector<Setting> rows = {
+      setting<&DeviceOptions::device>({.name = "device",
+                                       .group = group,
+                                       .help = "auto, cpu, cuda[:N]; plan and program also take a device file (crest "
+                                               "devices --sheets)",
+                                       .example = "cuda:1",
+                                       .common = true}),
+      setting<&DeviceOptions::threads>({.name = "threads",
+                                        .group = group,
+                                        .help = "threads of a step on a CPU; 0: all usable",
+                                        .least = 0,
+                                        .most = 65536}),
+      setting<&DeviceOptions::memory_limit>({.name = "memory-limit",
+                                             .group = group,
+                                             .help = "refuses plans above this",
+                                             .otherwise = "what the device has",
+                                             .example = "40GiB"})};
+  return rows;
+}
+
+}  // namespace crest

@@ -1,0 +1,83 @@
+#include "device/find.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "backend/cuda/discover.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/data_sheet.h"
+#include "host/environment.h"
+#include "host/memory.h"
+
+namespace crest {
+
+namespace {
+
+DataSheet sheet_for(const std::string& spec) {
+  std::vector<std::string> names = {"auto", "cpu", "cuda"};
+  for (auto& sheet : data_sheets()) names.push_back(sheet.name);
+  if (!is_data_sheet(spec))
+    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device",
+               did_you_mean(spec, names) + " Use auto, cpu or cuda[:N]; plan and program take a device file, too: " +
+                   "crest devices --sheets lists them.");
+  return find_data_sheet(spec);
+}
+
+}  // namespace
+
+Device cpu_device(Isa isa, int threads) {
+  Device d;
+  d.threads = threads > 0 ? threads : usable_threads();
+  d.isa = std::string(crest::name(isa));
+  d.native_bf16 = isa >= Isa::avx512_bf16;
+  d.amx = isa == Isa::amx;
+  d.memory = available_memory_bytes();
+  bool here = isa <= best_isa();
+  d.name = fmt::format("{} ({} thread{}, {})", here ? cpu_name() : "a processor that is not here", d.threads,
+                       d.threads == 1 ? "" : "s", d.isa);
+  return d;
+}
+
+Device find_device(const std::string& spec, int threads) {
+  if (threads < 0 || threads > 4096)
+    fail_usage(fmt::format("--threads {}", threads), "--threads", "0 means all usable ones.");
+  if (spec == "cpu") return cpu_device(active_isa(), threads);
+  Device d;
+  if (spec == "auto" || spec.rfind("cuda", 0) == 0) {
+    size_t index = 0;
+    if (spec.size() > 4 && spec != "auto") {
+      auto [end, error] = std::from_chars(spec.data() + 5, spec.data() + spec.size(), index);
+      if (spec[4] != ':' || error != std::errc() || end != spec.data() + spec.size())
+        fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
+    }
+    cuda::Found found = cuda::find_devices();
+    if (spec == "auto") {
+      std::string why = found.outdated ? found.problem : "";
+      if (!found.devices.empty()) why = cuda::reject_device(found.devices[0]);
+      if (found.devices.empty() || !why.empty()) {
+        Device cpu = cpu_device(active_isa(), threads);
+        if (!why.empty()) cpu.note = "the GPU is not used: " + why;
+        return cpu;
+      }
+    }
+    if (found.devices.empty())
+      throw Error(Exit::no_device, "no CUDA device can be used: " + found.problem, "--device " + spec, found.advice);
+    if (index >= found.devices.size())
+      throw Error(Exit::no_device, fmt::format("there is no GPU {}", index), "--device " + spec,
+                  fmt::format("This machine has {} GPU{}, counted from 0.", found.devices.size(),
+                              found.devices.size() == 1 ? "" : "s"));
+    d = found.devices[index];
+    if (std::string why = cuda::reject_device(d); !why.empty())
+      throw Error(Exit::no_device, fmt::format("{} cannot be used: {}", d.name, why), "--device " + spec,
+                  "Build Crest for this GPU (CUDA_ARCHS, docs/gpu.md), or use --device cpu.");
+    d.memory = cuda::usable_memory(d.index);
+  } else {
+    d = described_device(sheet_for(spec));
+  }
+  d.threads = threads > 0 ? threads : usable_threads();
+  return d;
+}
+
+}  // namespace crest

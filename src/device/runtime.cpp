@@ -1,0 +1,61 @@
+#include "backend/runtime.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "backend/cpu/runtime.h"
+#include "core/error.h"
+#include "host/isa.h"
+#if CREST_HAVE_CUDA
+#include "backend/cuda/runtime.h"
+#endif
+
+namespace crest {
+
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
+  if (device.described)
+    throw Error(Exit::no_device,
+                fmt::format("{} is only described here: it can be planned for, not run on", device.name), "--device",
+                "Use a device of this machine (crest devices).");
+  if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
+    throw Error(Exit::no_device,
+                fmt::format("this machine does not have {}: {} can be planned for, not run on", device.isa, device.isa),
+                "environment variable CREST_ISA",
+                fmt::format("Unset it; the class of this machine is {}.", name(best_isa())));
+  if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
+#if CREST_HAVE_CUDA
+  if (device.kind == "cuda") return cuda::make_runtime(device, communicator);
+#endif
+  throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
+              "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");
+}
+
+std::vector<float> TensorRef::floats(int64_t count) const {
+  int64_t n = count < 0 ? shape.numel() : count;
+  std::vector<float> out(static_cast<size_t>(n));
+  if (dtype == DType::f32) {
+    read(out.data(), n * 4);
+    return out;
+  }
+  std::vector<char> raw(size_t(n) * size_of(dtype));
+  read(raw.data(), int64_t(raw.size()));
+#pragma omp parallel for
+  for (int64_t i = 0; i < n; ++i) out[size_t(i)] = float(load_element(raw.data(), dtype, i));
+  return out;
+}
+
+void TensorRef::set_floats(const float* from, int64_t count) const {
+  if (dtype == DType::f32) {
+    write(from, count * 4);
+  } else {
+    std::vector<char> raw(size_t(count) * size_of(dtype));
+#pragma omp parallel for
+    for (int64_t i = 0; i < count; ++i) store_element(raw.data(), dtype, i, from[i]);
+    write(raw.data(), int64_t(raw.size()));
+  }
+  int64_t done = count * int64_t(size_of(dtype));
+  if (done < bytes()) runtime->zero(static_cast<char*>(data) + done, bytes() - done);
+}
+
+}  // namespace crest

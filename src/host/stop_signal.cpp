@@ -1,0 +1,84 @@
+#include "host/stop_signal.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+
+#include "core/error.h"
+
+namespace crest {
+
+namespace {
+
+// Lock-free atomics are what the standard allows in a handler that any thread may run.
+std::atomic<int> received = 0;
+std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that looks before it is set sees no long time
+std::atomic<bool> installed = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+int64_t nanoseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe (signal-safety(7))
+  return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+void on_signal(int number) {
+  int saved = errno;
+  int none = 0;
+  if (received.compare_exchange_strong(none, number)) {
+    first_at = nanoseconds();
+  } else if ((number == SIGINT || number == SIGTERM) && nanoseconds() - first_at > 50'000'000) {
+    static const char text[] = "\ncrest: interrupted twice, ended without saving\n";
+    [[maybe_unused]] ssize_t n = write(2, text, sizeof text - 1);
+    _exit(130);
+  }
+  errno = saved;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  if (installed.exchange(true)) fail_internal("a second stop-signal guard");
+  received = 0;
+  first_at = INT64_MAX;
+  // The handler has a stack of its own: oneDNN's generated fp32 kernels use the stack pointer for other things, and a
+  // signal frame (11 KB with AMX registers) pushed below it would land in the heap. The kernel gives signals of the
+  // process to its main thread where that does not block them (signal(7)), which is the one that makes this guard.
+  stack_t stack{};
+  stack.ss_sp = stack_.data();
+  stack.ss_size = stack_.size();
+  sigaltstack(&stack, &old_stack_);
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  // Neither handler interrupts the other, so the time of the first is set before the second is looked at.
+  for (int number : numbers) sigaddset(&action.sa_mask, number);
+  for (size_t i = 0; i < std::size(numbers); ++i) {
+    sigaction(numbers[i], &action, &old_[i]);
+    bool kept = (numbers[i] == SIGHUP || numbers[i] == SIGPIPE) && old_[i].sa_handler == SIG_IGN;
+    if (kept) sigaction(numbers[i], &old_[i], nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  for (size_t i = 0; i < std::size(numbers); ++i) sigaction(numbers[i], &old_[i], nullptr);
+  sigaltstack(&old_stack_, nullptr);
+  received = 0;
+  installed = false;
+}
+
+bool StopSignal::guarded() { return installed.load(); }
+bool StopSignal::requested() { return received.load() != 0; }
+int StopSignal::signal_number() { return received.load(); }
+std::string StopSignal::signal_name() {
+  const char* name = received.load() ? sigabbrev_np(received.load()) : nullptr;
+  return name ? std::string("SIG") + name : "";
+}
+
+}  // namespace crest

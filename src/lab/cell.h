@@ -1,0 +1,89 @@
+// A cell of an experiment's grid: read from the file, then measured into a row. A kind of experiment is a class of
+// cells; lab/cells.cpp has them all.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/bench_measure.h"
+#include "lab/experiment.h"
+#include "lab/table.h"
+#include "profile/profile_rates.h"
+
+namespace crest {
+
+// What cells share while they are measured.
+struct LabContext {
+  BenchMeasure& bench;
+  std::vector<ProfileRate> rates;  // of the device, measured once
+  int rounds = 1;                  // that a cell's samples and seconds are spread over
+};
+
+class LabCell {
+ public:
+  // The experiment must outlive the cell. limit: bytes that it may plan.
+  LabCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
+      : e_(e), spec_(std::move(spec)), device_(device), limit_(limit) {}
+  virtual ~LabCell() = default;
+  // Takes the settings of the file. Wrong keys and values are usage errors that name the place; what the device lacks
+  // makes the cell absent.
+  void read();
+
+  // After read(): cells of one experiment that are measured together share their launch. cells: those so far, this is
+  // the last of them; all are of one kind.
+  virtual void group_with(const std::vector<std::unique_ptr<LabCell>>&) {}
+
+  const lab::CellSpec& spec() const { return spec_; }
+  const std::string& absent() const { return absent_; }  // why this device cannot run it; "": it can
+  const Device& device() const { return device_; }
+  // RunRecord::key; "" where no recipe is run.
+  virtual std::string key() const { return ""; }
+  // What decides the outcome besides the keys of the grid: only a row with the same is taken over.
+  virtual std::string identity() const;
+  // The row of the cell; its record is part of the grid. Throws `interrupted`.
+  lab::Row measure(LabContext& context, const std::string& grid) const;
+
+ protected:
+  // Takes a setting; false: this kind has no such key.
+  virtual bool set(const std::string& key, const std::string& value);
+  // The keys of the kind, for a message.
+  virtual std::string keys() const { return "samples, warmup, max_seconds, threads"; }
+  // After the last setting.
+  virtual void finish() {}
+  virtual void measure(LabContext& context, const std::string& grid, lab::Row& row) const = 0;
+
+  // A value within [low, high]; a usage error otherwise.
+  static double number(const std::string& key, const std::string& value, double low, double high);
+  std::string where() const;  // the file and the cell
+  // Of one round.
+  StoppingRule rule(int rounds = 1) const;
+
+  const lab::Experiment& e_;
+  lab::CellSpec spec_;
+  Device device_;
+  int64_t limit_;
+  std::string absent_;
+  int samples_ = 0, warmup_ = 3;
+  double max_seconds_ = 2;
+};
+
+using LabCells = std::vector<std::unique_ptr<LabCell>>;
+
+// The kinds of cells whose classes nobody else needs to know (NAME_cell.cpp).
+using CellMaker = std::unique_ptr<LabCell>(const lab::Experiment&, lab::CellSpec, const Device&, int64_t limit);
+CellMaker make_comm_cell, make_gemm_cell, make_process_cell, make_train_cell;
+// Whether a setting of an experiment asks for processes; then all of its cells run so, or they could not be compared.
+bool wants_processes(const lab::CellSpec& spec);
+
+// All cells of a scale. data: of cells that train and say no text of their own; "": generated.
+LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit,
+                   const std::string& data = "");
+
+// ms, ms_mean, ..., samples.
+void time_columns(lab::Row& row, const Samples& seconds);
+// figure / ms, in 1/s.
+lab::Value rate(double figure, const lab::Value& ms);
+// Below six samples there is no interval of the median: the extremes stand for it.
+lab::Value median_of(const Samples& samples);
+
+}  // namespace crest

@@ -1,0 +1,88 @@
+// kind = "gemm": a matrix product, timed.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "device/data_sheet.h"
+#include "lab/cell.h"
+#include "measure/gemm.h"
+
+namespace crest {
+
+class GemmCell : public LabCell {
+ public:
+  using LabCell::LabCell;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  std::string keys() const override { return "m, n, k, precision, " + LabCell::keys(); }
+  void finish() override;
+  void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
+
+ private:
+  void record_samples(LabContext& context, RunRecord& record, const Samples& seconds) const;
+
+  int64_t m_ = 0, n_ = 0, k_ = 0;
+  std::string precision_;
+};
+
+bool GemmCell::set(const std::string& key, const std::string& value) {
+  int64_t* size = key == "m" ? &m_ : key == "n" ? &n_ : key == "k" ? &k_ : nullptr;
+  if (size)
+    *size = int64_t(number(key, value, 1, 1 << 20));
+  else if (key == "precision")
+    precision_ = value;
+  else
+    return LabCell::set(key, value);
+  return true;
+}
+
+void GemmCell::finish() {
+  if (!m_ || !n_ || !k_ || precision_.empty()) fail_usage("a gemm experiment needs m, n, k and precision");
+  if (std::find(data_sheet_precisions.begin(), data_sheet_precisions.end(), precision_) == data_sheet_precisions.end())
+    fail_usage(fmt::format("'{}' is no precision", printable(precision_)), "",
+               did_you_mean(precision_, data_sheet_precisions));
+}
+
+void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+  BenchMeasure::check_interrupt();
+  RunRecord record = context.bench.begin("gemm", device_, spec_.label, grid);
+  row.run = record.uid;
+  PrecisionRate measured;
+  try {
+    measured = measure_precision(device_, precision_, {{m_, n_, k_}}, rule(context.rounds));
+  } catch (const Error& error) {
+    context.bench.finish(record, "failed", nullptr, error.what());
+    throw;
+  }
+  if (!measured.problem.empty()) {
+    row.absent = measured.problem;
+    context.bench.finish(record, "failed", nullptr, row.absent);
+    return;
+  }
+  time_columns(row, measured.rate.seconds);
+  row.columns["tflops"] = rate(2.0 * double(m_) * double(n_) * double(k_) / 1e12, row.columns["ms"]);
+  record_samples(context, record, measured.rate.seconds);
+}
+
+void GemmCell::record_samples(LabContext& context, RunRecord& record, const Samples& seconds) const {
+  std::vector<SampleRow> samples;
+  for (double s : seconds.values()) samples.push_back({s * 1e3, int(samples.size()), "", false});
+  context.bench.recorder().add_samples(record, samples);
+  context.bench.finish(record, "done",
+                       {{"m", m_},
+                        {"n", n_},
+                        {"k", k_},
+                        {"precision", precision_},
+                        {"ms_median", seconds.median() * 1e3},
+                        {"samples", seconds.count()}});
+}
+
+std::unique_ptr<LabCell> make_gemm_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
+                                        int64_t limit) {
+  return std::make_unique<GemmCell>(e, std::move(spec), device, limit);
+}
+
+}  // namespace crest

@@ -1,0 +1,214 @@
+#include "lab/recipe_cell.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backend/backend.h"
+#include "bench/bench_options.h"
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/find.h"
+#include "host/memory.h"
+#include "lab/caching_allocator.h"
+#include "lab/detail.h"
+#include "lab/judge.h"
+#include "model/config_files.h"
+#include "plan/recipe_settings.h"
+#include "plan/search.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+namespace {
+
+const std::set<std::string> size_keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
+                                         "norm",   "position", "activation", "bias",  "tied",     "context"};
+
+SessionUse use_of(BenchPhase phase) {
+  SessionUse use;
+  use.validation = phase == BenchPhase::forward;
+  use.train = phase != BenchPhase::forward;
+  use.update = phase == BenchPhase::step;
+  return use;
+}
+
+void out_of_memory(lab::Row& row, const std::string& why) {
+  row.keys["status"] = "out_of_memory";
+  row.absent = "it does not fit in memory" + (why.empty() ? "" : ": " + why);
+}
+
+}  // namespace
+
+std::string RecipeCell::keys() const {
+  std::vector<std::string> names = {size_keys.begin(), size_keys.end()};
+  for (auto& row : recipe_settings())
+    if (!size_keys.count(row.key())) names.push_back(row.key());
+  return join(names, ", ") + ", tile, phase, memory_limit, " + LabCell::keys();
+}
+
+bool RecipeCell::set(const std::string& key, const std::string& value) {
+  if (key == "phase") {
+    std::vector<BenchPhase> phases = phases_of(value);
+    if (phases.size() != 1) fail_usage("write phase = [\"forward\", \"backward\", \"step\"]");
+    phase_ = phases[0];
+  } else if (key == "memory_limit") {
+    limit_ = parse_bytes(value, key);
+  } else if (key == "tile") {
+    set_tile(value);
+  } else if (size_keys.count(key)) {
+    sizes_.emplace_back(key, value);
+  } else if (!LabCell::set(key, value)) {
+    return set_setting(key, value);
+  }
+  return true;
+}
+
+bool RecipeCell::set_setting(const std::string& key, const std::string& value) {
+  for (auto& row : recipe_settings())
+    if (row.key() == key && !size_keys.count(key)) {
+      parse_setting(row, value);
+      if (row.type == SettingType::list)
+        options_.given[row.name].push_back(value);
+      else
+        options_.given[row.name] = {value};
+      return true;
+    }
+  return false;
+}
+
+// Pins the flash attention kernels of one tile, where the device has some.
+void RecipeCell::set_tile(const std::string& value) {
+  std::vector<std::string> tiles;
+  for (auto& k : kernels_of(device_.kind)) {
+    std::string kernel = k.name;
+    size_t at = kernel.find(".flash.tile");
+    if (at != std::string::npos && std::string(k.op) == "attention") tiles.push_back(kernel.substr(at + 11));
+  }
+  if (tiles.empty()) {
+    absent_ = fmt::format("flash attention has one tile on {}", device_.kind == "cpu" ? "the CPU" : device_.kind);
+    return;
+  }
+  if (std::find(tiles.begin(), tiles.end(), value) == tiles.end())
+    fail_usage(fmt::format("'{}' is no tile of flash attention", printable(value)), "",
+               "Tiles: " + join(tiles, ", ") + ".");
+  for (const char* op : {"attention", "attention_grad"})
+    options_.given["kernel"].push_back(fmt::format("{}=*.flash.tile{}", op, value));
+}
+
+void RecipeCell::finish() {
+  Recipe recipe = options_.finish(default_model(device_));
+  if (!sizes_.empty()) resize(recipe);
+  validate(recipe);
+  try {
+    recipe_ = resolve(recipe, device_);
+  } catch (const Error& error) {  // a valid recipe that this device cannot run
+    if (error.code() != Exit::usage) throw;
+    absent_ = error.problem();
+  }
+}
+
+// The model with other sizes, as a file of the user's would say it.
+void RecipeCell::resize(Recipe& recipe) const {
+  std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
+  std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
+  for (auto& [key, value] : sizes_) {
+    bool word = key == "norm" || key == "position" || key == "activation";
+    text += word ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
+    name += fmt::format(" {} {}", key, value);
+  }
+  ModelConfig model = parse_model_toml(text, "sizes of the model");
+  model.name = name, model.vocab = recipe.model.vocab, model.dropout = recipe.model.dropout;
+  recipe.model = model;
+}
+
+std::string RecipeCell::key() const {
+  if (!absent_.empty()) return "";
+  return run_key(recipe_, device_, name(phase_), warmup_ == 3 ? "" : fmt::format("warmup {}", warmup_));
+}
+
+BenchTask RecipeCell::task() const {
+  BenchTask task;
+  task.recipe = recipe_, task.device = device_, task.limit = limit_, task.phase = phase_;
+  task.key = key(), task.label = spec_.label;
+  return task;
+}
+
+void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
+  int64_t ranks = s.recipe.data_parallel, live = 0, instructions = 0;
+  auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
+  for (auto& p : s.programs) live = std::max(live, p.memory.live_peak);
+  for (int call : phase_calls(s, phase_)) instructions += int64_t(s.programs[size_t(call)].program.code.size());
+  set("parameters", double(s.recipe.model.parameters()));
+  set("tokens", double(phase_tokens(s.recipe, phase_)));
+  set("model_flops", palm_flops(s.recipe, phase_));
+  set("executed_flops", phase_flops(s, phase_, FlopsConvention::executed));
+  set("instructions", double(instructions));
+  set("planned_bytes", double(s.planned_bytes() * ranks));
+  set("persistent_bytes", double(s.persistent_bytes * ranks));
+  set("transient_bytes", double(s.transient_bytes * ranks));
+  set("live_bytes", double(live * ranks));
+  CategoryBytes bytes = s.by_category();
+  for (auto category : {Category::weights, Category::gradients, Category::optimizer_state, Category::activations,
+                        Category::temporary, Category::workspace})
+    set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)] * ranks));
+  if (e_.uses_column("largest_batch")) set("largest_batch", double(largest_batch(s, use_of(phase_), limit_ / ranks)));
+  if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
+}
+
+void RecipeCell::run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
+                              Profile& detail) const {
+  BenchMeasure& bench = context.bench;
+  RunRecord record = bench.begin(lab::name(e_.kind), task(), grid);
+  row.run = record.uid;
+  try {
+    bench.add_documents(record, session, phase_);
+    run(context, std::move(session), record, row, detail);
+  } catch (const Error& error) {
+    bool large = error.code() == Exit::does_not_fit;
+    const char* status = large ? "out_of_memory" : error.code() == Exit::interrupted ? "interrupted" : "failed";
+    bench.finish(record, status, nullptr, error.what());
+    if (!large) throw;
+    out_of_memory(row, error.problem());
+  } catch (const std::bad_alloc&) {
+    bench.finish(record, "out_of_memory", nullptr, "the system refused the memory");
+    out_of_memory(row, "the system refused it");
+  }
+}
+
+void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+  reset_peak_resident();
+  CompiledSession session;
+  try {
+    session = compile_phase(recipe_, device_, phase_, {.verify = false});
+  } catch (const Error& error) {  // no kernel takes it
+    if (error.code() != Exit::failed) throw;
+    row.keys["status"] = "absent", row.absent = error.problem();
+    return;
+  }
+  plan_columns(session, row);
+  Profile detail;
+  describe_session(detail, session, phase_calls(session, phase_));
+  lab::Table values = lab::value_rows(session);
+  double planned = row.columns["planned_bytes"].x;
+  if (planned > double(limit_))
+    out_of_memory(row, fmt::format("{} planned, {} there", format_bytes(planned), format_bytes(double(limit_))));
+  else if (runs())
+    run_recorded(context, std::move(session), grid, row, detail);
+  lab::Table table = lab::detail_rows(detail);
+  table.rows.insert(table.rows.end(), values.rows.begin(), values.rows.end());
+  if (!row.absent.empty())  // times that nobody measured are no zeros
+    for (auto& r : table.rows) r.columns.erase("ms");
+  lab::add_columns(e_, table, row);
+}
+
+bool PlanCell::set(const std::string& key, const std::string& value) {
+  if (key != "device") return RecipeCell::set(key, value);
+  device_ = find_device(value, 0);
+  limit_ = device_.memory;
+  return true;
+}
+
+}  // namespace crest

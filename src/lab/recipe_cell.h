@@ -1,0 +1,81 @@
+// Cells that are a recipe: planned (kind "plan"), timed ("bench"), timed instruction by instruction ("profile").
+#pragma once
+#include <utility>
+
+#include "lab/cell.h"
+#include "plan/compile.h"
+#include "plan/recipe_settings.h"
+#include "profile/profile.h"
+
+namespace crest {
+
+class RecipeCell : public LabCell {
+ public:
+  using LabCell::LabCell;
+  std::string key() const override;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  std::string keys() const override;
+  void finish() override;
+  // Columns of the plan and [columns], and around run() the record and what does not fit.
+  void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
+  virtual bool runs() const { return true; }
+  // Fills columns and closes the record; detail: rows of instructions, for [columns].
+  virtual void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                   Profile& detail) const = 0;
+
+  virtual BenchTask task() const;
+  // A setting of the recipe; false when there is none of that key.
+  bool set_setting(const std::string& key, const std::string& value);
+
+  RecipeOptions options_;
+  Recipe recipe_;  // resolved, when finish() was there
+  BenchPhase phase_ = BenchPhase::step;
+
+ private:
+  void resize(Recipe& recipe) const;
+  void set_tile(const std::string& value);
+  void plan_columns(const CompiledSession& session, lab::Row& row) const;
+  void run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
+                    Profile& detail) const;
+
+  std::vector<std::pair<std::string, std::string>> sizes_;
+};
+
+// Columns from what crest bench prints of a cell, and its record; the same of a profile. throttled: by sample.
+void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
+void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
+                  const std::vector<bool>& throttled = {});
+void profile_columns(const Profile& profile, lab::Row& row);
+void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& profile);
+
+class PlanCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  bool runs() const override { return false; }
+  void run(LabContext&, CompiledSession, RunRecord&, lab::Row&, Profile&) const override {}
+};
+
+class TimedCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+           Profile& detail) const override;
+};
+
+class ProfiledCell : public RecipeCell {
+ public:
+  using RecipeCell::RecipeCell;
+
+ protected:
+  void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+           Profile& detail) const override;
+};
+
+}  // namespace crest

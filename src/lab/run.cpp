@@ -1,0 +1,219 @@
+#include "lab/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/sha256.h"
+#include "core/text.h"
+#include "host/stop_signal.h"
+#include "lab/result_json.h"
+#include "lab/rounds.h"
+#include "plan/plan_json.h"
+
+namespace crest {
+
+double parse_duration(const std::string& text, const std::string& where) {
+  double x = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  std::string unit(end, text.data() + text.size());
+  double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error != std::errc() || factor == 0 || !(x > 0 && x * factor < 1e9))
+    fail_usage(fmt::format("'{}' is no length of time", printable(text)), where, "Write for example 90s, 10m or 1h.");
+  return x * factor;
+}
+
+// One experiment on its way.
+struct LabRunner::Progress {
+  lab::Result result;
+  RunRecord record;
+  std::string identity, grid;
+  std::vector<lab::Row> earlier;
+  std::vector<std::optional<lab::Row>> rows;  // of the cells
+  size_t measured = 0;                        // in this process, and how long they took
+  double seconds = 0;
+};
+
+namespace {
+
+// What must be equal for a cell's row to be taken over: cells and columns, not claims.
+std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabCells& cells, const Device& device,
+                        uint64_t seed) {
+  std::string text =
+      fmt::format("{} {} {} {} {} {}", e.name, lab::name(e.kind), scale, device.name, device.threads, seed);
+  for (auto& c : cells) {
+    text += "\n" + c->identity();
+    for (auto& [key, value] : c->spec().keys) text += fmt::format(" {}={}", key, value);
+  }
+  for (auto& f : e.columns) text += "\n" + f.name + "=" + f.text;
+  return sha256_hex(text.data(), text.size()).substr(0, 8);
+}
+
+bool of_cell(const lab::Row& row, const LabCell& cell) {
+  auto keys = row.keys;
+  keys.erase("status");
+  return keys == cell.spec().keys;
+}
+
+}  // namespace
+
+void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
+  Store* store = bench_.recorder().store();
+  if (!o_.resume || !store) return;
+  RunFilter filter;
+  filter.kind = "experiment";
+  for (auto& run : store->list(filter)) {
+    if (run.grid.rfind(p.identity, 0) != 0) continue;
+    Json document;
+    try {
+      document = store->document(run.id, "lab");
+    } catch (const Error&) {
+      continue;  // it ended before its first cell
+    }
+    for (auto& row : document.value("rows", Json::array())) p.earlier.push_back(lab::row_from_json(row));
+    p.result.noise_floor = document.value("noise_floor", 0.0);
+    p.result.floor_source = document.value("noise_floor_source", "");
+    p.grid = run.grid;
+    BenchMeasure::say(fmt::format("{}: {} cells of run {} are taken over", e.name, p.earlier.size(), run.id));
+    return;
+  }
+}
+
+// Rows in the order of the cells, as far as they are there.
+void LabRunner::keep(Progress& p) {
+  p.result.table.rows.clear();
+  for (auto& row : p.rows)
+    if (row) p.result.table.rows.push_back(*row);
+  p.result.cells_left = p.rows.size() - p.result.table.rows.size();
+  if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", lab::to_json(p.result));
+}
+
+bool LabRunner::time_is_up() const { return interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds); }
+
+// Nothing when it was interrupted.
+std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::string& grid) {
+  try {
+    return cell.measure(context_, grid);
+  } catch (const Error& error) {
+    if (error.code() != Exit::interrupted) throw;
+    interrupted_ = true;
+    return std::nullopt;
+  }
+}
+
+// Measures cell i and says so; round 2 joins a row that is there. False: the time is up.
+bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& p) {
+  if (time_is_up()) return false;
+  const LabCell& cell = *cells[i];
+  size_t done = round == 1 ? i : 2 * cells.size() - 1 - i, all = cells.size() * size_t(context_.rounds);
+  double left = p.measured > 0 ? p.seconds / double(p.measured) * double(all - done) : 0;
+  if (cell.absent().empty() && lab::info(e.kind).timed)
+    BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, cells.size(), cell.spec().label,
+                                  round == 2 ? " (round 2)" : "",
+                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+  double before = spent();
+  std::optional<lab::Row> row = measure_cell(cell, p.grid);
+  if (!row) return false;
+  if (round == 1)
+    p.rows[i] = row;
+  else if (row->columns.count("ms"))
+    p.rows[i] = lab::combine_rounds(*p.rows[i], *row);
+  ++p.measured, p.seconds += spent() - before;
+  keep(p);
+  return true;
+}
+
+// Every cell once, then, where the kind allows it, again in reverse order: the mean of a cell's two rounds lies in the
+// middle of the run for all of them, so that a steady drift of the machine cancels.
+void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
+  context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
+  for (auto& cell : cells) {
+    auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, *cell); });
+    p.rows.push_back(known != p.earlier.end() ? std::optional(*known) : std::nullopt);
+  }
+  keep(p);
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (!p.rows[i] && !measure_next(e, cells, i, 1, p)) return;
+  for (size_t i = cells.size(); context_.rounds == 2 && i-- > 0;)
+    if (p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty() && !measure_next(e, cells, i, 2, p)) return;
+}
+
+// What differences between cells mean nothing: found in this experiment, else by an earlier run of one of its cells.
+void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
+  constexpr double assumed = 0.01;  // what one process cannot see, such as where its memory lies
+  lab::Result& r = p.result;
+  if (!lab::info(e.kind).timed) return;
+  auto take = [&](double floor, const std::string& source) {
+    r.noise_floor = std::max(floor, assumed);
+    r.floor_source = source + (floor < assumed ? "; at least 1% is taken" : "");
+  };
+  if (auto noise = lab::noise_of_rounds(r.table.rows))
+    return take(noise->relative, fmt::format("{:.2g}% by the differences of {} cells between two rounds",
+                                             100 * noise->relative, noise->cells));
+  if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
+  if (Store* store = bench_.recorder().store(); store)
+    for (auto& cell : cells)
+      if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
+          floor && floor->relative > r.noise_floor)
+        take(floor->relative, fmt::format("measured by run {}", floor->run));
+  if (!lab::info(e.kind).rounds) repeat_first(cells, p, take);
+}
+
+// A kind without rounds: the first cell with a time again, after the last.
+void LabRunner::repeat_first(const LabCells& cells, Progress& p,
+                             const std::function<void(double, const std::string&)>& take) {
+  auto timed = [](auto& row) { return row && row->columns.count("ms"); };
+  auto first = std::find_if(p.rows.begin(), p.rows.end(), timed);
+  if (p.measured < 2 || first == p.rows.end() || time_is_up()) return;
+  BenchMeasure::say(fmt::format("{} the first cell again, for the noise floor ...", p.result.experiment->name));
+  std::optional<lab::Row> again = measure_cell(*cells[size_t(first - p.rows.begin())], p.grid);
+  if (!timed(again)) return;
+  double before = (*first)->columns.at("ms").x, after = again->columns.at("ms").x;
+  double floor = std::expm1(std::abs(std::log(after / before)));
+  if (floor > p.result.noise_floor || p.result.floor_source == "assumed")
+    take(floor, fmt::format("the first cell again after the others: {:.4g} and {:.4g} ms", before, after));
+}
+
+lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
+  Progress p;
+  p.result.experiment = &e, p.result.scale = o_.scale,
+  p.result.device = cells.empty() ? device_.name : cells[0]->device().name;
+  p.identity = identity_of(e, o_.scale, cells, device_, bench_.options().seed);
+  find_earlier(e, p);
+  if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);
+  Conditions before = read_conditions(device_);
+  p.record.kind = "experiment", p.record.name = fmt::format("lab-{}-{}", e.name, o_.scale);
+  p.record.command = command_line(), p.record.grid = p.grid;
+  p.record.device = device_to_json(device_), p.record.environment = environment_json(device_, before);
+  bench_.recorder().begin(p.record);
+  auto finish = [&](const char* status, const std::string& error) {
+    p.record.status = status, p.record.error = error;
+    p.record.environment_after = environment_after_json(device_, before);
+    bench_.recorder().finish(p.record);
+  };
+  try {
+    measure_cells(e, cells, p);
+    find_floor(e, cells, p);
+    lab::Result measured = p.result;  // the stored rows carry no floor: a later run may find another
+    lab::widen_times(p.result.table, p.result.noise_floor);
+    judge(p.result, device_);
+    Json document = lab::to_json(p.result);
+    Json rows = Json::array();
+    for (auto& row : measured.table.rows) rows.push_back(lab::to_json(row));
+    document["rows"] = rows;
+    if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", document);
+    p.record.result = {
+        {"name", e.name}, {"scale", o_.scale}, {"claims", document["claims"]}, {"cells_left", p.result.cells_left}};
+    finish(interrupted_ ? "interrupted" : "done", interrupted_ ? "interrupted" : "");
+  } catch (const Error& error) {
+    finish("failed", error.what());
+    throw;
+  }
+  return p.result;
+}
+
+}  // namespace crest

@@ -1,0 +1,57 @@
+// Runs experiments: cells one after the other, in one or two rounds, within a budget, continued with --resume; then
+// verdicts.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/cell.h"
+#include "lab/judge.h"
+
+namespace crest {
+
+struct LabOptions {
+  std::string scale = "tiny";
+  double budget_seconds = 0;  // 0: none
+  bool resume = false;
+  bool json = false;
+  std::string data;  // text that cells train on; "": generated
+};
+
+class LabRunner {
+ public:
+  LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
+      : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
+
+  // Measures what the budget allows, judges, records. Ctrl-C ends measuring: what is done is judged all the same.
+  lab::Result run(const lab::Experiment& experiment, const LabCells& cells);
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  struct Progress;
+  void find_earlier(const lab::Experiment& e, Progress& progress) const;
+  void measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& progress);
+  void find_floor(const lab::Experiment& e, const LabCells& cells, Progress& progress);
+  bool measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& progress);
+  std::optional<lab::Row> measure_cell(const LabCell& cell, const std::string& grid);
+  void repeat_first(const LabCells& cells, Progress& progress,
+                    const std::function<void(double, const std::string&)>& take);
+  void keep(Progress& progress);
+  bool time_is_up() const;
+  double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  const LabOptions& o_;
+  BenchMeasure& bench_;
+  LabContext context_;
+  Device device_;
+  int64_t limit_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool interrupted_ = false;
+};
+
+// Seconds of "90", "90s", "10m", "1h"; throws a usage error that names `where`.
+double parse_duration(const std::string& text, const std::string& where);
+
+}  // namespace crest

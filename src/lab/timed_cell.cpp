@@ -1,0 +1,123 @@
+// Cells that run their recipe: timed as crest bench and crest profile do.
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/profiler.h"
+#include "lab/recipe_cell.h"
+#include "plan/plan_json.h"
+#include "plan/recipe_settings.h"
+#include "profile/profile_facts.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row) {
+  Samples seconds;
+  for (double ms : result.at("samples_ms")) seconds.add(ms / 1e3);
+  time_columns(row, seconds);
+  row.columns["tokens_per_second"] = rate(double(phase_tokens(task.recipe, task.phase)), row.columns["ms"]);
+  row.columns["tflops"] = rate(palm_flops(task.recipe, task.phase) / 1e12, row.columns["ms"]);
+  const auto& memory = result.at("memory");
+  row.columns["held_bytes"] = lab::Value::number(memory.at("measured_peak_bytes"));
+  row.columns["device_peak_bytes"] = lab::Value::number(memory.at("device_peak_bytes"));
+  for (const char* column : {"context_start_bytes", "context_bytes"})
+    row.columns[column] = memory.at(column).is_null()
+                              ? lab::Value::missing("the driver does not tell a CUDA context's size")
+                              : lab::Value::number(memory.at(column));
+}
+
+void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
+                  const std::vector<bool>& throttled) {
+  std::vector<SampleRow> samples;
+  for (double ms : result.at("samples_ms")) {
+    size_t i = samples.size();
+    samples.push_back({ms, int(i), "", i < throttled.size() && throttled[i]});
+  }
+  bench.recorder().add_samples(record, samples);
+  bench.finish(record, "done", result);
+}
+
+void profile_columns(const Profile& p, lab::Row& row) {
+  Samples seconds;
+  for (double ms : p.step_ms) seconds.add(ms / 1e3);
+  time_columns(row, seconds);
+  row.columns["tokens_per_second"] = rate(double(p.tokens), row.columns["ms"]);
+  row.columns["tflops"] = rate(p.model_flops / 1e12, row.columns["ms"]);
+  row.columns["held_bytes"] = lab::Value::number(double(p.memory.measured_peak_bytes));
+  row.columns["device_peak_bytes"] = lab::Value::number(double(p.memory.device_peak_bytes));
+  row.columns["profiled_ms"] = median_of(Samples(p.profiled_ms));
+  row.columns["span_ms"] = lab::Value::number(p.span_ms);
+  row.columns["busy_ms"] = lab::Value::number(p.busy_ms);
+  row.columns["idle_ms"] = lab::Value::number(p.idle_ms);
+  row.columns["launches"] = lab::Value::number(double(p.launches));
+  if (!p.environment.is_object() || !p.environment.contains("libraries")) return;
+  for (auto& [column, library] : {std::pair("cublaslt", "cuBLASLt"), {"cudnn", "cuDNN"}, {"onednn", "oneDNN"}})
+    row.columns[column] = lab::Value::of_text(p.environment.at("libraries").value(library, "none"));
+}
+
+void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& p) {
+  std::vector<SampleRow> samples;
+  for (size_t i = 0; i < p.step_ms.size(); ++i)
+    samples.push_back({p.step_ms[i], int(i), "", i < p.throttled.size() && p.throttled[i] != 0});
+  bench.recorder().add_samples(record, samples);
+  bench.recorder().set_document(record, "profile", to_json(p));
+  bench.finish(record, "done", profile_result(p, p.device.value("name", "")));
+}
+
+void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row, Profile&) const {
+  BenchMeasure& bench = context.bench;
+  BenchTask task = this->task();
+  auto measured = bench.make_cell(std::move(session), task, limit_);
+  ThrottleWatch watch(throttle_poll(device_));
+  Samples seconds = crest::measure(
+      [&] {
+        BenchMeasure::check_interrupt();
+        double s = measured->run();
+        watch.sampled();
+        return s;
+      },
+      rule(context.rounds));
+  std::vector<bool> marks = watch.last(seconds.count());
+  BenchRow result = bench.finished_row(*measured, task, seconds);
+  result.throttled = size_t(std::count(marks.begin(), marks.end(), true));
+  result.throttle_reasons = watch.reasons();
+  nlohmann::ordered_json json = to_json(result);
+  bench_columns(task, json, row);
+  record_bench(bench, record, json, marks);
+}
+
+// Without a wait the clock stops when the last launch has returned.
+static lab::Value launch_time(BenchCell& cell) {
+  if (cell.session().device.kind == "cpu")
+    return lab::Value::missing("the CPU is synchronous: a launch returns when its work is done");
+  Samples ms;
+  for (int i = 0; i < 6; ++i) {
+    BenchMeasure::check_interrupt();
+    double before = cell.launch_seconds();
+    cell.run();
+    ms.add(1e3 * (cell.launch_seconds() - before));
+  }
+  return median_of(ms);
+}
+
+void ProfiledCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+                       Profile& detail) const {
+  BenchMeasure& bench = context.bench;
+  ProfilerOptions options;
+  options.before_run = [] { BenchMeasure::check_interrupt(); };
+  options.note = [](const std::string& line) { BenchMeasure::say(line); };
+  options.rule = rule();
+  options.rates = context.rates = device_rates(device_, rates_needed(detail), context.rates);
+  check_fits(session, limit_ / recipe_.data_parallel);
+  BenchCell measured(std::move(session), phase_, bench.options().seed);
+  Profile p = run_profiler(measured, options);
+  p.recipe = recipe_to_json(recipe_), p.device = device_to_json(device_);
+  p.environment = record.environment;
+  profile_columns(p, row);
+  if (e_.uses_column("launch_ms")) row.columns["launch_ms"] = launch_time(measured);
+  record_profile(bench, record, p);
+  detail = std::move(p);
+}
+
+}  // namespace crest

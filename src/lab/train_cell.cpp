@@ -1,0 +1,188 @@
+// kind = "train": a recipe trained on text, as crest train does it, for its loss, its speed and its wait for data.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/dataset.h"
+#include "data/prepare_text.h"
+#include "host/memory.h"
+#include "lab/recipe_cell.h"
+#include "train/run.h"
+#include "train/run_record.h"
+#include "train/training_settings.h"
+
+namespace crest {
+
+class TrainCell : public RecipeCell {
+ public:
+  TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit);
+  std::string key() const override;
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  std::string keys() const override;
+  void finish() override;
+  void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
+           Profile& detail) const override;
+  BenchTask task() const override;
+
+ private:
+  struct Trained;
+  void columns(const Trained& trained, lab::Row& row) const;
+
+  TrainOptions training_;
+  std::string data_, tokenizer_;  // as given; "": generated text
+  std::string trained_by_;        // the settings that are none of the recipe
+};
+
+namespace {
+
+constexpr int64_t default_steps = 50, default_val_batches = 8;
+constexpr size_t untimed = 3;  // steps at the beginning: kernels are chosen, memory is touched for the first time
+const std::vector<std::string> recipe_measures = {"memory_limit", "threads"};
+// What crest bench measures by, which would mean nothing here, or another thing.
+const std::vector<std::string> no_keys = {"phase", "samples", "max_seconds"};
+
+bool among(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// A cell keeps no files and starts from fresh weights; how long it trains, --steps say.
+bool is_of_cells(const Setting& row) {
+  return row.group != std::string("Saving and samples") && !among({"data", "init", "max-seconds"}, row.name);
+}
+
+}  // namespace
+
+struct TrainCell::Trained {
+  std::vector<StepRow> steps;
+  std::vector<ValidationRow> validations;
+  TrainOutcome outcome;
+};
+
+TrainCell::TrainCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
+    : RecipeCell(e, std::move(spec), device, limit) {
+  training_.steps = default_steps, training_.val_batches = default_val_batches;
+}
+
+std::string TrainCell::keys() const {
+  std::vector<std::string> names = {"data", "tokenizer", "loader_delay_ms"};
+  for (auto& row : training_settings())
+    if (is_of_cells(row)) names.push_back(row.key());
+  return join(names, ", ") + ", " + RecipeCell::keys();
+}
+
+bool TrainCell::set(const std::string& key, const std::string& value) {
+  const Settings training = settings_of(training_);
+  if (among(no_keys, key)) return false;
+  if (among(recipe_measures, key)) return RecipeCell::set(key, value);
+  if (key == "data")
+    data_ = value;
+  else if (key == "tokenizer")
+    tokenizer_ = value;
+  else if (key == "loader_delay_ms")
+    training_.loader_delay_ms = number(key, value, 0, 1000);
+  else if (auto* row = training.find(key); row && is_of_cells(*row->setting))
+    row->setting->set(*row->setting, row->object, parse_setting(*row->setting, value));
+  else
+    return RecipeCell::set(key, value);  // the recipe is in key() as it is
+  trained_by_ += " " + key + "=" + value;
+  return true;
+}
+
+// As in crest train the data decide the vocabulary, unless `vocab` does.
+void TrainCell::finish() {
+  uint32_t vocab = Tokenizer::bytes().vocab_size();
+  if (!data_.empty()) {
+    std::error_code error;
+    bool folder = std::filesystem::is_directory(data_, error);
+    if (folder && !tokenizer_.empty())
+      fail_usage("prepared data have their tokenizer", "tokenizer", "Leave it out, or name a text file.");
+    training_.data = folder ? data_ : prepare_text({data_}, tokenizer_).folder;
+    vocab = Dataset::open(training_.data).vocab_size();
+  } else if (!tokenizer_.empty()) {
+    fail_usage("generated text is bytes", "tokenizer", "Name a text file with data = \"FILE\".");
+  }
+  if (!options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
+  if (training_.val_every < 0) training_.val_every = training_.steps;
+  RecipeCell::finish();
+}
+
+std::string TrainCell::key() const {
+  return absent_.empty() ? run_key(recipe_, device_, name(phase_), "train" + trained_by_) : "";
+}
+
+BenchTask TrainCell::task() const {
+  BenchTask task = RecipeCell::task();
+  task.name = "lab-" + e_.name + (spec_.label.empty() ? "" : ", " + spec_.label);
+  return task;
+}
+
+void TrainCell::columns(const Trained& t, lab::Row& row) const {
+  auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
+  size_t last = std::max<size_t>(1, t.steps.size() / 10);
+  double sum = 0;
+  for (size_t i = t.steps.size() - last; i < t.steps.size(); ++i) sum += t.steps[i].loss;
+  set("loss", sum / double(last));
+  set("first_loss", t.steps.front().loss);
+  if (!t.validations.empty()) set("val_loss", t.validations.back().val_loss);
+  Samples seconds, wait;
+  for (size_t i = std::min(untimed, t.steps.size() - 1); i < t.steps.size(); ++i) {
+    seconds.add(t.steps[i].step_ms / 1e3);
+    wait.add(t.steps[i].wait_ms);
+  }
+  time_columns(row, seconds);
+  row.columns["wait_ms"] = median_of(wait);
+  row.columns["tokens_per_second"] = rate(double(recipe_.tokens_per_step()), row.columns["ms"]);
+  row.columns["tflops"] = rate(palm_flops(recipe_, phase_) / 1e12, row.columns["ms"]);
+  set("held_bytes", double(t.outcome.held_bytes));
+  set("device_peak_bytes", double(device_.kind == "cuda" ? t.outcome.device_bytes : peak_resident_bytes()));
+}
+
+// The training compiles its own session, with validation.
+void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
+  Trained trained;
+  std::vector<LogRow> log;
+  TrainOptions o = training_;
+  o.recipe = recipe_, o.device = device_, o.memory_limit = limit_;
+  if (o.data.empty()) o.data = prepare_generated_text().folder;
+  if (!spec_.keys.count("seed")) o.seed = context.bench.options().seed;
+  o.quiet = true, o.save_every = 0;
+  o.on_step = [&](const StepRow& r) { trained.steps.push_back(r), log.push_back(log_row(r)); };
+  o.on_validation = [&](const ValidationRow& r) { trained.validations.push_back(r), log.push_back(log_row(r)); };
+  Recorder& recorder = context.bench.recorder();
+  try {
+    trained.outcome = run_training(o);
+  } catch (const Error& error) {
+    recorder.add_log(record, log);
+    bool diverged = !trained.steps.empty() && trained.steps.back().skipped;
+    if (!diverged) throw;
+    row.keys["status"] = "failed", row.absent = "training failed: " + error.problem();
+    context.bench.finish(record, "failed", nullptr, error.what());
+    return;
+  }
+  recorder.add_log(record, log);
+  if (trained.outcome.interrupted) throw Error(Exit::interrupted, "interrupted", "crest lab");
+  columns(trained, row);
+  std::vector<SampleRow> samples;
+  size_t first = std::min(untimed, trained.steps.size() - 1);
+  for (size_t i = first; i < trained.steps.size(); ++i)
+    samples.push_back({trained.steps[i].step_ms, int(i - first), "", false});
+  recorder.add_samples(record, samples);
+  Json result = {{"step", trained.steps.back().step}};
+  for (const char* column : {"loss", "first_loss", "val_loss", "ms", "tokens_per_second", "wait_ms", "held_bytes"})
+    if (row.columns.count(column)) result[column] = row.columns[column].x;
+  context.bench.finish(record, "done", result);
+}
+
+std::unique_ptr<LabCell> make_train_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
+                                         int64_t limit) {
+  return std::make_unique<TrainCell>(e, std::move(spec), device, limit);
+}
+
+}  // namespace crest

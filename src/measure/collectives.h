@@ -1,0 +1,52 @@
+// Measures collectives of one communicator.
+#pragma once
+#include <functional>
+
+#include "backend/runtime.h"
+#include "comm/collective.h"
+#include "stats/samples.h"
+
+namespace crest {
+
+struct CollectiveTime {
+  int64_t bytes = 0;  // of the whole buffer
+  int64_t calls = 1;  // of one sample, one after the other
+  Samples seconds;    // of one call, by the slowest rank
+  double algorithm_bandwidth() const { return double(bytes) / seconds.median(); }
+};
+
+// Buffers for sizes up to a largest one, in the runtime's memory. Every function is called by all ranks alike.
+class CollectiveMeasure {
+ public:
+  CollectiveMeasure(Communicator& comm, Runtime& runtime, Collective collective, DType dtype, int64_t largest_bytes);
+  ~CollectiveMeasure();
+  CollectiveMeasure(const CollectiveMeasure&) = delete;
+
+  // Times and then checks the values; throws an Error that names rank, place and both values when one is wrong.
+  // between: called between samples (a stop request throws there).
+  CollectiveTime run(int64_t bytes, const StoppingRule& rule, const std::function<void()>& between = {});
+  // Runs the collective once on known data and checks every value of every rank.
+  void check(int64_t bytes);
+  // Seconds of the very first call.
+  double first_call(int64_t bytes);
+
+ private:
+  void call(int64_t elements);
+  void prepare(int64_t elements);
+  double timed(int64_t elements, int64_t calls);
+
+  Communicator& comm_;
+  Runtime& runtime_;
+  Collective collective_;
+  DType dtype_;
+  int64_t whole_bytes_, part_bytes_;
+  void* whole_;           // the buffer that the size speaks of
+  void* part_ = nullptr;  // a rank's part, where the collective has one
+};
+
+// Every rank's value, by rank.
+std::vector<double> gather_values(Communicator& comm, Runtime& runtime, double value);
+// Bytes per second that every rank sends to the next one while it receives as many: what a ring can carry here.
+double measure_link(Communicator& comm, Runtime& runtime, int64_t bytes);
+
+}  // namespace crest

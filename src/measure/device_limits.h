@@ -1,0 +1,31 @@
+// What a device reaches: memory bandwidth and arithmetic, measured in some ten seconds.
+#pragma once
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/data_sheet.h"
+#include "measure/gemm.h"
+#include "measure/instruction_peaks.h"
+
+namespace crest {
+
+struct DeviceLimits {
+  std::vector<Bandwidth> bandwidths;
+  std::vector<PrecisionRate> rates;
+  std::vector<InstructionPeak> peaks;  // of a CPU
+  const DataSheet* sheet = nullptr;    // of the device; null: there is none
+
+  std::optional<double> sheet_peak(const std::string& precision) const {
+    return sheet ? sheet->peak(precision) : std::nullopt;
+  }
+};
+
+// say: gets what is measured next.
+DeviceLimits measure_device_limits(const Device& device, const std::function<void(const std::string&)>& say);
+// `measured` of crest devices --measure --json (docs/contract.md).
+nlohmann::ordered_json to_json(const DeviceLimits& limits);
+
+}  // namespace crest

@@ -1,0 +1,9 @@
+// The element-wise optimizers: one instruction changes a parameter and its states element by element (ops/update.h).
+// OP(x, inputs, outputs) as in ops/index.h; x is also the name of its rule in ops/update_rules.h, from which the
+// kernels of every backend are made.
+#pragma once
+
+#define CREST_UPDATE_OPS(OP)                                        \
+  OP(adamw, (scalars, master, m, v, g, w, c), (master, m, v, w, c)) \
+  OP(sgd, (scalars, master, m, g, w), (master, m, w))               \
+  OP(lion, (scalars, master, m, g, w), (master, m, w))

@@ -1,0 +1,128 @@
+#include "plan/gradient_storage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace crest {
+
+namespace {
+
+bool is_gradient_storage(const Program& p, ValueId v) {
+  const Value& value = p.at(v);
+  return value.role == Role::gradient && value.lifetime == Lifetime::step && value.layout.storage == v;
+}
+
+// Bytes of a storage that belong together, and what they are called.
+struct Piece {
+  int64_t begin, end;
+  std::string name;
+};
+
+// The bytes of its storage that a value's elements lie between.
+Piece extent(const Value& v) {
+  int64_t last = 0;
+  for (int d = 0; d < v.shape.rank(); ++d) last += std::max<int64_t>(v.shape[d] - 1, 0) * v.layout.strides[d];
+  auto size = int64_t(size_of(v.dtype));
+  return {v.layout.offset * size, (v.layout.offset + last + 1) * size, v.name};
+}
+
+// The tensors of a storage over all Programs, in order; views that overlap are one.
+std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
+  std::vector<Piece> all;
+  for (auto& c : programs)
+    for (size_t v = 0; v < c.program.values.size(); ++v) {
+      const Value& value = c.program.values[v];
+      if (value.layout.storage != ValueId(v) && c.program.at(value.layout.storage).name == storage.name)
+        all.push_back(extent(value));
+    }
+  if (all.empty()) return {{0, storage.bytes, storage.name}};
+  std::stable_sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+  std::vector<Piece> merged;
+  for (auto& p : all)
+    if (merged.empty() || p.begin >= merged.back().end)
+      merged.push_back(p);
+    else if (p.begin == merged.back().begin && p.end >= merged.back().end)
+      merged.back() = p;  // a later version, at last the parameter's gradient
+    else
+      merged.back().end = std::max(merged.back().end, p.end);
+  return merged;
+}
+
+// First and last instruction that touches each piece; -1: none.
+std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const std::vector<Piece>& pieces) {
+  std::vector<std::pair<int, int>> out(pieces.size(), {-1, -1});
+  auto touch = [&](ValueId v, int i) {
+    if (v == no_value || p.at(v).layout.storage != root) return;
+    Piece x = extent(p.at(v));
+    auto at = v == root ? pieces.begin()
+                        : std::upper_bound(pieces.begin(), pieces.end(), x.begin,
+                                           [](int64_t begin, const Piece& q) { return begin < q.end; });
+    for (; at != pieces.end() && (v == root || at->begin < x.end); ++at) {
+      auto& [first, last] = out[size_t(at - pieces.begin())];
+      first = first < 0 ? i : first;
+      last = i;
+    }
+  };
+  for (int i = 0; i < int(p.code.size()); ++i) {
+    for (ValueId v : p.code[size_t(i)].in) touch(v, i);
+    for (ValueId v : p.code[size_t(i)].out) touch(v, i);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram>& programs) {
+  std::vector<PersistentBlock> storages;
+  int64_t end = 0;
+  for (auto& c : programs) {
+    for (size_t v = 0; v < c.program.values.size(); ++v) {
+      const Value& value = c.program.values[v];
+      if (!is_gradient_storage(c.program, ValueId(v))) continue;
+      auto known = std::find_if(storages.begin(), storages.end(), [&](auto& b) { return b.name == value.name; });
+      if (known != storages.end()) {
+        if (known->bytes != value.bytes())
+          fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name, known->bytes,
+                                    value.bytes()));
+        continue;
+      }
+      storages.push_back({value.name, end, value.bytes(), Category::gradients});
+      end += (value.bytes() + 255) / 256 * 256;
+    }
+  }
+  return storages;
+}
+
+std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
+                                                const std::vector<PersistentBlock>& storages) {
+  std::vector<std::vector<Block>> out(programs.size());
+  for (auto& storage : storages) {
+    std::vector<Piece> pieces = pieces_of(programs, storage);
+    for (size_t p = 0; p < programs.size(); ++p) {
+      const Program& program = programs[p].program;
+      int end = std::max(int(program.code.size()) - 1, 0);
+      auto add = [&](const std::string& name, ValueId root, int64_t from, int64_t to, int first, int last) {
+        if (to > from)
+          out[p].push_back({name, root, storage.offset + from, to - from, first, last, Category::gradients});
+      };
+      ValueId root = program.find(storage.name);
+      auto when = root == no_value ? std::vector<std::pair<int, int>>() : touches(program, root, pieces);
+      int64_t before = 0;
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        add("between tensors of " + storage.name, no_value, before, pieces[i].begin, 0, end);
+        before = pieces[i].end;
+        if (root == no_value) continue;
+        auto [first, last] = when[i];
+        bool makes = programs[p].spec.kind == ProgramKind::train && first >= 0, gets = !makes && last >= 0;
+        add(pieces[i].name, root, pieces[i].begin, pieces[i].end, makes ? first : 0, gets ? last : end);
+      }
+      add("between tensors of " + storage.name, no_value, before, storage.bytes, 0, end);
+    }
+  }
+  return out;
+}
+
+}  // namespace crest

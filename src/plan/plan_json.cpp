@@ -1,0 +1,180 @@
+#include "plan/plan_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <variant>
+
+#include "core/json.h"
+#include "program/op.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+Json model_to_json(const ModelConfig& m) {
+  return {{"name", m.name},
+          {"vocab", m.vocab},
+          {"context", m.context},
+          {"layers", m.layers},
+          {"heads", m.heads},
+          {"kv_heads", m.kv_heads},
+          {"width", m.width},
+          {"head_dim", m.head_dim},
+          {"ff", m.ff},
+          {"norm", m.norm == NormKind::layer ? "layer" : "rms"},
+          {"position", m.position == PositionKind::learned ? "learned" : "rope"},
+          {"activation", name(m.activation)},
+          {"bias", m.bias},
+          {"tied", m.tied},
+          {"dropout", m.dropout},
+          {"parameters", m.parameters()}};
+}
+
+Json device_to_json(const Device& d) {
+  return {{"kind", d.kind},          {"index", d.index}, {"name", d.name},
+          {"threads", d.threads},    {"isa", d.isa},     {"native_bf16", d.native_bf16},
+          {"memory_bytes", d.memory}};
+}
+
+Json categories_to_json(const CategoryBytes& bytes, int64_t times) {
+  Json json = Json::object();
+  for (int i = 0; i < category_count; ++i) json[std::string(name(Category(i)))] = bytes[size_t(i)] * times;
+  return json;
+}
+
+std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows) {
+  std::vector<const Block*> list;
+  for (auto& b : session.largest().memory.blocks) list.push_back(&b);
+  std::stable_sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
+  list.resize(std::min(list.size(), size_t(rows)));
+  return list;
+}
+
+static Json peak_to_json(const CompiledProgram& c) {
+  const MemoryPlan& m = c.memory;
+  if (m.peak_instr < 0) return nullptr;
+  const Instr& i = c.program.code[size_t(m.peak_instr)];
+  return {{"program", c.spec.name},
+          {"instruction", m.peak_instr},
+          {"op", i.op->name},
+          {"origin", i.origin.text()},
+          {"phase", name(i.phase)},
+          {"live_bytes", m.live_peak},
+          {"by_category", categories_to_json(m.at_peak)}};
+}
+
+Json memory_to_json(const CompiledSession& s, int rows) {
+  int64_t ranks = s.recipe.data_parallel;
+  Json blocks = Json::array();
+  for (const Block* b : largest_blocks(s, rows))
+    blocks.push_back({{"name", b->name},
+                      {"bytes", b->bytes},
+                      {"offset", b->offset},
+                      {"first_instruction", b->first},
+                      {"last_instruction", b->last},
+                      {"category", name(b->category)}});
+  return {{"planned_bytes", s.planned_bytes() * ranks},
+          {"persistent_bytes", s.persistent_bytes * ranks},
+          {"transient_bytes", s.transient_bytes * ranks},
+          {"ranks", ranks},
+          {"by_category", categories_to_json(s.by_category(), ranks)},
+          {"peak", peak_to_json(s.largest())},
+          {"largest_blocks", blocks}};
+}
+
+Json programs_to_json(const CompiledSession& s) {
+  Json programs = Json::array();
+  for (auto& c : s.programs)
+    programs.push_back(
+        {{"name", c.spec.name}, {"instructions", c.program.code.size()}, {"transient_bytes", c.memory.bytes}});
+  return programs;
+}
+
+Json plan_document(const CompiledSession& s) {
+  constexpr int blocks = 20;
+  return {{"model", model_to_json(s.recipe.model)},
+          {"memory", memory_to_json(s, blocks)},
+          {"programs", programs_to_json(s)}};
+}
+
+namespace {
+
+std::vector<int64_t> dims(const Shape& s) {
+  std::vector<int64_t> d;
+  for (int i = 0; i < s.rank(); ++i) d.push_back(s[i]);
+  return d;
+}
+
+Json value_json(const CompiledProgram& c, ValueId id) {
+  const Value& v = c.program.at(id);
+  Json j = {{"name", v.name},
+            {"dtype", name(v.dtype)},
+            {"shape", dims(v.shape)},
+            {"role", name(v.role)},
+            {"lifetime", name(v.lifetime)},
+            {"storage", c.program.at(v.layout.storage).name},
+            {"storage_offset", v.layout.offset},
+            {"strides", dims(v.layout.strides)},
+            {"bytes", v.bytes()}};
+  int block = c.memory.block_of_value[size_t(v.layout.storage)];
+  if (block >= 0) j["arena_offset"] = c.memory.blocks[size_t(block)].offset;
+  return j;
+}
+
+Json instr_json(const Program& p, const Instr& i) {
+  auto names = [&](const std::vector<ValueId>& ids) {
+    Json list = Json::array();
+    for (ValueId v : ids) list.push_back(v == no_value ? Json() : Json(p.at(v).name));
+    return list;
+  };
+  Json attrs = Json::object();
+  for (auto& e : i.attrs.entries()) std::visit([&](auto& x) { attrs[std::string(e.key)] = x; }, e.value);
+  Cost cost = i.op->cost(p, i);
+  Json j = {{"op", i.op->name},
+            {"in", names(i.in)},
+            {"out", names(i.out)},
+            {"attrs", attrs},
+            {"phase", name(i.phase)},
+            {"lane", name(i.stream)},
+            {"origin", i.origin.scopes()},
+            {"flops", cost.flops},
+            {"bytes_read", cost.bytes_read},
+            {"bytes_written", cost.bytes_written}};
+  if (i.body) {
+    j["body"] = Json::array();
+    for (auto& inner : i.body->code) j["body"].push_back(instr_json(*i.body, inner));
+  }
+  return j;
+}
+
+}  // namespace
+
+std::string program_json(const CompiledProgram& c) {
+  Json j = {{"name", c.spec.name}, {"kind", name(c.spec.kind)}, {"batch", c.spec.batch}, {"seq", c.spec.seq}};
+  j["values"] = Json::array();
+  for (size_t v = 0; v < c.program.values.size(); ++v) j["values"].push_back(value_json(c, ValueId(v)));
+  j["instructions"] = Json::array();
+  for (size_t i = 0; i < c.program.code.size(); ++i) {
+    Json row = instr_json(c.program, c.program.code[i]);
+    row["kernel"] = c.kernels[i]->name;
+    row["workspace_bytes"] = c.workspace[i];
+    j["instructions"].push_back(row);
+  }
+  Json blocks = Json::array();
+  for (auto& b : c.memory.blocks)
+    blocks.push_back({{"name", b.name},
+                      {"category", name(b.category)},
+                      {"offset", b.offset},
+                      {"bytes", b.bytes},
+                      {"first", b.first},
+                      {"last", b.last}});
+  j["memory"] = {{"arena_bytes", c.memory.bytes},
+                 {"live_peak_bytes", c.memory.live_peak},
+                 {"peak_instruction", c.memory.peak_instr},
+                 {"blocks", blocks}};
+  j["passes"] = Json::array();
+  for (auto& t : c.timings) j["passes"].push_back({{"name", t.name}, {"seconds", t.seconds}});
+  return j.dump();
+}
+
+}  // namespace crest

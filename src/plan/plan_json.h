@@ -1,0 +1,38 @@
+// Models, devices, memory plans and compiled Programs as JSON, as commands print them and records keep them; keys in
+// docs/contract.md.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/config.h"
+#include "plan/compile.h"
+#include "plan/memory_plan.h"
+
+namespace crest {
+
+// The sizes of a model; keys as in its TOML file, and its parameters.
+nlohmann::ordered_json model_to_json(const ModelConfig& model);
+
+nlohmann::ordered_json device_to_json(const Device& device);
+
+// {"weights": bytes, ...}: all categories, `times` each (ranks).
+nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes, int64_t times = 1);
+
+// The largest blocks of the Program that needs the largest transient arena.
+std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);
+
+// planned_bytes, persistent_bytes, transient_bytes, ranks, by_category, peak, largest_blocks (docs/contract.md, plan).
+nlohmann::ordered_json memory_to_json(const CompiledSession& session, int blocks);
+// [{name, instructions, transient_bytes}]
+nlohmann::ordered_json programs_to_json(const CompiledSession& session);
+
+// RunRecord's document "plan": {model, memory, programs}.
+nlohmann::ordered_json plan_document(const CompiledSession& session);
+
+// A compiled Program as one document: values, instructions with cost, kernel and addresses, memory plan, pass times.
+std::string program_json(const CompiledProgram& program);
+
+}  // namespace crest

@@ -1,0 +1,48 @@
+#include "plan/plan_report.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "plan/plan_json.h"
+#include "plan/recipe_settings.h"
+#include "plan/search.h"
+#include "plan/step_flops.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
+  PlanReport r;
+  r.limit = limit;
+  r.ranks = recipe.data_parallel;
+  CompileOptions quick;
+  quick.verify = false;  // the tests verify every pass; a plan has to be there at once
+  r.session = compile(recipe, device, session_programs(recipe, use), quick);
+  r.executed_flops = executed_flops(r.session) * double(r.ranks);
+  auto start = std::chrono::steady_clock::now();
+  r.batch_that_fits = largest_batch(r.session, use, r.limit / r.ranks);
+  r.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return r;
+}
+
+Json to_json(const PlanReport& r, int blocks) {
+  const CompiledSession& s = r.session;
+  return {
+      {"model", model_to_json(r.model())},
+      {"recipe", recipe_to_json(s.recipe)},
+      {"device", device_to_json(s.device)},
+      {"parameters",
+       {{"total", r.model().parameters()}, {"matmul", r.model().matmul_parameters()}, {"embeddings", r.embeddings()}}},
+      {"tokens_per_step", s.recipe.tokens_per_step()},
+      {"flops",
+       {{"model_per_step", r.model_flops()},
+        {"executed_per_step", r.executed_flops},
+        {"flops_convention", plan_flops_convention}}},
+      {"memory", memory_to_json(s, blocks)},
+      {"fit", {{"memory_bytes", r.limit}, {"fits", r.fits()}, {"largest_batch", r.batch_that_fits}}},
+      {"programs", programs_to_json(s)},
+      {"seconds", s.compile_seconds + r.search_seconds}};
+}
+
+}  // namespace crest

@@ -1,0 +1,137 @@
+#include "plan/recipe_settings.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "passes/pass.h"
+
+namespace crest {
+
+namespace {
+
+// OP=PATTERN, as many as were given.
+SettingValue kernel_pins(const Setting&, const void* object) {
+  std::vector<std::string> pins;
+  for (auto& [op, pattern] : static_cast<const Recipe*>(object)->kernels) pins.push_back(op + "=" + pattern);
+  return pins;
+}
+
+void set_kernel_pins(const Setting& row, void* object, const SettingValue& value) {
+  auto& kernels = static_cast<Recipe*>(object)->kernels;
+  kernels.clear();
+  for (auto& pin : std::get<std::vector<std::string>>(value)) {
+    size_t equals = pin.find('=');
+    if (equals == std::string::npos || equals == 0)
+      fail_usage("'" + printable(pin) + "' is not OP=PATTERN", row.flag(), allowed(row));
+    kernels.emplace_back(pin.substr(0, equals), pin.substr(equals + 1));
+  }
+}
+
+std::vector<Setting> kernel_settings() {
+  const char* group = "Kernels and passes";
+  std::vector<const char*> passes;
+  for (auto& pass : pipeline()) passes.push_back(pass.name);
+  Setting pins = {.name = "kernel",
+                  .group = group,
+                  .help = "pins the kernels of an operation: OP=PATTERN; may be given again for another",
+                  .example = "attention=cpu.*.reference",
+                  .pairs = true,
+                  .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}};
+  pins.type = SettingType::list, pins.get = kernel_pins, pins.set = set_kernel_pins;
+  return {
+      pins,
+      setting<&Recipe::disabled_passes>({.name = "disable-pass",
+                                         .group = group,
+                                         .help = "switches a pass off; may be given again for another",
+                                         .choices = passes,
+                                         .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
+                                                     {Effect::all, Effect::kernels, {}, nullptr, true}}}),
+      setting<&Recipe::deterministic>({.name = "deterministic",
+                                       .group = group,
+                                       .help = "chooses nothing by timing, and no kernel whose bits vary from run to "
+                                               "run (a CPU has none)",
+                                       .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+}
+
+}  // namespace
+
+const std::vector<Setting>& recipe_settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> rows = model_settings();
+    for (auto& more : {pass_settings(), kernel_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+  }();
+  return all;
+}
+
+Settings settings_of(Recipe& recipe) { return Settings().add(recipe_settings(), &recipe); }
+Settings settings_of(const Recipe& recipe) { return settings_of(const_cast<Recipe&>(recipe)); }
+
+nlohmann::ordered_json recipe_to_json(const Recipe& recipe) { return settings_of(recipe).json(); }
+
+namespace {
+
+// A recipe of which nothing was said but its model, as far as that can be found here.
+Recipe plain_recipe(const std::string& model, const ModelConfig& otherwise) {
+  Recipe recipe;
+  recipe.model = otherwise;
+  try {
+    recipe.model = load_model_config(model);
+  } catch (const Error&) {  // a model that only a program made, or of another machine
+  }
+  return recipe;
+}
+
+// 1.0 and 1 are one number.
+bool is_same(const Setting& row, const std::string& a, const std::string& b) {
+  try {
+    return text_of(parse_setting(row, a)) == text_of(parse_setting(row, b));
+  } catch (const Error&) {  // of another build
+    return a == b;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> recipe_flags(const Recipe& recipe, const std::string& model) {
+  std::string source = !model.empty() ? model : recipe.model_source.empty() ? recipe.model.name : recipe.model_source;
+  Recipe plain = plain_recipe(source, recipe.model);
+  std::vector<std::string> flags = {"--model=" + source};
+  Settings defaults = settings_of(plain);
+  for (auto& flag : settings_of(recipe).flags(&defaults))
+    if (flag.rfind("--model=", 0) != 0) flags.push_back(flag);
+  return flags;
+}
+
+std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe) {
+  std::string model = recipe.contains("model") ? texts_of(recipe["model"]).back() : "";
+  Recipe plain = plain_recipe(model, {});
+  std::vector<std::string> flags;
+  for (auto& row : settings_of(plain).rows()) {
+    std::string key = row.setting->key();
+    if (!recipe.contains(key) || recipe[key].is_null()) continue;
+    std::vector<std::string> texts = texts_of(recipe[key]);
+    bool model_row = key == "model", list = row.setting->type == SettingType::list;
+    if (!model_row && !list && texts == std::vector<std::string>{row.text()}) continue;
+    for (auto& text : texts)
+      if (model_row || list || !is_same(*row.setting, text, row.text()))
+        flags.push_back(row.setting->type == SettingType::truth ? row.setting->flag()
+                                                                : row.setting->flag() + "=" + text);
+  }
+  return flags;
+}
+
+Recipe RecipeOptions::finish(const std::string& default_model) const {
+  GivenSettings all = given;
+  if (!has("model")) all["model"] = {default_model};
+  Recipe r;
+  settings_of(r).apply(all);
+  return r;
+}
+
+const char* default_model(const Device& device) { return device.kind == "cuda" ? "micro" : "nano"; }
+
+}  // namespace crest

@@ -1,0 +1,27 @@
+#include "plan/step_flops.h"
+
+#include "program/op.h"
+
+namespace crest {
+
+// How often a step runs a Program: training_step(session) counted, without a list of what may be 10^9 micro steps.
+static int64_t calls_of_a_step(const CompiledSession& s, const ProgramSpec& spec) {
+  if (spec.kind == ProgramKind::update) return 1;
+  if (spec.kind != ProgramKind::train) return 0;
+  if (spec.name != "train.next") return 1;
+  return s.recipe.grad_accumulation - (s.find("train.last") < 0 ? 1 : 2);
+}
+
+double executed_flops(const CompiledSession& session) {
+  double sum = 0;
+  for (auto& c : session.programs) {
+    int64_t calls = calls_of_a_step(session, c.spec);
+    if (!calls) continue;
+    double flops = 0;
+    for (auto& instr : c.program.code) flops += instr.op->cost(c.program, instr).flops;
+    sum += flops * double(calls);
+  }
+  return sum;
+}
+
+}  // namespace crest

@@ -1,0 +1,158 @@
+#include "profile/profile.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "stats/samples.h"
+
+namespace crest {
+
+namespace {
+
+// Sums by key in order of appearance, then sorted.
+class Shares {
+ public:
+  ProfileShare& at(const std::string& key) {
+    auto [it, added] = index_.emplace(key, list_.size());
+    if (added) list_.push_back({.key = key});
+    return list_[it->second];
+  }
+  void add(const std::string& key, const ProfileInstr& r) {
+    ProfileShare& s = at(key);
+    ++s.instructions;
+    s.launches += r.calls;
+    s.ms += r.ms, s.floor_ms += r.floor_ms, s.flops += r.flops, s.bytes += r.bytes;
+  }
+  std::vector<ProfileShare> sorted() {
+    std::stable_sort(list_.begin(), list_.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
+    return std::move(list_);
+  }
+
+ private:
+  std::map<std::string, size_t> index_;
+  std::vector<ProfileShare> list_;
+};
+
+template <class Key>
+std::vector<ProfileShare> sums(const Profile& p, Key key) {
+  Shares shares;
+  for (auto& r : p.instrs) shares.add(key(r), r);
+  return shares.sorted();
+}
+
+// "h.3.attn.qkv" and "h.4.attn.qkv" are one place: "h.*.attn.qkv".
+std::string place_of(const std::vector<std::string>& scopes) {
+  std::vector<std::string> places;
+  for (auto& scope : scopes) {
+    std::string place = scope;
+    size_t digits = 0;
+    if (scope.rfind("h.", 0) == 0)
+      while (2 + digits < scope.size() && scope[2 + digits] >= '0' && scope[2 + digits] <= '9') ++digits;
+    if (digits) place = "h.*" + scope.substr(2 + digits);
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  }
+  return fmt::format("{}", fmt::join(places, "+"));
+}
+
+size_t category_of(const std::string& text) {
+  for (int c = 0; c < category_count; ++c)
+    if (name(Category(c)) == text) return size_t(c);
+  fail_internal(fmt::format("'{}' is no category of memory", text), "profile");
+}
+
+}  // namespace
+
+double Profile::step_median_ms() const { return Samples(step_ms).median(); }
+
+double Profile::profiled_median_ms() const { return Samples(profiled_ms).median(); }
+
+double Profile::rate(const std::string& wanted) const {
+  for (auto& r : rates)
+    if (r.name == wanted) return r.per_second;
+  return 0;
+}
+
+std::vector<ProfileShare> by_phase(const Profile& p) {
+  Shares shares;
+  for (auto& r : p.instrs) shares.add(r.stream == "comm" ? "communication" : r.phase, r);
+  for (auto& k : p.kernels)
+    if (k.instr < 0) {
+      ProfileShare& s = shares.at("copies");
+      s.launches += k.count, s.ms += k.ms;
+    }
+  shares.at("idle").ms += p.idle_ms;
+  return shares.sorted();
+}
+
+std::vector<ProfileShare> by_layer(const Profile& p) {
+  return sums(p, [](auto& r) { return r.layer < 0 ? std::string("outside") : fmt::format("layer {}", r.layer); });
+}
+
+std::vector<ProfileShare> by_class(const Profile& p) {
+  return sums(p, [](auto& r) { return r.op_class; });
+}
+
+std::vector<ProfileShare> by_instruction(const Profile& p) {
+  return sums(p, [](auto& r) {
+    return fmt::format("{}[{}] {} {} {} {}", r.program, r.index, r.kernel, r.phase, fmt::join(r.scopes, "+"), r.type);
+  });
+}
+
+std::vector<ProfileShare> by_place(const Profile& p) {
+  return sums(p, [](auto& r) { return fmt::format("{} {} {}", r.kernel, r.phase, place_of(r.scopes)); });
+}
+
+std::vector<ProfileShare> by_kernel(const Profile& p) {
+  if (p.kernels.empty()) return sums(p, [](auto& r) { return r.kernel; });
+  std::vector<double> time(p.instrs.size());  // of all kernels of an instruction
+  for (auto& k : p.kernels)
+    if (k.instr >= 0) time[size_t(k.instr)] += k.ms;
+  Shares shares;
+  for (auto& k : p.kernels) {
+    ProfileShare& s = shares.at(k.name);
+    s.launches += k.count, s.ms += k.ms;
+    if (k.instr < 0) continue;
+    const ProfileInstr& r = p.instrs[size_t(k.instr)];
+    double part = time[size_t(k.instr)] > 0 ? k.ms / time[size_t(k.instr)] : 0;
+    ++s.instructions;
+    s.floor_ms += part * r.floor_ms, s.flops += part * r.flops, s.bytes += part * r.bytes;
+  }
+  return shares.sorted();
+}
+
+std::vector<MemoryPoint> memory_timeline(const Profile& p) {
+  CategoryBytes persistent{};
+  for (auto& b : p.memory.persistent) persistent[category_of(b.category)] += b.bytes;
+  struct OfProgram {
+    std::vector<int> rows;               // of Profile::instrs
+    std::vector<CategoryBytes> changes;  // at each instruction and after the last one
+  };
+  std::map<std::string, OfProgram> programs;
+  for (size_t i = 0; i < p.instrs.size(); ++i) programs[p.instrs[i].program].rows.push_back(int(i));
+  for (auto& [name, program] : programs) program.changes.resize(program.rows.size() + 1);
+  for (auto& b : p.memory.blocks) {
+    auto& changes = programs[b.program].changes;
+    if (b.first < 0 || b.last < b.first || size_t(b.last) + 1 >= changes.size())
+      fail_internal(fmt::format("block '{}' is taken at no instruction", b.name), "profile");
+    size_t c = category_of(b.category);
+    changes[size_t(b.first)][c] += b.bytes;
+    changes[size_t(b.last) + 1][c] -= b.bytes;
+  }
+  std::vector<MemoryPoint> points;
+  for (size_t call = 0; call < p.calls.size(); ++call) {
+    const OfProgram& program = programs[p.calls[call]];
+    CategoryBytes live = persistent;
+    for (size_t i = 0; i < program.rows.size(); ++i) {
+      for (size_t c = 0; c < live.size(); ++c) live[c] += program.changes[i][c];
+      points.push_back({.call = int(call), .index = int(i), .instr = program.rows[i], .bytes = live});
+    }
+  }
+  return points;
+}
+
+}  // namespace crest

@@ -1,0 +1,15 @@
+// What `crest profile --json` prints: the profile itself (profile/profile.h) and what follows from it.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "plan/alternatives.h"
+#include "profile/profile.h"
+
+namespace crest {
+
+// flops_per_token: executed by the profiled recipe.
+nlohmann::ordered_json profile_document(const Profile& profile, const std::vector<Alternative>& alternatives,
+                                        double flops_per_token);
+
+}  // namespace crest

@@ -1,0 +1,93 @@
+#include "profile/profile_rates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "device/data_sheet.h"
+#include "measure/gemm.h"
+
+namespace crest {
+
+namespace {
+
+const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "bandwidth"};
+
+ProfileRate measured_bandwidth(const Device& device) {
+  bool gpu = device.kind == "cuda" && !device.emulated;
+  Bandwidth b = gpu ? measure_device_copy(device) : measure_copy_bandwidth();
+  return {"bandwidth", b.bytes_per_second, fmt::format("measured copy bandwidth of {}, read + written", b.level)};
+}
+
+ProfileRate measured_gemm(const Device& device, const std::string& name) {
+  DType type = name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
+  GemmRate rate = quick_gemm_rate(device, type, name == "tf32");
+  if (rate.flops_per_second > 0)
+    return {name, rate.flops_per_second,
+            fmt::format("measured {} product {} x {} x {} of the linear kernel", name, rate.m, rate.n, rate.k)};
+  if (name == "fp32") fail("no fast kernel multiplies fp32", "measured rates", "Give it: --rates fp32=FLOPS.");
+  ProfileRate fp32 = measured_gemm(device, "fp32");
+  return {name, fp32.per_second, "that of fp32: no fast kernel multiplies " + name};
+}
+
+void set_rate(std::vector<ProfileRate>& rates, const ProfileRate& rate) {
+  auto it = std::find_if(rates.begin(), rates.end(), [&](auto& r) { return r.name == rate.name; });
+  if (it == rates.end())
+    rates.push_back(rate);
+  else
+    *it = rate;
+}
+
+void add_sheet(std::vector<ProfileRate>& rates, const DataSheet& sheet) {
+  std::string source = "data sheet of " + sheet.title;
+  for (auto& name : rate_names)
+    if (auto peak = name == "bandwidth" ? std::optional(sheet.bandwidth) : sheet.peak(name))
+      set_rate(rates, {name, *peak, source});
+}
+
+}  // namespace
+
+std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where) {
+  std::vector<ProfileRate> rates;
+  if (text.empty()) return rates;
+  for (auto& part : split(text, ',')) {
+    size_t equals = part.find('=');
+    if (equals == std::string::npos && is_data_sheet(part)) {
+      add_sheet(rates, find_data_sheet(part));
+      continue;
+    }
+    std::string name = part.substr(0, equals);
+    if (std::find(rate_names.begin(), rate_names.end(), name) == rate_names.end())
+      fail_usage(fmt::format("'{}' is no rate", printable(name)), where,
+                 fmt::format("{} Write for example bf16=9.9e14,bandwidth=4.8e12 (names: {}), or a device file: h200.",
+                             did_you_mean(name, rate_names), join(rate_names, ", ")));
+    const char *begin = part.data() + (equals == std::string::npos ? part.size() : equals + 1),
+               *end = part.data() + part.size();
+    double value = 0;
+    auto [stop, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || stop != end || !std::isfinite(value) || value <= 0)
+      fail_usage(fmt::format("'{}' gives no rate for {}", printable(part), name), where,
+                 "A positive number of FLOP/s or bytes/s, for example bf16=9.9e14.");
+    set_rate(rates, {name, value, "given by --rates"});
+  }
+  return rates;
+}
+
+std::vector<ProfileRate> device_rates(const Device& device, const std::set<std::string>& names,
+                                      const std::vector<ProfileRate>& given) {
+  std::vector<ProfileRate> rates;
+  for (auto& name : names) {
+    auto it = std::find_if(given.begin(), given.end(), [&](auto& r) { return r.name == name; });
+    if (it != given.end())
+      rates.push_back(*it);
+    else
+      rates.push_back(name == "bandwidth" ? measured_bandwidth(device) : measured_gemm(device, name));
+  }
+  return rates;
+}
+
+}  // namespace crest

@@ -1,0 +1,121 @@
+#include "profile/profile_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "program/op.h"
+
+namespace crest {
+
+namespace {
+
+// Matrix units multiply in the type of the operands; everything else computes in fp32, whatever it stores.
+std::string arithmetic_of(const Program& p, const Instr& i) {
+  bool matrix = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
+  if (!matrix || i.in.empty()) return "fp32";
+  if (i.attrs.integer("tf32", 0)) return "tf32";
+  DType t = p.at(i.in[0]).dtype;
+  return t == DType::bf16 ? "bf16" : t == DType::f16 ? "fp16" : "fp32";
+}
+
+// The update is of the whole model, whether it is one instruction or one a parameter.
+int layer_of(const Instr& i) { return i.phase == Phase::update ? -1 : i.origin.layer(); }
+
+ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
+  const Instr& i = c.program.code[index];
+  Cost cost = i.op->cost(c.program, i);
+  ProfileInstr r;
+  r.program = c.spec.name;
+  r.index = int(index);
+  r.op = i.op->name;
+  if (i.body)
+    for (auto& inner : i.body->code) r.parts.emplace_back(inner.op->name);
+  r.kernel = c.kernels[index]->name;
+  r.phase = name(i.phase);
+  r.stream = name(i.stream);
+  r.op_class = name(i.op->op_class);
+  r.scopes = i.origin.scopes();
+  r.layer = layer_of(i);
+  if (!i.out.empty()) {
+    const Value& v = c.program.at(i.out[0]);
+    r.type = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
+  }
+  r.arithmetic = arithmetic_of(c.program, i);
+  r.calls = calls;
+  r.flops = cost.flops * calls;
+  r.bytes = cost.bytes() * calls;
+  return r;
+}
+
+void add_blocks(Profile& profile, const CompiledProgram& c) {
+  std::vector<int> producers = c.program.producers();
+  for (auto& b : c.memory.blocks) {
+    const Instr& first = c.program.code[size_t(b.first)];
+    // A gradient's storage is nobody's result, but its tensors are written where their blocks begin.
+    bool written = b.category == Category::gradients && c.spec.kind == ProgramKind::train;
+    bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0 && !written;
+    ProfileBlock row;
+    row.name = b.name;
+    row.program = c.spec.name;
+    row.category = name(b.category);
+    row.phase = name(first.phase);
+    row.scope = from_host ? "input" : first.origin.text();
+    row.layer = from_host ? -1 : layer_of(first);
+    row.offset = b.offset, row.bytes = b.bytes;
+    row.first = b.first, row.last = b.last;
+    profile.memory.blocks.push_back(row);
+  }
+}
+
+}  // namespace
+
+void describe_session(Profile& profile, const CompiledSession& session, const std::vector<int>& calls) {
+  std::map<int, int> count;
+  std::vector<int> order;  // Programs by their first call
+  for (int call : calls) {
+    if (count[call]++ == 0) order.push_back(call);
+    profile.calls.push_back(session.programs[size_t(call)].spec.name);
+  }
+  for (int p : order) {
+    const CompiledProgram& c = session.programs[size_t(p)];
+    for (size_t i = 0; i < c.program.code.size(); ++i) profile.instrs.push_back(row_of(c, i, count[p]));
+    add_blocks(profile, c);
+  }
+  ProfileMemory& m = profile.memory;
+  m.planned_bytes = session.planned_bytes();
+  m.persistent_bytes = session.persistent_bytes;
+  m.transient_bytes = session.transient_bytes;
+  for (size_t i = 0; i < session.persistent.size(); ++i) {
+    const PersistentBlock& b = session.persistent[i];
+    int64_t end = i + 1 < session.persistent.size() ? session.persistent[i + 1].offset : session.persistent_bytes;
+    m.persistent.push_back({b.name, std::string(name(b.category)), b.offset, end - b.offset});
+  }
+}
+
+std::set<std::string> rates_needed(const Profile& profile) {
+  std::set<std::string> names = {"bandwidth"};
+  for (auto& r : profile.instrs) names.insert(r.arithmetic);
+  return names;
+}
+
+void set_floors(Profile& profile) {
+  double bandwidth = profile.rate("bandwidth");
+  for (auto& r : profile.instrs) {
+    double rate = profile.rate(r.arithmetic);
+    double compute = rate > 0 ? r.flops / rate : 0, memory = bandwidth > 0 ? r.bytes / bandwidth : 0;
+    r.floor_ms = 1e3 * std::max(compute, memory);
+  }
+}
+
+nlohmann::ordered_json program_document(const CompiledSession& s, const std::vector<int>& calls) {
+  Profile profile;
+  describe_session(profile, s, calls);
+  nlohmann::ordered_json all = to_json(profile);
+  for (auto& row : all["instrs"]) row.erase("ms"), row.erase("floor_ms");
+  return {{"calls", all["calls"]}, {"instrs", all["instrs"]}};
+}
+
+}  // namespace crest

@@ -1,0 +1,33 @@
+// A profile for the terminal: what a person reads of `crest profile`.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/alternatives.h"
+#include "profile/profile.h"
+
+namespace crest {
+
+struct ProfileView {
+  size_t top = 15;            // rows of the table
+  std::string by = "place";   // place, instruction, kernel, class, layer, phase
+  std::string sort = "time";  // time, gap, flops, bytes
+  bool layers = false;        // a row a layer
+  bool color = false;
+  int width = 100;
+};
+
+// Shares by ProfileView::by in the order of ProfileView::sort; usage errors name --by and --sort.
+std::vector<ProfileShare> profile_shares(const Profile& profile, const ProfileView& view);
+
+// Sections, each ending in a newline; blank lines stand between them.
+std::string profile_head(const Profile& profile);                             // what was measured, how, and its noise
+std::string profile_times(const Profile& profile, const ProfileView& view);   // by phase, class and layer
+std::string profile_table(const Profile& profile, const ProfileView& view);   // the largest rows; device kernels
+std::string profile_facts(const Profile& profile);                            // shares and ratios in words
+std::string profile_memory(const Profile& profile, const ProfileView& view);  // peak, holders, allocations, timeline
+// What would lower the peak: "" without alternatives. flops_per_token: executed by the profiled recipe.
+std::string profile_alternatives(const Profile& profile, const std::vector<Alternative>& alternatives,
+                                 double flops_per_token, const ProfileView& view);
+
+}  // namespace crest

@@ -1,0 +1,37 @@
+// Names that are taken: an index that is made for every pass, so it holds no allocation a name.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace crest {
+
+class Names {
+ public:
+  Names() = default;
+  Names(const Names&) = delete;  // entries refer to text_
+  Names& operator=(const Names&) = delete;
+  void reserve(size_t names);
+  // False when it is there already.
+  bool add(std::string_view name) { return find_or_add(name).second; }
+  // `base`, or base.1, base.2, ... when that is taken; adds it.
+  std::string add_unique(std::string_view base);
+
+ private:
+  struct Entry {
+    size_t hash;
+    std::string_view name;
+    int next = 1;  // suffix to try
+  };
+  std::pair<size_t, bool> find_or_add(std::string_view name);  // index of the entry, whether it is new
+  std::string_view keep(std::string_view name);
+
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> slots_;  // open addressing: index of an entry + 1, 0 for none
+  std::deque<std::string> text_;
+};
+
+}  // namespace crest

@@ -1,0 +1,36 @@
+// Profiles among the cells of a report, and their instructions by what they do.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "profile/profile.h"
+#include "report/report_parts.h"
+
+namespace crest {
+
+struct ProfiledCell {
+  std::string title;
+  const ReportGroup* group = nullptr;
+  const ReportCell* cell = nullptr;
+  const Profile* profile = nullptr;
+};
+std::vector<ProfiledCell> profiled_cells(const ReportData& data);
+
+// Memory over the instructions, and what is alive at the peak.
+void add_profile_memory(Page& page, const ProfiledCell& profiled);
+
+// Instructions of a profile that do the same in every layer, as one row.
+struct InstrGroup {
+  std::string label;  // "mlp.fc linear_gelu"
+  std::string phase, op_class, kernel, arithmetic;
+  int64_t calls = 0;
+  double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
+  double gap_ms() const { return ms - floor_ms; }
+};
+// Longest first.
+std::vector<InstrGroup> instr_groups(const Profile& profile);
+
+// What an instruction is called: its role and operation; a fused one by its parts.
+std::string label_of(const ProfileInstr& instr);
+
+}  // namespace crest

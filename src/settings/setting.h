@@ -1,0 +1,108 @@
+// One setting: a row from which follow its flag, its keys in TOML and JSON, its check, its help, its completions, its
+// line on the page of settings, what a comparison says of it and what Crest proposes. A row is declared where the
+// setting is read (a pass, the trainer, the loader); nothing else names it.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace crest {
+
+using SettingValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+
+enum class SettingType { truth, whole, number, text, list };  // in the order of SettingValue
+
+// What `train --resume` does with another value than the run's.
+enum class OnResume { accepts, notes, refuses };
+
+// How a comparison of two runs knows that a part of their difference comes from this setting.
+struct Effect {
+  enum Factors { rate, work, communication, all };  // of a step's time (compare/compare.h)
+  enum Where { anywhere, attention, types, instructions, amount, types_or_amount, changed, kernels, calls };
+  Factors factors;
+  Where where = anywhere;
+  std::vector<const char*> roles = {};  // of parameters and modules: "wte", "lm_head"; empty: any
+  const char* phase = nullptr;          // "update"; null: any
+  bool last = false;                    // only what no other setting's effects explain
+};
+
+struct Setting {
+  const char* name;   // "grad-accumulation": the flag --grad-accumulation, the key grad_accumulation
+  const char* group;  // heading in help
+  const char* help;
+
+  const char* unit = "";       // "tokens", "steps", "ms"
+  const char* otherwise = "";  // the default where none is in the object: of a lever, or in words how it is computed
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  bool above = false, below = false;  // least, most are excluded
+  std::vector<const char*> choices = {};
+  bool also_number = false;  // besides the choices a whole number
+  const char* example = "";  // of what is neither number nor choice
+  bool pairs = false;        // a list of NAME=VALUE: an object in JSON
+  bool common = false;       // in the short help
+  bool identity = true;      // other values make measurements incomparable (RunRecord::key)
+  bool stored = true;        // in the record of a run
+  OnResume resume = OnResume::notes;
+  std::vector<Effect> effects = {};
+  std::vector<const char*> smaller = {};  // values that may need less memory: what a plan proposes
+
+  SettingType type = SettingType::text;
+  SettingValue (*get)(const Setting&, const void* object) = nullptr;
+  void (*set)(const Setting&, void* object, const SettingValue&) = nullptr;
+
+  std::string flag() const;  // "--grad-accumulation"
+  std::string key() const;   // "grad_accumulation"
+};
+
+namespace detail {
+template <class T>
+struct MemberOf;
+template <class S, class T>
+struct MemberOf<T S::*> {
+  using Struct = S;
+  using Type = T;
+};
+}  // namespace detail
+
+// A setting whose value is a member of a struct: setting<&Recipe::batch>({.name = "batch", ...}).
+template <auto member>
+Setting setting(Setting row) {
+  using S = typename detail::MemberOf<decltype(member)>::Struct;
+  using T = typename detail::MemberOf<decltype(member)>::Type;
+  if constexpr (std::is_same_v<T, bool>) {
+    row.type = SettingType::truth;
+  } else if constexpr (std::is_integral_v<T>) {
+    row.type = SettingType::whole;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    row.type = SettingType::number;
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    row.type = SettingType::text;
+  } else {
+    static_assert(std::is_same_v<T, std::vector<std::string>>);
+    row.type = SettingType::list;
+  }
+  using Held = std::conditional_t<std::is_same_v<T, bool>, bool, std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
+  row.get = [](const Setting&, const void* object) {
+    return SettingValue(Held(static_cast<const S*>(object)->*member));
+  };
+  row.set = [](const Setting&, void* object, const SettingValue& value) {
+    static_cast<S*>(object)->*member = T(std::get<Held>(value));
+  };
+  return row;
+}
+
+// From text as it stands in a flag or a TOML file: strictly one value in the row's range or among its choices. Throws a
+// usage error that names the flag (or `where`), the text and what is allowed.
+SettingValue parse_setting(const Setting& row, std::string_view text, const std::string& where = "");
+// The text that parses to the value; numbers in the shortest form.
+std::string text_of(const SettingValue& value);
+// What may be given: "fp32, bf16", "a whole number of at least 1".
+std::string allowed(const Setting& row);
+// For help and completions.
+std::vector<std::string> choices_of(const Setting& row);
+
+}  // namespace crest

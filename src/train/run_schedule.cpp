@@ -1,0 +1,60 @@
+#include "train/run_schedule.h"
+
+#include <algorithm>
+
+#include "train/training_settings.h"
+
+namespace crest {
+
+RunSchedule::RunSchedule(const TrainOptions& o, const Recipe& recipe, int64_t total_steps)
+    : o_(o), default_rate_(default_learning_rate(recipe)) {
+  steps_ = o_.steps > 0 ? o_.steps : total_steps > 0 ? total_steps : 1000;
+  fitting_ = o_.steps == 0 && o_.max_seconds > 0 && total_steps == 0;
+  apply();
+  validate(schedule_);
+}
+
+// A fiftieth; a short run has a tenth, since without any the first step is the largest.
+static int64_t default_warmup(int64_t steps) {
+  if (steps < 50) return std::min(steps / 2, std::max<int64_t>(1, steps / 10));
+  return std::clamp<int64_t>(steps / 50, 5, 2000);
+}
+
+void RunSchedule::apply() {
+  schedule_.kind = parse_schedule(o_.schedule);
+  schedule_.lr = o_.lr > 0 ? o_.lr : default_rate_;
+  schedule_.min_lr = o_.min_lr >= 0 ? o_.min_lr : schedule_.lr / 10;
+  schedule_.total_steps = steps_;
+  schedule_.warmup_steps = o_.warmup >= 0 ? o_.warmup : default_warmup(steps_);
+  // The steps before the fit are all of the warm-up: their rates do not depend on what is fitted, and the run can be
+  // repeated with the steps that were found.
+  if (o_.max_seconds > 0 && o_.steps == 0 && (fitting_ || fitted_))
+    schedule_.warmup_steps = std::max<int64_t>(o_.warmup, fit_after);
+  val_every_ = o_.val_every < 0 ? std::max<int64_t>(1, steps_ / 10) : o_.val_every;
+  save_every_ = o_.save_every < 0 ? std::max<int64_t>(1, (steps_ + 3) / 4) : o_.save_every;
+}
+
+void RunSchedule::fit(int64_t step, double step_seconds, double spent) {
+  double budget = std::max(0.0, o_.max_seconds - spent) * 0.93;  // the rest is validation, saving and the sample
+  steps_ = step + std::max<int64_t>(1, int64_t(budget / step_seconds));
+  fitting_ = false, fitted_ = true;
+  apply();
+}
+
+bool RunSchedule::over(double seconds) const {
+  return o_.max_seconds > 0 && !fitting_ && seconds > o_.max_seconds * (o_.steps > 0 ? 1.0 : 1.15);
+}
+
+TrainOptions RunSchedule::used(const Recipe& recipe) const {
+  TrainOptions resolved = o_;
+  resolved.recipe = recipe;
+  resolved.steps = fitting_ ? 0 : steps_;
+  resolved.lr = schedule_.lr;
+  resolved.min_lr = schedule_.min_lr;
+  resolved.warmup = schedule_.warmup_steps;
+  resolved.val_every = val_every_;
+  resolved.save_every = save_every_;
+  return resolved;
+}
+
+}  // namespace crest

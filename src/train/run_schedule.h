@@ -1,0 +1,42 @@
+// How many steps a run takes, at which learning rate, and when it validates and saves.
+#pragma once
+#include "train/run.h"
+#include "train/schedule.h"
+
+namespace crest {
+
+class RunSchedule {
+ public:
+  // The options must outlive it. total_steps: of the run that is continued; 0: none, or not fitted yet.
+  RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
+
+  // Steps that are measured before the number of steps is fitted to --max-seconds.
+  static constexpr int fit_after = 12;
+  // Whether the number of steps still has to be fitted.
+  bool fitting() const { return fitting_; }
+  // So many steps after `step` as fit into what `spent` seconds left of the limit.
+  void fit(int64_t step, double step_seconds, double spent);
+
+  int64_t steps() const { return steps_; }
+  const Schedule& schedule() const { return schedule_; }
+  double rate(int64_t step) const { return learning_rate(schedule_, step); }
+  int64_t val_every() const { return val_every_; }    // 0: never
+  int64_t save_every() const { return save_every_; }  // 0: only at the end
+  bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
+  bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
+  // Whether the time limit ends the run: what was fitted may run a little over.
+  bool over(double seconds) const;
+  // The options as they are used.
+  TrainOptions used(const Recipe& recipe) const;
+
+ private:
+  void apply();
+
+  const TrainOptions& o_;
+  double default_rate_;
+  Schedule schedule_;
+  int64_t steps_ = 0, val_every_ = 0, save_every_ = 0;
+  bool fitting_ = false, fitted_ = false;
+};
+
+}  // namespace crest

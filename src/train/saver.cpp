@@ -1,0 +1,68 @@
+#include "train/saver.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace crest {
+
+void Saver::save(Engine& engine, const RunState& state, const std::string& config_toml, const Tokenizer* tokenizer,
+                 int64_t last_good_step) {
+  if (state.step == saved_step_) return;
+  finish();
+  if (last_good_step > saved_step_) prune();
+  auto contents = contents_to_save(engine, state, config_toml, tokenizer, background_);
+  start([root = root_, contents = std::move(contents)] { return save_checkpoint(contents, root, 0).warnings; });
+  saved_step_ = state.step;
+  prune_pending_ = true;
+}
+
+void Saver::prune() {
+  if (!prune_pending_) return;
+  prune_pending_ = false;
+  start([root = root_, keep = keep_] {
+    std::vector<std::string> warnings;
+    try {
+      keep_newest(root, keep);
+    } catch (const Error& e) {
+      warnings.push_back(fmt::format("old checkpoints could not be removed: {}", e.what()));
+    }
+    return warnings;
+  });
+}
+
+void Saver::start(Work work) {
+  finish();
+  if (background_) {
+    job_ = std::async(std::launch::async, [work = std::move(work)] {
+      // The cores are not all for hashing while a step is being launched.
+      omp_set_num_threads(std::max(1, omp_get_max_threads() / 2));
+      return work();
+    });
+  } else {
+    job_ = std::async(std::launch::deferred, std::move(work));
+    finish();
+  }
+}
+
+void Saver::poll() {
+  if (job_.valid() && job_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish();
+}
+
+void Saver::finish() {
+  if (!job_.valid()) return;
+  for (auto& warning : job_.get()) warn_(warning);
+}
+
+void Saver::settle() {
+  try {
+    finish();
+  } catch (const std::exception& e) {
+    warn_(fmt::format("the last checkpoint was not saved: {}", e.what()));
+  }
+}
+
+}  // namespace crest

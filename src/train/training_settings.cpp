@@ -1,0 +1,206 @@
+#include "train/training_settings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "passes/optimizers.h"
+#include "plan/recipe_settings.h"
+#include "train/schedule.h"
+
+namespace crest {
+
+namespace {
+
+constexpr double most_steps = 1e12;
+
+std::vector<Setting> data_settings() {
+  const char* group = "Data";
+  return {
+      setting<&TrainOptions::data>({.name = "data",
+                                    .group = group,
+                                    .help = "prepared data (crest data prepare), or shards of llm.c or nanoGPT",
+                                    .example = "data/shakespeare",
+                                    .common = true,
+                                    .identity = false}),
+      setting<&TrainOptions::init>({.name = "init",
+                                    .group = group,
+                                    .help = "starts from these weights: Hugging Face folder, run or checkpoint",
+                                    .example = "runs/first",
+                                    .identity = false,
+                                    .resume = OnResume::refuses}),
+      setting<&TrainOptions::prefetch>({.name = "prefetch",
+                                        .group = group,
+                                        .help = "batches that threads read ahead; 0: read where a step needs them",
+                                        .unit = "batches",
+                                        .least = 0,
+                                        .most = 1000,
+                                        .identity = false,
+                                        .resume = OnResume::accepts}),
+      setting<&TrainOptions::loader_threads>({.name = "loader-threads",
+                                              .group = group,
+                                              .help = "threads that read ahead, with --prefetch",
+                                              .least = 1,
+                                              .most = 1000,
+                                              .identity = false,
+                                              .resume = OnResume::accepts}),
+  };
+}
+
+std::vector<Setting> schedule_settings() {
+  const char* group = "Training";
+  std::vector<const char*> schedules;
+  for (auto& name : schedule_names()) schedules.push_back(name.c_str());
+  return {
+      setting<&TrainOptions::steps>({.name = "steps",
+                                     .group = group,
+                                     .help = "optimizer steps",
+                                     .unit = "steps",
+                                     .otherwise = "1000, or what fits into --max-seconds",
+                                     .least = 1,
+                                     .most = most_steps,
+                                     .common = true,
+                                     .identity = false,
+                                     .resume = OnResume::accepts}),
+      setting<&TrainOptions::max_seconds>(
+          {.name = "max-seconds",
+           .group = group,
+           .help = "time limit; without --steps the schedule is fitted to it (and the warm-up at least 12 steps)",
+           .unit = "s",
+           .otherwise = "none",
+           .least = 0,
+           .most = 1e9,
+           .common = true,
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
+      setting<&TrainOptions::lr>(
+          {.name = "lr",
+           .group = group,
+           .help = "peak learning rate",
+           .otherwise = "6e-4 sqrt(768 / width) within 1e-4 and 3e-3; lion a fifth, sgd 100 times",
+           .least = 0,
+           .above = true,
+           .common = true,
+           .identity = false}),
+      setting<&TrainOptions::min_lr>({.name = "min-lr",
+                                      .group = group,
+                                      .help = "final learning rate",
+                                      .otherwise = "a tenth of the peak",
+                                      .least = 0,
+                                      .identity = false}),
+      setting<&TrainOptions::warmup>({.name = "warmup",
+                                      .group = group,
+                                      .help = "steps in which the learning rate rises to its peak",
+                                      .unit = "steps",
+                                      .otherwise = "a fiftieth of the steps, 5 to 2000; below 50 steps a tenth",
+                                      .least = 0,
+                                      .most = most_steps,
+                                      .identity = false}),
+      setting<&TrainOptions::schedule>({.name = "schedule",
+                                        .group = group,
+                                        .help = "how the learning rate falls",
+                                        .choices = schedules,
+                                        .identity = false}),
+      setting<&TrainOptions::seed>({.name = "seed",
+                                    .group = group,
+                                    .help = "seed of weights, data order and dropout",
+                                    .least = 0,
+                                    .most = 9e15,
+                                    .identity = false,
+                                    .resume = OnResume::refuses}),
+      setting<&TrainOptions::val_every>({.name = "val-every",
+                                         .group = group,
+                                         .help = "steps between validations; 0: never",
+                                         .unit = "steps",
+                                         .otherwise = "a tenth of the steps",
+                                         .least = 0,
+                                         .most = most_steps,
+                                         .identity = false,
+                                         .resume = OnResume::accepts}),
+      setting<&TrainOptions::val_batches>({.name = "val-batches",
+                                           .group = group,
+                                           .help = "batches of a validation",
+                                           .unit = "batches",
+                                           .least = 1,
+                                           .most = most_steps,
+                                           .identity = false,
+                                           .resume = OnResume::accepts}),
+  };
+}
+
+std::vector<Setting> saving_settings() {
+  const char* group = "Saving and samples";
+  return {
+      setting<&TrainOptions::save_every>({.name = "save-every",
+                                          .group = group,
+                                          .help = "steps between checkpoints; 0: only the last",
+                                          .unit = "steps",
+                                          .otherwise = "a quarter of the steps",
+                                          .least = 0,
+                                          .most = most_steps,
+                                          .identity = false,
+                                          .resume = OnResume::accepts}),
+      setting<&TrainOptions::keep>({.name = "keep",
+                                    .group = group,
+                                    .help = "checkpoints to keep; 0: all",
+                                    .unit = "checkpoints",
+                                    .least = 0,
+                                    .most = 1e6,
+                                    .identity = false,
+                                    .resume = OnResume::accepts}),
+      setting<&TrainOptions::sample_every>({.name = "sample-every",
+                                            .group = group,
+                                            .help = "steps between samples of text; 0: none",
+                                            .unit = "steps",
+                                            .least = 0,
+                                            .most = most_steps,
+                                            .identity = false,
+                                            .resume = OnResume::accepts}),
+      setting<&TrainOptions::sample_tokens>({.name = "sample-tokens",
+                                             .group = group,
+                                             .help = "tokens of a sample",
+                                             .unit = "tokens",
+                                             .least = 1,
+                                             .most = 1e6,
+                                             .identity = false,
+                                             .resume = OnResume::accepts}),
+  };
+}
+
+}  // namespace
+
+const std::vector<Setting>& training_settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> rows = data_settings();
+    for (auto& more : {schedule_settings(), saving_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+  }();
+  return all;
+}
+
+const std::vector<const Setting*>& run_settings() {
+  static const std::vector<const Setting*> all = [] {
+    std::vector<const Setting*> rows;
+    for (auto* table : {&recipe_settings(), &training_settings()})
+      for (auto& row : *table)
+        if (row.stored) rows.push_back(&row);
+    return rows;
+  }();
+  return all;
+}
+
+const Setting* find_run_setting(const std::string& name) {
+  for (auto* row : run_settings())
+    if (name == row->name || name == row->key()) return row;
+  return nullptr;
+}
+
+Settings settings_of(TrainOptions& options) { return Settings().add(training_settings(), &options); }
+Settings settings_of(const TrainOptions& options) { return settings_of(const_cast<TrainOptions&>(options)); }
+
+double default_learning_rate(const Recipe& recipe) {
+  double rate = std::clamp(6e-4 * std::sqrt(768.0 / double(recipe.model.width)), 1e-4, 3e-3);
+  return rate * learning_rate_scale(recipe.optimizer);
+}
+
+}  // namespace crest

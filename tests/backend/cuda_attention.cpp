@@ -1,0 +1,123 @@
+// Planning attention for a GPU that is not here, by cuDNN and by the kernels for compute capability 9.0: which kernel
+// takes it, what the others refuse and why, and how much workspace is reserved.
+#include <gtest/gtest.h>
+
+#include "backend/backend.h"
+#include "device/data_sheet.h"
+#include "program/builder.h"
+
+namespace crest {
+namespace {
+
+Device h200() { return described_device(find_data_sheet("h200")); }
+
+struct Problem {
+  int64_t batch = 64, tokens = 1024, heads = 12, kv_heads = 12, head_dim = 64;
+  DType dtype = DType::bf16;
+  double p = 0;
+};
+
+// Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an attention and its
+// gradient: the first answer that is not empty.
+template <class Ask>
+std::string ask(const std::string& op, const std::string& suffix, const Problem& x, const Device& device, Ask answer) {
+  Program program;
+  Builder b(program);
+  b.origin = Origin("test");
+  Attrs attrs = Attrs().set("heads", x.heads).set("kv_heads", x.kv_heads).set("scale", 0.125).set("causal", 1);
+  int64_t out = x.heads * x.head_dim, width = out + 2 * x.kv_heads * x.head_dim;
+  auto input = [&](const char* name, DType t, const Shape& s) {
+    return b.declare(name, t, s, Role::input, Lifetime::micro_step);
+  };
+  ValueId qkv = input("qkv", x.dtype, {x.batch, x.tokens, width}), scalars = input("scalars", DType::u8, {64});
+  ValueId dout = input("dout", x.dtype, {x.batch, x.tokens, out});
+  attrs.set("p", x.p).set("rng_id", 1);
+  auto saved = b.emit("attention", {qkv, scalars}, attrs);
+  b.emit("attention_grad", {dout, qkv, saved[0], saved[1], scalars}, attrs);
+  for (const Kernel& k : kernels_of("cuda"))
+    for (const Instr& i : program.code)
+      if (k.op == op && i.op->name == op && std::string(k.name).ends_with(suffix))
+        if (std::string text = answer(k, KernelQuery{program, i, device}); !text.empty()) return text;
+  return "";
+}
+
+std::string reject(const char* op, const Problem& x, const Device& device = h200(), const char* kernel = ".cudnn") {
+  return ask(op, kernel, x, device, [](const Kernel& k, const KernelQuery& q) { return k.reject(q); });
+}
+int64_t workspace(const char* op, const Problem& x, const Device& device = h200(), const char* kernel = ".cudnn") {
+  return std::stoll(
+      ask(op, kernel, x, device, [](const Kernel& k, const KernelQuery& q) { return std::to_string(k.workspace(q)); }));
+}
+std::string chosen(const char* op, const Problem& x, const Device& device = h200()) {
+  return ask(op, "", x, device,
+             [](const Kernel& k, const KernelQuery& q) { return k.reject(q).empty() ? std::string(k.name) : ""; });
+}
+
+TEST(Cudnn, TakesHalfPrecisionWithoutDropout) {
+  for (const char* op : {"attention", "attention_grad"}) {
+    EXPECT_EQ(reject(op, {}), "");
+    EXPECT_EQ(reject(op, {.kv_heads = 4, .head_dim = 128, .dtype = DType::f16}), "");
+    EXPECT_NE(reject(op, {.dtype = DType::f32}).find("f32"), std::string::npos);
+    EXPECT_NE(reject(op, {.head_dim = 60}).find("head_dim"), std::string::npos);
+    EXPECT_NE(reject(op, {.head_dim = 256}).find("head_dim"), std::string::npos);
+    EXPECT_NE(reject(op, {.p = 0.1}).find("dropout"), std::string::npos);
+    Device device = h200();
+    device.cudnn = false;
+    EXPECT_NE(reject(op, {}, device).find("not found"), std::string::npos);
+  }
+  EXPECT_EQ(reject("attention", {.tokens = 1}), "");
+  EXPECT_NE(reject("attention_grad", {.tokens = 1}), "");
+}
+
+TEST(Cudnn, DeterministicGradientsOfLongSequencesGoToOtherKernels) {
+  Device device = h200();
+  device.deterministic = true;
+  EXPECT_EQ(reject("attention_grad", {}, device), "");
+  EXPECT_NE(reject("attention_grad", {.batch = 4, .tokens = 16384}, device).find("24.00 GiB"), std::string::npos);
+  EXPECT_EQ(reject("attention", {.batch = 4, .tokens = 16384}, device), "");
+}
+
+// Sizes that cuDNN 9.19 states for its plans on an H200.
+TEST(Cudnn, ReservesWhatTheLibraryAsksFor) {
+  Device deterministic = h200();
+  deterministic.deterministic = true;
+  EXPECT_EQ(workspace("attention", {}), 256);
+  EXPECT_EQ(workspace("attention_grad", {}), 204472576);
+  EXPECT_EQ(workspace("attention_grad", {}, deterministic), 1613758720);
+  Problem grouped = {.batch = 4, .tokens = 1000, .heads = 16, .kv_heads = 4, .head_dim = 128};
+  EXPECT_GE(workspace("attention_grad", grouped), 65792256);
+  EXPECT_LE(workspace("attention_grad", grouped), 67800000);
+}
+
+TEST(Sm90Planning, IsChosenWhereItIsFaster) {
+  Device without_cudnn = h200(), a100 = described_device(find_data_sheet("a100"));
+  without_cudnn.cudnn = false;
+  EXPECT_EQ(chosen("attention", {}), "cuda.attention.sm90.d64");
+  EXPECT_EQ(chosen("attention_grad", {}), "cuda.attention_grad.sm90.d64");
+  EXPECT_EQ(chosen("attention_grad", {.kv_heads = 4, .dtype = DType::f16}), "cuda.attention_grad.sm90.d64");
+  EXPECT_EQ(chosen("attention", {.head_dim = 128}), "cuda.attention.cudnn");
+  EXPECT_EQ(chosen("attention", {.head_dim = 128, .p = 0.1}), "cuda.attention.sm90.d128");
+  EXPECT_EQ(chosen("attention_grad", {.head_dim = 128}, without_cudnn), "cuda.attention_grad.sm90.d128");
+  EXPECT_EQ(chosen("attention_grad", {.head_dim = 80}, without_cudnn), "cuda.flash.mma");
+  EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
+}
+
+TEST(Sm90Planning, SaysWhyNot) {
+  for (const char* op : {"attention", "attention_grad"}) {
+    EXPECT_NE(reject(op, {.head_dim = 128}, h200(), ".sm90.d64").find("head_dim of 64, not 128"), std::string::npos);
+    EXPECT_NE(reject(op, {.dtype = DType::f32}, h200(), ".sm90.d64").find("f32"), std::string::npos);
+    Device newer = h200();
+    newer.sm = 100;
+    EXPECT_NE(reject(op, {}, newer, ".sm90.d64").find("compute capability 9.0"), std::string::npos);
+  }
+}
+
+// 128 queries have 1 KiB of statistics; 160 heads at once have their sums of dQ, 32 KiB for 128 queries.
+TEST(Sm90Planning, ReservesSumsOfAFewHeads) {
+  int64_t statistics = 64 * 12 * 8 * 1024, sums = 160 * 8 * 32768, counters = 10496;
+  EXPECT_EQ(workspace("attention_grad", {}, h200(), ".sm90.d64"), statistics + sums + counters);
+  EXPECT_LT(workspace("attention_grad", {.batch = 4, .tokens = 16384}, h200(), ".sm90.d64"), 160 << 20);
+}
+
+}  // namespace
+}  // namespace crest

@@ -1,0 +1,319 @@
+#include "checkpoint/weights_io.h"
+
+#include "core/io.h"
+#include "core/split_float.h"
+#include "data/tokenizer.h"
+#include "model/weights_map.h"
+#include "run/small.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+SessionUse training() {
+  SessionUse use;
+  use.train = use.update = true;
+  return use;
+}
+
+SessionUse inference() {
+  SessionUse use;
+  use.sampling = true;
+  return use;
+}
+
+void lively_moments(const Executor& executor) {
+  uint64_t stream = 0;
+  for (auto& p : parameters(executor))
+    for (auto& state : p.states) {
+      ++stream;
+      std::vector<float> values;
+      for (int64_t i = 0; i < p.numel(); ++i) values.push_back(float(normal(11, stream, uint64_t(i))));
+      state.tensor.set_floats(values.data(), p.numel());
+    }
+}
+
+CheckpointContents contents_of(const Executor& executor, int64_t step = 5, bool copied = false) {
+  TensorsToSave tensors = tensors_to_save(executor, copied);
+  CheckpointContents c;
+  c.step = step;
+  c.weights = tensors.weights, c.optimizer = tensors.optimizer, c.memory = tensors.copy;
+  Tokenizer tokenizer = Tokenizer::bytes();
+  c.files = model_files(executor.session().recipe.model, &tokenizer);
+  return c;
+}
+
+std::string save(const Executor& executor, const std::string& root, int64_t step = 5) {
+  return save_checkpoint(contents_of(executor, step), root, 0).path;
+}
+
+// All bytes of a tensor, padding included, as numbers.
+std::vector<float> numbers(const TensorRef& t) { return t.data ? t.floats() : std::vector<float>(); }
+
+void expect_equal(const Executor& a, const Executor& b, bool moments = true) {
+  auto p = parameters(a), q = parameters(b);
+  ASSERT_EQ(p.size(), q.size());
+  for (size_t i = 0; i < p.size(); ++i) {
+    SCOPED_TRACE(p[i].name);
+    EXPECT_EQ(numbers(p[i].weight), numbers(q[i].weight));
+    EXPECT_EQ(numbers(p[i].master), numbers(q[i].master));
+    if (!moments) continue;
+    ASSERT_EQ(p[i].states.size(), q[i].states.size());
+    for (size_t s = 0; s < p[i].states.size(); ++s) {
+      EXPECT_EQ(p[i].states[s].name, q[i].states[s].name);
+      EXPECT_EQ(numbers(p[i].states[s].tensor), numbers(q[i].states[s].tensor));
+    }
+  }
+}
+
+// Something everywhere, so that what a load leaves behind is seen.
+void poison(const Executor& executor) {
+  for (auto& p : parameters(executor)) {
+    std::vector<TensorRef> all = {p.weight, p.master};
+    for (auto& state : p.states) all.push_back(state.tensor);
+    for (auto& t : all)
+      if (t.data) t.set_floats(std::vector<float>(size_t(t.shape.numel()), 123).data(), t.shape.numel());
+  }
+}
+
+void flip_byte(const std::string& path, int64_t from_end) {
+  std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
+  f.seekg(-from_end, std::ios::end);
+  char c = char(f.get());
+  f.seekp(-from_end, std::ios::end);
+  f.put(char(c ^ 1));
+}
+
+}  // namespace
+
+class WeightsTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(WeightsTest, ACheckpointRestoresEveryNumber) {
+  auto [shape, precision] = GetParam();
+  TemporaryFolder folder;
+  Runner a(small_recipe(shape, precision), training());
+  lively_weights(*a.executor, 1);
+  lively_moments(*a.executor);
+  std::string path = save(*a.executor, folder / "checkpoints");
+
+  Runner b(small_recipe(shape, precision), training());
+  poison(*b.executor);
+  Checkpoint checkpoint = Checkpoint::open(path);
+  load_weights(*b.executor, checkpoint);
+  load_optimizer(*b.executor, checkpoint);
+  expect_equal(*a.executor, *b.executor);
+
+  // The same folder read as weights of Hugging Face.
+  Runner c(small_recipe(shape, precision), training());
+  poison(*c.executor);
+  load_weights(*c.executor, WeightsFolder::open(path));
+  expect_equal(*a.executor, *c.executor, false);
+
+  // Another precision without an update: no masters, rounded once.
+  for (std::string other : {"fp32", "bf16", "fp16"}) {
+    Runner d(small_recipe(shape, other), inference());
+    poison(*d.executor);
+    load_weights(*d.executor, checkpoint);
+    auto p = parameters(*a.executor), q = parameters(*d.executor);
+    for (size_t i = 0; i < p.size(); ++i) {
+      std::vector<float> truth(size_t(p[i].numel()));
+      p[i].get(truth.data());
+      auto found = numbers(q[i].weight);
+      for (size_t k = 0; k < found.size(); ++k) {
+        double expected = k < truth.size() ? truth[k] : 0;  // padding
+        if (other == "bf16") {                              // as a session with masters rounds
+          expected = to_float(split(float(expected)).high);
+        } else {
+          char rounded[8];
+          store_element(rounded, q[i].weight.dtype, 0, expected);
+          expected = load_element(rounded, q[i].weight.dtype, 0);
+        }
+        ASSERT_EQ(found[k], expected) << q[i].name << " " << k;
+      }
+    }
+  }
+}
+
+TEST_P(WeightsTest, ExportsAreUnpaddedAndCanonical) {
+  auto [shape, precision] = GetParam();
+  Runner a(small_recipe(shape, precision), training());
+  lively_weights(*a.executor, 1);
+  auto tensors = tensors_to_save(*a.executor);
+  auto canonical = canonical_tensors(a.session.recipe.model);
+  ASSERT_EQ(tensors.weights.size(), canonical.size());
+  for (size_t i = 0; i < canonical.size(); ++i)
+    EXPECT_EQ(tensors.weights[i].spec, (TensorSpec{canonical[i].name, DType::f32, canonical[i].shape}));
+  auto list = parameters_of(a.session.recipe.model);
+  ASSERT_EQ(tensors.optimizer.size(), 2 * list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    EXPECT_EQ(tensors.optimizer[2 * i].spec, (TensorSpec{list[i].name + ".m", DType::f32, list[i].shape}));
+    EXPECT_EQ(tensors.optimizer[2 * i + 1].spec, (TensorSpec{list[i].name + ".v", DType::f32, list[i].shape}));
+  }
+  Runner b(small_recipe(shape, precision), inference());
+  EXPECT_TRUE(tensors_to_save(*b.executor).optimizer.empty());
+  EXPECT_EQ(tensors_to_save(*b.executor).weights.size(), canonical.size());
+}
+
+// What a save in the background writes, while training changes what it was copied from.
+TEST_P(WeightsTest, ACopyStaysAsItWas) {
+  auto [shape, precision] = GetParam();
+  TemporaryFolder folder;
+  Runner a(small_recipe(shape, precision), training());
+  lively_weights(*a.executor, 1);
+  lively_moments(*a.executor);
+  std::string path = save(*a.executor, folder / "own");
+  CheckpointContents contents = contents_of(*a.executor, 5, true);
+  poison(*a.executor);
+  std::string copied = save_checkpoint(contents, folder / "copied", 0).path;
+  // The manifest has the hash of every byte.
+  EXPECT_EQ(read_file(path + "/manifest.json", 1 << 20), read_file(copied + "/manifest.json", 1 << 20));
+  Checkpoint::open(copied).verify();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WeightsTest,
+                         ::testing::Combine(::testing::Values("gpt2", "llama", "mixed"),
+                                            ::testing::Values("fp32", "bf16")),
+                         [](auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
+
+TEST(Weights, OfAnotherModelAreRefusedAndNothingChanges) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("gpt2"), training());
+  lively_weights(*a.executor, 1);
+  std::string path = save(*a.executor, folder / "checkpoints");
+  Recipe wider = small_recipe("gpt2");
+  wider.model.ff = 100;
+  for (const Recipe& recipe : {wider, small_recipe("llama")}) {
+    Runner b(recipe, training()), untouched(recipe, training());
+    expect_error([&] { load_weights(*b.executor, Checkpoint::open(path)); }, {"not those of model"});
+    expect_error([&] { load_weights(*b.executor, WeightsFolder::open(path)); }, {"not those of model"});
+    expect_error([&] { load_optimizer(*b.executor, Checkpoint::open(path)); }, {"optimizer state"});
+    expect_equal(*b.executor, *untouched.executor);
+  }
+}
+
+TEST(Weights, DamageIsFound) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("gpt2"), training());
+  lively_weights(*a.executor, 1);
+  std::string path = save(*a.executor, folder / "checkpoints");
+  Checkpoint checkpoint = Checkpoint::open(path);
+  flip_byte(path + "/optimizer.safetensors", 100);
+  load_weights(*a.executor, checkpoint);
+  expect_error([&] { load_optimizer(*a.executor, checkpoint); }, {"damaged", "optimizer.safetensors"});
+  flip_byte(path + "/model.safetensors", 100);
+  expect_error([&] { load_weights(*a.executor, checkpoint); }, {"damaged", "model.safetensors"});
+}
+
+TEST(Weights, TiedHeadAndLongerPositionTable) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("gpt2"), training());
+  lively_weights(*a.executor, 1);
+  auto w = tensors_to_save(*a.executor);
+  std::vector<float> head;
+  for (auto& t : w.weights)
+    if (t.spec.name == "transformer.wte.weight")
+      head.assign(static_cast<const float*>(t.data), static_cast<const float*>(t.data) + 97 * 48);
+  ASSERT_FALSE(head.empty());
+  w.weights.push_back({{"lm_head.weight", DType::f32, {97, 48}}, head.data()});
+  write_safetensors(folder / "equal.safetensors", w.weights);
+  Recipe shorter = small_recipe("gpt2");
+  shorter.model.context = 20;
+  Runner b(shorter, training());
+  load_weights(*b.executor, WeightsFolder::open(folder / "equal.safetensors"));
+  for (auto& p : parameters(*a.executor))
+    for (auto& q : parameters(*b.executor)) {
+      if (p.name != q.name) continue;
+      auto expected = numbers(p.weight), found = numbers(q.weight);
+      expected.resize(found.size());  // of the position table the first rows
+      EXPECT_EQ(found, expected) << p.name;
+    }
+  head[7] += 1;
+  write_safetensors(folder / "other.safetensors", w.weights);
+  expect_error([&] { load_weights(*a.executor, WeightsFolder::open(folder / "other.safetensors")); },
+               {"lm_head.weight differs", "tied = false"});
+}
+
+TEST(Weights, OnlyFloatsAreWeights) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("gpt2"), training());
+  auto w = tensors_to_save(*a.executor);
+  w.weights[3].spec.dtype = DType::i32;
+  write_safetensors(folder / "ints.safetensors", w.weights);
+  expect_error([&] { load_weights(*a.executor, WeightsFolder::open(folder / "ints.safetensors")); },
+               {w.weights[3].spec.name, "I32", "not floating-point"});
+}
+
+TEST(OpenModel, RunCheckpointsCheckpoint) {
+  TemporaryFolder folder;
+  Runner a(small_recipe("llama"), training());
+  lively_weights(*a.executor, 1);
+  std::string run = folder / "run";
+  create_directories(run);
+  std::string old = save(*a.executor, run + "/checkpoints", 5), newest = save(*a.executor, run + "/checkpoints", 12);
+  std::vector<std::string> reports;
+  auto report = [&](const std::string& m) { reports.push_back(m); };
+  for (auto& path : {run, run + "/", run + "/checkpoints", newest}) {
+    LoadedModel m = open_model(path, report);
+    EXPECT_EQ(m.step, 12);
+    EXPECT_EQ(m.config, a.session.recipe.model);
+    ASSERT_TRUE(m.tokenizer);
+    EXPECT_EQ(m.tokenizer->vocab_size(), 257u);
+    Runner b(small_recipe("llama"), training());
+    load_weights(*b.executor, m);
+    expect_equal(*a.executor, *b.executor, false);
+  }
+  EXPECT_TRUE(reports.empty());
+
+  flip_byte(newest + "/model.safetensors", 10);
+  EXPECT_EQ(open_model(run, report).step, 5);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("step-000012"), std::string::npos) << reports[0];
+  EXPECT_NE(reports[0].find("step-000005"), std::string::npos) << reports[0];
+  expect_error([&] { open_model(newest); }, {"damaged", "model.safetensors"});
+  std::filesystem::remove(old + "/manifest.json");
+  expect_error([&] { open_model(run, report); }, {"no valid checkpoint"});
+  expect_error([&] { open_model(old); }, {"manifest.json"});
+}
+
+TEST(OpenModel, FoldersWithoutACheckpoint) {
+  TemporaryFolder folder;
+  expect_error([&] { open_model(folder / "nothing"); }, {"no such run or model", "nothing"});
+  expect_error([&] { open_model(""); }, {"no such run"});
+  create_directories(folder / "empty");
+  expect_error([&] { open_model(folder / "empty"); }, {"neither model.toml nor config.json"});
+  create_directories(folder / "fresh/checkpoints");
+  expect_error([&] { open_model(folder / "fresh"); }, {"no checkpoint yet"});
+  write_text(folder / "started/config.toml", "model = 'nano'\n");
+  expect_error([&] { open_model(folder / "started"); }, {"no checkpoint yet"});
+
+  std::string fixture = CREST_TEST_DIR "/parity/fixtures/gpt2-tiny";
+  for (auto& path : {fixture, fixture + "/model.safetensors"}) {
+    LoadedModel m = open_model(path);
+    EXPECT_EQ(m.config.vocab, 97);
+    EXPECT_EQ(m.step, -1);
+    EXPECT_FALSE(m.checkpoint);
+    EXPECT_FALSE(m.tokenizer);
+    EXPECT_TRUE(m.tokenizer_problem.empty());
+  }
+  // A tokenizer that Crest cannot read is not the end: token ids still work.
+  std::filesystem::copy(fixture, folder / "copy");
+  write_text(folder / "copy/tokenizer.json", "{\"model\": {\"type\": \"WordPiece\"}}");
+  LoadedModel m = open_model(folder / "copy");
+  EXPECT_FALSE(m.tokenizer);
+  EXPECT_FALSE(m.tokenizer_problem.empty());
+}
+
+TEST(OpenModel, SmallFilesOfACheckpoint) {
+  Tokenizer tokenizer = Tokenizer::bytes();
+  auto names = [](const std::map<std::string, std::string>& files) {
+    std::vector<std::string> out;
+    for (auto& [name, bytes] : files) out.push_back(name);
+    return out;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(model_files(small_model("gpt2"), &tokenizer)),
+            (Names{"config.json", "model.toml", "tokenizer.json"}));
+  EXPECT_EQ(names(model_files(small_model("llama"), nullptr)), (Names{"config.json", "model.toml"}));
+  EXPECT_EQ(names(model_files(small_model("mixed"), nullptr)), (Names{"model.toml"}));
+}

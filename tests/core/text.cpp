@@ -1,0 +1,22 @@
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+using namespace crest;
+
+// Names come from files of strangers: none of them moves the cursor, clears the screen or turns text around.
+TEST(Printable, WhatATerminalWouldObeyIsWritten) {
+  EXPECT_EQ(printable("plain \xC3\xA4\xE2\x82\xAC\xF0\x9F\x99\x82"), "plain \xC3\xA4\xE2\x82\xAC\xF0\x9F\x99\x82");
+  EXPECT_EQ(printable(std::string_view("\x1b[2J\0\x7f\n", 7)), "\\x1b[2J\\x00\\x7f\\x0a");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\x9b31m");  // CSI as a character
+  EXPECT_EQ(printable("\x9B"
+                      "31m"),
+            "\\x9b31m");                                                // and as a byte
+  EXPECT_EQ(printable("gpt\xE2\x80\xAEslx.exe"), "gpt\\u202eslx.exe");  // right-to-left override
+  EXPECT_EQ(printable("\xE2\x81\xA6\xD8\x9C\xE2\x80\x8F"), "\\u2066\\u061c\\u200f");
+  EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
+  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // a surrogate
+  EXPECT_EQ(printable("aaaa", 2), "aa...");
+}

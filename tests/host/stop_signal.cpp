@@ -1,0 +1,66 @@
+#include "host/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+using namespace crest;
+
+TEST(StopSignal, FirstSetsTheFlag) {
+  EXPECT_FALSE(StopSignal::requested());
+  {
+    StopSignal guard;
+    EXPECT_FALSE(StopSignal::requested());
+    raise(SIGTERM);
+    EXPECT_TRUE(StopSignal::requested());
+    EXPECT_EQ(StopSignal::signal_number(), SIGTERM);
+  }
+  EXPECT_FALSE(StopSignal::requested());
+  StopSignal again;
+  EXPECT_FALSE(StopSignal::requested()) << "a new guard starts afresh";
+  raise(SIGINT);
+  EXPECT_EQ(StopSignal::signal_number(), SIGINT);
+}
+
+TEST(StopSignal, DoubledDeliveryIsOneRequest) {
+  StopSignal guard;
+  // Both are there before either is delivered: on a loaded machine a test that raises them one after the other may be
+  // held up for longer than a repetition takes.
+  sigset_t both;
+  sigemptyset(&both);
+  sigaddset(&both, SIGTERM), sigaddset(&both, SIGINT);
+  sigprocmask(SIG_BLOCK, &both, nullptr);
+  raise(SIGTERM);
+  raise(SIGINT);
+  EXPECT_FALSE(StopSignal::requested());
+  sigprocmask(SIG_UNBLOCK, &both, nullptr);
+  EXPECT_TRUE(StopSignal::requested());
+}
+
+TEST(StopSignalDeathTest, SecondEndsAtOnce) {
+  auto twice = [](int first, int second) {
+    StopSignal guard;
+    raise(first);
+    usleep(80'000);  // at least: longer than a repetition of the same request
+    raise(second);
+  };
+  EXPECT_EXIT(twice(SIGINT, SIGINT), testing::ExitedWithCode(130), "without saving");
+  EXPECT_EXIT(twice(SIGTERM, SIGINT), testing::ExitedWithCode(130), "without saving");
+}
+
+TEST(StopSignalDeathTest, RestoresHandlers) {
+  auto later = [] {
+    { StopSignal guard; }
+    raise(SIGTERM);
+  };
+  EXPECT_EXIT(later(), testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(StopSignal, OneGuardAtATime) {
+  StopSignal guard;
+  EXPECT_THROW(StopSignal(), Error);
+  raise(SIGINT);
+  EXPECT_TRUE(StopSignal::requested()) << "the refused guard must not disturb the first";
+}

@@ -1,0 +1,114 @@
+#include "train/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "train/run_schedule.h"
+
+using namespace crest;
+
+namespace {
+Schedule make(ScheduleKind kind) { return {kind, 1e-3, 1e-4, 10, 110, 0.2}; }
+std::string error_of(const Schedule& s) {
+  try {
+    validate(s);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    return e.where();
+  }
+  return "";
+}
+}  // namespace
+
+TEST(Schedule, WarmupIsLinearAndNeverZero) {
+  for (auto kind : {ScheduleKind::cosine, ScheduleKind::wsd, ScheduleKind::linear, ScheduleKind::constant}) {
+    Schedule s = make(kind);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 0), 1e-3 / 11);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 9), 1e-3 * 10 / 11);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 10), 1e-3) << name(kind);
+    s.warmup_steps = 0;
+    EXPECT_DOUBLE_EQ(learning_rate(s, 0), 1e-3) << name(kind);
+  }
+}
+
+TEST(Schedule, EndPoints) {
+  for (auto kind : {ScheduleKind::cosine, ScheduleKind::wsd, ScheduleKind::linear}) {
+    EXPECT_DOUBLE_EQ(learning_rate(make(kind), 110), 1e-4) << name(kind);
+    EXPECT_DOUBLE_EQ(learning_rate(make(kind), 1000), 1e-4) << name(kind);
+    EXPECT_GT(learning_rate(make(kind), 109), 1e-4) << name(kind);
+  }
+  EXPECT_DOUBLE_EQ(learning_rate(make(ScheduleKind::constant), 1000), 1e-3);
+}
+
+TEST(Schedule, ValuesByHand) {
+  EXPECT_DOUBLE_EQ(learning_rate(make(ScheduleKind::cosine), 60), 5.5e-4);  // half way
+  EXPECT_NEAR(learning_rate(make(ScheduleKind::cosine), 35), 1e-4 + 9e-4 * (1 + std::sqrt(0.5)) / 2, 1e-15);
+  EXPECT_DOUBLE_EQ(learning_rate(make(ScheduleKind::linear), 35), 1e-4 + 9e-4 * 0.75);
+  EXPECT_DOUBLE_EQ(learning_rate(make(ScheduleKind::wsd), 88), 1e-3) << "decay takes the last 22 of 110 steps";
+  EXPECT_NEAR(learning_rate(make(ScheduleKind::wsd), 99), 1e-4 + 9e-4 * (1 - std::sqrt(0.5)), 1e-15);
+}
+
+TEST(Schedule, RisesThenNeverRisesAgain) {
+  for (auto kind : {ScheduleKind::cosine, ScheduleKind::wsd, ScheduleKind::linear, ScheduleKind::constant})
+    for (int64_t warmup : {0, 1, 10, 109, 110})
+      for (double fraction : {0.0, 0.2, 1.0}) {
+        Schedule s = make(kind);
+        s.warmup_steps = warmup, s.decay_fraction = fraction;
+        validate(s);
+        for (int64_t i = 1; i < 130; ++i) {
+          double before = learning_rate(s, i - 1), now = learning_rate(s, i);
+          ASSERT_TRUE(std::isfinite(now)) << name(kind) << " " << warmup << " " << i;
+          if (i < warmup) {
+            EXPECT_GT(now, before) << name(kind) << " " << i;
+          }
+          if (i > warmup) {
+            EXPECT_LE(now, before) << name(kind) << " " << i;
+          }
+          EXPECT_LE(now, s.lr);
+        }
+      }
+}
+
+TEST(Schedule, RefusesWhatMakesNoSense) {
+  Schedule s = make(ScheduleKind::cosine);
+  s.lr = NAN;
+  EXPECT_EQ(error_of(s), "--lr");
+  s = make(ScheduleKind::cosine), s.min_lr = 1;
+  EXPECT_EQ(error_of(s), "--min-lr");
+  s.kind = ScheduleKind::constant;
+  EXPECT_EQ(error_of(s), "") << "constant has no minimum";
+  s = make(ScheduleKind::linear), s.warmup_steps = 111;
+  EXPECT_EQ(error_of(s), "--warmup");
+  s = make(ScheduleKind::linear), s.total_steps = 0;
+  EXPECT_EQ(error_of(s), "--steps");
+  s = make(ScheduleKind::wsd), s.decay_fraction = 2;
+  EXPECT_EQ(error_of(s), "--schedule wsd");
+}
+
+// As `--warmup` says in the settings: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth.
+TEST(RunSchedule, DefaultWarmup) {
+  auto warmup = [](int64_t steps, int64_t given = -1) {
+    TrainOptions o;
+    o.steps = steps;
+    o.warmup = given;
+    return RunSchedule(o, {}, 0).schedule().warmup_steps;
+  };
+  const std::pair<int64_t, int64_t> expected[] = {
+      {1, 0},  {2, 1},   {4, 1},   {10, 1},  {19, 1},   {20, 2},     {40, 4},         {49, 4},
+      {50, 5}, {250, 5}, {299, 5}, {300, 6}, {500, 10}, {5000, 100}, {100'000, 2000}, {1'000'000, 2000}};
+  for (auto [steps, least] : expected) EXPECT_EQ(warmup(steps), least) << steps << " steps";
+  EXPECT_EQ(warmup(40, 0), 0);
+  EXPECT_EQ(warmup(40, 7), 7);
+}
+
+TEST(Schedule, Names) {
+  for (auto& n : schedule_names()) EXPECT_EQ(name(parse_schedule(n)), n);
+  try {
+    parse_schedule("cosin");
+    FAIL() << "must throw";
+  } catch (const Error& e) {
+    EXPECT_NE(e.advice().find("'cosine'"), std::string::npos);
+  }
+}
