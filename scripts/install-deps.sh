@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [GROUP]...
+# Installs the Debian / Ubuntu packages that Crest needs: scripts/install-deps.sh [--list] [GROUP]...
+# --list prints the required packages of these groups and installs nothing.
 # Groups: build (the default), cuda, cudnn, format, fuzz, tidy, coverage.
 # Does nothing, and needs no network, when they are all there. Runs apt-get as root, or through sudo.
 # cuda: the headers of cudnn-frontend, where a CUDA toolkit and cuDNN's headers are; cudnn: the same, tried again.
@@ -63,12 +64,14 @@ cudnn_frontend() {
   rm -rf "$deps/wheel"
 }
 
+list=""
+[ "${1:-}" != --list ] || { list=yes && shift; }
 wanted="" extra=""
 for group in "${@:-build}"; do
   case "$group" in
     build) wanted="$wanted $build" extra="$extra $optional" ;;
-    cuda) cudnn_frontend once ;;
-    cudnn) cudnn_frontend again ;;
+    cuda) [ -n "$list" ] || cudnn_frontend once ;;
+    cudnn) [ -n "$list" ] || cudnn_frontend again ;;
     format) wanted="$wanted $format" ;;
     fuzz) wanted="$wanted $fuzz" ;;
     tidy) wanted="$wanted $tidy" ;;
@@ -78,6 +81,11 @@ for group in "${@:-build}"; do
 done
 
 [ -n "$wanted" ] || exit 0
+if [ -n "$list" ]; then
+  # shellcheck disable=SC2086 # a list of words
+  printf '%s\n' $wanted
+  exit 0
+fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
   echo "install-deps: this is no Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
   echo "$wanted" >&2
