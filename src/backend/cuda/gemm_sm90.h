@@ -1,9 +1,10 @@
 // A product of halves for compute capability 9.0 whose pointwise work runs beside the products of the next tile.
 //
-// A block goes over tiles of 128 x 256 of the result. Warp 0 loads operands by TMA. Warpgroups 1 and 2 multiply, 64
-// rows each, leave the tile rounded to halves in shared memory and go on at once. Warps 1 to 3 take it from there: each
-// has whole rows and a lane 8 columns, so that what it reads and writes of device memory are full lines and sums over
-// rows stay in registers.
+// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each, leave the tile rounded
+// to halves in shared memory and go on at once; a thread of theirs asks for operands by TMA as soon as a stage is free.
+// Warpgroup 0 takes the tile from there: a warp has whole rows and a lane 8 columns, so that what it reads and writes
+// of device memory are full lines and sums over rows stay in registers. It has one warp a scheduler, whose results take
+// several cycles each: it works on 16 results at a time and asks for its next operands before.
 //
 // The order of all additions depends on the sizes only.
 #pragma once
@@ -27,6 +28,28 @@ __device__ inline void store_if(bool condition, void* to, const Eight& x) {
       : "memory");
 #else
   if (condition) *static_cast<Eight*>(to) = x;
+#endif
+}
+
+__device__ inline Eight load_if(bool condition, const void* from) {
+  Eight x = {};
+#ifdef __CUDACC__
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %4, 0;\n"
+      "@p ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%5];}\n"
+      : "+r"(x.word[0]), "+r"(x.word[1]), "+r"(x.word[2]), "+r"(x.word[3])
+      : "r"(int(condition)), "l"(from));
+#else
+  if (condition) x = *static_cast<const Eight*>(from);
+#endif
+  return x;
+}
+// `bytes`: a multiple of 16, as `from` is.
+__device__ inline void bulk_prefetch([[maybe_unused]] const void* from, [[maybe_unused]] uint32_t bytes) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
 #endif
 }
 
@@ -62,16 +85,13 @@ struct GemmTile {
   static constexpr bool has_second = after == After::bias_gelu || after == After::gelu_grad;
   static constexpr bool reads_x = after == After::gelu_grad || after == After::add, sums = after == After::gelu_grad;
   static constexpr int rows = 128, columns = 256, depth = 64, stages = 3;
-  static constexpr int after_warps = 3, batch = 4;  // rows that a warp of them works on at a time
+  static constexpr int after_warps = 4, batch = 4;  // rows that a warp of them works on at a time
   static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
   static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
-  static constexpr int row_bytes = columns * 2, x_slots = 2;  // batches of x that a warp has asked for
-  static constexpr int x_at = result_at + result_bytes, slot_bytes = batch * row_bytes;
-  static constexpr int x_bytes = reads_x ? after_warps * x_slots * slot_bytes : 0;
-  static constexpr int sums_at = x_at + x_bytes, sums_bytes = sums ? after_warps * columns * 4 : 0;
+  static constexpr int sums_at = result_at + result_bytes, sums_bytes = sums ? 2 * after_warps * columns * 4 : 0;
   static constexpr int bias_at = sums_at + sums_bytes, bias_bytes = has_bias ? columns * 4 : 0;
-  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 4 + after_warps * x_slots;
+  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 4;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
   static_assert(shared_bytes <= 232448);
 };
@@ -100,14 +120,11 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
   auto empty = [&](int i) { return barrier(S + i); };
   const uint32_t result_full = barrier(2 * S), result_empty = barrier(2 * S + 1);
   const uint32_t bias_full = barrier(2 * S + 2), bias_empty = barrier(2 * S + 3);
-  auto x_full = [&](int w, int slot) { return barrier(2 * S + 4 + w * Tile::x_slots + slot); };
-
   const int warp = warp_index(), lane = thread_index() % 32;
   if (thread_index() == 0) {
     for (int i = 0; i < S; ++i) barrier_init(full(i), 1), barrier_init(empty(i), 8);
     barrier_init(result_full, 8), barrier_init(result_empty, Tile::after_warps);
     barrier_init(bias_full, 1), barrier_init(bias_empty, 8);
-    for (int i = 0; i < Tile::after_warps * Tile::x_slots; ++i) barrier_init(x_full(0, i), 1);
     barrier_init_fence();
   }
   sync_block();
@@ -115,59 +132,46 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
   const int items = s.row_tiles * s.column_tiles, step = block_count(), first_item = block_index();
   const int k_steps = (s.k + Tile::depth - 1) / Tile::depth;
 
-  if (warp == 0) {
-    if (lane == 0) {  // operands
-      int stage = 0, parity = 1;
-      for (int item = first_item; item < items; item += step) {
-        const GemmPlace at = gemm_place(s, item);
-        const int row = at.row * Tile::rows, column = at.column * Tile::columns;
-        for (int i = 0; i < k_steps; ++i) {
-          barrier_wait(empty(stage), parity);
-          barrier_arrive_expect(full(stage), Tile::stage_bytes);
-          const uint32_t to = base + uint32_t(stage * Tile::stage_bytes);
-          const int k = i * Tile::depth;
-#pragma unroll
-          for (int r = 0; r < Tile::a_boxes; ++r)
-            tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, Tile::AT ? row + 64 * r : k,
-                        Tile::AT ? k : row + 64 * r, 0, full(stage));
-#pragma unroll
-          for (int j = 0; j < Tile::b_boxes; ++j)
-            tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, Tile::BT ? column + 64 * j : k,
-                        Tile::BT ? k : column + 64 * j, 0, full(stage));
-          if (++stage == S) stage = 0, parity ^= 1;
-        }
-      }
-    }
-  } else if (warp < 4) {  // pointwise work
-    constexpr int R = Tile::batch, W = Tile::after_warps, batches = Tile::rows / R;
-    const int mine = warp - 1;
-    struct Cursor {  // over the batches of rows that this warp has
-      int item, batch;
-      GemmPlace at;
+  if (warp < 4) {  // pointwise work
+    constexpr int R = Tile::batch, W = Tile::after_warps, batches = Tile::rows / (R * W);
+    static_assert(batches % 2 == 0);
+    auto place = [&](int item) { return gemm_place(s, min(item, items - 1)); };
+    // A warp has rows R warp .. + R - 1 of each R W. Outside of the matrix x is not read and y is 0.
+    struct Rows {
+      int64_t at;     // of the first, in this lane's columns
+      int row, rows;  // the first, and how many rows of the matrix this lane has from there on
     };
-    auto advance = [&](Cursor& c) {
-      if ((c.batch += W) < batches) return;
-      c.batch = mine, c.item += step;
-      if (c.item < items) c.at = gemm_place(s, c.item);
+    auto rows_of = [&](const GemmPlace& at) {
+      const int row = at.row * Tile::rows + R * warp, column = at.column * Tile::columns + 8 * lane;
+      return Rows{int64_t(row) * s.n + column, row, column < s.n ? s.m - row : 0};
     };
-    // Outside of the matrix: rows that are inside, or nothing; y is 0 there.
-    const uint32_t x_slots = base + uint32_t(Tile::x_at + mine * Tile::x_slots * Tile::slot_bytes);
-    auto load_x = [&](Cursor& c, int slot) {
-      if (c.item >= items) return;
-      if (lane == 0) {
-        const int column = c.at.column * Tile::columns, row = c.at.row * Tile::rows + R * c.batch;
-        const auto bytes = uint32_t(min(Tile::columns, s.n - column) * 2);
-        barrier_arrive_expect(x_full(mine, slot), R * bytes);
+    struct Batch {
+      Eight y[R], x[R];
+    };
+    auto load_x = [&](Batch& to, const Rows& rows, int batch) {
+      if constexpr (Tile::reads_x) {
+        const T* const from = static_cast<const T*>(a.x) + rows.at + int64_t(batch * R * W) * s.n;
 #pragma unroll
-        for (int r = 0; r < R; ++r)
-          bulk_load(x_slots + uint32_t(slot * Tile::slot_bytes + r * Tile::row_bytes),
-                    static_cast<const T*>(a.x) + int64_t(min(row + r, s.m - 1)) * s.n + column, bytes,
-                    x_full(mine, slot));
+        for (int r = 0; r < R; ++r) to.x[r] = load_if(batch * R * W + r < rows.rows, from + int64_t(r) * s.n);
       }
-      advance(c);
+    };
+    const unsigned char* const tile = memory + Tile::result_at + lane / 8 * (Tile::rows * 128);
+    auto load_y = [&](Batch& to, int batch) {
+#pragma unroll
+      for (int r = 0; r < R; ++r)
+        to.y[r] = *reinterpret_cast<const Eight*>(tile + swizzled(R * (warp + W * batch) + r, lane % 8));
+    };
+    // A tile of x, before its batches are asked for: from the second-level cache they arrive in time.
+    [[maybe_unused]] auto prefetch_x = [&](int item) {
+      if (item >= items) return;
+      const GemmPlace at = gemm_place(s, item);
+      const int row = at.row * Tile::rows + thread_index(), column = at.column * Tile::columns;
+      if (row < s.m)
+        bulk_prefetch(static_cast<const T*>(a.x) + int64_t(row) * s.n + column,
+                      uint32_t(min(Tile::columns, s.n - column) * 2));
     };
     [[maybe_unused]] auto pass_bias = [&](int item, int parity) {  // of a tile, to those who multiply
-      if (mine != 0 || item >= items) return;
+      if (warp != 0 || item >= items) return;
       const int column = gemm_place(s, item).column * Tile::columns + 8 * lane;
       float b[8] = {};
       if (column < s.n) load_floats<8>(static_cast<const T*>(a.bias) + column, b);
@@ -179,59 +183,37 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
       if (lane == 0) barrier_arrive(bias_full);
     };
 
-    Cursor now = {first_item, mine, gemm_place(s, min(first_item, items - 1))}, next = now;
-    int parity = 0;
     [[maybe_unused]] float sum[8] = {};
-    auto work = [&](int slot, int x_parity) {
-      if (now.batch == mine) {  // a new tile
-        barrier_wait(result_full, uint32_t(parity));
-        if constexpr (Tile::has_bias) pass_bias(now.item + step, parity);
-      }
-      const unsigned char* tile = memory + Tile::result_at + lane / 8 * (Tile::rows * 128);
-      Eight y[R];
-#pragma unroll
-      for (int r = 0; r < R; ++r) y[r] = *reinterpret_cast<const Eight*>(tile + swizzled(R * now.batch + r, lane % 8));
-      const bool last = now.batch + W >= batches;
-      if (last) {
-        sync_warp();
-        if (lane == 0) barrier_arrive(result_empty);
-      }
-      [[maybe_unused]] Eight with[R];
-      if constexpr (Tile::reads_x) {
-        barrier_wait(x_full(mine, slot), uint32_t(x_parity));
-        const unsigned char* from = memory + (x_slots - base) + slot * Tile::slot_bytes + 16 * lane;
-#pragma unroll
-        for (int r = 0; r < R; ++r) with[r] = *reinterpret_cast<const Eight*>(from + r * Tile::row_bytes);
-        sync_warp();
-        load_x(next, slot);
-      }
-      const int column = now.at.column * Tile::columns + 8 * lane, row = now.at.row * Tile::rows + R * now.batch;
-      const int64_t to = int64_t(row) * s.n + column;
-      const int inside = column < s.n ? s.m - row : 0;  // rows
+    auto work = [&](const Batch& with, const Rows& rows, int batch) {
+      const int64_t to = rows.at + int64_t(batch * R * W) * s.n;
+      const int inside = rows.rows - batch * R * W;
       T *const c = static_cast<T*>(a.c) + to, *const second = static_cast<T*>(a.second) + to;
       if constexpr (Tile::after == After::plain || Tile::after == After::bias) {
 #pragma unroll
-        for (int r = 0; r < R; ++r) store_if(r < inside, c + int64_t(r) * s.n, y[r]);
+        for (int r = 0; r < R; ++r) store_if(r < inside, c + int64_t(r) * s.n, with.y[r]);
       } else {
 #pragma unroll
-        for (int two = 0; two < R; two += 2) {  // enough to keep the special function unit busy
-          Eight f[2], g[2];                     // c and second
+        for (int two = 0; two < R; two += 2) {
+          Eight f[2], g[2];  // c and second
 #pragma unroll
           for (int r = 0; r < 2; ++r)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const uint32_t both = y[two + r].word[i], x = with[two + r].word[i];
+              const uint32_t both = with.y[two + r].word[i];
               const float low = low_half<T>(both), high = high_half<T>(both);
               if constexpr (Tile::after == After::bias_gelu) {
                 f[r].word[i] = pack<T>(gelu(low), gelu(high)), g[r].word[i] = both;
-              } else if constexpr (Tile::after == After::add) {
-                f[r].word[i] = pack<T>(low + low_half<T>(x), high + high_half<T>(x));
               } else {
-                float gelu_x[2], dx[2];
-                gelu_and_grad(low, low_half<T>(x), gelu_x[0], dx[0]);
-                gelu_and_grad(high, high_half<T>(x), gelu_x[1], dx[1]);
-                sum[2 * i] += dx[0], sum[2 * i + 1] += dx[1];
-                f[r].word[i] = pack<T>(dx[0], dx[1]), g[r].word[i] = pack<T>(gelu_x[0], gelu_x[1]);
+                const uint32_t x = with.x[two + r].word[i];
+                if constexpr (Tile::after == After::add) {
+                  f[r].word[i] = pack<T>(low + low_half<T>(x), high + high_half<T>(x));
+                } else {
+                  float gelu_x[2], dx[2];
+                  gelu_and_grad(low, low_half<T>(x), gelu_x[0], dx[0]);
+                  gelu_and_grad(high, high_half<T>(x), gelu_x[1], dx[1]);
+                  sum[2 * i] += dx[0], sum[2 * i + 1] += dx[1];
+                  f[r].word[i] = pack<T>(dx[0], dx[1]), g[r].word[i] = pack<T>(gelu_x[0], gelu_x[1]);
+                }
               }
             }
 #pragma unroll
@@ -242,36 +224,58 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
           }
         }
       }
-      if (last) {
-        if constexpr (Tile::sums) {
-          float* const all = reinterpret_cast<float*>(memory + Tile::sums_at);
-          float* const own = all + mine * Tile::columns + 8 * lane;
-          store_floats<4>(own, {sum[0], sum[1], sum[2], sum[3]});
-          store_floats<4>(own + 4, {sum[4], sum[5], sum[6], sum[7]});
-#pragma unroll
-          for (float& x : sum) x = 0;
-          named_sync(1, 32 * W);
-          for (int i = 32 * mine + lane; i < Tile::columns; i += 32 * W) {
-            float total = 0;
-#pragma unroll
-            for (int w = 0; w < W; ++w) total += all[w * Tile::columns + i];
-            const int j = now.at.column * Tile::columns + i;
-            if (j < s.n) a.partial[int64_t(now.at.row) * s.n + j] = total;
-          }
-          named_sync(1, 32 * W);
-        }
-        parity ^= 1;
-      }
-      advance(now);
     };
-    if constexpr (Tile::has_bias) pass_bias(first_item, 1);
-    if constexpr (Tile::reads_x) {
+    // The sums of a tile, in turns in two places: who is fast writes those of the next tile meanwhile.
+    [[maybe_unused]] auto add_up = [&](const GemmPlace& at, int turn) {
+      float* const all = reinterpret_cast<float*>(memory + Tile::sums_at) + turn * W * Tile::columns;
+      float* const own = all + warp * Tile::columns + 8 * lane;
+      store_floats<4>(own, {sum[0], sum[1], sum[2], sum[3]});
+      store_floats<4>(own + 4, {sum[4], sum[5], sum[6], sum[7]});
 #pragma unroll
-      for (int slot = 0; slot < Tile::x_slots; ++slot) load_x(next, slot);
-    }
-    for (int slot = 0, x_parity = 0; now.item < items;) {
-      work(slot, x_parity);
-      if (++slot == Tile::x_slots) slot = 0, x_parity ^= 1;
+      for (float& x : sum) x = 0;
+      named_sync(1, 32 * W);
+#pragma unroll
+      for (int i = thread_index(); i < Tile::columns; i += 32 * W) {
+        float total = 0;
+#pragma unroll
+        for (int w = 0; w < W; ++w) total += all[w * Tile::columns + i];
+        const int j = at.column * Tile::columns + i;
+        if (j < s.n) a.partial[int64_t(at.row) * s.n + j] = total;
+      }
+    };
+
+    GemmPlace at = place(first_item);
+    Rows rows = rows_of(at);
+    Batch even, odd;
+    if constexpr (Tile::has_bias) pass_bias(first_item, 1);
+    if constexpr (Tile::reads_x) prefetch_x(first_item + step);
+    load_x(even, rows, 0);
+    int parity = 0;
+    for (int item = first_item; item < items; item += step, parity ^= 1) {
+      const GemmPlace next_at = place(item + step);
+      const Rows next_rows = rows_of(next_at);
+      if constexpr (Tile::reads_x) prefetch_x(item + 2 * step);
+      barrier_wait(result_full, uint32_t(parity));
+      if constexpr (Tile::has_bias) pass_bias(item + step, parity);
+      load_y(even, 0);
+#pragma unroll 1
+      for (int batch = 0; batch < batches; batch += 2) {
+        load_x(odd, rows, batch + 1), load_y(odd, batch + 1);
+        work(even, rows, batch);
+        const bool last = batch + 2 == batches;
+        if (last) {
+#pragma unroll
+          for (int r = 0; r < R; ++r) pin(odd.y[r].word);  // is here
+          sync_warp();
+          if (lane == 0) barrier_arrive(result_empty);
+          load_x(even, next_rows, 0);
+        } else {
+          load_x(even, rows, batch + 2), load_y(even, batch + 2);
+        }
+        work(odd, rows, batch + 1);
+      }
+      if constexpr (Tile::sums) add_up(at, parity);
+      at = next_at, rows = next_rows;
     }
   } else {  // products
     const int w = warp / 4 - 1, t = lane % 4;
@@ -279,6 +283,32 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
         base + Tile::result_at + swizzled(64 * w + 16 * (warp % 4) + lane % 16, lane / 16);  // as in store_matrices
     int stage = 0, parity = 0, tile_parity = 0;
     float d[Tile::columns / 2];
+
+    // One thread asks for operands, stages ahead of the products and on into the next tile.
+    int next_item = first_item, next_k = 0, next_stage = 0, next_parity = 1;
+    GemmPlace next_at = gemm_place(s, min(first_item, items - 1));
+    auto load = [&] {
+      if (warp != 4 || next_item >= items) return;
+      if (lane == 0) {
+        barrier_wait(empty(next_stage), uint32_t(next_parity));
+        barrier_arrive_expect(full(next_stage), Tile::stage_bytes);
+        const uint32_t to = base + uint32_t(next_stage * Tile::stage_bytes);
+        const int k = next_k * Tile::depth, row = next_at.row * Tile::rows, column = next_at.column * Tile::columns;
+#pragma unroll
+        for (int r = 0; r < Tile::a_boxes; ++r)
+          tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, Tile::AT ? row + 64 * r : k,
+                      Tile::AT ? k : row + 64 * r, 0, full(next_stage));
+#pragma unroll
+        for (int j = 0; j < Tile::b_boxes; ++j)
+          tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, Tile::BT ? column + 64 * j : k,
+                      Tile::BT ? k : column + 64 * j, 0, full(next_stage));
+      }
+      sync_warp();
+      if (++next_stage == S) next_stage = 0, next_parity ^= 1;
+      if (++next_k == k_steps) next_k = 0, next_item += step, next_at = gemm_place(s, min(next_item, items - 1));
+    };
+    for (int i = 0; i < S; ++i) load();
+
     auto release = [&](int i) {
       if (lane == 0) barrier_arrive(empty(i));
     };
@@ -303,10 +333,12 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
         multiply(std::false_type());
         wgmma_wait<1>();
         release(before);
+        load();
       }
       wgmma_wait<0>();
       pin(d);
       release(stage);
+      load();
       if (++stage == S) stage = 0, parity ^= 1;
       if constexpr (Tile::has_bias) {
         barrier_wait(bias_full, uint32_t(tile_parity));
