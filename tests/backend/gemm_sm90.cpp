@@ -1,7 +1,7 @@
 // gemm_sm90.h in the emulation of Hopper (device/hopper_emulated.h): against double precision, and the same bits
 // whenever copies and products happen and however many blocks share the work.
 #if !CREST_HAVE_CUDA
-#include "backend/cuda/gemm_sm90.h"
+#include "backend/cuda/gemm_sm90_pingpong.h"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,9 @@ double gelu_of(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (
 double slope_of(double x) { return (gelu_of(x + 1e-4) - gelu_of(x - 1e-4)) / 2e-4; }
 double rounded(double x) { return double(to_float(to_bfloat16(float(x)))); }
 
-template <After after, bool AT, bool BT>
+enum class Way { whole, lag, split, pingpong };
+
+template <Way way, After after, bool AT, bool BT>
 class Problem {
  public:
   explicit Problem(const Case& of)
@@ -62,13 +64,17 @@ class Problem {
         bias(size_t(s.n), 1, 4) {}
 
   Results run(int blocks, int group) {
-    using Tile = GemmTile<bfloat16, after, AT, BT>;
+    using Tile = GemmTile<bfloat16, after, AT, BT, way == Way::pingpong ? Turnover::whole : Turnover(int(way))>;
+    using Other = PingPongTile<bfloat16, after, AT, BT>;
     size_t size = size_t(s.m) * size_t(s.n);
     Halves c(size, 0, 0), second(size, 0, 0);
     Results r;
     r.partial.assign(size_t(gemm_partial_rows<Tile>(s.m)) * size_t(s.n), NAN);
     GemmCall call = {a.data(), b.data(), x.data(), bias.data(), c.data(), second.data(), r.partial.data()};
-    EXPECT_EQ(start_gemm<Tile>(call, s.m, s.n, s.k, group, nullptr, blocks, nullptr), 0);
+    if constexpr (way == Way::pingpong)
+      EXPECT_EQ(start_pingpong<Other>(call, s.m, s.n, s.k, group, nullptr, blocks, nullptr), 0);
+    else
+      EXPECT_EQ(start_gemm<Tile>(call, s.m, s.n, s.k, group, nullptr, blocks, nullptr), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
     return r;
   }
@@ -116,11 +122,18 @@ class Problem {
 
 class Sm90Gemm : public testing::TestWithParam<Case> {};
 
-TEST_P(Sm90Gemm, GeluGradientIsRightAndAlwaysTheSame) { Problem<After::gelu_grad, false, true>(GetParam()).check(); }
-TEST_P(Sm90Gemm, BiasAndGeluAreRightAndAlwaysTheSame) { Problem<After::bias_gelu, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, BiasIsRightAndAlwaysTheSame) { Problem<After::bias, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, SumIsRightAndAlwaysTheSame) { Problem<After::add, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) { Problem<After::plain, true, true>(GetParam()).check(); }
+template <After after, bool AT, bool BT>
+void check_ways(const Case& c) {
+  Problem<Way::whole, after, AT, BT>(c).check();
+  Problem<Way::lag, after, AT, BT>(c).check();
+  Problem<Way::split, after, AT, BT>(c).check();
+  Problem<Way::pingpong, after, AT, BT>(c).check();
+}
+TEST_P(Sm90Gemm, GeluGradientIsRightAndAlwaysTheSame) { check_ways<After::gelu_grad, false, true>(GetParam()); }
+TEST_P(Sm90Gemm, BiasAndGeluAreRightAndAlwaysTheSame) { check_ways<After::bias_gelu, false, false>(GetParam()); }
+TEST_P(Sm90Gemm, BiasIsRightAndAlwaysTheSame) { check_ways<After::bias, false, false>(GetParam()); }
+TEST_P(Sm90Gemm, SumIsRightAndAlwaysTheSame) { check_ways<After::add, false, false>(GetParam()); }
+TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) { check_ways<After::plain, true, true>(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Sm90Gemm,
                          testing::Values(Case{8, 8, 8}, Case{128, 256, 64}, Case{136, 264, 72}, Case{64, 520, 200},

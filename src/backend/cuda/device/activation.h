@@ -86,14 +86,18 @@ __device__ inline float pointwise_silu_grad(float dy, float x, float) { return s
 )
 // clang-format on
 
-// Both at once; dx is gelu_grad(dy, x).
-__device__ inline void gelu_and_grad(float dy, float x, float& gelu_x, float& dx) {
+// gelu(x) and its slope.
+__device__ inline float gelu_and_slope(float x, float& gelu_x) {
   constexpr float linear = float(2 * 0.7978845608028654);
   constexpr float cubic = float(6 * 0.7978845608028654 * 0.044715);
   float x2 = fminf(x * x, 900.f);
   float s = gelu_sigmoid(x, x2);
   gelu_x = x * s;
-  dx = dy * fmaf(x * fmaf(x2, cubic, linear), fmaf(-s, s, s), s);
+  return fmaf(x * fmaf(x2, cubic, linear), fmaf(-s, s, s), s);
+}
+// dx is gelu_grad(dy, x).
+__device__ inline void gelu_and_grad(float dy, float x, float& gelu_x, float& dx) {
+  dx = dy * gelu_and_slope(x, gelu_x);
 }
 #undef CREST_FUNCTIONS_AND_TEXT
 

@@ -96,6 +96,12 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, int c0, 
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier)
       : "memory");
 }
+// Asks the second-level cache for a box.
+__device__ inline void tensor_prefetch(const CUtensorMap* map, int c0, int c1, int c2) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(c0), "r"(c1),
+               "r"(c2)
+               : "memory");
+}
 // What lies outside of the tensor is not written.
 __device__ inline void tensor_store(const CUtensorMap* map, int c0, int c1, int c2, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
@@ -203,6 +209,7 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
 #define CREST_F32(c, d, i) CREST_F8(c, d, i), CREST_F8(c, d, i + 8), CREST_F8(c, d, i + 16), CREST_F8(c, d, i + 24)
 #define CREST_F64(c, d, i) CREST_F32(c, d, i), CREST_F32(c, d, i + 32)
+#define CREST_F96(c, d, i) CREST_F64(c, d, i), CREST_F32(c, d, i + 64)
 #define CREST_F128(c, d, i) CREST_F64(c, d, i), CREST_F64(c, d, i + 64)
 #define CREST_R32                                                                                                  \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
@@ -211,6 +218,10 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
   CREST_R32                                                                                               \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56," \
   "%57,%58,%59,%60,%61,%62,%63"
+#define CREST_R96                                                                                         \
+  CREST_R64                                                                                               \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88," \
+  "%89,%90,%91,%92,%93,%94,%95"
 #define CREST_R128                                                                                            \
   CREST_R64                                                                                                   \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
@@ -238,12 +249,14 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
 // value before, and `accumulate` is 0.
 template <class T, int N, bool AT, bool BT, bool Zero = false>
 __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {
-  static_assert(N == 64 || N == 128 || N == 256);
+  static_assert(N == 64 || N == 128 || N == 192 || N == 256);
 #define CREST_WGMMA(TYPE, MODE)                                                                        \
   if constexpr (N == 64)                                                                               \
     CREST_SS("m64n64k16", TYPE, CREST_F32(MODE, d, 0), CREST_R32, "%32", "%33", "%34", "%35", "%36");  \
   else if constexpr (N == 128)                                                                         \
     CREST_SS("m64n128k16", TYPE, CREST_F64(MODE, d, 0), CREST_R64, "%64", "%65", "%66", "%67", "%68"); \
+  else if constexpr (N == 192)                                                                         \
+    CREST_SS("m64n192k16", TYPE, CREST_F96(MODE, d, 0), CREST_R96, "%96", "%97", "%98", "%99", "%100"); \
   else                                                                                                 \
     CREST_SS("m64n256k16", TYPE, CREST_F128(MODE, d, 0), CREST_R128, "%128", "%129", "%130", "%131", "%132")
   if constexpr (std::is_same_v<T, bfloat16> && Zero) {
@@ -283,9 +296,11 @@ __device__ inline void wgmma(float (&d)[N / 2], uint32_t a0, uint32_t a1, uint32
 #undef CREST_F8
 #undef CREST_F32
 #undef CREST_F64
+#undef CREST_F96
 #undef CREST_F128
 #undef CREST_R32
 #undef CREST_R64
+#undef CREST_R96
 #undef CREST_R128
 #undef CREST_READ_WRITE
 #undef CREST_WRITE

@@ -60,6 +60,7 @@ void named_sync(int id, int threads);
 void named_arrive(int id, int threads);
 
 void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, uint32_t barrier);
+inline void tensor_prefetch(const CUtensorMap*, int, int, int) {}
 void tensor_store(const CUtensorMap* map, int c0, int c1, int c2, uint32_t from);
 void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier);
 void bulk_store(void* to, uint32_t from, uint32_t bytes);

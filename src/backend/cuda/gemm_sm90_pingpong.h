@@ -1,0 +1,297 @@
+// Another arrangement of gemm_sm90.h, to be compared with it: two warpgroups take turns. One multiplies a whole tile of
+// 128 x 192 while the other does the pointwise work of the tile before.
+#pragma once
+#include "backend/cuda/gemm_sm90.h"
+
+namespace crest::cuda::sm90 {
+
+template <class T_, After after_, bool AT_, bool BT_>
+struct PingPongTile {
+  using T = T_;
+  static constexpr After after = after_;
+  static constexpr bool AT = AT_, BT = BT_, has_bias = after == After::bias || after == After::bias_gelu;
+  static constexpr bool reads_x = after == After::gelu_grad || after == After::add, sums = after == After::gelu_grad;
+  static constexpr int rows = 128, columns = 192, depth = 64, stages = 4, threads = 384;
+  static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
+  static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
+  static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
+  static constexpr int bias_at = result_at + result_bytes, bias_bytes = has_bias ? 2 * columns * 4 : 0;
+  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 1;
+  static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
+  static_assert(shared_bytes <= 232448);
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid_constant__ GemmArgs a) {
+#if CREST_HOPPER_CODE
+  using T = typename Tile::T;
+  constexpr int S = Tile::stages;
+  const GemmSizes& s = a.s;
+  unsigned char* const raw = dynamic_shared();
+  const uint32_t raw_address = shared_address(raw), base = (raw_address + 1023) & ~1023u;
+  unsigned char* const memory = raw + (base - raw_address);
+  auto barrier = [&](int i) { return base + uint32_t(Tile::barriers_at + 8 * i); };
+  auto full = [&](int i) { return barrier(i); };
+  auto empty = [&](int i) { return barrier(S + i); };
+  const uint32_t result_empty = barrier(2 * S);
+
+  const int warp = warp_index(), lane = thread_index() % 32;
+  if (thread_index() == 0) {
+    for (int i = 0; i < S; ++i) barrier_init(full(i), 1), barrier_init(empty(i), 4);
+    barrier_init(result_empty, 4);
+    barrier_init_fence();
+  }
+  sync_block();
+
+  const int items = s.row_tiles * s.column_tiles, step = block_count(), first_item = block_index();
+  const int k_steps = (s.k + Tile::depth - 1) / Tile::depth;
+
+  if (warp < 4) {
+    registers_give<24>();
+    if (warp == 0 && lane == 0) {
+      int stage = 0, parity = 1;
+      for (int item = first_item; item < items; item += step) {
+        const GemmPlace at = gemm_place(s, item);
+        const int row = at.row * Tile::rows, column = at.column * Tile::columns;
+        if constexpr (Tile::reads_x) {
+#pragma unroll
+          for (int box = 0; box < Tile::a_boxes * Tile::b_boxes; ++box)
+            tensor_prefetch(&a.x_map, column + box % Tile::b_boxes * 64, row + box / Tile::b_boxes * 64, 0);
+        }
+        for (int i = 0; i < k_steps; ++i) {
+          barrier_wait(empty(stage), uint32_t(parity));
+          barrier_arrive_expect(full(stage), Tile::stage_bytes);
+          const uint32_t to = base + uint32_t(stage * Tile::stage_bytes);
+          const int k = i * Tile::depth;
+#pragma unroll
+          for (int r = 0; r < Tile::a_boxes; ++r)
+            tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, Tile::AT ? row + 64 * r : k,
+                        Tile::AT ? k : row + 64 * r, 0, full(stage));
+#pragma unroll
+          for (int j = 0; j < Tile::b_boxes; ++j)
+            tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, Tile::BT ? column + 64 * j : k,
+                        Tile::BT ? k : column + 64 * j, 0, full(stage));
+          if (++stage == S) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    registers_take<240>();
+    constexpr int chunks = Tile::columns / 8, E = 3, groups = 8;  // 4 rows of a warp are 3 times 32 chunks
+    static_assert(4 * chunks == 32 * E);
+    const int w = warp / 4 - 1, slab = warp % 4, t = lane % 4;
+    const uint32_t matrix = base + Tile::result_at + swizzled(16 * slab + lane % 16, lane / 16);
+    auto row_of = [&](int group) { return group / 4 * 64 + 16 * slab + group % 4 * 4; };
+
+    int stage = 0, parity = 0;
+    auto skip = [&](int steps) {
+      stage += steps;
+      parity ^= stage / S & 1, stage %= S;
+    };
+    if (w == 1) skip(k_steps);
+    float d[2][Tile::columns / 2];
+    int turn = w;
+    for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
+      const GemmPlace place = gemm_place(s, item);
+      const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
+      if constexpr (Tile::has_bias) {
+        float* const to = reinterpret_cast<float*>(memory + Tile::bias_at) + w * Tile::columns;
+        named_sync(1 + w, 128);  // the bias of the tile before has been read
+        for (int i = thread_index() % 128; i < Tile::columns; i += 128)
+          to[i] = column0 + i < s.n ? widen(static_cast<const T*>(a.bias)[column0 + i]) : 0.f;
+        named_sync(1 + w, 128);
+      }
+      auto multiply = [&](auto zero) {
+        barrier_wait(full(stage), uint32_t(parity));
+        const uint32_t at = base + uint32_t(stage * Tile::stage_bytes);
+        const uint64_t x = operand(at), y = operand(at + Tile::b_at, Tile::BT ? Tile::box_bytes : 0);
+        constexpr int dx = (Tile::AT ? 2048 : 32) >> 4, dy = (Tile::BT ? 2048 : 32) >> 4, half = Tile::box_bytes >> 4;
+        wgmma_fence();
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          wgmma<T, Tile::columns, Tile::AT, Tile::BT, zero()>(d[h], x + uint64_t(h * half), y, !zero());
+#pragma unroll
+        for (int i = 1; i < Tile::depth / 16; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            wgmma<T, Tile::columns, Tile::AT, Tile::BT>(d[h], x + uint64_t(h * half + i * dx), y + uint64_t(i * dy), 1);
+        wgmma_commit();
+      };
+      auto release = [&](int i) {
+        if (lane == 0) barrier_arrive(empty(i));
+      };
+      multiply(std::true_type());
+      for (int i = 1; i < k_steps; ++i) {
+        const int before = stage;
+        skip(1);
+        multiply(std::false_type());
+        wgmma_wait<1>();
+        release(before);
+      }
+      wgmma_wait<0>();
+      pin(d[0]), pin(d[1]);
+      release(stage);
+      skip(1 + k_steps);
+
+      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x 24. Computed anew for
+      // each tile: accumulators leave no registers for it.
+      uint32_t mine[1] = {uint32_t(lane)};
+      pin(mine);
+      int row_in[E], column_in[E];
+      int64_t at[E];
+      bool inside[E];
+#pragma unroll
+      for (int e = 0; e < E; ++e)
+        row_in[e] = (int(mine[0]) + 32 * e) / chunks, column_in[e] = (int(mine[0]) + 32 * e) % chunks * 8;
+#pragma unroll
+      for (int e = 0; e < E; ++e)
+        at[e] = int64_t(row0 + row_in[e]) * s.n + column0 + column_in[e], inside[e] = column0 + column_in[e] < s.n;
+      auto is_inside = [&](int group, int e) { return inside[e] && row0 + row_of(group) + row_in[e] < s.m; };
+      auto load_x = [&](Eight(&x)[E], int group) {
+        if constexpr (Tile::reads_x) {
+#pragma unroll
+          for (int e = 0; e < E; ++e)
+            x[e] = load_if(is_inside(group, e), static_cast<const T*>(a.x) + at[e] + int64_t(row_of(group)) * s.n);
+        }
+      };
+      Eight x[3][E] = {};
+      load_x(x[0], 0);
+      barrier_wait(result_empty, uint32_t((turn + 1) & 1));
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int j = 0; j < Tile::columns / 16; ++j) {
+          uint32_t words[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {  // rows and the next 8, then the same of the next 8 columns
+            float low = d[h][8 * j + 2 * e], high = d[h][8 * j + 2 * e + 1];
+            if constexpr (Tile::has_bias) {
+              const float2 b = reinterpret_cast<const float2*>(memory + Tile::bias_at)[w * Tile::columns / 2 + t +
+                                                                                       8 * j + e / 2 * 4];
+              low += b.x, high += b.y;
+            }
+            words[e] = pack<T>(low, high);
+          }
+          store_matrices((matrix ^ uint32_t(j % 4 * 32)) + uint32_t(j / 4 * Tile::rows * 128 + h * 64 * 128), words[0],
+                         words[1], words[2], words[3]);
+        }
+      sync_warp();
+      load_x(x[1], 1);
+
+      auto load_y = [&](Eight(&y)[E], int group) {
+#pragma unroll
+        for (int e = 0; e < E; ++e)
+          y[e] = *reinterpret_cast<const Eight*>(memory + Tile::result_at + column_in[e] / 64 * (Tile::rows * 128) +
+                                                 swizzled(row_of(group) + row_in[e], column_in[e] / 8 % 8));
+      };
+      [[maybe_unused]] float sum[E][8] = {};
+      [[maybe_unused]] float slope[2][E][8];
+      auto slopes_of = [&](float (&to)[E][8], const Eight(&from)[E], int group) {
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+          Eight g;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float g0, g1;
+            to[e][2 * i] = gelu_and_slope(low_half<T>(from[e].word[i]), g0);
+            to[e][2 * i + 1] = gelu_and_slope(high_half<T>(from[e].word[i]), g1);
+            g.word[i] = pack<T>(g0, g1);
+          }
+          store_if(is_inside(group, e) && a.second,
+                   static_cast<T*>(a.second) + at[e] + int64_t(row_of(group)) * s.n, g);
+        }
+      };
+      auto finish = [&](const Eight(&y)[E], [[maybe_unused]] const Eight(&with)[E],
+                        [[maybe_unused]] const float (&by)[E][8], int group) {
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+          Eight f;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t both = y[e].word[i];
+            const float low = low_half<T>(both), high = high_half<T>(both);
+            if constexpr (Tile::after == After::bias_gelu) {
+              f.word[i] = pack<T>(gelu(low), gelu(high));
+            } else if constexpr (Tile::after == After::add) {
+              f.word[i] = pack<T>(low + low_half<T>(with[e].word[i]), high + high_half<T>(with[e].word[i]));
+            } else if constexpr (Tile::after == After::gelu_grad) {
+              const float d0 = low * by[e][2 * i], d1 = high * by[e][2 * i + 1];
+              sum[e][2 * i] += d0, sum[e][2 * i + 1] += d1;
+              f.word[i] = pack<T>(d0, d1);
+            } else {
+              f.word[i] = both;
+            }
+          }
+          const int64_t to = at[e] + int64_t(row_of(group)) * s.n;
+          store_if(is_inside(group, e), static_cast<T*>(a.c) + to, f);
+          if constexpr (Tile::after == After::bias_gelu)
+            store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + to, y[e]);
+        }
+      };
+      Eight y[2][E];
+      load_y(y[0], 0);
+      if constexpr (Tile::sums) slopes_of(slope[0], x[0], 0);
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        if (g + 1 < groups) load_y(y[(g + 1) % 2], g + 1);
+        if (g + 2 < groups) load_x(x[(g + 2) % 3], g + 2);
+        if constexpr (Tile::sums)
+          if (g + 1 < groups) slopes_of(slope[(g + 1) % 2], x[(g + 1) % 3], g + 1);
+        finish(y[g % 2], x[g % 3], slope[g % 2], g);
+      }
+      if constexpr (Tile::sums) {
+        // Into the part of the result that this warp has read.
+        auto part = [&](int of, int index) {
+          return reinterpret_cast<float*>(memory + Tile::result_at + of * 16 * 128) + index / 64 * (Tile::rows * 32) +
+                 index % 64 * 8;
+        };
+        sync_warp();
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+          float* const to = part(slab, lane + 32 * e);
+          store_floats<4>(to, {sum[e][0], sum[e][1], sum[e][2], sum[e][3]});
+          store_floats<4>(to + 4, {sum[e][4], sum[e][5], sum[e][6], sum[e][7]});
+        }
+        named_sync(1 + w, 128);
+        for (int i = thread_index() % 128; i < Tile::columns; i += 128) {
+          float total = 0;
+#pragma unroll
+          for (int of = 0; of < 4; ++of)
+#pragma unroll
+            for (int q = 0; q < 4; ++q) total += part(of, i / 8 + chunks * q)[i % 8];
+          if (column0 + i < s.n) a.partial[int64_t(place.row) * s.n + column0 + i] = total;
+        }
+      }
+      sync_warp();
+      if (lane == 0) barrier_arrive(result_empty);
+    }
+  }
+#endif
+}
+
+template <class Tile>
+int start_pingpong(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks, void* stream) {
+  constexpr bool bf16 = std::is_same_v<typename Tile::T, bfloat16>;
+  GemmArgs a;
+  a.x = call.x, a.bias = call.bias, a.c = call.c, a.second = call.second, a.partial = call.partial;
+  const int row_tiles = (m + Tile::rows - 1) / Tile::rows, column_tiles = (n + Tile::columns - 1) / Tile::columns;
+  a.s = {m, n, k, group < row_tiles ? group : row_tiles, row_tiles, column_tiles};
+  if (!rows_map(&a.a, encode, call.a, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k) ||
+      !rows_map(&a.b, encode, call.b, bf16, 1, Tile::BT ? k : n, Tile::BT ? n : k) ||
+      (Tile::reads_x && !rows_map(&a.x_map, encode, call.x, bf16, 1, m, n)))
+    return 1;
+  const auto grid = unsigned(blocks < row_tiles * column_tiles ? blocks : row_tiles * column_tiles);
+#ifdef __CUDACC__
+  cudaError_t code =
+      cudaFuncSetAttribute(pingpong_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
+  if (code != cudaSuccess) return code;
+  pingpong_kernel<Tile><<<grid, Tile::threads, Tile::shared_bytes, static_cast<cudaStream_t>(stream)>>>(a);
+  return cudaGetLastError();
+#else
+  (void)stream;
+  emulated::run(grid, Tile::threads, Tile::shared_bytes, [&] { pingpong_kernel<Tile>(a); });
+  return 0;
+#endif
+}
+
+}  // namespace crest::cuda::sm90
