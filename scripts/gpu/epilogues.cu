@@ -2,7 +2,7 @@
 //   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
 //     -o epilogues scripts/gpu/epilogues.cu -lcublasLt -lcuda
 //   epilogues check [quick]      # gemm_sm90.h against fp64, and bitwise identical every time
-//   epilogues abcdefg [MODEL]..  # which tables to print, of which models ("124M-B64"; all)
+//   epilogues abcdefgh [MODEL].. # which tables to print, of which models ("124M-B64"; all)
 //   epilogues one WAY            # products with a gradient of GELU, for a profiler: whole, lag, split, pingpong
 // Data is random. Alternatives run in turns on a warm GPU; a time is the median.
 #include <cublasLt.h>
@@ -21,6 +21,7 @@
 
 #include "backend/cuda/device/column_sum.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"
+#include "backend/cuda/gemm_sm90_weight.h"
 #ifdef GEMM_BEFORE
 #include GEMM_BEFORE
 #endif
@@ -657,6 +658,29 @@ void table_g(const Model& m, Memory& s) {
   print_rows(m, "g", rows, 2.0 * double(M) * double(N) * double(K));
 }
 
+bool own_weight(const bfloat16* a, const bfloat16* b, float* c, float* parts, int64_t m, int64_t n, int64_t k) {
+  static const EncodeTiled f = encode();
+  return !start_weight<bfloat16>(a, b, c, parts, false, m, n, k, f, 132, stream);
+}
+
+void table_h(const Model& m, Memory& s) {
+  int64_t C = m.width, K = m.rows;
+  const struct {
+    const char* name;
+    int64_t m, n;
+  } shapes[] = {{"qkv dW", 3 * C, C}, {"out dW", C, C}, {"fc dW", 4 * C, C}, {"proj dW", C, 4 * C}};
+  float* parts = floats(264 * 128 * 256);
+  for (auto& z : shapes) {
+    const bfloat16 *a = z.m == C ? s.x : s.wide, *b = z.n == C ? s.y : s.wide2;
+    Lt lt(z.m, z.n, K, true, false, CUDA_R_32F, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, false, 24);
+    Rows rows;
+    rows.emplace_back(std::string(z.name) + ", cuBLASLt", best_work(z.name, lt, a, b, nullptr, s.dw));
+    rows.emplace_back(std::string(z.name) + ", own", [=, &s] { return own_weight(a, b, s.dw, parts, z.m, z.n, K); });
+    print_rows(m, "h", rows, 2.0 * double(z.m) * double(z.n) * double(K));
+  }
+  cudaFree(parts);
+}
+
 // For a profiler.
 int one(const char* way) {
   Memory s(models[1]);
@@ -743,9 +767,44 @@ int check(int m, int n, int k, int repeats) {
   return !good;
 }
 
+int check_weight(int m, int n, int k, int repeats) {
+  bfloat16 *a = halves(int64_t(m) * k, 1, 1), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
+  size_t count = size_t(m) * size_t(n);
+  float *c = floats(int64_t(count)), *parts = floats(264 * 128 * 256);
+  void* y;
+  ok(cudaMalloc(&y, count * 8), "memory");
+  reference<<<unsigned((count + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k, true, true);
+  std::vector<double> wanted(count);
+  std::vector<float> got(count), first;
+  ok(cudaMemcpyAsync(wanted.data(), y, count * 8, cudaMemcpyDeviceToHost, stream), "a copy");
+  int changed = 0;
+  for (int r = 0; r < repeats; ++r) {
+    cudaMemsetAsync(c, 0xff, count * 4, stream), cudaMemsetAsync(parts, 0xff, size_t(264) * 128 * 256 * 4, stream);
+    if (!own_weight(a, b, c, parts, m, n, k)) return std::printf("start failed\n"), 1;
+    ok(cudaMemcpyAsync(got.data(), c, count * 4, cudaMemcpyDeviceToHost, stream), "a copy");
+    ok(cudaStreamSynchronize(stream), "the kernel");
+    if (r == 0) first = got;
+    changed += std::memcmp(got.data(), first.data(), count * 4) != 0;
+  }
+  double worst = 0;
+  for (size_t i = 0; i < count; ++i) {
+    double error = std::abs(double(got[i]) - wanted[i]);
+    worst = error >= 0 ? std::max(worst, error) : 99;
+  }
+  bool good = worst < 1e-4 && !changed;
+  std::printf("%s weight m %d n %d k %d: %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG", m, n, k, worst, changed,
+              repeats);
+  std::fflush(stdout);
+  for (void* p : {(void*)a, (void*)b, (void*)c, (void*)parts, y}) cudaFree(p);
+  return !good;
+}
+
 struct Size {
   int m, n, k, repeats;
 };
+constexpr Size weight_sizes[] = {{8, 8, 8, 3},           {136, 264, 72, 5},      {2304, 768, 4096, 20},
+                                 {3072, 768, 1000, 10},  {768, 768, 8192, 20},   {1280, 5120, 520, 5},
+                                 {4800, 1600, 1024, 10}};
 constexpr Size sizes[] = {{8, 8, 8, 5},         {128, 256, 64, 5},     {136, 264, 72, 5},
                           {1000, 776, 328, 20}, {2048, 3072, 768, 60}, {1304, 6400, 1600, 20}};
 
@@ -764,9 +823,15 @@ int check_sizes(bool quick) {
   }
   return wrong;
 }
+int check_weights(bool quick) {
+  int wrong = 0;
+  for (const Size& z : weight_sizes)
+    if (!quick || int64_t(z.m) * z.n <= 2304 * 768) wrong += check_weight(z.m, z.n, z.k, z.repeats);
+  return wrong;
+}
 int check_all(bool quick) {
   return check_sizes<Way::whole>(quick) + check_sizes<Way::lag>(quick) + check_sizes<Way::split>(quick) +
-         check_sizes<Way::pingpong>(quick);
+         check_sizes<Way::pingpong>(quick) + check_weights(quick);
 }
 
 }  // namespace
@@ -798,6 +863,7 @@ int main(int count, char** arguments) {
     if (has('e')) table_e(m, s, has('E'));
     if (has('f')) table_f(m, s);
     if (has('g')) table_g(m, s);
+    if (has('h')) table_h(m, s);
     std::printf("%s: %.1f s\n", m.name, now_s() - start);
   }
   return 0;

@@ -2,6 +2,7 @@
 // whenever copies and products happen and however many blocks share the work.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/gemm_sm90_pingpong.h"
+#include "backend/cuda/gemm_sm90_weight.h"
 
 #include <gtest/gtest.h>
 
@@ -134,6 +135,35 @@ TEST_P(Sm90Gemm, BiasAndGeluAreRightAndAlwaysTheSame) { check_ways<After::bias_g
 TEST_P(Sm90Gemm, BiasIsRightAndAlwaysTheSame) { check_ways<After::bias, false, false>(GetParam()); }
 TEST_P(Sm90Gemm, SumIsRightAndAlwaysTheSame) { check_ways<After::add, false, false>(GetParam()); }
 TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) { check_ways<After::plain, true, true>(GetParam()); }
+
+// Tiles that are more than blocks, as many, fewer, and much fewer.
+TEST_P(Sm90Gemm, WeightGradientInPartsIsRightAndAlwaysTheSame) {
+  const Case& s = GetParam();
+  Halves a(size_t(s.m) * size_t(s.k), 1, 1), b(size_t(s.n) * size_t(s.k), 1 / std::sqrt(float(s.k)), 2);
+  const size_t size = size_t(s.m) * size_t(s.n);
+  for (bool add : {false, true})
+    for (int blocks : {1, 2, 3, 5, 7}) {
+      std::vector<float> c[2];
+      for (int late : {0, 1}) {
+        hopper::emulated::set_timing(late ? Timing::late : Timing::early, uint64_t(blocks));
+        std::vector<float> parts(size_t(weight_workspace(weight_plan(s.m, s.n, s.k, blocks))), NAN);
+        c[late].assign(size, add ? 1.f : NAN);
+        EXPECT_EQ(start_weight<bfloat16>(a.data(), b.data(), c[late].data(), parts.data(), add, s.m, s.n, s.k, nullptr,
+                                         blocks, nullptr),
+                  0);
+      }
+      EXPECT_EQ(std::memcmp(c[0].data(), c[1].data(), size * sizeof(float)), 0) << blocks;
+      double worst = 0;
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t j = 0; j < s.n; ++j) {
+          double y = add ? 1 : 0;
+          for (int64_t l = 0; l < s.k; ++l) y += a[l * s.m + i] * b[l * s.n + j];
+          double error = std::abs(double(c[0][size_t(i * s.n + j)]) - y);
+          worst = error >= 0 ? std::max(worst, error) : 99;
+        }
+      EXPECT_LT(worst, 1e-4) << blocks;
+    }
+}
 
 INSTANTIATE_TEST_SUITE_P(Cases, Sm90Gemm,
                          testing::Values(Case{8, 8, 8}, Case{128, 256, 64}, Case{136, 264, 72}, Case{64, 520, 200},

@@ -1,0 +1,252 @@
+// Weight gradients for compute capability 9.0: few tiles, a long sum. c[m, n] = a[k, m]^T b[k, n] in fp32.
+//
+// Where the tiles of 128 x 256 do not fill the GPU's last round, all blocks share them: each has as many steps of the
+// sum. Blocks go over the same rows of a and b at the same time, so that these are read from memory once. A block leaves
+// its part of a tile in workspace; a second kernel adds the parts, in the order of the sum. The order of all additions
+// depends on the sizes and the number of blocks only.
+#pragma once
+#include "backend/cuda/gemm_sm90.h"
+
+namespace crest::cuda::sm90 {
+
+struct WeightTile {
+  static constexpr int rows = 128, columns = 256, depth = 64, stages = 4, threads = 384;
+  static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
+  static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
+  static constexpr int barriers_at = stages * stage_bytes;
+  static constexpr int shared_bytes = barriers_at + 8 * 2 * stages + 1024;
+};
+
+// Of `tiles` tiles and `blocks` blocks: `whole` rounds of a tile a block. The other `shared` tiles have `owners` blocks
+// each, which take `each` steps one after another; the `left` last steps are dealt out among the blocks that own none.
+struct WeightPlan {
+  int row_tiles, column_tiles, steps, blocks;  // steps: of the sum of a tile
+  int whole, shared, owners, each, left;
+
+  __host__ __device__ int first_shared() const { return whole * blocks; }
+  __host__ __device__ int owned() const { return owners * shared; }  // parts, and blocks
+  __host__ __device__ int parts() const { return shared ? blocks + shared : 0; }
+};
+inline WeightPlan weight_plan(int64_t m, int64_t n, int64_t k, int blocks) {
+  WeightPlan p = {};
+  p.row_tiles = int((m + WeightTile::rows - 1) / WeightTile::rows);
+  p.column_tiles = int((n + WeightTile::columns - 1) / WeightTile::columns);
+  p.steps = int((k + WeightTile::depth - 1) / WeightTile::depth), p.blocks = blocks;
+  const int tiles = p.row_tiles * p.column_tiles;
+  p.whole = tiles / blocks, p.shared = tiles % blocks;
+  if (p.shared) {
+    p.owners = blocks / p.shared;
+    p.each = int((int64_t(p.shared) * p.steps + blocks - 1) / blocks);
+    p.left = p.steps > p.owners * p.each ? p.steps - p.owners * p.each : 0;
+  }
+  return p;
+}
+// Floats.
+inline int64_t weight_workspace(const WeightPlan& p) {
+  return int64_t(p.parts()) * WeightTile::rows * WeightTile::columns;
+}
+
+struct WeightArgs {
+  CUtensorMap a, b;
+  WeightPlan plan;
+  int m, n;
+  float *c, *parts;
+  bool add;  // to what is in c
+};
+
+// A run of steps of a tile; part: where its sums go, -1 for c.
+struct WeightPiece {
+  int tile, first, steps, part;
+};
+// Piece `index` of a block; without steps: there are no more.
+__device__ inline WeightPiece weight_piece(const WeightPlan& p, int block, int index) {
+  if (index < p.whole) return {index * p.blocks + block, 0, p.steps, -1};
+  index -= p.whole;
+  if (block < p.owned()) {
+    const int owner = block / p.shared, first = owner * p.each;
+    if (index > 0) return {};
+    return {p.first_shared() + block % p.shared, first, max(0, min(p.each, p.steps - first)), block};
+  }
+  if (p.left == 0) return {};
+  const int helper = block - p.owned(), begin = helper * p.each, end = min(begin + p.each, p.shared * p.left);
+  if (begin >= end) return {};
+  const int tile = begin / p.left + index;
+  const int from = max(begin, tile * p.left), to = min(end, (tile + 1) * p.left);
+  if (from >= to) return {};
+  return {p.first_shared() + tile, p.owners * p.each + from - tile * p.left, to - from, p.owned() + tile + helper};
+}
+
+// Where 4 sums of a thread are: columns `column`, + 1 of rows `row` and + 8, for each of 32 blocks of 8 columns.
+struct WeightPlace {
+  int row, column;
+};
+__device__ inline WeightPlace weight_place(const WeightPlan& p, int tile, int thread) {
+  const int row_tile = tile % p.row_tiles, column_tile = tile / p.row_tiles;
+  return {row_tile * WeightTile::rows + thread / 32 * 16 + thread % 32 / 4,
+          column_tile * WeightTile::columns + thread % 4 * 2};
+}
+__device__ inline void weight_store(const WeightArgs& a, int row, int column, float x, float y) {
+  if (row >= a.m || column >= a.n) return;
+  float2* const to = reinterpret_cast<float2*>(a.c + int64_t(row) * a.n + column);
+  float2 sum = {x, y};
+  if (a.add) {
+    const float2 before = *to;
+    sum.x += before.x, sum.y += before.y;
+  }
+  *to = sum;
+}
+
+template <class T>
+__global__ void __launch_bounds__(WeightTile::threads, 1) weight_kernel(const __grid_constant__ WeightArgs a) {
+#if CREST_HOPPER_CODE
+  using Tile = WeightTile;
+  constexpr int S = Tile::stages;
+  const WeightPlan& p = a.plan;
+  unsigned char* const raw = dynamic_shared();
+  const uint32_t raw_address = shared_address(raw), base = (raw_address + 1023) & ~1023u;
+  auto full = [&](int i) { return base + uint32_t(Tile::barriers_at + 8 * i); };
+  auto empty = [&](int i) { return full(S + i); };
+  const int warp = warp_index(), lane = thread_index() % 32;
+  if (thread_index() == 0) {
+    for (int i = 0; i < S; ++i) barrier_init(full(i), 1), barrier_init(empty(i), 8);
+    barrier_init_fence();
+  }
+  sync_block();
+
+  if (warp < 4) {
+    if (warp == 0 && lane == 0) {
+      int stage = 0, parity = 1;
+      for (int index = 0;; ++index) {
+        const WeightPiece piece = weight_piece(p, block_index(), index);
+        if (piece.steps == 0) break;
+        const WeightPlace at = weight_place(p, piece.tile, 0);
+        for (int i = piece.first; i < piece.first + piece.steps; ++i) {
+          barrier_wait(empty(stage), uint32_t(parity));
+          barrier_arrive_expect(full(stage), Tile::stage_bytes);
+          const uint32_t to = base + uint32_t(stage * Tile::stage_bytes);
+#pragma unroll
+          for (int r = 0; r < Tile::a_boxes; ++r)
+            tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, at.row + 64 * r, i * Tile::depth, 0, full(stage));
+#pragma unroll
+          for (int j = 0; j < Tile::b_boxes; ++j)
+            tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, at.column + 64 * j, i * Tile::depth, 0,
+                        full(stage));
+          if (++stage == S) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    const int w = warp / 4 - 1, thread = thread_index() - 128;
+    int stage = 0, parity = 0;
+    float d[Tile::columns / 2];
+    auto multiply = [&](auto zero) {
+      barrier_wait(full(stage), uint32_t(parity));
+      const uint32_t at = base + uint32_t(stage * Tile::stage_bytes);
+      const uint64_t x = operand(at + uint32_t(w * Tile::box_bytes));
+      const uint64_t y = operand(at + Tile::b_at, Tile::box_bytes);
+      constexpr int step = 2048 >> 4;
+      wgmma_fence();
+      wgmma<T, Tile::columns, true, true, zero()>(d, x, y, !zero());
+#pragma unroll
+      for (int i = 1; i < Tile::depth / 16; ++i)
+        wgmma<T, Tile::columns, true, true>(d, x + uint64_t(i * step), y + uint64_t(i * step), 1);
+      wgmma_commit();
+    };
+    auto release = [&](int i) {
+      if (lane == 0) barrier_arrive(empty(i));
+    };
+    for (int index = 0;; ++index) {
+      const WeightPiece piece = weight_piece(p, block_index(), index);
+      if (piece.steps == 0) break;
+      multiply(std::true_type());
+      for (int i = 1; i < piece.steps; ++i) {
+        const int before = stage;
+        if (++stage == S) stage = 0, parity ^= 1;
+        multiply(std::false_type());
+        wgmma_wait<1>();
+        release(before);
+      }
+      wgmma_wait<0>();
+      pin(d);
+      release(stage);
+      if (++stage == S) stage = 0, parity ^= 1;
+      if (piece.part < 0) {
+        const WeightPlace at = weight_place(p, piece.tile, thread);
+#pragma unroll
+        for (int j = 0; j < Tile::columns / 8; ++j) {
+          weight_store(a, at.row, at.column + 8 * j, d[4 * j], d[4 * j + 1]);
+          weight_store(a, at.row + 8, at.column + 8 * j, d[4 * j + 2], d[4 * j + 3]);
+        }
+      } else {
+        float4* const to =
+            reinterpret_cast<float4*>(a.parts + int64_t(piece.part) * Tile::rows * Tile::columns) + thread;
+#pragma unroll
+        for (int j = 0; j < Tile::columns / 8; ++j)
+          to[j * 256] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
+      }
+    }
+  }
+#endif
+}
+
+constexpr int weight_sum_split = 16;  // blocks a tile
+// One block of 256 threads for a sixteenth of a shared tile's columns.
+template <class T>
+__global__ void __launch_bounds__(256) weight_sum_kernel(const __grid_constant__ WeightArgs a) {
+#if CREST_HOPPER_CODE
+  const WeightPlan& p = a.plan;
+  const int tile = block_index() / weight_sum_split, piece = block_index() % weight_sum_split, thread = thread_index();
+  constexpr int count = WeightTile::columns / 8 / weight_sum_split;
+  const float4* const from =
+      reinterpret_cast<const float4*>(a.parts) + piece * count * 256 + thread;
+  constexpr int64_t stride = WeightTile::rows * WeightTile::columns / 4;
+  float4 sum[count] = {};
+  auto add = [&](int part) {
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const float4 x = from[part * stride + j * 256];
+      sum[j].x += x.x, sum[j].y += x.y, sum[j].z += x.z, sum[j].w += x.w;
+    }
+  };
+  for (int owner = 0; owner < p.owners && owner * p.each < p.steps; ++owner) add(owner * p.shared + tile);
+  if (p.left) {
+    const int last = ((tile + 1) * p.left - 1) / p.each;
+    for (int helper = tile * p.left / p.each; helper <= last; ++helper) add(p.owned() + tile + helper);
+  }
+  const WeightPlace at = weight_place(p, p.first_shared() + tile, thread);
+#pragma unroll
+  for (int j = 0; j < count; ++j) {
+    const int column = at.column + 8 * (piece * count + j);
+    weight_store(a, at.row, column, sum[j].x, sum[j].y);
+    weight_store(a, at.row + 8, column, sum[j].z, sum[j].w);
+  }
+#endif
+}
+
+// a, b: of T, aligned to 16 bytes; m and n are multiples of 8. parts: weight_workspace() floats. Returns a cudaError_t.
+template <class T>
+int start_weight(const void* a, const void* b, float* c, float* parts, bool add, int64_t m, int64_t n, int64_t k,
+                 EncodeTiled encode, int blocks, void* stream) {
+  constexpr bool bf16 = std::is_same_v<T, bfloat16>;
+  WeightArgs args;
+  args.plan = weight_plan(m, n, k, blocks);
+  args.m = int(m), args.n = int(n), args.c = c, args.parts = parts, args.add = add;
+  if (!rows_map(&args.a, encode, a, bf16, 1, k, m) || !rows_map(&args.b, encode, b, bf16, 1, k, n)) return 1;
+  const auto grid = unsigned(blocks), sums = unsigned(args.plan.shared * weight_sum_split);
+#ifdef __CUDACC__
+  cudaError_t code =
+      cudaFuncSetAttribute(weight_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, WeightTile::shared_bytes);
+  if (code != cudaSuccess) return code;
+  auto on = static_cast<cudaStream_t>(stream);
+  weight_kernel<T><<<grid, WeightTile::threads, WeightTile::shared_bytes, on>>>(args);
+  if (sums) weight_sum_kernel<T><<<sums, 256, 0, on>>>(args);
+  return cudaGetLastError();
+#else
+  (void)stream;
+  emulated::run(grid, WeightTile::threads, WeightTile::shared_bytes, [&] { weight_kernel<T>(args); });
+  if (sums) emulated::run(sums, 256, 1024, [&] { weight_sum_kernel<T>(args); });
+  return 0;
+#endif
+}
+
+}  // namespace crest::cuda::sm90
