@@ -16,7 +16,7 @@ struct PingPongTile {
   static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
   static constexpr int bias_at = result_at + result_bytes, bias_bytes = has_bias ? 2 * columns * 4 : 0;
-  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 1;
+  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 2;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
   static_assert(shared_bytes <= 232448);
 };
@@ -33,12 +33,12 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
   auto barrier = [&](int i) { return base + uint32_t(Tile::barriers_at + 8 * i); };
   auto full = [&](int i) { return barrier(i); };
   auto empty = [&](int i) { return barrier(S + i); };
-  const uint32_t result_empty = barrier(2 * S);
+  const uint32_t result_empty = barrier(2 * S), operands_here = barrier(2 * S + 1);
 
   const int warp = warp_index(), lane = thread_index() % 32;
   if (thread_index() == 0) {
     for (int i = 0; i < S; ++i) barrier_init(full(i), 1), barrier_init(empty(i), 4);
-    barrier_init(result_empty, 4);
+    barrier_init(result_empty, 4), barrier_init(operands_here, 4);
     barrier_init_fence();
   }
   sync_block();
@@ -94,9 +94,11 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
       const GemmPlace place = gemm_place(s, item);
       const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
+      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers that count turns are
+      // at most a phase behind.
+      named_sync(1 + w, 128);
       if constexpr (Tile::has_bias) {
         float* const to = reinterpret_cast<float*>(memory + Tile::bias_at) + w * Tile::columns;
-        named_sync(1 + w, 128);  // the bias of the tile before has been read
         for (int i = thread_index() % 128; i < Tile::columns; i += 128)
           to[i] = column0 + i < s.n ? widen(static_cast<const T*>(a.bias)[column0 + i]) : 0.f;
         named_sync(1 + w, 128);
@@ -120,6 +122,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       auto release = [&](int i) {
         if (lane == 0) barrier_arrive(empty(i));
       };
+      // The other warpgroup has all its operands: so each barrier of a stage is at most a phase ahead.
+      barrier_wait(operands_here, uint32_t((turn + 1) & 1));
       multiply(std::true_type());
       for (int i = 1; i < k_steps; ++i) {
         const int before = stage;
@@ -128,6 +132,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
         wgmma_wait<1>();
         release(before);
       }
+      if (lane == 0) barrier_arrive(operands_here);
       wgmma_wait<0>();
       pin(d[0]), pin(d[1]);
       release(stage);
