@@ -289,12 +289,9 @@ struct Model {
   int64_t rows, width;
   int layers;
 };
-constexpr Model models[] = {{"124M-B64", 65536, 768, 12},
-                            {"124M-B16", 16384, 768, 12},
-                            {"124M-B4", 4096, 768, 12},
-                            {"355M-B32", 32768, 1024, 24},
-                            {"774M-B16", 16384, 1280, 36},
-                            {"1558M-B16", 16384, 1600, 48}};
+constexpr Model models[] = {{"124M-B64", 65536, 768, 12},  {"124M-B16", 16384, 768, 12},
+                            {"124M-B4", 4096, 768, 12},    {"355M-B32", 32768, 1024, 24},
+                            {"774M-B16", 16384, 1280, 36}, {"1558M-B16", 16384, 1600, 48}};
 
 bfloat16* halves(int64_t n, float deviation, uint32_t seed) {
   void* p;
@@ -760,7 +757,8 @@ int check(int m, int n, int k, int repeats) {
       worst_sum = std::max(worst_sum, std::abs(got[j] - sum[j]) / std::sqrt(double(m)));
   bool good = worst < 1.2e-2 && worst_second < 1.2e-2 && worst_sum < 5e-3 && !changed;
   std::printf("%s way %d after %d AT %d BT %d m %d n %d k %d: c %.1e second %.1e sums %.1e, %d of %d runs differ\n",
-              good ? "ok   " : "WRONG", int(way), int(after), AT, BT, m, n, k, worst, worst_second, worst_sum, changed, repeats);
+              good ? "ok   " : "WRONG", int(way), int(after), AT, BT, m, n, k, worst, worst_second, worst_sum, changed,
+              repeats);
   std::fflush(stdout);
   for (void* p : {(void*)a, (void*)b, (void*)x, (void*)bias, (void*)c, (void*)second, (void*)partial, (void*)sums, y})
     cudaFree(p);
@@ -792,8 +790,8 @@ int check_weight(int m, int n, int k, int repeats) {
     worst = error >= 0 ? std::max(worst, error) : 99;
   }
   bool good = worst < 2e-4 && !changed;
-  std::printf("%s weight m %d n %d k %d: %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG", m, n, k, worst, changed,
-              repeats);
+  std::printf("%s weight m %d n %d k %d: %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG", m, n, k, worst,
+              changed, repeats);
   std::fflush(stdout);
   for (void* p : {(void*)a, (void*)b, (void*)c, (void*)parts, y}) cudaFree(p);
   return !good;
@@ -802,8 +800,8 @@ int check_weight(int m, int n, int k, int repeats) {
 struct Size {
   int m, n, k, repeats;
 };
-constexpr Size weight_sizes[] = {{8, 8, 8, 3},           {136, 264, 72, 5},      {2304, 768, 4096, 20},
-                                 {3072, 768, 1000, 10},  {768, 768, 8192, 20},   {1280, 5120, 520, 5},
+constexpr Size weight_sizes[] = {{8, 8, 8, 3},          {136, 264, 72, 5},    {2304, 768, 4096, 20},
+                                 {3072, 768, 1000, 10}, {768, 768, 8192, 20}, {1280, 5120, 520, 5},
                                  {4800, 1600, 1024, 10}};
 constexpr Size sizes[] = {{8, 8, 8, 5},         {128, 256, 64, 5},     {136, 264, 72, 5},
                           {1000, 776, 328, 20}, {2048, 3072, 768, 60}, {1304, 6400, 1600, 20}};

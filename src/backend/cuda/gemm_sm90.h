@@ -1,12 +1,12 @@
 // Matrix products of 16-bit floats for compute capability 9.0. Pointwise work runs alongside the products of the next
 // tile.
 //
-// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each, leave their part of the
-// tile rounded to 16 bits in shared memory and go on at once; a thread of the second one asks for operands by TMA as
-// soon as a stage is free. Warpgroup 0 takes the tile from there. A warp of it has whole rows and a lane 8 columns: what
-// it reads and writes of device memory are full lines, and sums over rows stay in registers. It is the only such warp
-// of its scheduler, so that nothing but its own instructions hides their latency: it works on 16 results at a time, the
-// special functions of the next 16 among the rest of these, and asks for x three such steps ahead.
+// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each, leave their part of
+// the tile rounded to 16 bits in shared memory and go on at once; a thread of the second one asks for operands by TMA
+// as soon as a stage is free. Warpgroup 0 takes the tile from there. A warp of it has whole rows and a lane 8 columns:
+// what it reads and writes of device memory are full lines, and sums over rows stay in registers. It is the only such
+// warp of its scheduler, so that nothing but its own instructions hides their latency: it works on 16 results at a
+// time, the special functions of the next 16 among the rest of these, and asks for x three such steps ahead.
 //
 // Between two tiles nobody would feed the tensor cores while accumulators are moved to shared memory. So the last and
 // the first products of a tile are split into halves of 128 columns: one half is moved while the other is multiplied.
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) gemm_kernel(const __grid_con
       if (lane == 0) barrier_arrive(bias_full);
     };
     // gelu_grad, what needs no y: slopes, and gelu(x) to memory.
-    [[maybe_unused]] auto slopes_of = [&](float (&slope)[8 * R], const Eight(&x)[R], int64_t at, int inside, int batch) {
+    [[maybe_unused]] auto slopes_of = [&](float(&slope)[8 * R], const Eight(&x)[R], int64_t at, int inside, int batch) {
       const int row = row_of(batch);
       T* const second = static_cast<T*>(a.second) + at + int64_t(row) * s.n;
 #pragma unroll
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) gemm_kernel(const __grid_con
     };
     [[maybe_unused]] float sum[8] = {};
     auto finish = [&](const Eight(&y)[R], [[maybe_unused]] const Eight(&x)[R],
-                      [[maybe_unused]] const float (&slope)[8 * R], const Rows& tile, int batch) {
+                      [[maybe_unused]] const float(&slope)[8 * R], const Rows& tile, int batch) {
       const int row = row_of(batch);
       const int64_t at = tile.at + int64_t(row) * s.n;
       T *const c = static_cast<T*>(a.c) + at, *const second = static_cast<T*>(a.second) + at;

@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
       const GemmPlace place = gemm_place(s, item);
       const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
-      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers that count turns are
-      // at most a phase behind.
+      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers that count turns
+      // are at most a phase behind.
       named_sync(1 + w, 128);
       if constexpr (Tile::has_bias) {
         float* const to = reinterpret_cast<float*>(memory + Tile::bias_at) + w * Tile::columns;
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       release(stage);
       skip(1 + k_steps);
 
-      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x 24. Computed anew for
-      // each tile: accumulators leave no registers for it.
+      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x 24. Computed anew
+      // for each tile: accumulators leave no registers for it.
       uint32_t mine[1] = {uint32_t(lane)};
       pin(mine);
       int row_in[E], column_in[E];
@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
           for (int e = 0; e < 4; ++e) {  // rows and the next 8, then the same of the next 8 columns
             float low = d[h][8 * j + 2 * e], high = d[h][8 * j + 2 * e + 1];
             if constexpr (Tile::has_bias) {
-              const float2 b = reinterpret_cast<const float2*>(memory + Tile::bias_at)[w * Tile::columns / 2 + t +
-                                                                                       8 * j + e / 2 * 4];
+              const float2 b = reinterpret_cast<const float2*>(
+                  memory + Tile::bias_at)[w * Tile::columns / 2 + t + 8 * j + e / 2 * 4];
               low += b.x, high += b.y;
             }
             words[e] = pack<T>(low, high);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       };
       [[maybe_unused]] float sum[E][8] = {};
       [[maybe_unused]] float slope[2][E][8];
-      auto slopes_of = [&](float (&to)[E][8], const Eight(&from)[E], int group) {
+      auto slopes_of = [&](float(&to)[E][8], const Eight(&from)[E], int group) {
 #pragma unroll
         for (int e = 0; e < E; ++e) {
           Eight g;
@@ -202,12 +202,12 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
             to[e][2 * i + 1] = gelu_and_slope(high_half<T>(from[e].word[i]), g1);
             g.word[i] = pack<T>(g0, g1);
           }
-          store_if(is_inside(group, e) && a.second,
-                   static_cast<T*>(a.second) + at[e] + int64_t(row_of(group)) * s.n, g);
+          store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + at[e] + int64_t(row_of(group)) * s.n,
+                   g);
         }
       };
       auto finish = [&](const Eight(&y)[E], [[maybe_unused]] const Eight(&with)[E],
-                        [[maybe_unused]] const float (&by)[E][8], int group) {
+                        [[maybe_unused]] const float(&by)[E][8], int group) {
 #pragma unroll
         for (int e = 0; e < E; ++e) {
           Eight f;

@@ -1,9 +1,9 @@
 // Weight gradients for compute capability 9.0: few tiles, a long sum. c[m, n] = a[k, m]^T b[k, n] in fp32.
 //
 // Where the tiles of 128 x 256 do not fill the GPU's last round, all blocks share them: each has as many steps of the
-// sum. Blocks go over the same rows of a and b at the same time, so that these are read from memory once. A block leaves
-// its part of a tile in workspace; a second kernel adds the parts, in the order of the sum. The order of all additions
-// depends on the sizes and the number of blocks only.
+// sum. Blocks go over the same rows of a and b at the same time, so that these are read from memory once. A block
+// leaves its part of a tile in workspace; a second kernel adds the parts, in the order of the sum. The order of all
+// additions depends on the sizes and the number of blocks only.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
@@ -181,8 +181,7 @@ __global__ void __launch_bounds__(WeightTile::threads, 1) weight_kernel(const __
         float4* const to =
             reinterpret_cast<float4*>(a.parts + int64_t(piece.part) * Tile::rows * Tile::columns) + thread;
 #pragma unroll
-        for (int j = 0; j < Tile::columns / 8; ++j)
-          to[j * 256] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
+        for (int j = 0; j < Tile::columns / 8; ++j) to[j * 256] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
       }
     }
   }
@@ -197,8 +196,7 @@ __global__ void __launch_bounds__(256) weight_sum_kernel(const __grid_constant__
   const WeightPlan& p = a.plan;
   const int tile = block_index() / weight_sum_split, piece = block_index() % weight_sum_split, thread = thread_index();
   constexpr int count = WeightTile::columns / 8 / weight_sum_split;
-  const float4* const from =
-      reinterpret_cast<const float4*>(a.parts) + piece * count * 256 + thread;
+  const float4* const from = reinterpret_cast<const float4*>(a.parts) + piece * count * 256 + thread;
   constexpr int64_t stride = WeightTile::rows * WeightTile::columns / 4;
   float4 sum[count] = {};
   auto add = [&](int part) {

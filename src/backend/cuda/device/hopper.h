@@ -250,14 +250,14 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
 template <class T, int N, bool AT, bool BT, bool Zero = false>
 __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {
   static_assert(N == 64 || N == 128 || N == 192 || N == 256);
-#define CREST_WGMMA(TYPE, MODE)                                                                        \
-  if constexpr (N == 64)                                                                               \
-    CREST_SS("m64n64k16", TYPE, CREST_F32(MODE, d, 0), CREST_R32, "%32", "%33", "%34", "%35", "%36");  \
-  else if constexpr (N == 128)                                                                         \
-    CREST_SS("m64n128k16", TYPE, CREST_F64(MODE, d, 0), CREST_R64, "%64", "%65", "%66", "%67", "%68"); \
-  else if constexpr (N == 192)                                                                         \
+#define CREST_WGMMA(TYPE, MODE)                                                                         \
+  if constexpr (N == 64)                                                                                \
+    CREST_SS("m64n64k16", TYPE, CREST_F32(MODE, d, 0), CREST_R32, "%32", "%33", "%34", "%35", "%36");   \
+  else if constexpr (N == 128)                                                                          \
+    CREST_SS("m64n128k16", TYPE, CREST_F64(MODE, d, 0), CREST_R64, "%64", "%65", "%66", "%67", "%68");  \
+  else if constexpr (N == 192)                                                                          \
     CREST_SS("m64n192k16", TYPE, CREST_F96(MODE, d, 0), CREST_R96, "%96", "%97", "%98", "%99", "%100"); \
-  else                                                                                                 \
+  else                                                                                                  \
     CREST_SS("m64n256k16", TYPE, CREST_F128(MODE, d, 0), CREST_R128, "%128", "%129", "%130", "%131", "%132")
   if constexpr (std::is_same_v<T, bfloat16> && Zero) {
     CREST_WGMMA("bf16", CREST_WRITE);
