@@ -55,8 +55,16 @@ class Runtime {
   // a read has arrived on return.
   virtual void write(void* to, const void* from, int64_t bytes) = 0;
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
-  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize().
+  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize(), or
+  // after wait() for a mark made since.
   virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
+  // A point after all work queued so far. The last two marks can be waited for; a device that has finished when a call
+  // returns needs none.
+  using Mark = uint64_t;
+  virtual Mark mark() { return 0; }
+  virtual void wait(Mark) {}
+  // Whether all work before the mark is done, without waiting.
+  virtual bool reached(Mark) { return true; }
   virtual void zero(void* to, int64_t bytes) = 0;
   // Runs every instruction in order. With a trace each instruction is timed on its own, unless record_work is on. The
   // trace must stay where it is until synchronize().

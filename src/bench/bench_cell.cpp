@@ -105,10 +105,26 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
       loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
   });
   ++steps_;
+  check_loss(loss);
+  return seconds;
+}
+
+double BenchCell::run_in_sequence() {
+  if (flush_ || phase_ == BenchPhase::forward) return run();
+  while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
+  StepResult result = engine_.take_step();
+  check_loss(result.loss);
+  return result.seconds;
+}
+
+void BenchCell::settle() {
+  while (engine_.queued_steps()) check_loss(engine_.take_step().loss);
+}
+
+void BenchCell::check_loss(double loss) const {
   if (!std::isfinite(loss))
     fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
          "The time of such a run means nothing; please report the recipe.");
-  return seconds;
 }
 
 int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }

@@ -48,6 +48,10 @@ class BenchCell {
   // Runs the phase once; seconds. Fails when the loss is not finite: such a run measures something else.
   // With traces: one for each of phase_calls (rank 0).
   double run(std::vector<StepTrace>* traces = nullptr);
+  // Runs the phase as training does: on a device that works by itself the next step is queued before this one ends.
+  // Seconds since the step before ended. settle() ends what is queued; other calls come after it.
+  double run_in_sequence();
+  void settle();
   // Of rank 0, all runs together (Executor::launch_seconds).
   double launch_seconds() { return engine_.rank(0).launch_seconds(); }
   // Runtime::record_work of rank 0.
@@ -59,6 +63,8 @@ class BenchCell {
   int64_t device_bytes();
 
  private:
+  void check_loss(double loss) const;
+
   Engine engine_;
   BenchPhase phase_;
   uint64_t seed_;

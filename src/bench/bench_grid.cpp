@@ -225,11 +225,12 @@ class Grid {
     Samples seconds = measure(
         [&] {
           BenchMeasure::check_interrupt();
-          double s = cell.run();
+          double s = cell.run_in_sequence();
           watch.sampled();
           return s;
         },
         rule_of(o_, int(result.rounds.size()), rounds_));
+    cell.settle();
     std::vector<bool> marks = watch.last(seconds.count());
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i)

@@ -73,11 +73,12 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   Samples seconds = crest::measure(
       [&] {
         BenchMeasure::check_interrupt();
-        double s = measured->run();
+        double s = measured->run_in_sequence();
         watch.sampled();
         return s;
       },
       rule(context.rounds));
+  measured->settle();
   std::vector<bool> marks = watch.last(seconds.count());
   BenchRow result = bench.finished_row(*measured, task, seconds);
   result.throttled = size_t(std::count(marks.begin(), marks.end(), true));

@@ -1,7 +1,9 @@
 // Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on every rank, reads
 // loss and norm. No user interface, no files.
 #pragma once
+#include <chrono>
 #include <functional>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -22,8 +24,10 @@ struct StepResult {
   int64_t targets = 0;    // that count
   bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // that the step ran with
-  double seconds = 0;
-  double wait_seconds = 0;  // of them, until the source had given rank 0 its samples
+  double next_loss_scale = 1;
+  int64_t skipped_steps = 0;  // up to and with this one
+  double seconds = 0;         // since the step was queued, or since the step before it ended
+  double wait_seconds = 0;    // of them, at most: the device had nothing to do while the source gave rank 0 samples
 };
 
 class Engine {
@@ -46,6 +50,13 @@ class Engine {
   // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
+  // The same in two halves. A device that works by itself can have the next step queued before the results of the
+  // present one are taken, and is then never idle between them: up to steps_ahead() besides the one that is taken. What
+  // reads or writes weights (validate, a checkpoint, broadcast) comes when nothing is queued.
+  void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
+  StepResult take_step();  // of the oldest queued step
+  int queued_steps() const { return int(queued_.size()); }
+  int steps_ahead() const;
   // Mean loss over the targets that count of `batches` validation batches of the source (samples 0, 1, ..). With
   // traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
@@ -67,6 +78,15 @@ class Engine {
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
   void send(const HostBatch& batch, int rank, int program);
+  // A queued step; results arrive here, so it stays where it is.
+  struct Queued {
+    StepResult result;
+    float loss = 0;
+    Scalars after = {};
+    Runtime::Mark mark = 0;
+    std::chrono::steady_clock::time_point start;
+  };
+  void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
   // Reads the whole step; returns the factor on its losses.
   float read_step(int64_t step, const SampleSource& source);
 
@@ -75,7 +95,9 @@ class Engine {
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  float loss_scale_ = 1;                         // that the next step runs with
+  float loss_scale_ = 1;                         // that the next step to be taken runs with
+  std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
+  std::chrono::steady_clock::time_point taken_;  // when the last one had ended
   std::vector<std::vector<Ports>> ports_;        // by rank and Program
   std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (whole steps; else the first one only)
   bool whole_steps_ = false;

@@ -214,6 +214,7 @@ class Training {
       end_ = RunEnd::data;
       data_error_ = failed.error;
     }
+    while (engine_->queued_steps()) take_step();
     if (StopSignal::requested() && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name();
@@ -251,9 +252,27 @@ class Training {
     }
   }
 
+  // The step after the present one is queued before the results of the present one are taken, where the device works
+  // by itself and nothing comes between the two.
   void train_step() {
+    if (engine_->queued_steps() == 0) queue_step();
+    if (engine_->queued_steps() <= engine_->steps_ahead() && !stops_after(queued_until())) queue_step();
+    take_step();
+  }
+  int64_t queued_until() const { return state_.step + engine_->queued_steps(); }
+  void queue_step() {
+    int64_t step = queued_until();
+    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
+  }
+  // Whether something needs the state after `steps` steps, or ends the run there.
+  bool stops_after(int64_t steps) const {
+    return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
+           (o_.sample_every && steps % o_.sample_every == 0) || (o_.stop_after && steps - start_step_ >= o_.stop_after) ||
+           (schedule_->fitting() && steps - start_step_ == RunSchedule::fit_after);
+  }
+  void take_step() {
     double lr = schedule_->rate(state_.step);
-    StepResult r = engine_->step(state_.step, lr, state_.seed, data_.training());
+    StepResult r = engine_->take_step();
     ++state_.step;
     record(r, lr);
     count_bad(r);
@@ -289,12 +308,12 @@ class Training {
     bool searching = scaled && r.loss_scale > 1;
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
-    Scalars s = engine_->rank(0).scalars();
     report_.warning(
         searching
             ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
-                          state_.step, r.loss_scale, s.skipped, s.loss_scale)
-            : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step, s.skipped));
+                          state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
+            : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
+                          r.skipped_steps));
     if (bad_steps_ >= most_bad_steps) stop_bad_run();
   }
 

@@ -21,7 +21,8 @@ namespace {
 constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
-constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads
+constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads before a mark
+constexpr int mark_places = 3;        // two marks to wait for, and the next one
 
 struct Event {
   cudaEvent_t event = nullptr;
@@ -39,8 +40,10 @@ class GpuRuntime : public Runtime {
     for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
     for (auto& e : stream_events_) e = std::make_unique<Event>();
     for (auto& e : slot_events_) e = std::make_unique<Event>();
-    check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + later_bytes)), "pinned memory");
-    later_ = ring_ + slots * slot_bytes;
+    for (auto& r : reads_) r.event = std::make_unique<Event>();
+    check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + mark_places * later_bytes)),
+          "pinned memory");
+    for (int i = 0; i < mark_places; ++i) reads_[size_t(i)].memory = ring_ + slots * slot_bytes + i * later_bytes;
   }
   ~GpuRuntime() override {
     for (auto s : streams_) cudaStreamSynchronize(s), cudaStreamDestroy(s);
@@ -100,10 +103,34 @@ class GpuRuntime : public Runtime {
   }
   void read_later(void* to, const void* from, int64_t bytes) override {
     activate();
-    int64_t begin = pending_.empty() ? 0 : (pending_.back().offset + pending_.back().bytes + 63) / 64 * 64;
+    Reads& reads = reads_of(next_mark_);
+    auto& list = reads.list;
+    int64_t begin = list.empty() ? 0 : (list.back().offset + list.back().bytes + 63) / 64 * 64;
     if (begin + bytes > later_bytes) fail_internal("too many reads wait", "runtime");
-    check(cudaMemcpyAsync(later_ + begin, from, size_t(bytes), cudaMemcpyDeviceToHost, main()), "copy");
-    pending_.push_back({to, begin, bytes});
+    check(cudaMemcpyAsync(reads.memory + begin, from, size_t(bytes), cudaMemcpyDeviceToHost, main()), "copy");
+    list.push_back({to, begin, bytes});
+  }
+  Mark mark() override {
+    activate();
+    Mark made = next_mark_++;
+    check(cudaEventRecord(reads_of(made).event->event, main()), "event");
+    if (next_mark_ > mark_places) wait(next_mark_ - mark_places);  // the place of the next reads is free
+    return made;
+  }
+  void wait(Mark mark) override {
+    if (mark < first_mark_) return;
+    activate();
+    for (; first_mark_ <= mark; ++first_mark_) {
+      check(cudaEventSynchronize(reads_of(first_mark_).event->event), "work of the GPU");
+      reads_of(first_mark_).arrive();
+    }
+  }
+  bool reached(Mark mark) override {
+    if (mark < first_mark_) return true;
+    cudaError_t code = cudaEventQuery(reads_of(mark).event->event);
+    if (code == cudaErrorNotReady) return false;
+    check(code, "work of the GPU");
+    return true;
   }
   void zero(void* to, int64_t bytes) override {
     activate();
@@ -116,8 +143,8 @@ class GpuRuntime : public Runtime {
       assign_work(Cupti::get().take(), recorded_);
       recorded_.clear();
     }
-    for (auto& p : pending_) std::memcpy(p.to, later_ + p.offset, size_t(p.bytes));
-    pending_.clear();
+    for (; first_mark_ <= next_mark_; ++first_mark_) reads_of(first_mark_).arrive();
+    first_mark_ = next_mark_;
   }
 
   KernelCall call(const BoundProgram& p, size_t i) override {
@@ -168,10 +195,21 @@ class GpuRuntime : public Runtime {
   }
 
  private:
-  struct Pending {
+  struct Read {
     void* to;
     int64_t offset, bytes;
   };
+  // Small reads up to a mark: into `memory`, and from there to where they were wanted.
+  struct Reads {
+    std::unique_ptr<Event> event;
+    char* memory = nullptr;
+    std::vector<Read> list;
+    void arrive() {
+      for (auto& r : list) std::memcpy(r.to, memory + r.offset, size_t(r.bytes));
+      list.clear();
+    }
+  };
+  Reads& reads_of(Mark mark) { return reads_[size_t(mark % mark_places)]; }
 
   // A graph that was captured while records were on may carry what makes them, so it is not used for anything else.
   struct Replays {
@@ -283,9 +321,10 @@ class GpuRuntime : public Runtime {
   std::array<cudaStream_t, streams> streams_ = {};
   std::array<std::unique_ptr<Event>, streams> stream_events_;
   std::array<std::unique_ptr<Event>, slots> slot_events_;
-  char *ring_ = nullptr, *later_ = nullptr;
+  char* ring_ = nullptr;
   int64_t slot_ = 0;
-  std::vector<Pending> pending_;
+  std::array<Reads, mark_places> reads_;
+  Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
   bool recording_ = false;
   std::vector<GraphRun> recorded_;  // since the last synchronize()
 };
