@@ -7,7 +7,7 @@ namespace crest {
 void add_store_option(CLI::App& app, StoreFile& o) {
   app.add_option("--store", o.file, "run database (default: CREST_STORE, else crest.db in the working folder)")
       ->group("Run database");
-  app.add_option("--store-wait", o.wait, "seconds to wait while another process keeps the run database locked")
+  app.add_option("--store-wait", o.wait, "seconds to wait while another process holds the run database")
       ->check(CLI::Range(0.0, 86400.0))
       ->group("Run database");
 }

@@ -8,7 +8,7 @@ namespace crest {
 
 struct TomlLimits {
   uint64_t bytes = uint64_t(4) << 20;
-  int depth = 64;  // tables, dotted keys, arrays and inline tables together
+  int depth = 64;  // tables, dotted keys, arrays and inline tables, in total
 };
 
 // Parses untrusted text; `where` is the file. Throws a usage error (exit code 2) with line and column.

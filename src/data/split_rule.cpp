@@ -29,7 +29,7 @@ inline CharacterOfClass at(std::string_view text, size_t i) {
 
 bool is_line_break(char c) { return c == '\r' || c == '\n'; }
 
-// End of the characters from i on that `belongs` takes.
+// End of the run of characters from i on that `belongs` accepts.
 template <class Belongs>
 inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   while (i < text.size()) {
@@ -40,7 +40,8 @@ inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   return i;
 }
 
-// 's 't 'm 'd 're 've 'll at i (an apostrophe stands there): their end, or i. The long s is an s in another case.
+// 's 't 'm 'd 're 've 'll at i, where an apostrophe is: returns its end, or i. The long s is an s in
+// another case.
 size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   auto letter = [&](size_t k) -> char {
     if (i + k >= text.size()) return 0;
@@ -60,7 +61,7 @@ size_t end_of_spaces(std::string_view text, size_t i, size_t last, size_t end) {
   return end == text.size() || last == i ? end : last;
 }
 
-// [^\s\p{L}\p{N}]+ and what of `tail` follows; 0 when there is no symbol at i.
+// [^\s\p{L}\p{N}]+ and what `tail` accepts after it; 0 if there is no symbol at i.
 size_t end_of_symbols(std::string_view text, size_t i, std::string_view tail) {
   if (i >= text.size() || !is_symbol(at(text, i).kind)) return 0;
   i = end_of_run(text, i, is_symbol);
@@ -109,7 +110,7 @@ bool is_small(CharClass c) { return c == CharClass::lower || c == CharClass::let
 
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of the first class.
 size_t end_of_lowercase(std::string_view text, size_t i, size_t& capitals) {
-  size_t both_end = 0;  // of the last character that is of both classes: where the first class steps back to
+  size_t both_end = 0;  // end of the last character in both classes: the first class steps back to it
   capitals = i;
   while (capitals < text.size()) {
     CharacterOfClass c = at(text, capitals);
@@ -212,7 +213,7 @@ const SplitRule& find_split_rule(std::string_view name) {
     if (rule.name == name) return rule;
     names.emplace_back(rule.name);
   }
-  fail_usage(fmt::format("there is no split rule '{}'", printable(name)), "--split-rule",
+  fail_usage(fmt::format("no split rule '{}'", printable(name)), "--split-rule",
              did_you_mean(name, names) + fmt::format(" Rules: {}.", split_rule_names()));
 }
 

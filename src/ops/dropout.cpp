@@ -12,7 +12,7 @@ static void infer(Infer& c) {
   rules::floating(c, in::dropout::x);
   rules::scalars(c, in::dropout::scalars);
   double p = rules::number(c, "p");
-  c.check(p >= 0 && p < 1, "attribute 'p' must lie in [0, 1)");
+  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
   rules::integer(c, "rng_id", 0);
   c.out_like(in::dropout::x);
 }

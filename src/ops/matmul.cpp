@@ -1,4 +1,4 @@
-// Batched matrix products of attention heads, with grouped key/value heads.
+// Batched matmuls of attention heads, with grouped key/value heads.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -62,8 +62,9 @@ static void grad(Grad& g) {
   }
 }
 
-// cheap: these are the products inside naive attention; recomputing them frees the T x T matrices (selective
-// recomputation of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 5).
+// cheap: these are the matmuls inside naive attention; recomputing them frees the T x T matrices
+// (selective recomputation of Korthikanti et al., "Reducing Activation Recomputation in Large
+// Transformer Models", section 5).
 const OpDef op_matmul = {.name = "matmul",
                          .inputs = in::matmul::names,
                          .outputs = out::matmul::names,

@@ -28,7 +28,7 @@ const std::vector<Setting>& data_parallel_settings() {
   static const std::vector<Setting> rows = {setting<&Recipe::data_parallel>(
       {.name = "data-parallel",
        .group = "Model and batch",
-       .help = "ranks, which run as threads of this process",
+       .help = "data-parallel ranks, run as threads of this process",
        .least = 1,
        .most = 64,
        .effects = {{Effect::communication}, {Effect::all, Effect::amount, {}, nullptr, true}}})};

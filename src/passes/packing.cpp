@@ -13,8 +13,8 @@ bool packs_documents(const Recipe& recipe) {
   return PassContext{recipe, ProgramKind::train}.lever("packing") == "documents";
 }
 
-// Positions in documents become an input i32[batch, seq]: learned positions are looked up as tokens are, RoPE turns by
-// them, and they tell attention where a document began.
+// Positions within documents become an input i32[batch, seq]: learned positions are looked up like
+// tokens, RoPE rotates by them, and attention uses them to find where a document began.
 void pack_documents(Program& program, const PassContext& context) {
   if (!packs_documents(context.recipe)) return;
   bool rows = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
@@ -45,8 +45,7 @@ const std::vector<Setting>& packing_settings() {
   static const std::vector<Setting> rows = {lever(
       {.name = "packing",
        .group = "Model and batch",
-       .help = "rows of tokens: windows of all text, whatever begins in them (stream), or whole documents side by "
-               "side that do not see each other (documents)",
+       .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole documents that do not attend to each other (documents)",
        .otherwise = "stream",
        .choices = {"stream", "documents"},
        .effects = {{Effect::work, Effect::attention}}})};

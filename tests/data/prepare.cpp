@@ -214,7 +214,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_ERROR(attempt({dir / "good.txt"}, "byte"), "Did you mean 'bytes'");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe:12x"), "not a vocabulary size");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe:100"), "100 tokens is not possible");
-  EXPECT_ERROR(attempt({dir / "good.txt"}, (dir / "good.txt").string()), "no tokenizer that Crest knows");
+  EXPECT_ERROR(attempt({dir / "good.txt"}, (dir / "good.txt").string()), "unknown tokenizer format");
   if (::geteuid() != 0) {
     fs::permissions(dir / "good.txt", fs::perms::none);
     EXPECT_ERROR(attempt({dir / "good.txt"}), "Permission denied");

@@ -157,5 +157,5 @@ TEST(Shards, TokenBeyondTheVocabularyNamesFileAndPosition) {
   EXPECT_ERROR(r.read(0, 30000, out.data()), "train-000000.bin: token 100 at position 23456");
   r.read(23457, 100, out.data());
   ShardWriter narrow(dir.path(), "narrow", 100);
-  EXPECT_ERROR(narrow.append(tokens), "does not belong");
+  EXPECT_ERROR(narrow.append(tokens), "is outside a vocabulary");
 }
