@@ -36,9 +36,9 @@ static void add_options(CLI::App& app, CommOptions& o) {
   app.add_option("COLLECTIVE", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast, or all")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option("--backend", o.backend, "gloo (CPU processes), nccl (GPUs), or auto (by device)");
-  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")
+  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")->type_name("LIST")
       ->group("Measurement");
-  option("--sizes", o.sizes, "sizes of the whole buffer: a list, A..B (doubling), or A..B:x4");
+  option("--sizes", o.sizes, "sizes of the whole buffer: a list, A..B (doubling), or A..B:x4")->type_name("LIST");
   option("--dtype", o.dtype, "element type: fp32, bf16, fp16, fp64");
   app.add_option("--samples", o.samples, "samples per size; default: until the median is known to 2%")
       ->group("Measurement");

@@ -137,8 +137,8 @@ std::function<int()> setup_compare(CLI::App& app) {
       ->group("Output");
   const char* measurement = "Measure two recipes now";
   auto* a =
-      app.add_option("--a", o->a, "flags for A only (recipe, device, libraries), on top of the common ones")->group(measurement);
-  auto* b = app.add_option("--b", o->b, "flags for B only")->group(measurement);
+      app.add_option("--a", o->a, "flags for A only (recipe, device, libraries), on top of the common ones")->type_name("FLAGS")->group(measurement);
+  auto* b = app.add_option("--b", o->b, "flags for B only")->type_name("FLAGS")->group(measurement);
   app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);
@@ -147,7 +147,7 @@ std::function<int()> setup_compare(CLI::App& app) {
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);
-  app.add_option("--rates", o->measure.rates, "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12")
+  app.add_option("--rates", o->measure.rates, "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12")->type_name("LIST")
       ->group(measurement);
   add_json_option(app, o->json);
   add_record_options(app, o->measure.store);

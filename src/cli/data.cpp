@@ -230,7 +230,7 @@ std::function<int()> setup_data(CLI::App& app) {
                  fmt::format("how text is split into words, for bpe:VOCAB and files that do not state it: {}",
                              split_rule_names()))
       ->group(group);
-  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file to write")->group(group);
+  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file to write")->type_name("PATH")->group(group);
   app.add_option("--separator", p.separator, "text that separates documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
   app.add_option("--text-key", p.text_key,
@@ -243,7 +243,7 @@ std::function<int()> setup_data(CLI::App& app) {
   app.add_option("--shard-tokens", p.shard_tokens, "tokens per shard")->capture_default_str()->group(group);
   app.add_flag("--overwrite", p.overwrite, "replace the prepared data in --out")->group(group);
   app.add_option("--from", o->gpt2.from,
-                 "file or URL of the package openai-whisper, or of its gpt2.tiktoken (default: PyPI)")
+                 "file or URL of the package openai-whisper, or of its gpt2.tiktoken (default: PyPI)")->type_name("FILE")
       ->group(get_group);
   add_json_option(app, o->json);
   add_config_option(app);

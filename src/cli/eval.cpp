@@ -158,8 +158,8 @@ int run(Options o) {
 
 std::function<int()> setup_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
-  app.add_option("--data", o->data, "folder of prepared data (default: the run's)");
+  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
+  app.add_option("--data", o->data, "folder of prepared data (default: the run's)")->type_name("DIR");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
@@ -169,8 +169,8 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("--seq", o->seq, "tokens per sequence (default: as in training, else the model's context)");
   app.add_option("--packing", o->packing,
                  "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as in training)");
-  option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
-  app.add_option("--logits", o->logits, "write tokens and logits of the split's first window to this file (safetensors)");
+  option("--precision", o->precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
+  app.add_option("--logits", o->logits, "write tokens and logits of the split's first window to this file (safetensors)")->type_name("FILE");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

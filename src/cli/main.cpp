@@ -40,7 +40,8 @@ static void print_welcome() {
 static void print_error(std::string_view text) {
   std::string safe;
   for (auto& line : split(text, '\n')) safe += (safe.empty() ? "" : "\n") + printable(line, line.size());
-  // Not fmt::print, which throws when standard error is closed or on a full disk: the exit code must arrive.
+  // Not fmt::print, which throws when standard error is closed or on a full disk: the exit code
+  // must arrive.
   std::fputs(fmt::format("crest: error: {}\n", safe).c_str(), stderr);
 }
 

@@ -53,11 +53,11 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
 }
 
 void add_library_options(CLI::App& app, LibraryOptions& o) {
-  app.add_option("--libraries", o.folders, "DIR[:DIR]: folders to search first for CUDA libraries (see crest devices)")
+  app.add_option("--libraries", o.folders, "DIR[:DIR]: folders to search first for CUDA libraries (see crest devices)")->type_name("DIRS")
       ->group("Device");
-  app.add_option("--cublaslt", o.cublaslt, "use this cuBLASLt only: libcublasLt.so.N or its folder")
+  app.add_option("--cublaslt", o.cublaslt, "use this cuBLASLt only: libcublasLt.so.N or its folder")->type_name("PATH")
       ->group("Device");
-  app.add_option("--cudnn", o.cudnn, "use this cuDNN only: libcudnn.so.N or its folder")->group("Device");
+  app.add_option("--cudnn", o.cudnn, "use this cuDNN only: libcudnn.so.N or its folder")->type_name("PATH")->group("Device");
 }
 
 const std::vector<SettingTable>& setting_tables() {

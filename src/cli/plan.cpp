@@ -81,7 +81,8 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 
-// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", "on the NVIDIA H200 SXM 141GB (139.65 GiB)".
+// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", "on the NVIDIA H200 SXM 141GB (139.65
+// GiB)".
 std::string memory_text(const Device& device, int64_t limit, bool given) {
   std::string bytes = format_bytes(double(limit));
   if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "available here");
@@ -133,7 +134,7 @@ int run(const Options& o) {
 
 std::function<int()> setup_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)");
+  app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")->type_name("SIZE");
   app.add_option("--for", o->use,
                  "train: everything that crest train compiles (with validation and sampling); step: only a training step")
       ->capture_default_str();

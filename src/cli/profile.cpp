@@ -118,15 +118,15 @@ std::function<int()> setup_profile(CLI::App& app) {
   option("Measurement", "--max-seconds", o->max_seconds, "time limit without --samples (at least 6 runs are made)");
   option("Measurement", "--seed", o->seed, "seed for weights and tokens");
   app.add_option("--rates", o->rates,
-                 "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")
+                 "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")->type_name("LIST")
       ->group("Measurement");
   option("Measurement", "--method", o->method, "auto (the device's own records, if it has them) or timers");
   option("Output", "--by", o->view.by, "rows of the table: place, instruction, kernel, class, layer or phase");
   option("Output", "--sort", o->view.sort, "order of the rows: time, gap (time above the floor), flops or bytes");
   option("Output", "--top", o->top, "number of rows");
   app.add_flag("--layers", o->view.layers, "one row per layer")->group("Output");
-  app.add_option("--trace", o->trace, "write the step as a Chrome trace (opens in Perfetto)")->group("Output");
-  app.add_option("--snapshot", o->snapshot, "write the memory plan as a PyTorch memory snapshot")->group("Output");
+  app.add_option("--trace", o->trace, "write the step as a Chrome trace (opens in Perfetto)")->type_name("FILE")->group("Output");
+  app.add_option("--snapshot", o->snapshot, "write the step's memory as a PyTorch memory snapshot")->type_name("FILE")->group("Output");
   add_json_option(app, o->json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);

@@ -98,7 +98,7 @@ std::function<int()> setup_report(CLI::App& app) {
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");
   app.add_flag("--lab", o->lab, "crest lab: the newest verdicts of each experiment");
-  app.add_option("-o,--out", o->out, "file to write, .html or .md; repeat it for several files");
+  app.add_option("-o,--out", o->out, "file to write, .html or .md; repeat it for several files")->type_name("FILE");
   app.add_option("--title", o->title, "title of the report");
   app.add_flag("--no-figures", o->no_figures, "write Markdown without figure files");
   app.add_flag("--overwrite", o->overwrite, "replace the file even if it is not a report");

@@ -183,10 +183,10 @@ std::function<int()> setup_runs(CLI::App& app) {
   option(shared, "--device", f.device,
          "filter: cpu, cuda or part of its name; for import: the device of a training log");
   app.add_flag("--csv", o->csv, "comma-separated values")->group("For list");
-  option("For list", "--columns", o->columns, "NAME,NAME: columns to show (id, name, step_ms_median, any setting, ...)");
+  option("For list", "--columns", o->columns, "NAME,NAME: columns to show (id, name, step_ms_median, any setting, ...)")->type_name("NAMES");
   app.add_flag("--samples", o->samples, "print every sample")->group("For show");
   option("For show", "--document", o->document, "print this document (profile, plan, ...) as JSON");
-  option("For export", "-o,--out", o->out, "file to write, or - (standard output)");
+  option("For export", "-o,--out", o->out, "file to write, or - (standard output)")->type_name("FILE");
   app.add_flag("--all", o->all, "every run")->group("For export");
   app.add_flag("--overwrite", o->overwrite, "replace the file")->group("For export");
   option("For import", "--name", o->log.name, "name for the run of a training log (default: the file's name)");

@@ -212,11 +212,11 @@ class Sampling {
 
 std::function<int()> setup_sample(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
+  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
   auto* prompt = app.add_option("--prompt", o->prompt, "text to continue (default: start a new text)");
-  app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)");
+  app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =
-      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too");
+      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")->type_name("IDS");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
@@ -231,7 +231,7 @@ std::function<int()> setup_sample(CLI::App& app) {
       ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
   app.add_flag("--ignore-end", o->ignore_end, "continue after <|endoftext|>");
-  option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
+  option("--precision", o->precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

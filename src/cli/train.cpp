@@ -223,15 +223,15 @@ std::function<int()> setup_train(CLI::App& app) {
     return app.add_option(flag, value, help)->group("Training");
   };
   option("--tokenizer", o->tokenizer,
-         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, short texts "
-         "bytes)");
-  option("--out", t.out, "run folder (default: runs/NAME)");
-  option("--resume", o->resume, "continue this run from its newest valid checkpoint");
+         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, "
+         "or bytes for short texts)");
+  option("--out", t.out, "run folder (default: runs/NAME)")->type_name("DIR");
+  option("--resume", o->resume, "continue this run from its newest valid checkpoint")->type_name("RUN");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
   add_settings(app, training_settings(), o->training);
   option("--stop-after", t.stop_after, "save and stop after this many steps of this command");
   app.add_flag("--wait-for-saves", o->wait_for_saves,
-               "stop training while a checkpoint is written (always so on a CPU)")
+               "pause training while a checkpoint is written (always so on a CPU)")
       ->group("Saving and samples");
   app.add_flag("--quiet", t.quiet, "print no progress lines");
   add_json_option(app, t.json);

@@ -36,8 +36,8 @@ Socket connect_to(const std::string& address, int port, Clock::time_point deadli
 // False if the other side is gone.
 bool send_all(const Socket& socket, const std::string& data);
 
-// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length of the key, key,
-// value; little-endian.
+// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length
+// of the key, key, value; little-endian.
 struct Frame {
   char type = 0;
   std::string key, value;

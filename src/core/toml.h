@@ -11,7 +11,8 @@ struct TomlLimits {
   int depth = 64;  // tables, dotted keys, arrays and inline tables, in total
 };
 
-// Parses untrusted text; `where` is the file. Throws a usage error (exit code 2) with line and column.
+// Parses untrusted text; `where` is the file. Throws a usage error (exit code 2) with line and
+// column.
 toml::table parse_toml(std::string_view text, std::string_view where, const TomlLimits& limits = {});
 
 }  // namespace crest

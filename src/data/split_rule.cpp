@@ -40,8 +40,8 @@ inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   return i;
 }
 
-// 's 't 'm 'd 're 've 'll at i, where an apostrophe is: returns its end, or i. The long s is an s in
-// another case.
+// 's 't 'm 'd 're 've 'll at i, where an apostrophe is: returns its end, or i. The long s is an s
+// in another case.
 size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   auto letter = [&](size_t k) -> char {
     if (i + k >= text.size()) return 0;
@@ -55,8 +55,8 @@ size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   return i;
 }
 
-// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end of the text, all but
-// the last before a pre-token, or a single one.
+// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end
+// of the text, all but the last before a pre-token, or a single one.
 size_t end_of_spaces(std::string_view text, size_t i, size_t last, size_t end) {
   return end == text.size() || last == i ? end : last;
 }
@@ -108,7 +108,8 @@ inline size_t next_pretoken_with_prefix(std::string_view text, size_t i, int mos
 bool starts_capitals(CharClass c) { return c == CharClass::upper || c == CharClass::letter || c == CharClass::mark; }
 bool is_small(CharClass c) { return c == CharClass::lower || c == CharClass::letter || c == CharClass::mark; }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of the first class.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of
+// the first class.
 size_t end_of_lowercase(std::string_view text, size_t i, size_t& capitals) {
   size_t both_end = 0;  // end of the last character in both classes: the first class steps back to it
   capitals = i;
@@ -130,7 +131,8 @@ bool is_safe_cut(std::string_view text, size_t p) {
   return before != CharClass::space;
 }
 
-// GPT-2 (Radford et al. 2019, encoder.py): a space belongs to the run of letters, numbers or symbols after it.
+// GPT-2 (Radford et al. 2019, encoder.py): a space belongs to the run of letters, numbers or
+// symbols after it.
 size_t next_gpt2_pretoken(std::string_view text, size_t i) {
   if (text[i] == '\'')
     if (size_t end = end_of_contraction(text, i, false); end > i) return end;
@@ -150,8 +152,8 @@ size_t next_gpt2_pretoken(std::string_view text, size_t i) {
   return end_of_spaces(text, i, last, end);
 }
 
-// Llama 3: any one symbol or space belongs to the letters after it, numbers come in threes, line breaks stay with the
-// symbols or spaces before them.
+// Llama 3: any one symbol or space belongs to the letters after it, numbers come in threes, line
+// breaks stay with the symbols or spaces before them.
 size_t next_llama3_pretoken(std::string_view text, size_t i) { return next_pretoken_with_prefix(text, i, 3, false); }
 // The same, but spaces at the end of the text are one pre-token (tiktoken's cl100k_base).
 size_t next_cl100k_pretoken(std::string_view text, size_t i) { return next_pretoken_with_prefix(text, i, 3, true); }

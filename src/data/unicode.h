@@ -11,7 +11,8 @@ namespace crest {
 inline constexpr const char* unicode_version = "16.0";
 extern const char* const unicode_class_runs;
 
-// upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all others.
+// upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all
+// others.
 enum class CharClass : uint8_t { symbol, mark, space, number, upper, lower, letter };
 inline bool is_letter(CharClass c) { return c >= CharClass::upper; }
 // The class that regular expressions write as [^\s\p{L}\p{N}].

@@ -7,10 +7,10 @@
 
 namespace crest {
 
-// Every class includes the ones before it.
-// generic: what the compiler's default target has (x86-64: SSE2). avx2: x86-64-v3 (AVX2, FMA, F16C, BMI). avx512:
-// x86-64-v4 (AVX-512 F, BW, DQ, VL, CD). avx512_bf16: dot products of bf16 (Cooper Lake, Zen 4). amx: matrix units for
-// bf16 (AMX, Sapphire Rapids), and a system that lets this process use them.
+// Every class includes the ones before it. generic: what the compiler's default target has (x86-64:
+// SSE2). avx2: x86-64-v3 (AVX2, FMA, F16C, BMI). avx512: x86-64-v4 (AVX-512 F, BW, DQ, VL, CD).
+// avx512_bf16: dot products of bf16 (Cooper Lake, Zen 4). amx: matrix units for bf16 (AMX, Sapphire
+// Rapids), and a system that lets this process use them.
 enum class Isa { generic, avx2, avx512, avx512_bf16, amx };
 inline constexpr std::array all_isas = {Isa::generic, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx};
 std::string_view name(Isa);

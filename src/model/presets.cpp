@@ -32,7 +32,8 @@ ModelConfig llama3(const char* name, int64_t layers, int64_t width, int64_t ff, 
   return c;
 }
 
-// Sizes: GPT-2 (Radford et al. 2019), the course assignment behind cs336-*, Llama 3.2 1B and 3.1 8B.
+// Sizes: GPT-2 (Radford et al. 2019), the course assignment behind cs336-*, Llama 3.2 1B and 3.1
+// 8B.
 const std::vector<ModelConfig>& presets() {
   static const std::vector<ModelConfig> all = {
       gpt2("gpt2-124M", 12, 12, 768),

@@ -1,4 +1,5 @@
-// Dropout whose mask is a function of (seed, global sample, rng_id, element), so nothing is saved for the gradient.
+// Dropout whose mask is a function of (seed, global sample, rng_id, element), so nothing is saved
+// for the gradient.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"

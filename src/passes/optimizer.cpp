@@ -1,4 +1,5 @@
-// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in optimizer_*.cpp.
+// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in
+// optimizer_*.cpp.
 #include <fmt/format.h>
 
 #include "core/error.h"

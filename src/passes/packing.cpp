@@ -1,4 +1,5 @@
-// Lever --packing: whole documents share a row; positions restart at each, and attention stays within it.
+// Lever --packing: whole documents share a row; positions restart at each, and attention stays
+// within it.
 #include <algorithm>
 
 #include "core/error.h"

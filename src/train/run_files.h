@@ -1,5 +1,5 @@
-// The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/, loss.svg,
-// samples.txt, checkpoints/.
+// The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/,
+// loss.svg, samples.txt, checkpoints/.
 #pragma once
 #include <memory>
 #include <string>

@@ -93,10 +93,13 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
   message(fmt::format("schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps, c.lr, decay, c.warmup_steps,
                       state.seed));
-  auto every = [](int64_t n, const char* otherwise) { return n > 0 ? fmt::format("every {}", n) : otherwise; };
-  std::string of = plan.val_every > 0 ? fmt::format(" ({} batch{} of {} sequences)", plan.val_batches,
-                                                    plan.val_batches == 1 ? "" : "es", plan.val_rows)
-                                      : "";
+  auto every = [](int64_t n, const char* otherwise) {
+    return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
+  };
+  std::string of = plan.val_every > 0
+                       ? fmt::format(" ({} batch{} of {})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
+                                     format_number_of(plan.val_rows, "sequence"))
+                       : "";
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)

@@ -1,5 +1,6 @@
-// TensorBoard event files, written without TensorFlow: TFRecord framing around Event protocol buffers
-// (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe both).
+// TensorBoard event files, written without TensorFlow: TFRecord framing around Event protocol
+// buffers (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe
+// both).
 #pragma once
 #include <cstdint>
 #include <cstdio>

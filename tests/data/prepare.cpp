@@ -377,7 +377,7 @@ TEST(Dataset, DamagedFoldersAreErrors) {
   prepare(options_for({dir / "in.txt"}, out));
   EXPECT_ERROR(Dataset::open(dir / "absent"), "no such data folder");
   EXPECT_ERROR(Dataset::open(dir / "in.txt"), "not a folder");
-  EXPECT_ERROR(Dataset::open(out, 300), "vocabulary of 257 tokens, 300 was asked for");
+  EXPECT_ERROR(Dataset::open(out, 300), "vocabulary of 257 tokens, but 300 was requested");
   fs::create_directory(dir / "empty");
   EXPECT_ERROR(Dataset::open(dir / "empty"), "no shards");
   std::string meta = read_file(out / "meta.json");

@@ -101,7 +101,7 @@ TEST(Shards, CutShortWhileOpenIsAnErrorNotASignal) {
   fs::resize_file(dir / "train-000000.bin", 1024 + 101);
   std::vector<int32_t> out(4000);
   r.read(0, 50, out.data());
-  EXPECT_ERROR(r.read(0, 4000, out.data()), "ends at byte 1125, while token 50");
+  EXPECT_ERROR(r.read(0, 4000, out.data()), "ends at byte 1125, before token 50");
   EXPECT_ERROR(r.read(3999, 2, out.data()), "the shard has 4000");
 }
 

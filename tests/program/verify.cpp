@@ -73,7 +73,7 @@ const std::vector<Broken>& broken() {
        },
        {"reads %b.split_heads", "consumed"}},
       {"output_consumed", [](Sample& s) { s.p.outputs.push_back(s.t); }, {"output %b.tanh is consumed"}},
-      {"result_is_not_there", [](Sample& s) { s.p.outputs = {ValueId(99)}; }, {"output list names value 99"}},
+      {"result_is_not_there", [](Sample& s) { s.p.outputs = {ValueId(99)}; }, {"output list refers to value 99"}},
       {"double_producer", [](Sample& s) { s.p.code.push_back(s.p.code[1]); }, {"%b.tanh is written twice"}},
       {"duplicate_names", [](Sample& s) { s.p.at(s.t).name = "w"; }, {"two values are named %w"}},
       {"missing_origin", [](Sample& s) { s.p.code[2].origin = Origin(); }, {"no origin", "instruction 2"}},
@@ -98,9 +98,9 @@ const std::vector<Broken>& broken() {
        },
        {"must share the memory of input 0"}},
       {"storage_is_a_view", [](Sample& s) { s.p.at(s.r).layout.storage = s.q; }, {"is not a storage"}},
-      {"storage_is_not_there", [](Sample& s) { s.p.at(s.r).layout.storage = 77; }, {"layout names value 77"}},
-      {"input_is_not_there", [](Sample& s) { s.p.code[1].in[0] = 77; }, {"input names value 77"}},
-      {"output_is_not_there", [](Sample& s) { s.p.code[1].out[0] = -5; }, {"output names value -5"}},
+      {"storage_is_not_there", [](Sample& s) { s.p.at(s.r).layout.storage = 77; }, {"layout refers to value 77"}},
+      {"input_is_not_there", [](Sample& s) { s.p.code[1].in[0] = 77; }, {"input refers to value 77"}},
+      {"output_is_not_there", [](Sample& s) { s.p.code[1].out[0] = -5; }, {"output refers to value -5"}},
       {"missing_input", [](Sample& s) { s.p.code[1].in = {no_value}; }, {"tanh"}},
   };
   return all;
