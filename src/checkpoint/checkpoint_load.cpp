@@ -119,7 +119,7 @@ void Checkpoint::load(const std::string& name, const std::vector<TensorTarget>& 
 std::optional<Checkpoint> find_checkpoint(const std::string& root,
                                           const std::function<void(const std::string&)>& report) {
   std::vector<std::string> damaged;
-  auto tell = [&](const std::string& instead) {
+  auto report_skipped = [&](const std::string& instead) {
     if (report)
       for (auto& text : damaged) report(fmt::format("skipped {}\n  {}", text, instead));
   };
@@ -132,13 +132,13 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
                      path);
       checkpoint.verify();
       if (!checkpoint.finite_weights()) fail("its weights contain NaN or infinity", path);
-      tell("Using " + checkpoint.path() + " instead.");
+      report_skipped("Using " + checkpoint.path() + " instead.");
       return checkpoint;
     } catch (const Error& e) {
       damaged.push_back(fmt::format("{}: {}", printable(e.where().empty() ? path : e.where()), e.problem()));
     }
   }
-  tell("No other checkpoint is valid.");
+  report_skipped("No other checkpoint is valid.");
   return std::nullopt;
 }
 

@@ -93,7 +93,7 @@ void take_from_training(Options& o, const LoadedModel& model) {
   if (config["policy"].value_or(std::string()) == "autocast") o.policy = "autocast";
   if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
   if (from_run && !is_directory(o.data))
-    fail_usage("the run's training data no longer exists:  " + printable(o.data), "--data",
+    fail_usage("the run's training data no longer exists: " + printable(o.data), "--data",
                "Give a folder that crest data prepare wrote.");
 }
 

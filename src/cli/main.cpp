@@ -103,13 +103,13 @@ static bool spin_briefly() {
 static bool limit_threads() {
   const char* set = std::getenv("OMP_NUM_THREADS");
   if (!set) return false;
-  OpenmpThreads mended = mend_openmp_threads(set, usable_threads());
-  if (mended.note.empty()) return false;
-  to_stderr("crest: note: {}\n", mended.note);
-  if (mended.use.empty())
+  OpenmpThreads checked = checked_openmp_threads(set, usable_threads());
+  if (checked.note.empty()) return false;
+  to_stderr("crest: note: {}\n", checked.note);
+  if (checked.use.empty())
     unsetenv("OMP_NUM_THREADS");
   else
-    setenv("OMP_NUM_THREADS", mended.use.c_str(), 1);
+    setenv("OMP_NUM_THREADS", checked.use.c_str(), 1);
   return true;
 }
 

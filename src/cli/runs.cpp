@@ -27,13 +27,13 @@ constexpr int64_t table_limit = 50;  // rows of a table without --limit
 
 void warn_of_damage(const std::vector<RunRecord>& runs) {
   constexpr int most = 10;
-  int told = 0, damaged = 0;
+  int printed = 0, damaged = 0;
   for (auto& r : runs) {
     if (r.damage.empty() || ++damaged > most) continue;
     to_stderr("crest: warning: run {} is damaged: {}\n", r.id, printable(join(r.damage, "; "), 500));
-    ++told;
+    ++printed;
   }
-  if (damaged > told) to_stderr("crest: warning: {} more runs are damaged\n", damaged - told);
+  if (damaged > printed) to_stderr("crest: warning: {} more runs are damaged\n", damaged - printed);
 }
 
 int run_list(RunsOptions& o) {

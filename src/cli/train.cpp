@@ -38,13 +38,13 @@ struct Options {
   bool wait_for_saves = false;
 };
 
-void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+void print_line(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
   PreparedText p = prepare_text(o.texts, o.tokenizer);
   if (!o.train.quiet)
-    tell(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
+    print_line(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
                      printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
   return p.folder;
 }
@@ -132,7 +132,7 @@ void check_changes(const CLI::App& app, const Options& o) {
         fail_usage(fmt::format("the run has {} {}, but {} was given", row.name, printable(before), printable(after)),
                    row.flag(), fmt::format("Leave out {} to continue the run.", row.flag()));
       if (!o.train.quiet)
-        tell(fmt::format("note     {} was {}; the run continues with {}", row.flag(), printable(before),
+        print_line(fmt::format("note     {} was {}; the run continues with {}", row.flag(), printable(before),
                          printable(after)));
     }
   };

@@ -41,7 +41,7 @@ void Control::greet(double seconds) {
     // Closed before it answered. Either rank 0 is gone and nobody listens any more; or this process
     // was stopped for a while, or many others connected at once, and rank 0 took it for a silent
     // stranger.
-    bool closed = lost_ && !told_;
+    bool closed = lost_ && !reported_;
     if (closed && Clock::now() < deadline)
       if (socket_ = connect_to(environment_.address, environment_.port, after(0.2)); socket_.is_open()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -73,7 +73,7 @@ void Control::send(const Frame& frame) {
 }
 
 void Control::take(const Frame& frame) {
-  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), told_ = true;
+  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), reported_ = true;
 }
 
 bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadline) {

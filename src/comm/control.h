@@ -56,7 +56,7 @@ class Control {
   FrameReader reader_;
   std::string address_;
   std::optional<int> lost_;
-  bool told_ = false;  // by rank 0, not inferred from a broken connection
+  bool reported_ = false;  // by rank 0, not inferred from a broken connection
 };
 
 }  // namespace crest

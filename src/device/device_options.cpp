@@ -37,7 +37,7 @@ void check_named(const NamedLibrary& l, const std::string& path) {
   if (!std::filesystem::exists(path, ignored))
     fail_usage(fmt::format("'{}' does not exist", printable(path)), l.flag, example);
   if (std::filesystem::is_directory(path, ignored) && !cuda::holds_library({path}, l.stem))
-    fail_usage(fmt::format("'{}' contains no lib{}.so", printable(path), l.stem), l.flag, example);
+    fail_usage(fmt::format("'{}' has no lib{}.so", printable(path), l.stem), l.flag, example);
 }
 
 std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }

@@ -20,7 +20,7 @@ static uint64_t threads_of(std::string_view text) {
   return error == std::errc::result_out_of_range ? UINT64_MAX : threads;
 }
 
-OpenmpThreads mend_openmp_threads(std::string_view text, int usable) {
+OpenmpThreads checked_openmp_threads(std::string_view text, int usable) {
   const auto most = uint64_t(std::max(64, 4 * usable));
   bool beyond = false;
   for (auto& level : split(text, ',')) {  // for nested regions, which Crest does not have

@@ -13,6 +13,6 @@ struct OpenmpThreads {
 
 // What to do with a value of the variable on a machine with this many usable threads. Somewhat more
 // threads than cores are accepted. Values that OpenMP would reject are treated as unset.
-OpenmpThreads mend_openmp_threads(std::string_view text, int usable);
+OpenmpThreads checked_openmp_threads(std::string_view text, int usable);
 
 }  // namespace crest

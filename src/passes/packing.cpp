@@ -26,11 +26,11 @@ void pack_documents(Program& program, const PassContext& context) {
   program.inputs.push_back(positions);
   for (auto& instr : w.old) {
     if (is(instr, "attention") || is(instr, "rope")) {
-      Instr told = instr;
+      Instr with_positions = instr;
       // Scalars may be absent.
-      told.in.resize(is(told, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
-      told.in.push_back(positions);
-      w.keep(std::move(told));
+      with_positions.in.resize(is(with_positions, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
+      with_positions.in.push_back(positions);
+      w.keep(std::move(with_positions));
     } else if (is(instr, "add_position")) {
       Builder& b = w.build(instr);
       ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[in::add_position::table])});

@@ -80,12 +80,12 @@ class TakenAddresses {
     size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
     for (size_t leaf : {from, to}) {
       partly_[leaf].push_back({first, last, addresses});
-      tell(leaf + leaves_, addresses);
+      add_upwards(leaf + leaves_, addresses);
       if (from == to) return;
     }
     for_nodes(from + 1, to, [&](size_t node) {
       all_through_[node].add(addresses);
-      tell(node, addresses);
+      add_upwards(node, addresses);
     });
   }
 
@@ -121,7 +121,7 @@ class TakenAddresses {
   };
 
   // Ancestors know what their nodes know.
-  void tell(size_t node, Interval addresses) {
+  void add_upwards(size_t node, Interval addresses) {
     while (node > 0 && at_any_[node].add(addresses)) node /= 2;
   }
 

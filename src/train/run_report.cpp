@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-constexpr double saving_share_told = 0.035;  // fraction of the run's time
+constexpr double noted_saving_share = 0.035;  // fraction of the run's time
 
 ProgressOptions progress_options(const TrainOptions& o) {
   ProgressOptions p;
@@ -182,7 +182,7 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
 void RunReport::finish(const Summary& s) {
   if (options_.json) fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
-  if (s.saving_seconds > saving_share_told * s.seconds)
+  if (s.saving_seconds > noted_saving_share * s.seconds)
     message(fmt::format("saving took {} ({:.1f}% of the time): raise --save-every to reduce it",
                         format_duration(s.saving_seconds), 100 * s.saving_seconds / s.seconds));
   std::string text = ending(s, options_);
