@@ -23,8 +23,8 @@ struct CheckpointContents {
   int64_t step = 0;                          // completed optimizer steps, >= 0
   std::vector<TensorSource> weights;         // logical, canonical tensors; any order
   std::vector<TensorSource> optimizer;       // may be empty
-  std::shared_ptr<const void> memory;  // keeps the tensors' data alive; empty if something else does
-  bool finite_weights = true;  // as far as the caller knows
+  std::shared_ptr<const void> memory;        // keeps the tensors' data alive; empty if something else does
+  bool finite_weights = true;                // as far as the caller knows
   std::string state = "{}";                  // a JSON value: loader position, scalars, seeds, ...
   std::map<std::string, std::string> files;  // name -> bytes of small files
 };
@@ -32,7 +32,7 @@ struct CheckpointContents {
 struct SaveResult {
   std::string path;                   // the published folder
   uint64_t bytes = 0;                 // of all files
-  bool already_there = false;  // a valid checkpoint with the same content existed; nothing was written
+  bool already_there = false;         // a valid checkpoint with the same content existed; nothing was written
   std::vector<std::string> warnings;  // the checkpoint is safe, but updating `latest` or removing old ones failed
 };
 

@@ -32,7 +32,8 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     std::string path = join_path(folder, name);
     if (!path_exists(path)) fail_damaged("the file is missing", path);
     uint64_t size = File::open_read(path).size();
-    if (size != record.bytes) fail_damaged(fmt::format("it has {} bytes, but the manifest says {}", size, record.bytes), path);
+    if (size != record.bytes)
+      fail_damaged(fmt::format("it has {} bytes, but the manifest says {}", size, record.bytes), path);
     if (!record.is_tensors) {
       small_bytes += size;
       if (small_bytes > max_small_files) fail_damaged("its small files are too large", path);
@@ -128,8 +129,7 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
     try {
       Checkpoint checkpoint = Checkpoint::open(path);
       if (checkpoint.step() != folder.step)
-        fail_damaged(fmt::format("the folder name does not match the step in it ({})", checkpoint.step()),
-                     path);
+        fail_damaged(fmt::format("the folder name does not match the step in it ({})", checkpoint.step()), path);
       checkpoint.verify();
       if (!checkpoint.finite_weights()) fail("its weights contain NaN or infinity", path);
       report_skipped("Using " + checkpoint.path() + " instead.");

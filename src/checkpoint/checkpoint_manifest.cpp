@@ -69,8 +69,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   Manifest out;
   try {
     if (json.at("format") != format_name)
-      fail(fmt::format("the checkpoint has format {}, but this version of Crest reads {}", printable(json.at("format").dump(), 60),
-                       format_name),
+      fail(fmt::format("the checkpoint has format {}, but this version of Crest reads {}",
+                       printable(json.at("format").dump(), 60), format_name),
            printable(where), "Use the version of Crest that wrote it.");
     if (!json.at("step").is_number_integer()) refuse("\"step\" is not a number");
     out.step = json.at("step").get<int64_t>();

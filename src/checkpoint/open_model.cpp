@@ -71,10 +71,10 @@ std::string without_slashes(std::string path) {
 LoadedModel open_model(const std::string& given, const std::function<void(const std::string&)>& report) {
   std::string path = without_slashes(given);
   if (path.empty() || !path_exists(path))
-    fail(
-        "no such run or model", printable(given),
-        "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json and "
-        "model.safetensors.");
+    fail("no such run or model", printable(given),
+         "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json "
+         "and "
+         "model.safetensors.");
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
     std::string base = path.substr(path.rfind('/') + 1);

@@ -52,7 +52,7 @@ struct TensorEntry {
   uint64_t offset = 0;  // from the start of the file
   uint64_t bytes = 0;
   std::string stored_as;  // dtype as the file spells it: "BF16"
-  bool readable = true;  // false: Crest has no type for this dtype (spec.dtype is then u8 and meaningless)
+  bool readable = true;   // false: Crest has no type for this dtype (spec.dtype is then u8 and meaningless)
 };
 
 struct SafetensorsHeader {

@@ -114,7 +114,8 @@ void require_same_tensors(const std::vector<TensorSpec>& expected, const std::ve
     }
     ++matched;
     if (!(*at->second == spec))
-      differences.push_back(fmt::format("the model has {}, but the file has {}", describe(spec), describe(*at->second)));
+      differences.push_back(
+          fmt::format("the model has {}, but the file has {}", describe(spec), describe(*at->second)));
     by_name.erase(at);
   }
   if (matched < found.size())

@@ -79,8 +79,7 @@ void require_floats(const WeightsFolder& folder, size_t position) {
   auto& item = folder.tensors()[position];
   auto& entry = folder.files()[item.file].tensors()[item.index];
   if (!entry.readable || !is_float(entry.spec.dtype))
-    fail(fmt::format("tensor '{}' has dtype {}, not a float", printable(entry.spec.name),
-                     printable(entry.stored_as)),
+    fail(fmt::format("tensor '{}' has dtype {}, not a float", printable(entry.spec.name), printable(entry.stored_as)),
          printable(folder.files()[item.file].path()),
          "Weights must be F64, F32, BF16 or F16: save the model again with torch_dtype=torch.float32.");
 }

@@ -50,11 +50,11 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
 
 struct LoadedModel {
   ModelConfig config;
-  std::string weights_path;  // the folder or file with the weights
+  std::string weights_path;                    // the folder or file with the weights
   std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
-  std::string tokenizer_problem;  // why an existing tokenizer.json was not read
-  std::optional<Checkpoint> checkpoint;  // absent for Hugging Face weights
-  int64_t step = -1;  // of the checkpoint; -1 without one
+  std::string tokenizer_problem;               // why an existing tokenizer.json was not read
+  std::optional<Checkpoint> checkpoint;        // absent for Hugging Face weights
+  int64_t step = -1;                           // of the checkpoint; -1 without one
 };
 
 // path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging

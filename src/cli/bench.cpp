@@ -48,13 +48,16 @@ static void add_options(CLI::App& app, BenchOptions& o) {
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up runs, not measured");
   option("--max-seconds", o.max_seconds, "time limit per cell without --samples (at least 6 runs are made)");
-  app.add_option("--ab", o.ab, "compare with a second recipe, this one changed by 'FLAGS'; runs are interleaved")->type_name("FLAGS")
+  app.add_option("--ab", o.ab, "compare with a second recipe, this one changed by 'FLAGS'; runs are interleaved")
+      ->type_name("FLAGS")
       ->group("Measurement")
       ->check(not_empty);
-  app.add_option("--peer", o.peer, "compare with 'COMMAND', which must print a JSON line with step_ms_median or ms")->type_name("COMMAND")
+  app.add_option("--peer", o.peer, "compare with 'COMMAND', which must print a JSON line with step_ms_median or ms")
+      ->type_name("COMMAND")
       ->group("Measurement")
       ->check(not_empty);
-  app.add_flag("--noise", o.noise, "compare the recipe with itself: the noise floor of this machine")->group("Measurement");
+  app.add_flag("--noise", o.noise, "compare the recipe with itself: the noise floor of this machine")
+      ->group("Measurement");
   option("--timeout", o.timeout, "time limit for one run of the peer, in seconds");
   option("--seed", o.seed, "seed for weights and tokens");
   app.add_flag("--flush-cache", o.flush_cache, "flush the caches before every run")->group("Measurement");

@@ -36,7 +36,8 @@ static void add_options(CLI::App& app, CommOptions& o) {
   app.add_option("COLLECTIVE", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast, or all")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option("--backend", o.backend, "gloo (CPU processes), nccl (GPUs), or auto (by device)");
-  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")->type_name("LIST")
+  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")
+      ->type_name("LIST")
       ->group("Measurement");
   option("--sizes", o.sizes, "sizes of the whole buffer: a list, A..B (doubling), or A..B:x4")->type_name("LIST");
   option("--dtype", o.dtype, "element type: fp32, bf16, fp16, fp64");
@@ -44,8 +45,9 @@ static void add_options(CLI::App& app, CommOptions& o) {
       ->group("Measurement");
   option("--warmup", o.warmup, "warm-up calls, not measured");
   option("--max-seconds", o.max_seconds, "time limit per size without --samples (at least 6 samples are taken)");
-  app.add_option("--link-rate", o.link_rate,
-                 "expected bandwidth of the link in bytes/s, e.g. 450GB (default: from the GPU's data sheet, else measured)")
+  app.add_option(
+         "--link-rate", o.link_rate,
+         "expected bandwidth of the link in bytes/s, e.g. 450GB (default: from the GPU's data sheet, else measured)")
       ->group("Measurement");
   app.add_option("--nproc", o.nproc, "processes to start on this host (default: the largest of --ranks)")
       ->group("Ranks");

@@ -26,8 +26,8 @@ namespace {
 
 struct Options {
   CompareMeasureOptions measure;  // everything but the two sides
-  CellOptions base;  // what both sides start from
-  std::string a, b;  // flags on top of it
+  CellOptions base;               // what both sides start from
+  std::string a, b;               // flags on top of it
   std::vector<std::string> names;
   std::string by = "group";
   int top = 10;
@@ -74,7 +74,8 @@ void check(const Options& o) {
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");
-  if (o.measure.samples == 1) fail_usage("one round is not enough to compare", "--samples", "Give 2 or more; 10 is usual.");
+  if (o.measure.samples == 1)
+    fail_usage("one round is not enough to compare", "--samples", "Give 2 or more; 10 is usual.");
   if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 
@@ -127,7 +128,8 @@ int run(const Options& o) {
 std::function<int()> setup_compare(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("RUN", o->names,
-                 "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), output of crest profile --json, a PyTorch profiler trace, a training log");
+                 "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), output of "
+                 "crest profile --json, a PyTorch profiler trace, a training log");
   app.add_option("--by", o->by, "rows of the comparison: group (model scopes), class or layer")
       ->capture_default_str()
       ->group("Output");
@@ -136,18 +138,22 @@ std::function<int()> setup_compare(CLI::App& app) {
                "explain time per token (always on when the steps differ in their number of tokens)")
       ->group("Output");
   const char* measurement = "Measure two recipes now";
-  auto* a =
-      app.add_option("--a", o->a, "flags for A only (recipe, device, libraries), on top of the common ones")->type_name("FLAGS")->group(measurement);
+  auto* a = app.add_option("--a", o->a, "flags for A only (recipe, device, libraries), on top of the common ones")
+                ->type_name("FLAGS")
+                ->group(measurement);
   auto* b = app.add_option("--b", o->b, "flags for B only")->type_name("FLAGS")->group(measurement);
   app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);
-  app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")->capture_default_str()->group(measurement);
+  app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")
+      ->capture_default_str()
+      ->group(measurement);
   app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 10 rounds are made)")
       ->capture_default_str()
       ->group(measurement);
   app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);
-  app.add_option("--rates", o->measure.rates, "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12")->type_name("LIST")
+  app.add_option("--rates", o->measure.rates, "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12")
+      ->type_name("LIST")
       ->group(measurement);
   add_json_option(app, o->json);
   add_record_options(app, o->measure.store);

@@ -132,8 +132,7 @@ std::function<int()> setup_completions(CLI::App& app) {
                                                                                    : nullptr;
     if (shell->empty()) fail_usage("no shell given", "crest completions", "Shells: bash, zsh, fish.");
     if (!make)
-      fail_usage(fmt::format("unknown shell '{}'", printable(*shell)), "crest completions",
-                 "Shells: bash, zsh, fish.");
+      fail_usage(fmt::format("unknown shell '{}'", printable(*shell)), "crest completions", "Shells: bash, zsh, fish.");
     std::string text = make(completed_commands());
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
       fail("could not write to standard output", "crest completions", "Is the disk full?");

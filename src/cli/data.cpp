@@ -35,7 +35,8 @@ struct Options {
 
 constexpr const char* prepare_group = "Prepare";
 constexpr const char* tokenizer_help =
-    "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json (with the merges next to it), or .tiktoken";
+    "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json (with the merges "
+    "next to it), or .tiktoken";
 constexpr const char* get_group = "Get GPT-2's tokenizer";
 
 // Stages on standard error: one live line on a terminal, elsewhere one plain line per stage.
@@ -117,8 +118,9 @@ void print_info(const DatasetInfo& i) {
                format_bytes(double(i.text_bytes)), i.documents, i.documents == 1 ? "" : "s", i.source_files,
                i.source_files == 1 ? "" : "s", i.bytes_per_token);
   if (i.loss_mask)
-    fmt::print("loss mask   only answers are trained on{}\n",
-               i.train_targets ? fmt::format(": {} of {} training tokens are targets", i.train_targets, i.train_tokens) : "");
+    fmt::print(
+        "loss mask   only answers are trained on{}\n",
+        i.train_targets ? fmt::format(": {} of {} training tokens are targets", i.train_targets, i.train_tokens) : "");
   if (!i.created_by.empty()) fmt::print("made by     {}\n", printable(i.created_by));
   Table table({{"split", Align::left}, {"tokens"}, {"shards"}});
   table.row({"train", std::to_string(i.train_tokens), std::to_string(i.train_shards)});
@@ -156,8 +158,7 @@ int run_prepare(const CLI::App& app, Options& o) {
 
 int run_info(const Options& o) {
   if (o.paths.size() != 1)
-    fail_usage(fmt::format("{} folders given", o.paths.size()), "crest data info",
-               "Give one: crest data info DIR.");
+    fail_usage(fmt::format("{} folders given", o.paths.size()), "crest data info", "Give one: crest data info DIR.");
   DatasetInfo info = Dataset::open(o.paths[0]).info();
   if (o.json)
     print_json(to_json(info));
@@ -230,11 +231,14 @@ std::function<int()> setup_data(CLI::App& app) {
                  fmt::format("how text is split into words, for bpe:VOCAB and files that do not state it: {}",
                              split_rule_names()))
       ->group(group);
-  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file to write")->type_name("PATH")->group(group);
+  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file to write")
+      ->type_name("PATH")
+      ->group(group);
   app.add_option("--separator", p.separator, "text that separates documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
-  app.add_option("--text-key", p.text_key,
-                 "for .jsonl files (one document per line): the key of the text; lines with prompt and answer do not need it")
+  app.add_option(
+         "--text-key", p.text_key,
+         "for .jsonl files (one document per line): the key of the text; lines with prompt and answer do not need it")
       ->capture_default_str()
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
@@ -243,7 +247,8 @@ std::function<int()> setup_data(CLI::App& app) {
   app.add_option("--shard-tokens", p.shard_tokens, "tokens per shard")->capture_default_str()->group(group);
   app.add_flag("--overwrite", p.overwrite, "replace the prepared data in --out")->group(group);
   app.add_option("--from", o->gpt2.from,
-                 "file or URL of the package openai-whisper, or of its gpt2.tiktoken (default: PyPI)")->type_name("FILE")
+                 "file or URL of the package openai-whisper, or of its gpt2.tiktoken (default: PyPI)")
+      ->type_name("FILE")
       ->group(get_group);
   add_json_option(app, o->json);
   add_config_option(app);

@@ -168,9 +168,12 @@ std::function<int()> setup_eval(CLI::App& app) {
   option("--batch", o->batch, "sequences per batch");
   app.add_option("--seq", o->seq, "tokens per sequence (default: as in training, else the model's context)");
   app.add_option("--packing", o->packing,
-                 "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as in training)");
+                 "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as "
+                 "in training)");
   option("--precision", o->precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
-  app.add_option("--logits", o->logits, "write tokens and logits of the split's first window to this file (safetensors)")->type_name("FILE");
+  app.add_option("--logits", o->logits,
+                 "write tokens and logits of the split's first window to this file (safetensors)")
+      ->type_name("FILE");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

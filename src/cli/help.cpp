@@ -22,9 +22,7 @@ namespace {
 constexpr size_t help_column = 30;
 
 // 100 columns, or the terminal's if it has fewer.
-size_t help_width() {
-  return isatty(STDOUT_FILENO) ? size_t(std::clamp(terminal_width(STDOUT_FILENO), 60, 100)) : 100;
-}
+size_t help_width() { return isatty(STDOUT_FILENO) ? size_t(std::clamp(terminal_width(STDOUT_FILENO), 60, 100)) : 100; }
 
 // A row of two columns: "  --batch N        sequences of ..".
 std::string row(const std::string& left, const std::string& help, size_t column) {
@@ -140,7 +138,10 @@ static std::string page_row(const Setting& s, const void* object, bool of_device
 
 std::string settings_page() {
   std::string text =
-      "# Settings\n\nThis page lists every setting. `crest help settings` prints it from the tables that Crest reads.\nA setting is a flag (`--grad-accumulation 4`), a key of a TOML file for `--config`\n(`grad_accumulation = 4`), a key in JSON, and a column of `crest runs list --columns`. *On resume*:\nwhat `crest train --resume` does when you give a value that differs from the run's.\n";
+      "# Settings\n\nThis page lists every setting. `crest help settings` prints it from the tables that Crest "
+      "reads.\nA setting is a flag (`--grad-accumulation 4`), a key of a TOML file for `--config`\n(`grad_accumulation "
+      "= 4`), a key in JSON, and a column of `crest runs list --columns`. *On resume*:\nwhat `crest train --resume` "
+      "does when you give a value that differs from the run's.\n";
   for (auto& table : setting_tables()) {
     std::vector<std::string> groups;
     for (auto& s : *table.rows)

@@ -89,7 +89,8 @@ int run(Options& o) {
 
 std::function<int()> setup_import(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("PATH", o->import.path, "GPT-2 checkpoint of llm.c (.bin), or a nanoGPT checkpoint converted to safetensors");
+  app.add_option("PATH", o->import.path,
+                 "GPT-2 checkpoint of llm.c (.bin), or a nanoGPT checkpoint converted to safetensors");
   app.add_option("--out", o->import.out, "folder to write (must not exist)")->type_name("DIR");
   app.add_option("--tokenizer", o->import.tokenizer, "tokenizer file to copy into the folder")->type_name("FILE");
   app.add_option("--heads", o->import.heads, "attention heads (nanoGPT's n_head), if the file does not state them");

@@ -102,11 +102,12 @@ int run(const Options& o) {
   print(results, o.lab.json);
   size_t left = 0;
   for (auto& r : results) left += r.cells_left;
-  std::string how =
-      o.bench.store.off ? "Nothing was recorded (--no-store)." : "Run the same command with --resume to measure the rest.";
+  std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
+                                      : "Run the same command with --resume to measure the rest.";
   if (runner.interrupted())
     throw Error(Exit::interrupted, fmt::format("interrupted with {} cells left", left), "crest lab run", how);
-  if (left > 0) BenchMeasure::say(fmt::format("the budget of {} is used up; {} cells are left. {}", o.budget, left, how));
+  if (left > 0)
+    BenchMeasure::say(fmt::format("the budget of {} is used up; {} cells are left. {}", o.budget, left, how));
   return 0;
 }
 
@@ -130,10 +131,13 @@ std::function<int()> setup_lab(CLI::App& app) {
   app.add_option("--scale", o->lab.scale, "tiny (seconds, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
       ->group("Experiments");
-  app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")->type_name("TIME")->group("Experiments");
+  app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")
+      ->type_name("TIME")
+      ->group("Experiments");
   app.add_flag("--resume", o->lab.resume, "reuse the cells in the newest record of the same experiment")
       ->group("Experiments");
-  app.add_option("--data", o->lab.data, "text file or prepared data to train on (default: generated text)")->type_name("PATH")
+  app.add_option("--data", o->lab.data, "text file or prepared data to train on (default: generated text)")
+      ->type_name("PATH")
       ->group("Experiments");
   app.add_option("--seed", o->bench.seed, "seed for weights and tokens")->capture_default_str()->group("Experiments");
   add_json_option(app, o->lab.json);

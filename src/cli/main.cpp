@@ -135,7 +135,8 @@ static void print_lost_output(const char* reason, const std::string& what_is_tru
 // Prints fixed text: formatting a message needs memory.
 static int out_of_memory() {
   std::fputs("crest: error: out of memory\n", stderr);
-  std::fputs("  Close other programs, or use a smaller --batch or model. crest plan shows how much is needed.\n", stderr);
+  std::fputs("  Close other programs, or use a smaller --batch or model. crest plan shows how much is needed.\n",
+             stderr);
   return int(Exit::does_not_fit);
 }
 
@@ -184,7 +185,8 @@ int main(int argc, char** argv) {
   } catch (const Error& e) {
     // A library may have reported the failed allocation as another error: streams claim that a
     // number cannot be read.
-    print_error(std::string(e.what()) + (memory_ran_out ? "\n  Before this error, the program ran out of memory." : ""));
+    print_error(std::string(e.what()) +
+                (memory_ran_out ? "\n  Before this error, the program ran out of memory." : ""));
     return int(e.code());
   } catch (const std::bad_alloc&) {
     return out_of_memory();

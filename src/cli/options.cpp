@@ -53,11 +53,15 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
 }
 
 void add_library_options(CLI::App& app, LibraryOptions& o) {
-  app.add_option("--libraries", o.folders, "DIR[:DIR]: folders to search first for CUDA libraries (see crest devices)")->type_name("DIRS")
+  app.add_option("--libraries", o.folders, "DIR[:DIR]: folders to search first for CUDA libraries (see crest devices)")
+      ->type_name("DIRS")
       ->group("Device");
-  app.add_option("--cublaslt", o.cublaslt, "use this cuBLASLt only: libcublasLt.so.N or its folder")->type_name("PATH")
+  app.add_option("--cublaslt", o.cublaslt, "use this cuBLASLt only: libcublasLt.so.N or its folder")
+      ->type_name("PATH")
       ->group("Device");
-  app.add_option("--cudnn", o.cudnn, "use this cuDNN only: libcudnn.so.N or its folder")->type_name("PATH")->group("Device");
+  app.add_option("--cudnn", o.cudnn, "use this cuDNN only: libcudnn.so.N or its folder")
+      ->type_name("PATH")
+      ->group("Device");
 }
 
 const std::vector<SettingTable>& setting_tables() {
@@ -93,8 +97,7 @@ void add_json_option(CLI::App& app, bool& json) {
 }
 
 void add_config_option(CLI::App& app) {
-  app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")
-      ->type_name("FILE");
+  app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")->type_name("FILE");
 }
 
 namespace {
@@ -197,7 +200,8 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
       bool dropped = LibraryOptions::is_flag(flag);
       bool given = std::any_of(args.begin(), args.end(), [&](auto& b) { return b.rfind(flag, 0) == 0; });
       if (dropped && !given)
-        to_stderr("crest: note: the run used {}; it is ignored now. Give it again if you trust that file.\n", printable(a));
+        to_stderr("crest: note: the run used {}; it is ignored now. Give it again if you trust that file.\n",
+                  printable(a));
       return dropped;
     });
   // Flags override the file: drop keys that are also flags on the command line.

@@ -97,12 +97,12 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
              r.model().tied ? "; head and token embedding are tied" : "");
   const std::string& chunk = q.levers.at("loss-chunk");
-  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision,
-             q.policy, q.attention, q.fusion, q.recompute, q.optimizer,
+  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy,
+             q.attention, q.fusion, q.recompute, q.optimizer,
              chunk == "off" ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
-  std::string step = fmt::format("{} = batch {} x seq {}", format_number_of(q.tokens_per_step(), "token"), q.batch,
-                                 q.seq_length());
+  std::string step =
+      fmt::format("{} = batch {} x seq {}", format_number_of(q.tokens_per_step(), "token"), q.batch, q.seq_length());
   for (auto& [n, noun] : {std::pair{q.grad_accumulation, "micro step"}, {int64_t(q.data_parallel), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
   fmt::print("step        {}\n", step);
@@ -134,9 +134,11 @@ int run(const Options& o) {
 
 std::function<int()> setup_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")->type_name("SIZE");
-  app.add_option("--for", o->use,
-                 "train: everything that crest train compiles (with validation and sampling); step: only a training step")
+  app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")
+      ->type_name("SIZE");
+  app.add_option(
+         "--for", o->use,
+         "train: everything that crest train compiles (with validation and sampling); step: only a training step")
       ->capture_default_str();
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   add_json_option(app, o->json);

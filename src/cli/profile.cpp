@@ -112,21 +112,27 @@ std::function<int()> setup_profile(CLI::App& app) {
   };
   option("Measurement", "--phase", o->phase, "forward (inference), backward (forward + backward), or step");
   app.add_option("--samples", o->samples,
-                 "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, from 6 to 50")
+                 "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, "
+                 "from 6 to 50")
       ->group("Measurement");
   option("Measurement", "--warmup", o->warmup, "warm-up runs, not measured");
   option("Measurement", "--max-seconds", o->max_seconds, "time limit without --samples (at least 6 runs are made)");
   option("Measurement", "--seed", o->seed, "seed for weights and tokens");
   app.add_option("--rates", o->rates,
-                 "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")->type_name("LIST")
+                 "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")
+      ->type_name("LIST")
       ->group("Measurement");
   option("Measurement", "--method", o->method, "auto (the device's own records, if it has them) or timers");
   option("Output", "--by", o->view.by, "rows of the table: place, instruction, kernel, class, layer or phase");
   option("Output", "--sort", o->view.sort, "order of the rows: time, gap (time above the floor), flops or bytes");
   option("Output", "--top", o->top, "number of rows");
   app.add_flag("--layers", o->view.layers, "one row per layer")->group("Output");
-  app.add_option("--trace", o->trace, "write the step as a Chrome trace (opens in Perfetto)")->type_name("FILE")->group("Output");
-  app.add_option("--snapshot", o->snapshot, "write the step's memory as a PyTorch memory snapshot")->type_name("FILE")->group("Output");
+  app.add_option("--trace", o->trace, "write the step as a Chrome trace (opens in Perfetto)")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--snapshot", o->snapshot, "write the step's memory as a PyTorch memory snapshot")
+      ->type_name("FILE")
+      ->group("Output");
   add_json_option(app, o->json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);

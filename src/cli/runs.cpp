@@ -183,7 +183,8 @@ std::function<int()> setup_runs(CLI::App& app) {
   option(shared, "--device", f.device,
          "filter: cpu, cuda or part of its name; for import: the device of a training log");
   app.add_flag("--csv", o->csv, "comma-separated values")->group("For list");
-  option("For list", "--columns", o->columns, "NAME,NAME: columns to show (id, name, step_ms_median, any setting, ...)")->type_name("NAMES");
+  option("For list", "--columns", o->columns, "NAME,NAME: columns to show (id, name, step_ms_median, any setting, ...)")
+      ->type_name("NAMES");
   app.add_flag("--samples", o->samples, "print every sample")->group("For show");
   option("For show", "--document", o->document, "print this document (profile, plan, ...) as JSON");
   option("For export", "-o,--out", o->out, "file to write, or - (standard output)")->type_name("FILE");

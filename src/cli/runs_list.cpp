@@ -42,7 +42,7 @@ Json result(const RunRecord& r, std::initializer_list<const char*> path) {
 }
 
 struct ListColumn {
-  std::string name;  // name in the CSV
+  std::string name;    // name in the CSV
   const char* header;  // header in the table; null: shown only on request
   Align align;
   bool numeric;  // get() gives a number for the CSV

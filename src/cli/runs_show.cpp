@@ -70,8 +70,8 @@ std::string head(const RunRecord& r) {
   };
   add("uid", r.uid);
   add("kind", r.kind + (r.phase.empty() ? "" : ", phase " + r.phase));
-  static const std::map<std::string, std::string> meanings = {{"lost", "lost: its process ended without a final record"},
-                                                              {"out_of_memory", "out of memory"}};
+  static const std::map<std::string, std::string> meanings = {
+      {"lost", "lost: its process ended without a final record"}, {"out_of_memory", "out of memory"}};
   auto meaning = meanings.find(r.status);
   add("status", meaning == meanings.end() ? r.status : meaning->second);
   add("error", r.error);

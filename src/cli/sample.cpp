@@ -216,12 +216,14 @@ std::function<int()> setup_sample(CLI::App& app) {
   auto* prompt = app.add_option("--prompt", o->prompt, "text to continue (default: start a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =
-      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")->type_name("IDS");
+      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")
+          ->type_name("IDS");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
   option("--max-tokens", o->max_tokens, "maximum number of tokens to generate");
-  option("--temperature", o->sampler.temperature, "0: always the most probable token; 1: the model's own probabilities");
+  option("--temperature", o->sampler.temperature,
+         "0: always the most probable token; 1: the model's own probabilities");
   option("--top-k", o->sampler.top_k, "sample from the k most probable tokens (0: all)");
   option("--top-p", o->sampler.top_p, "sample from the fewest tokens whose probabilities add up to this (1: all)");
   option("--seed", o->sampler.seed, "the same seed gives the same text");

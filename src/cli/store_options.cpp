@@ -5,7 +5,8 @@
 namespace crest {
 
 void add_store_option(CLI::App& app, StoreFile& o) {
-  app.add_option("--store", o.file, "run database (default: CREST_STORE, else crest.db in the working folder)")->type_name("FILE")
+  app.add_option("--store", o.file, "run database (default: CREST_STORE, else crest.db in the working folder)")
+      ->type_name("FILE")
       ->group("Run database");
   app.add_option("--store-wait", o.wait, "seconds to wait while another process holds the run database")
       ->check(CLI::Range(0.0, 86400.0))

@@ -45,15 +45,15 @@ std::string prepared(const Options& o) {
   PreparedText p = prepare_text(o.texts, o.tokenizer);
   if (!o.train.quiet)
     print_line(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
-                     printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
+                           printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
   return p.folder;
 }
 
 // TOML is UTF-8 only: reject a run that could not be continued before it starts.
 const std::string& check_utf8(const std::string& text, const std::string& flag) {
   if (!is_utf8(text))
-    fail_usage(fmt::format("'{}' is not UTF-8, so the run's config.toml cannot store it", printable(text, 1000)),
-               flag, "Rename the file or folder to a UTF-8 name.");
+    fail_usage(fmt::format("'{}' is not UTF-8, so the run's config.toml cannot store it", printable(text, 1000)), flag,
+               "Rename the file or folder to a UTF-8 name.");
   return text;
 }
 
@@ -133,7 +133,7 @@ void check_changes(const CLI::App& app, const Options& o) {
                    row.flag(), fmt::format("Leave out {} to continue the run.", row.flag()));
       if (!o.train.quiet)
         print_line(fmt::format("note     {} was {}; the run continues with {}", row.flag(), printable(before),
-                         printable(after)));
+                               printable(after)));
     }
   };
   check(recipe_settings(), o.recipe.given);

@@ -36,7 +36,7 @@ struct TransferPoint {
 struct TransferFit {
   double startup = 0, seconds_per_byte = 0;
   double worst = 0;  // largest |measured / fitted - 1|
-  int points = 0;  // 0: no fit, which needs two different sizes
+  int points = 0;    // 0: no fit, which needs two different sizes
 };
 TransferFit fit_transfer(const std::vector<TransferPoint>& points);
 

@@ -34,8 +34,8 @@ void Control::greet(double seconds) {
   auto deadline = after(seconds + 1);  // the server knows who is missing, so it times out first
   socket_ = connect_to(environment_.address, environment_.port, after(seconds));
   if (!socket_.is_open())
-    throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds), printable(where),
-                   "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
+    throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds),
+                   printable(where), "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
   Frame answer;
   while (!answered(answer, deadline)) {
     // Closed before it answered. Either rank 0 is gone and nobody listens any more; or this process
@@ -54,7 +54,8 @@ void Control::greet(double seconds) {
   }
   address_ = own_address(socket_);
   if (answer.type == 'R')
-    throw PeerLost(-1, answer.value, printable(where), "All ranks need the same WORLD_SIZE and different values of RANK.");
+    throw PeerLost(-1, answer.value, printable(where),
+                   "All ranks need the same WORLD_SIZE and different values of RANK.");
 }
 
 bool Control::answered(Frame& answer, Clock::time_point deadline) {
@@ -108,8 +109,7 @@ void Control::check(const std::string& where) {
 }
 
 void Control::throw_lost(const std::string& where) const {
-  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where,
-                 "Look for its own error message.");
+  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where, "Look for its own error message.");
 }
 
 void Control::blame(const std::string& problem, const std::string& where) {

@@ -62,8 +62,8 @@ void ControlServer::read(Peer& peer) {
   if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
 }
 
-// Known ranks. A rank has already sent its greeting, so it is not one of the strangers that make
-// room for the next.
+// Accepts all waiting connections. A rank among them has already sent its greeting, so it is not one
+// of the strangers that make room for the next.
 void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -130,7 +130,8 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
   std::string expected = fmt::format("{} {}", control_magic, size_), why;
   bool ours = frame.value.rfind(control_magic, 0) == 0;
   if (frame.value != expected)
-    why = ours ? fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank, size_)
+    why = ours ? fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank,
+                             size_)
                : "not a rank of this run";
   else if (rank < 0 || rank >= size_)
     why = fmt::format("rank {} is not one of {}", rank, size_);

@@ -10,8 +10,8 @@ namespace crest {
 struct RankEnvironment {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
-  std::string address = "127.0.0.1";  // host of rank 0
-  int port = 0;  // rank 0 listens on it
+  std::string address = "127.0.0.1";   // host of rank 0
+  int port = 0;                        // rank 0 listens on it
   std::string launcher;                // "torchrun", "mpirun", "srun"
 };
 

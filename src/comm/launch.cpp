@@ -209,8 +209,8 @@ class Launch {
   std::vector<Child> children_;
   pid_t group_ = 0;
   const Child* first_ = nullptr;  // the first one that failed
-  bool peer_first_ = false;  // it failed because of another rank, whose end was not seen yet
-  int blamed_ = -1;  // the rank that others reported
+  bool peer_first_ = false;       // it failed because of another rank, whose end was not seen yet
+  int blamed_ = -1;               // the rank that others reported
   bool stopped_ = false;
   bool ending_ = false;  // signals were sent: later ends are not causes
 };

@@ -12,8 +12,8 @@ namespace crest {
 struct LaunchOptions {
   int ranks = 1;
   int port = 0;                             // rank 0's; 0: any free one
-  std::function<bool()> stop = {};  // polled; true: end all ranks (Ctrl-C)
-  double patience = 5;  // seconds for ranks to end (and to record why) before they are killed
+  std::function<bool()> stop = {};          // polled; true: end all ranks (Ctrl-C)
+  double patience = 5;                      // seconds for ranks to end (and to record why) before they are killed
   std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
 };
 

@@ -15,7 +15,7 @@ struct JsonLimits {
   int depth = 32;
   uint64_t values = 400'000;                  // scalars, arrays, objects and keys
   uint64_t string_bytes = uint64_t(8) << 20;  // one string, number or run of white space, as written
-  uint64_t keys = 400'000;  // per object
+  uint64_t keys = 400'000;                    // per object
 };
 
 // Throws if the text exceeds the limits. Does not check the grammar: parse afterwards.

@@ -14,7 +14,8 @@ class TemporaryFolder {
  public:
   // In TMPDIR (/tmp), or in `where`.
   explicit TemporaryFolder(const std::string& where = "") : path_(pattern(where)) {
-    if (!::mkdtemp(path_.data())) fail("cannot create a temporary folder", printable(path_), "Set TMPDIR to a writable folder.");
+    if (!::mkdtemp(path_.data()))
+      fail("cannot create a temporary folder", printable(path_), "Set TMPDIR to a writable folder.");
   }
   ~TemporaryFolder() {
     std::error_code ignored;

@@ -13,13 +13,13 @@ std::string format_si(double x, const char* unit);  // "1.23 TFLOP/s" with unit 
 std::string format_duration(double seconds);        // "1h 02m", "3m 20s", "12.3 s", "4.56 ms"
 // "1 rank", "4 micro steps".
 std::string format_number_of(int64_t n, std::string_view noun);
-std::string utc_now();                              // "2026-01-31T12:00:00.123Z"
+std::string utc_now();  // "2026-01-31T12:00:00.123Z"
 // "40GiB", "512MB", "1e9", "1024"; throws a usage error that names `where`.
 int64_t parse_bytes(std::string_view text, std::string_view where);
 // The first UTF-8 character of a text that is not empty.
 struct Character {
   uint32_t code;  // U+FFFD for invalid UTF-8
-  size_t size;  // bytes used, at least 1
+  size_t size;    // bytes used, at least 1
   bool valid;
 };
 Character first_character(std::string_view text);

@@ -103,8 +103,7 @@ class TomlShape {
         break;
       default:
         if (static_cast<unsigned char>(c) >= 0x7f || (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\r'))
-          refuse("a character that must be in quotes",
-                 "Put names and text with accents or other scripts in quotes.");
+          refuse("a character that must be in quotes", "Put names and text with accents or other scripts in quotes.");
     }
   }
 

@@ -104,8 +104,7 @@ void list_folder(const fs::path& folder, std::vector<SourceFile>& sources, const
 
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const fs::path& spool_folder,
                                      int standard_input, const Message& message) {
-  if (inputs.empty())
-    fail_usage("no input given", "data prepare", "Give text files, folders, or - (standard input).");
+  if (inputs.empty()) fail_usage("no input given", "data prepare", "Give text files, folders, or - (standard input).");
   std::vector<SourceFile> sources;
   for (auto& input : inputs) {
     fs::path path = input;
@@ -240,15 +239,18 @@ void read_source(SourceFile& source, std::string& block, const std::function<voi
     size_t n = file.read_some_at(block.data(), block.size(), done);
     done += n;
     if (done > source.file_bytes || (n < block.size() && done != source.file_bytes))
-      fail("the file changed while it was read", printable(source.name), "Start again when no program is writing to it.");
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
     hash.update({block.data(), n});
     content.update(block.data(), n);
     use({block.data(), n}, done == source.file_bytes);
   } while (done < source.file_bytes);
   if (!source.hash.empty() && source.hash != hash.hex())
-    fail("the file changed between two readings", printable(source.name), "Start again when no program is writing to it.");
+    fail("the file changed between two readings", printable(source.name),
+         "Start again when no program is writing to it.");
   if (!source.content.empty() && source.content != content.hex())
-    fail("the file changed between two readings", printable(source.name), "Start again when no program is writing to it.");
+    fail("the file changed between two readings", printable(source.name),
+         "Start again when no program is writing to it.");
   source.hash = hash.hex();
 }
 
@@ -265,7 +267,8 @@ void hash_contents(std::vector<SourceFile>& sources) {
       done += n;
     }
     if (done != source.file_bytes)
-      fail("the file changed while it was read", printable(source.name), "Start again when no program is writing to it.");
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
     source.content = content.hex();
   }
 }

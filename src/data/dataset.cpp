@@ -33,7 +33,8 @@ TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards)
 template <class Read>
 void TokenStream::for_shards(uint64_t position, size_t n, const Read& read) const {
   if (position > total_ || n > total_ - position)
-    fail(fmt::format("tokens {}..{} of the split '{}' were requested, but it has {}", position, position + n, name_, total_));
+    fail(fmt::format("tokens {}..{} of the split '{}' were requested, but it has {}", position, position + n, name_,
+                     total_));
   if (n == 0) return;
   size_t i = size_t(std::upper_bound(starts_.begin(), starts_.end(), position) - starts_.begin()) - 1;
   for (; n > 0; ++i) {
@@ -139,8 +140,7 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
   std::string name = folder.string();
   if (!fs::exists(folder, error)) {
     std::string replaced = put_back_replaced(folder);
-    if (!fs::exists(folder, error))
-      fail("no such data folder", name, replaced.empty() ? prepare_hint : replaced);
+    if (!fs::exists(folder, error)) fail("no such data folder", name, replaced.empty() ? prepare_hint : replaced);
   }
   if (!fs::is_directory(folder, error)) fail("not a folder of prepared data", name, prepare_hint);
   Dataset d;
@@ -152,16 +152,16 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
     d.tokenizer_ = std::make_shared<Tokenizer>(Tokenizer::load(folder / "tokenizer.json"));
     d.info_.tokenizer = d.tokenizer_->kind_name();
     if (has_meta && d.tokenizer_->vocab_size() != stated.vocab_size)
-      fail(
-          fmt::format("tokenizer.json has {} tokens, but meta.json says {}", d.tokenizer_->vocab_size(), stated.vocab_size),
-          name, "The files do not belong together; prepare the data again.");
+      fail(fmt::format("tokenizer.json has {} tokens, but meta.json says {}", d.tokenizer_->vocab_size(),
+                       stated.vocab_size),
+           name, "The files do not belong together; prepare the data again.");
     d.info_.vocab_size = d.tokenizer_->vocab_size();
   } else if (has_meta) {
     fail("tokenizer.json is missing", name, "Prepare the data again.");
   }
   if (d.info_.vocab_size && vocab_size && vocab_size != d.info_.vocab_size)
-    fail(fmt::format("the data has a vocabulary of {} tokens, but {} was requested", d.info_.vocab_size, vocab_size), name,
-         "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
+    fail(fmt::format("the data has a vocabulary of {} tokens, but {} was requested", d.info_.vocab_size, vocab_size),
+         name, "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
   if (!d.info_.vocab_size) d.info_.vocab_size = vocab_size;
 
   auto train = std::make_shared<TokenStream>(open_split(folder, "train", d.info_.vocab_size));

@@ -41,12 +41,12 @@ class TokenStream {
 // What `crest data info` shows.
 struct DatasetInfo {
   std::string folder, format;  // format: "llm.c", "llm.c (uint32)", "nanoGPT"
-  std::string tokenizer;  // "bytes", "bpe", or "" if the folder has none
+  std::string tokenizer;       // "bytes", "bpe", or "" if the folder has none
   uint32_t vocab_size = 0;     // 0 = unknown
   std::string token_dtype;     // "u16" or "u32"
   uint64_t train_tokens = 0, val_tokens = 0, train_shards = 0, val_shards = 0, shard_bytes = 0;
   // From meta.json; 0 or empty without it.
-  bool loss_mask = false;  // some tokens are not trained on
+  bool loss_mask = false;                       // some tokens are not trained on
   uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;

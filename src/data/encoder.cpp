@@ -12,9 +12,9 @@
 namespace crest {
 
 namespace {
-constexpr size_t longest_cached = 48;  // bytes: longer pre-tokens are not cached
+constexpr size_t longest_cached = 48;              // bytes: longer pre-tokens are not cached
 constexpr size_t encoded_chunk_bytes = 128 << 10;  // per task; smaller texts are not split
-constexpr size_t cache_limit = 48 << 20;  // bytes per thread
+constexpr size_t cache_limit = 48 << 20;           // bytes per thread
 }  // namespace
 
 // Cached pre-tokens and their tokens.

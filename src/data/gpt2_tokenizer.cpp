@@ -55,7 +55,8 @@ void download(const std::string& url, const std::string& file) {
   if (curl.exit_code == 0 && !curl.timed_out) return;
   std::string said = curl.timed_out ? "not finished within 300 s" : curl.err.substr(0, curl.err.find('\n'));
   fail(fmt::format("cannot fetch the package: {}", printable(said)), printable(url),
-       fmt::format("On a machine with a network, download {} and use it here: crest data get-gpt2-tokenizer --from FILE. For a mirror, use --from URL.",
+       fmt::format("On a machine with a network, download {} and use it here: crest data get-gpt2-tokenizer --from "
+                   "FILE. For a mirror, use --from URL.",
                    package_url));
 }
 
@@ -97,7 +98,8 @@ Gpt2Tokenizer get_gpt2_tokenizer(Gpt2Download o) {
   std::string found = sha256_hex(vocabulary.data(), vocabulary.size());
   if (found != vocabulary_sha256)
     fail(fmt::format("this is not GPT-2's vocabulary: SHA-256 {} instead of {}", found, vocabulary_sha256),
-         printable(o.from), fmt::format("Give openai-whisper as published on PyPI ({}), or its gpt2.tiktoken.", package_url));
+         printable(o.from),
+         fmt::format("Give openai-whisper as published on PyPI ({}), or its gpt2.tiktoken.", package_url));
   Tokenizer tokenizer = Tokenizer::parse_tiktoken(vocabulary, o.from);
   create_directories(parent_path(o.out));
   write_file_atomic(o.out, o.out.ends_with(".tiktoken") ? vocabulary : tokenizer.to_json());

@@ -8,7 +8,7 @@ namespace crest {
 
 struct Gpt2Download {
   std::string from;  // a package (.tar.gz, .whl) or gpt2.tiktoken, as a file or URL; "": the pinned URL
-  std::string out;  // *.tiktoken: an unchanged copy; else a tokenizer.json
+  std::string out;   // *.tiktoken: an unchanged copy; else a tokenizer.json
   bool overwrite = false;
 };
 

@@ -11,7 +11,7 @@ namespace crest {
 // The content of a line: a text, or a prompt and its answer (record). Only the answer is trained
 // on.
 struct JsonDocument {
-  std::string_view text;  // of a record: the answer
+  std::string_view text;    // of a record: the answer
   std::string_view prompt;  // of a record
   bool record = false;
 };

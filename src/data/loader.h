@@ -80,10 +80,10 @@ std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, ui
                                           uint64_t world, uint64_t batch);
 
 struct Batch {
-  uint64_t index = 0;  // as requested by the prefetcher
+  uint64_t index = 0;                    // as requested by the prefetcher
   std::vector<uint64_t> samples;         // global sample numbers
   std::vector<int32_t> tokens, targets;  // [samples.size(), seq]
-  std::vector<int32_t> positions;  // the same, for a packed loader; else empty
+  std::vector<int32_t> positions;        // the same, for a packed loader; else empty
 };
 
 // How far ahead of the current batch to read, and with how many threads.

@@ -57,7 +57,7 @@ void Packing::place(const std::vector<Piece>& pieces) {
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return pieces[a].slots > pieces[b].slots; });
   std::vector<std::vector<uint32_t>> by_room(size_t(seq_) + 1);  // rows
-  std::set<uint32_t> rooms;  // that some row has
+  std::set<uint32_t> rooms;                                      // that some row has
   for (uint32_t i : order) {
     uint32_t n = pieces[i].slots, room = uint32_t(seq_), row = uint32_t(counts.size());
     if (auto fits = rooms.lower_bound(n); fits != rooms.end()) {

@@ -29,8 +29,8 @@ class Packing {
   uint64_t rows() const { return starts_.size() - 1; }
   std::span<const Piece> row(uint64_t r) const;
   uint64_t documents() const { return documents_; }  // in rows, whole or cut
-  uint64_t cut() const { return cut_; }  // number of those that were cut
-  double filled() const;  // share of filled slots
+  uint64_t cut() const { return cut_; }              // number of those that were cut
+  double filled() const;                             // share of filled slots
 
  private:
   std::vector<Piece> find_pieces(const TokenStream& stream);
@@ -40,7 +40,7 @@ class Packing {
   uint32_t end_of_text_;
   int64_t seq_;
   uint64_t documents_ = 0, cut_ = 0, slots_ = 0;
-  std::vector<Piece> pieces_;  // row by row
+  std::vector<Piece> pieces_;     // row by row
   std::vector<uint64_t> starts_;  // of row r in pieces_; one more than rows
 };
 

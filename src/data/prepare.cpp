@@ -34,7 +34,8 @@ Spec parse_spec(const PrepareOptions& o) {
   const std::string& text = o.tokenizer;
   if (!o.split_rule.empty()) find_split_rule(o.split_rule);
   if (text == "bytes" && !o.split_rule.empty())
-    fail_usage("the tokenizer 'bytes' has no split rule", "--split-rule", "Leave it out, or train a vocabulary: bpe:VOCAB.");
+    fail_usage("the tokenizer 'bytes' has no split rule", "--split-rule",
+               "Leave it out, or train a vocabulary: bpe:VOCAB.");
   if (text == "bytes") return {};
   if (text.starts_with("bpe:")) {
     uint32_t vocab = 0;

@@ -19,7 +19,7 @@ struct PrepareProgress {
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files, folders, "-" for standard input
   std::string tokenizer = "bytes";  // bytes | bpe:VOCAB | path of a file (Tokenizer::load)
-  std::string split_rule;  // for bpe:VOCAB and files that do not state it; empty = GPT-2's, or as known
+  std::string split_rule;           // for bpe:VOCAB and files that do not state it; empty = GPT-2's, or as known
   std::filesystem::path out;
   std::string separator;  // text that separates documents within files, e.g. "<|endoftext|>"; empty = one per file
   std::string text_key = "text";  // in .jsonl files: the key of a line's text
@@ -29,10 +29,10 @@ struct PrepareOptions {
   int64_t window = 256;  // small corpora: hold out enough for one sequence of this length, if a quarter suffices
   uint64_t shard_tokens = ShardWriter::default_shard_tokens;
   size_t block_bytes = 8 << 20;  // memory use is a small multiple of it
-  bool overwrite = false;  // replaces an existing folder of prepared data (never another folder)
+  bool overwrite = false;        // replaces an existing folder of prepared data (never another folder)
   std::function<void(const PrepareProgress&)> progress;  // may throw to cancel: no files are left behind
-  std::function<void(const std::string&)> message;  // one line each: skipped files and the like
-  int standard_input = 0;  // descriptor to read for "-"
+  std::function<void(const std::string&)> message;       // one line each: skipped files and the like
+  int standard_input = 0;                                // descriptor to read for "-"
 };
 
 struct PrepareResult {

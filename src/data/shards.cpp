@@ -138,7 +138,8 @@ ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
 
 void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
   if (position > header_.tokens || n > header_.tokens - position)
-    fail(fmt::format("the mask of tokens {}..{} was requested, but the shard has {}", position, position + n, header_.tokens),
+    fail(fmt::format("the mask of tokens {}..{} was requested, but the shard has {}", position, position + n,
+                     header_.tokens),
          file_.path());
   if (!mask_) {
     std::fill_n(out, n, uint8_t(1));

@@ -70,8 +70,9 @@ std::string put_back_replaced(const fs::path& folder) {
     if (!beside.old) continue;
     std::string lies = printable(beside.path.string(), 1000);
     if (!is_gone(beside.process)) {
-      advice = fmt::format("Process {} is replacing it: try again later. If that process is not preparing data, move {} back.",
-                           beside.process, lies);
+      advice = fmt::format(
+          "Process {} is replacing it: try again later. If that process is not preparing data, move {} back.",
+          beside.process, lies);
       continue;
     }
     try {
@@ -79,8 +80,7 @@ std::string put_back_replaced(const fs::path& folder) {
       return "";
     } catch (const Error&) {
       if (path_exists(out.string())) return "";  // another process was faster
-      advice = fmt::format(
-          "A preparation was killed while replacing it. The old data is in {}; move it back.", lies);
+      advice = fmt::format("A preparation was killed while replacing it. The old data is in {}; move it back.", lies);
     }
   }
   return advice;

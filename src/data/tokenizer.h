@@ -97,8 +97,8 @@ class Tokenizer {
   std::vector<Token> tokens_;
   std::vector<Merge> merges_;  // in rank order
   const SplitRule* rule_ = &gpt2_split_rule();
-  bool nfc_ = false;  // normalize the text to Normalization Form C first
-  bool ignore_merges_ = false;  // a pre-token that is a token stays that token, whatever the merges give
+  bool nfc_ = false;                     // normalize the text to Normalization Form C first
+  bool ignore_merges_ = false;           // a pre-token that is a token stays that token, whatever the merges give
   std::string post_processor_ = "null";  // JSON, for readers of the file that save writes
 
   // Computed by finish.
@@ -135,7 +135,7 @@ class Encoder {
   const Tokenizer& tokenizer_;
   const bool special_;
   std::vector<std::unique_ptr<Cache>> caches_;  // one per thread
-  std::vector<Tokens> parts_;  // kept to reuse their memory
+  std::vector<Tokens> parts_;                   // kept to reuse their memory
   std::vector<size_t> ends_;
 };
 

@@ -41,7 +41,7 @@ struct TokenizerParts {
   std::string where;
   StringTable vocabulary;
   std::vector<uint32_t> ids;  // id of pre-token i
-  std::string merge_text;  // left and right parts of all merges, one after another
+  std::string merge_text;     // left and right parts of all merges, one after another
   std::vector<std::pair<uint64_t, uint64_t>> merge_ends;
   std::vector<Added> added;
   const SplitRule* rule = &gpt2_split_rule();

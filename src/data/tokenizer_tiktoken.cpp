@@ -138,8 +138,9 @@ Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& wh
   Ranks ranks = read_ranks(text, parts);
   const KnownVocabulary* known = find_known_vocabulary(ranks.count);
   if (!known && split_rule.empty())
-    fail(fmt::format("a .tiktoken file does not state how text is split into words, and no vocabulary of {} tokens is known",
-                     ranks.count),
+    fail(fmt::format(
+             "a .tiktoken file does not state how text is split into words, and no vocabulary of {} tokens is known",
+             ranks.count),
          where, fmt::format("Give the rule: crest data prepare --split-rule, one of {}.", split_rule_names()));
   Tokenizer t;
   t.rule_ = &find_split_rule(split_rule.empty() ? known->split_rule : split_rule);

@@ -15,10 +15,10 @@ namespace crest {
 // Counters that only grow; the difference of two readings describes the time between them.
 struct CpuCounters {
   double seconds = 0;             // steady clock
-  double busy = 0;  // busy seconds of all CPUs, of all processes
+  double busy = 0;                // busy seconds of all CPUs, of all processes
   double own = 0;                 // CPU seconds of this process
-  double steal = 0;  // seconds in which another virtual machine used a CPU that this one wanted
-  int64_t quota_throttles = 0;  // periods in which the control group used up its quota
+  double steal = 0;               // seconds in which another virtual machine used a CPU that this one wanted
+  int64_t quota_throttles = 0;    // periods in which the control group used up its quota
   int64_t thermal_throttles = 0;  // events that the CPUs report
 };
 CpuCounters read_cpu_counters(const std::string& root = "");

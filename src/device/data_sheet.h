@@ -14,7 +14,7 @@
 namespace crest {
 
 struct DataSheet {
-  std::string name;  // file name: "h100"
+  std::string name;         // file name: "h100"
   std::string title;        // "NVIDIA H100 SXM5 80GB"
   std::string driver_name;  // part of the device name that the driver reports
   std::string kind;         // "cuda", "rocm"
@@ -24,7 +24,7 @@ struct DataSheet {
   int64_t memory_bytes = 0;
   double bandwidth = 0;  // bytes/s of device memory
   int64_t l2_bytes = 0;
-  std::string link;  // to other devices in the same host
+  std::string link;           // to other devices in the same host
   double link_bandwidth = 0;  // bytes/s, sum of both directions
   // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
   // data_sheet_precisions.

@@ -87,11 +87,12 @@ int64_t DeviceOptions::limit(const Device& d) const {
 const std::vector<Setting>& device_settings() {
   const char* group = "Device";
   static const std::vector<Setting> rows = {
-      setting<&DeviceOptions::device>({.name = "device",
-                                       .group = group,
-                                       .help = "auto, cpu, cuda[:N]; plan and program also accept a device file (crest devices --sheets)",
-                                       .example = "cuda:1",
-                                       .common = true}),
+      setting<&DeviceOptions::device>(
+          {.name = "device",
+           .group = group,
+           .help = "auto, cpu, cuda[:N]; plan and program also accept a device file (crest devices --sheets)",
+           .example = "cuda:1",
+           .common = true}),
       setting<&DeviceOptions::threads>({.name = "threads",
                                         .group = group,
                                         .help = "CPU threads per step; 0: all usable",

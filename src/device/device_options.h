@@ -13,7 +13,7 @@ namespace crest {
 
 // Which CUDA libraries a process uses.
 struct LibraryOptions {
-  std::string folders;  // --libraries: folders to search first, separated by ':'
+  std::string folders;          // --libraries: folders to search first, separated by ':'
   std::string cublaslt, cudnn;  // --cublaslt, --cudnn: a file or its folder; no other place is searched
   bool operator==(const LibraryOptions&) const = default;
   // Throws a usage error if something does not exist.

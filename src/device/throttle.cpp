@@ -13,7 +13,8 @@ namespace crest {
 namespace {
 
 constexpr double steal_share = 0.02;  // share of all CPUs' time, above which a sample is marked
-constexpr double frequency_share = 0.90;  // share of the highest clock seen during the measurement, below which a sample is marked
+constexpr double frequency_share =
+    0.90;  // share of the highest clock seen during the measurement, below which a sample is marked
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 

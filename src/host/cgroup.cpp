@@ -44,7 +44,7 @@ static void apply_memory(CgroupLimits& limits, const std::string& folder, bool v
   char* end = nullptr;
   int64_t limit = std::strtoll(text.c_str(), &end, 10);
   if (end == text.c_str() || limit <= 0) return;  // absent, or "max"
-  if (limit > int64_t(1) << 60) return;  // v1 writes "no limit" as a huge number
+  if (limit > int64_t(1) << 60) return;           // v1 writes "no limit" as a huge number
   if (limits.memory_bytes >= 0 && limit >= limits.memory_bytes) return;
   limits.memory_bytes = limit;
   std::string used = read_system_file(folder + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));

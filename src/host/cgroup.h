@@ -6,7 +6,7 @@
 namespace crest {
 
 struct CgroupLimits {
-  int64_t memory_bytes = -1;  // smallest limit up to the root; -1 = none
+  int64_t memory_bytes = -1;       // smallest limit up to the root; -1 = none
   int64_t memory_used_bytes = -1;  // of the group with that limit, without page cache that can be dropped
   double cpus = -1;                // smallest quota / period; -1 = none
 };

@@ -35,7 +35,7 @@ CommandOutput run_command(const std::string& command, const ExternalOptions& opt
 struct ExternalResult {
   double step_ms = 0;  // the value found
   std::string key;     // "step_ms_median" or "ms"
-  std::string json;  // the object with the value, as compact JSON
+  std::string json;    // the object with the value, as compact JSON
   double seconds = 0;  // of the whole command
 };
 

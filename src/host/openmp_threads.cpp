@@ -26,8 +26,7 @@ OpenmpThreads checked_openmp_threads(std::string_view text, int usable) {
   for (auto& level : split(text, ',')) {  // for nested regions, which Crest does not have
     uint64_t threads = threads_of(level);
     if (threads == 0)
-      return {"", fmt::format("OMP_NUM_THREADS is '{}', not a number of threads: ignoring it",
-                              printable(text, 40))};
+      return {"", fmt::format("OMP_NUM_THREADS is '{}', not a number of threads: ignoring it", printable(text, 40))};
     beyond |= threads > most;
   }
   if (!beyond) return {std::string(text), ""};

@@ -7,7 +7,7 @@
 namespace crest {
 
 struct OpenmpThreads {
-  std::string use;  // the value to set; "": unset the variable
+  std::string use;   // the value to set; "": unset the variable
   std::string note;  // what was changed, for people; "": nothing
 };
 

@@ -8,7 +8,7 @@ namespace crest {
 
 struct ProcessId {
   std::string host;   // hash of the host's name
-  std::string boot;  // id of the machine's boot
+  std::string boot;   // id of the machine's boot
   std::string space;  // PID namespace: process numbers of another container mean nothing here
   int64_t pid = 0;
   int64_t started = 0;  // clock ticks after boot: a reused process number has a different value

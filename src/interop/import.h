@@ -39,7 +39,7 @@ const std::vector<ForeignFormat>& foreign_formats();
 
 struct ImportOptions {
   std::string path, out;
-  std::string tokenizer;  // tokenizer file to copy; empty: none
+  std::string tokenizer;                                      // tokenizer file to copy; empty: none
   int64_t heads = 0;                                          // ForeignFile::heads_wanted
   std::function<void(uint64_t done, uint64_t all)> progress;  // in parameters; may throw: no files are left behind
 };

@@ -82,8 +82,8 @@ class NanogptCheckpoint {
              printable(path()), "Convert the checkpoint again.");
       const TensorEntry& entry = file_.tensors()[by_name_.at(name)];
       if (!entry.readable || !is_float(spec->dtype))
-        fail(fmt::format("tensor {} has dtype {}, not a float", name, printable(entry.stored_as)),
-             printable(path()), "Weights must be F64, F32, BF16 or F16.");
+        fail(fmt::format("tensor {} has dtype {}, not a float", name, printable(entry.stored_as)), printable(path()),
+             "Weights must be F64, F32, BF16 or F16.");
       ++used;
     }
     for (auto& [name, index] : by_name_) {
@@ -137,7 +137,8 @@ class NanogptCheckpoint {
     auto at = file_.metadata().find("n_head");
     if (at == file_.metadata().end())
       fail_usage("the file does not state how many attention heads the model has", printable(path()),
-                 "Give its n_head: --heads N. Or convert it again with the command in docs/guides/interop.md, which keeps n_head.");
+                 "Give its n_head: --heads N. Or convert it again with the command in docs/guides/interop.md, which "
+                 "keeps n_head.");
     int64_t heads = 0;
     auto& text = at->second;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);

@@ -23,7 +23,7 @@ struct RopeScaling {
 
 struct ModelConfig {
   std::string name = "custom";
-  int64_t vocab = 50257;  // without padding (padding is a pass)
+  int64_t vocab = 50257;   // without padding (padding is a pass)
   int64_t context = 1024;  // longest sequence
   int64_t layers = 12;
   int64_t heads = 12;

@@ -158,8 +158,8 @@ std::string read_text(const std::filesystem::path& path) {
   auto size = std::filesystem::file_size(path, ec);
   if (ec) fail("cannot be read: " + ec.message(), printable(path.string()), "Check the path and its permissions.");
   if (size > max_file_bytes)
-    fail(fmt::format("is too large for a model description: {}", format_bytes(double(size))),
-         printable(path.string()), "Give a TOML file or a Hugging Face config.json (--init loads weights).");
+    fail(fmt::format("is too large for a model description: {}", format_bytes(double(size))), printable(path.string()),
+         "Give a TOML file or a Hugging Face config.json (--init loads weights).");
   std::ifstream in(path, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), std::streamsize(size));

@@ -24,7 +24,8 @@ class Keys {
   }
   int64_t size(const char* key) const {
     auto* v = find(key);
-    if (!v) fail_usage(fmt::format("'{}{}' is missing", prefix_, key), where_, "Add it; every model of this type has it.");
+    if (!v)
+      fail_usage(fmt::format("'{}{}' is missing", prefix_, key), where_, "Add it; every model of this type has it.");
     return size(key, 0);
   }
   int64_t size(const char* key, int64_t otherwise) const {

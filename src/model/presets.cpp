@@ -89,7 +89,8 @@ ModelConfig load_model_config(const std::string& name_or_path) {
   std::string hint = did_you_mean(name_or_path, preset_names());
   fail_usage("'" + printable(name_or_path) + "' is neither a preset nor a file", "--model",
              (hint.empty() ? "" : hint + " ") + "Presets: " + join(preset_names(), ", ") +
-                 " (also gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder with a Hugging Face config.json.");
+                 " (also gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder with a Hugging Face "
+                 "config.json.");
 }
 
 }  // namespace crest

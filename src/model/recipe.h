@@ -13,9 +13,9 @@ namespace crest {
 
 struct Recipe {
   ModelConfig model;
-  std::string model_source;  // --model as given: preset, file or folder; "" if a program made the recipe
-  bool vocab_given = false;  // --vocab was given: it overrides the data's vocabulary
-  int64_t batch = 8;  // sequences per micro batch
+  std::string model_source;       // --model as given: preset, file or folder; "" if a program made the recipe
+  bool vocab_given = false;       // --vocab was given: it overrides the data's vocabulary
+  int64_t batch = 8;              // sequences per micro batch
   int64_t seq = 0;                // sequence length; 0: the model's context
   int64_t grad_accumulation = 1;  // micro steps per step
   int data_parallel = 1;          // ranks

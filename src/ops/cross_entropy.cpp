@@ -13,7 +13,8 @@ static Shape check_loss(const Infer& c) {
   rules::floating(c, in::cross_entropy::logits);
   rules::dtype(c, in::cross_entropy::targets, DType::i32);
   const Shape& logits = c.in(in::cross_entropy::logits).shape;
-  c.check(c.in(in::cross_entropy::targets).numel() == logits.rows(), "targets must have one entry per row of the logits");
+  c.check(c.in(in::cross_entropy::targets).numel() == logits.rows(),
+          "targets must have one entry per row of the logits");
   c.check(rules::integer(c, "vocab", 1) <= logits.back(), "attribute 'vocab' exceeds the width of the logits");
   return {logits.rows()};
 }

@@ -49,9 +49,9 @@ bool sums(const Instr& instr) { return !instr.op->accumulators.empty(); }
 struct Head {
   size_t projection = 0;
   std::vector<bool> member;      // by instruction
-  std::vector<bool> rows;  // by value: made by a member, one row per token
+  std::vector<bool> rows;        // by value: made by a member, one row per token
   std::vector<ValueId> leaving;  // those that non-members read, sorted
-  size_t place = 0;  // the members can run before this instruction; 0: nothing to split
+  size_t place = 0;              // the members can run before this instruction; 0: nothing to split
   int64_t tokens = 0;
 };
 
@@ -238,18 +238,19 @@ void chunk_loss(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& loss_chunk_settings() {
-  static const std::vector<Setting> rows = {lever(
-      {.name = "loss-chunk",
-       .group = "Precision and memory",
-       .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens",
-       .unit = "tokens",
-       .otherwise = "auto",
-       .least = 1,
-       .most = 1e15,
-       .choices = {"auto", "off"},
-       .also_number = true,
-       .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
-       .smaller = {"2048", "256"}})};
+  static const std::vector<Setting> rows = {
+      lever({.name = "loss-chunk",
+             .group = "Precision and memory",
+             .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
+                     "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens",
+             .unit = "tokens",
+             .otherwise = "auto",
+             .least = 1,
+             .most = 1e15,
+             .choices = {"auto", "off"},
+             .also_number = true,
+             .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
+             .smaller = {"2048", "256"}})};
   return rows;
 }
 

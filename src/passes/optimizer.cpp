@@ -130,7 +130,8 @@ const std::vector<Setting>& optimizer_settings() {
                .effects = {update}}),
         lever({.name = "master-weights",
                .group = group,
-               .help = "fp32 master weights of bf16 weights: the missing 16 bits next to each weight, if the update is element-wise (split), or complete fp32 copies (fp32)",
+               .help = "fp32 master weights of bf16 weights: the missing 16 bits next to each weight, if the update is "
+                       "element-wise (split), or complete fp32 copies (fp32)",
                .otherwise = "split",
                .choices = {"split", "fp32"},
                .effects = {update},

@@ -63,7 +63,7 @@ struct Optimizer {
   void (*emit)(Update&);      // the update of one parameter
   bool bf16_weights = false;  // no fp32 master: the weights themselves are bf16
   bool blocks = false;        // state in blocks of --state-block elements
-  double rate = 1;  // suitable learning rate relative to AdamW's
+  double rate = 1;            // suitable learning rate relative to AdamW's
 };
 
 // What other optimizers leave to AdamW: vectors and embeddings.

@@ -28,7 +28,8 @@ void pack_documents(Program& program, const PassContext& context) {
     if (is(instr, "attention") || is(instr, "rope")) {
       Instr with_positions = instr;
       // Scalars may be absent.
-      with_positions.in.resize(is(with_positions, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
+      with_positions.in.resize(
+          is(with_positions, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
       with_positions.in.push_back(positions);
       w.keep(std::move(with_positions));
     } else if (is(instr, "add_position")) {
@@ -43,13 +44,14 @@ void pack_documents(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& packing_settings() {
-  static const std::vector<Setting> rows = {lever(
-      {.name = "packing",
-       .group = "Model and batch",
-       .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole documents that do not attend to each other (documents)",
-       .otherwise = "stream",
-       .choices = {"stream", "documents"},
-       .effects = {{Effect::work, Effect::attention}}})};
+  static const std::vector<Setting> rows = {
+      lever({.name = "packing",
+             .group = "Model and batch",
+             .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
+                     "documents that do not attend to each other (documents)",
+             .otherwise = "stream",
+             .choices = {"stream", "documents"},
+             .effects = {{Effect::work, Effect::attention}}})};
   return rows;
 }
 

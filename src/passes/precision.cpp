@@ -135,7 +135,8 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::policy>(
           {.name = "policy",
            .group = group,
-           .help = "for bf16 and fp16: 16-bit weights with fp32 master weights (pure), or fp32 weights that are cast on use (autocast)",
+           .help = "for bf16 and fp16: 16-bit weights with fp32 master weights (pure), or fp32 weights that are cast "
+                   "on use (autocast)",
            .choices = {"pure", "autocast"},
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::changed, {}, nullptr, true}},
            .smaller = {"pure", "autocast"}}),

@@ -131,7 +131,8 @@ const std::vector<Setting>& recompute_settings() {
       {.name = "recompute",
        .group = "Precision and memory",
        .help =
-           "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), also norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none",
+           "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), also "
+           "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none",
        .choices = {"auto", "none", "activation", "pointwise", "selective", "full"},
        .common = true,
        .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},

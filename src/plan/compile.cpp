@@ -148,7 +148,8 @@ Recipe resolve(Recipe r, const Device& device) {
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
-    fail_usage("the CPU does not support tf32", "--precision", "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
+    fail_usage("the CPU does not support tf32", "--precision",
+               "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");

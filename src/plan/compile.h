@@ -62,7 +62,7 @@ struct SessionUse {
   bool train = false, update = false, validation = false;
   bool sampling = false;         // prefill and decode
   int64_t validation_batch = 0;  // 0: the micro batch
-  int64_t prefill = 64;  // tokens per prefill call
+  int64_t prefill = 64;          // tokens per prefill call
   int64_t cache_length = 0;      // 0: the model's context
 };
 

@@ -344,8 +344,8 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  size_t fixed_;  // the first blocks of the plan
-  std::vector<int> order_;  // of the other blocks
+  size_t fixed_;             // the first blocks of the plan
+  std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage

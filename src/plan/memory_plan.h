@@ -39,7 +39,7 @@ struct MemoryPlan {
   std::vector<int> block_of_value;  // by storage value: its block, -1 if it is elsewhere (persistent, gradients)
   std::vector<int> block_of_instr;  // workspace block of an instruction, -1 for none
   int64_t bytes = 0;                // size of the transient arena
-  int64_t live_peak = 0;  // largest sum of live blocks: no plan can be smaller
+  int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller
   int peak_instr = -1;              // instruction at which live_peak is reached
   CategoryBytes at_peak{};          // live bytes by category there
 };

@@ -49,10 +49,12 @@ std::vector<Setting> kernel_settings() {
                                          .choices = passes,
                                          .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
                                                      {Effect::all, Effect::kernels, {}, nullptr, true}}}),
-      setting<&Recipe::deterministic>({.name = "deterministic",
-                                       .group = group,
-                                       .help = "choose nothing by timing, and use only kernels that give the same bits in every run (on a CPU all do)",
-                                       .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+      setting<&Recipe::deterministic>(
+          {.name = "deterministic",
+           .group = group,
+           .help =
+               "choose nothing by timing, and use only kernels that give the same bits in every run (on a CPU all do)",
+           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
 }
 
 }  // namespace

@@ -36,10 +36,10 @@ class Infer {
   struct Out {
     DType dtype;
     Shape shape;
-    int alias = -1;  // input whose storage the output shares, -1 for none
+    int alias = -1;         // input whose storage the output shares, -1 for none
     bool consumes = false;  // in place: the input's value is gone afterwards (a new version); otherwise a view
     int64_t offset = 0;     // of a view, in elements of its dtype, relative to the input
-    Shape strides;  // of a view; for an in-place output, the input's
+    Shape strides;          // of a view; for an in-place output, the input's
   };
 
   size_t inputs() const { return instr_.in.size(); }
@@ -82,9 +82,9 @@ struct Cost {
 class Grad {
  public:
   virtual ~Grad() = default;
-  virtual Builder& builder() = 0;  // emits in phase backward, with the instruction's origin
+  virtual Builder& builder() = 0;                    // emits in phase backward, with the instruction's origin
   virtual const Instr& instr() const = 0;            // a copy of the forward instruction
-  virtual ValueId dout(size_t i) const = 0;  // gradient of output i; no_value if nothing depends on it
+  virtual ValueId dout(size_t i) const = 0;          // gradient of output i; no_value if nothing depends on it
   virtual bool needs(size_t i) const = 0;            // whether input i leads to a parameter
   virtual void add(size_t i, ValueId gradient) = 0;  // contribution to the gradient of an activation input
   virtual ValueId acc(size_t i) const = 0;  // weight input: gradient so far; no_value for the first contribution
@@ -117,7 +117,7 @@ struct OpDef {
     int out, in;
   };
   std::vector<Accumulator> accumulators = {};
-  bool pointwise = false;  // element i of the output depends only on element i of the inputs: may join a fused body
+  bool pointwise = false;     // element i of the output depends only on element i of the inputs: may join a fused body
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
   bool half_compute = false;  // under policy autocast it runs on 16-bit inputs
   bool full_precision = false;  // under policy autocast it runs on fp32 inputs (softmax, loss)

@@ -18,7 +18,8 @@ struct Table {
   std::mutex mutex;
   std::deque<std::vector<std::string>> sets{{}};
   std::map<std::vector<std::string>, uint32_t> index{{{}, 0}};
-  std::unordered_map<std::string, uint32_t> single;  // sets with one scope: every instruction of a model starts with one
+  std::unordered_map<std::string, uint32_t>
+      single;  // sets with one scope: every instruction of a model starts with one
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> unions;
 
   uint32_t intern(std::vector<std::string> scopes) {

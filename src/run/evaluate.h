@@ -11,8 +11,8 @@ namespace crest {
 struct Evaluation {
   double loss = 0;      // mean of -ln p over the tokens, nats
   uint64_t tokens = 0;  // tokens that were predicted and counted
-  uint64_t read = 0;  // tokens that were predicted, including those that a loss mask leaves out
-  uint64_t bytes = 0;  // bytes of text that the tokens stand for; 0 without a tokenizer
+  uint64_t read = 0;    // tokens that were predicted, including those that a loss mask leaves out
+  uint64_t bytes = 0;   // bytes of text that the tokens stand for; 0 without a tokenizer
   double perplexity() const;
   double bits_per_byte() const;  // NaN without a tokenizer
 };

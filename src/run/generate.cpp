@@ -103,8 +103,8 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view 
     ids = tokenizer.encode("\n");
   for (uint32_t id : ids)
     if (int64_t(id) >= vocab)
-      fail(fmt::format("the prompt has token {}, but the model's vocabulary has {} tokens", id, vocab), "tokenizer.json",
-           "Use the tokenizer that the model was trained with.");
+      fail(fmt::format("the prompt has token {}, but the model's vocabulary has {} tokens", id, vocab),
+           "tokenizer.json", "Use the tokenizer that the model was trained with.");
   return {ids.begin(), ids.end()};
 }
 

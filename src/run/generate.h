@@ -45,15 +45,15 @@ class Decoder {
   int prefill_, decode_;
   int64_t cache_length_, chunk_, vocab_, slides_ = 0;
   std::vector<int32_t> window_;  // tokens of the sequence that were not dropped
-  int64_t done_ = 0;  // how many of them are in the cache
+  int64_t done_ = 0;             // how many of them are in the cache
   std::vector<float> logits_;
 };
 
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
-  uint64_t sample = 0;  // number of the sample: samples of one prompt differ
-  int64_t vocab = 0;  // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
+  uint64_t sample = 0;     // number of the sample: samples of one prompt differ
+  int64_t vocab = 0;       // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
   int32_t end_token = -1;  // ends the text, and is not part of it; -1: none
 };
 

@@ -9,7 +9,7 @@ namespace crest {
 struct SamplerOptions {
   double temperature = 0.8;  // logits are divided by it; 0: always the most probable token
   int64_t top_k = 200;       // only the k most probable tokens; 0: all
-  double top_p = 1;  // then only the fewest most probable tokens that add up to top_p (nucleus
+  double top_p = 1;          // then only the fewest most probable tokens that add up to top_p (nucleus
                              // sampling, Holtzman et al. 2020); 1: all
   uint64_t seed = 1337;
 };

@@ -28,11 +28,11 @@ struct Effect {
   Where where = anywhere;
   std::vector<const char*> roles = {};  // of parameters and modules, e.g. "wte", "lm_head"; empty: any
   const char* phase = nullptr;          // "update"; null: any
-  bool last = false;  // only for what no other setting explains
+  bool last = false;                    // only for what no other setting explains
 };
 
 struct Setting {
-  const char* name;  // "grad-accumulation": flag --grad-accumulation, key grad_accumulation
+  const char* name;   // "grad-accumulation": flag --grad-accumulation, key grad_accumulation
   const char* group;  // heading in help
   const char* help;
 
@@ -45,7 +45,7 @@ struct Setting {
   const char* example = "";  // for settings that are neither a number nor a choice
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
   bool common = false;       // in the short help
-  bool identity = true;  // measurements with different values are not comparable (RunRecord::key)
+  bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
   bool stored = true;        // in the record of a run
   OnResume resume = OnResume::notes;
   std::vector<Effect> effects = {};

@@ -17,10 +17,10 @@ namespace crest {
 using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
 
 struct StepResult {
-  double loss = 0;  // mean over the targets that count
+  double loss = 0;        // mean over the targets that count
   double grad_norm = 0;   // before clipping
-  int64_t targets = 0;  // targets that count
-  bool skipped = false;  // gradients held NaN or infinity
+  int64_t targets = 0;    // targets that count
+  bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // used in this step
   double seconds = 0;
   double wait_seconds = 0;  // part of the step: until the source had delivered rank 0's samples
@@ -64,7 +64,7 @@ class Engine {
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
     int64_t counted = 0;  // targets that count
-    double seconds = 0;  // that the source needed
+    double seconds = 0;   // that the source needed
   };
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
@@ -77,7 +77,7 @@ class Engine {
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  float loss_scale_ = 1;  // for the next step
+  float loss_scale_ = 1;                         // for the next step
   std::vector<std::vector<Ports>> ports_;        // by rank and Program
   std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;

@@ -65,7 +65,7 @@ class Progress {
   bool live_ = false, color_ = false;
   bool drawn_ = false;    // the live line is on the screen
   bool pending_ = false;  // last_ has not been shown
-  bool any_ = false;  // a plain line has been printed
+  bool any_ = false;      // a plain line has been printed
   StepReport last_;
   int64_t last_printed_step_ = 0;
   Clock::time_point last_time_{};

@@ -118,11 +118,10 @@ class Training {
     engine_.emplace(std::move(session), kernel_choices(checkpoint, warn));
     state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
     if (state_.seed != o_.seed)
-      fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed",
-                 "Leave out --seed to continue the run.");
+      fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
     if (state_.threads != o_.device.threads)
-      report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit", state_.threads,
-                                  o_.device.threads));
+      report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit",
+                                  state_.threads, o_.device.threads));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset().train().total_tokens();
@@ -132,9 +131,9 @@ class Training {
                       state_.train_tokens, tokens));
     else if (std::string hash = dataset().info().content_hash;
              !hash.empty() && !state_.data_hash.empty() && hash != state_.data_hash)
-      report_.warning(
-          fmt::format("the run was started with data of content hash {}, this data has {}: it continues with different data",
-                      printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
+      report_.warning(fmt::format(
+          "the run was started with data of content hash {}, this data has {}: it continues with different data",
+          printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
     state_.train_tokens = tokens;
     state_.data_hash = dataset().info().content_hash;
     state_.threads = o_.device.threads;
@@ -150,7 +149,8 @@ class Training {
     double now = schedule_->rate(last.step - 1);
     if (last.lr > 0 && now > last.lr * (1 + 1e-9) && state_.step < schedule_->steps())
       report_.message(
-          fmt::format("note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has {:.3g} there",
+          fmt::format("note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has "
+                      "{:.3g} there",
                       last.step, last.lr, schedule_->steps(), now));
   }
 
@@ -242,8 +242,9 @@ class Training {
       std::rethrow_exception(error);
     } catch (const Error& e) {
       if (!files_->on_disk()) return error;
-      std::string saved = fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}.",
-                                      state_.step, printable(o_.out));
+      std::string saved =
+          fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}.",
+                      state_.step, printable(o_.out));
       return std::make_exception_ptr(
           Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
     } catch (...) {
@@ -374,10 +375,10 @@ class Training {
     if (files_->on_disk() && state_.step > 0 && !data_error_)
       if (int64_t finite = newest_finite(files_->checkpoints()); finite != state_.step)
         report_.warning(
-            finite < 0
-                ? "the weights are not finite, and no checkpoint has finite ones: lower --lr or raise --warmup"
-                : fmt::format("the weights are not finite; --resume and crest sample use the last finite checkpoint, step {}: lower --lr or raise --warmup",
-                              finite));
+            finite < 0 ? "the weights are not finite, and no checkpoint has finite ones: lower --lr or raise --warmup"
+                       : fmt::format("the weights are not finite; --resume and crest sample use the last finite "
+                                     "checkpoint, step {}: lower --lr or raise --warmup",
+                                     finite));
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));

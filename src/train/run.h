@@ -15,15 +15,15 @@ namespace crest {
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
-  double wait = 5;  // seconds to wait for a process that locks the store; after that the run is not recorded
+  double wait = 5;    // seconds to wait for a process that locks the store; after that the run is not recorded
   RunRecord head;     // name, command, recipe, device, key, environment
   Conditions before;
 };
 
 // What training does while a checkpoint is written.
 enum class SaveMode {
-  automatic,  // continues, if weights and optimizer state are copied to the host anyway
-  waiting,  // waits
+  automatic,   // continues, if weights and optimizer state are copied to the host anyway
+  waiting,     // waits
   background,  // continues; meanwhile the host holds a copy of weights and optimizer state
 };
 
@@ -32,11 +32,11 @@ struct TrainOptions {
   Device device;
   int64_t memory_limit = 0;
   std::string data;     // folder of shards
-  std::string out;  // RUN; "": no files are written
+  std::string out;      // RUN; "": no files are written
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
   bool fresh = false;  // `out` was created for this run (FreshFolder)
-  std::string init;  // folder, file, run or checkpoint with initial weights; ignored when a run is continued
+  std::string init;    // folder, file, run or checkpoint with initial weights; ignored when a run is continued
   // The text of RUN/config.toml, from options with the steps, lr and warmup in use. Called again
   // after the steps were fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
@@ -47,7 +47,7 @@ struct TrainOptions {
   double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
   double min_lr = -1;      // below 0: a tenth of lr
   int64_t warmup = -1;     // below 0: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth
-  int64_t steps = 0;  // 0: 1000, or as many as fit into max_seconds
+  int64_t steps = 0;       // 0: 1000, or as many as fit into max_seconds
   double max_seconds = 0;  // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
@@ -55,12 +55,12 @@ struct TrainOptions {
   SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
-  int keep = 3;  // checkpoints to keep; 0: all
+  int keep = 3;            // checkpoints to keep; 0: all
   int64_t stop_after = 0;  // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
-  int prefetch = 0;  // batches that threads read ahead; 0: read when a step needs them
-  int loader_threads = 1;  // threads that read ahead
+  int prefetch = 0;            // batches that threads read ahead; 0: read when a step needs them
+  int loader_threads = 1;      // threads that read ahead
   double loader_delay_ms = 0;  // extra time per training sample, as from slow storage: for experiments
 
   // Results, as they become available.
@@ -70,7 +70,7 @@ struct TrainOptions {
 
 struct TrainOutcome {
   bool interrupted = false;
-  int64_t held_bytes = 0;  // arenas of all ranks
+  int64_t held_bytes = 0;    // arenas of all ranks
   int64_t device_bytes = 0;  // on a GPU: device memory in use
 };
 

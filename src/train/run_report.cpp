@@ -84,8 +84,8 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
 void RunReport::describe(const RunState& state, const Plan& plan) {
   std::string continued = options_.resume ? fmt::format("; continued at step {}", state.step) : "";
   if (plan.fitting) {
-    message(fmt::format("run      {}{}; measuring how many steps fit into {}", printable(options_.out),
-                        continued, format_duration(options_.max_seconds)));
+    message(fmt::format("run      {}{}; measuring how many steps fit into {}", printable(options_.out), continued,
+                        format_duration(options_.max_seconds)));
     return;
   }
   const Schedule& c = plan.schedule;
@@ -103,7 +103,8 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
-    message(fmt::format("the run already has all of its {} steps: give a larger --steps to continue training", c.total_steps));
+    message(fmt::format("the run already has all of its {} steps: give a larger --steps to continue training",
+                        c.total_steps));
 }
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {

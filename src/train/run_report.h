@@ -30,7 +30,7 @@ class RunReport {
 
   struct Plan {
     const Schedule& schedule;
-    bool fitting;  // the number of steps, and what follows from it, is not known yet
+    bool fitting;                   // the number of steps, and what follows from it, is not known yet
     int64_t val_every, save_every;  // 0: never; only at the end
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
@@ -49,7 +49,7 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
-  // parts of the first value; the rest is steps; saving: without the last checkpoint
+    // parts of the first value; the rest is steps; saving: without the last checkpoint
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
     std::string curve;  // text for a terminal
   };

@@ -80,8 +80,7 @@ void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
     fail(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
          printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
   if (samples != step * now)
-    fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0,
-                     now),
+    fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
          printable(checkpoint.path()),
          "Keep batch x grad-accumulation x data-parallel, so that the order of the data is continued exactly.");
 }
@@ -92,7 +91,8 @@ Checkpoint newest_checkpoint(const std::string& root, const Report& warn) {
   auto checkpoint = find_checkpoint(root, warn);
   if (!checkpoint && !list_checkpoints(root).empty())
     fail("every checkpoint of the run is damaged or has weights that are not finite", printable(root),
-         "The reasons are listed above. Check disk and memory. Restore the folder from a copy, or start again without --resume (add --overwrite to replace the run).");
+         "The reasons are listed above. Check disk and memory. Restore the folder from a copy, or start again without "
+         "--resume (add --overwrite to replace the run).");
   if (!checkpoint)
     fail("no checkpoint to continue from", printable(root),
          "Start again without --resume (add --overwrite to replace the run).");

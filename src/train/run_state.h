@@ -15,9 +15,9 @@ struct RunState {
   int64_t step = 0;         // completed steps
   int64_t total_steps = 0;  // of the schedule; 0 while it is being fitted
   uint64_t seed = 0;
-  int threads = 0;  // results depend on it bit for bit
+  int threads = 0;            // results depend on it bit for bit
   uint64_t train_tokens = 0;  // of the data: detects different data
-  std::string data_hash;  // content hash of the data, for the same purpose; "": unknown
+  std::string data_hash;      // content hash of the data, for the same purpose; "": unknown
 };
 
 using Report = std::function<void(const std::string&)>;
