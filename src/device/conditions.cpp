@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_cpus_read = 64;  // frequencies are read one file a CPU
+constexpr int most_cpus_read = 64;  // frequencies are read from one file per CPU
 
 std::optional<double> number_in(const std::string& path) {
   std::string text = read_system_file(path);
@@ -80,7 +80,8 @@ double read_energy(const std::string& root) {
   return sum;
 }
 
-// What this process itself adds to the one-minute load average, as if it had been busy evenly since its start.
+// This process's own share of the one-minute load average, assuming that it was evenly busy since
+// its start.
 double own_load() {
   double age = std::max(1e-3, steady_seconds() - process_start);
   return own_cpu_seconds() / age * (1 - std::exp(-age / 60));
@@ -192,7 +193,7 @@ Json to_json(const Conditions& c) {
   return json;
 }
 
-// Only what a user said: the usual places may hold a user's name.
+// Only what the user set: the default places may contain a user's name.
 static Json chosen_libraries_json() {
   cuda::LibraryChoice choice = cuda::chosen_libraries();
   Json json = Json::object();

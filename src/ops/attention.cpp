@@ -11,7 +11,7 @@ static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) 
   rules::number(c, "scale");
   rules::flag(c, "causal");
   double p = c.attrs().number("p", 0.0);
-  c.check(p >= 0 && p < 1, "attribute 'p' must lie in [0, 1)");
+  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
   if (c.has(scalars)) rules::scalars(c, scalars);
   if (p > 0) {
     c.check(c.has(scalars), "dropout (p > 0) needs the scalars input");

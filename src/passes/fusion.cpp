@@ -210,7 +210,7 @@ void fuse(Program& program, const PassContext& context) {
 const std::vector<Setting>& fusion_settings() {
   static const std::vector<Setting> rows = {setting<&Recipe::fusion>({.name = "fusion",
                                                                       .group = "Precision and memory",
-                                                                      .help = "joins instructions into one kernel",
+                                                                      .help = "fuse instructions into one kernel",
                                                                       .choices = {"on", "off"},
                                                                       .effects = {{Effect::work, Effect::instructions}},
                                                                       .smaller = {"on"}})};

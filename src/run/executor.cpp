@@ -68,7 +68,7 @@ void Executor::bind(const CompiledProgram& c) {
   bound_.push_back(std::move(bound));
 }
 
-// Timing overwrites tensors, so the arenas, which start at zero, are made zero again.
+// Timing overwrites tensors, so the arenas, which start zeroed, are zeroed again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& p : bound_)

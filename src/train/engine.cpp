@@ -60,7 +60,7 @@ void Engine::send(const HostBatch& h, int r, int program) {
   if (!h.positions.empty()) ports.positions.write(h.positions.data());
 }
 
-// The Programs divide by all targets of the step, whether they count or not.
+// The Programs divide by all targets of the step, counted or not.
 float Engine::read_step(int64_t step, const SampleSource& source) {
   run_on_ranks(ranks(), [&](int r) {
     batches_[size_t(r)].resize(size_t(session_.recipe.grad_accumulation));
@@ -123,7 +123,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
           queued_.front().result.wait_seconds += batch.seconds;
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
-      // Later Programs may use the memory that the loss is in.
+      // Later Programs may reuse the memory of the loss.
       if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&queued.loss);
     }
     if (r == 0) e.read_scalars_later(queued.after);
@@ -178,7 +178,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     }
     if (traces) rank(r).runtime().synchronize();
   });
-  // Each batch's loss is its sum over all targets of a batch, whether they count or not.
+  // The loss of a batch is its sum divided by all targets of the batch, counted or not.
   int64_t slots = std::accumulate(all.begin(), all.end(), int64_t(0));
   int64_t count = std::accumulate(counted.begin(), counted.end(), int64_t(0));
   double mean = sum / double(batches);

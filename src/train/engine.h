@@ -1,5 +1,5 @@
-// Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on every rank, reads
-// loss and norm. No user interface, no files.
+// Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on
+// every rank, and reads loss and norm. No user interface, no files.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace crest {
 
-// Writes seq tokens and targets of a global sample (data/loader.h); targets below 0 do not count. positions: of each
-// token in its document, null unless the Programs ask for them (input `positions`).
+// Writes seq tokens and targets of a global sample (data/loader.h). Targets below 0 do not count.
+// positions: of each token in its document; null unless the Programs have an input `positions`.
 using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
 
 struct StepResult {
-  double loss = 0;        // mean over the targets of the step that count
+  double loss = 0;        // mean over the targets that count
   double grad_norm = 0;   // before clipping
-  int64_t targets = 0;    // that count
+  int64_t targets = 0;    // targets that count
   bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // that the step ran with
   double next_loss_scale = 1;
@@ -32,8 +32,8 @@ struct StepResult {
 
 class Engine {
  public:
-  // Executors for recipe.data_parallel ranks (threads of this process); weights are zero until initialize or a load.
-  // choices: of the session that is continued.
+  // Executors for recipe.data_parallel ranks (threads of this process). Weights are zero until
+  // initialize or a load. choices: those of the session that is continued.
   explicit Engine(CompiledSession session, Choices choices = {});
 
   const CompiledSession& session() const { return session_; }
@@ -42,12 +42,13 @@ class Engine {
   const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
-  // The samples of all micro steps are read before the first one runs: where targets may be negative, since each micro
-  // step is weighted by the count of the whole step; and where reading may throw beside other ranks.
+  // Whether the samples of all micro steps are read before the first one runs. Needed if targets
+  // may be negative, because the count of the whole step weights each micro step, and if reading
+  // may throw with several ranks.
   void read_whole_steps(bool whole) { whole_steps_ = whole; }
-  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
-  // without an update Program: forward and backward of the micro steps only.
-  // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
+  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. `seed` is for
+  // dropout. In a session without an update Program, runs only forward and backward of the micro
+  // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
   // The same in two halves. A device that works by itself can have the next step queued before the results of the
@@ -65,7 +66,8 @@ class Engine {
   void broadcast();
 
  private:
-  // Tensors that every step touches, of one Program on one rank; no data where the Program has no such value.
+  // Tensors that every step uses, of one Program on one rank. No data if the Program has no such
+  // value.
   struct Ports {
     TensorRef tokens, targets, positions, loss;
   };
@@ -73,7 +75,7 @@ class Engine {
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
     int64_t counted = 0;  // targets that count
-    double seconds = 0;   // that the source took
+    double seconds = 0;   // that the source needed
   };
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
@@ -99,7 +101,7 @@ class Engine {
   std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
   std::chrono::steady_clock::time_point taken_;  // when the last one had ended
   std::vector<std::vector<Ports>> ports_;        // by rank and Program
-  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (whole steps; else the first one only)
+  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;
 };
 

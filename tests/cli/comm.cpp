@@ -211,9 +211,9 @@ TEST(Comm, ARankThatNeverComesIsNamed) {
   NEEDS_GLOO();
   Port port;
   port.release();
-  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 1 did not come within 1 s (1 of 2 came)"},
+  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 1 did not start within 1 s (1 of 2 did)"},
                {.environment = rank_variables(0, 2, port.text)});
-  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 0 did not come within 1 s", port.text},
+  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 0 did not start within 1 s", port.text},
                {.environment = rank_variables(1, 2, port.text)});
 }
 

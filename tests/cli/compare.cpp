@@ -269,7 +269,7 @@ TEST_F(CliCompare, SidesWithOtherLibrariesAreMeasuredInProcessesOfTheirOwn) {
   ASSERT_EQ(runs.code, 0) << runs.err;
   EXPECT_EQ(runs.json().size(), 2u);
   for (auto& [text, part] :
-       {std::pair{"--cublaslt three", "there is no 'three'"}, {"--cudnn one", "has no libcudnn.so"}}) {
+       {std::pair{"--cublaslt three", "'three' does not exist"}, {"--cudnn one", "has no libcudnn.so"}}) {
     RunResult bad = compare({"--model", model, "--a", text, "--b", ""}, at);
     EXPECT_EQ(bad.code, 2) << bad.err;
     EXPECT_TRUE(contains(bad.err, part)) << bad.err;

@@ -67,7 +67,7 @@ TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   EXPECT_EQ(in(folder, {"report", "1", "-o", "notes.md", "--overwrite"}).code, 0);
 
   expect_error({"report", "-o", "r.html"}, 2, {"no runs were given", "--grid latest"}, here);
-  expect_error({"report", "1"}, 2, {"no file to write", "-o report.html"}, here);
+  expect_error({"report", "1"}, 2, {"no output file given", "-o report.html"}, here);
   expect_error({"report", "1", "-o", "r.pdf"}, 2, {"r.pdf", ".html or .md"}, here);
   expect_error({"report", "<b>night & dya</b>", "-o", "r.html"}, 1, {"night & day"}, here);
   expect_error({"report", "--grid", "nonsense", "-o", "r.html"}, 1, {"no grid 'nonsense'"}, here);

@@ -142,7 +142,7 @@ TEST_F(CliRuns, ImportsNothingOfADamagedExport) {
   std::string other = folder_ / "other.db";
   expect_error({"runs", "import", file, "--store", other}, 1, {"cut.jsonl, line", "nothing of it was imported"});
   EXPECT_EQ(run_crest({"runs", "list", "--json", "--store", other}).json(), json::array());
-  expect_error({"runs", "import", store_, "--store", other}, 1, {"run database itself", "--store"});
+  expect_error({"runs", "import", store_, "--store", other}, 1, {"is a run database, not an export", "--store"});
   expect_error({"runs", "import", folder_ / "none", "--store", other}, 1, {"none"});
   expect_error({"runs", "import", folder_.write("x.txt", "hello\n"), "--store", other}, 1, {"no training steps"});
   expect_error({"runs", "import", "--store", other}, 2, {"no file"});

@@ -67,7 +67,7 @@ TEST(Control, ARankThatNeverComesIsNamed) {
     first = error_of([&] { Control::join(environment(0, 3, port), seconds, std::move(listener)); });
     second = other.get();
     std::ostringstream text;
-    text << "rank 1 did not come within " << seconds << " s (2 of 3 came)";
+    text << "rank 1 did not start within " << seconds << " s (2 of 3 came)";
     said = text.str();
     if (first.find("(1 of 3 came)") == std::string::npos) break;  // else rank 2 was held up: more time for both
   }
@@ -79,7 +79,7 @@ TEST(Control, ARankWithoutRank0SaysSo) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   listener.close();
-  expect_says(error_of([&] { Control::join(environment(1, 2, port), 0.3); }), "rank 0 did not come within 0.3 s");
+  expect_says(error_of([&] { Control::join(environment(1, 2, port), 0.3); }), "rank 0 did not start within 0.3 s");
 }
 
 TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {

@@ -119,7 +119,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("softmax", {x}, Attrs().set("causal", 2), "must be 0 or 1");
   refused("embedding", {x, w}, {}, "dimensions");
   refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
-  refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry a row");
+  refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry per row");
   refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 9), "exceeds the width");
   ValueId q = b.emit("split_heads", {value(f, {2, 3, 12})}, Attrs().set("heads", 1).set("kv_heads", 1))[0];
   refused("tanh", {q}, {}, "must be contiguous");

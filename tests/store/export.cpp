@@ -133,7 +133,7 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   expect_refused(replaced(text, "{\"type\":\"document\"", "{\"type\":\"movie\""), {"line 5", "movie"});
   expect_refused(replaced(text, "{\"type\":\"end\",\"runs\":2}", "{\"type\":\"end\",\"runs\":3}"), {"number of runs"});
   expect_refused(text.substr(0, text.rfind("{\"type\":\"end\"")), {"ends in the middle"});
-  expect_refused(text.substr(0, text.find("\"rows\"") + 10), {"JSON ends in the middle"});
+  expect_refused(text.substr(0, text.find("\"rows\"") + 10), {"the JSON text is incomplete"});
   expect_refused(text + "{}\n", {"behind the end"});
   expect_refused(lines[0] + "\n" + lines[2] + "\n", {"line 2", "no run"});
   expect_refused(lines[0] + "\n" + lines[1] + "\n" + lines[1] + "\n{\"type\":\"end\",\"runs\":2}\n", {"line 3", "uid"});
