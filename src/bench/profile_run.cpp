@@ -79,7 +79,7 @@ ProfilerOptions ProfileRun::profiler_options() const {
   Profile rows;
   describe_session(rows, session_, phase_calls(session_, task_.phase));
   std::set<std::string> names = rates_needed(rows);
-  say("measuring the limits that are not given by --rates ...");
+  say("measuring the limits not given by --rates ...");
   options.rates = device_rates(task_.device, names, task_.rates);
   return options;
 }
@@ -94,7 +94,7 @@ Profile ProfileRun::profiled() {
     BenchCell cell(std::move(session_), task_.phase, task_.seed);
     return run_profiler(cell, options);
   } catch (const std::bad_alloc&) {
-    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+    throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
 

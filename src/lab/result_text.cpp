@@ -40,7 +40,7 @@ std::string rows_text(const Result& r, bool color) {
 
 std::string quantities_text(const Result& r, bool color) {
   if (r.quantities.empty()) return "";
-  crest::Table table({{"quantity", Align::left}, {"value"}, {"how", Align::left}});
+  crest::Table table({{"quantity", Align::left}, {"value"}, {"formula", Align::left}});
   for (size_t i = 0; i < r.quantities.size(); ++i)
     table.row({r.quantities[i].first, fit_width(describe(r.quantities[i].second), 60),
                fit_width(printable(r.experiment->quantities[i].text, text_limit), 60)});
@@ -49,8 +49,7 @@ std::string quantities_text(const Result& r, bool color) {
 
 std::string then_text(const Result& r, bool color) {
   if (r.then.empty()) return "";
-  crest::Table table(
-      {{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
+  crest::Table table({{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
   for (size_t i = 0; i < r.then.size(); ++i) {
     const Then& t = r.experiment->then[i];
     const Value& here = r.then[i];
@@ -62,8 +61,9 @@ std::string then_text(const Result& r, bool color) {
                               : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "", printable(t.source, 40)});
   }
-  std::string machine = r.experiment->machine.empty() ? "" : "then: " + printable(r.experiment->machine, 200) + "; ";
-  return table.text(color) + fmt::format("  {}now: {}, scale {}\n\n", machine, printable(r.device), r.scale);
+  std::string machine =
+      r.experiment->machine.empty() ? "" : "document: " + printable(r.experiment->machine, 200) + "; ";
+  return table.text(color) + fmt::format("  {}here: {}, scale {}\n\n", machine, printable(r.device), r.scale);
 }
 
 std::string claims_text(const Result& r) {
@@ -71,7 +71,7 @@ std::string claims_text(const Result& r) {
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
-    text += fmt::format("{}: {} ({}; {})\n", name(v.verdict), printable(c.text, text_limit), printable(c.subject, 60),
+    text += fmt::format("{}: {} ({}; {})\n", label(v.verdict), printable(c.text, text_limit), printable(c.subject, 60),
                         printable(c.source, 60));
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
     if (!v.reason.empty()) text += fmt::format("    reason: {}\n", printable(v.reason, text_limit));
@@ -124,23 +124,21 @@ std::string result_text(const Result& r, bool color) {
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
   size_t once = 0;
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
-  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in one round only\n", once);
+  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in only one round\n", once);
   if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
   return text;
 }
 
 std::string summary_text(const std::vector<Result>& results, bool color) {
-  crest::Table table({{"experiment", Align::left}, {"cells"}, {"left"}, {"upheld"}, {"refuted"}, {"cannot tell here"}});
-  size_t sums[3] = {};
+  crest::Table table({{"experiment", Align::left}, {"cells"}, {"left"}, {"upheld"}, {"refuted"}, {"inconclusive"}});
+  std::array<size_t, 3> sums = {};
   for (auto& r : results) {
     size_t counts[3] = {};
     for (auto& c : r.claims) ++counts[int(c.verdict)], ++sums[int(c.verdict)];
     table.row({printable(r.experiment->name, 40), std::to_string(r.table.rows.size()), std::to_string(r.cells_left),
                std::to_string(counts[0]), std::to_string(counts[1]), std::to_string(counts[2])});
   }
-  table.rule();
-  table.row({"all", "", "", std::to_string(sums[0]), std::to_string(sums[1]), std::to_string(sums[2])});
-  return table.text(color);
+  return table.text(color) + verdict_counts(sums) + " on this machine\n";
 }
 
 }  // namespace crest::lab
