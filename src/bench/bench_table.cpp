@@ -9,6 +9,7 @@
 #include "bench/bench_report.h"
 #include "core/text.h"
 #include "stats/noise.h"
+#include "store/record.h"
 #include "terminal/table.h"
 #include "train/training_settings.h"
 
@@ -77,7 +78,7 @@ class BenchTable {
       throttling_ |= row.value("throttled", 0) > 0;
       floors_ |= floor_of(row).has_value();
       phases.insert(is_peer(row) ? "peer" : text(row["phase"]));
-      if (!is_peer(row))
+      if (!is_peer(row) && has_times(row))
         held_ |= number(row["memory"], "measured_peak_bytes") != number(row["memory"], "planned_bytes");
     }
     phases_ = phases.size() > 1;
@@ -113,7 +114,8 @@ class BenchTable {
     if (floors_) all.push_back({"noise floor"});
     for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned"}) all.push_back({name});
     if (held_) all.push_back({"held"});
-    all.push_back({"process peak"});
+    auto gpu = [](auto& row) { return !is_peer(row) && text_at(row["device"], "kind") == "cuda"; };
+    all.push_back({std::any_of(rows_.begin(), rows_.end(), gpu) ? "device peak" : "process peak"});
     return all;
   }
 

@@ -7,7 +7,7 @@
 
 namespace crest {
 
-// Tracks: instructions by stream below the step, its calls and phases; device kernels by CUDA stream; memory by
+// Tracks: instructions by stream, below the step, its calls and phases; device kernels by CUDA stream; memory by
 // category.
 std::string chrome_trace(const Profile& profile);
 void write_chrome_trace(const Profile& profile, const std::string& path);

@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// The two arenas are segments, planned blocks are allocations and frees in the order of the instructions. The stack of
-// an allocation says who made it: Program and instruction, scope, phase, layer, category.
+// The two arenas are segments; planned blocks are allocations and frees in the order of the instructions. The stack of
+// an allocation shows its origin: Program and instruction, scope, phase, layer, category.
 std::string memory_snapshot(const Profile& profile);
 void write_memory_snapshot(const Profile& profile, const std::string& path);
 
