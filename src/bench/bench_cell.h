@@ -1,4 +1,5 @@
-// What crest bench and crest profile measure: a phase of a training step on random tokens, run repeatedly.
+// What crest bench and crest profile measure: a phase of a training step on random tokens, run
+// repeatedly.
 #pragma once
 #include <memory>
 #include <optional>
@@ -11,7 +12,8 @@
 
 namespace crest {
 
-// forward: inference, nothing saved; backward: forward and backward of all micro steps; step: the whole step.
+// forward: inference, nothing saved; backward: forward and backward of all micro steps; step: the
+// whole step.
 enum class BenchPhase : uint8_t { forward, backward, step };
 const char* name(BenchPhase);
 
@@ -27,8 +29,9 @@ enum class FlopsConvention : uint8_t { palm, executed };
 FlopsConvention parse_flops_convention(const std::string& text);
 // What the FLOP figure counts; printed with it.
 std::string describe(FlopsConvention convention, BenchPhase phase);
-// FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for the forward phase (it has a third of the
-// matmul FLOPs of forward and backward); executed: sum of the costs of the instructions.
+// FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for the forward phase (it has a
+// third of the matmul FLOPs of forward and backward); executed: sum of the costs of the
+// instructions.
 double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);
 // palm, from the recipe.
 double palm_flops(const Recipe& recipe, BenchPhase phase);
@@ -37,16 +40,16 @@ std::vector<int> phase_calls(const CompiledSession& session, BenchPhase phase);
 
 class BenchCell {
  public:
-  // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform over the
-  // vocabulary, a pure function of (seed, sample, position). flush: empties the caches before every run,
-  // outside its time.
+  // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform
+  // over the vocabulary, a pure function of (seed, sample, position). flush: empties the caches
+  // before every run, outside its time.
   BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false);
 
   const CompiledSession& session() const { return engine_.session(); }
   BenchPhase phase() const { return phase_; }
   int ranks() const { return engine_.ranks(); }
-  // Runs the phase once and returns the seconds. Fails when the loss is not finite. traces: one for each of
-  // phase_calls (rank 0).
+  // Runs the phase once and returns the seconds. Fails when the loss is not finite. traces: one for
+  // each of phase_calls (rank 0).
   double run(std::vector<StepTrace>* traces = nullptr);
   // Executor::launch_seconds of rank 0, over all runs.
   double launch_seconds() { return engine_.rank(0).launch_seconds(); }
@@ -55,7 +58,8 @@ class BenchCell {
   // Bytes of the arenas of all ranks, or of one.
   int64_t held_bytes();
   int64_t held_bytes(int rank) { return engine_.rank(rank).held_bytes(); }
-  // On a GPU: device memory in use by arenas, code, library handles and graphs, without the CUDA context itself.
+  // On a GPU: device memory in use by arenas, code, library handles and graphs, without the CUDA
+  // context itself.
   int64_t device_bytes();
 
  private:

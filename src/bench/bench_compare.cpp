@@ -97,8 +97,8 @@ class ComparisonRun {
     return result;
   }
 
-  // The peer times itself and excludes its own warm-up and compilation, so one of its runs is compared with the
-  // median of several of Crest's.
+  // The peer times itself and excludes its own warm-up and compilation, so one of its runs is
+  // compared with the median of several of Crest's.
   AbResult compare_with_peer() {
     for (int i = 0; i < o_.warmup; ++i) run_once(a_);
     rule_.warmup_rounds = 0;
@@ -117,7 +117,8 @@ class ComparisonRun {
     return result;
   }
 
-  // Samples in order of measurement, by contender: "a", "a again", "b" (for --noise: A again), "peer".
+  // Samples in order of measurement, by contender: "a", "a again", "b" (for --noise: A again),
+  // "peer".
   void record(const AbResult& result) {
     std::vector<bool> marks = watch_.last(result.order.size());
     std::vector<SampleRow> ours, theirs;

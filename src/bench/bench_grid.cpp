@@ -92,8 +92,9 @@ std::string identity(const BenchOptions& o, const std::vector<BenchTask>& tasks)
   return sha256_hex(text.data(), text.size()).substr(0, 8);
 }
 
-// Measures every cell once, then again in reverse order: drift of the machine affects all alike, and the
-// difference between a cell's rounds shows its size (stats/ratio.h). A record has both rounds.
+// Measures every cell once, then again in reverse order: drift of the machine affects all alike,
+// and the difference between a cell's rounds shows its size (stats/ratio.h). A record has both
+// rounds.
 class Grid {
  public:
   Grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks)

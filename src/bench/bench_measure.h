@@ -22,7 +22,8 @@ struct BenchTask {
   std::string name;   // name of the record; "": made from the recipe
 };
 
-// For a cell: `samples` runs; 0: until the median is known to 1%, at least 6, at most `most`, within the time.
+// For a cell: `samples` runs; 0: until the median is known to 1%, at least 6, at most `most`,
+// within the time.
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
 
 class BenchMeasure {
@@ -38,7 +39,8 @@ class BenchMeasure {
 
   // Allocates the memory; throws does_not_fit, with advice.
   std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
-  // A row without times, and one with the samples of the cell (without throttling and noise floors).
+  // A row without times, and one with the samples of the cell (without throttling and noise
+  // floors).
   BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
   BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
@@ -47,7 +49,8 @@ class BenchMeasure {
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
   // For something other than a recipe; name: what distinguishes it within its grid.
   RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
-  // Reopens a finished record for more samples and another finish(). It keeps its result until then.
+  // Reopens a finished record for more samples and another finish(). It keeps its result until
+  // then.
   RunRecord continue_record(int64_t id, const BenchTask& task);
   // For an external command that is compared with `beside`.
   RunRecord begin_peer(const std::string& command, const RunRecord& beside);

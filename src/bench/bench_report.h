@@ -1,5 +1,5 @@
-// Rows of crest bench as a table and as JSON. The table is made from JSON rows, so it can mix rows of the run
-// store with new ones.
+// Rows of crest bench as a table and as JSON. The table is made from JSON rows, so it can mix rows
+// of the run store with new ones.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,8 +30,8 @@ struct BenchRow {
   double flops = 0;                        // per run
   std::string convention;
   BenchPeak peak;
-  // Bytes of all ranks. planned: arenas by plan; held: arenas actually allocated; device_peak: peak resident
-  // set, or device memory in use.
+  // Bytes of all ranks. planned: arenas by plan; held: arenas actually allocated; device_peak: peak
+  // resident set, or device memory in use.
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
   std::optional<int64_t> context_start, context;  // size of the CUDA context (backend/cuda/nvml.h); absent: unknown
@@ -54,8 +54,8 @@ nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& s
 // The table, with notes on its figures below.
 std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color);
 
-// One sentence per phase of a grid: which cell is fastest (by tokens/s), and which are within noise of it. Empty
-// where fewer than two cells of a phase have times.
+// One sentence per phase of a grid: which cell is fastest (by tokens/s), and which are within noise
+// of it. Empty where fewer than two cells of a phase have times.
 std::vector<std::string> conclusions(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace crest

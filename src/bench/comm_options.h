@@ -22,8 +22,8 @@ struct CommOptions {
   DeviceOptions device;
   RecordOptions store;
 };
-// "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a list; can be
-// mixed. Throws a usage error that names --sizes.
+// "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a
+// list; can be mixed. Throws a usage error that names --sizes.
 std::vector<int64_t> parse_sizes(const std::string& text);
 // "2,4"
 std::vector<int> parse_ranks(const std::string& text);
@@ -46,7 +46,8 @@ struct CommPlan {
 };
 CommPlan plan_comm(const CommOptions& options, const std::optional<RankEnvironment>& environment);
 
-// When the buffers of `local_ranks` ranks exceed `limit` bytes, throws does_not_fit with the size that fits.
+// When the buffers of `local_ranks` ranks exceed `limit` bytes, throws does_not_fit with the size
+// that fits.
 void check_sizes_fit(const CommPlan& plan, int local_ranks, int64_t limit);
 
 }  // namespace crest

@@ -20,7 +20,8 @@ struct StepProfiler::Impl {
         throttle(throttle_poll(device)),
         records(has_records()) {}
 
-  // If the device's records are not available (no library, another profiler active), timers are used instead.
+  // If the device's records are not available (no library, another profiler active), timers are
+  // used instead.
   bool has_records() {
     if (options.timers) return false;
     try {
@@ -90,7 +91,8 @@ StepProfiler::~StepProfiler() = default;
 StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
 
 void StepProfiler::warm_up() {
-  // A Program's first run loads its kernels, the second captures it; the profiled one is captured on its own.
+  // A Program's first run loads its kernels, the second captures it; the profiled one is captured
+  // on its own.
   for (int i = 0; i < std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0); ++i) impl_->plain();
   impl_->profiled();
 }

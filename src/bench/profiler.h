@@ -1,4 +1,5 @@
-// Measures a phase of a step with and without a trace, and attributes time to instructions and kernels.
+// Measures a phase of a step with and without a trace, and attributes time to instructions and
+// kernels.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,7 +12,8 @@
 namespace crest {
 
 struct ProfilerOptions {
-  // For the unprofiled runs; equally many profiled ones are interleaved, so both see the same machine state.
+  // For the unprofiled runs; equally many profiled ones are interleaved, so both see the same
+  // machine state.
   StoppingRule rule = {.warmup = 3, .min_samples = 6, .max_samples = 50, .max_seconds = 10, .target_relative_ci = 0.01};
   // Time instruction by instruction even where the device can record a Program's real run.
   bool timers = false;
@@ -20,8 +22,8 @@ struct ProfilerOptions {
   std::function<void(const std::string&)> note;  // receives notices for the user
 };
 
-// Fills the profile except recipe, device and environment, which the caller sets. `rates` must contain those
-// that rates_needed() of the session lists (device_rates in profile/profile_rates.h).
+// Fills the profile except recipe, device and environment, which the caller sets. `rates` must
+// contain those that rates_needed() of the session lists (device_rates in profile/profile_rates.h).
 Profile run_profiler(BenchCell& cell, const ProfilerOptions& options);
 
 // The same, run by run, for callers that interleave several cells. The options must outlive it.
@@ -50,8 +52,8 @@ struct ProfiledRun {
   double seconds = 0;
   std::vector<StepTrace> traces;
 };
-// Fills times of rows, kernels, intervals, span, busy, idle and launches from the runs. The last step of
-// run_profiler, separate for tests.
+// Fills times of rows, kernels, intervals, span, busy, idle and launches from the runs. The last
+// step of run_profiler, separate for tests.
 void summarize_runs(Profile& profile, const std::vector<ProfiledRun>& runs);
 
 }  // namespace crest

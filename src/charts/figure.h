@@ -1,5 +1,6 @@
-// Charts as data, and their drawings. A drawing has a given width: a page shows a wide one or, on a phone, a
-// narrow one (below `narrow_width`, labels are above what they name). Without data, the picture says so.
+// Charts as data, and their drawings. A drawing has a given width: a page shows a wide one or, on a
+// phone, a narrow one (below `narrow_width`, labels are above what they name). Without data, the
+// picture says so.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -14,7 +15,8 @@ namespace crest {
 
 inline constexpr double narrow_width = 520;
 
-// Lines; long series are reduced to the lowest and highest point of each pixel column, so spikes stay visible.
+// Lines; long series are reduced to the lowest and highest point of each pixel column, so spikes
+// stay visible.
 Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, double width, double height = 0);
 // As a complete file with its title.
 std::string line_chart_svg(const std::vector<Series>& series, const ChartOptions& options, int width = 800,

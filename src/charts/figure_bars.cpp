@@ -145,8 +145,8 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     low = std::min(low, level), high = std::max(high, level);
   }
   if (!(high > 0) || !std::isfinite(high - low)) return draw_note(chart.label, "Nothing to compare.", width);
-  // When the steps are small against the sums, the axis does not start at zero, and the bars of the sums are drawn
-  // as cut.
+  // When the steps are small against the sums, the axis does not start at zero, and the bars of the
+  // sums are drawn as cut.
   bool cut = low > 3 * (high - low) && high > low;
   double begin = cut ? low - 0.6 * (high - low) : std::min(0.0, low);
   Rows rows(width, labels, widest(texts, true));

@@ -13,8 +13,9 @@ namespace {
 
 constexpr double track_height = 18, track_gap = 6;
 
-// One path for all intervals of a color on a track. Intervals closer than half a pixel are merged, and none is
-// thinner than that, so a picture of 100,000 intervals stays small and still shows where work was.
+// One path for all intervals of a color on a track. Intervals closer than half a pixel are merged,
+// and none is thinner than that, so a picture of 100,000 intervals stays small and still shows
+// where work was.
 std::string pieces(const std::vector<Span>& spans, int part, const Plot& plot, double y) {
   std::vector<std::pair<double, double>> joined;
   for (auto& s : spans) {

@@ -28,7 +28,8 @@ Ticks byte_ticks(const Axis& axis, int count);
 double label_width(const Ticks& ticks);
 // Lines across the plot, with labels to its left.
 void draw_y_axis(Svg& svg, const Plot& plot, const Ticks& ticks);
-// Labels below the plot (without overlapping ones); `across`: lines over its height; the axis name below.
+// Labels below the plot (without overlapping ones); `across`: lines over its height; the axis name
+// below.
 void draw_x_axis(Svg& svg, const Plot& plot, const Ticks& ticks, const std::string& name, bool across);
 
 // Rows of a picture, with labels left of the plot, or above each row in a narrow picture.
@@ -40,7 +41,8 @@ class Rows {
   double right() const { return right_; }
   bool above() const { return above_; }
   double label_height() const { return above_ ? 20 : 0; }
-  // Draws the label of a row whose content is at [top, top + height]; `top` is below label_height().
+  // Draws the label of a row whose content is at [top, top + height]; `top` is below
+  // label_height().
   void label(Svg& svg, const std::string& text, double top, double height) const;
 
  private:

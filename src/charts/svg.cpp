@@ -19,8 +19,8 @@ bool Box::overlaps(const Box& o) const {
 }
 
 double text_width(std::string_view text, double size, bool bold) {
-  // Advance widths of U+0020 .. U+007E in hundredths of the font size, for DejaVu Sans, which is wider than most
-  // system fonts.
+  // Advance widths of U+0020 .. U+007E in hundredths of the font size, for DejaVu Sans, which is
+  // wider than most system fonts.
   static const uint8_t widths[] = {32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36,  32, 34, 64, 64, 64,
                                    64, 64, 64, 64, 64, 64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63,
                                    58, 77, 75, 29, 29, 66, 56, 86, 75, 79, 60, 79, 69, 63,  61, 73, 68, 99, 68,

@@ -1,5 +1,6 @@
-// A picture under construction: shapes and texts in pixels, in the common style of all figures. No scripts,
-// fonts, references or ids. Follows the reader's light or dark color scheme; light in print.
+// A picture under construction: shapes and texts in pixels, in the common style of all figures. No
+// scripts, fonts, references or ids. Follows the reader's light or dark color scheme; light in
+// print.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,7 +13,8 @@ struct Box {
   bool overlaps(const Box& other) const;
 };
 
-// An upper bound for the width of a text in pixels, using a wide font since the reader's is unknown.
+// An upper bound for the width of a text in pixels, using a wide font since the reader's is
+// unknown.
 double text_width(std::string_view text, double size = 13, bool bold = false);
 // The longest prefix that fits, with an ellipsis when cut.
 std::string fit_text(std::string_view text, double width, double size = 13, bool bold = false);
@@ -29,8 +31,8 @@ struct TextStyle {
   bool halo = false;      // an outline in paper color separates it from lines behind it
 };
 
-// Colors are numbers. They are distinguishable for color-blind readers, and each has a variant for dark mode.
-// Class "cN" fills, "sN" strokes; N is taken modulo `colors`, and the last one is gray.
+// Colors are numbers. They are distinguishable for color-blind readers, and each has a variant for
+// dark mode. Class "cN" fills, "sN" strokes; N is taken modulo `colors`, and the last one is gray.
 inline constexpr int colors = 10;
 inline constexpr int grey = colors - 1;
 std::string fill(int color);

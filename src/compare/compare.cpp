@@ -89,9 +89,9 @@ bool same_work(const GroupSide& a, const GroupSide& b) {
 
 double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }
 
-// The spread of ln(time of B / time of A) around its median, over groups that do the same work on the
-// same device. A common factor (another clock) is not scatter. Twice the standard deviation, estimated
-// from the median absolute deviation.
+// The spread of ln(time of B / time of A) around its median, over groups that do the same work on
+// the same device. A common factor (another clock) is not scatter. Twice the standard deviation,
+// estimated from the median absolute deviation.
 double scatter_of_equal_groups(const RunComparison& c) {
   constexpr size_t fewest = 5;
   constexpr double deviation_of_median = 1.4826;

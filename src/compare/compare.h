@@ -1,6 +1,6 @@
-// Why two runs differ: step time split into causes that sum to the difference; memory by category and
-// by block; differences in recipe, device, versions and kernels. Plain data, which the terminal, JSON and
-// reports present.
+// Why two runs differ: step time split into causes that sum to the difference; memory by category
+// and by block; differences in recipe, device, versions and kernels. Plain data, which the
+// terminal, JSON and reports present.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace crest {
 
-// What the time of a piece of work depends on. The first six are switched from A to B one at a time, in
-// every order (compare/split.h); the others are plain differences.
+// What the time of a piece of work depends on. The first six are switched from A to B one at a
+// time, in every order (compare/split.h); the others are plain differences.
 enum class Factor : uint8_t {
   flops,          // FLOPs
   rate,           // arithmetic rate of the device: changes with precision and device
@@ -76,7 +76,8 @@ struct GroupSide {
   bool quadratic = false;               // a result has two dimensions of sequence length (T x T)
 };
 
-// A group of instructions with the same role in the model on both sides, and the parts of its difference.
+// A group of instructions with the same role in the model on both sides, and the parts of its
+// difference.
 struct Cause {
   std::string label;               // "attention", "MLP up + activation"
   std::string phase;               // "backward"; "forward + backward"; "" for both
@@ -93,7 +94,8 @@ struct Cause {
   std::string sentence;
 };
 
-// The effect of one lever: the parts of all groups that it explains best. All effects sum to the difference.
+// The effect of one lever: the parts of all groups that it explains best. All effects sum to the
+// difference.
 struct LeverEffect {
   std::string lever, a, b;  // "attention", "naive", "flash"; "": explained by no lever
   double ms = 0, ms_per_token = 0, share = 0;
@@ -105,7 +107,8 @@ struct MemoryRow {
   int64_t a = 0, b = 0;
 };
 
-// Blocks alive at the peak, and persistent ones, matched by role and category. They sum to the planned bytes.
+// Blocks alive at the peak, and persistent ones, matched by role and category. They sum to the
+// planned bytes.
 struct MemoryCause {
   std::string label, category;
   int64_t a = 0, b = 0;
@@ -138,8 +141,8 @@ struct RunComparison {
   std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times
   double residual_share = 0;            // the larger of both sides' |residual| / step
-  // How much groups with equal instructions differ between the runs: the noise of a group. Relative, 95%;
-  // 0: too few such groups.
+  // How much groups with equal instructions differ between the runs: the noise of a group.
+  // Relative, 95%; 0: too few such groups.
   double row_noise = 0;
   double explained_noise = 0;       // of a sum of groups, in the unit of explained_difference()
   std::vector<Cause> causes;        // largest first
@@ -167,7 +170,8 @@ struct CompareOptions {
   std::string title_a = "A", title_b = "B";
 };
 
-// Throws when the two cannot be compared (different phases, nothing measured); the error names what is missing.
+// Throws when the two cannot be compared (different phases, nothing measured); the error names what
+// is missing.
 RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
 
 Json to_json(const RunComparison& comparison);

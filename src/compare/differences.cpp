@@ -31,7 +31,8 @@ class List {
   void add(const char* section, const std::string& key, const std::string& a, const std::string& b) {
     if (a != b) list_.push_back({section, key, a, b});
   }
-  // Key by key: the keys of a in their order, then those only in b. Nothing where one side recorded nothing.
+  // Key by key: the keys of a in their order, then those only in b. Nothing where one side recorded
+  // nothing.
   void add_all(const char* section, const Json* a, const Json* b) {
     if (!a || !b || !a->is_object() || !b->is_object() || a->empty() || b->empty()) return;
     for (auto& [key, value] : a->items()) add(section, key, member(*a, key), member(*b, key));
@@ -44,8 +45,8 @@ class List {
   std::vector<Difference> list_;
 };
 
-// The settings of a run: recipe and training. A record of an older build lacks newer settings; those were
-// at their defaults, or unknown where the default is computed.
+// The settings of a run: recipe and training. A record of an older build lacks newer settings;
+// those were at their defaults, or unknown where the default is computed.
 void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& side_b) {
   const Json &a = side_a.recipe, &b = side_b.recipe;
   if (!a.is_object() || !b.is_object() || a.empty() || b.empty()) return;
@@ -104,7 +105,8 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     list.add("versions", std::string(key) + " from", from(a, key), from(b, key));
 }
 
-// The kernel of each operation and shape on both sides: Crest's names, or the device's where those are equal.
+// The kernel of each operation and shape on both sides: Crest's names, or the device's where those
+// are equal.
 struct Chosen {
   std::set<std::string> kernels, device_kernels;
 };

@@ -122,7 +122,8 @@ std::string because(const RunComparison& c) {
   for (auto& w : c.waterfall)
     if (!bar || of(w) > of(*bar)) bar = &w;
   double of_bar = bar ? of(*bar) : 0;
-  // A group is more specific than a factor, but a factor that explains most beats a group that does not.
+  // A group is more specific than a factor, but a factor that explains most beats a group that does
+  // not.
   if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
     return fmt::format("{} because {}", portion(theme.share), reason(c, theme));
   bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;

@@ -15,7 +15,8 @@ namespace {
 
 using Rows = std::vector<ProfileInstr>;
 
-// Labels for the scopes of the models that Crest builds, in the order of a step; others keep their name.
+// Labels for the scopes of the models that Crest builds, in the order of a step; others keep their
+// name.
 constexpr struct {
   const char *role, *label;
 } labels[] = {
@@ -172,7 +173,8 @@ class ScopeJoin {
     }
   }
 
-  // A side that fuses forward and backward (the fused loss) is matched with both phases of the other.
+  // A side that fuses forward and backward (the fused loss) is matched with both phases of the
+  // other.
   void match_phases(size_t n) {
     if (nodes_[n].phase != "forward") return;
     auto it = index_.find({nodes_[n].role, "backward"});

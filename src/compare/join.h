@@ -19,12 +19,12 @@ struct Join {
   std::vector<JoinedGroup> groups;
 };
 
-// Every row of both lists is in exactly one group. By scope: rows that share a scope and a phase on either
-// side form one group (fused and unfused). A group left on one side only is matched with the nearest
-// enclosing scope (h.3.attn.softmax of naive attention with h.3.attn of flash), or with a sibling that is
-// only on the other side and has the same class (mlp.fc with mlp.gate and mlp.up). Layers are merged, so
-// models of different depth can be compared. A side without scopes (an imported trace) is matched by
-// operation class, and by phase where both sides record it.
+// Every row of both lists is in exactly one group. By scope: rows that share a scope and a phase on
+// either side form one group (fused and unfused). A group left on one side only is matched with the
+// nearest enclosing scope (h.3.attn.softmax of naive attention with h.3.attn of flash), or with a
+// sibling that is only on the other side and has the same class (mlp.fc with mlp.gate and mlp.up).
+// Layers are merged, so models of different depth can be compared. A side without scopes (an
+// imported trace) is matched by operation class, and by phase where both sides record it.
 Join join_rows(const std::vector<ProfileInstr>& a, const std::vector<ProfileInstr>& b, GroupBy by);
 
 // "attn.softmax" of "h.3.attn.softmax".

@@ -65,10 +65,10 @@ struct Row {
   unsigned factors;
 };
 
-// What a differing key can change in a group, and through which factors: the effects of the settings, in
-// table order; effects that explain the remainder come last. The keys `device` and `versions` differ when
-// anything in those sections does. The first row that applies to a factor of a group gets that part of its
-// time.
+// What a differing key can change in a group, and through which factors: the effects of the
+// settings, in table order; effects that explain the remainder come last. The keys `device` and
+// `versions` differ when anything in those sections does. The first row that applies to a factor of
+// a group gets that part of its time.
 const std::vector<Row>& effects() {
   static const std::vector<Row> all = [] {
     std::vector<Row> first, last;

@@ -21,14 +21,16 @@ struct MeasuredPair {
   double noise_floor = 0;  // A against A, in the same rounds
 };
 
-// Records both, unless the store is off. A side that does not fit in memory gets status out_of_memory.
+// Records both, unless the store is off. A side that does not fit in memory gets status
+// out_of_memory.
 MeasuredPair measure_pair(const CompareMeasureOptions& options);
 
 // Whether two sides cannot be measured in one process.
 bool need_processes(const CellOptions& a, const CellOptions& b);
 
-// In measure_processes.cpp: each round runs A, B and A again, as in one process, but each in a new process.
-// A sample is the median of a process. The profile of a side is that of the process nearest to its median.
+// In measure_processes.cpp: each round runs A, B and A again, as in one process, but each in a new
+// process. A sample is the median of a process. The profile of a side is that of the process
+// nearest to its median.
 MeasuredPair measure_in_processes(const CompareMeasureOptions& options);
 
 }  // namespace crest

@@ -10,12 +10,12 @@ namespace crest {
 // What differs apart from the measured times: recipe, device, versions, kernels, conditions.
 std::vector<Difference> find_differences(const ComparedSide& a, const ComparedSide& b);
 
-// Attributes the difference of each group to recipe settings, device or versions, using the settings' effects.
-// Fills Cause::levers and RunComparison::levers from causes and differences.
+// Attributes the difference of each group to recipe settings, device or versions, using the
+// settings' effects. Fills Cause::levers and RunComparison::levers from causes and differences.
 void explain_by_levers(RunComparison& comparison);
 
-// The difference in planned memory by category and by block. Fills memory, memory_causes, peak_a and
-// peak_b; both lists sum to the planned bytes where both sides have a profile.
+// The difference in planned memory by category and by block. Fills memory, memory_causes, peak_a
+// and peak_b; both lists sum to the planned bytes where both sides have a profile.
 void compare_memory(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b);
 
 }  // namespace crest

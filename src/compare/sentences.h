@@ -22,8 +22,8 @@ bool same_instructions(const Cause& cause);
 // What changed in a group: instructions, kernels or arithmetic.
 std::string change_text(const Cause& cause);
 
-// The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory are
-// known.
+// The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory
+// are known.
 std::string headline(const RunComparison& comparison);
 
 }  // namespace crest

@@ -13,8 +13,8 @@ struct ComparedSide {
   Json recipe, device, environment;
   bool profiled = false;
   Profile profile;  // when profiled
-  // From the profile (kernels that belong to no instruction are rows too), or, without times, from the
-  // document "program".
+  // From the profile (kernels that belong to no instruction are rows too), or, without times, from
+  // the document "program".
   std::vector<ProfileInstr> rows;
   std::vector<double> step_ms;  // samples
   bool with_profiler = false;   // only samples taken with the profiler on exist
@@ -30,7 +30,8 @@ ComparedSide open_side(const RunRecord& record, const std::string& title);
 // Both ran on the same kind of device with the same number of threads.
 bool same_device(const ComparedSide& a, const ComparedSide& b);
 
-// Dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four are the sequence length.
+// Dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four are the
+// sequence length.
 std::vector<int64_t> dimensions(const std::string& type);
 bool is_quadratic(const std::string& type, const ComparedSide& side);
 

@@ -16,8 +16,8 @@ namespace {
 bool is_communication(const ProfileInstr& r) { return r.stream == "comm" || r.op_class == "communication"; }
 bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
 
-// Rates of both sides. The same device has one rate per precision, the best one measured: two measurements
-// of it differ only by noise, which explains nothing.
+// Rates of both sides. The same device has one rate per precision, the best one measured: two
+// measurements of it differ only by noise, which explains nothing.
 class Rates {
  public:
   Rates(const ComparedSide& a, const ComparedSide& b) : same_(crest::same_device(a, b)) {

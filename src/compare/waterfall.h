@@ -8,12 +8,12 @@
 
 namespace crest {
 
-// Fills join and causes (without levers and sentences), and, where both sides have a profile, times,
-// waterfall and residual_share.
+// Fills join and causes (without levers and sentences), and, where both sides have a profile,
+// times, waterfall and residual_share.
 void join_steps(RunComparison& comparison, const ComparedSide& a, const ComparedSide& b, GroupBy by);
 
-// A sum without its last bits, which depend on the order of the terms: so the sentences for A against B and
-// for B against A mirror each other.
+// A sum without its last bits, which depend on the order of the terms: so the sentences for A
+// against B and for B against A mirror each other.
 inline double without_last_bits(double sum) { return std::round(sum * 1e9) / 1e9; }
 std::string format_ms(double ms);  // "38.1 ms", "0.042 ms": about three digits
 std::string format_ms_signed(double ms);

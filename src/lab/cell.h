@@ -1,5 +1,5 @@
-// A cell of an experiment's grid: read from the file, then measured into a row. Each kind of experiment has
-// a cell class; lab/cells.cpp lists them.
+// A cell of an experiment's grid: read from the file, then measured into a row. Each kind of
+// experiment has a cell class; lab/cells.cpp lists them.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,12 +25,12 @@ class LabCell {
   LabCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
       : e_(e), spec_(std::move(spec)), device_(device), limit_(limit) {}
   virtual ~LabCell() = default;
-  // Reads the settings of the file. Wrong keys and values are usage errors with their place; a setting that
-  // the device does not support makes the cell absent.
+  // Reads the settings of the file. Wrong keys and values are usage errors with their place; a
+  // setting that the device does not support makes the cell absent.
   void read();
 
-  // After read(): cells of one experiment that are measured together share a launch. cells: those so far,
-  // this one last; all are of one kind.
+  // After read(): cells of one experiment that are measured together share a launch. cells: those
+  // so far, this one last; all are of one kind.
   virtual void group_with(const std::vector<std::unique_ptr<LabCell>>&) {}
 
   const lab::CellSpec& spec() const { return spec_; }
@@ -72,7 +72,8 @@ using LabCells = std::vector<std::unique_ptr<LabCell>>;
 // Factories of the cell classes that are private to NAME_cell.cpp.
 using CellMaker = std::unique_ptr<LabCell>(const lab::Experiment&, lab::CellSpec, const Device&, int64_t limit);
 CellMaker make_comm_cell, make_gemm_cell, make_process_cell, make_train_cell;
-// Whether a setting requires separate processes; then all cells of the experiment use them, to be comparable.
+// Whether a setting requires separate processes; then all cells of the experiment use them, to be
+// comparable.
 bool wants_processes(const lab::CellSpec& spec);
 
 // All cells of a scale. data: for training cells that name no text; "": generated.

@@ -31,8 +31,8 @@ class CommLaunch {
   explicit CommLaunch(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
   const std::vector<std::string>& arguments() const { return arguments_; }
   void add(int64_t bytes) { sizes_.insert(bytes); }
-  // {"row": of this size, "group": shared by all sizes}, as printed by crest comm --json. A size that was
-  // already returned is measured again, alone. Throws the errors of crest comm.
+  // {"row": of this size, "group": shared by all sizes}, as printed by crest comm --json. A size
+  // that was already returned is measured again, alone. Throws the errors of crest comm.
   nlohmann::ordered_json take(int64_t bytes);
 
  private:

@@ -10,7 +10,8 @@
 
 namespace crest::lab {
 
-// The kinds of experiments, one row each. The cell classes are in cells.cpp, the columns in columns.cpp.
+// The kinds of experiments, one row each. The cell classes are in cells.cpp, the columns in
+// columns.cpp.
 enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
@@ -90,7 +91,8 @@ struct CellSpec {
   std::string label;                          // what distinguishes it from the other cells
 };
 inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
-// device: "cpu" or "cuda". Later tables override earlier ones: [recipe], [scale.S], [scale.S.DEVICE], [[variant]].
+// device: "cpu" or "cuda". Later tables override earlier ones: [recipe], [scale.S],
+// [scale.S.DEVICE], [[variant]].
 std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);
 
 // The built-in experiments, by name; and one given to `crest lab`: a name or a file.

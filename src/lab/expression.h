@@ -1,5 +1,5 @@
-// The language of claims, columns and quantities (docs/guides/lab.md): arithmetic, comparisons, and functions over a
-// table, such as  ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5
+// The language of claims, columns and quantities (docs/guides/lab.md): arithmetic, comparisons, and
+// functions over a table, such as  ratio(ms, precision=fp32, precision=bf16, batch=4) >= 1.5
 #pragma once
 #include <functional>
 #include <map>
@@ -22,8 +22,8 @@ struct Expression {
   size_t at = 0, end = 0;         // its position in the text
 };
 
-// An error in an expression: what, where in the text, what to do. Callers know the file and turn it into an
-// Error.
+// An error in an expression: what, where in the text, what to do. Callers know the file and turn it
+// into an Error.
 struct ExpressionError {
   std::string what, advice;
   size_t at = 0;
@@ -36,8 +36,8 @@ Expression parse_expression(std::string_view text);
 struct Vocabulary {
   std::set<std::string> columns, keys, names;
 };
-// Throws ExpressionError for unknown functions, columns, keys and names (suggesting the nearest), and for
-// wrong arguments.
+// Throws ExpressionError for unknown functions, columns, keys and names (suggesting the nearest),
+// and for wrong arguments.
 void check_names(const Expression& expression, const Vocabulary& vocabulary);
 // The columns it reads.
 void collect_columns(const Expression& expression, std::set<std::string>& columns);

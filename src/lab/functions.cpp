@@ -215,7 +215,8 @@ double stored(double x, const std::string& type) {
   refuse(fmt::format("unknown type '{}'", printable(type)),
          did_you_mean(type, {"fp64", "fp32", "fp16", "bf16"}) + " Types: fp64, fp32, fp16, bf16.");
 }
-// term is rounded to its type, and the sum to its own type after every addition, as in a loop over tensors.
+// term is rounded to its type, and the sum to its own type after every addition, as in a loop over
+// tensors.
 Value accumulate(const Values& a) {
   double count = exact(a[0], "accumulate");
   if (!(count >= 0 && count <= 1e7)) return Value::missing("accumulate counts from 0 to 10 million");

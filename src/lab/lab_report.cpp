@@ -150,7 +150,8 @@ std::string noise_of(const Judged& j) {
   return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
 }
 
-// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": enough to distinguish it from others of its name.
+// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": enough to distinguish it from others
+// of its name.
 std::string heading_of(const Judged& j, const std::vector<Judged>& all) {
   bool scales = false, devices = false;
   for (auto& other : all) {

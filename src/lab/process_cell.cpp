@@ -1,5 +1,5 @@
-// Cells whose recipe runs in a separate process: crest bench or crest profile (the kind's name) with other
-// libraries or environment variables, which a process reads when it starts.
+// Cells whose recipe runs in a separate process: crest bench or crest profile (the kind's name)
+// with other libraries or environment variables, which a process reads when it starts.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Cells that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction ("profile").
+// Cells that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
+// ("profile").
 #pragma once
 #include <utility>
 
@@ -18,7 +19,8 @@ class RecipeCell : public LabCell {
   bool set(const std::string& key, const std::string& value) override;
   std::string keys() const override;
   void finish() override;
-  // Fills the columns of the plan and [columns]; around run() handles the record and recipes that do not fit.
+  // Fills the columns of the plan and [columns]; around run() handles the record and recipes that
+  // do not fit.
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
   virtual bool runs() const { return true; }
   // Fills columns and closes the record; detail: rows of instructions, for [columns].
@@ -43,7 +45,8 @@ class RecipeCell : public LabCell {
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
 
-// Columns and record from the output of crest bench for a cell; the same from a profile. throttled: by sample.
+// Columns and record from the output of crest bench for a cell; the same from a profile. throttled:
+// by sample.
 void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
 void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
                   const std::vector<bool>& throttled = {});

@@ -1,5 +1,5 @@
-// Experiments and results as JSON: the output of --json and the document "lab" in the run store. Rows are
-// read back to resume.
+// Experiments and results as JSON: the output of --json and the document "lab" in the run store.
+// Rows are read back to resume.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
-// Results for a terminal: the table of cells, a comparison with the documents, a verdict for each claim with
-// its figures.
+// Results for a terminal: the table of cells, a comparison with the documents, a verdict for each
+// claim with its figures.
 #pragma once
 #include <string>
 #include <vector>

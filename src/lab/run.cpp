@@ -105,7 +105,8 @@ std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::
   }
 }
 
-// Measures cell i and reports progress; round 2 is combined with the existing row. False: out of time.
+// Measures cell i and reports progress; round 2 is combined with the existing row. False: out of
+// time.
 bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& p) {
   if (time_is_up()) return false;
   const LabCell& cell = *cells[i];
@@ -127,8 +128,8 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
   return true;
 }
 
-// Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of every
-// cell are centered on the middle of the run, so a steady drift of the machine cancels.
+// Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of
+// every cell are centered on the middle of the run, so a steady drift of the machine cancels.
 void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
   context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
   for (auto& cell : cells) {
@@ -142,7 +143,8 @@ void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, P
     if (p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty() && !measure_next(e, cells, i, 2, p)) return;
 }
 
-// The noise floor between cells: from this experiment, else from an earlier run of one of its cells.
+// The noise floor between cells: from this experiment, else from an earlier run of one of its
+// cells.
 void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
   constexpr double assumed = 0.01;  // effects constant within a process, such as memory placement
   lab::Result& r = p.result;

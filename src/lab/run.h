@@ -1,5 +1,5 @@
-// Runs experiments: measures the cells in one or two rounds, within a budget, resumable with --resume; then
-// judges the claims.
+// Runs experiments: measures the cells in one or two rounds, within a budget, resumable with
+// --resume; then judges the claims.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -25,7 +25,8 @@ class LabRunner {
   LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
       : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
 
-  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished cells are still judged.
+  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished cells are still
+  // judged.
   lab::Result run(const lab::Experiment& experiment, const LabCells& cells);
   bool interrupted() const { return interrupted_; }
 

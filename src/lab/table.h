@@ -21,11 +21,12 @@ struct Table {
   std::vector<Row> rows;
 };
 
-// Keys that distinguish rows: those with several values, or missing in some rows; the variant first.
+// Keys that distinguish rows: those with several values, or missing in some rows; the variant
+// first.
 std::vector<std::string> telling_keys(const std::vector<Row>& rows);
 
-// key = PATTERN among a function's arguments; a pattern has *, ? and alternatives separated by bars:
-// "bf16|fp16".
+// key = PATTERN among a function's arguments; a pattern has *, ? and alternatives separated by
+// bars: "bf16|fp16".
 struct Filter {
   std::string key, pattern;
   size_t at = 0;  // in the expression

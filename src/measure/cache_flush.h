@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// CPU: all threads write a buffer of four times the last-level cache. GPU: a memset of twice the last-level cache.
-// 256 MiB where the cache size is unknown.
+// CPU: all threads write a buffer of four times the last-level cache. GPU: a memset of twice the
+// last-level cache. 256 MiB where the cache size is unknown.
 class CacheFlush {
  public:
   // The runtime (of a GPU) must outlive it.

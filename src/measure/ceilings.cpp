@@ -49,8 +49,9 @@ Buffer random_buffer(int64_t lines, int threads) {
   return Buffer(memory);
 }
 
-// XOR of all lines: cheap enough to be bound by memory, and the result depends on every byte. Four streams with
-// prefetch keep more reads in flight than the hardware prefetcher, which stops at each page.
+// XOR of all lines: cheap enough to be bound by memory, and the result depends on every byte. Four
+// streams with prefetch keep more reads in flight than the hardware prefetcher, which stops at each
+// page.
 uint64_t read_all(const Line* data, int64_t lines, int threads) {
   uint64_t total = 0;
 #pragma omp parallel num_threads(threads) reduction(^ : total)
@@ -121,7 +122,8 @@ namespace {
 
 std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream) {
   std::vector<std::byte> data(size_t(count) * size_of(type));
-  // One normally distributed block, repeated with an odd period: random enough for power and rounding, and fast.
+  // One normally distributed block, repeated with an odd period: random enough for power and
+  // rounding, and fast.
   constexpr int64_t period = 65537;
   std::vector<float> block(size_t(std::min(count, period)));
   for (size_t i = 0; i < block.size(); ++i) block[i] = float(normal(7, stream, i));
@@ -129,10 +131,11 @@ std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream)
   return data;
 }
 
-// Rounding of the inputs is not an error (the same rounded inputs are used here). Sums of k products of standard
-// normals have size sqrt(k). Float accumulation in any order has an error far below k eps sqrt(k); the result is
-// rounded. A kernel that rounds its operands by up to u (uniform, independent) adds a standard deviation of
-// u sqrt(2/3 sum x^2); eight of them are allowed.
+// Rounding of the inputs is not an error (the same rounded inputs are used here). Sums of k
+// products of standard normals have size sqrt(k). Float accumulation in any order has an error far
+// below k eps sqrt(k); the result is rounded. A kernel that rounds its operands by up to u
+// (uniform, independent) adds a standard deviation of u sqrt(2/3 sum x^2); eight of them are
+// allowed.
 void check_gemm(const GemmProblem& p, double operand_rounding) {
   double rounding = p.type == DType::bf16 ? 0x1p-8 : p.type == DType::f16 ? 0x1p-11 : 0x1p-24;
   for (uint32_t s = 0; s < 16; ++s) {

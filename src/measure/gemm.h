@@ -8,12 +8,13 @@
 
 namespace crest {
 
-// Multiplies with the kernel that training would choose for `linear` (x w^T, so preparing a problem transposes b,
-// outside the measured time). An empty function where only the reference kernel supports the type.
+// Multiplies with the kernel that training would choose for `linear` (x w^T, so preparing a problem
+// transposes b, outside the measured time). An empty function where only the reference kernel
+// supports the type.
 GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false);
 
-// A matmul in any precision of a data sheet: with the linear layers' kernel; fp64, fp8 and int8, which it does not
-// support, with the GPU's library.
+// A matmul in any precision of a data sheet: with the linear layers' kernel; fp64, fp8 and int8,
+// which it does not support, with the GPU's library.
 struct PrecisionRate {
   std::string precision;
   std::string how;      // with which kernel or library
@@ -25,11 +26,12 @@ PrecisionRate measure_precision(const Device& device, const std::string& precisi
 // Takes about a second, with sizes that suit the device.
 PrecisionRate quick_precision_rate(const Device& device, const std::string& precision);
 
-// Measures the rate in about a second; also f16 and f32. flops_per_second = 0 without a fast kernel for the type.
+// Measures the rate in about a second; also f16 and f32. flops_per_second = 0 without a fast kernel
+// for the type.
 GemmRate quick_gemm_rate(const Device& device, DType type, bool tf32 = false);
 
-// Copy bandwidth of GPU memory (bytes read plus bytes written), with the scale kernel over buffers far larger than
-// the caches.
+// Copy bandwidth of GPU memory (bytes read plus bytes written), with the scale kernel over buffers
+// far larger than the caches.
 Bandwidth measure_device_copy(const Device& device);
 
 }  // namespace crest

@@ -22,7 +22,8 @@ namespace {
 constexpr int accumulators = 12;
 constexpr int64_t rounds = 2000000;
 
-// One kind of instruction: acc = acc op (a, b), with the same start in every lane of every accumulator.
+// One kind of instruction: acc = acc op (a, b), with the same start in every lane of every
+// accumulator.
 struct Unit {
   const char* precision;
   const char* instruction;
@@ -53,8 +54,8 @@ double first_lane(const void* vector) {
   return double(lane);
 }
 
-// The loop of every unit, on named accumulators, since an array would stay in memory. The empty assembly keeps the
-// compiler from precomputing the values.
+// The loop of every unit, on named accumulators, since an array would stay in memory. The empty
+// assembly keeps the compiler from precomputing the values.
 #define CREST_PEAK_EACH(DO, ...) \
   DO(x0, __VA_ARGS__)            \
   DO(x1, __VA_ARGS__)            \

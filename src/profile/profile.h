@@ -1,6 +1,6 @@
-// A measured step: one row per instruction, its kernels, the intervals of one run, and memory over the
-// instructions. Plain data: the profiler fills it, and the run store keeps its JSON form. Tables, comparisons,
-// reports and trace files read only this.
+// A measured step: one row per instruction, its kernels, the intervals of one run, and memory over
+// the instructions. Plain data: the profiler fills it, and the run store keeps its JSON form.
+// Tables, comparisons, reports and trace files read only this.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,8 @@
 
 namespace crest {
 
-// One instruction of one Program of the step. Costs and times cover all its calls in a step (micro steps).
+// One instruction of one Program of the step. Costs and times cover all its calls in a step (micro
+// steps).
 struct ProfileInstr {
   std::string program;              // "train", "train.next", "update"
   int index = 0;                    // in the Program
@@ -33,7 +34,8 @@ struct ProfileInstr {
   double gap_ms() const { return ms - floor_ms; }
 };
 
-// A kernel that ran on the device, under its device name. None on the CPU, where an instruction is one call.
+// A kernel that ran on the device, under its device name. None on the CPU, where an instruction is
+// one call.
 struct ProfileKernel {
   std::string name;               // demangled
   int instr = -1;                 // row of Profile::instrs; -1: not part of an instruction
@@ -42,7 +44,8 @@ struct ProfileKernel {
   double min_ms = 0, max_ms = 0;  // per launch
 };
 
-// What ran when in the one step that is kept in full (the one nearest to the median), in order of start.
+// What ran when in the one step that is kept in full (the one nearest to the median), in order of
+// start.
 struct ProfileInterval {
   int instr = -1;   // row of Profile::instrs
   int kernel = -1;  // row of Profile::kernels; -1 on the CPU
@@ -51,7 +54,8 @@ struct ProfileInterval {
   double start_ms = 0, ms = 0;
 };
 
-// A block of the transient arena; first and last are instructions of its Program (ProfileInstr::index).
+// A block of the transient arena; first and last are instructions of its Program
+// (ProfileInstr::index).
 struct ProfileBlock {
   std::string name, program;
   std::string category, phase, scope;  // phase and scope of the instruction that writes it
@@ -91,9 +95,9 @@ struct Profile {
   std::vector<int> throttled;                          // 1: throttled during this sample of step_ms; empty: not watched
   std::vector<std::string> throttle_reasons;           // of all runs (device/throttle.h)
   std::vector<double> profiled_ms;                     // every sample with the profiler on
-  // Of the kept step: wall time; first to last interval; union of all intervals; and the gaps between them.
-  // The gaps have two parts: what recording adds on a GPU, which must record the end of each kernel (the time
-  // by which the step is longer than an unprofiled one), and idle time.
+  // Of the kept step: wall time; first to last interval; union of all intervals; and the gaps
+  // between them. The gaps have two parts: what recording adds on a GPU, which must record the end
+  // of each kernel (the time by which the step is longer than an unprofiled one), and idle time.
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
   int64_t launches = 0;  // kernels (GPU) or instructions (CPU) per step
   double clock_mhz = 0;  // of the device during the measurement; 0: unknown
@@ -115,7 +119,8 @@ struct Profile {
 };
 
 nlohmann::ordered_json to_json(const Profile& profile);
-// The text may come from another machine: throws with `where` and the key that is missing or mistyped.
+// The text may come from another machine: throws with `where` and the key that is missing or
+// mistyped.
 Profile profile_from_json(const nlohmann::ordered_json& json, const std::string& where);
 
 // Sums over rows with the same key, largest first.
@@ -124,13 +129,15 @@ struct ProfileShare {
   int64_t instructions = 0, launches = 0;  // rows, and their runs per step
   double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
 };
-// phase: forward, recompute, backward, update; communication (by stream), copies (work of no instruction), idle.
+// phase: forward, recompute, backward, update; communication (by stream), copies (work of no
+// instruction), idle.
 std::vector<ProfileShare> by_phase(const Profile&);
 std::vector<ProfileShare> by_layer(const Profile&);        // "layer 0", ..., "outside"
 std::vector<ProfileShare> by_class(const Profile&);        // operation classes
 std::vector<ProfileShare> by_instruction(const Profile&);  // "train[12] cpu.linear.onednn forward h.3.attn.qkv bf16[8]"
 std::vector<ProfileShare> by_place(const Profile&);        // layers merged: "cpu.linear.onednn forward h.*.attn.qkv"
-// Device kernels by name, with an instruction's costs split by kernel time; Crest's kernels on the CPU.
+// Device kernels by name, with an instruction's costs split by kernel time; Crest's kernels on the
+// CPU.
 std::vector<ProfileShare> by_kernel(const Profile&);
 
 // Bytes in use at each instruction of a step, by category, in order of execution.

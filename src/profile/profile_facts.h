@@ -1,5 +1,5 @@
-// Key figures of a profile: shares, ratios, gaps, and what holds the memory at its peak. Shown in the
-// terminal, JSON and reports.
+// Key figures of a profile: shares, ratios, gaps, and what holds the memory at its peak. Shown in
+// the terminal, JSON and reports.
 #pragma once
 #include <string>
 #include <vector>
@@ -39,8 +39,8 @@ std::vector<LayerTime> layer_times(const Profile& profile);  // in order; withou
 // The first point of the timeline with the most bytes; instr -1 without instructions.
 MemoryPoint memory_peak(const Profile& profile);
 
-// Bytes in use at a point by category, phase and layer of the writing instruction, largest first. Persistent
-// memory has phase "".
+// Bytes in use at a point by category, phase and layer of the writing instruction, largest first.
+// Persistent memory has phase "".
 struct MemoryHolder {
   std::string category, phase;
   int layer = -1;
@@ -48,8 +48,8 @@ struct MemoryHolder {
 };
 std::vector<MemoryHolder> memory_holders(const Profile& profile, const MemoryPoint& point);
 
-// The largest allocations; one of the same name in several Programs appears once. instr: the row that writes
-// it, -1 for persistent ones and those the host writes.
+// The largest allocations; one of the same name in several Programs appears once. instr: the row
+// that writes it, -1 for persistent ones and those the host writes.
 struct MemoryAllocation {
   std::string name, category;
   int64_t bytes = 0;

@@ -12,7 +12,8 @@ namespace crest {
 
 namespace {
 
-// Matrix units multiply in the type of the operands; everything else computes in fp32 whatever its storage type.
+// Matrix units multiply in the type of the operands; everything else computes in fp32 whatever its
+// storage type.
 std::string arithmetic_of(const Program& p, const Instr& i) {
   bool matrix = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
   if (!matrix || i.in.empty()) return "fp32";
@@ -54,7 +55,8 @@ void add_blocks(Profile& profile, const CompiledProgram& c) {
   std::vector<int> producers = c.program.producers();
   for (auto& b : c.memory.blocks) {
     const Instr& first = c.program.code[size_t(b.first)];
-    // Gradient storage is not the result of an instruction, but its tensors are written where their blocks begin.
+    // Gradient storage is not the result of an instruction, but its tensors are written where their
+    // blocks begin.
     bool written = b.category == Category::gradients && c.spec.kind == ProgramKind::train;
     bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0 && !written;
     ProfileBlock row;

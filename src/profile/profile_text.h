@@ -26,8 +26,8 @@ std::string profile_times(const Profile& profile, const ProfileView& view);   //
 std::string profile_table(const Profile& profile, const ProfileView& view);   // the largest rows; device kernels
 std::string profile_facts(const Profile& profile);                            // shares and ratios
 std::string profile_memory(const Profile& profile, const ProfileView& view);  // peak, holders, allocations, timeline
-// Flags that would lower the peak: "" without alternatives. flops_per_token: FLOPs per token that the profiled
-// recipe executes.
+// Flags that would lower the peak: "" without alternatives. flops_per_token: FLOPs per token that
+// the profiled recipe executes.
 std::string profile_alternatives(const Profile& profile, const std::vector<Alternative>& alternatives,
                                  double flops_per_token, const ProfileView& view);
 

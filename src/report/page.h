@@ -1,5 +1,5 @@
-// A document as a list of blocks, rendered as one self-contained HTML file or as Markdown with separate
-// SVG files. All text is plain; only this code escapes it.
+// A document as a list of blocks, rendered as one self-contained HTML file or as Markdown with
+// separate SVG files. All text is plain; only this code escapes it.
 #pragma once
 #include <functional>
 #include <string>

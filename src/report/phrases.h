@@ -15,7 +15,8 @@ std::string say_times(double ratio);
 std::string say_faster(double speed_ratio);
 // How much more: "12% more", "2.1 times as much", "34% less", "unchanged".
 std::string say_more(double ratio);
-// "12% to 45% faster", or one figure when both read the same; ends as in say_faster() and say_more().
+// "12% to 45% faster", or one figure when both read the same; ends as in say_faster() and
+// say_more().
 std::string say_faster_range(double low, double high);
 std::string say_more_range(double low, double high);
 std::string say_signed_ms(double ms);        // "+1.2 ms"

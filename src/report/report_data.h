@@ -1,5 +1,5 @@
-// The data of a report: runs sorted into cells (same recipe, device, versions and phase), and cells into
-// groups whose times can be compared (same model and phase).
+// The data of a report: runs sorted into cells (same recipe, device, versions and phase), and cells
+// into groups whose times can be compared (same model and phase).
 #pragma once
 #include <map>
 #include <memory>

@@ -14,7 +14,8 @@ namespace crest {
 
 namespace {
 
-// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens are unknown.
+// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens
+// are unknown.
 std::vector<double> scaled_samples(const ReportCell& c) {
   double tokens = c.tokens > 0 ? c.tokens : 1;
   std::vector<double> ms = c.ms.values();

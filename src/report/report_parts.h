@@ -1,5 +1,5 @@
-// The parts of a report. Each adds its blocks to the page, or nothing when the runs have no data for it.
-// Some return sentences that the summary or JSON also need.
+// The parts of a report. Each adds its blocks to the page, or nothing when the runs have no data
+// for it. Some return sentences that the summary or JSON also need.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace crest {
 
-// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can be compared.
+// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can
+// be compared.
 struct ReportPair {
   const ReportCell *a = nullptr, *b = nullptr;
   std::string setting, from, to, context;  // context: the varying settings that both share

@@ -15,7 +15,8 @@ struct ReportRuns {
   StoreFile store;
 };
 
-// Every run once, oldest first. Throws when nothing was requested or found; the error suggests near names.
+// Every run once, oldest first. Throws when nothing was requested or found; the error suggests near
+// names.
 std::vector<RunRecord> load_runs(const ReportRuns& runs);
 
 }  // namespace crest

@@ -1,6 +1,7 @@
-// Interleaved comparison of two or more ways to do the same work. All contenders run in every round, so drift
-// of the machine (frequency, neighbors, temperature) affects them alike. The first runs twice per round; its
-// difference from itself is the noise floor, below which no difference is claimed.
+// Interleaved comparison of two or more ways to do the same work. All contenders run in every
+// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. The first
+// runs twice per round; its difference from itself is the noise floor, below which no difference is
+// claimed.
 #pragma once
 #include <functional>
 #include <string>
@@ -51,16 +52,17 @@ struct AbRule {
   uint64_t seed = 1;                 // of the bootstrap
 };
 
-// Needs at least two contenders. Round r starts at contender (r / 2) mod n and every odd round runs backwards, so each
-// order of neighbours occurs equally often. The noise floor is the far end of the 95% interval of the A/A ratio.
-// Verdicts: stats/ratio.h.
+// Needs at least two contenders. Round r starts at contender (r / 2) mod n and every odd round runs
+// backwards, so each order of neighbours occurs equally often. The noise floor is the far end of
+// the 95% interval of the A/A ratio. Verdicts: stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});
 
-// Only the statistics, for measurements made elsewhere: the ratio of medians b / a with its interval; a[i] and
-// b[i] are of the same round. noise_floor decides the verdict.
+// Only the statistics, for measurements made elsewhere: the ratio of medians b / a with its
+// interval; a[i] and b[i] are of the same round. noise_floor decides the verdict.
 Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor, uint64_t seed = 1);
 
-// "B is 1.25x faster than A (95%: 1.21x to 1.29x; noise floor 0.8%)", or "no difference beyond noise: ...".
+// "B is 1.25x faster than A (95%: 1.21x to 1.29x; noise floor 0.8%)", or "no difference beyond
+// noise: ...".
 std::string describe(const Comparison& comparison, double noise_floor);
 
 }  // namespace crest

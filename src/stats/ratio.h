@@ -1,5 +1,5 @@
-// The one test of whether two times differ. It works in logarithms, so the verdict for B against A mirrors that
-// for A against B, and a noise floor of 60% is a factor of 1.6 either way.
+// The one test of whether two times differ. It works in logarithms, so the verdict for B against A
+// mirrors that for A against B, and a noise floor of 60% is a factor of 1.6 either way.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -15,8 +15,9 @@ const char* name(Verdict verdict);
 // The verdict for B against A, given the one for A against B.
 Verdict mirrored(Verdict verdict);
 
-// 95% percentile bootstrap interval (Efron and Tibshirani 1993, ch. 13) of median(b) / median(a). paired: rounds
-// are resampled as a whole, since a slow round slows both of its samples; otherwise each side on its own.
+// 95% percentile bootstrap interval (Efron and Tibshirani 1993, ch. 13) of median(b) / median(a).
+// paired: rounds are resampled as a whole, since a slow round slows both of its samples; otherwise
+// each side on its own.
 Interval ratio_interval(const std::vector<double>& a, const std::vector<double>& b, bool paired, uint64_t seed = 1);
 
 // |ln ratio| as a relative difference: 0.25 for a ratio of 1.25 and for one of 0.8.
@@ -26,8 +27,8 @@ Verdict verdict_of(double ratio, const Interval& interval, double floor);
 // The noise floor from an A/A comparison: the far end of its interval.
 double floor_of(const Interval& same);
 
-// From the times of cells measured in two rounds: by how much two equally fast cells may differ, 95%. Negative
-// below two cells.
+// From the times of cells measured in two rounds: by how much two equally fast cells may differ,
+// 95%. Negative below two cells.
 double floor_of_rounds(const std::vector<std::pair<double, double>>& rounds);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// A thin layer over SQLite: everything opened is closed, every transaction is committed or rolled back, and every
-// error names the file and what to do.
+// A thin layer over SQLite: everything opened is closed, every transaction is committed or rolled
+// back, and every error names the file and what to do.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -49,8 +49,8 @@ class Database {
   void run(const char* sql);
   // False when another process holds the file.
   bool try_to_run(const char* sql);
-  // Waits a moment for another process, for the `attempt`-th time (from 0). False when out of patience, which is soon
-  // after a stop request (host/stop_signal.h).
+  // Waits a moment for another process, for the `attempt`-th time (from 0). False when out of
+  // patience, which is soon after a stop request (host/stop_signal.h).
   bool wait(int attempt) noexcept;
   // The first column of the first row.
   int64_t integer(const char* sql);

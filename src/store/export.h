@@ -1,4 +1,5 @@
-// Runs as a file to import on another machine: JSON lines, each small, so the size of a run is not limited.
+// Runs as a file to import on another machine: JSON lines, each small, so the size of a run is not
+// limited.
 //   {"type": "header", "format": "crest-runs", "version": 1, ...}
 //   {"type": "run", ...} then its {"type": "samples" | "log", "rows": [...]} and {"type": "document", "name", "json"}
 //   {"type": "end", "runs": N}

@@ -37,8 +37,8 @@ class LogReader {
            "Looked for lines with a step and a loss or time, such as \"iter 10: loss 3.21, time 12.3ms\", "
            "\"step 10/100 | loss 3.21 | 12.3 ms | 41000 tok/s\" or {\"step\": 10, \"loss\": 3.21}; or the header of "
            "crest runs export.");
-    // Some programs print an estimate of the training loss with each validation; next to the loss of the steps it
-    // would be a second curve.
+    // Some programs print an estimate of the training loss with each validation; next to the loss
+    // of the steps it would be a second curve.
     if (step_losses_ > 0)
       for (auto& r : rows_)
         if (!std::isnan(r.val_loss)) r.loss = NAN;

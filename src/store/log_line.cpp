@@ -177,7 +177,8 @@ class Scanner {
     return is_digit(at(at_ + 1)) && is_digit(at(at_ + 2)) && is_digit(at(at_ + 3)) && !is_digit(at(at_ + 4));
   }
 
-  // The text right after a number, or a known unit after a space that is not the key of the next number.
+  // The text right after a number, or a known unit after a space that is not the key of the next
+  // number.
   std::string take_unit() {
     if (at(at_) == '%') return ++at_, "%";
     if (is_letter(at(at_))) return take_word();

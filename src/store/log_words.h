@@ -1,4 +1,5 @@
-// The words of training logs: the quantity of a key, and the factor of a unit. One row each in log_words.cpp.
+// The words of training logs: the quantity of a key, and the factor of a unit. One row each in
+// log_words.cpp.
 #pragma once
 #include <string>
 

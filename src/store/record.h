@@ -1,5 +1,5 @@
-// One recorded run: its settings, its machine, and all its results. Plain data; the store reads and writes it, and
-// comparisons and reports use it.
+// One recorded run: its settings, its machine, and all its results. Plain data; the store reads and
+// writes it, and comparisons and reports use it.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -13,8 +13,8 @@ Json to_json(const LogRow& row);
 // Everything, with only the names of documents.
 Json record_to_json(const RunRecord& record);
 
-// Checks types and sizes, since the text may come from anywhere. `where` names file and line. `id` is not read; a
-// running run becomes "lost", since its end will not be recorded here.
+// Checks types and sizes, since the text may come from anywhere. `where` names file and line. `id`
+// is not read; a running run becomes "lost", since its end will not be recorded here.
 RunRecord run_from_json(const Json& json, const std::string& where);
 
 // The advice in every error about a damaged export.

@@ -23,8 +23,8 @@ void update_end(Database& database, int64_t id, const RunRecord& record);
 
 // The columns that read_run reads, for SELECT ... WHERE id = ?.
 extern const char* const run_columns;
-// The record of a row, or nothing. "running" of a dead process becomes "lost". Cells that are mistyped, too long or not
-// JSON are listed in `damage`.
+// The record of a row, or nothing. "running" of a dead process becomes "lost". Cells that are
+// mistyped, too long or not JSON are listed in `damage`.
 std::optional<RunRecord> read_run(const Database& database, Statement& row, int64_t id, bool environments);
 // For the record's id; damage as above.
 void read_samples(Database& database, RunRecord& record);

@@ -95,8 +95,9 @@ void create(Database& database) {
   transaction.commit();
 }
 
-// Switching locks the file for a moment, and SQLite does not wait for other processes here. Without shared memory (some
-// network file systems) the result is another mode, which also works, one process at a time.
+// Switching locks the file for a moment, and SQLite does not wait for other processes here. Without
+// shared memory (some network file systems) the result is another mode, which also works, one
+// process at a time.
 void use_wal(Database& database) {
   for (int attempt = 0; !database.try_to_run("PRAGMA journal_mode = WAL"); ++attempt)
     if (!database.wait(attempt)) database.fail_with(SQLITE_BUSY);
@@ -169,7 +170,8 @@ void prepare_schema(Database& database, Database::Mode mode) {
   check_tables(database);
   if (!database.read_only()) {
     use_wal(database);
-    // Committed data survives a crash of the process. A power failure may lose the last commits, but nothing else.
+    // Committed data survives a crash of the process. A power failure may lose the last commits,
+    // but nothing else.
     database.run("PRAGMA synchronous = NORMAL");
   }
   database.run("PRAGMA foreign_keys = ON");

@@ -6,9 +6,11 @@
 
 namespace crest {
 
-// Columns of `text` in a terminal: UTF-8; combining marks count 0, East Asian wide and emoji 2, invalid bytes 1.
+// Columns of `text` in a terminal: UTF-8; combining marks count 0, East Asian wide and emoji 2,
+// invalid bytes 1.
 size_t display_width(std::string_view text);
-// The longest prefix of `text` that is at most `width` wide; a cut is marked by an ellipsis (part of the width).
+// The longest prefix of `text` that is at most `width` wide; a cut is marked by an ellipsis (part
+// of the width).
 std::string fit_width(std::string_view text, size_t width);
 // How lines are broken at spaces.
 struct Wrapping {
@@ -42,7 +44,8 @@ class Table {
   void row(std::vector<std::string> cells);
   // A line between groups of rows (terminal only).
   void rule();
-  // For the terminal: header, line, rows; two spaces between columns, no trailing spaces; bold header with color.
+  // For the terminal: header, line, rows; two spaces between columns, no trailing spaces; bold
+  // header with color.
   std::string text(bool color = false) const;
   // GitHub's Markdown: pipes are escaped.
   std::string markdown() const;

@@ -10,8 +10,8 @@ namespace crest {
 
 bool is_gzip(const File& file);
 
-// The text of a gzip file, unpacked incrementally. Reading throws for damaged or truncated files, and after `most`
-// bytes of text, since a small file can unpack to any size.
+// The text of a gzip file, unpacked incrementally. Reading throws for damaged or truncated files,
+// and after `most` bytes of text, since a small file can unpack to any size.
 class GzipBuffer : public std::streambuf {
  public:
   GzipBuffer(File& file, uint64_t most);

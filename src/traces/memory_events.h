@@ -1,5 +1,5 @@
-// The planned memory of a step as a list of allocations and frees, as an allocator would see them, for trace files and
-// memory viewers.
+// The planned memory of a step as a list of allocations and frees, as an allocator would see them,
+// for trace files and memory viewers.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,8 +23,9 @@ int64_t transient_address(const Profile&);
 int64_t address(const Profile&, const MemoryEvent&);
 int64_t bytes(const Profile&, const MemoryEvent&);
 
-// Persistent memory first; then, for each instruction of each call, the allocations before it and the frees after it.
-// Beyond `limit` events, repeated calls of a Program are omitted, since they repeat its memory.
+// Persistent memory first; then, for each instruction of each call, the allocations before it and
+// the frees after it. Beyond `limit` events, repeated calls of a Program are omitted, since they
+// repeat its memory.
 std::vector<MemoryEvent> memory_events(const Profile&, size_t limit = 400'000);
 
 }  // namespace crest

@@ -20,7 +20,8 @@ struct Frame {
   std::string name;
 };
 
-// A block of a segment; blocks follow each other without gaps, since the viewer adds up their sizes.
+// A block of a segment; blocks follow each other without gaps, since the viewer adds up their
+// sizes.
 struct Piece {
   int64_t offset = 0, bytes = 0;
   int persistent = -1;  // -1: free
@@ -166,7 +167,8 @@ class Snapshot {
     entry("size", size);
     entry("stream", 0);
     entry("time_us", std::llround(ms * 1e3));
-    // The viewer colors by category, and fails on files with categories unless one is "unknown": the arenas use it.
+    // The viewer colors by category, and fails on files with categories unless one is "unknown":
+    // the arenas use it.
     entry("category", category);
   }
 

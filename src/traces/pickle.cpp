@@ -32,7 +32,8 @@ enum Opcode : uint8_t {
   LONG_BINGET = 'j',
 };
 
-// Values between two marks; a reader may pass them as arguments of one call. The same number as in Python.
+// Values between two marks; a reader may pass them as arguments of one call. The same number as in
+// Python.
 constexpr size_t batch = 1000;
 
 }  // namespace

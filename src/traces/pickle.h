@@ -1,5 +1,5 @@
-// Writes Python's pickle format (protocol 4) using only opcodes that small unpicklers support: lists, dicts, text,
-// numbers, and references to earlier values.
+// Writes Python's pickle format (protocol 4) using only opcodes that small unpicklers support:
+// lists, dicts, text, numbers, and references to earlier values.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -245,8 +245,8 @@ const Row* find(const std::vector<Row>& rows, std::string_view name) {
   return nullptr;
 }
 
-// Parts of the names of operations and generated kernels; the first match wins. Losses come before normalisations,
-// since they contain a log-softmax.
+// Parts of the names of operations and generated kernels; the first match wins. Losses come before
+// normalisations, since they contain a log-softmax.
 const std::vector<Row> topics = {
     {OpClass::communication, {"nccl", "c10d::", "gloo:", "all_reduce", "allreduce", "all_gather", "reduce_scatter"}},
     {OpClass::optimizer, {"adam", "multi_tensor_apply", "foreach", "optimizer.step", "optimizer.zero_grad"}},
@@ -257,7 +257,8 @@ const std::vector<Row> topics = {
     {OpClass::embedding, {"embedding"}},
 };
 
-// Library kernels; names of attention kernels also contain cutlass and cuBLAS, but match earlier rows.
+// Library kernels; names of attention kernels also contain cutlass and cuBLAS, but match earlier
+// rows.
 const std::vector<Row> libraries = {
     {OpClass::contraction,
      {"gemm", "gemv", "cutlass", "nvjet", "cublas", "xmma", "splitk", "triton_mm", "dot_kernel", "convolve"}},

@@ -88,8 +88,8 @@ class Reader {
     return context;
   }
 
-  // Ranges of a thread nest. Launches are resolved along the way. Without a GPU, the time between the ranges that an
-  // operation calls is its own work.
+  // Ranges of a thread nest. Launches are resolved along the way. Without a GPU, the time between
+  // the ranges that an operation calls is its own work.
   void walk_threads() {
     std::map<int, std::pair<std::vector<int>, std::vector<int>>> threads;  // rows of ranges; of launches
     for (int i = 0; i < int(events_.host.size()); ++i) threads[events_.host[size_t(i)].thread].first.push_back(i);

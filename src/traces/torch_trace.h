@@ -1,6 +1,6 @@
-// Reads the export of PyTorch's profiler (prof.export_chrome_trace): device kernels and copies, or in a CPU-only trace
-// the operations, by training step, each with an operation class and, where autograd marks it, a phase. Described in
-// docs/guides/traces.md.
+// Reads the export of PyTorch's profiler (prof.export_chrome_trace): device kernels and copies, or
+// in a CPU-only trace the operations, by training step, each with an operation class and, where
+// autograd marks it, a phase. Described in docs/guides/traces.md.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace crest {
 
-// A kernel, copy or memset on a GPU; in a CPU-only trace, an interval in which an operation ran itself, not the
-// operations it calls.
+// A kernel, copy or memset on a GPU; in a CPU-only trace, an interval in which an operation ran
+// itself, not the operations it calls.
 struct TorchWork {
   int name = 0;          // row of TorchTrace::names: the kernel; on a CPU the operation
   int64_t launch = 0;    // the same for all intervals of one call of an operation
@@ -24,8 +24,9 @@ struct TorchWork {
 // The time between two calls of prof.step(), or the whole trace without such calls.
 struct TorchStep {
   std::string name;  // "ProfilerStep#5"
-  // On a GPU, from the start of its work to the start of the next step's work, so the last step is omitted unless it is
-  // the only one; then it ends with its work. On a CPU, the step's marks. busy is the union of all work, idle the rest.
+  // On a GPU, from the start of its work to the start of the next step's work, so the last step is
+  // omitted unless it is the only one; then it ends with its work. On a CPU, the step's marks. busy
+  // is the union of all work, idle the rest.
   double start_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0;
   std::vector<TorchWork> work;  // in order of start
 };
@@ -40,12 +41,13 @@ struct TorchTrace {
   double outside_ms = 0;  // work outside all steps
 };
 
-// Streams the file, gzip or plain: memory grows with the number of operations and kernels, not with the file size.
-// Throws for a file that is not such a trace, is damaged, or exceeds the limits (8 GiB, 20 million kept events).
+// Streams the file, gzip or plain: memory grows with the number of operations and kernels, not with
+// the file size. Throws for a file that is not such a trace, is damaged, or exceeds the limits (8
+// GiB, 20 million kept events).
 TorchTrace read_torch_trace(const std::string& path);
 
-// One row per operation class and phase, with its kernels, of the step nearest to the median. Without recipe, costs and
-// memory.
+// One row per operation class and phase, with its kernels, of the step nearest to the median.
+// Without recipe, costs and memory.
 Profile profile_of(const TorchTrace& trace);
 
 }  // namespace crest

@@ -15,8 +15,8 @@ struct TraceTrack {
   auto operator<=>(const TraceTrack&) const = default;
 };
 
-// As in Kineto, the host process holds annotations and instructions, and the device process (its number) holds the
-// streams.
+// As in Kineto, the host process holds annotations and instructions, and the device process (its
+// number) holds the streams.
 inline constexpr int host_process = 1000;
 // A slice that would overlap another without nesting moves to a track with this offset.
 inline constexpr int overflow_threads = 100'000;
@@ -35,8 +35,8 @@ struct TraceSlice {
 std::vector<TraceSlice> trace_slices(const Profile& profile);
 // Moves slices that overlap without nesting to other tracks, and sorts.
 void nest(std::vector<TraceSlice>& slices);
-// Ends host slices a few nanoseconds early: before the next one starts, and inside the enclosing one. Readers add ts
-// and dur in floating point, so touching slices would overlap.
+// Ends host slices a few nanoseconds early: before the next one starts, and inside the enclosing
+// one. Readers add ts and dur in floating point, so touching slices would overlap.
 void keep_apart(std::vector<TraceSlice>& nested);
 
 }  // namespace crest
