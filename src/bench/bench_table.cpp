@@ -248,9 +248,10 @@ std::vector<std::string> conclusions(const std::vector<Json>& rows) {
       sentences.push_back(fmt::format("{}: {} has the most tokens/s, {} more than {} ({})", phase, who, next.lead,
                                       second, next.evidence));
     else
-      sentences.push_back(
-          fmt::format("{}: no clear winner; the top {} are within noise: {} and {}{} ({} apart; {})", phase, alike, who,
-                      second, alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.lead, next.evidence));
+      sentences.push_back(fmt::format("{}: no clear winner; the top {} are within noise: {}{}{}{} ({} apart; {})",
+                                      phase, alike, who, alike > 2 ? ", " : " and ", second,
+                                      alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.lead,
+                                      next.evidence));
   }
   return sentences;
 }
