@@ -14,6 +14,11 @@ namespace {
 
 constexpr size_t text_limit = 400;
 
+// Wrapped lines; first: before the first line, rest: before the others.
+std::string paragraph(const std::string& text, const std::string& first = "", const std::string& rest = "") {
+  return first + wrapped(text, {.indent = rest, .taken = first.size()}) + "\n";
+}
+
 std::string key_of(const Row& row, const std::string& key) {
   auto it = row.keys.find(key);
   return it == row.keys.end() ? "" : printable(it->second, 60);
@@ -71,8 +76,9 @@ std::string claims_text(const Result& r) {
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
-    text += fmt::format("{}: {} ({}; {})\n", label(v.verdict), printable(c.text, text_limit), printable(c.subject, 60),
-                        printable(c.source, 60));
+    text += paragraph(fmt::format("{}: {} ({}; {})", label(v.verdict), printable(c.text, text_limit),
+                                  printable(c.subject, 60), printable(c.source, 60)),
+                      "", "  ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
     if (!v.reason.empty()) text += fmt::format("    reason: {}\n", printable(v.reason, text_limit));
     for (auto& [what, value] : v.figures)
@@ -81,44 +87,62 @@ std::string claims_text(const Result& r) {
   return text;
 }
 
+// The settings that all cells share, then the others of each cell.
+std::string cells_text(const std::vector<CellSpec>& cells, const std::string& scale) {
+  using Setting = std::pair<std::string, std::string>;
+  auto shared = [&](const Setting& s) {
+    return cells.size() > 1 && std::all_of(cells.begin(), cells.end(), [&](auto& cell) {
+             return std::find(cell.settings.begin(), cell.settings.end(), s) != cell.settings.end();
+           });
+  };
+  auto settings_text = [&](const CellSpec& cell, bool of_all) {
+    std::vector<std::string> list;
+    for (auto& s : cell.settings)
+      if (shared(s) == of_all) list.push_back(s.first + "=" + s.second);
+    return join(list, " ");
+  };
+  std::string common = settings_text(cells[0], true);
+  std::string text =
+      "\n" + paragraph(fmt::format("{} cell{} at scale {}{}:", cells.size(), cells.size() == 1 ? "" : "s", scale,
+                                   common.empty() ? "" : ", all with " + printable(common, text_limit)));
+  for (auto& cell : cells) {
+    auto variant = cell.keys.find("variant");
+    std::string head = variant == cell.keys.end() ? "" : variant->second + ": ";
+    text += "  " + printable(head + settings_text(cell, false), text_limit) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color) {
-  crest::Table table(
-      {{"experiment", Align::left}, {"source", Align::left}, {"kind", Align::left}, {"claims"}, {"", Align::left}});
+  crest::Table table({{"experiment", Align::left}, {"claims"}, {"title", Align::left}});
   for (auto& e : experiments)
-    table.row({printable(e.name, 40), printable(e.source, 20), name(e.kind), std::to_string(e.claims.size()),
+    table.row({printable(e.name, 40), std::to_string(e.claims.size()),
                e.unavailable.empty() ? printable(e.title, 80) : "not yet available: " + printable(e.unavailable, 120)});
   return table.text(color);
 }
 
 std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
-  std::string text = fmt::format("{}: {}\n\n", printable(e.name), printable(e.title, text_limit));
-  if (!e.question.empty()) text += printable(e.question, 1000) + "\n";
+  std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit))) + "\n";
+  if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
   text += fmt::format("Source: {}. Kind: {}. File: {}\n", printable(e.source), name(e.kind), printable(e.file));
-  if (!e.unavailable.empty()) text += "Not yet available: " + printable(e.unavailable, text_limit) + "\n";
-  if (!e.shrinks.empty()) text += "Scales: " + printable(e.shrinks, text_limit) + "\n";
-  if (!cells.empty()) {
-    text += fmt::format("\n{} cell{} at scale {}:\n", cells.size(), cells.size() == 1 ? "" : "s", scale);
-    for (auto& cell : cells) {
-      std::vector<std::string> settings;
-      for (auto& [key, value] : cell.settings) settings.push_back(key + "=" + value);
-      auto variant = cell.keys.find("variant");
-      std::string head = variant == cell.keys.end() ? "" : variant->second + ": ";
-      text += "  " + printable(head + join(settings, " "), text_limit) + "\n";
-    }
-  }
+  if (!e.unavailable.empty()) text += paragraph("Not yet available: " + printable(e.unavailable, text_limit));
+  if (!e.shrinks.empty()) text += paragraph("Scales: " + printable(e.shrinks, text_limit));
+  if (!cells.empty()) text += cells_text(cells, scale);
   text += fmt::format("\n{} claim{}:\n", e.claims.size(), e.claims.size() == 1 ? "" : "s");
   for (auto& c : e.claims)
-    text += fmt::format("  {} ({}; {})\n      {}\n", printable(c.text, text_limit), printable(c.subject),
-                        printable(c.source), printable(c.check.text, text_limit));
+    text +=
+        paragraph(fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject), printable(c.source)),
+                  "  ", "    ") +
+        fmt::format("      {}\n", printable(c.check.text, text_limit));
   return text;
 }
 
 std::string result_text(const Result& r, bool color) {
   const Experiment& e = *r.experiment;
-  std::string text = fmt::format("{}: {}\n", printable(e.name), printable(e.title, text_limit));
-  if (!e.question.empty()) text += printable(e.question, 1000) + "\n";
+  std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit)));
+  if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
   if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
