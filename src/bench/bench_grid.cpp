@@ -178,7 +178,7 @@ class Grid {
     BenchMeasure::check_interrupt();
     double left = clock_.left(visits_, v);
     std::string label = task.label.empty() ? "" : ": " + task.label;
-    std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
+    std::string eta = left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : "";
     std::string place =
         again ? fmt::format("[{}/{}, round 2]", i + 1, tasks_.size()) : fmt::format("[{}/{}]", i + 1, tasks_.size());
     BenchMeasure::say(fmt::format("{} {} {}{} ...{}", place, task.recipe.model.name, name(task.phase), label, eta));

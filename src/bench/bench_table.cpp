@@ -109,7 +109,7 @@ class BenchTable {
     std::vector<Column> all;
     if (phases_) all.push_back({"phase", Align::left});
     for (auto& lever : levers_) all.push_back({lever, lever == "batch" || lever == "seq" ? Align::right : Align::left});
-    for (const char* name : {"median ms", "95% CI", "n"}) all.push_back({name});
+    for (const char* name : {"median ms", "95% CI", "samples"}) all.push_back({name});
     if (throttling_) all.push_back({"throttled"});
     if (floors_) all.push_back({"noise floor"});
     for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned"}) all.push_back({name});

@@ -58,9 +58,9 @@ std::string sentence(const MemoryCause& m) {
   std::string what = m.quadratic ? "T x T buffers of " + m.label : m.label;
   auto type = [](const std::string& t) { return t.substr(0, t.find('[')); };
   bool retyped = !m.type_a.empty() && !m.type_b.empty() && type(m.type_a) != type(m.type_b);
-  return fmt::format("{} ({}): {}, {} -> {}{}", what, m.category, bytes_signed(double(m.b - m.a)),
-                     held(m.a, m.blocks_a), held(m.b, m.blocks_b),
-                     retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
+  std::string category = what == m.category ? "" : " (" + m.category + ")";
+  return fmt::format("{}{}: {}, {} -> {}{}", what, category, bytes_signed(double(m.b - m.a)), held(m.a, m.blocks_a),
+                     held(m.b, m.blocks_b), retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
 }
 
 std::string changed_sentence(const RunComparison& c) {

@@ -115,7 +115,7 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
   if (cell.absent().empty() && lab::info(e.kind).timed)
     BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, cells.size(), cell.spec().label,
                                   round == 2 ? " (round 2)" : "",
-                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+                                  left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
   double before = spent();
   std::optional<lab::Row> row = measure_cell(cell, p.grid);
   if (!row) return false;

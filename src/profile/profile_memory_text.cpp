@@ -59,7 +59,7 @@ std::string allocations_text(const Profile& p, const ProfileView& view) {
 }
 
 std::string timeline_text(const Profile& p, const ProfileView& view) {
-  Series all{"bytes in use", {}, {}};
+  Series all{"MiB in use", {}, {}};
   for (auto& point : memory_timeline(p)) {
     all.x.push_back(double(all.x.size()));
     all.y.push_back(double(total(point.bytes)) / (1 << 20));
@@ -76,7 +76,7 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
   const ProfileMemory& m = p.memory;
   MemoryPoint peak = memory_peak(p);
   std::string text =
-      fmt::format("memory    planned {} = {} persistent + {} transient; held {}{}\n", bytes(m.planned_bytes),
+      fmt::format("memory    planned {} = {} persistent + {} transient\n          held {}{}\n", bytes(m.planned_bytes),
                   bytes(m.persistent_bytes), bytes(m.transient_bytes), bytes(m.measured_peak_bytes),
                   m.device_peak_bytes ? ", process or device peak " + bytes(m.device_peak_bytes) : "");
   if (peak.instr < 0) return text;

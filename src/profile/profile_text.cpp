@@ -41,25 +41,35 @@ std::string interval(const std::vector<double>& samples) {
   return std::isfinite(width) ? fmt::format(" +-{:.1f}%", 100 * width) : std::string();
 }
 
-const std::vector<Column>& share_columns() {
-  static const std::vector<Column> columns = {{"ms"},    {"share"}, {"calls"},    {"FLOP/s"}, {"B/s"},
-                                              {"FLOPs"}, {"bytes"}, {"floor ms"}, {"gap ms"}, {"", Align::left}};
-  return columns;
-}
+// FLOPs and bytes are the rates times the time: columns of their own only when sorted by them.
+struct ShareColumns {
+  bool flops, bytes;
+  explicit ShareColumns(const ProfileView& view) : flops(view.sort == "flops"), bytes(view.sort == "bytes") {}
 
-void add_share(Table& table, const ProfileShare& s, double total, const std::string& label) {
-  table.row({ms(s.ms), percent(s.ms, total), std::to_string(s.launches), rate(s.flops, s.ms, ""),
-             rate(s.bytes, s.ms, ""), s.flops > 0 ? format_count(s.flops) : "-",
-             s.bytes > 0 ? format_count(s.bytes) : "-", ms(s.floor_ms), ms(s.ms - s.floor_ms), label});
-}
+  std::vector<Column> headers(const char* title) const {
+    std::vector<Column> columns = {{"ms"}, {"share"}, {"calls"}, {"FLOP/s"}, {"B/s"}};
+    if (flops) columns.push_back({"FLOPs"});
+    if (bytes) columns.push_back({"bytes"});
+    for (const char* name : {"floor ms", "gap ms"}) columns.push_back({name});
+    columns.push_back({title, Align::left});
+    return columns;
+  }
+  std::vector<std::string> cells(const ProfileShare& s, double total, const std::string& label) const {
+    std::vector<std::string> row = {ms(s.ms), percent(s.ms, total), std::to_string(s.launches), rate(s.flops, s.ms, ""),
+                                    rate(s.bytes, s.ms, "")};
+    if (flops) row.push_back(s.flops > 0 ? format_count(s.flops) : "-");
+    if (bytes) row.push_back(s.bytes > 0 ? format_count(s.bytes) : "-");
+    for (const std::string& cell : {ms(s.floor_ms), ms(s.ms - s.floor_ms), label}) row.push_back(cell);
+    return row;
+  }
+};
 
 std::string share_table(const std::vector<ProfileShare>& shares, double total, const char* title,
                         const ProfileView& view, size_t top = SIZE_MAX, size_t label_width = 64) {
-  std::vector<Column> columns = share_columns();
-  columns.back().header = title;
-  Table table(columns);
+  ShareColumns columns(view);
+  Table table(columns.headers(title));
   for (size_t i = 0; i < shares.size() && i < top; ++i)
-    add_share(table, shares[i], total, fit_width(printable(shares[i].key, 1000), label_width));
+    table.row(columns.cells(shares[i], total, fit_width(printable(shares[i].key, 1000), label_width)));
   std::string text = table.text(view.color);
   if (shares.size() > top) {
     double rest = 0;
@@ -84,11 +94,11 @@ std::string layers_text(const Profile& p, const ProfileView& view) {
   double n = double(layers.size());
   auto less = [](auto& a, auto& b) { return a.ms() < b.ms(); };
   auto [fastest, slowest] = std::minmax_element(layers.begin(), layers.end(), less);
-  std::string text = fmt::format("{} layer{}   mean {} ms (forward {}", layers.size(), layers.size() == 1 ? "" : "s",
+  std::string text = fmt::format("{} layer{}, mean {} ms (forward {}", layers.size(), layers.size() == 1 ? "" : "s",
                                  ms(sum.ms() / n), ms(sum.forward_ms / n));
   if (sum.recompute_ms > 0) text += fmt::format(", recompute {}", ms(sum.recompute_ms / n));
   if (sum.backward_ms > 0) text += fmt::format(", backward {}", ms(sum.backward_ms / n));
-  text += fmt::format("), fastest {} ms (layer {}), slowest {} ms (layer {}); outside the layers {} ms\n",
+  text += fmt::format(")\nfastest {} ms (layer {}), slowest {} ms (layer {}); outside the layers {} ms\n",
                       ms(fastest->ms()), fastest->layer, ms(slowest->ms()), slowest->layer,
                       ms(facts_of(p).total_ms - sum.ms()));
   return text;
