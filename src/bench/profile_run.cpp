@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "bench/new_record.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -79,7 +81,10 @@ ProfilerOptions ProfileRun::profiler_options() const {
   Profile rows;
   describe_session(rows, session_, phase_calls(session_, task_.phase));
   std::set<std::string> names = rates_needed(rows);
-  say("measuring the limits that are not given by --rates ...");
+  auto given = [&](const std::string& name) {
+    return std::any_of(task_.rates.begin(), task_.rates.end(), [&](auto& r) { return r.name == name; });
+  };
+  if (!std::all_of(names.begin(), names.end(), given)) say("measuring the limits of the device ...");
   options.rates = device_rates(task_.device, names, task_.rates);
   return options;
 }
@@ -94,7 +99,7 @@ Profile ProfileRun::profiled() {
     BenchCell cell(std::move(session_), task_.phase, task_.seed);
     return run_profiler(cell, options);
   } catch (const std::bad_alloc&) {
-    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+    throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Scopes that pass `attention` gives to the parts of naive attention, below the scope of the attention.
+// Scopes that the pass `attention` gives to the parts of naive attention, inside the scope of the
+// attention.
 bool naive_attention_scope(const std::string& scope) {
   static const std::set<std::string> parts = {"heads",   "scores",  "scale",  "mask",
                                               "softmax", "dropout", "values", "join"};

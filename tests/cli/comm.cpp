@@ -231,13 +231,13 @@ TEST(Comm, WrongVariablesAreNamed) {
   NEEDS_GLOO();
   expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun has started 2"},
                {.environment = rank_variables(0, 2, "29500")});
-  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks are asked for, 2 are there"},
+  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks requested, 2 available"},
                {.environment = rank_variables(0, 2, "29500")});
 }
 
 TEST(Comm, WrongWordsGetTheNearest) {
   expect_error({"comm", "all-redcue"}, 2, {"unknown collective 'all-redcue'", "Did you mean 'all-reduce'?"});
-  expect_error({"comm"}, 2, {"no collective is named", "broadcast"});
+  expect_error({"comm"}, 2, {"no collective given", "broadcast"});
   expect_error({"comm", "broadcast", "--backend", "glo"}, 2, {"unknown backend 'glo'", "Did you mean 'gloo'?"});
   expect_error({"comm", "broadcast", "--dtype", "f23"}, 2, {"'f23'", "--dtype", "fp32"});
   expect_error({"comm", "broadcast", "--rank", "2"}, 2, {"--rank", "--ranks"});

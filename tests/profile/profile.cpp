@@ -128,9 +128,9 @@ TEST(Profile, WrongTypesAndIndicesAreNamed) {
   expect_refused(with("/intervals/0/0", -2), "range");
   expect_refused(with("/kernels/0/instr", 99), "row 99 of 4");
   expect_refused(with("/calls/0", "trian"), "'trian' has no instructions");
-  expect_refused(with("/memory/blocks/0/category", "gold"), "'gold' is no category");
-  expect_refused(with("/memory/blocks/0/last", 3), "'a' is taken at no instruction");
-  expect_refused(with("/memory/blocks/0/program", "x"), "'a' is taken at no instruction");
+  expect_refused(with("/memory/blocks/0/category", "gold"), "'gold' is not a memory category");
+  expect_refused(with("/memory/blocks/0/last", 3), "'a' is live at no instruction");
+  expect_refused(with("/memory/blocks/0/program", "x"), "'a' is live at no instruction");
   expect_refused(with("/memory/blocks/0/bytes", -1), "negative");
   expect_refused(with("/recipe", "x"), "recipe is not an object");
   // A name that would move the cursor is escaped.
