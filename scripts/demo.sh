@@ -49,3 +49,56 @@ From a text to a model that writes, in six stages:
 Ctrl-C in stage 3 saves, samples and ends. To repeat a command, paste it after:
 \$ export CREST_STORE=$CREST_STORE
 END
+
+stage "1 build"
+run make --no-print-directory build
+
+stage "2 prepare $text"
+[ -n "${CORPUS:-}" ] || [ -s "$corpus" ] || run scripts/demo-corpus.sh "$corpus"
+# Prepared again when the text is another file or a newer one.
+if [ -n "${CORPUS:-}" ] || [ ! -e "$data/meta.json" ] || [ -n "$(find "$corpus" -newer "$data/meta.json")" ]; then
+  run "$crest" data prepare "$corpus" --tokenizer "bpe:$vocab" --out "$data" --overwrite
+else
+  echo "already in $data"
+fi
+
+stage "3 train $model for $seconds seconds"
+status=0
+rm -f "$CREST_STORE" "$CREST_STORE-wal" "$CREST_STORE-shm"
+run "$crest" train --data "$data" --model "$model" --max-seconds "$seconds" --out runs/demo --overwrite || status=$?
+# 130: interrupted after saving, so that it can be sampled.
+[ "$status" = 0 ] || [ "$status" = 130 ] || exit "$status"
+
+stage "4 sample"
+run "$crest" sample --run runs/demo --prompt "In the beginning" --max-tokens 120
+
+report=
+if [ "$status" = 0 ]; then
+  stage "5 measure a training step in eight recipes, the plainest of them against the default"
+  run "$crest" bench --model "$model" --vocab "$vocab" --precision fp32,bf16 --attention naive,flash \
+    --fusion off,on --max-seconds "$cell" --yes
+  comparison=runs/demo/compare.txt
+  set -- "$crest" compare --model "$model" --vocab "$vocab" --max-seconds "$((2 * cell))" \
+    --a "--precision fp32 --attention naive --fusion off" \
+    --b "--precision bf16 --attention flash --fusion on"
+  echo
+  echo "\$$(quoted "$@") >$comparison"
+  "$@" >"$comparison"
+  # The first sentences and what was changed; the rest is in the file.
+  awk 'NF == 0 && ++empty == 2 {exit} {print}' "$comparison"
+
+  stage "6 report"
+  report=runs/demo/report.html
+  run "$crest" report --all -o "$report"
+fi
+
+cat <<END
+
+Done. A model with the preset $model is in runs/demo. To go on:
+  $crest sample --run runs/demo --prompt 'And the king said' --seed 2     # another text
+  $crest train --resume runs/demo --steps 10000                           # more training
+  $crest plan --model gpt2-124M --batch 4 --seq 1024                      # what GPT-2 would need
+The loss curve: $PWD/runs/demo/loss.svg
+END
+[ -z "$report" ] || echo "The report, for any browser: $PWD/$report"
+exit "$status"

@@ -194,7 +194,7 @@ struct Line {
 
 struct Document {
   std::vector<Line> lines;
-  std::vector<std::string> wrong;  // what can be seen without running it
+  std::vector<std::string> wrong;   // what can be seen without running it
   std::optional<std::string> toml;  // the first block of TOML
 };
 
@@ -217,8 +217,8 @@ void look_up(const std::string& text, int number, Document& d) {
   }
   static const std::regex path(R"((^|[\s'"(/])((scripts|tests|studies|\.ci)/[A-Za-z0-9_./-]*[A-Za-z0-9_]))");
   for (std::sregex_iterator i(command.begin(), command.end(), path), end; i != end; ++i)
-    if (std::string file = (*i)[2]; file.find("build/") == std::string::npos && (*i)[1] != "/" &&
-                                    !fs::exists(repository / file))
+    if (std::string file = (*i)[2];
+        file.find("build/") == std::string::npos && (*i)[1] != "/" && !fs::exists(repository / file))
       d.wrong.push_back(std::to_string(number) + ": there is no " + file);
 }
 
@@ -285,8 +285,7 @@ class Template : public TrainFolder {
     write("flags.toml", "steps = 2\n");
     write("toml", std::string(byte_model));
     std::string log;
-    for (int i = 1; i < 30; ++i)
-      log += "iter " + std::to_string(i) + ": loss 3.1415, time 123.45ms, mfu 12.30%\n";
+    for (int i = 1; i < 30; ++i) log += "iter " + std::to_string(i) + ": loss 3.1415, time 123.45ms, mfu 12.30%\n";
     write("train.log", log);
     expect(run_crest({"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--seq", "32", "--steps", "2",
                       "--threads", "1", "--out", "run"},
@@ -375,6 +374,25 @@ INSTANTIATE_TEST_SUITE_P(Cli, Documents, testing::ValuesIn(documents()), [](cons
   return std::regex_replace(info.param, std::regex("[^A-Za-z0-9]"), "_");
 });
 
+TEST_P(Documents, LinksLeadToFiles) {
+  std::ifstream in(repository / GetParam());
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  static const std::regex link(R"(\]\(([^)#\s]+)(#[^)\s]*)?\))");
+  for (std::sregex_iterator i(text.begin(), text.end(), link), end; i != end; ++i) {
+    std::string target = (*i)[1];
+    if (target.find("://") == std::string::npos)
+      EXPECT_TRUE(fs::exists((repository / GetParam()).parent_path() / target)) << GetParam() << " links to " << target;
+  }
+}
+
+TEST(DocumentIndex, HasEveryPage) {
+  std::ifstream in(repository / "docs/README.md");
+  std::string index{std::istreambuf_iterator<char>(in), {}};
+  for (auto& name : documents())
+    if (name != "docs/README.md" && name.rfind("docs/", 0) == 0)
+      EXPECT_NE(index.find("](" + name.substr(5) + ")"), std::string::npos) << name;
+}
+
 TEST(DocumentReader, FindsWrongCommands) {
   Document d = read_document(
       "Text\n```sh\n"
@@ -390,10 +408,10 @@ TEST(DocumentReader, FindsWrongCommands) {
       "```\n```\n$ crest plan --model nano\ncrest prints this\n```\n```\nnot a command\n```\n");
   std::vector<std::string> failures = failures_of(d), start;
   for (auto& f : failures) start.push_back(f.substr(0, f.find('\n')));
-  EXPECT_EQ(start, (std::vector<std::string>{"8: no target no-such-target in the Makefile",
-                                             "9: there is no scripts/no-such-script.sh",
-                                             "4: crest plan --model nano --no-such-flag", "5: crest plan --model no-such-model",
-                                             "6: crest import model.bin --no-such-flag --out x   # its flags are looked up",
-                                             "10: false | crest train input.txt    --steps 4000 --optimizer none"}));
+  EXPECT_EQ(start, (std::vector<std::string>{
+                       "8: no target no-such-target in the Makefile", "9: there is no scripts/no-such-script.sh",
+                       "4: crest plan --model nano --no-such-flag", "5: crest plan --model no-such-model",
+                       "6: crest import model.bin --no-such-flag --out x   # its flags are looked up",
+                       "10: false | crest train input.txt    --steps 4000 --optimizer none"}));
   EXPECT_EQ(d.lines.size(), 7u);
 }
