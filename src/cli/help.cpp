@@ -24,6 +24,8 @@ constexpr size_t help_column = 30;
 // 100 columns, or the terminal's if it has fewer.
 size_t help_width() { return isatty(STDOUT_FILENO) ? size_t(std::clamp(terminal_width(STDOUT_FILENO), 60, 100)) : 100; }
 
+std::string sentence(const std::string& text) { return wrapped(text, {.width = help_width()}) + "\n"; }
+
 // A row of two columns: "  --batch N        sequences of ..".
 std::string row(const std::string& left, const std::string& help, size_t column) {
   std::string line = "  " + left;
@@ -72,9 +74,9 @@ std::string program_help() {
     if (group != c.group) text += fmt::format("\n{}\n", group = c.group);
     text += row(c.name, c.help, 15);
   }
-  return text +
-         "\ncrest COMMAND --help shows the common options, crest COMMAND --help-all all of them.\n"
-         "crest help settings explains every setting. crest --version shows versions, libraries included.\n";
+  return text + "\n" +
+         sentence("crest COMMAND --help shows the common options, crest COMMAND --help-all all of them.") +
+         sentence("crest help settings explains every setting. crest --version shows versions, libraries included.");
 }
 
 std::string command_help(const Command& command, const CLI::App& app, bool all) {
@@ -91,9 +93,11 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
   std::string description = app.get_description();
   if (description.find('\n') == std::string::npos) {  // a line of crest --help as a sentence
     description[0] = char(std::toupper(static_cast<unsigned char>(description[0])));
-    description = wrapped(description + ".", {.width = help_width()});
+    description = sentence(description + ".");
+  } else {
+    description += "\n";
   }
-  std::string text = fmt::format("{} [OPTIONS]\n\n{}\n", usage, description);
+  std::string text = fmt::format("{} [OPTIONS]\n\n{}", usage, description);
   if (!command.examples.empty()) text += "\nExamples\n";
   for (const char* example : command.examples) text += fmt::format("  {}\n", example);
   if (!positional.empty()) text += "\nArguments\n" + positional;
@@ -118,8 +122,9 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
     if (!rows.empty()) text += fmt::format("\n{}\n{}", group, rows);
   }
   if (left_out)
-    text += fmt::format("\ncrest {} --help-all lists all options; crest help settings explains the settings.\n",
-                        command.name);
+    text += "\n" + sentence(fmt::format("crest {} --help-all lists all options; crest help settings explains the "
+                                        "settings.",
+                                        command.name));
   return text;
 }
 

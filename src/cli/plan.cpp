@@ -81,8 +81,8 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 
-// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", "on the NVIDIA H200 SXM 141GB (139.65
-// GiB)".
+// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", or, planning for another device, "on the
+// NVIDIA H200 SXM 141GB (139.65 GiB)".
 std::string memory_text(const Device& device, int64_t limit, bool given) {
   std::string bytes = format_bytes(double(limit));
   if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "available here");

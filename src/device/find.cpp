@@ -35,7 +35,7 @@ Device cpu_device(Isa isa, int threads) {
   d.amx = isa == Isa::amx;
   d.memory = available_memory_bytes();
   bool here = isa <= best_isa();
-  d.name = fmt::format("{} ({} thread{}, {})", here ? cpu_name() : "a processor of another machine", d.threads,
+  d.name = fmt::format("{} ({} thread{}, {})", here ? cpu_name() : "a processor that is not here", d.threads,
                        d.threads == 1 ? "" : "s", d.isa);
   return d;
 }

@@ -19,10 +19,9 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
                 fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),
                 "--device", "Use a device of this machine (crest devices).");
   if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
-    throw Error(
-        Exit::no_device,
-        fmt::format("this machine does not support {}: you can plan for it, but not run on it", device.isa, device.isa),
-        "environment variable CREST_ISA", fmt::format("Unset it; this machine supports {}.", name(best_isa())));
+    throw Error(Exit::no_device,
+                fmt::format("this machine does not support {}: you can plan for it, but not run on it", device.isa),
+                "environment variable CREST_ISA", fmt::format("Unset it; this machine supports {}.", name(best_isa())));
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
 #if CREST_HAVE_CUDA
   if (device.kind == "cuda") return cuda::make_runtime(device, communicator);

@@ -41,20 +41,18 @@ std::vector<Setting> kernel_settings() {
                   .pairs = true,
                   .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}};
   pins.type = SettingType::list, pins.get = kernel_pins, pins.set = set_kernel_pins;
-  return {
-      pins,
-      setting<&Recipe::disabled_passes>({.name = "disable-pass",
-                                         .group = group,
-                                         .help = "switch a pass off; repeatable",
-                                         .choices = passes,
-                                         .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
-                                                     {Effect::all, Effect::kernels, {}, nullptr, true}}}),
-      setting<&Recipe::deterministic>(
-          {.name = "deterministic",
-           .group = group,
-           .help =
-               "choose nothing by timing, and use only kernels that give the same bits in every run (on a CPU all do)",
-           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+  return {pins,
+          setting<&Recipe::disabled_passes>({.name = "disable-pass",
+                                             .group = group,
+                                             .help = "switch a pass off; repeatable",
+                                             .choices = passes,
+                                             .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
+                                                         {Effect::all, Effect::kernels, {}, nullptr, true}}}),
+          setting<&Recipe::deterministic>({.name = "deterministic",
+                                           .group = group,
+                                           .help = "choose nothing by timing, and use only kernels whose results are "
+                                                   "bitwise identical in every run (on a CPU all are)",
+                                           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
 }
 
 }  // namespace

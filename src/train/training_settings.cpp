@@ -65,7 +65,7 @@ std::vector<Setting> schedule_settings() {
           {.name = "max-seconds",
            .group = group,
            .help = "time limit; without --steps, the schedule is fitted to it (with at least 12 warm-up steps)",
-           .unit = "s",
+           .unit = "seconds",
            .otherwise = "none",
            .least = 0,
            .most = 1e9,

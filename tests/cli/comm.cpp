@@ -186,7 +186,7 @@ TEST(Comm, AStoppedRankEndsAllWithItsNumber) {
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("rank 1 does not take part ("), std::string::npos) << r.err;
   // Rank 0's and rank 2's time is over at moments of their own: one may see first that the other has hung up.
-  bool silent = r.err.find("nothing came for " + timeout + " s") != std::string::npos;
+  bool silent = r.err.find("nothing arrived for " + timeout + " s") != std::string::npos;
   EXPECT_TRUE(silent || r.err.find("a connection between two ranks broke") != std::string::npos) << r.err;
 }
 

@@ -1,6 +1,9 @@
 // What a person reads in a terminal: help, the layout of errors.
 #include <sys/ioctl.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 
 #include "run.h"

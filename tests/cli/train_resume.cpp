@@ -166,13 +166,13 @@ TEST(ResumeChanged, WhatChangesTheRunIsSaid) {
   // More steps stretch the schedule: the rate rises.
   RunResult r = f.resume("run", {"--steps", "40", "--stop-after", "1"});
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_TRUE(contains(r.err, "the learning rate rises where the run goes on: step 10 was made with")) << r.err;
+  EXPECT_TRUE(contains(r.err, "the learning rate jumps up here: step 10 used")) << r.err;
   r = f.resume("run", {"--stop-after", "1"});
-  EXPECT_FALSE(contains(r.err, "the learning rate rises")) << r.err;
+  EXPECT_FALSE(contains(r.err, "the learning rate jumps up")) << r.err;
   r = f.resume("run", {"--lr", "0.01", "--precision", "bf16", "--dropout", "0.1", "--stop-after", "1"});
   ASSERT_EQ(r.code, 0) << r.err;
   for (const char* said :
-       {"the run had --lr ", "it goes on with 0.01", "the learning rate rises",
+       {"note     --lr was ", "the run continues with 0.01", "the learning rate jumps up here",
         "--precision was fp32; the run continues with bf16", "--dropout was 0; the run continues with 0.1"})
     EXPECT_TRUE(contains(r.err, said)) << said << " in\n" << r.err;
   r = f.resume("run", {"--packing", "documents", "--stop-after", "1"});

@@ -181,7 +181,7 @@ TEST(LossMask, DamagedMasksAreNamed) {
   write_file(path, good + "x");
   EXPECT_ERROR(open(), "the mask has 1125 bytes");
   write_file(path, "some text");
-  EXPECT_ERROR(open(), "no loss mask");
+  EXPECT_ERROR(open(), "not a loss mask");
   bad[4] = 7;
   write_file(path, bad);
   EXPECT_ERROR(open(), "mask version 7");

@@ -235,7 +235,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   auto o = options_for({dir / "good.txt"}, dir / "precious");
   write_file(dir / "precious/thesis.txt", "years");
   o.overwrite = true;
-  EXPECT_ERROR(prepare(o), "something else");
+  EXPECT_ERROR(prepare(o), "this folder is not");
   EXPECT_TRUE(fs::exists(dir / "precious/thesis.txt"));
 }
 
