@@ -152,13 +152,13 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
     const std::string& title = s->run.title;
     if (!s->profiled && !s->run.out_of_memory)
       c.notes.push_back(
-          fmt::format("{} has no profile, so its time is not broken down. Profile it with: {}", title,
+          fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
     if (s->with_profiler)
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)
-      c.notes.push_back(fmt::format("The recipe of {} was not recorded, so what changed is unknown.", title));
+      c.notes.push_back(fmt::format("The recipe of {} is missing or incomplete, so what changed is unknown.", title));
     if (s->record->status == "running" || s->record->status == "interrupted" || s->record->status == "lost")
       c.notes.push_back(fmt::format("{} did not finish (status {}).", title, s->record->status));
   }

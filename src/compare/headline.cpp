@@ -19,7 +19,7 @@ std::string speed(const RunComparison& c) {
   double a = c.a.step_ms, b = c.b.step_ms, ratio = c.noise.ratio;
   std::string steps = "step " + format_ms_pair(a, b);
   if (c.per_token && c.a.tokens != c.b.tokens)
-    steps = fmt::format("{} -> {} tokens/s; {} tokens per step in {} -> {} in {}", format_count(c.a.tokens_per_second),
+    steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
   switch (c.noise.verdict) {

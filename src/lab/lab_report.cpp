@@ -231,7 +231,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.title = title.empty() ? "The lab: claims and verdicts" : title;
   page.subtitle = fmt::format("{} experiment{} on {}", all.size(), all.size() == 1 ? "" : "s",
                               join(std::vector<std::string>(devices.begin(), devices.end()), "; "));
-  std::string sentence = verdict_counts(sums) + (devices.size() == 1 ? " on this machine." : ".");
+  std::string sentence = verdict_counts(sums) + (devices.size() == 1 ? " on " + *devices.begin() + "." : ".");
   if (names.size() < all.size())
     sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
   page.blocks.push_back(Tiles{{{label(Verdict::upheld), std::to_string(sums[0]), ""},

@@ -89,8 +89,8 @@ std::string claims_text(const Result& r) {
 
 // The settings that all cells share, then the others of each cell.
 std::string cells_text(const std::vector<CellSpec>& cells, const std::string& scale) {
-  using Setting = std::pair<std::string, std::string>;
-  auto shared = [&](const Setting& s) {
+  using KeyValue = std::pair<std::string, std::string>;
+  auto shared = [&](const KeyValue& s) {
     return cells.size() > 1 && std::all_of(cells.begin(), cells.end(), [&](auto& cell) {
              return std::find(cell.settings.begin(), cell.settings.end(), s) != cell.settings.end();
            });

@@ -131,7 +131,7 @@ TEST(BenchTable, ShowsWhatDiffersAndWhatWasSlowedDown) {
   EXPECT_TRUE(contains(other, "autocast")) << other;
   EXPECT_FALSE(contains(other, "throttled"));
   b["throttled"] = 3, b["throttle_reasons"] = {"power_cap"};
-  EXPECT_TRUE(contains(text_of({a, b}, false), "slowed down (power_cap)"));
+  EXPECT_TRUE(contains(text_of({a, b}, false), "was throttled (power_cap)"));
   b["device"] = b["flops_convention"] = "\x1b[31mred";
   EXPECT_FALSE(contains(text_of({a, b}, false), "\x1b")) << "a row may come from a database of somebody else";
 }

@@ -34,9 +34,10 @@ TEST(CommReport, AVerdictIsTheShareOfTheLinkAtTheLargestSize) {
   g.link_expected = 10e9, g.link_source = "a data sheet";
   v = judge(g);
   EXPECT_EQ(v.verdict, "far_below");
-  EXPECT_NE(v.sentence.find("all-reduce stays far below the link: bus bandwidth 990.1 MB/s at 100.0 MB is 10% of 10.00 "
-                            "GB/s (a data sheet)."),
-            std::string::npos)
+  EXPECT_NE(
+      v.sentence.find("all-reduce stays far below the link rate: bus bandwidth 990.1 MB/s at 100.0 MB is 10% of 10.00 "
+                      "GB/s (a data sheet)."),
+      std::string::npos)
       << v.sentence;
 }
 

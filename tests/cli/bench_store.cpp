@@ -75,7 +75,7 @@ TEST_F(BenchStore, EveryCellIsARecord) {
 TEST_F(BenchStore, DocumentsSayWhatTheStepIsMadeOf) {
   bench({"--batch", "2", "--grad-accumulation", "2", "--samples", "2", "--flops-convention", "executed"});
   const RunRecord run = records().at(0);
-  EXPECT_TRUE(run.grid.empty()) << "only a grid can be resumed";
+  EXPECT_TRUE(run.grid.empty()) << "a single cell has no grid";
   const Json &plan = run.documents.at("plan"), &program = run.documents.at("program");
   EXPECT_EQ(plan["memory"]["planned_bytes"], run.result["memory"]["planned_bytes"]);
   EXPECT_EQ(plan["memory"]["by_category"], run.result["memory"]["by_category"]);

@@ -229,7 +229,7 @@ TEST(Comm, WrongVariablesAreNamed) {
   expect_error({"comm", "all-reduce"}, 2, {"WORLD_SIZE is not set"}, {.environment = {{"RANK", "0"}}});
   expect_error({"comm", "all-reduce"}, 2, {"RANK=7", "from 0 to 1"}, {.environment = rank_variables(7, 2, "29500")});
   NEEDS_GLOO();
-  expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun has started 2"},
+  expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun started 2"},
                {.environment = rank_variables(0, 2, "29500")});
   expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks requested, 2 available"},
                {.environment = rank_variables(0, 2, "29500")});

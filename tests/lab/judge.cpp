@@ -49,7 +49,7 @@ TEST(Judge, VerdictsOfClaims) {
   EXPECT_EQ(r.claims[2].verdict, Verdict::cannot_tell);
   EXPECT_NE(r.claims[2].reason.find("within noise"), std::string::npos);
   EXPECT_EQ(r.claims[3].verdict, Verdict::cannot_tell);
-  EXPECT_NE(r.claims[3].reason.find("it needs cuda and sm >= 90; this is a CPU"), std::string::npos);
+  EXPECT_NE(r.claims[3].reason.find("requires cuda and sm >= 90; this device is a CPU"), std::string::npos);
   ASSERT_EQ(r.claims[0].figures.size(), 1u);
   EXPECT_EQ(r.claims[0].figures[0].first, "gain");
   EXPECT_NEAR(r.then.at(0).x, 1.2, 1e-12);

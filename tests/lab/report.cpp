@@ -47,7 +47,7 @@ TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
   EXPECT_EQ(r.json["experiments"][0]["uid"], "uid-2026-01-02");
   EXPECT_EQ(r.json["experiments"][0]["refuted"], 1);
   EXPECT_EQ(r.json["experiments"][1]["upheld"], 1);
-  EXPECT_EQ(r.json["summary"][0], "2 claims: 1 upheld, 1 refuted, 0 inconclusive on this machine.");
+  EXPECT_EQ(r.json["summary"][0], "2 claims: 1 upheld, 1 refuted, 0 inconclusive on a chip.");
   std::string html = to_html(r.page);
   for (const char* part :
        {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory", "abc",
