@@ -21,12 +21,13 @@
   OP(fused, (xs), (ys))                                                                        \
   OP(norm, (x, gamma, beta), (y, rstd, mean))                                                  \
   OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                        \
-  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta), (dx, dgamma, dbeta))    \
+  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias),               \
+     (dx, dgamma, dbeta, dbias))                                                               \
   OP(softmax, (x), (y))                                                                        \
   OP(softmax_grad, (dy, y), (dx))                                                              \
   OP(causal_mask, (s, positions), (y))                                                         \
   OP(attention, (qkv, scalars, positions), (o, lse))                                           \
-  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                           \
+  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions, acc_bias), (dqkv, dbias))          \
   OP(split_heads, (qkv), (q, k, v))                                                            \
   OP(join_heads, (q, k, v), (qkv))                                                             \
   OP(split_rows, (x), (parts))                                                                 \

@@ -1,6 +1,6 @@
-// Where the device has kernels for it: pointwise work behind a product in the product's own kernel, which has its
-// operands in registers. With --fusion off there is none: pass decompose took GELU apart. Before the fusion pass, which
-// would join the same work into passes over memory.
+// Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes it, which has it in
+// registers. Pointwise work behind a product; the bias gradient, column sums, behind what makes the gradient that it
+// sums. Before the fusion pass, which would join the same work into passes over memory.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -25,8 +25,12 @@ class Epilogues {
   }
 
   void run() {
-    for (size_t i = 0; i < p_.code.size(); ++i)
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      if (gone_[i]) continue;
       if (is(p_.code[i], "linear_dx")) gelu_gradient(i);
+      if (is(p_.code[i], "norm_grad")) norm_gradient(i);
+      if (is(p_.code[i], "attention_grad")) attention_gradient(i);
+    }
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (instead_[i].op) code.push_back(std::move(instead_[i]));
@@ -55,6 +59,16 @@ class Epilogues {
     auto& readers = consumers_[size_t(v)];
     return std::any_of(readers.begin(), readers.end(), [&](int c) { return c < int(i); });
   }
+  // The bias gradient that sums a value, if it can run at `place`; -1 if not.
+  int column_sums(ValueId v, const Instr& like, size_t place) const {
+    const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
+    if (s < 0) return -1;
+    const Instr& sum = p_.code[size_t(s)];
+    return made_before(accumulator(sum), place) && !read_before(sum.out[out::bias_grad::db], place) ? s : -1;
+  }
+  static ValueId accumulator(const Instr& bias_grad) {
+    return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
+  }
 
   // da = linear_dx(dy, w); dx = gelu_grad(da, x); db = bias_grad(dx); [a = gelu(x), repeated]
   //   ->  dx, db, [a] = linear_dx_gelu_grad(dy, w, x)
@@ -67,16 +81,14 @@ class Epilogues {
     if (g < 0) return;
     const Instr& grad = p_.code[size_t(g)];
     const ValueId x = grad.in[in::gelu_grad::x], dx = grad.out[out::gelu_grad::dx];
-    const int s = reader(dx, "bias_grad", in::bias_grad::dy, product.phase, product.stream);
+    const size_t place = made_before(x, i) ? i : size_t(g);
+    const int s = column_sums(dx, product, place);
     if (s < 0) return;
     const Instr& sum = p_.code[size_t(s)];
-    const ValueId acc = sum.in.size() > in::bias_grad::acc ? sum.in[in::bias_grad::acc] : no_value;
-    const size_t place = made_before(x, i) ? i : size_t(g);
-    if (!made_before(acc, place) || read_before(sum.out[out::bias_grad::db], place)) return;
 
     Instr joined = product;
     joined.op = &op("linear_dx_gelu_grad");
-    joined.in = {product.in[in::linear_dx::dy], product.in[in::linear_dx::w], x, acc};
+    joined.in = {product.in[in::linear_dx::dy], product.in[in::linear_dx::w], x, accumulator(sum)};
     joined.out = {dx, sum.out[out::bias_grad::db]};
     joined.origin = product.origin | grad.origin;
     joined.attrs = sum.attrs;
@@ -84,10 +96,64 @@ class Epilogues {
     const bool keep = a >= 0 && !read_before(p_.code[size_t(a)].out[out::gelu::y], place);
     joined.attrs.set("keep", keep);
     if (keep) joined.out.push_back(p_.code[size_t(a)].out[out::gelu::y]);
-    if (!context_.has_kernel(p_, joined)) return;
+    if (context_.kernel_for(p_, joined).empty()) return;
     gone_[i] = gone_[size_t(g)] = gone_[size_t(s)] = true;
     if (keep) gone_[size_t(a)] = true;
     instead_[place] = std::move(joined);
+  }
+
+  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)  ->  s, dgamma, dbeta, db = norm_grad(.., dres)
+  void norm_gradient(size_t i) {
+    namespace at = in::norm_grad;
+    namespace to = out::norm_grad;
+    Instr joined = p_.code[i];
+    if (joined.out.size() != to::dbias) return;  // without dbeta or with a bias gradient already
+    joined.in.resize(at::count, no_value);
+    int a = -1;
+    if (const ValueId dx = joined.out[to::dx];
+        joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
+      const Instr& add = p_.code[size_t(consumers_[size_t(dx)][0])];
+      const bool alike = is(add, "add") && add.phase == joined.phase && add.stream == joined.stream;
+      const ValueId other = alike ? add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a] : no_value;
+      if (alike && made_before(other, i)) {
+        a = consumers_[size_t(dx)][0];
+        joined.in[at::dres] = other, joined.out[to::dx] = add.out[out::add::y];
+        joined.origin = joined.origin | add.origin;
+      }
+    }
+    const int s = column_sums(joined.out[to::dx], joined, i);
+    if (s < 0) return;
+    const Instr& sum = p_.code[size_t(s)];
+    if (p_.at(sum.out[out::bias_grad::db]).dtype != p_.at(joined.out[to::dgamma]).dtype) return;
+    if (join_sums(i, joined, sum, at::acc_bias)) {
+      gone_[size_t(s)] = true;
+      if (a >= 0) gone_[size_t(a)] = true;
+    }
+  }
+
+  // dqkv = attention_grad(..); db = bias_grad(dqkv)  ->  dqkv, db = attention_grad(..)
+  void attention_gradient(size_t i) {
+    Instr joined = p_.code[i];
+    if (joined.out.size() != out::attention_grad::dbias) return;
+    const int s = column_sums(joined.out[out::attention_grad::dqkv], joined, i);
+    if (s < 0) return;
+    const Instr& sum = p_.code[size_t(s)];
+    if (sum.attrs.has("dtype")) joined.attrs.set("dtype", sum.attrs.text("dtype"));
+    if (join_sums(i, joined, sum, in::attention_grad::acc_bias)) gone_[size_t(s)] = true;
+  }
+
+  // Puts `joined`, which gets the column sums as its last output, in the place of instruction i; if the kernel that runs
+  // i makes them, too.
+  bool join_sums(size_t i, Instr& joined, const Instr& sum, size_t acc) {
+    joined.in.resize(acc + 1, no_value);
+    joined.in[acc] = accumulator(sum);
+    joined.out.push_back(sum.out[out::bias_grad::db]);
+    joined.attrs.set("bias", 1);
+    const std::string kernel = context_.kernel_for(p_, joined);
+    if (kernel.empty() || kernel != context_.kernel_for(p_, p_.code[i])) return false;
+    gone_[i] = true;
+    instead_[i] = std::move(joined);
+    return true;
   }
 
   Program& p_;
@@ -101,7 +167,7 @@ class Epilogues {
 }  // namespace
 
 void join_epilogues(Program& program, const PassContext& context) {
-  if (context.has_kernel) Epilogues(program, context).run();
+  if (context.kernel_for && context.recipe.fusion == "on") Epilogues(program, context).run();
 }
 
 }  // namespace crest

@@ -10,7 +10,8 @@ namespace crest {
 // instruction.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 
-// Whether a kernel that is no reference takes an instruction, so that passes may make one (PassContext::has_kernel).
-std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device);
+// The name of the kernel that would be chosen for an instruction, empty where that is the reference or none, so that
+// passes may make one (PassContext::kernel_for).
+std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
 }  // namespace crest

@@ -66,6 +66,7 @@ void launch_norm(const KernelCall& c) {
 int64_t chunks_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
 std::string reject_grad(const KernelQuery& q) {
+  if (q.instr.out.size() > out::norm_grad::dbias) return "makes no bias gradient";
   if (std::string why = check_all_float(q); !why.empty()) return why;
   if (std::string why = check_same(q.in(in::norm_grad::x), q.in(in::norm_grad::dy)); !why.empty()) return why;
   if (q.has(in::norm_grad::dres))
