@@ -48,8 +48,7 @@ static void infer_attention_grad(Infer& c) {
           "an accumulator of the bias is given but attribute 'bias' is 0");
   c.out_like(in::attention_grad::qkv);
   const Value& qkv = c.in(in::attention_grad::qkv);
-  if (bias)
-    rules::out_sum(c, in::attention_grad::acc_bias, rules::gradient(c, qkv.dtype), {qkv.shape.back()});
+  if (bias) rules::out_sum(c, in::attention_grad::acc_bias, rules::gradient(c, qkv.dtype), {qkv.shape.back()});
 }
 
 // Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it documents leave

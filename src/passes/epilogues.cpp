@@ -1,6 +1,7 @@
 // Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes it, which has it in
 // registers. Pointwise work behind a product; the bias gradient, column sums, behind what makes the gradient that it
-// sums. Before the fusion pass, which would join the same work into passes over memory.
+// sums; a norm that is repeated for the sake of a weight's gradient in its own gradient, which reads the same rows.
+// Before the fusion pass, which would join the same work into passes over memory.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -33,7 +34,7 @@ class Epilogues {
     }
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
-      if (instead_[i].op) code.push_back(std::move(instead_[i]));
+      for (Instr& instr : instead_[i]) code.push_back(std::move(instr));
       if (!gone_[i]) code.push_back(std::move(p_.code[i]));
     }
     p_.code = std::move(code);
@@ -99,16 +100,23 @@ class Epilogues {
     if (context_.kernel_for(p_, joined).empty()) return;
     gone_[i] = gone_[size_t(g)] = gone_[size_t(s)] = true;
     if (keep) gone_[size_t(a)] = true;
-    instead_[place] = std::move(joined);
+    instead_[place] = {std::move(joined)};
+  }
+
+  // What norm_grad makes besides, by the kernel that it has anyway.
+  void norm_gradient(size_t i) {
+    Instr joined = p_.code[i];
+    joined.in.resize(in::norm_grad::count, no_value);
+    norm_bias(i, joined);
+    norm_output(i, joined);
   }
 
   // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)  ->  s, dgamma, dbeta, db = norm_grad(.., dres)
-  void norm_gradient(size_t i) {
+  void norm_bias(size_t i, Instr& norm) {
     namespace at = in::norm_grad;
     namespace to = out::norm_grad;
-    Instr joined = p_.code[i];
-    if (joined.out.size() != to::dbias) return;  // without dbeta or with a bias gradient already
-    joined.in.resize(at::count, no_value);
+    Instr joined = norm;
+    if (joined.out.size() != to::dbias) return;  // without dbeta
     int a = -1;
     if (const ValueId dx = joined.out[to::dx];
         joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
@@ -125,10 +133,45 @@ class Epilogues {
     if (s < 0) return;
     const Instr& sum = p_.code[size_t(s)];
     if (p_.at(sum.out[out::bias_grad::db]).dtype != p_.at(joined.out[to::dgamma]).dtype) return;
-    if (join_sums(i, joined, sum, at::acc_bias)) {
-      gone_[size_t(s)] = true;
-      if (a >= 0) gone_[size_t(a)] = true;
-    }
+    joined.in[at::acc_bias] = accumulator(sum);
+    joined.out.push_back(sum.out[out::bias_grad::db]);
+    joined.attrs.set("bias", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(s)] = true;
+    if (a >= 0) gone_[size_t(a)] = true;
+    put(i, norm = std::move(joined));
+  }
+
+  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y); dx, .. = norm_grad(.., x, gamma, rstd, mean)
+  //   ->  dx, .., y = norm_grad(.., x, gamma, rstd and mean of the forward half, beta); dw = linear_dw(.., y)
+  void norm_output(size_t i, Instr& norm) {
+    namespace at = in::norm_grad;
+    Instr joined = norm;
+    const int n = producer_[size_t(joined.in[at::rstd])];
+    if (n < 0 || gone_[size_t(n)]) return;
+    const Instr& repeated = p_.code[size_t(n)];
+    if (!is(repeated, "norm") || repeated.phase != Phase::recompute || repeated.stream != joined.stream) return;
+    const Instr* first = nullptr;
+    for (int c : consumers_[size_t(repeated.in[in::norm::x])])
+      if (const Instr& other = p_.code[size_t(c)]; is(other, "norm") && other.phase == Phase::forward &&
+                                                   other.in == repeated.in && other.attrs == repeated.attrs)
+        first = &other;
+    if (!first) return;
+    for (size_t o = out::norm::rstd; o < repeated.out.size(); ++o)  // nobody else reads the statistics
+      if (consumers_[size_t(repeated.out[o])].size() != 1) return;
+    const ValueId y = repeated.out[out::norm::y];
+    const int d = reader(y, "linear_dw", in::linear_dw::x, joined.phase, joined.stream);
+    if (d < 0 || consumers_[size_t(y)].size() != 1 || is_output_[size_t(y)] || size_t(d) > i) return;
+    if (read_before(p_.code[size_t(d)].out[out::linear_dw::dw], i)) return;
+    joined.in[at::rstd] = first->out[out::norm::rstd];
+    if (joined.in[at::mean] != no_value) joined.in[at::mean] = first->out[out::norm::mean];
+    if (repeated.in.size() > in::norm::beta) joined.in[at::beta] = repeated.in[in::norm::beta];
+    joined.out.push_back(y);
+    joined.attrs.set("keep", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(n)] = gone_[size_t(d)] = true;
+    put(i, norm = std::move(joined));
+    instead_[i].push_back(p_.code[size_t(d)]);
   }
 
   // dqkv = attention_grad(..); db = bias_grad(dqkv)  ->  dqkv, db = attention_grad(..)
@@ -139,28 +182,30 @@ class Epilogues {
     if (s < 0) return;
     const Instr& sum = p_.code[size_t(s)];
     if (sum.attrs.has("dtype")) joined.attrs.set("dtype", sum.attrs.text("dtype"));
-    if (join_sums(i, joined, sum, in::attention_grad::acc_bias)) gone_[size_t(s)] = true;
-  }
-
-  // Puts `joined`, which gets the column sums as its last output, in the place of instruction i; if the kernel that runs
-  // i makes them, too.
-  bool join_sums(size_t i, Instr& joined, const Instr& sum, size_t acc) {
-    joined.in.resize(acc + 1, no_value);
-    joined.in[acc] = accumulator(sum);
+    joined.in.resize(in::attention_grad::count, no_value);
+    joined.in[in::attention_grad::acc_bias] = accumulator(sum);
     joined.out.push_back(sum.out[out::bias_grad::db]);
     joined.attrs.set("bias", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(s)] = true;
+    put(i, std::move(joined));
+  }
+
+  // Whether the kernel of instruction i takes `joined`, too, and would be chosen.
+  bool has_the_same_kernel(size_t i, const Instr& joined) const {
     const std::string kernel = context_.kernel_for(p_, joined);
-    if (kernel.empty() || kernel != context_.kernel_for(p_, p_.code[i])) return false;
-    gone_[i] = true;
-    instead_[i] = std::move(joined);
-    return true;
+    return !kernel.empty() && kernel == context_.kernel_for(p_, p_.code[i]);
+  }
+  void put(size_t place, Instr instr) {
+    gone_[place] = true;
+    instead_[place] = {std::move(instr)};
   }
 
   Program& p_;
   const PassContext& context_;
   std::vector<int> producer_;
   std::vector<std::vector<int>> consumers_;
-  std::vector<Instr> instead_;  // by the instruction whose place it takes; without an operation: nothing
+  std::vector<std::vector<Instr>> instead_;  // by the instruction before whose place they run
   std::vector<bool> gone_, is_output_;
 };
 

@@ -70,8 +70,9 @@ const std::vector<Pass>& pipeline() {
       {"data_parallel", "ranks > 1: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
       {"epilogues",
-       "--fusion on: the gradient of GELU, its sums and GELU itself in the kernel of the product before; bias gradients "
-       "in the kernel that makes what they sum",
+       "--fusion on: the gradient of GELU, its sums and GELU itself in the kernel of the product before; bias "
+       "gradients "
+       "in the kernel that makes what they sum; repeated norms in the kernel of their gradient",
        join_epilogues},
       {"fusion",
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "

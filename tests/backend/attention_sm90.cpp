@@ -54,7 +54,9 @@ class Problem {
   template <int D, bool First, bool Dropout>
   Results run_tiles(int blocks) const {
     Results r = {std::vector<bfloat16>(d_o.size(), bfloat16{0x7fc0}),
-                 std::vector<bfloat16>(qkv.size(), bfloat16{0x7fc0}), std::vector<float>(lse.size(), NAN), {}};
+                 std::vector<bfloat16>(qkv.size(), bfloat16{0x7fc0}),
+                 std::vector<float>(lse.size(), NAN),
+                 {}};
     using Forward = ForwardTile<bfloat16, D, First, Dropout>;
     start_forward<Forward>(ForwardPlan<Forward>(s), nullptr, qkv.data(), r.o.data(), r.lse.data(), blocks, nullptr);
     using Grad = GradTile<bfloat16, D, First, Dropout>;

@@ -42,8 +42,11 @@ void add_norms(std::vector<Case>& list, DType t, const Shape& s, bool full) {
   };
   add(list, t, "norm_grad", n, {dy, x, gamma, rstd, mean, dres, acc, acc}, a).complete = statistics;
   if (full)
-    add(list, t, "norm_grad", n + "_bias", {dy, x, gamma, rstd, mean, dres, acc, acc, acc}, a.set("bias", 1))
-        .complete = statistics;
+    add(list, t, "norm_grad", n + "_bias", {dy, x, gamma, rstd, mean, dres, acc, acc, acc}, a.set("bias", 1)).complete =
+        statistics;
+  add(list, t, "norm_grad", n + "_keep", {dy, x, gamma, rstd, mean, dres, acc, acc, full ? acc : absent(), beta},
+      a.set("keep", 1))
+      .complete = statistics;
 }
 
 void add_cases(std::vector<Case>& list, DType t) {

@@ -117,6 +117,10 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("norm_grad", {x, x, c8, rows6, rows6, no_value, no_value, no_value, c8}, layer, "attribute 'bias' is 0");
   refused("norm_grad", {x, x, c8, rows6, rows6, no_value, no_value, no_value, w}, layer.set("bias", 1),
           "must have shape [8]");
+  std::vector<ValueId> with_beta = {x, x, c8, rows6, rows6, no_value, no_value, no_value, no_value, c8};
+  refused("norm_grad", with_beta, layer, "attribute 'keep' is 0");
+  with_beta[4] = no_value;
+  refused("norm_grad", with_beta, Attrs().set("kind", "rms").set("keep", 1), "no beta");
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
   refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");

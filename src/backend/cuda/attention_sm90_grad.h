@@ -103,7 +103,8 @@ __device__ inline GradItem place_of_item(const GradArgs& a, int item) {
   return {tile, head / s.kv_heads, head % s.kv_heads, s.causal ? tile * Tile::keys / Tile::queries : 0, s.query_tiles};
 }
 
-// Column sums of a tile of 64 rows and 64 columns in shared memory, by a warp: a lane has 8 columns of every fourth row.
+// Column sums of a tile of 64 rows and 64 columns in shared memory, by a warp: a lane has 8 columns of every fourth
+// row.
 template <class T>
 __device__ inline void add_columns(const unsigned char* tile, float* to) {
   const int lane = thread_index() % 32;

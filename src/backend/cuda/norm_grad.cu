@@ -1,7 +1,7 @@
 // norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as it is stored) in one pass
 // over dy and x. Every group of threads walks over many rows and keeps its columns' sums in registers; blocks leave
 // partial sums in the workspace, a second kernel adds those up in a fixed order. With n = (x - mean) rstd and g = dy
-// gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g).
+// gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g). With attribute `keep` y = n gamma + beta, too.
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
@@ -16,9 +16,9 @@ template <class T>
 struct NormGrad {
   const T *dy, *x, *gamma;
   const float *rstd, *mean;  // mean is null for rms
-  const T* dres;             // may be null; dx may lie over dy or dres
-  T* dx;
-  float* partial;  // [blocks][2 or 3][cols]: dgamma, dbeta and, with Bias, dbias of the block's rows
+  const T *dres, *beta;      // may be null; dx may lie over dy or dres
+  T *dx, *y;                 // y: null without `keep`
+  float* partial;            // [blocks][2 or 3][cols]: dgamma, dbeta and, with Bias, dbias of the block's rows
   int64_t rows;
   int cols;
   float inverse_cols;
@@ -48,8 +48,9 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   CREST_DYNAMIC_SHARED(Pack<T>, shared);
   const int index = int(threadIdx.x % Threads), group = int(threadIdx.x / Threads), groups = int(blockDim.x / Threads);
   const int vectors = p.cols / N, arrays = p.dres ? 3 : 2;
-  Pack<T>* const gamma = shared + index;                                 // [vectors]
-  Pack<T>* stage = shared + (1 + group * 2 * arrays) * vectors + index;  // [2][arrays][vectors]
+  Pack<T>* const gamma = shared + index;                                             // [vectors]
+  Pack<T>* const beta = gamma + vectors;                                             // the same, for y
+  Pack<T>* stage = shared + ((p.y ? 2 : 1) + group * 2 * arrays) * vectors + index;  // [2][arrays][vectors]
   const int other_stage = arrays * vectors;
   auto has = [&](int k) { return k < Sure || index + k * Threads < vectors; };
 
@@ -75,7 +76,10 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
     commit_copies();
   };
   fetch(row, stage);
-  for (int v = int(threadIdx.x); v < vectors; v += int(blockDim.x)) shared[v] = load_pack(p.gamma + v * N);
+  for (int v = int(threadIdx.x); v < vectors; v += int(blockDim.x)) {
+    shared[v] = load_pack(p.gamma + v * N);
+    if (p.y) shared[vectors + v] = p.beta ? load_pack(p.beta + v * N) : Pack<T>{};
+  }
   __syncthreads();
   for (int odd = 0; row < p.rows; row += step, odd ^= 1) {
     const Pack<T>* now = stage + (odd ? other_stage : 0);
@@ -121,6 +125,13 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
         stored.widen_to(dx);
 #pragma unroll
         for (int j = 0; j < N; ++j) dbias[k][j] += dx[j];
+      }
+      if (p.y) {
+        float y[N];
+        take(k, beta).widen_to(y);
+#pragma unroll
+        for (int j = 0; j < N; ++j) y[j] = (x[j] - mean) * rstd * w[j] + y[j];
+        if (has(k)) store_pack(p.y + row * p.cols + (index + k * Threads) * N, Pack<T>::narrowed(y));
       }
     }
   }
@@ -225,9 +236,7 @@ __global__ void __launch_bounds__(512)
 
 // The widest block of a warp-per-row kernel whose lanes hold `units` times 8 columns: two or three sums of each in
 // registers.
-constexpr int max_threads(int units, bool bias) {
-  return units <= 2 ? 512 : units <= (bias ? 4 : 5) ? 384 : 256;
-}
+constexpr int max_threads(int units, bool bias) { return units <= 2 ? 512 : units <= (bias ? 4 : 5) ? 384 : 256; }
 
 struct Plan {
   int threads = 0;  // of a row: a warp, a block of 256 or 512, or 0 for the kernels that take anything
@@ -236,21 +245,35 @@ struct Plan {
   int groups = 1;   // rows that a block works on at once
 };
 
+// What is optional of an instruction.
+struct Options {
+  bool dres, bias, y;
+  bool any_row() const { return !bias && !y; }  // whether there are kernels for rows of any width and alignment
+  explicit Options(const Instr& i)
+      : dres(i.in.size() > in::norm_grad::dres && i.in[in::norm_grad::dres] != no_value),
+        bias(i.attrs.integer("bias", 0) != 0),
+        y(i.attrs.integer("keep", 0) != 0) {}
+  int kinds() const { return bias ? 3 : 2; }   // of column sums
+  int arrays() const { return dres ? 3 : 2; }  // of rows that are staged
+  int weights() const { return y ? 2 : 1; }    // gamma, beta
+};
+
 // As many blocks as multiprocessors; few rows are spread over all of them before a block gets a second warp.
-Plan plan_for(const Value& x, bool dres, bool bias, const Device& device) {
+Plan plan_for(const Value& x, const Options& options, const Device& device) {
   const int64_t rows = x.shape.rows(), cols = x.shape.back(), size = int64_t(size_of(x.dtype));
   const int64_t processors = std::max(device.multiprocessors, 1);
-  const int64_t stages = 2 * (dres ? 3 : 2) * cols * size;  // bytes of shared memory for a row in work
+  const int64_t stages = 2 * options.arrays() * cols * size;  // bytes of shared memory for a row in work
   auto spread = [&](Plan p, int64_t most_groups, int64_t most_blocks) {
     p.groups = int(std::clamp<int64_t>((rows + processors - 1) / processors, 1, most_groups));
     p.blocks = int(std::min((rows + p.groups - 1) / p.groups, most_blocks));
     return p;
   };
   auto units = [&](int64_t threads) { return int((cols + threads * 8 - 1) / (threads * 8)); };
-  const int64_t room = device.shared_per_block - 1024 - cols * size;  // for gamma, and some is static
+  const int64_t room = device.shared_per_block - 1024 - options.weights() * cols * size;  // some is static
   if (cols * size % 16 == 0 && stages <= room) {
     if (units(32) <= 8)
-      return spread({32, units(32)}, std::min<int64_t>(room / stages, max_threads(units(32), bias) / 32), processors);
+      return spread({32, units(32)}, std::min<int64_t>(room / stages, max_threads(units(32), options.bias) / 32),
+                    processors);
     if (units(256) <= 2) return spread({256, units(256)}, 1, 2 * processors);
     if (units(256) <= 4) return spread({256, units(256)}, 1, processors);
     if (units(512) <= 4) return spread({512, units(512)}, 1, processors);
@@ -258,21 +281,18 @@ Plan plan_for(const Value& x, bool dres, bool bias, const Device& device) {
   return spread({}, 8, processors);
 }
 
-bool has_bias(const Instr& instr) { return instr.attrs.integer("bias", 0) != 0; }
-int kinds_of_sums(const Instr& instr) { return has_bias(instr) ? 3 : 2; }
-Plan plan_for(const KernelQuery& q) {
-  return plan_for(q.in(in::norm_grad::x), q.has(in::norm_grad::dres), has_bias(q.instr), q.device);
-}
-
 size_t grad_workspace(const KernelQuery& q) {
-  return size_t(plan_for(q).blocks) * size_t(kinds_of_sums(q.instr)) * size_t(q.in(in::norm_grad::x).shape.back()) *
+  const Value& x = q.in(in::norm_grad::x);
+  const Options options(q.instr);
+  return size_t(plan_for(x, options, q.device).blocks) * size_t(options.kinds()) * size_t(x.shape.back()) *
          sizeof(float);
 }
 
-// Rows of any other kind would have to be read again for dbias.
 std::string reject(const KernelQuery& q) {
-  if (std::string why = reject_unless_float(q); !why.empty() || !has_bias(q.instr)) return why;
-  if (!plan_for(q).threads) return "makes a bias gradient of rows that are whole vectors of 16 bytes and not too long";
+  const Options options(q.instr);
+  if (std::string why = reject_unless_float(q); !why.empty() || options.any_row()) return why;
+  if (!plan_for(q.in(in::norm_grad::x), options, q.device).threads)
+    return "with 'bias' or 'keep' takes rows that are whole vectors of 16 bytes and fit into shared memory";
   for (auto* list : {&q.instr.in, &q.instr.out})
     for (ValueId id : *list)
       if (id != no_value && q.program.at(id).layout.offset * int64_t(size_of(q.program.at(id).dtype)) % 16)
@@ -282,8 +302,9 @@ std::string reject(const KernelQuery& q) {
 
 // Starts the kernel that the plan names.
 template <bool Bias, class T>
-void launch_rows(const KernelCall& c, const NormGrad<T>& p, const Plan& plan) {
-  size_t shared = (1 + size_t(plan.groups) * 2 * (p.dres ? 3 : 2)) * size_t(p.cols) * sizeof(T);
+void launch_rows(const KernelCall& c, const NormGrad<T>& p, const Plan& plan, const Options& options) {
+  size_t rows = size_t(options.weights()) + size_t(plan.groups) * 2 * size_t(options.arrays());
+  size_t shared = rows * size_t(p.cols) * sizeof(T);
   constexpr int vectors = 8 / Pack<T>::size;  // of a unit
   bool done = false;
   if (plan.threads == 32)
@@ -307,8 +328,9 @@ void launch_grad(const KernelCall& c) {
   namespace from = in::norm_grad;
   namespace to = out::norm_grad;
   const Value& x = c.in_value(from::x);
-  const bool beta = c.instr.attrs.integer("beta") != 0, bias = has_bias(c.instr);
-  Plan plan = plan_for(x, c.has(from::dres), bias, *c.device);
+  const Options options(c.instr);
+  const bool beta = c.instr.attrs.integer("beta") != 0;
+  Plan plan = plan_for(x, options, *c.device);
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     NormGrad<T> p = {};
@@ -318,13 +340,15 @@ void launch_grad(const KernelCall& c) {
     if (c.instr.attrs.text("kind") == "layer") p.mean = c.input<float>(from::mean);
     if (c.has(from::dres)) p.dres = c.input<T>(from::dres);
     p.dx = c.output<T>(to::dx);
+    if (options.y) p.y = c.output<T>(c.instr.out.size() - 1);
+    if (c.has(from::beta)) p.beta = c.input<T>(from::beta);
     p.partial = static_cast<float*>(c.workspace);
     p.rows = x.shape.rows(), p.cols = int(x.shape.back());
     p.inverse_cols = 1.f / float(p.cols);
-    if (bias) {
-      launch_rows<true>(c, p, plan);
-    } else if (plan.threads && aligned({p.dy, p.x, p.gamma, p.dres, p.dx})) {
-      launch_rows<false>(c, p, plan);
+    if (options.bias) {
+      launch_rows<true>(c, p, plan, options);
+    } else if (options.y || (plan.threads && aligned({p.dy, p.x, p.gamma, p.dres, p.dx}))) {
+      launch_rows<false>(c, p, plan, options);
     } else {
       launch(c, norm_grad_columns_any<T>, dim3(unsigned(plan.blocks), blocks_for(p.cols, 32)), 256, 0, p);
       launch(c, norm_grad_dx_any<T>, unsigned(p.rows), 256, 0, p);
@@ -333,9 +357,9 @@ void launch_grad(const KernelCall& c) {
       using G = decltype(g);
       auto acc = [&](size_t i) { return c.has(i) ? c.input<G>(i) : nullptr; };
       ColumnSums<G> sums = {{c.output<G>(to::dgamma), beta ? c.output<G>(to::dbeta) : nullptr,
-                             bias ? c.output<G>(to::dbias) : nullptr},
+                             options.bias ? c.output<G>(to::dbias) : nullptr},
                             {acc(from::acc_gamma), acc(from::acc_beta), acc(from::acc_bias)}};
-      const int kinds = kinds_of_sums(c.instr);
+      const int kinds = options.kinds();
       launch(c, norm_grad_finish<G>, blocks_for((beta ? kinds : 1) * p.cols, 32), 512, 0, p.partial, plan.blocks,
              p.cols, kinds, sums);
     });

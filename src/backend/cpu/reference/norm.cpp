@@ -50,7 +50,8 @@ void norm_grad(const KernelCall& c) {
          rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);
   Tensor dres = input(c, in::norm_grad::dres), acc_gamma = input(c, in::norm_grad::acc_gamma),
          acc_beta = input(c, in::norm_grad::acc_beta), acc_bias = input(c, in::norm_grad::acc_bias),
-         dx = output(c, out::norm_grad::dx);
+         beta = input(c, in::norm_grad::beta), dx = output(c, out::norm_grad::dx);
+  const bool keep = c.instr.attrs.integer("keep", 0) != 0;
   int64_t rows = dy.shape().rows(), width = dy.shape().back();
   std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(dgamma), dbias(dgamma);
   for (int64_t r = 0; r < rows; ++r) {
@@ -68,13 +69,13 @@ void norm_grad(const KernelCall& c) {
       int64_t e = r * width + j;
       dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalised(j) * mean_gn) + so_far(dres, e));
       dbias[size_t(j)] += dx[e];
+      if (keep) output(c, c.instr.out.size() - 1).set(e, normalised(j) * gamma[j] + so_far(beta, j));
     }
   }
   for (int64_t j = 0; j < width; ++j) {
     output(c, out::norm_grad::dgamma).set(j, dgamma[size_t(j)] + so_far(acc_gamma, j));
-    if (c.instr.out.size() > out::norm_grad::dbeta)
-      output(c, out::norm_grad::dbeta).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
-    if (c.instr.out.size() > out::norm_grad::dbias)
+    if (c.instr.attrs.integer("beta")) output(c, out::norm_grad::dbeta).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
+    if (c.instr.attrs.integer("bias", 0))
       output(c, out::norm_grad::dbias).set(j, dbias[size_t(j)] + so_far(acc_bias, j));
   }
 }
