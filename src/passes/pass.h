@@ -19,9 +19,9 @@ struct PassContext {
   // The micro steps of a training step: the first one writes gradients, later ones add to them, the
   // last one may reduce.
   bool first = true, last = true;
-  // Whether the device has a dedicated kernel for an instruction that a pass could make; null: for
-  // none.
-  std::function<bool(const Program&, const Instr&)> has_kernel = nullptr;
+  // The device's kernel for an instruction that a pass could make; empty if only the reference
+  // supports it. Null: no device is known.
+  std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
 
   // The value of a lever (see lever()), or its default.
   std::string lever(std::string_view name) const;

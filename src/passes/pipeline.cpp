@@ -69,7 +69,9 @@ const std::vector<Pass>& pipeline() {
        recompute, recompute_settings},
       {"data_parallel", "--data-parallel: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
-      {"epilogues", "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul",
+      {"epilogues",
+       "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "
+       "gradients part of the kernel that makes what they sum; repeated norms part of the norm's gradient",
        join_epilogues},
       {"fusion",
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "

@@ -111,13 +111,14 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
   }
 }
 
-std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device) {
-  return [lists = lists_of(recipe, device), &device](const Program& program, const Instr& instr) {
+std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device) {
+  return [lists = lists_of(recipe, device), &device](const Program& program, const Instr& instr) -> std::string {
     auto it = lists.find(instr.op->name);
-    return it != lists.end() && std::any_of(it->second.begin(), it->second.end(), [&](const Kernel* k) {
-             return !std::string_view(k->name).ends_with(".reference") &&
-                    (!k->reject || k->reject({program, instr, device}).empty());
-           });
+    if (it == lists.end()) return "";
+    for (auto* k : it->second)
+      if (!k->reject || k->reject({program, instr, device}).empty())
+        return std::string_view(k->name).ends_with(".reference") ? "" : k->name;
+    return "";
   };
 }
 

@@ -10,8 +10,8 @@ namespace crest {
 // with the reason of each kernel.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 
-// Whether a kernel other than a reference accepts an instruction, so that passes may create it
-// (PassContext::has_kernel).
-std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device);
+// The name of the kernel that would be chosen for an instruction; empty if that is the reference or
+// there is none, so that passes may create it (PassContext::kernel_for).
+std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
 }  // namespace crest

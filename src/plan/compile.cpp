@@ -173,13 +173,13 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   s.device.deterministic = s.recipe.deterministic;
   // Ranks are threads of this process: each plans and runs with its share of them.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
-  auto has_kernel = kernel_test(s.recipe, s.device);
+  auto kernel_for = kernel_finder(s.recipe, s.device);
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
-    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, has_kernel}, {"", options.verify});
+    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, kernel_for}, {"", options.verify});
     auto t = Clock::now();
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});
