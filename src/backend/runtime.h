@@ -42,6 +42,11 @@ struct BoundProgram {
   int runs = 0;
 };
 
+// How a Program's work is put on a GPU; the CPU has nothing of the kind.
+struct LaunchOptions {
+  bool overlap = true;  // a kernel may begin while the one before it ends, where the device has that
+};
+
 // The memory and the order of work of one device. Used by one thread at a time.
 class Runtime {
  public:
@@ -74,7 +79,8 @@ class Runtime {
 
 class Communicator;
 // The device must outlive the runtime.
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      const LaunchOptions& options = {});
 
 // A tensor in a runtime's memory.
 struct TensorRef {

@@ -56,12 +56,25 @@ std::vector<Setting> kernel_settings() {
                                        .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
 }
 
+std::vector<Setting> launch_settings() {
+  const char* group = "Launches (GPU)";
+  return {
+      setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
+                                             .group = group,
+                                             .help = "starts a kernel while the one before it ends (compute "
+                                                     "capability 9.0 or newer, Crest's own kernels)",
+                                             .choices = {"on", "off"},
+                                             .resume = OnResume::accepts,
+                                             .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}})};
+}
+
 }  // namespace
 
 const std::vector<Setting>& recipe_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> rows = model_settings();
-    for (auto& more : {pass_settings(), kernel_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {pass_settings(), kernel_settings(), launch_settings()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return all;

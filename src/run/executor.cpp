@@ -10,10 +10,14 @@
 
 namespace crest {
 
+static LaunchOptions launch_options(const Recipe& r) {
+  return {.overlap = r.programmatic_launch == "on"};
+}
+
 Executor::Executor(const CompiledSession& session, Communicator* communicator, Choices* choices)
     : session_(session),
       communicator_(communicator),
-      runtime_(make_runtime(session.device, communicator)),
+      runtime_(make_runtime(session.device, communicator, launch_options(session.recipe))),
       persistent_(*runtime_, session.persistent_bytes),
       transient_(*runtime_, session.transient_bytes) {
   for (auto& b : session.persistent)

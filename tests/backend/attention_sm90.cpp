@@ -56,13 +56,13 @@ class Problem {
     Results r = {std::vector<bfloat16>(d_o.size(), bfloat16{0x7fc0}),
                  std::vector<bfloat16>(qkv.size(), bfloat16{0x7fc0}), std::vector<float>(lse.size(), NAN)};
     using Forward = ForwardTile<bfloat16, D, First, Dropout>;
-    start_forward<Forward>(ForwardPlan<Forward>(s), nullptr, qkv.data(), r.o.data(), r.lse.data(), blocks, nullptr);
+    start_forward<Forward>(ForwardPlan<Forward>(s), nullptr, qkv.data(), r.o.data(), r.lse.data(), blocks, {});
     using Grad = GradTile<bfloat16, D, First, Dropout>;
     GradPlan<Grad> plan(s, 2, 1);
     std::vector<float> workspace(size_t(plan.workspace()) / 4 + 64, NAN);
     auto aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) & ~uintptr_t(255);
     start_grad<Grad>(plan, nullptr, d_o.data(), qkv.data(), r.o.data(), r.lse.data(), r.dqkv.data(),
-                     reinterpret_cast<void*>(aligned), blocks, nullptr);
+                     reinterpret_cast<void*>(aligned), blocks, {});
     return r;
   }
   Results run(int blocks) const {

@@ -26,7 +26,7 @@ void launch_grad(const KernelCall& c) {
     using Tile = sm90::GradTile<decltype(type), D, first(), p()>;
     check(sm90::start_grad<Tile>(sm90::GradPlan<Tile>(s), sm90::encode_tiled(), c.in[at::d_o], c.in[at::qkv],
                                  c.in[at::o], c.input<float>(at::lse), c.out[out::attention_grad::dqkv], c.workspace,
-                                 c.device->multiprocessors, c.stream),
+                                 c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
 }

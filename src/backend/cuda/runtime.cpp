@@ -13,6 +13,7 @@
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
 #include "core/text.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 
@@ -32,7 +33,8 @@ struct Event {
 
 class GpuRuntime : public Runtime {
  public:
-  GpuRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {
+  GpuRuntime(const Device& device, Communicator* communicator, const LaunchOptions& options)
+      : device_(device), communicator_(communicator), options_(options) {
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
@@ -135,7 +137,7 @@ class GpuRuntime : public Runtime {
     if (trace && !recording_) return run_traced(p, *trace);
     if (p.runs++ == 0) {
       if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
-      Order order(*this, p);
+      Order order(*this, p, options_.overlap);
       order.begin();
       for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
       order.end();
@@ -146,7 +148,7 @@ class GpuRuntime : public Runtime {
     auto& graph = recording_ ? replays.recorded : replays.plain;
     if (!graph) graph = capture(p);
     if (recording_) {
-      if (replays.nodes.empty()) replays.nodes = node_map(*graph, p.code.size());
+      if (replays.nodes.empty()) replays.nodes = node_map(*graph, *p.program);
       recorded_.push_back({&replays.nodes, p.code.size(), trace});
     }
     graph->replay(main());
@@ -179,23 +181,27 @@ class GpuRuntime : public Runtime {
     NodeMap nodes;  // of `recorded`
   };
   std::unique_ptr<Graph> capture(BoundProgram& p) {
-    Order order(*this, p);
+    Order order(*this, p, options_.overlap);
     return std::make_unique<Graph>(
         main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
   }
-  static NodeMap node_map(const Graph& graph, size_t instructions) {
+  static NodeMap node_map(const Graph& graph, const Program& program) {
     NodeMap map;
-    for (size_t i = 0; i < instructions; ++i)
+    for (size_t i = 0; i < program.code.size(); ++i)
       for (size_t n = graph.first_node(i); n < graph.first_node(i + 1); ++n)
-        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = int(i);
+        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = {int(i), int(program.code[i].stream)};
     return map;
   }
 
   // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of another stream when
   // it reads or overwrites what that stream made: the lists of a Program are in an order where that is always enough.
+  //
+  // A kernel may overlap with the one before it on its stream where that is a kernel of this Program: the first one
+  // follows copies, one behind a switch of streams also waits for the other stream's event, and NCCL puts more on a
+  // stream than kernels.
   class Order {
    public:
-    Order(GpuRuntime& r, BoundProgram& p) : r_(r), p_(p) {
+    Order(GpuRuntime& r, BoundProgram& p, bool overlap) : r_(r), p_(p), overlap_(overlap && r.device_.sm >= 90) {
       for (auto& instr : p.program->code) used_[size_t(instr.stream)] = true;
       single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
     }
@@ -207,13 +213,17 @@ class GpuRuntime : public Runtime {
       last_ = 0;
     }
     void launch(size_t i) {
-      int stream = int(p_.program->code[i].stream);
-      if (!single_ && stream != last_) {
+      const Instr& instr = p_.program->code[i];
+      int stream = int(instr.stream);
+      bool switches = !single_ && stream != last_;
+      if (switches) {
         r_.record(last_);
         r_.wait(stream, last_);
         last_ = stream;
       }
-      p_.code[i].kernel->launch(r_.call(p_, i));
+      KernelCall call = r_.call(p_, i);
+      call.overlap = overlap_ && i > 0 && !switches && p_.program->code[i - 1].op->op_class != OpClass::communication;
+      p_.code[i].kernel->launch(call);
     }
     void end() {
       if (single_) return;
@@ -228,7 +238,7 @@ class GpuRuntime : public Runtime {
     GpuRuntime& r_;
     BoundProgram& p_;
     std::array<bool, streams> used_ = {};
-    bool single_ = true;
+    bool overlap_, single_ = true;
     int last_ = 0;
   };
 
@@ -236,7 +246,7 @@ class GpuRuntime : public Runtime {
     size_t n = p.code.size();
     std::vector<std::unique_ptr<Event>> marks;
     for (size_t i = 0; i <= n; ++i) marks.push_back(std::make_unique<Event>(cudaEventDefault));
-    Order order(*this, p);
+    Order order(*this, p, false);  // each is timed alone
     order.begin();
     check(cudaEventRecord(marks[0]->event, main()), "event");
     for (size_t i = 0; i < n; ++i) {
@@ -278,6 +288,7 @@ class GpuRuntime : public Runtime {
 
   const Device& device_;
   Communicator* communicator_;
+  LaunchOptions options_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
   std::array<cudaStream_t, streams> streams_ = {};
@@ -292,8 +303,8 @@ class GpuRuntime : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
-  return std::make_unique<GpuRuntime>(device, communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const LaunchOptions& options) {
+  return std::make_unique<GpuRuntime>(device, communicator, options);
 }
 
 void check(int code, const char* what) {

@@ -4,6 +4,7 @@
 
 namespace crest::cuda {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      const LaunchOptions& options = {});
 
 }  // namespace crest::cuda
