@@ -251,7 +251,9 @@ TEST_P(Levers, LaunchesDoNotChangeBits) {
     EXPECT_EQ(t.weights, usual.weights);
     EXPECT_EQ(t.losses, usual.losses);
   };
+  expect_bits("kernel by kernel", [](Recipe& n) { n.graphs = "off"; });
   expect_bits("without overlap", [](Recipe& n) { n.programmatic_launch = "off"; });
+  expect_bits("neither", [](Recipe& n) { n.graphs = n.programmatic_launch = "off"; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Levers, testing::Bool(), [](auto& i) { return i.param ? "Llama" : "GPT2"; });

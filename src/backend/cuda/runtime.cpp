@@ -8,10 +8,12 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "backend/cuda/cupti.h"
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/ranges.h"
 #include "core/text.h"
 #include "program/op.h"
 
@@ -35,6 +37,7 @@ class GpuRuntime : public Runtime {
  public:
   GpuRuntime(const Device& device, Communicator* communicator, const LaunchOptions& options)
       : device_(device), communicator_(communicator), options_(options) {
+    if (options.ranges) ranges_.emplace();
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
@@ -131,11 +134,12 @@ class GpuRuntime : public Runtime {
             &device_};
   }
 
-  // The first run launches one by one (modules load lazily, which a capture does not allow); the second is captured.
+  // With graphs: the first run launches one by one (modules load lazily, which a capture does not allow), the second is
+  // captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
     if (trace && !recording_) return run_traced(p, *trace);
-    if (p.runs++ == 0) {
+    if (p.runs++ == 0 || !options_.graphs) {
       if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
       Order order(*this, p, options_.overlap);
       order.begin();
@@ -154,13 +158,22 @@ class GpuRuntime : public Runtime {
     graph->replay(main());
   }
 
+  // Records name the graph's node that launched them: without graphs nothing says whose they are.
   bool record_work(bool on) override {
+    if (!options_.graphs) return false;
     if (on == recording_) return true;
     synchronize();
     Cupti::get().record(on);
     if (on) Cupti::get().take();  // of what else ran in this process
     recording_ = on;
     return true;
+  }
+
+  void push_range(const std::string& name) override {
+    if (ranges_) ranges_->push(name);
+  }
+  void pop_range() override {
+    if (ranges_) ranges_->pop();
   }
 
   int64_t other_bytes() const override {
@@ -223,7 +236,9 @@ class GpuRuntime : public Runtime {
       }
       KernelCall call = r_.call(p_, i);
       call.overlap = overlap_ && i > 0 && !switches && p_.program->code[i - 1].op->op_class != OpClass::communication;
+      if (r_.ranges_) r_.ranges_->push(range_name(p_.code[i].kernel->name, instr.origin.text()));
       p_.code[i].kernel->launch(call);
+      if (r_.ranges_) r_.ranges_->pop();
     }
     void end() {
       if (single_) return;
@@ -289,6 +304,7 @@ class GpuRuntime : public Runtime {
   const Device& device_;
   Communicator* communicator_;
   LaunchOptions options_;
+  std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
   std::array<cudaStream_t, streams> streams_ = {};

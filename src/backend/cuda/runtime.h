@@ -1,4 +1,4 @@
-// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs.
+// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs or launched kernel by kernel.
 #pragma once
 #include "backend/runtime.h"
 
