@@ -34,6 +34,7 @@ struct BenchRow {
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
   std::optional<int64_t> context_start, context;  // of the CUDA context (backend/cuda/nvml.h); absent: not known
+  std::optional<double> watts;                    // mean power of the device during the samples (device/energy.h)
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // of an earlier measurement

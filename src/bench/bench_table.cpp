@@ -76,6 +76,7 @@ class BenchTable {
     for (auto& row : rows) {
       throttling_ |= row.value("throttled", 0) > 0;
       floors_ |= floor_of(row).has_value();
+      power_ |= std::isfinite(number(row, "power_w"));
     }
   }
 
@@ -94,7 +95,9 @@ class BenchTable {
     for (const char* name : {"ms (median)", "95%", "min", "max", "n"}) all.push_back({name});
     if (throttling_) all.push_back({"throttled"});
     if (floors_) all.push_back({"noise floor"});
-    for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned", "held", "process peak"}) all.push_back({name});
+    for (const char* name : {"tokens/s", "TFLOP/s", "MFU"}) all.push_back({name});
+    if (power_) all.push_back({"W"}), all.push_back({"J/token"});
+    for (const char* name : {"planned", "held", "process peak"}) all.push_back({name});
     return all;
   }
 
@@ -114,6 +117,7 @@ class BenchTable {
     auto floor = floor_of(row);
     if (floors_) out.push_back(floor ? fmt::format("{:.1f}%", 100 * *floor) : "");
     add_rates(row, out);
+    if (power_) add_power(row, out);
     if (!is_peer(row)) add_memory(row["memory"], out);
     add_notes(row);
     return out;
@@ -124,6 +128,12 @@ class BenchTable {
     out.push_back(std::isfinite(rate) ? fmt::format("{:.0f}", rate) : "");
     out.push_back(std::isfinite(rate) ? fmt::format("{:.4g}", number(row, "model_tflops")) : "");
     out.push_back(std::isfinite(mfu) ? fmt::format("{:.1f}%", 100 * mfu) : std::isfinite(rate) ? "-" : "");
+  }
+
+  static void add_power(const Json& row, std::vector<std::string>& out) {
+    double watts = number(row, "power_w"), joules = number(row, "joules_per_token");
+    out.push_back(std::isfinite(watts) ? fmt::format("{:.0f}", watts) : "");
+    out.push_back(std::isfinite(joules) ? fmt::format("{:.3g}", joules) : "");
   }
 
   static void add_memory(const Json& memory, std::vector<std::string>& out) {
@@ -152,7 +162,7 @@ class BenchTable {
                                                         "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
   std::vector<std::string> levers_, notes_;
-  bool throttling_ = false, floors_ = false;
+  bool throttling_ = false, floors_ = false, power_ = false;
 };
 
 // What tells a row from the others: "batch 4, precision bf16".

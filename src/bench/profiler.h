@@ -15,8 +15,9 @@ struct ProfilerOptions {
   StoppingRule rule = {.warmup = 3, .min_samples = 6, .max_samples = 50, .max_seconds = 10, .target_relative_ci = 0.01};
   // Times instruction by instruction, even where the device keeps records of a Program's real run.
   bool timers = false;
-  std::vector<ProfileRate> rates;                // given; what is needed besides is measured
-  std::function<void()> before_run;              // called before each run; may throw to end the measurement
+  bool power = false;                // runs up to a second more to measure the device's power, where it tells
+  std::vector<ProfileRate> rates;    // given; what is needed besides is measured
+  std::function<void()> before_run;  // called before each run; may throw to end the measurement
   std::function<void(const std::string&)> note;  // gets what a user should know
 };
 
@@ -32,6 +33,7 @@ class StepProfiler {
   StepProfiler(StepProfiler&&) noexcept;
 
   void warm_up();  // rule.warmup runs that are not counted, and a profiled one
+  void power();    // where the options want it; before anything that counts
   double plain();  // seconds
   void profiled();
   const Samples& samples() const;  // of the plain runs

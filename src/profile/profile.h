@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,8 +96,9 @@ struct Profile {
   // between them, in two parts: what recording adds on a GPU, which has to note the ends of each kernel (as far as the
   // step is longer than one that is not profiled), and idle time.
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
-  int64_t launches = 0;  // kernels (GPU) or instructions (CPU) of a step
-  double clock_mhz = 0;  // of the device while it was measured; 0: unknown
+  int64_t launches = 0;           // kernels (GPU) or instructions (CPU) of a step
+  double clock_mhz = 0;           // of the device while it was measured; 0: unknown
+  std::optional<double> power_w;  // mean power of steps that are not profiled, one after the other (device/energy.h)
   std::vector<ProfileRate> rates;
   std::vector<std::string> calls;  // Program of each call of the step, in order
   std::vector<ProfileInstr> instrs;
@@ -110,6 +112,7 @@ struct Profile {
   // What the intervals explain of a step that was not profiled; 1 is all of it.
   double closure() const { return (busy_ms + idle_ms) / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
+  std::optional<double> joules_per_token() const;
 };
 
 nlohmann::ordered_json to_json(const Profile& profile);
