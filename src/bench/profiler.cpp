@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "device/conditions.h"
-#include "device/energy.h"
 #include "device/throttle.h"
 #include "host/memory.h"
 #include "profile/profile_rows.h"
@@ -100,7 +99,7 @@ void StepProfiler::warm_up() {
 
 void StepProfiler::power() {
   if (!impl_->options.power) return;
-  EnergyWatch energy(energy_poll(impl_->device));
+  EnergyWatch energy(impl_->options.power);
   energy.complete([this] { impl_->plain(); });
   impl_->watts = energy.energy().watts();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/bench_cell.h"
+#include "device/energy.h"
 #include "profile/profile.h"
 
 namespace crest {
@@ -15,9 +16,9 @@ struct ProfilerOptions {
   StoppingRule rule = {.warmup = 3, .min_samples = 6, .max_samples = 50, .max_seconds = 10, .target_relative_ci = 0.01};
   // Times instruction by instruction, even where the device keeps records of a Program's real run.
   bool timers = false;
-  bool power = false;                // runs up to a second more to measure the device's power, where it tells
-  std::vector<ProfileRate> rates;    // given; what is needed besides is measured
-  std::function<void()> before_run;  // called before each run; may throw to end the measurement
+  std::vector<ProfileRate> rates;                // given; what is needed besides is measured
+  EnergyPoll power;                              // runs up to a second more to measure the power; null: not
+  std::function<void()> before_run;              // called before each run; may throw to end the measurement
   std::function<void(const std::string&)> note;  // gets what a user should know
 };
 
