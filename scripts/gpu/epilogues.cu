@@ -314,7 +314,7 @@ template <After after, bool AT, bool BT>
 bool own(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group, float* out = nullptr) {
   using Tile = GemmTile<bfloat16, after, AT, BT>;
   static const EncodeTiled f = encode();
-  if (start_gemm<Tile>(call, int(m), int(n), int(k), group, f, 132, stream)) return false;
+  if (start_gemm<Tile>(call, int(m), int(n), int(k), group, f, 132, {stream})) return false;
   if (out) {
     int64_t rows = gemm_partial_rows<Tile>(m);
     column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(call.partial, rows, n, rows, out);

@@ -42,6 +42,13 @@ struct BoundProgram {
   int runs = 0;
 };
 
+// How a Program's work is put on a GPU; the CPU has nothing of the kind.
+struct LaunchOptions {
+  bool graphs = true;   // a captured graph from the second run on, or always kernel by kernel
+  bool overlap = true;  // a kernel may begin while the one before it ends, where the device has that
+  bool ranges = false;  // names what is launched, for tools that watch the process
+};
+
 // The memory and the order of work of one device. Used by one thread at a time.
 class Runtime {
  public:
@@ -76,13 +83,28 @@ class Runtime {
   // On: traces are filled from the device's own records while the Program runs as it always does (a replayed graph).
   // False: this runtime has no such records. Throws when they should be there but are not (library, permission).
   virtual bool record_work(bool) { return false; }
+  // LaunchOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`. Ranges nest.
+  virtual void push_range(const std::string& name) { (void)name; }
+  virtual void pop_range() {}
   // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };
 
 class Communicator;
 // The device must outlive the runtime.
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      const LaunchOptions& options = {});
+
+class RangeScope {
+ public:
+  RangeScope(Runtime& runtime, const std::string& name) : runtime_(runtime) { runtime_.push_range(name); }
+  ~RangeScope() { runtime_.pop_range(); }
+  RangeScope(const RangeScope&) = delete;
+  RangeScope& operator=(const RangeScope&) = delete;
+
+ private:
+  Runtime& runtime_;
+};
 
 // A tensor in a runtime's memory.
 struct TensorRef {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "device/energy.h"
 #include "host/memory.h"
 #include "store/store.h"
 #include "terminal/print_json.h"
@@ -127,6 +128,7 @@ class Grid {
     std::vector<Samples> rounds;  // seconds
     std::vector<bool> throttled;
     std::set<std::string> reasons;
+    Energy energy;   // of the rounds
     Json row;        // null: not measured
     int64_t id = 0;  // id of its record
     bool complete = false;
@@ -225,16 +227,25 @@ class Grid {
 
   void add_times(BenchCell& cell, const BenchTask& task, Cell& result, RunRecord& record) {
     ThrottleWatch watch(throttle_poll(task.device));
+    EnergyWatch energy(energy_poll(task.device));
+    StoppingRule rule = rule_of(o_, int(result.rounds.size()), rounds_);
+    auto run = [&] {
+      BenchMeasure::check_interrupt();
+      return cell.run_in_sequence();
+    };
+    int runs = 0;
     Samples seconds = measure(
         [&] {
-          BenchMeasure::check_interrupt();
-          double s = cell.run_in_sequence();
-          watch.sampled();
+          if (runs++ == rule.warmup) energy.begin();
+          double s = run();
+          watch.sampled(), energy.sampled();
           return s;
         },
-        rule_of(o_, int(result.rounds.size()), rounds_));
-    cell.settle();
+        rule);
     std::vector<bool> marks = watch.last(seconds.count());
+    if (o_.samples == 0) energy.complete(run);
+    cell.settle();
+    result.energy.joules += energy.energy().joules, result.energy.seconds += energy.energy().seconds;
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i)
       samples.push_back({seconds.values()[i] * 1e3, int(result.throttled.size() + i), "", marks[i]});
@@ -247,6 +258,7 @@ class Grid {
     BenchRow row = bench_.finished_row(cell, task, all);
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
+    if (!o_.flush_cache) row.watts = result.energy.watts();  // else it is of the flushes as well
     if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     result.row = to_json(row);
     if (tasks_.size() > 1) result.row["rounds"] = result.rounds.size();

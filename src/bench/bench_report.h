@@ -35,6 +35,7 @@ struct BenchRow {
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
   std::optional<int64_t> context_start, context;  // size of the CUDA context (backend/cuda/nvml.h); absent: unknown
+  std::optional<double> watts;                    // mean device power during the samples (device/energy.h)
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
   std::optional<NoiseFloor> known_floor;  // from an earlier measurement

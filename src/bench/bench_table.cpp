@@ -80,6 +80,7 @@ class BenchTable {
       phases.insert(is_peer(row) ? "peer" : text(row["phase"]));
       if (!is_peer(row) && has_times(row))
         held_ |= number(row["memory"], "measured_peak_bytes") != number(row["memory"], "planned_bytes");
+      power_ |= std::isfinite(number(row, "power_w"));
     }
     phases_ = phases.size() > 1;
   }
@@ -112,7 +113,9 @@ class BenchTable {
     for (const char* name : {"median ms", "95% CI", "samples"}) all.push_back({name});
     if (throttling_) all.push_back({"throttled"});
     if (floors_) all.push_back({"noise floor"});
-    for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned"}) all.push_back({name});
+    for (const char* name : {"tokens/s", "TFLOP/s", "MFU"}) all.push_back({name});
+    if (power_) all.push_back({"W"}), all.push_back({"J/token"});
+    all.push_back({"planned"});
     if (held_) all.push_back({"held"});
     auto gpu = [](auto& row) { return !is_peer(row) && text_at(row["device"], "kind") == "cuda"; };
     all.push_back({std::any_of(rows_.begin(), rows_.end(), gpu) ? "device peak" : "process peak"});
@@ -135,6 +138,7 @@ class BenchTable {
     auto floor = floor_of(row);
     if (floors_) out.push_back(floor ? fmt::format("{:.1f}%", 100 * *floor) : "");
     add_rates(row, out);
+    if (power_) add_power(row, out);
     if (!is_peer(row)) add_memory(row["memory"], out);
     add_notes(row);
     return out;
@@ -145,6 +149,12 @@ class BenchTable {
     out.push_back(std::isfinite(rate) ? fmt::format("{:.0f}", rate) : "");
     out.push_back(std::isfinite(rate) ? fmt::format("{:.4g}", number(row, "model_tflops")) : "");
     out.push_back(std::isfinite(mfu) ? fmt::format("{:.1f}%", 100 * mfu) : std::isfinite(rate) ? "-" : "");
+  }
+
+  static void add_power(const Json& row, std::vector<std::string>& out) {
+    double watts = number(row, "power_w"), joules = number(row, "joules_per_token");
+    out.push_back(std::isfinite(watts) ? fmt::format("{:.0f}", watts) : "");
+    out.push_back(std::isfinite(joules) ? fmt::format("{:.3g}", joules) : "");
   }
 
   void add_memory(const Json& memory, std::vector<std::string>& out) const {
@@ -174,7 +184,7 @@ class BenchTable {
                                                         "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
   std::vector<std::string> levers_, notes_;
-  bool throttling_ = false, floors_ = false;
+  bool throttling_ = false, floors_ = false, power_ = false;
   bool phases_ = false;  // rows differ in phase
   bool held_ = false;    // a row holds other memory than planned
 };

@@ -74,6 +74,7 @@ ProfilerOptions ProfileRun::profiler_options() const {
   options.note = say;
   options.rule.warmup = task_.warmup;
   options.rule.max_seconds = task_.max_seconds;
+  if (task_.samples == 0) options.power = energy_poll(task_.device);
   if (task_.samples > 0) {
     options.rule.min_samples = options.rule.max_samples = task_.samples;
     options.rule.target_relative_ci = 0, options.rule.max_seconds = 1e9;

@@ -70,6 +70,7 @@ struct StepProfiler::Impl {
     p.throttled.erase(p.throttled.begin(), p.throttled.end() - std::ptrdiff_t(p.step_ms.size()));  // warm-up
     p.throttle_reasons.assign(throttle.reasons().begin(), throttle.reasons().end());
     if (!clocks.empty()) p.clock_mhz = clocks.median();
+    p.power_w = watts;
     summarize_runs(p, runs);
   }
 
@@ -80,6 +81,7 @@ struct StepProfiler::Impl {
   bool records;
   Samples samples, clocks;
   double seconds = 0;
+  std::optional<double> watts;
   std::vector<ProfiledRun> runs;
   std::vector<bool> plain_run;                                // for each run, in order: whether it was a plain one
   std::optional<std::chrono::steady_clock::time_point> time;  // of the last clock reading
@@ -95,6 +97,13 @@ void StepProfiler::warm_up() {
   // on its own.
   for (int i = 0; i < std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0); ++i) impl_->plain();
   impl_->profiled();
+}
+
+void StepProfiler::power() {
+  if (!impl_->options.power) return;
+  EnergyWatch energy(impl_->options.power);
+  energy.complete([this] { impl_->plain(); });
+  impl_->watts = energy.energy().watts();
 }
 
 double StepProfiler::plain() {
@@ -134,6 +143,7 @@ Profile run_profiler(BenchCell& cell, const ProfilerOptions& options) {
   options.rule.validate();
   StepProfiler profiler(cell, options);
   profiler.warm_up();
+  profiler.power();
   while (!options.rule.done(profiler.samples(), profiler.seconds())) {
     bool profiled_first = profiler.profiled_runs() % 2;
     if (profiled_first) profiler.profiled();

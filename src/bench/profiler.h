@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/bench_cell.h"
+#include "device/energy.h"
 #include "profile/profile.h"
 
 namespace crest {
@@ -18,6 +19,7 @@ struct ProfilerOptions {
   // Time instruction by instruction even where the device can record a Program's real run.
   bool timers = false;
   std::vector<ProfileRate> rates;                // given; missing ones are measured
+  EnergyPoll power;                              // runs up to a second more to measure the power; null: not
   std::function<void()> before_run;              // called before each run; may throw to end the measurement
   std::function<void(const std::string&)> note;  // receives notices for the user
 };
@@ -34,6 +36,7 @@ class StepProfiler {
   StepProfiler(StepProfiler&&) noexcept;
 
   void warm_up();  // rule.warmup discarded runs, and a profiled one
+  void power();    // if the options ask for it; before anything that counts
   double plain();  // seconds
   void profiled();
   const Samples& samples() const;  // of the plain runs

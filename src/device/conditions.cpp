@@ -72,14 +72,6 @@ double read_temperature(const std::string& root) {
   return NAN;
 }
 
-double read_energy(const std::string& root) {
-  double sum = NAN;
-  for (int package = 0; package < 8; ++package)
-    if (auto value = number_in(fmt::format("{}/sys/class/powercap/intel-rapl:{}/energy_uj", root, package)))
-      sum = (std::isfinite(sum) ? sum : 0) + *value / 1e6;
-  return sum;
-}
-
 // This process's own share of the one-minute load average, assuming that it was evenly busy since
 // its start.
 double own_load() {
@@ -158,6 +150,14 @@ double read_cpu_mhz(const std::string& root) {
   return count ? sum / count : NAN;
 }
 
+double read_cpu_energy(const std::string& root) {
+  double sum = NAN;
+  for (int package = 0; package < 8; ++package)
+    if (auto value = number_in(fmt::format("{}/sys/class/powercap/intel-rapl:{}/energy_uj", root, package)))
+      sum = (std::isfinite(sum) ? sum : 0) + *value / 1e6;
+  return sum;
+}
+
 Conditions read_conditions(const Device& device, const Conditions* before, const std::string& root) {
   Conditions c;
   c.time_utc = utc_now();
@@ -165,7 +165,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   c.cpu_mhz = read_cpu_mhz(root);
   c.cpu_max_mhz = number_in(cpu_folder(root, own_cpus().front()) + "/cpufreq/cpuinfo_max_freq").value_or(NAN) / 1e3;
   c.cpu_temperature_c = read_temperature(root);
-  c.cpu_energy_joules = read_energy(root);
+  c.cpu_energy_joules = read_cpu_energy(root);
   c.load_average = std::atof(read_system_file(root + "/proc/loadavg").c_str());
   double elapsed = before ? c.cpu.seconds - before->cpu.seconds : 0;
   if (elapsed > 0.1)  // ten ticks

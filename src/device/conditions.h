@@ -25,6 +25,9 @@ CpuCounters read_cpu_counters(const std::string& root = "");
 // Mean frequency of the CPUs that this process may use; NaN if unknown.
 double read_cpu_mhz(const std::string& root = "");
 
+// Counter of the packages, in joules; NaN where it may not be read.
+double read_cpu_energy(const std::string& root = "");
+
 struct Conditions {
   std::string time_utc;
   CpuCounters cpu;

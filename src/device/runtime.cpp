@@ -13,7 +13,8 @@
 
 namespace crest {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      [[maybe_unused]] const LaunchOptions& options) {
   if (device.described)
     throw Error(Exit::no_device,
                 fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),
@@ -24,7 +25,7 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
                 "environment variable CREST_ISA", fmt::format("Unset it; this machine supports {}.", name(best_isa())));
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
 #if CREST_HAVE_CUDA
-  if (device.kind == "cuda") return cuda::make_runtime(device, communicator);
+  if (device.kind == "cuda") return cuda::make_runtime(device, communicator, options);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
               "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");

@@ -39,6 +39,9 @@ struct Recipe {
   std::vector<std::string> disabled_passes;
   bool deterministic = false;
 
+  // How a GPU gets its work; results are the same bits.
+  std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
+
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }
   int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_parallel; }
 };

@@ -55,12 +55,39 @@ std::vector<Setting> kernel_settings() {
                                            .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
 }
 
+std::vector<Setting> launch_settings() {
+  const char* group = "Launches (GPU)";
+  return {
+      setting<&Recipe::graphs>({.name = "graphs",
+                                .group = group,
+                                .help = "launches a step as captured CUDA graphs (on) or kernel by kernel (off); a "
+                                        "profile without graphs times instructions one by one",
+                                .choices = {"on", "off"},
+                                .resume = OnResume::accepts,
+                                .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+      setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
+                                             .group = group,
+                                             .help = "starts a kernel while the one before it ends (compute "
+                                                     "capability 9.0 or newer, Crest's own kernels)",
+                                             .choices = {"on", "off"},
+                                             .resume = OnResume::accepts,
+                                             .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+      setting<&Recipe::nvtx>({.name = "nvtx",
+                              .group = group,
+                              .help = "marks steps, Programs and instructions as NVTX ranges, for Nsight Systems; a "
+                                      "captured graph is one range: --graphs off shows its instructions",
+                              .choices = {"on", "off"},
+                              .identity = false,
+                              .resume = OnResume::accepts})};
+}
+
 }  // namespace
 
 const std::vector<Setting>& recipe_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> rows = model_settings();
-    for (auto& more : {pass_settings(), kernel_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {pass_settings(), kernel_settings(), launch_settings()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return all;

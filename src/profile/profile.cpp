@@ -68,6 +68,10 @@ size_t category_of(const std::string& text) {
 }  // namespace
 
 double Profile::step_median_ms() const { return Samples(step_ms).median(); }
+std::optional<double> Profile::joules_per_token() const {
+  if (!power_w || tokens <= 0) return std::nullopt;
+  return *power_w * step_median_ms() * 1e-3 / double(tokens);
+}
 
 double Profile::profiled_median_ms() const { return Samples(profiled_ms).median(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,7 @@ struct Profile {
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
   int64_t launches = 0;  // kernels (GPU) or instructions (CPU) per step
   double clock_mhz = 0;  // of the device during the measurement; 0: unknown
+  std::optional<double> power_w;  // mean power of unprofiled steps in sequence (device/energy.h)
   std::vector<ProfileRate> rates;
   std::vector<std::string> calls;  // Program of each call of the step, in order
   std::vector<ProfileInstr> instrs;
@@ -116,6 +118,7 @@ struct Profile {
   // The part of an unprofiled step that the intervals explain; 1 is all of it.
   double closure() const { return (busy_ms + idle_ms) / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
+  std::optional<double> joules_per_token() const;
 };
 
 nlohmann::ordered_json to_json(const Profile& profile);

@@ -63,7 +63,8 @@ void fields(F& f, R& r) {
   f("throttled", r.throttled), f("throttle_reasons", r.throttle_reasons);
   f("profiled_ms", r.profiled_ms), f("kept_ms", r.kept_ms), f("span_ms", r.span_ms), f("busy_ms", r.busy_ms),
       f("idle_ms", r.idle_ms), f("recording_ms", r.recording_ms);
-  f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("rates", r.rates), f("calls", r.calls);
+  f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("power_w", r.power_w), f("rates", r.rates),
+      f("calls", r.calls);
   f("instrs", r.instrs), f("kernels", r.kernels), f("intervals", r.intervals), f("memory", r.memory);
 }
 
@@ -76,6 +77,9 @@ struct Writer {
   template <class T>
   void operator()(const char* key, const T& value) {
     json[key] = of(value);
+  }
+  void operator()(const char* key, const std::optional<double>& value) {
+    json[key] = value ? Json(*value) : Json(nullptr);
   }
 
  private:
@@ -113,6 +117,12 @@ class Reader {
     std::string path = path_.empty() ? key : path_ + "." + key;
     if (it == json_.end()) refuse(fmt::format("key '{}' is missing", printable(path)));
     read(*it, value, path);
+  }
+  // Not in profiles of machines that do not tell it, nor in those of earlier versions.
+  void operator()(const char* key, std::optional<double>& value) {
+    auto it = json_.find(key);
+    if (it == json_.end() || it->is_null()) return value.reset();
+    read(*it, value.emplace(), path_.empty() ? key : path_ + "." + key);
   }
 
  private:

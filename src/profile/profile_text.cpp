@@ -145,6 +145,8 @@ std::string profile_head(const Profile& p) {
   text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} (6N + 12 L d T per token)\n", ms(step),
                       interval(p.step_ms), p.step_ms.size(), format_count(double(p.tokens) / step * 1e3),
                       format_si(p.model_flops / step * 1e3, "FLOP/s"));
+  if (auto joules = p.joules_per_token())
+    text += fmt::format("power     {:.0f} W, {:.3g} J/token\n", *p.power_w, *joules);
   text += fmt::format("profiled  {} ms{} ({} runs): overhead {:+.1f}%; {}\n", ms(p.profiled_median_ms()),
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
                       p.method == "cupti" ? "CUPTI records of the captured graph" : "a timer around each instruction");

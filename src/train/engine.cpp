@@ -1,5 +1,7 @@
 #include "train/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -102,6 +104,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
   std::vector<int64_t> counted(size_t(ranks()), 0);
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
+    RangeScope range(e.runtime(), fmt::format("step {}", step));
     for (size_t c = 0; c < calls_.size(); ++c) {
       const SegmentCall& call = calls_[c];
       if (call.micro_step >= 0) {
@@ -167,6 +170,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   std::vector<int64_t> all(size_t(ranks()), 0), counted = all;
   run_on_ranks(ranks(), [&](int r) {
     Scalars inputs = {};
+    RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {

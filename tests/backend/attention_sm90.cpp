@@ -58,13 +58,13 @@ class Problem {
                  std::vector<float>(lse.size(), NAN),
                  {}};
     using Forward = ForwardTile<bfloat16, D, First, Dropout>;
-    start_forward<Forward>(ForwardPlan<Forward>(s), nullptr, qkv.data(), r.o.data(), r.lse.data(), blocks, nullptr);
+    start_forward<Forward>(ForwardPlan<Forward>(s), nullptr, qkv.data(), r.o.data(), r.lse.data(), blocks, {});
     using Grad = GradTile<bfloat16, D, First, Dropout>;
     GradPlan<Grad> plan(s, bias && Grad::adds_columns, 2, 1);
     std::vector<float> workspace(size_t(plan.workspace()) / 4 + 64, NAN);
     auto aligned = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) & ~uintptr_t(255);
     start_grad<Grad>(plan, nullptr, d_o.data(), qkv.data(), r.o.data(), r.lse.data(), r.dqkv.data(),
-                     reinterpret_cast<void*>(aligned), blocks, nullptr);
+                     reinterpret_cast<void*>(aligned), blocks, {});
     if (float* sums = plan.sums(reinterpret_cast<void*>(aligned)))
       r.sums.assign(sums, sums + plan.rows_of_sums * plan.width);
     return r;

@@ -68,7 +68,7 @@ class Problem {
     Results r;
     r.partial.assign(size_t(gemm_partial_rows<Tile>(s.m)) * size_t(s.n), NAN);
     GemmCall call = {a.data(), b.data(), x.data(), bias.data(), c.data(), second.data(), r.partial.data()};
-    EXPECT_EQ(start_gemm<Tile>(call, s.m, s.n, s.k, group, nullptr, blocks, nullptr), 0);
+    EXPECT_EQ(start_gemm<Tile>(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
     return r;
   }

@@ -67,6 +67,26 @@ Json with_floor(Json row, double floor) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+TEST(BenchTable, PowerIsAColumnWhereItIsKnown) {
+  std::string without = text_of({row(1, 100)}, false);
+  EXPECT_FALSE(contains(without, "J/token")) << without;
+  Json known = row(1, 100), unknown = row(2, 100);
+  known["power_w"] = 512.4, known["joules_per_token"] = 0.05124;
+  unknown["power_w"] = nullptr, unknown["joules_per_token"] = nullptr;
+  std::string with = text_of({known, unknown}, false);
+  for (const char* said : {"W  J/token", " 512  ", "0.0512"}) EXPECT_TRUE(contains(with, said)) << said << "\n" << with;
+}
+
+TEST(BenchRow, JoulesATokenArePowerOverTokensASecond) {
+  BenchRow r;
+  r.seconds = Samples({0.5, 0.5}), r.tokens = 1000;
+  EXPECT_TRUE(to_json(r)["power_w"].is_null());
+  EXPECT_TRUE(to_json(r)["joules_per_token"].is_null());
+  r.watts = 400;
+  EXPECT_DOUBLE_EQ(to_json(r)["power_w"].get<double>(), 400);
+  EXPECT_DOUBLE_EQ(to_json(r)["joules_per_token"].get<double>(), 0.2);
+}
+
 TEST(GridConclusions, ADifferenceBelowTheFloorCannotBeTold) {
   // 2% apart, floors of 1% and 3%: the larger one counts.
   auto said = conclusions({with_floor(row(1, 102), 0.01), with_floor(row(2, 100), 0.03)});

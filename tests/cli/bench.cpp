@@ -67,6 +67,8 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "tokens_per_second",
                                                 "model_tflops",
                                                 "mfu",
+                                                "power_w",
+                                                "joules_per_token",
                                                 "flops_convention",
                                                 "memory"}));
     EXPECT_LE(row["step_ms_p10"], row["step_ms_median"]);

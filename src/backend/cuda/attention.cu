@@ -32,6 +32,7 @@ __device__ inline float keep_factor(const AttentionSizes& s, int batch, int head
 template <class T>
 __global__ void __launch_bounds__(threads)
     generic_attention(const T* qkv, T* o, float* lse, AttentionSizes s, BlockOrder order) {
+  wait_for_predecessors();
   CREST_DYNAMIC_SHARED(float, q);
   float *sum = q + s.head_dim, *weights = sum + s.head_dim;
   BlockPlace at = place_of_block(order, s.batch);
@@ -74,6 +75,7 @@ struct GenericGradArgs {
 // dQ of a query row, or dK and dV of a key row. Shared memory: the row of q and dO (of k and v), its sums, the weights.
 template <class T, bool Keys>
 __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArgs<T> a) {
+  wait_for_predecessors();
   const AttentionSizes& s = a.s;
   int dim = s.head_dim;
   CREST_DYNAMIC_SHARED(float, fixed1);

@@ -31,7 +31,7 @@ void launch_grad(const KernelCall& c) {
     sm90::GradPlan<Tile> plan(s, has_bias(c.instr));
     check(sm90::start_grad<Tile>(plan, sm90::encode_tiled(), c.in[at::d_o], c.in[at::qkv], c.in[at::o],
                                  c.input<float>(at::lse), c.out[to::dqkv], c.workspace, c.device->multiprocessors,
-                                 c.stream),
+                                 launch_on(c)),
           c.instr_name());
     if (has_bias(c.instr))
       launch_column_sums(c, plan.sums(c.workspace), plan.rows_of_sums, plan.width, c.out_value(to::dbias).dtype,

@@ -132,6 +132,7 @@ template <class Tile>
 __global__ void __launch_bounds__(256)
     grad_statistics(const typename Tile::T* d_o, const typename Tile::T* o, const float* lse, float* stats,
                     uint32_t* counters, int counter_count, const __grid_constant__ GradSizes s) {
+  wait_for_predecessors();
   using T = typename Tile::T;
   constexpr int lanes = Tile::D / 8, rows = 256 / lanes;
   int head = int(blockIdx.y), batch = int(blockIdx.z), lane = int(threadIdx.x) % lanes;
@@ -199,6 +200,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
     barrier_init_fence();
   }
   sync_block();
+  wait_for_predecessors();
 
   if (warp < 4) {
     registers_give<Tile::few_registers>();

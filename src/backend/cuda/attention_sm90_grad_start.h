@@ -45,7 +45,7 @@ struct GradPlan {
 // d_o, o, dqkv, qkv: as in attention_grad (ops/attention.cpp); workspace: aligned to 64 bytes. Returns a cudaError_t.
 template <class Tile>
 int start_grad(const GradPlan<Tile>& plan, EncodeTiled encode, const void* d_o, const void* qkv, const void* o,
-               const float* lse, void* dqkv, void* workspace, int blocks, void* stream) {
+               const float* lse, void* dqkv, void* workspace, int blocks, const LaunchOn& on) {
   using T = typename Tile::T;
   GradArgs a;
   a.s = plan.s;
@@ -65,15 +65,13 @@ int start_grad(const GradPlan<Tile>& plan, EncodeTiled encode, const void* d_o, 
   unsigned blocks_taken = unsigned(blocks < a.s.items ? blocks : a.s.items);
   auto *d_o_rows = static_cast<const T*>(d_o), *o_rows = static_cast<const T*>(o);
 #ifdef __CUDACC__
-  auto on = static_cast<cudaStream_t>(stream);
-  grad_statistics<Tile><<<grid, 256, 0, on>>>(d_o_rows, o_rows, lse, stats, a.counters, plan.counters, a.s);
-  cudaError_t code =
-      cudaFuncSetAttribute(grad_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
-  if (code != cudaSuccess) return code;
-  grad_kernel<Tile><<<blocks_taken, 384, Tile::shared_bytes, on>>>(a);
-  return cudaGetLastError();
+  if (cudaError_t code = start_kernel(on, grad_statistics<Tile>, grid, 256, 0, d_o_rows, o_rows, lse, stats, a.counters,
+                                      plan.counters, a.s);
+      code != cudaSuccess)
+    return code;
+  return start_kernel(on, grad_kernel<Tile>, blocks_taken, 384, Tile::shared_bytes, a);
 #else
-  (void)stream;
+  (void)on;
   emulator::run(grid, dim3(256), 0,
                 [&] { grad_statistics<Tile>(d_o_rows, o_rows, lse, stats, a.counters, plan.counters, a.s); });
   emulated::run(blocks_taken, 384, Tile::shared_bytes, [&] { grad_kernel<Tile>(a); });

@@ -115,6 +115,7 @@ __device__ inline float row_max(float x) {
 template <class Tile>
 __global__ void __launch_bounds__(Tile::threads)
     flash_f32_forward(const float* qkv, float* o, float* lse, AttentionSizes s, BlockOrder order) {
+  wait_for_predecessors();
   constexpr int R = Tile::per_thread, N = Tile::columns;
   CREST_DYNAMIC_SHARED(float, shared);
   float *queries = shared, *keys = queries + Tile::fixed, *values = keys + Tile::streamed;
@@ -186,6 +187,7 @@ struct FloatGradArgs {
 // Queries: the tile's rows are queries, their gradient is summed over keys. Keys: the other way round.
 template <class Tile, bool Keys>
 __global__ void __launch_bounds__(Tile::threads) flash_f32_grad(FloatGradArgs a) {
+  wait_for_predecessors();
   constexpr int R = Tile::per_thread, N = Tile::columns;
   const AttentionSizes& s = a.s;
   CREST_DYNAMIC_SHARED(float, shared);

@@ -82,6 +82,7 @@ struct OnlineSoftmax {
 template <class T, class Tile, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     flash_forward(const T* qkv, T* o_out, float* lse, AttentionSizes s, BlockOrder order) {
+  wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = N / 8;
   CREST_DYNAMIC_SHARED(unsigned char, shared);
   unsigned char *q_tile = shared, *stages = shared + Tile::q_bytes;

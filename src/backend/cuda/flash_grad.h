@@ -69,6 +69,7 @@ __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& 
 // Documents: there are positions.
 template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(GradArgs<T> a) {
+  wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = Tile::slice / 8;
   const AttentionSizes& s = a.s;
   CREST_DYNAMIC_SHARED(unsigned char, shared);

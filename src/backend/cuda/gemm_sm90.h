@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(384, 1) gemm_kernel(const __grid_constant__ Ge
     barrier_init_fence();
   }
   sync_block();
+  wait_for_predecessors();
 
   const int items = s.row_tiles * s.column_tiles, step = block_count(), first_item = block_index();
   const int k_steps = (s.k + Tile::depth - 1) / Tile::depth;
@@ -347,7 +348,8 @@ int64_t gemm_partial_rows(int64_t m) {
 // blocks: as many as run at a time; group: row tiles whose tiles stand together, or fewer. Operands are aligned to 16
 // bytes; m (with AT), n and k are multiples of 8. Returns a cudaError_t.
 template <class Tile>
-int start_gemm(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks, void* stream) {
+int start_gemm(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks,
+               const LaunchOn& on) {
   constexpr bool bf16 = std::is_same_v<typename Tile::T, bfloat16>;
   GemmArgs a;
   a.x = call.x, a.bias = call.bias, a.c = call.c, a.second = call.second, a.partial = call.partial;
@@ -358,13 +360,9 @@ int start_gemm(const GemmCall& call, int m, int n, int k, int group, EncodeTiled
     return 1;
   const auto grid = unsigned(blocks < row_tiles * column_tiles ? blocks : row_tiles * column_tiles);
 #ifdef __CUDACC__
-  cudaError_t code =
-      cudaFuncSetAttribute(gemm_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
-  if (code != cudaSuccess) return code;
-  gemm_kernel<Tile><<<grid, 384, Tile::shared_bytes, static_cast<cudaStream_t>(stream)>>>(a);
-  return cudaGetLastError();
+  return start_kernel(on, gemm_kernel<Tile>, grid, 384, Tile::shared_bytes, a);
 #else
-  (void)stream;
+  (void)on;
   emulated::run(grid, 384, Tile::shared_bytes, [&] { gemm_kernel<Tile>(a); });
   return 0;
 #endif

@@ -44,6 +44,7 @@ __device__ inline void row_sums(float& a, float& b) {
 // exist.
 template <class T, int K, int Sure, int Threads, int MaxThreads, bool Bias>
 __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
+  wait_for_predecessors();
   constexpr int N = Pack<T>::size;
   CREST_DYNAMIC_SHARED(Pack<T>, shared);
   const int index = int(threadIdx.x % Threads), group = int(threadIdx.x / Threads), groups = int(blockDim.x / Threads);
@@ -167,6 +168,7 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
 // (blockIdx.y), because dx may lie over dy.
 template <class T>
 __global__ void __launch_bounds__(256) norm_grad_columns_any(NormGrad<T> p) {
+  wait_for_predecessors();
   __shared__ float sums[2][8][32];
   int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   int c = int(blockIdx.y) * 32 + lane;
@@ -188,6 +190,7 @@ __global__ void __launch_bounds__(256) norm_grad_columns_any(NormGrad<T> p) {
 // Then dx, a block per row.
 template <class T>
 __global__ void __launch_bounds__(256) norm_grad_dx_any(NormGrad<T> p) {
+  wait_for_predecessors();
   int64_t row = blockIdx.x, begin = row * p.cols;
   float mean = p.mean ? p.mean[row] : 0.f, rstd = p.rstd[row], sum_g = 0, sum_gn = 0;
   for (int c = int(threadIdx.x); c < p.cols; c += 256) {
@@ -214,6 +217,7 @@ struct ColumnSums {
 template <class G>
 __global__ void __launch_bounds__(512)
     norm_grad_finish(const float* partial, int blocks, int cols, int kinds, ColumnSums<G> sums) {
+  wait_for_predecessors();
   __shared__ float parts[16][32];
   int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   int c = int(blockIdx.x) * 32 + lane, columns = kinds * cols, kind = c / cols;

@@ -8,11 +8,14 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "backend/cuda/cupti.h"
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/ranges.h"
 #include "core/text.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 
@@ -33,7 +36,9 @@ struct Event {
 
 class GpuRuntime : public Runtime {
  public:
-  GpuRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {
+  GpuRuntime(const Device& device, Communicator* communicator, const LaunchOptions& options)
+      : device_(device), communicator_(communicator), options_(options) {
+    if (options.ranges) ranges_.emplace();
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
@@ -156,13 +161,14 @@ class GpuRuntime : public Runtime {
             &device_};
   }
 
-  // The first run launches one by one (modules load lazily, which a capture does not allow); the second is captured.
+  // With graphs: the first run launches one by one (modules load lazily, which a capture does not allow), the second is
+  // captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
     if (trace && !recording_) return run_traced(p, *trace);
-    if (p.runs++ == 0) {
+    if (p.runs++ == 0 || !options_.graphs) {
       if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
-      Order order(*this, p);
+      Order order(*this, p, options_.overlap);
       order.begin();
       for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
       order.end();
@@ -173,19 +179,28 @@ class GpuRuntime : public Runtime {
     auto& graph = recording_ ? replays.recorded : replays.plain;
     if (!graph) graph = capture(p);
     if (recording_) {
-      if (replays.nodes.empty()) replays.nodes = node_map(*graph, p.code.size());
+      if (replays.nodes.empty()) replays.nodes = node_map(*graph, *p.program);
       recorded_.push_back({&replays.nodes, p.code.size(), trace});
     }
     graph->replay(main());
   }
 
+  // Records name the graph's node that launched them: without graphs nothing says whose they are.
   bool record_work(bool on) override {
+    if (!options_.graphs) return false;
     if (on == recording_) return true;
     synchronize();
     Cupti::get().record(on);
     if (on) Cupti::get().take();  // of what else ran in this process
     recording_ = on;
     return true;
+  }
+
+  void push_range(const std::string& name) override {
+    if (ranges_) ranges_->push(name);
+  }
+  void pop_range() override {
+    if (ranges_) ranges_->pop();
   }
 
   int64_t other_bytes() const override {
@@ -217,23 +232,27 @@ class GpuRuntime : public Runtime {
     NodeMap nodes;  // of `recorded`
   };
   std::unique_ptr<Graph> capture(BoundProgram& p) {
-    Order order(*this, p);
+    Order order(*this, p, options_.overlap);
     return std::make_unique<Graph>(
         main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
   }
-  static NodeMap node_map(const Graph& graph, size_t instructions) {
+  static NodeMap node_map(const Graph& graph, const Program& program) {
     NodeMap map;
-    for (size_t i = 0; i < instructions; ++i)
+    for (size_t i = 0; i < program.code.size(); ++i)
       for (size_t n = graph.first_node(i); n < graph.first_node(i + 1); ++n)
-        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = int(i);
+        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = {int(i), int(program.code[i].stream)};
     return map;
   }
 
   // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of another stream when
   // it reads or overwrites what that stream made: the lists of a Program are in an order where that is always enough.
+  //
+  // A kernel may overlap with the one before it on its stream where that is a kernel of this Program: the first one
+  // follows copies, one behind a switch of streams also waits for the other stream's event, and NCCL puts more on a
+  // stream than kernels.
   class Order {
    public:
-    Order(GpuRuntime& r, BoundProgram& p) : r_(r), p_(p) {
+    Order(GpuRuntime& r, BoundProgram& p, bool overlap) : r_(r), p_(p), overlap_(overlap && r.device_.sm >= 90) {
       for (auto& instr : p.program->code) used_[size_t(instr.stream)] = true;
       single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
     }
@@ -245,13 +264,19 @@ class GpuRuntime : public Runtime {
       last_ = 0;
     }
     void launch(size_t i) {
-      int stream = int(p_.program->code[i].stream);
-      if (!single_ && stream != last_) {
+      const Instr& instr = p_.program->code[i];
+      int stream = int(instr.stream);
+      bool switches = !single_ && stream != last_;
+      if (switches) {
         r_.record(last_);
         r_.wait(stream, last_);
         last_ = stream;
       }
-      p_.code[i].kernel->launch(r_.call(p_, i));
+      KernelCall call = r_.call(p_, i);
+      call.overlap = overlap_ && i > 0 && !switches && p_.program->code[i - 1].op->op_class != OpClass::communication;
+      if (r_.ranges_) r_.ranges_->push(range_name(p_.code[i].kernel->name, instr.origin.text()));
+      p_.code[i].kernel->launch(call);
+      if (r_.ranges_) r_.ranges_->pop();
     }
     void end() {
       if (single_) return;
@@ -266,7 +291,7 @@ class GpuRuntime : public Runtime {
     GpuRuntime& r_;
     BoundProgram& p_;
     std::array<bool, streams> used_ = {};
-    bool single_ = true;
+    bool overlap_, single_ = true;
     int last_ = 0;
   };
 
@@ -274,7 +299,7 @@ class GpuRuntime : public Runtime {
     size_t n = p.code.size();
     std::vector<std::unique_ptr<Event>> marks;
     for (size_t i = 0; i <= n; ++i) marks.push_back(std::make_unique<Event>(cudaEventDefault));
-    Order order(*this, p);
+    Order order(*this, p, false);  // each is timed alone
     order.begin();
     check(cudaEventRecord(marks[0]->event, main()), "event");
     for (size_t i = 0; i < n; ++i) {
@@ -316,6 +341,8 @@ class GpuRuntime : public Runtime {
 
   const Device& device_;
   Communicator* communicator_;
+  LaunchOptions options_;
+  std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
   std::array<cudaStream_t, streams> streams_ = {};
@@ -331,8 +358,8 @@ class GpuRuntime : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
-  return std::make_unique<GpuRuntime>(device, communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const LaunchOptions& options) {
+  return std::make_unique<GpuRuntime>(device, communicator, options);
 }
 
 void check(int code, const char* what) {
