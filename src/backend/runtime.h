@@ -43,7 +43,7 @@ struct BoundProgram {
 };
 
 // How a Program's work is put on a GPU; the CPU has nothing of the kind.
-struct LaunchOptions {
+struct RuntimeOptions {
   bool graphs = true;   // a captured graph from the second run on, or always kernel by kernel
   bool overlap = true;  // a kernel may begin while the one before it ends, where the device has that
   bool ranges = false;  // names what is launched, for tools that watch the process
@@ -83,7 +83,7 @@ class Runtime {
   // On: traces are filled from the device's own records while the Program runs as it always does (a replayed graph).
   // False: this runtime has no such records. Throws when they should be there but are not (library, permission).
   virtual bool record_work(bool) { return false; }
-  // LaunchOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`. Ranges nest.
+  // RuntimeOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`. Ranges nest.
   virtual void push_range(const std::string& name) { (void)name; }
   virtual void pop_range() {}
   // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
@@ -93,7 +93,7 @@ class Runtime {
 class Communicator;
 // The device must outlive the runtime.
 std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
-                                      const LaunchOptions& options = {});
+                                      const RuntimeOptions& options = {});
 
 class RangeScope {
  public:

@@ -14,7 +14,7 @@
 namespace crest {
 
 std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
-                                      [[maybe_unused]] const LaunchOptions& options) {
+                                      [[maybe_unused]] const RuntimeOptions& options) {
   if (device.described)
     throw Error(Exit::no_device,
                 fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),

@@ -10,7 +10,7 @@
 
 namespace crest {
 
-static LaunchOptions launch_options(const Recipe& r) {
+static RuntimeOptions launch_options(const Recipe& r) {
   return {.graphs = r.graphs == "on", .overlap = r.programmatic_launch == "on", .ranges = r.nvtx == "on"};
 }
 

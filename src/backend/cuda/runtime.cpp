@@ -36,7 +36,7 @@ struct Event {
 
 class GpuRuntime : public Runtime {
  public:
-  GpuRuntime(const Device& device, Communicator* communicator, const LaunchOptions& options)
+  GpuRuntime(const Device& device, Communicator* communicator, const RuntimeOptions& options)
       : device_(device), communicator_(communicator), options_(options) {
     if (options.ranges) ranges_.emplace();
     check(cudaSetDevice(device.index), "selection of the device");
@@ -341,7 +341,7 @@ class GpuRuntime : public Runtime {
 
   const Device& device_;
   Communicator* communicator_;
-  LaunchOptions options_;
+  RuntimeOptions options_;
   std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
@@ -358,7 +358,7 @@ class GpuRuntime : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const LaunchOptions& options) {
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const RuntimeOptions& options) {
   return std::make_unique<GpuRuntime>(device, communicator, options);
 }
 

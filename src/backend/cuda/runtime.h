@@ -5,6 +5,6 @@
 namespace crest::cuda {
 
 std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
-                                      const LaunchOptions& options = {});
+                                      const RuntimeOptions& options = {});
 
 }  // namespace crest::cuda
