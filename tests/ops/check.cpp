@@ -81,7 +81,8 @@ double tolerance(DType t) {
 // the f32 sums of a half-precision body carry half-precision errors. So does a bias gradient: it sums what was rounded.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
-  const size_t bias = c.op == "norm_grad" ? out::norm_grad::dbias : out::attention_grad::dbias;
+  const bool norm = c.op == "norm_grad";
+  const size_t bias = norm ? size_t(out::norm_grad::dbias) : size_t(out::attention_grad::dbias);
   if (c.op == "fused" || c.op == "linear_dx_gelu_grad" || (index == bias && has_bias(c)))
     for (const Arg& a : c.in) t = std::max(t, tolerance(a.dtype));
   return t;
