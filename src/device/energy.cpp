@@ -28,7 +28,8 @@ EnergyPoll energy_poll(const Device& device) {
   if (bus_id.empty() || !cuda::Nvml::instance().problem().empty()) return [] { return EnergyReading{}; };
   return [bus_id] {
     const cuda::Nvml& nvml = cuda::Nvml::instance();
-    EnergyReading r = {.joules = nvml.read_energy_joules(bus_id)};
+    EnergyReading r;
+    r.joules = nvml.read_energy_joules(bus_id);
     if (!r.joules) r.watts = nvml.read_power_watts(bus_id);
     r.seconds = energy_clock();
     return r;
