@@ -35,20 +35,19 @@ run() {
   "$@"
 }
 
-measuring=$(((10 * cell + 59) / 60))
-cat <<END
-From a text to a model that writes, in six stages:
-
-  1 build      Crest; missing packages are listed and installed     5 to 15 minutes, once
-  2 prepare    $text: a tokenizer and tokens                        seconds, once
-  3 train      the model $model                                     $seconds seconds
-  4 sample     what it writes                                       seconds
-  5 measure    a training step in eight recipes                     $measuring to $((2 * measuring)) minutes
-  6 report     all figures on one page                              seconds
-
-Ctrl-C in stage 3 saves, samples and ends. To repeat a command, paste it after:
-\$ export CREST_STORE=$CREST_STORE
-END
+minutes=$(((10 * cell + 59) / 60))
+row() { printf '  %s %-10s%-52s%s\n' "$@"; }
+echo "From a text to a model that writes, in six stages:"
+echo
+row 1 build "Crest; missing packages are listed, then installed" "5 to 15 minutes, once"
+row 2 prepare "$text: a tokenizer and tokens" "seconds, once"
+row 3 train "a model of the preset $model" "$seconds seconds"
+row 4 sample "text from that model" "seconds"
+row 5 measure "a training step in eight recipes" "$minutes to $((2 * minutes)) minutes"
+row 6 report "all figures on one page" "seconds"
+echo
+echo "Ctrl-C in stage 3 saves, samples and ends. To repeat a command, paste it after:"
+echo "\$ export CREST_STORE=$CREST_STORE"
 
 stage "1 build"
 run make --no-print-directory build
@@ -57,7 +56,7 @@ stage "2 prepare $text"
 [ -n "${CORPUS:-}" ] || [ -s "$corpus" ] || run scripts/demo-corpus.sh "$corpus"
 # Prepared again when the text is another file or a newer one.
 if [ -n "${CORPUS:-}" ] || [ ! -e "$data/meta.json" ] || [ -n "$(find "$corpus" -newer "$data/meta.json")" ]; then
-  run "$crest" data prepare "$corpus" --tokenizer "bpe:$vocab" --out "$data" --overwrite
+  run "$crest" data prepare "$corpus" --tokenizer "bpe:$vocab" --overwrite --out "$data"
 else
   echo "already in $data"
 fi

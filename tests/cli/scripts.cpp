@@ -221,7 +221,7 @@ TEST(Demo, PreparesTrainsSamplesMeasures) {
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(d.log(),
             "make --no-print-directory build\n"
-            "data prepare .cache/kjv.txt --tokenizer bpe:2048 --out .cache/demo-data --overwrite\n"
+            "data prepare .cache/kjv.txt --tokenizer bpe:2048 --overwrite --out .cache/demo-data\n"
             "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
             "sample --run runs/demo --prompt In the beginning --max-tokens 120\n"
             "bench --model nano --vocab 2048 --precision fp32,bf16 --attention naive,flash --fusion off,on"
@@ -235,7 +235,7 @@ TEST(Demo, PreparesTrainsSamplesMeasures) {
     EXPECT_NE(r.out.find(std::string("\n  ") + stage), std::string::npos) << r.out;
     EXPECT_NE(r.out.find(std::string("\n== ") + stage), std::string::npos) << r.out;
   }
-  EXPECT_NE(r.out.find("3 train      the model nano                                     7 seconds\n"),
+  EXPECT_NE(r.out.find("  3 train     a model of the preset nano                          7 seconds\n"),
             std::string::npos)
       << r.out;
   d.put("log", "");
