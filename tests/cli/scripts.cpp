@@ -433,7 +433,7 @@ TEST(Prose, ChecksThisTreeAndItsOwnList) {
   ProseFolder p;
   p.file_of("a.md", "Good text.\n");
   EXPECT_EQ(p.check().exit_code, 0);
-  for (const char* wrong : {"any: a( -> b\n", "any: a\n", "some: a -> b\n", "any: a -> \n", ""}) {
+  for (const char* wrong : {"any: a( -> b\n", "any: Upper -> b\n", "any: a\n", "some: a -> b\n", "any: a -> \n", ""}) {
     p.file_of("scripts/banned-phrases.txt", wrong);
     EXPECT_EQ(p.check().exit_code, 2) << wrong;
   }
