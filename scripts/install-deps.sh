@@ -87,7 +87,7 @@ if [ -n "$list" ]; then
   exit 0
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "install-deps: this is no Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
+  echo "install-deps: this is not Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
   echo "$wanted" >&2
   exit 0
 fi

@@ -12,8 +12,8 @@ rm -rf "$work" && mkdir -p "$work" "$(dirname "$out")"
 export CREST_STORE="$work/runs.db"
 
 "$crest" train --data "$data" --model nano --max-seconds "${SECONDS_TO_TRAIN:-120}" --out "$work/run"
-"$crest" profile --model nano --vocab 2048 --name step >"$work/profile.txt"
-"$crest" report "$work/run" step -o "$work/report.md"
+"$crest" profile --model nano --vocab 2048 --name CPU >"$work/profile.txt"
+"$crest" report "$work/run" CPU -o "$work/report.md"
 
 # The file of the figure with this title, in the report.
 figure() {

@@ -207,7 +207,7 @@ struct DemoFolder : Mocks {
     script("repo/build/release/crest", "echo \"$*\" >> " + in_quotes(file("log")) + "\n" + crest);
   }
   CommandOutput demo(const std::string& variables = "") const {
-    return run_command("unset CREST_CACHE CORPUS MODEL SECONDS_TO_TRAIN SECONDS_A_CELL; " + variables + " " +
+    return run_command("unset CREST_CACHE CORPUS MODEL SECONDS_TO_TRAIN SECONDS_TO_MEASURE; " + variables + " " +
                        search_path() + ":\"$PATH\" sh " + in_quotes((root / "scripts/demo.sh").string()));
   }
 };
@@ -215,27 +215,25 @@ struct DemoFolder : Mocks {
 const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; touch $d/meta.json ;; esac";
 }  // namespace
 
-TEST(Demo, PreparesTrainsSamplesMeasures) {
+TEST(Demo, BuildsPreparesTrainsSamplesCompares) {
   DemoFolder d(prepares);
   CommandOutput r = d.demo("SECONDS_TO_TRAIN=7");
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_EQ(d.log(),
-            "make --no-print-directory build\n"
-            "data prepare .cache/kjv.txt --tokenizer bpe:2048 --out .cache/demo-data --overwrite\n"
-            "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
-            "sample --run runs/demo --prompt In the beginning --max-tokens 120\n"
-            "bench --model nano --vocab 2048 --precision fp32,bf16 --attention naive,flash --fusion off,on"
-            " --max-seconds 8 --yes\n"
-            "compare --model nano --vocab 2048 --max-seconds 16 --a --precision fp32 --attention naive --fusion off"
-            " --b --precision bf16 --attention flash --fusion on\n"
-            "report --all -o runs/demo/report.html\n");
+  EXPECT_EQ(
+      d.log(),
+      "make --no-print-directory build\n"
+      "data prepare .cache/kjv.txt --tokenizer bpe:2048 --overwrite --out .cache/demo-data\n"
+      "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
+      "sample --run runs/demo --prompt In the beginning --max-tokens 120\n"
+      "compare --model nano --vocab 2048 --max-seconds 30 --a --precision fp32 --attention naive --fusion off --b \n"
+      "report --all -o runs/demo/report.html\n");
   EXPECT_NE(r.out.find("repo/runs/demo/report.html\n"), std::string::npos) << r.out;
   EXPECT_EQ(r.out.rfind("From a text to a model that writes, in six stages:\n", 0), 0u) << r.out;
-  for (const char* stage : {"1 build", "2 prepare", "3 train", "4 sample", "5 measure", "6 report"}) {
+  for (const char* stage : {"1 build", "2 prepare", "3 train", "4 sample", "5 compare", "6 report"}) {
     EXPECT_NE(r.out.find(std::string("\n  ") + stage), std::string::npos) << r.out;
     EXPECT_NE(r.out.find(std::string("\n== ") + stage), std::string::npos) << r.out;
   }
-  EXPECT_NE(r.out.find("3 train      the model nano                                     7 seconds\n"),
+  EXPECT_NE(r.out.find("  3 train     a model of the preset nano                          7 seconds at most\n"),
             std::string::npos)
       << r.out;
   d.put("log", "");
@@ -278,7 +276,7 @@ TEST(Demo, OwnCorpusAndFailures) {
   EXPECT_EQ(r.exit_code, 130) << "an interrupted run is still sampled";
   EXPECT_NE(d.log().find("data prepare mine.txt"), std::string::npos) << d.log();
   EXPECT_NE(d.log().find("sample "), std::string::npos);
-  EXPECT_EQ(d.log().find("bench "), std::string::npos) << "but not measured";
+  EXPECT_EQ(d.log().find("compare "), std::string::npos) << "but not measured";
   EXPECT_EQ(r.out.find("== 6 report"), std::string::npos);
   EXPECT_EQ(r.out.find("report.html"), std::string::npos);
   DemoFolder bad(std::string(prepares) + "\ncase $1 in train) exit 3 ;; esac");
@@ -435,7 +433,7 @@ TEST(Prose, ChecksThisTreeAndItsOwnList) {
   ProseFolder p;
   p.file_of("a.md", "Good text.\n");
   EXPECT_EQ(p.check().exit_code, 0);
-  for (const char* wrong : {"any: a( -> b\n", "any: a\n", "some: a -> b\n", "any: a -> \n", ""}) {
+  for (const char* wrong : {"any: a( -> b\n", "any: Upper -> b\n", "any: a\n", "some: a -> b\n", "any: a -> \n", ""}) {
     p.file_of("scripts/banned-phrases.txt", wrong);
     EXPECT_EQ(p.check().exit_code, 2) << wrong;
   }
