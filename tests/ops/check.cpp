@@ -74,10 +74,13 @@ double tolerance(DType t) {
   }
 }
 
+// f32 whose products may be rounded to TF32 has the mantissa of f16 there.
+//
 // A fused body may or may not round the operand of a column sum to the operand's dtype, and the product before it, so
 // the f32 sums of a half-precision body carry half-precision errors.
 double tolerance(const Case& c, const Value& output) {
   double t = tolerance(output.dtype);
+  if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));
   if (c.op == "fused" || c.op == "linear_dx_gelu_grad")
     for (const Arg& a : c.in) t = std::max(t, tolerance(a.dtype));
   return t;

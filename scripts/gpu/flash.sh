@@ -1,0 +1,42 @@
+#!/bin/sh
+# Builds and measures the attention kernels for all GPUs by themselves.
+#   flash.sh build DIR [SOURCE]  where nvcc is: flash.so, and before.so from another checkout
+#   DIR/flash.sh PART..          on the GPU machine: info check float wide memcheck
+# Each part has a time limit of its own.
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+if [ "$1" = build ]; then
+  dir=${2:?a folder to build into} && mkdir -p "$dir" && root=$(cd "$here/../.." && pwd)
+  make_so() {
+    name=$1 && from=$2 && shift 2 && objects=
+    set -- -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -I"$from/src" \
+      -DCREST_HAVE_CUDA=1 -DCREST_EMULATION=0 -DFMT_HEADER_ONLY -Xcompiler -fPIC "$@"
+    for f in "$from"/src/backend/cuda/flash_*.cu "$from"/src/backend/cuda/attention.cu \
+      "$from"/src/backend/cuda/flash.cpp "$from"/src/backend/cuda/kernel.cpp "$from"/src/core/error.cpp \
+      "$from"/src/core/dtype.cpp "$from"/src/core/shape.cpp "$from"/src/program/attrs.cpp "$here/flash.cu"; do
+      case $f in */flash_tiles.cu) continue ;; esac
+      object=$dir/$name.$(basename "$f").o && objects="$objects $object"
+      nvcc "$@" -c -o "$object" "$f"
+    done
+    nvcc -shared -Xlinker -s -o "$dir/$name.so" $objects && rm $objects
+  }
+  make_so flash "$root"
+  [ -z "$3" ] || make_so before "$3" -DBEFORE
+  cp "$here/flash.py" "$here/flash.sh" "$dir/"
+  exit
+fi
+cd "$here"
+export PYTHONUNBUFFERED=1
+before=; [ ! -e before.so ] || before=./before.so
+t() { limit=$1; shift; timeout "$limit" python3 -W ignore flash.py "$@" 2>&1 | tail -80 || true; }
+for part; do
+  echo "== $part"
+  case $part in
+    info) nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv,noheader ;;
+    check) t 40 check ./flash.so ;;
+    float) t 30 float ./flash.so $before ;;
+    wide) t 30 wide ./flash.so $before ;;
+    memcheck) timeout 150 compute-sanitizer --tool memcheck python3 -W ignore flash.py check ./flash.so 2>&1 | tail -15 ;;
+    *) echo "unknown part '$part'" >&2; exit 2 ;;
+  esac
+done
