@@ -1,5 +1,5 @@
 """Checks and times Crest's attention kernels (flash.cu) against PyTorch, in one process:
-flash.py check|repeat|float|wide LIBRARY [LIBRARY_BEFORE]."""
+flash.py check|f32|wide LIBRARY [LIBRARY_BEFORE]."""
 import ctypes
 import statistics
 import sys
@@ -275,7 +275,7 @@ def compare(lib, before, shape, dtype, kernels, backends, rounds, slow=()):
         table(title + ", few calls", flops, slow_jobs, 2)
 
 
-def float(lib, before):
+def f32(lib, before):
     from torch.nn.attention import SDPBackend
     for shape in [(4, 1024, 12, 12, 64), (1, 4096, 16, 16, 64), (4, 1024, 16, 16, 128), (1, 16384, 16, 16, 64)]:
         long = shape[1] > 8192

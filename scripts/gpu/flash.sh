@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and measures the attention kernels for all GPUs by themselves.
 #   flash.sh build DIR [SOURCE]  where nvcc is: flash.so, and before.so from another checkout
-#   DIR/flash.sh PART..          on the GPU machine: info check float wide memcheck
+#   DIR/flash.sh PART..          on the GPU machine: info check f32 wide memcheck
 # Each part has a time limit of its own.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,7 +34,7 @@ for part; do
   case $part in
     info) nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv,noheader ;;
     check) t 40 check ./flash.so ;;
-    float) t 30 float ./flash.so $before ;;
+    f32) t 30 f32 ./flash.so $before ;;
     wide) t 30 wide ./flash.so $before ;;
     memcheck) timeout 150 compute-sanitizer --tool memcheck python3 -W ignore flash.py check ./flash.so 2>&1 | tail -15 ;;
     *) echo "unknown part '$part'" >&2; exit 2 ;;
