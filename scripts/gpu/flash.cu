@@ -1,4 +1,4 @@
-// The kernels of attention for all GPUs behind a C interface, for scripts/gpu/flash.py; flash.sh builds it.
+// The kernels of attention on f32 and of wide heads behind a C interface, for scripts/gpu/flash.py; flash.sh builds it.
 #include <cmath>
 #include <cstring>
 
@@ -15,11 +15,10 @@ const char* KernelCall::instr_name() const { return "attention"; }
 namespace cuda {
 
 #ifdef BEFORE  // kernels of a version without those for wide heads
-#define FLASH_KERNELS(K) K(flash_mma) K(flash_fp32) K(attention_generic)
+#define FLASH_KERNELS(K) K(flash_fp32) K(attention_generic)
 #else
-#define FLASH_KERNELS(K)                                                                             \
-  K(flash_mma) K(flash_tf32) K(flash_fp32) K(flash_wide) K(flash_wide_tf32) K(flash_wide_fp32) \
-  K(attention_generic)
+#define FLASH_KERNELS(K) \
+  K(flash_tf32) K(flash_fp32) K(flash_wide) K(flash_wide_tf32) K(flash_wide_fp32) K(attention_generic)
 #endif
 #define DECLARE(name)     \
   Kernel name##_kernel(); \
@@ -94,7 +93,7 @@ struct Single {
 };
 
 Kernel find(const char* name, bool grad) {
-#define FIND(kernel)                                                                                  \
+#define FIND(kernel) \
   if (Kernel k = grad ? cuda::kernel##_grad_kernel() : cuda::kernel##_kernel(); !std::strcmp(k.name, name)) return k;
   FLASH_KERNELS(FIND)
   fail("no such kernel", name);
@@ -122,8 +121,9 @@ extern "C" const char* flash_run(const char* name, int64_t grad, const Call* c) 
   last_error.clear();
   try {
     Single s(*c, grad);
-    find(name, grad).launch({s.program, s.program.code[0], s.in.data(), s.out.data(), c->workspace, nullptr, 1, nullptr,
-                             c->stream, &s.device});
+    find(name, grad)
+        .launch({s.program, s.program.code[0], s.in.data(), s.out.data(), c->workspace, nullptr, 1, nullptr, c->stream,
+                 &s.device});
   } catch (const std::exception& e) {
     last_error = e.what();
   }

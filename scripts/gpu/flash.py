@@ -1,4 +1,4 @@
-"""Checks and times Crest's attention kernels (flash.cu) against PyTorch, in one process:
+"""Checks and times Crest's attention kernels on f32 and of wide heads (flash.cu) against PyTorch, in one process:
 flash.py check|f32|wide LIBRARY [LIBRARY_BEFORE]."""
 import ctypes
 import statistics
@@ -127,8 +127,8 @@ WIDE = [(1, 1, 1, 1, 256, 1, 0, 0, 0), (1, 63, 1, 1, 160, 1, 0, 0, 0), (3, 129, 
 WIDEST = [(1, 1, 1, 1, 512, 1, 0, 0, 0), (3, 129, 2, 1, 512, 1, 0, 0, 0), (2, 1000, 2, 2, 512, 1, 0, 0, 0),
           (2, 777, 2, 2, 512, 0, 0, 0, 0), (3, 500, 2, 2, 500, 1, 1, 0.1, 0)]
 # Relative errors allowed of o and gradients: those of tests/ops/check.cpp. Kernel, dtype, whether TF32 is allowed.
-KERNELS = [("cuda.flash.fp32", torch.float32, 0, CHECKS, 1e-5), ("cuda.flash.tf32", torch.float32, 1, CHECKS, 2e-3),
-           ("cuda.flash.mma", torch.bfloat16, 0, CHECKS, 1e-2), ("cuda.flash.wide", torch.bfloat16, 0, WIDE + WIDEST, 1e-2),
+KERNELS = [("cuda.flash.fp32", torch.float32, 0, CHECKS, 1e-5), ("cuda.flash.tf32", torch.float32, 1, [c for c in CHECKS if not c[8]], 2e-3),
+           ("cuda.flash.wide", torch.bfloat16, 0, WIDE + WIDEST, 1e-2),
            ("cuda.flash.wide", torch.float16, 0, WIDE + WIDEST, 2e-3),
            ("cuda.flash.wide.fp32", torch.float32, 0, WIDE, 1e-5), ("cuda.flash.wide.tf32", torch.float32, 1, WIDE, 2e-3)]
 

@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
 // shared memory.
 template <int D, int Passes>
 struct Tiles {
-  using Large = Tile<D, 2, Passes == 3 && D> 64 ? 16 : 32, 2 > ;
+  static constexpr int columns = Passes == 1 || D <= 64 ? 32 : 16;
+  using Large = Tile<D, 2, columns, 2>;
   using Small = Tile<D, 1, 32, 2>;
 };
 

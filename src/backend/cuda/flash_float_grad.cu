@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   CREST_DYNAMIC_SHARED(float, fixed1);
   float *fixed2 = fixed1 + Tile::fixed, *stages = fixed2 + Tile::fixed;
   BlockPlace at = place_of_block(a.order, s.batch);
-  int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), g = lane / 4, t = lane % 4;
+  int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
   // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   CREST_DYNAMIC_SHARED(unsigned char, shared);
   unsigned char *fixed1 = shared, *fixed2 = shared + Tile::fixed_bytes, *stages = fixed2 + Tile::fixed_bytes;
   BlockPlace at = place_of_block(a.order, s.batch);
-  int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), g = lane / 4, t = lane % 4;
+  int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
   // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of
