@@ -49,7 +49,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "documents_dropout", {2, 132, 4 * 64}, 2, 1, true, 0.3, 0, 30);
   add_attention(list, t, "documents_wide", {1, 20, 4 * 136}, 2, 1, true, 0.2, 0, 6);
   add_attention(list, t, "large_scores", {1, 150, 3 * 32}, 1, 1, true, 0, 4);
-  add_attention(list, t, "one_token", {3, 1, 3 * 64}, 1, 1, true);
+  add_attention(list, t, "one_token_of_three_rows", {3, 1, 3 * 64}, 1, 1, true);
   add_attention(list, t, "under_a_tile", {3, 63, 3 * 64}, 1, 1, true);
   add_attention(list, t, "many_tiles", {1, 1000, 3 * 32}, 1, 1, true);
   // Enough blocks for the large tiles.
