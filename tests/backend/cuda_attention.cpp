@@ -16,6 +16,7 @@ struct Problem {
   DType dtype = DType::bf16;
   double p = 0;
   bool bias = false;  // of the gradient
+  bool tf32 = false;
 };
 
 // Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an attention and its
@@ -33,6 +34,7 @@ std::string ask(const std::string& op, const std::string& suffix, const Problem&
   ValueId qkv = input("qkv", x.dtype, {x.batch, x.tokens, width}), scalars = input("scalars", DType::u8, {64});
   ValueId dout = input("dout", x.dtype, {x.batch, x.tokens, out});
   attrs.set("p", x.p).set("rng_id", 1);
+  if (x.tf32) attrs.set("tf32", 1);
   auto saved = b.emit("attention", {qkv, scalars}, attrs);
   if (x.bias) attrs.set("bias", 1);
   b.emit("attention_grad", {dout, qkv, saved[0], saved[1], scalars}, attrs);
@@ -102,6 +104,26 @@ TEST(Sm90Planning, IsChosenWhereItIsFaster) {
   EXPECT_EQ(chosen("attention_grad", {.head_dim = 128}, without_cudnn), "cuda.attention_grad.sm90.d128");
   EXPECT_EQ(chosen("attention_grad", {.head_dim = 80}, without_cudnn), "cuda.flash.mma");
   EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
+}
+
+// A kernel on tensor cores takes every dtype and head; the one for everything is left with what none of them has.
+TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
+  for (const char* op : {"attention", "attention_grad"}) {
+    for (int64_t head_dim : {8, 64, 80, 128}) {
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32}), "cuda.flash.fp32") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32, .tf32 = true}), "cuda.flash.tf32") << head_dim;
+    }
+    for (int64_t head_dim : {136, 160, 192, 256}) {
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim}), "cuda.flash.wide") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32}), "cuda.flash.wide.fp32") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32, .tf32 = true}), "cuda.flash.wide.tf32");
+    }
+    EXPECT_EQ(chosen(op, {.heads = 4, .kv_heads = 2, .head_dim = 512, .dtype = DType::f16, .p = 0.1}),
+              "cuda.flash.wide");
+    EXPECT_EQ(chosen(op, {.heads = 2, .kv_heads = 2, .head_dim = 520}), "cuda.attention.generic");
+    EXPECT_EQ(chosen(op, {.heads = 2, .kv_heads = 2, .head_dim = 264, .dtype = DType::f32}), "cuda.attention.generic");
+    EXPECT_NE(reject(op, {.dtype = DType::f32}, h200(), ".flash.tf32").find("--precision tf32"), std::string::npos);
+  }
 }
 
 TEST(Sm90Planning, SaysWhyNot) {

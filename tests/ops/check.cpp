@@ -77,10 +77,13 @@ double tolerance(DType t) {
   }
 }
 
+// f32 whose products may be rounded to TF32 has the mantissa of f16 there.
+//
 // A fused body may or may not round the operand of a column sum to the operand's dtype, and the product before it, so
 // the f32 sums of a half-precision body carry half-precision errors. So does a bias gradient: it sums what was rounded.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
+  if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));
   const bool norm = c.op == "norm_grad";
   const size_t bias = norm ? size_t(out::norm_grad::dbias) : size_t(out::attention_grad::dbias);
   if (c.op == "fused" || c.op == "linear_dx_gelu_grad" || (index == bias && has_bias(c)))

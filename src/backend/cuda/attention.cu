@@ -1,5 +1,6 @@
 // cuda.attention.generic: attention and its gradient for every head_dim, dtype and scale; one block a row. It is simple
-// rather than fast: where FlashAttention kernels (flash*.cu) do not go, such as a head_dim above 128.
+// rather than fast, for what the FlashAttention kernels (flash*.cu) refuse: heads above 512 (f32: 256), a scale that is
+// not positive, GPUs with little shared memory.
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
