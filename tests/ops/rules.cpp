@@ -97,7 +97,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   DType f = DType::f32;
   ValueId x = value(f, {2, 3, 8}), w = value(f, {4, 8}), half = value(DType::bf16, {4, 8}),
           id = value(DType::i32, {2, 3});
-  refused("linear", {x}, {}, "takes 2 to 3 inputs");
+  refused("linear", {x}, {}, "needs 2 to 3 inputs");
   refused("linear", {x, value(f, {4, 7})}, {}, "last dimension");
   refused("linear", {x, half}, {}, "one dtype");
   refused("linear", {x, w, value(f, {5})}, {}, "must have shape [4]");
