@@ -1,73 +1,98 @@
 #!/bin/sh
-# Trains a small GPT on real text for two minutes, lets it write, then measures what its levers do on this machine and
-# writes a report: the end of `make demo`.
-# CORPUS=FILE takes another text, SECONDS_TO_TRAIN another time, MODEL another preset, SECONDS_A_CELL another time for
-# each of the recipes that are measured.
+# `make demo`: builds Crest, trains a small GPT on real text for two minutes, lets it write, compares
+# its step with the plainest one, and writes a report.
+# CORPUS=FILE uses another text, MODEL another preset, SECONDS_TO_TRAIN and SECONDS_TO_MEASURE other
+# times.
 set -eu
 cd "$(dirname "$0")/.."
 crest=build/release/crest
 seconds=${SECONDS_TO_TRAIN:-120}
 model=${MODEL:-nano}
-cell=${SECONDS_A_CELL:-8}
+measure=${SECONDS_TO_MEASURE:-30}
 vocab=2048
-# All that the demo measures is recorded here, anew each time.
+# The demo's own run database, made anew each time.
 export CREST_STORE=.cache/demo.db
 
-step() { printf '\n== %s\n   %s\n' "$1" "$2" >&2; }
+if [ -n "${CORPUS:-}" ]; then
+  corpus=$CORPUS data=.cache/demo-data-own text="$CORPUS"
+else
+  corpus=.cache/kjv.txt data=.cache/demo-data text="the King James Bible"
+fi
+
+stage() { printf '\n== %s\n' "$*"; }
+# The words of a command as they can be pasted into a shell.
+quoted() {
+  for word; do
+    case $word in
+      *[!A-Za-z0-9_./:,=+-]* | '') printf " '%s'" "$(printf '%s' "$word" | sed "s/'/'\\\\''/g")" ;;
+      *) printf ' %s' "$word" ;;
+    esac
+  done
+}
+show() { printf '$%s\n' "$(quoted "$@")"; }
 run() {
-  step "$1" "$(shift; printf '%s ' "$@")"
-  shift
+  show "$@"
   "$@"
 }
 
-if [ -n "${CORPUS:-}" ]; then
-  corpus=$CORPUS data=.cache/demo-data-own
-  rm -rf "$data"
+row() { printf '  %s %-10s%-52s%s\n' "$@"; }
+echo "From a text to a model that writes, in six stages:"
+echo
+row 1 build "Crest; missing packages are listed, then installed" "5 to 15 minutes, once"
+row 2 prepare "$text: a tokenizer and tokens" "seconds, once"
+row 3 train "a model of the preset $model" "$seconds seconds at most"
+row 4 sample "text from that model" "seconds"
+row 5 compare "its training step with the plainest one" "about $((2 * measure)) seconds"
+row 6 report "all figures on one page" "seconds"
+echo
+echo "Ctrl-C in stage 3 saves, samples and ends. To repeat a command, paste it after:"
+echo "\$ export CREST_STORE=$CREST_STORE"
+
+stage "1 build"
+run make --no-print-directory build
+
+stage "2 prepare $text"
+[ -n "${CORPUS:-}" ] || [ -s "$corpus" ] || run scripts/demo-corpus.sh "$corpus"
+# Prepared again when the text is another file or a newer one.
+if [ -n "${CORPUS:-}" ] || [ ! -e "$data/meta.json" ] || [ -n "$(find "$corpus" -newer "$data/meta.json")" ]; then
+  run "$crest" data prepare "$corpus" --tokenizer "bpe:$vocab" --overwrite --out "$data"
 else
-  corpus=.cache/kjv.txt data=.cache/demo-data
-  [ -s "$corpus" ] || run "Making the corpus: the King James Bible as plain text" scripts/demo-corpus.sh "$corpus"
-fi
-if [ ! -e "$data/meta.json" ] || [ -n "$(find "$corpus" -newer "$data/meta.json")" ]; then
-  rm -rf "$data"
-  run "Training a tokenizer on it and writing shards" \
-    "$crest" data prepare "$corpus" --tokenizer "bpe:$vocab" --out "$data"
+  echo "already in $data"
 fi
 
+stage "3 train $model for $seconds seconds"
 status=0
 rm -f "$CREST_STORE" "$CREST_STORE-wal" "$CREST_STORE-shm"
-run "Training $model for $seconds seconds (Ctrl-C saves and stops)" \
-  "$crest" train --data "$data" --model "$model" --max-seconds "$seconds" --out runs/demo --overwrite || status=$?
-# 130: interrupted after saving. What was learnt so far can still be sampled.
+run "$crest" train --data "$data" --model "$model" --max-seconds "$seconds" --out runs/demo --overwrite || status=$?
+# 130: interrupted after saving, so that it can be sampled.
 [ "$status" = 0 ] || [ "$status" = 130 ] || exit "$status"
 
-run "What it writes" "$crest" sample --run runs/demo --prompt "In the beginning"
+stage "4 sample"
+run "$crest" sample --run runs/demo --prompt "In the beginning" --max-tokens 120
 
-# Whoever stopped the training does not want to wait for measurements.
 report=
 if [ "$status" = 0 ]; then
-  run "Measuring a training step of it in eight recipes (the next minutes are best left to it)" \
-    "$crest" bench --model "$model" --vocab "$vocab" --precision fp32,bf16 --attention naive,flash --fusion off,on \
-    --max-seconds "$cell" --yes
-  run "Why the plainest of them and the default differ" \
-    "$crest" compare --model "$model" --vocab "$vocab" --max-seconds "$((2 * cell))" \
-    --a "--precision fp32 --attention naive --fusion off" --b "--precision bf16 --attention flash --fusion on"
+  stage "5 compare the plainest training step (A) with the one that it was trained with (B)"
+  comparison=runs/demo/compare.txt
+  set -- "$crest" compare --model "$model" --vocab "$vocab" --max-seconds "$measure" \
+    --a "--precision fp32 --attention naive --fusion off" --b ""
+  echo "\$$(quoted "$@") >$comparison"
+  "$@" >"$comparison"
+  # The first sentences and what was changed; the rest is in the file.
+  awk 'NF == 0 && ++empty == 2 {exit} {print}' "$comparison"
+
+  stage "6 report"
   report=runs/demo/report.html
-  run "Writing the report" "$crest" report --all -o "$report"
+  run "$crest" report --all -o "$report"
 fi
 
 cat <<END
 
-The loss curve is in runs/demo/loss.svg, every step in runs/demo/log.jsonl.${report:+ The report, a page for any browser:
-
-  $PWD/$report
-}
-Try next:
-
-  $crest sample --run runs/demo --prompt "And the king said" --seed 2
-  $crest program --model $model --batch 4
-  $crest plan --model gpt2-124M --batch 4 --seq 1024
-
-The first writes something else, the second prints the training step as the list of instructions that it is, the third
-says what training GPT-2 would take in memory and arithmetic.
+Done. A model with the preset $model is in runs/demo. To go on:
+  $crest sample --run runs/demo --prompt 'And the king said' --seed 2     # another text
+  $crest train --resume runs/demo --steps 10000                           # more training
+  $crest plan --model gpt2-124M --batch 4 --seq 1024                      # what GPT-2 would need
+The loss curve: $PWD/runs/demo/loss.svg
 END
+[ -z "$report" ] || echo "The report, for any browser: $PWD/$report"
 exit "$status"

@@ -2,7 +2,7 @@
 # Makes a release archive that runs on another Debian or Ubuntu machine of this architecture, with a glibc as new as the
 # archive's text says: scripts/dist.sh [BUILD] [FOLDER]     defaults build/release and build/dist
 # crest-VERSION-linux-ARCH.tar.gz holds bin/crest, lib/ (what it needs besides glibc; CUDA's libraries are opened at run
-# time from the machine), licences, README, completions and the help of all commands. The same build gives the same bytes.
+# time from the machine), licenses, README, completions and the help of all commands. The same build gives the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build/release} out=${2:-build/dist}
@@ -23,14 +23,14 @@ awk '$3 ~ /^\// {print $3}' "$out/ldd.txt" | sort -u |
   grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*)\.so' | while read -r library; do
   cp -L "$library" "$folder/lib/"
   strip --strip-unneeded "$folder/lib/$(basename "$library")" 2>/dev/null || true
-  # The library's licence is in its package. /lib is a link to /usr/lib: dpkg knows one of the two names.
+  # The library's license is in its package. /lib is a link to /usr/lib: dpkg knows one of the two names.
   real=$(readlink -f "$library")
   owner=$(dpkg -S "$real" 2>/dev/null || dpkg -S "${real#/usr}" 2>/dev/null || true)
   package=$(echo "$owner" | head -1 | sed 's/:.*//')
   if [ -n "$package" ] && [ -e "/usr/share/doc/$package/copyright" ]; then
     cp -L "/usr/share/doc/$package/copyright" "$folder/share/licenses/$package"
   else
-    echo "dist.sh: no licence found for $library" >&2
+    echo "dist.sh: no license found for $library" >&2
   fi
 done
 rm "$out/ldd.txt"
@@ -50,8 +50,8 @@ Crest $version for Linux on $(uname -m), glibc $glibc or newer (ldd --version te
 
 Unpack it anywhere and run bin/crest; or make it known to your shell:
   export PATH=\$PWD/bin:\$PATH
-  . share/completions/crest.bash        # bash; crest.zsh and crest.fish are beside it
-share/help.txt has the options of all commands, share/licenses the licences of the libraries in lib/.
+  . share/completions/crest.bash        # bash; for others: crest.zsh, crest.fish
+share/help.txt has the options of all commands, share/licenses the licenses of the libraries in lib/.
 END
 
 find "$folder" -type d -exec chmod 755 {} + && find "$folder" -type f -exec chmod 644 {} + && chmod 755 "$folder/bin/crest"

@@ -87,7 +87,7 @@ if [ -n "$list" ]; then
   exit 0
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "install-deps: this is no Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
+  echo "install-deps: this is not Debian or Ubuntu; if the build misses something, these are Debian's names:" >&2
   echo "$wanted" >&2
   exit 0
 fi
@@ -113,25 +113,35 @@ else
   exit 1
 fi
 
+# Hundreds of lines that nobody reads unless it fails.
+log=$cache/apt-get.log
+mkdir -p "$cache" && : >"$log"
 apt() {
-  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1
 }
 
-echo "Installing: $missing$missing_extra" >&2
-if ! apt update -q >&2; then
+# shellcheck disable=SC2086
+count=$(set -- $missing $missing_extra && echo $#)
+{
+  echo "Missing packages of Debian or Ubuntu ($count), now installed with ${as_root:+$as_root }apt-get (log: $log):"
+  # shellcheck disable=SC2086
+  echo $missing $missing_extra | fold -s -w 96 | sed 's/^/  /; s/ $//'
+} >&2
+if ! apt update -q; then
   echo "install-deps: apt-get update failed; trying with the package lists that are here." >&2
 fi
 install() {
-  apt install -y -q --no-install-recommends "$@" >&2
+  apt install -y -q --no-install-recommends "$@"
 }
 # All at once is fastest; when that fails, what is required alone.
 # shellcheck disable=SC2086
 if ! install $missing $missing_extra; then
   [ -z "$missing_extra" ] || echo "install-deps: going on without the optional packages: $missing_extra" >&2
   if [ -n "$missing" ] && { [ -z "$missing_extra" ] || ! install $missing; }; then
+    tail -20 "$log" >&2
     echo "install-deps: apt-get could not install: $missing" >&2
     echo "Is there a network? Crest needs Debian 12 or Ubuntu 24.04 (or newer) for these packages." >&2
     exit 1
   fi
 fi
-mkdir -p "$(dirname "$stamp")" && touch "$stamp"
+touch "$stamp"

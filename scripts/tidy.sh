@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs clang-tidy 14 with the rules of .clang-tidy: scripts/tidy.sh BUILD, where BUILD was configured for clang.
-# Over the .cpp files that differ from main (BASE=COMMIT), and those beside headers that do; TIDY_ALL=1: over all.
+# Over the .cpp files that differ from main (BASE=COMMIT), and those next to headers that do; TIDY_ALL=1: over all.
 # Other headers are checked with the files that include them.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-// Devices that tests use. test_device() is the CPU, or what CREST_TEST_DEVICE names: cuda, or emulated, which is a GPU
-// whose kernels run on the host (in a build without CUDA).
+// Devices that tests use. test_device() is the CPU, or what CREST_TEST_DEVICE names: cuda, or
+// emulated, which is a GPU whose kernels run on the host (in a build without CUDA).
 #pragma once
 #include <cstdlib>
 
@@ -24,7 +24,8 @@ inline Device emulated_amx(int threads) {
   return d;
 }
 
-// An H100 or H200 as far as kernels ask, with four multiprocessors; its kernels run on the host (device/emulator.h).
+// An H100 or H200 as far as kernels ask, with four multiprocessors; its kernels run on the host
+// (device/emulator.h).
 inline Device emulated_gpu(int threads) {
   Device d;
   d.kind = "cuda", d.name = "emulated GPU", d.isa = "sm_90", d.emulated = true;

@@ -7,8 +7,8 @@
 
 namespace crest::test {
 
-// How much slower this processor is than the one that the limits were set on (a Xeon of 2023 at 2.2 GHz), by work
-// of the same kind: strings, maps and memory. At least 1.
+// How much slower this processor is than the one that the limits were set on (a Xeon of 2023 at 2.2
+// GHz), by work of the same kind: strings, maps and memory. At least 1.
 inline double slowness() {
   static const double factor = [] {
     double best = 1e9;

@@ -9,6 +9,8 @@
 using namespace crest;
 using namespace crest::cuda::sm90;
 
+bool crest::cuda::waits_for_predecessors(const void*) { return false; }  // nothing overlaps here
+
 struct Call {
   int64_t batch, tokens, heads, kv_heads, head_dim, causal, window;
   double scale;
@@ -20,6 +22,7 @@ struct Call {
   void* lse;
   void *dqkv, *out, *workspace;
   void* stream;
+  int64_t bias;  // whether the gradient leaves column sums of dqkv in the workspace
 };
 
 namespace {
@@ -68,7 +71,7 @@ int64_t with_grad_tile(const Call& c, Body&& body) {
 
 template <class Tile>
 GradPlan<Tile> grad_plan(const Call& c) {
-  return GradPlan<Tile>(sizes_of(c), int(c.chunk), c.ring ? int(c.ring) : 2);
+  return GradPlan<Tile>(sizes_of(c), c.bias != 0, int(c.chunk), c.ring ? int(c.ring) : 2);
 }
 
 }  // namespace
@@ -77,11 +80,19 @@ extern "C" int64_t grad_workspace(const Call* c) {
   return with_grad_tile(*c, [&](auto tile) { return grad_plan<decltype(tile)>(*c).workspace(); });
 }
 
+// The bytes before the column sums [rows, width of qkv] in the workspace; these are the last in it.
+extern "C" int64_t grad_sums(const Call* c) {
+  return with_grad_tile(*c, [&](auto tile) {
+    GradPlan<decltype(tile)> plan = grad_plan<decltype(tile)>(*c);
+    return plan.workspace() - plan.sum_bytes;
+  });
+}
+
 extern "C" int64_t grad(const Call* c) {
   return with_grad_tile(*c, [&](auto tile) -> int64_t {
     return start_grad<decltype(tile)>(grad_plan<decltype(tile)>(*c), encode(), c->d_o, c->qkv, c->o,
                                       static_cast<const float*>(c->lse), c->dqkv, c->workspace,
-                                      c->blocks ? int(c->blocks) : 132, c->stream);
+                                      c->blocks ? int(c->blocks) : 132, {c->stream});
   });
 }
 
@@ -89,7 +100,7 @@ extern "C" int64_t forward(const Call* c) {
   auto start = [&](auto tile) -> int64_t {
     using Tile = decltype(tile);
     return start_forward<Tile>(ForwardPlan<Tile>(sizes_of(*c), int(c->chunk)), encode(), c->qkv, c->out,
-                               static_cast<float*>(c->lse), c->blocks ? int(c->blocks) : 132, c->stream);
+                               static_cast<float*>(c->lse), c->blocks ? int(c->blocks) : 132, {c->stream});
   };
   return with_sizes(*c, [&](auto d, auto first) -> int64_t {
 #ifdef WITH_DROPOUT

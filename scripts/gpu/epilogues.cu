@@ -1,9 +1,8 @@
 // Epilogues of the products of a GPT step: what cuBLASLt and gemm_sm90.h take for them at real sizes. Build and run:
 //   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
 //     -o epilogues scripts/gpu/epilogues.cu -lcublasLt -lcuda
-//   epilogues check [quick]      # gemm_sm90.h against fp64, and bitwise identical every time
-//   epilogues abcdefgh [MODEL].. # which tables to print, of which models ("124M-B64"; all)
-//   epilogues one WAY            # products with a gradient of GELU, for a profiler: whole, lag, split, pingpong
+//   epilogues check              # gemm_sm90.h against fp64, and the same bits every time
+//   epilogues abcdef [MODEL]..   # which tables to print, of which models ("124M-B64"; all)
 // Data is random. Alternatives run in turns on a warm GPU; a time is the median.
 #include <cublasLt.h>
 #include <unistd.h>
@@ -20,15 +19,13 @@
 #include <vector>
 
 #include "backend/cuda/device/column_sum.h"
-#include "backend/cuda/gemm_sm90_pingpong.h"
-#include "backend/cuda/gemm_sm90_weight.h"
-#ifdef GEMM_BEFORE
-#include GEMM_BEFORE
-#endif
+#include "backend/cuda/gemm_sm90.h"
 
 using namespace crest;
 using namespace crest::cuda;
 using namespace crest::cuda::sm90;
+
+bool crest::cuda::waits_for_predecessors(const void*) { return false; }  // nothing overlaps here
 
 namespace {
 
@@ -289,9 +286,11 @@ struct Model {
   int64_t rows, width;
   int layers;
 };
-constexpr Model models[] = {{"124M-B64", 65536, 768, 12},  {"124M-B16", 16384, 768, 12},
-                            {"124M-B4", 4096, 768, 12},    {"355M-B32", 32768, 1024, 24},
-                            {"774M-B16", 16384, 1280, 36}, {"1558M-B16", 16384, 1600, 48}};
+constexpr Model models[] = {{"124M-B64", 65536, 768, 12},
+                            {"124M-B16", 16384, 768, 12},
+                            {"355M-B32", 32768, 1024, 24},
+                            {"774M-B16", 16384, 1280, 36},
+                            {"1558M-B16", 16384, 1600, 48}};
 
 bfloat16* halves(int64_t n, float deviation, uint32_t seed) {
   void* p;
@@ -313,19 +312,11 @@ EncodeTiled encode() {
   return reinterpret_cast<EncodeTiled>(f);
 }
 
-// Ways to make a product; those of gemm_sm90.h are its turnovers.
-enum class Way { whole, lag, split, pingpong };
-constexpr Way product_way = Way(int(GemmTile<bfloat16, After::plain, false, false>::turnover));
-template <After after, bool AT, bool BT, Way way = product_way>
+template <After after, bool AT, bool BT>
 bool own(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group, float* out = nullptr) {
-  using Tile = GemmTile<bfloat16, after, AT, BT, way == Way::pingpong ? Turnover::whole : Turnover(int(way))>;
+  using Tile = GemmTile<bfloat16, after, AT, BT>;
   static const EncodeTiled f = encode();
-  int code;
-  if constexpr (way == Way::pingpong)
-    code = start_pingpong<PingPongTile<bfloat16, after, AT, BT>>(call, int(m), int(n), int(k), group, f, 132, stream);
-  else
-    code = start_gemm<Tile>(call, int(m), int(n), int(k), group, f, 132, stream);
-  if (code) return false;
+  if (start_gemm<Tile>(call, int(m), int(n), int(k), group, f, 132, {stream})) return false;
   if (out) {
     int64_t rows = gemm_partial_rows<Tile>(m);
     column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(call.partial, rows, n, rows, out);
@@ -607,92 +598,6 @@ void table_f(const Model& m, Memory& s) {
   }
 }
 
-// Our product in all ways, and another version of gemm_sm90.h in namespace sm90_before, if there is one.
-template <After after, bool BT>
-void add_ways(Rows& rows, const char* what, const GemmCall& call, int64_t m, int64_t n, int64_t k, float* out) {
-  auto add = [&](const char* name, auto way) {
-    rows.emplace_back(std::string(what) + ", own, " + name,
-                      [=] { return own<after, false, BT, way()>(call, m, n, k, 8, out); });
-  };
-#ifdef GEMM_BEFORE
-  rows.emplace_back(std::string(what) + ", own, before", [=] {
-    sm90_before::GemmCall c = {call.a, call.b, call.x, call.bias, call.c, call.second, call.partial};
-    using Tile = sm90_before::GemmTile<bfloat16, sm90_before::After(int(after)), false, BT>;
-    static const EncodeTiled f = encode();
-    if (sm90_before::start_gemm<Tile>(c, int(m), int(n), int(k), 8, f, 132, stream)) return false;
-    if (out) column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(c.partial, m / 128, n, m / 128, out);
-    return true;
-  });
-#endif
-  add("whole", std::integral_constant<Way, Way::whole>());
-  add("lag", std::integral_constant<Way, Way::lag>());
-  add("split", std::integral_constant<Way, Way::split>());
-  if (std::getenv("PINGPONG")) add("pingpong", std::integral_constant<Way, Way::pingpong>());
-}
-
-void table_g(const Model& m, Memory& s) {
-  int64_t M = m.rows, N = 4 * m.width, K = m.width;
-  Lt plain(M, N, K, false, false, CUDA_R_16BF, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, false, 24);
-  Lt bias(M, N, K, false, true, CUDA_R_16BF, CUBLASLT_EPILOGUE_BIAS, s.bias, nullptr, false, 24);
-  Lt gelu(M, N, K, false, true, CUDA_R_16BF, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, s.bias, s.wide, false, 24);
-  Work p = best_work("dX", plain, s.x, s.w, nullptr, s.wide2);
-  Work b = best_work("linear BIAS", bias, s.x, s.w, nullptr, s.wide);
-  Work g = best_work("linear GELU_AUX_BIAS", gelu, s.x, s.w, nullptr, s.wide2);
-  GemmCall grad = {s.x, s.w, s.wide, nullptr, s.wide2, s.wide3, s.partial};
-  GemmCall linear = {s.x, s.w, nullptr, s.bias, s.wide2, s.wide, nullptr};
-  Rows rows;
-  rows.emplace_back("dX, cuBLASLt", p);
-  add_ways<After::plain, true>(rows, "dX", grad, M, N, K, nullptr);
-  rows.emplace_back("dX, then dGELU + sums + GELU, cuBLASLt", [&] {
-    run_pointwise<true, true, true>(s.wide2, s.wide, s.wide2, s.wide3, s.partial, s.sums, M, N);
-    return p();
-  });
-  add_ways<After::gelu_grad, true>(rows, "dX dGELU sums GELU", grad, M, N, K, s.sums);
-  rows.emplace_back("fc BIAS, cuBLASLt", b);
-  add_ways<After::bias, false>(rows, "fc BIAS", linear, M, N, K, nullptr);
-  rows.emplace_back("fc GELU_AUX_BIAS, cuBLASLt", g);
-  add_ways<After::bias_gelu, false>(rows, "fc bias GELU", linear, M, N, K, nullptr);
-  print_rows(m, "g", rows, 2.0 * double(M) * double(N) * double(K));
-}
-
-bool own_weight(const bfloat16* a, const bfloat16* b, float* c, float* parts, int64_t m, int64_t n, int64_t k) {
-  static const EncodeTiled f = encode();
-  return !start_weight<bfloat16>(a, b, c, parts, false, m, n, k, f, 132, stream);
-}
-
-void table_h(const Model& m, Memory& s) {
-  int64_t C = m.width, K = m.rows;
-  const struct {
-    const char* name;
-    int64_t m, n;
-  } shapes[] = {{"qkv dW", 3 * C, C}, {"out dW", C, C}, {"fc dW", 4 * C, C}, {"proj dW", C, 4 * C}};
-  float* parts = floats(264 * 128 * 256);
-  for (auto& z : shapes) {
-    const bfloat16 *a = z.m == C ? s.x : s.wide, *b = z.n == C ? s.y : s.wide2;
-    Lt lt(z.m, z.n, K, true, false, CUDA_R_32F, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, false, 24);
-    Rows rows;
-    rows.emplace_back(std::string(z.name) + ", cuBLASLt", best_work(z.name, lt, a, b, nullptr, s.dw));
-    rows.emplace_back(std::string(z.name) + ", own", [=, &s] { return own_weight(a, b, s.dw, parts, z.m, z.n, K); });
-    print_rows(m, "h", rows, 2.0 * double(z.m) * double(z.n) * double(K));
-  }
-  cudaFree(parts);
-}
-
-// For a profiler.
-int one(const char* way) {
-  Memory s(models[1]);
-  int64_t M = models[1].rows, N = 4 * models[1].width, K = models[1].width;
-  GemmCall grad = {s.x, s.w, s.wide, nullptr, s.wide2, s.wide3, s.partial};
-  Rows rows;
-  add_ways<After::gelu_grad, true>(rows, "grad", grad, M, N, K, nullptr);
-  add_ways<After::plain, true>(rows, "plain", grad, M, N, K, nullptr);
-  for (auto& r : rows)
-    if (r.first.ends_with(way))
-      for (int i = 0; i < 2; ++i)
-        if (!r.second()) return 1;
-  return cudaStreamSynchronize(stream) != cudaSuccess;
-}
-
 // --- correctness ---
 
 __global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m, int n, int k, bool at, bool bt) {
@@ -708,7 +613,7 @@ __global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m
 double host_gelu(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double rounded(double x) { return double(to_float(to_bfloat16(float(x)))); }
 
-template <After after, bool AT, bool BT, Way way>
+template <After after, bool AT, bool BT>
 int check(int m, int n, int k, int repeats) {
   bfloat16 *a = halves(int64_t(m) * k, 1, 1), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
   bfloat16 *x = halves(int64_t(m) * n, 1.5f, 3), *bias = halves(n, 1, 4);
@@ -729,7 +634,7 @@ int check(int m, int n, int k, int repeats) {
   for (int r = 0; r < repeats; ++r) {
     cudaMemsetAsync(c, 0xff, count * 2, stream), cudaMemsetAsync(second, 0xff, count * 2, stream);
     GemmCall call = {a, b, x, bias, c, second, partial};
-    if (!own<after, AT, BT, way>(call, m, n, k, 1 + r % 5 * 4, sums)) return std::printf("start failed\n"), 1;
+    if (!own<after, AT, BT>(call, m, n, k, 1 + r % 5 * 4, sums)) return std::printf("start failed\n"), 1;
     fetch(hc, c), fetch(hs, second), fetch(got, sums);
     ok(cudaStreamSynchronize(stream), "the kernel");
     if (r == 0) hc0 = hc, hs0 = hs, got0 = got;
@@ -756,80 +661,31 @@ int check(int m, int n, int k, int repeats) {
     for (size_t j = 0; j < sum.size(); ++j)
       worst_sum = std::max(worst_sum, std::abs(got[j] - sum[j]) / std::sqrt(double(m)));
   bool good = worst < 1.2e-2 && worst_second < 1.2e-2 && worst_sum < 5e-3 && !changed;
-  std::printf("%s way %d after %d AT %d BT %d m %d n %d k %d: c %.1e second %.1e sums %.1e, %d of %d runs differ\n",
-              good ? "ok   " : "WRONG", int(way), int(after), AT, BT, m, n, k, worst, worst_second, worst_sum, changed,
-              repeats);
+  std::printf("%s after %d AT %d BT %d m %d n %d k %d: c %.1e second %.1e sums %.1e, %d of %d runs differ\n",
+              good ? "ok   " : "WRONG", int(after), AT, BT, m, n, k, worst, worst_second, worst_sum, changed, repeats);
   std::fflush(stdout);
   for (void* p : {(void*)a, (void*)b, (void*)x, (void*)bias, (void*)c, (void*)second, (void*)partial, (void*)sums, y})
     cudaFree(p);
   return !good;
 }
 
-int check_weight(int m, int n, int k, int repeats) {
-  bfloat16 *a = halves(int64_t(m) * k, 1, 1), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
-  size_t count = size_t(m) * size_t(n);
-  float *c = floats(int64_t(count)), *parts = floats(264 * 128 * 256);
-  void* y;
-  ok(cudaMalloc(&y, count * 8), "memory");
-  reference<<<unsigned((count + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k, true, true);
-  std::vector<double> wanted(count);
-  std::vector<float> got(count), first;
-  ok(cudaMemcpyAsync(wanted.data(), y, count * 8, cudaMemcpyDeviceToHost, stream), "a copy");
-  int changed = 0;
-  for (int r = 0; r < repeats; ++r) {
-    cudaMemsetAsync(c, 0xff, count * 4, stream), cudaMemsetAsync(parts, 0xff, size_t(264) * 128 * 256 * 4, stream);
-    if (!own_weight(a, b, c, parts, m, n, k)) return std::printf("start failed\n"), 1;
-    ok(cudaMemcpyAsync(got.data(), c, count * 4, cudaMemcpyDeviceToHost, stream), "a copy");
-    ok(cudaStreamSynchronize(stream), "the kernel");
-    if (r == 0) first = got;
-    changed += std::memcmp(got.data(), first.data(), count * 4) != 0;
-  }
-  double worst = 0;
-  for (size_t i = 0; i < count; ++i) {
-    double error = std::abs(double(got[i]) - wanted[i]);
-    worst = error >= 0 ? std::max(worst, error) : 99;
-  }
-  bool good = worst < 2e-4 && !changed;
-  std::printf("%s weight m %d n %d k %d: %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG", m, n, k, worst,
-              changed, repeats);
-  std::fflush(stdout);
-  for (void* p : {(void*)a, (void*)b, (void*)c, (void*)parts, y}) cudaFree(p);
-  return !good;
-}
-
 struct Size {
   int m, n, k, repeats;
 };
-constexpr Size weight_sizes[] = {{8, 8, 8, 3},          {136, 264, 72, 5},    {2304, 768, 4096, 20},
-                                 {3072, 768, 1000, 10}, {768, 768, 8192, 20}, {1280, 5120, 520, 5},
-                                 {4800, 1600, 1024, 10}};
 constexpr Size sizes[] = {{8, 8, 8, 5},         {128, 256, 64, 5},     {136, 264, 72, 5},
                           {1000, 776, 328, 20}, {2048, 3072, 768, 60}, {1304, 6400, 1600, 20}};
 
-template <Way way>
-int check_sizes(bool quick) {
+int check_all() {
   int wrong = 0;
   for (const Size& z : sizes) {
-    if (quick && int64_t(z.m) * z.n > 1 << 20) continue;
-    wrong += check<After::gelu_grad, false, true, way>(z.m, z.n, z.k, z.repeats);
-    wrong += check<After::bias_gelu, false, false, way>(z.m, z.n, z.k, z.repeats);
-    if (int64_t(z.m) * z.n > 1 << 20 && way != product_way) continue;
-    wrong += check<After::add, false, false, way>(z.m, z.n, z.k, (z.repeats + 4) / 5);
-    wrong += check<After::plain, false, true, way>(z.m, z.n, z.k, (z.repeats + 4) / 5);
-    wrong += check<After::bias, false, false, way>(z.m, z.n, z.k, (z.repeats + 4) / 5);
-    wrong += check<After::plain, true, true, way>(z.m, z.n, z.k, (z.repeats + 4) / 5);
+    wrong += check<After::gelu_grad, false, true>(z.m, z.n, z.k, z.repeats);
+    wrong += check<After::bias_gelu, false, false>(z.m, z.n, z.k, z.repeats);
+    wrong += check<After::add, false, false>(z.m, z.n, z.k, z.repeats / 5);
+    wrong += check<After::plain, false, true>(z.m, z.n, z.k, z.repeats / 5);
+    wrong += check<After::bias, false, false>(z.m, z.n, z.k, z.repeats / 5);
+    wrong += check<After::plain, true, true>(z.m, z.n, z.k, z.repeats / 5);
   }
   return wrong;
-}
-int check_weights(bool quick) {
-  int wrong = 0;
-  for (const Size& z : weight_sizes)
-    if (!quick || int64_t(z.m) * z.n <= 2304 * 768) wrong += check_weight(z.m, z.n, z.k, z.repeats);
-  return wrong;
-}
-int check_all(bool quick) {
-  return check_sizes<Way::whole>(quick) + check_sizes<Way::lag>(quick) + check_sizes<Way::split>(quick) +
-         check_weights(quick) + (std::getenv("PINGPONG") ? check_sizes<Way::pingpong>(quick) : 0);
 }
 
 }  // namespace
@@ -838,8 +694,7 @@ int main(int count, char** arguments) {
   if (count < 2) return std::printf("usage: epilogues check | epilogues TABLES [MODEL]..\n"), 2;
   ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   std::string tables = arguments[1];
-  if (tables == "check") return check_all(count > 2) ? 1 : 0;
-  if (tables == "one") return one(count > 2 ? arguments[2] : "split");
+  if (tables == "check") return check_all() ? 1 : 0;
   ok(cublasLtCreate(&handle), "cuBLASLt");
   ok(cudaMalloc(&workspace, workspace_bytes), "memory");
   std::printf("cuBLASLt %zu\n", cublasLtGetVersion());
@@ -860,8 +715,6 @@ int main(int count, char** arguments) {
     if (has('d')) table_d(m, s);
     if (has('e')) table_e(m, s, has('E'));
     if (has('f')) table_f(m, s);
-    if (has('g')) table_g(m, s);
-    if (has('h')) table_h(m, s);
     std::printf("%s: %.1f s\n", m.name, now_s() - start);
   }
   return 0;

@@ -58,6 +58,7 @@ struct KernelCall {
   void* stream = nullptr;          // CUDA: the cudaStream_t to launch on
   const Device* device = nullptr;  // never null
   Choices* choices = nullptr;      // of the session, while it is tuned; null: nobody keeps them
+  bool overlap = false;            // CUDA: its kernels may begin while the ones before them end (LaunchOn)
   const char* instr_name() const;  // of the operation, for errors
   const Value& in_value(size_t i) const { return program.at(instr.in[i]); }
   const Value& out_value(size_t i) const { return program.at(instr.out[i]); }

@@ -42,6 +42,13 @@ struct BoundProgram {
   int runs = 0;
 };
 
+// How a Program's work is put on a GPU; the CPU has nothing of the kind.
+struct RuntimeOptions {
+  bool graphs = true;   // a captured graph from the second run on, or always kernel by kernel
+  bool overlap = true;  // a kernel may begin while the one before it ends, where the device has that
+  bool ranges = false;  // names what is launched, for tools that watch the process
+};
+
 // The memory and the order of work of one device. Used by one thread at a time.
 class Runtime {
  public:
@@ -55,8 +62,16 @@ class Runtime {
   // a read has arrived on return.
   virtual void write(void* to, const void* from, int64_t bytes) = 0;
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
-  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize().
+  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize(), or
+  // after wait() for a mark made since.
   virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
+  // A point after all work queued so far. The last two marks can be waited for; a device that has finished when a call
+  // returns needs none.
+  using Mark = uint64_t;
+  virtual Mark mark() { return 0; }
+  virtual void wait(Mark) {}
+  // Whether all work before the mark is done, without waiting.
+  virtual bool reached(Mark) { return true; }
   virtual void zero(void* to, int64_t bytes) = 0;
   // Runs every instruction in order. With a trace each instruction is timed on its own, unless record_work is on. The
   // trace must stay where it is until synchronize().
@@ -68,13 +83,28 @@ class Runtime {
   // On: traces are filled from the device's own records while the Program runs as it always does (a replayed graph).
   // False: this runtime has no such records. Throws when they should be there but are not (library, permission).
   virtual bool record_work(bool) { return false; }
+  // RuntimeOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`. Ranges nest.
+  virtual void push_range(const std::string& name) { (void)name; }
+  virtual void pop_range() {}
   // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };
 
 class Communicator;
 // The device must outlive the runtime.
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      const RuntimeOptions& options = {});
+
+class RangeScope {
+ public:
+  RangeScope(Runtime& runtime, const std::string& name) : runtime_(runtime) { runtime_.push_range(name); }
+  ~RangeScope() { runtime_.pop_range(); }
+  RangeScope(const RangeScope&) = delete;
+  RangeScope& operator=(const RangeScope&) = delete;
+
+ private:
+  Runtime& runtime_;
+};
 
 // A tensor in a runtime's memory.
 struct TensorRef {

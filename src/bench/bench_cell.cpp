@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-constexpr double bench_lr = 1e-4;  // any rate costs the same; this one keeps the weights sane
+constexpr double bench_lr = 1e-4;  // the rate does not affect time; this one keeps the weights finite
 
 // tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.
 SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
@@ -59,7 +59,7 @@ FlopsConvention parse_flops_convention(const std::string& text) {
 
 std::string describe(FlopsConvention convention, BenchPhase phase) {
   if (convention == FlopsConvention::executed)
-    return "executed: sum over the instructions, padding and recompute included";
+    return "executed: sum over the instructions, including padding and recompute";
   if (phase == BenchPhase::forward)
     return "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal discount";
   return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
@@ -105,10 +105,26 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
       loss = engine_.step(steps_, bench_lr, seed_, source_, traces).loss;
   });
   ++steps_;
+  check_loss(loss);
+  return seconds;
+}
+
+double BenchCell::run_in_sequence() {
+  if (flush_ || phase_ == BenchPhase::forward) return run();
+  while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
+  StepResult result = engine_.take_step();
+  check_loss(result.loss);
+  return result.seconds;
+}
+
+void BenchCell::settle() {
+  while (engine_.queued_steps()) check_loss(engine_.take_step().loss);
+}
+
+void BenchCell::check_loss(double loss) const {
   if (!std::isfinite(loss))
     fail(fmt::format("the loss of run {} is not finite", steps_), fmt::format("phase {}", name(phase_)),
-         "The time of such a run means nothing; please report the recipe.");
-  return seconds;
+         "Such a time is meaningless; please report the recipe.");
 }
 
 int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }

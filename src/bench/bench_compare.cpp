@@ -76,7 +76,7 @@ class ComparisonRun {
     BenchMeasure::check_interrupt();
     return side.cell->run();
   }
-  // A contender's sample, which may be slowed down by the device.
+  // Wraps a contender to record whether the device throttled during a sample.
   std::function<double()> watched(std::function<double()> run) {
     return [this, run] {
       double seconds = run();
@@ -90,15 +90,15 @@ class ComparisonRun {
     Side& second = b_ ? *b_ : a_;
     AbResult result = compare_interleaved(
         {{"A", watched([&] { return run_once(a_); })},
-         {b_ ? "B (" + o_.ab + ")" : std::string("A once more"), watched([&] { return run_once(second); })}},
+         {b_ ? "B (" + o_.ab + ")" : std::string("A again"), watched([&] { return run_once(second); })}},
         rule_);
     a_.row = bench_.finished_row(*a_.cell, a_.task, result.samples[0]);
     if (b_) b_->row = bench_.finished_row(*b_->cell, b_->task, result.samples[1]);
     return result;
   }
 
-  // The peer measures itself (warm-up and compiling are its own to exclude), so one of its runs stands beside the
-  // median of several of ours.
+  // The peer times itself and excludes its own warm-up and compilation, so one of its runs is
+  // compared with the median of several of Crest's.
   AbResult compare_with_peer() {
     for (int i = 0; i < o_.warmup; ++i) run_once(a_);
     rule_.warmup_rounds = 0;
@@ -117,7 +117,8 @@ class ComparisonRun {
     return result;
   }
 
-  // Samples in the order they were taken, by contender: "a", "a again", "b" ("a" again for --noise), "peer".
+  // Samples in order of measurement, by contender: "a", "a again", "b" (for --noise: A again),
+  // "peer".
   void record(const AbResult& result) {
     std::vector<bool> marks = watch_.last(result.order.size());
     std::vector<SampleRow> ours, theirs;
@@ -152,10 +153,10 @@ class ComparisonRun {
   void print(const AbResult& result) const {
     if (o_.json) return print_json({{"rows", rows_}, {"comparison", to_json(result)}});
     bench_.print_head(a_.task.recipe, a_.task.device);
-    fmt::print("{}\n{}\n", text_of(rows_, use_color(STDOUT_FILENO)),
-               printable(describe(result.comparisons[0], result.noise_floor), 1000));
-    fmt::print("{} rounds; the first contender against itself gives a noise floor of {:.1f}%\n", result.rounds,
-               100 * result.noise_floor);
+    fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO)));
+    if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0], result.noise_floor), 1000));
+    fmt::print("{} rounds; noise floor {:.1f}%: {} measured twice in every round\n", result.rounds,
+               100 * result.noise_floor, o_.peer.empty() ? "A" : "crest");
   }
 
   BenchMeasure& bench_;
@@ -173,12 +174,14 @@ class ComparisonRun {
 
 AbRule comparison_rule(const BenchOptions& o) {
   if (int(o.noise) + int(!o.ab.empty()) + int(!o.peer.empty()) > 1)
-    fail_usage("--ab, --peer and --noise exclude each other", "crest bench", "Every comparison has a noise floor.");
+    fail_usage("--ab, --peer and --noise exclude each other", "crest bench",
+               "--ab and --peer measure the noise floor too.");
   AbRule r;
   r.warmup_rounds = o.warmup;
-  r.max_seconds = o.max_seconds * 3;  // as much for each contender and the repetition as a cell has alone
+  r.max_seconds = o.max_seconds * 3;  // the time of a single cell for each contender and the repeat
   if (o.samples > 0) {
-    if (o.samples < 2) fail_usage("one round cannot be compared", "--samples", "Give 2 or more, 10 are usual.");
+    if (o.samples < 2)
+      fail_usage("a comparison needs more than one round", "--samples", "Give 2 or more; 10 is typical.");
     r.min_rounds = r.max_rounds = o.samples;
     r.max_seconds = 1e9;
     r.target_relative_ci = 0;

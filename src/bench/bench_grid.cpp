@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "device/energy.h"
 #include "host/memory.h"
 #include "store/store.h"
 #include "terminal/print_json.h"
@@ -25,12 +26,12 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr size_t cells_without_asking = 100;
 constexpr double seconds_without_asking = 30 * 60;
-constexpr double usual_share_of_peak = 0.3;  // of the matrix-product rate, before anything was measured
-constexpr double setup_seconds = 0.3;        // of a cell: compiling, filling weights
+constexpr double usual_share_of_peak = 0.3;  // of the matmul rate, before anything was measured
+constexpr double setup_seconds = 0.3;        // per cell: compiling, filling weights
 
 StoppingRule rule_of(const BenchOptions& o) { return stopping_rule(o.warmup, o.samples, 200, o.max_seconds); }
 
-// Of one of several rounds, from 0 on.
+// The rule of one of several rounds, from 0.
 StoppingRule rule_of(const BenchOptions& o, int round, int rounds) {
   StoppingRule rule = stopping_rule(o.warmup, (o.samples + rounds - 1 - round) / rounds, 200, o.max_seconds / rounds);
   if (o.samples == 0) rule.min_samples = (rule.min_samples + rounds - 1) / rounds;
@@ -70,7 +71,7 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
   if (bench.options().yes || tasks.size() == 1) return;
   GridClock clock(bench.options());
   const Device& device = tasks[0].device;
-  // A rate that no device stays below saves measuring one for a grid that is short in any case.
+  // With a rate that every device reaches, a short grid needs no rate measurement.
   double seconds = clock.estimate(tasks, device.kind == "cuda" ? 5e12 : 2e9 * device.threads);
   if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
   double peak = bench.options().peak;
@@ -78,22 +79,23 @@ void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks) {
   if (peak > 0) seconds = clock.estimate(tasks, usual_share_of_peak * peak);
   if (tasks.size() <= cells_without_asking && seconds <= seconds_without_asking) return;
   fail_usage(fmt::format("{} cells take up to about {}", tasks.size(), format_duration(seconds)), "crest bench",
-             fmt::format("Add --yes to measure them all, or take fewer values, --samples N or a smaller --max-seconds. "
+             fmt::format("Add --yes to measure them all, or use fewer values, --samples N or a smaller --max-seconds. "
                          "(Estimated at {:.0f}% of the peak rate.)",
                          100 * usual_share_of_peak));
 }
 
 namespace {
 
-// The identity of a grid: its cells, and how they are measured.
+// The identity of a grid: its cells and measurement settings.
 std::string identity(const BenchOptions& o, const std::vector<BenchTask>& tasks) {
   std::string text = fmt::format("{} {} {} {}", o.samples, o.warmup, o.max_seconds, o.seed);
   for (auto& t : tasks) text += " " + t.key;
   return sha256_hex(text.data(), text.size()).substr(0, 8);
 }
 
-// Every cell once, then again in reverse order: drift of the machine hits all alike, and what a cell differs from
-// itself says how far the machine moved (stats/ratio.h). A record has both rounds.
+// Measures every cell once, then again in reverse order: drift of the machine affects all alike,
+// and the difference between a cell's rounds shows its size (stats/ratio.h). A record has both
+// rounds.
 class Grid {
  public:
   Grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks)
@@ -126,14 +128,17 @@ class Grid {
     std::vector<Samples> rounds;  // seconds
     std::vector<bool> throttled;
     std::set<std::string> reasons;
+    Energy energy;   // of the rounds
     Json row;        // null: not measured
-    int64_t id = 0;  // of its record
+    int64_t id = 0;  // id of its record
     bool complete = false;
   };
 
-  // Results of the newest grid of the same cells; measuring continues it.
+  // Loads the newest grid of the same cells, to continue it.
   void find_earlier() {
-    if (tasks_.size() == 1) fail_usage("one cell is no grid", "--resume", "Give a list, for example --batch 4,8.");
+    if (tasks_.size() == 1)
+      fail_usage("only a grid can be resumed, and this is one cell", "--resume",
+                 "Give a list, for example --batch 4,8.");
     RunFilter filter;
     filter.kind = "bench";
     std::map<std::string, std::vector<RunRecord>> earlier;  // by key
@@ -146,8 +151,8 @@ class Grid {
       if (whole && (run.status == "done" || run.status == "out_of_memory")) earlier[run.key].push_back(run);
     }
     if (grid.empty())
-      fail("no grid of these cells was recorded", printable(bench_.recorder().file()),
-           "Give the same flags as before, and the same --store; or leave --resume out.");
+      fail("no grid of these cells is recorded", printable(bench_.recorder().file()),
+           "Use the same flags and --store as before, or omit --resume.");
     id_ = grid;
     for (size_t i = 0; i < tasks_.size(); ++i) {
       auto& list = earlier[tasks_[i].key];
@@ -175,9 +180,9 @@ class Grid {
     BenchMeasure::check_interrupt();
     double left = clock_.left(visits_, v);
     std::string label = task.label.empty() ? "" : ": " + task.label;
-    std::string eta = left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : "";
+    std::string eta = left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : "";
     std::string place =
-        again ? fmt::format("again: {} of {},", i + 1, tasks_.size()) : fmt::format("[{}/{}]", i + 1, tasks_.size());
+        again ? fmt::format("[{}/{}, round 2]", i + 1, tasks_.size()) : fmt::format("[{}/{}]", i + 1, tasks_.size());
     BenchMeasure::say(fmt::format("{} {} {}{} ...{}", place, task.recipe.model.name, name(task.phase), label, eta));
     auto start = Clock::now();
     RunRecord record = again ? bench_.continue_record(cell.id, task) : bench_.begin("bench", task, id_);
@@ -185,7 +190,7 @@ class Grid {
     try {
       measure_cell(task, cell, record);
     } catch (const Error& e) {
-      // What the first round gave stays.
+      // Keep the result of the first round.
       if (again)
         bench_.finish(record, "done", cell.row);
       else
@@ -200,7 +205,7 @@ class Grid {
     CompiledSession session = compile_phase(task.recipe, task.device, task.phase);
     if (result.rounds.empty()) bench_.add_documents(record, session, task.phase);
     BenchRow planned = bench_.planned_row(session, task);
-    // A cell that does not fit is a result of a grid, and an error alone.
+    // A cell that does not fit is a result in a grid, but an error on its own.
     if (tasks_.size() > 1 && planned.planned > task.limit) return does_not_fit(planned, result, record, "");
     try {
       auto cell = bench_.make_cell(std::move(session), task, task.limit);
@@ -222,15 +227,25 @@ class Grid {
 
   void add_times(BenchCell& cell, const BenchTask& task, Cell& result, RunRecord& record) {
     ThrottleWatch watch(throttle_poll(task.device));
+    EnergyWatch energy(energy_poll(task.device));
+    StoppingRule rule = rule_of(o_, int(result.rounds.size()), rounds_);
+    auto run = [&] {
+      BenchMeasure::check_interrupt();
+      return cell.run_in_sequence();
+    };
+    int runs = 0;
     Samples seconds = measure(
         [&] {
-          BenchMeasure::check_interrupt();
-          double s = cell.run();
-          watch.sampled();
+          if (runs++ == rule.warmup) energy.begin();
+          double s = run();
+          watch.sampled(), energy.sampled();
           return s;
         },
-        rule_of(o_, int(result.rounds.size()), rounds_));
+        rule);
     std::vector<bool> marks = watch.last(seconds.count());
+    if (o_.samples == 0) energy.complete(run);
+    cell.settle();
+    result.energy.joules += energy.energy().joules, result.energy.seconds += energy.energy().seconds;
     std::vector<SampleRow> samples;
     for (size_t i = 0; i < seconds.count(); ++i)
       samples.push_back({seconds.values()[i] * 1e3, int(result.throttled.size() + i), "", marks[i]});
@@ -243,6 +258,7 @@ class Grid {
     BenchRow row = bench_.finished_row(cell, task, all);
     row.throttled = size_t(std::count(result.throttled.begin(), result.throttled.end(), true));
     row.throttle_reasons = result.reasons;
+    if (!o_.flush_cache) row.watts = result.energy.watts();  // else it is of the flushes as well
     if (Store* store = bench_.recorder().store()) row.known_floor = noise_floor_of(*store, task.key, task.device.name);
     result.row = to_json(row);
     if (tasks_.size() > 1) result.row["rounds"] = result.rounds.size();
@@ -286,7 +302,7 @@ class Grid {
   const std::vector<BenchTask>& tasks_;
   int rounds_;
   std::vector<BenchTask> visits_;  // the tasks, then the tasks in reverse order
-  std::vector<Cell> cells_;        // a task each
+  std::vector<Cell> cells_;        // one per task
   GridClock clock_;
   std::string identity_, id_;
 };

@@ -1,4 +1,4 @@
-// How long a grid of crest bench takes: before it starts, and while it runs.
+// Estimates how long a grid of crest bench takes, before and while it runs.
 #pragma once
 #include <vector>
 
@@ -6,15 +6,15 @@
 
 namespace crest {
 
-// Runs of one cell are counted from the options; the time of a run is its FLOPs over a rate.
+// The options give the number of runs per cell; the time of a run is its FLOPs over a rate.
 class GridClock {
  public:
   explicit GridClock(const BenchOptions& options) : o_(options) {}
-  // Seconds of all tasks at a rate (FLOP/s), at most.
+  // Upper bound in seconds for all tasks at a rate (FLOP/s).
   double estimate(const std::vector<BenchTask>& tasks, double flops_per_second) const;
-  // A cell that was measured: seconds of a run (0: it did not fit), and of everything.
+  // Records a measured cell: seconds per run (0: it did not fit), and in total.
   void measured(const BenchTask& task, double run_seconds, double wall_seconds);
-  // Seconds that tasks [from, end) will take, by the rate and the accuracy of the estimate so far; negative: unknown.
+  // Estimated seconds for tasks [from, end), from the measured cells so far; negative: unknown.
   double left(const std::vector<BenchTask>& tasks, size_t from) const;
 
  private:
@@ -26,7 +26,7 @@ class GridClock {
   std::vector<BenchTask> done_;
 };
 
-// A grid that takes long is refused with its estimated time, unless --yes was given.
+// Refuses a long grid with its estimated time, unless --yes was given.
 void confirm(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
 
 }  // namespace crest

@@ -63,7 +63,7 @@ std::unique_ptr<BenchCell> BenchMeasure::make_cell(CompiledSession session, cons
   try {
     return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache);
   } catch (const std::bad_alloc&) {
-    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+    throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
 
@@ -72,10 +72,9 @@ BenchPeak BenchMeasure::peak(const std::string& precision, const Device& device)
   auto it = peaks_.find(key);
   if (it != peaks_.end()) return it->second;
   DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
-  say(fmt::format("measuring the {} matrix-product rate ...", precision));
+  say(fmt::format("measuring the {} matmul rate ...", precision));
   GemmRate rate = quick_gemm_rate(device, type, precision == "tf32");
-  return peaks_[key] = {rate.flops_per_second,
-                        fmt::format("measured {} matrix-product rate of the linear kernel", precision)};
+  return peaks_[key] = {rate.flops_per_second, fmt::format("measured {} matmul rate of the linear kernel", precision)};
 }
 
 BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& task) const {
@@ -90,7 +89,7 @@ BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& ta
   return row;
 }
 
-// The peak of the resident set is since the cell's beginning where the kernel can reset it.
+// Where the kernel can reset it, the peak resident set is that since the start of the cell.
 BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds) {
   const CompiledSession& s = cell.session();
   BenchRow row = planned_row(s, task);
@@ -143,7 +142,7 @@ RunRecord BenchMeasure::continue_record(int64_t id, const BenchTask& task) {
   return record;
 }
 
-// What a peer ran with is its own business: the record has its command and its times.
+// The settings of a peer are unknown: the record has its command and its times.
 RunRecord BenchMeasure::begin_peer(const std::string& command, const RunRecord& beside) {
   RunRecord record;
   if (beside.id == 0) return record;

@@ -1,4 +1,4 @@
-// What the grid and the comparisons of crest bench share: cells, their rows, and their records.
+// Shared by the grid and the comparisons of crest bench: cells, their rows, and their records.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,49 +11,52 @@
 
 namespace crest {
 
-// A recipe to be measured on a device.
+// A recipe to measure on a device.
 struct BenchTask {
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes that it may plan
+  int64_t limit = 0;  // bytes it may plan
   BenchPhase phase = BenchPhase::step;
   std::string key;    // RunRecord::key
-  std::string label;  // what tells it from the other cells of its grid
-  std::string name;   // of the record; "": made from the recipe
+  std::string label;  // what distinguishes it within its grid
+  std::string name;   // name of the record; "": made from the recipe
 };
 
-// Of a cell: `samples` runs, or with 0 until the median is known to 1%, at least 6, at most `most`, within the seconds.
+// For a cell: `samples` runs; 0: until the median is known to 1%, at least 6, at most `most`,
+// within the time.
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds);
 
 class BenchMeasure {
  public:
   // The options must outlive it.
   explicit BenchMeasure(const BenchOptions& options);
-  // Before anything is measured; nothing is recorded without it.
+  // Call before measuring; without it nothing is recorded.
   void open_store() { recorder_ = o_.store.open(); }
 
   const BenchOptions& options() const { return o_; }
   Recorder& recorder() { return recorder_; }
   BenchTask task(const CellOptions& cell, BenchPhase phase);
 
-  // Takes the memory; throws does_not_fit, with advice.
+  // Allocates the memory; throws does_not_fit, with advice.
   std::unique_ptr<BenchCell> make_cell(CompiledSession session, const BenchTask& task, int64_t limit) const;
-  // A row without times, and one with the samples of the cell (but for throttling and noise floors).
+  // A row without times, and one with the samples of the cell (without throttling and noise
+  // floors).
   BenchRow planned_row(const CompiledSession& session, const BenchTask& task) const;
   BenchRow finished_row(BenchCell& cell, const BenchTask& task, const Samples& seconds);
   BenchPeak peak(const std::string& precision, const Device& device);
 
-  // grid: "" where the cell stands alone.
+  // grid: "" for a single cell.
   RunRecord begin(const std::string& kind, const BenchTask& task, const std::string& grid);
-  // Of what is no recipe; name: what tells it from the others of its grid.
+  // For something other than a recipe; name: what distinguishes it within its grid.
   RunRecord begin(const std::string& kind, const Device& device, const std::string& name, const std::string& grid);
-  // A finished record that gets more samples, and another finish(). It keeps its result until then.
+  // Reopens a finished record for more samples and another finish(). It keeps its result until
+  // then.
   RunRecord continue_record(int64_t id, const BenchTask& task);
-  // Of an external command that is measured beside `beside`.
+  // For an external command that is compared with `beside`.
   RunRecord begin_peer(const std::string& command, const RunRecord& beside);
-  // The documents "plan" and "program".
+  // Adds the documents "plan" and "program".
   void add_documents(const RunRecord& record, const CompiledSession& session, BenchPhase phase);
-  // Closes the record: a second call does nothing.
+  // Closes the record; a second call does nothing.
   void finish(RunRecord& record, const std::string& status, const nlohmann::ordered_json& result,
               const std::string& error = "");
 
@@ -79,10 +82,10 @@ class BenchMeasure {
 
 // bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
 int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);
-// second: what --ab makes of the first task's options; null for a peer and for the noise floor.
+// second: the B side of --ab; null for a peer and for the noise floor.
 int run_comparison(BenchMeasure& bench, const AbRule& rule, const BenchTask& task, const CellOptions* second = nullptr);
 
-// Rounds of a comparison. Usage errors for options that make none.
+// The rounds of a comparison. Usage errors for options that allow none.
 AbRule comparison_rule(const BenchOptions& options);
 
 }  // namespace crest

@@ -35,7 +35,7 @@ struct GridList {
   std::vector<std::string> values;
 };
 
-// The settings that were given with one value or more, outermost first.
+// The settings given with at least one value, outermost first.
 std::vector<GridList> grid_lists(const BenchOptions& o) {
   std::vector<GridList> lists;
   auto add = [&](const Setting& row, const List& given) {
@@ -67,7 +67,7 @@ std::vector<CellOptions> cells_of(const BenchOptions& o) {
   for (size_t cell = 0; cell < count; ++cell) {
     CellOptions options = o.base;
     List label;
-    size_t inner = count;  // cells between two changes of a list's value
+    size_t inner = count;  // cells between two changes of a value
     for (auto& l : lists) {
       inner /= l.values.size();
       const std::string& value = l.values[cell / inner % l.values.size()];
@@ -93,17 +93,15 @@ std::vector<BenchPhase> phases_of(const std::string& text) {
 
 void validate(const BenchOptions& o) {
   if (o.samples < 0 || o.samples > 1'000'000)
-    fail_usage(fmt::format("--samples {}", o.samples), "--samples",
-               "It must be from 1 to 1000000; 0: the stopping rule.");
+    fail_usage(fmt::format("--samples {}", o.samples), "--samples", "Give 1 to 1000000; 0 uses the stopping rule.");
   if (o.warmup < 0 || o.warmup > 1'000'000)
-    fail_usage(fmt::format("--warmup {}", o.warmup), "--warmup", "It must be from 0 to 1000000.");
+    fail_usage(fmt::format("--warmup {}", o.warmup), "--warmup", "Give 0 to 1000000.");
   if (!(o.max_seconds >= 0) || !(o.timeout > 0))
     fail_usage("a time limit must be positive", "--max-seconds, --timeout");
   if (o.peak < 0 || !std::isfinite(o.peak))
     fail_usage(fmt::format("--peak {}", o.peak), "--peak", "FLOP/s, e.g. 2.5e11.");
   if (o.resume && (o.store.off || o.compares()))
-    fail_usage("only a grid that was recorded can be continued", "--resume",
-               "Leave --no-store, --ab, --peer and --noise out.");
+    fail_usage("only a recorded grid can be resumed", "--resume", "Omit --no-store, --ab, --peer and --noise.");
 }
 
 }  // namespace crest

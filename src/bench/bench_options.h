@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// What one cell is made from.
+// The options of one cell.
 struct CellOptions {
   RecipeOptions recipe;
   DeviceOptions device;
@@ -19,8 +19,8 @@ struct CellOptions {
 };
 
 struct BenchOptions {
-  CellOptions base;                  // its recipe's settings as given: lists make a grid
-  std::vector<std::string> threads;  // --threads as given: a list makes a grid
+  CellOptions base;                  // its recipe settings as given; lists make a grid
+  std::vector<std::string> threads;  // --threads as given; a list makes a grid
   RecordOptions store;
   std::string phase = "step", convention = "palm", ab, peer;
   int samples = 0, warmup = 3;
@@ -30,10 +30,11 @@ struct BenchOptions {
   bool compares() const { return noise || !ab.empty() || !peer.empty(); }
 };
 
-// Throws usage errors for numbers that make no sense.
+// Throws usage errors for invalid numbers.
 void validate(const BenchOptions& options);
-// Options of every cell: the product of the lists. Outermost are the levers in the order of their declaration,
-// innermost --batch, then --seq, which varies fastest. Wrong values and empty lists are usage errors.
+// The options of every cell: the product of the lists. Levers are outermost, in order of
+// declaration; then --batch, then --seq, which varies fastest. Wrong values and empty lists are
+// usage errors.
 std::vector<CellOptions> cells_of(const BenchOptions& options);
 std::vector<BenchPhase> phases_of(const std::string& phase);
 }  // namespace crest

@@ -1,5 +1,5 @@
-// Rows of crest bench as a table and as JSON. The table is made from the JSON rows, so that rows of the run store can
-// stand in it beside new ones.
+// Rows of crest bench as a table and as JSON. The table is made from JSON rows, so it can mix rows
+// of the run store with new ones.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,30 +13,32 @@
 
 namespace crest {
 
-// What mfu is taken against.
+// The reference of mfu.
 struct BenchPeak {
   double flops_per_second = 0;  // 0 = unknown: no mfu
-  std::string source;           // "measured bf16 matrix-product rate of the linear kernel"
+  std::string source;           // "measured bf16 matmul rate of the linear kernel"
 };
 
 struct BenchRow {
   Recipe recipe;
   std::string device;
   BenchPhase phase = BenchPhase::step;
-  Samples seconds;                         // of one run; empty when the cell does not fit
-  size_t throttled = 0;                    // how many of them
+  Samples seconds;                         // per run; empty when the cell does not fit
+  size_t throttled = 0;                    // how many samples
   std::set<std::string> throttle_reasons;  // device/throttle.h
-  int64_t tokens = 0;                      // of one run
-  double flops = 0;                        // of one run
+  int64_t tokens = 0;                      // per run
+  double flops = 0;                        // per run
   std::string convention;
   BenchPeak peak;
-  // Bytes of all ranks. planned: arenas by plan; held: arenas really held; device_peak: peak resident set.
+  // Bytes of all ranks. planned: arenas by plan; held: arenas actually allocated; device_peak: peak
+  // resident set, or device memory in use.
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};
-  std::optional<int64_t> context_start, context;  // of the CUDA context (backend/cuda/nvml.h); absent: not known
+  std::optional<int64_t> context_start, context;  // size of the CUDA context (backend/cuda/nvml.h); absent: unknown
+  std::optional<double> watts;                    // mean device power during the samples (device/energy.h)
   bool out_of_memory = false;
   std::optional<double> noise_floor;      // measured with this row
-  std::optional<NoiseFloor> known_floor;  // of an earlier measurement
+  std::optional<NoiseFloor> known_floor;  // from an earlier measurement
 
   double tokens_per_second() const { return double(tokens) / seconds.median(); }
   double model_flops_per_second() const { return flops / seconds.median(); }
@@ -45,16 +47,16 @@ struct BenchRow {
 };
 
 nlohmann::ordered_json to_json(const BenchRow& row);
-// Comparison of contender 1 with contender 0 of an interleaved measurement.
+// The comparison of contender 1 with contender 0 of an interleaved measurement.
 nlohmann::ordered_json to_json(const AbResult& result);
-// A peer's row: the command and its times.
+// The row of a peer: its command and its times.
 nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& seconds);
 
-// The table, and below it what its figures mean.
+// The table, with notes on its figures below.
 std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color);
 
-// A sentence for each phase of a grid: which cell is the fastest (by tokens/s), and which cannot be told from it. Empty
-// where fewer than two cells of a phase have times.
+// One sentence per phase of a grid: which cell is fastest (by tokens/s), and which are within noise
+// of it. Empty where fewer than two cells of a phase have times.
 std::vector<std::string> conclusions(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace crest

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "bench/bench_report.h"
 #include "core/text.h"
 #include "stats/noise.h"
+#include "store/record.h"
 #include "terminal/table.h"
 #include "train/training_settings.h"
 
@@ -17,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// A cell of a table: text as it is, numbers and lists as JSON writes them.
+// A table cell: strings as they are, numbers and lists as JSON.
 std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 double number(const Json& row, const char* key) {
@@ -28,7 +30,7 @@ double number(const Json& row, const char* key) {
 bool has_times(const Json& row) { return row.contains("step_ms_median"); }
 bool is_peer(const Json& row) { return row.contains("peer"); }
 
-// What a row was measured with, by name.
+// The settings of a row, by name.
 std::map<std::string, std::string> levers_of(const Json& row) {
   std::map<std::string, std::string> levers;
   if (is_peer(row)) return levers;
@@ -40,7 +42,7 @@ std::map<std::string, std::string> levers_of(const Json& row) {
   return levers;
 }
 
-// Names of levers that differ between rows, in the recipe's order, the device last.
+// The levers that differ between rows, in recipe order, the device last.
 std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::vector<std::string> order, result;
   std::map<std::string, std::set<std::string>> values;
@@ -55,7 +57,7 @@ std::vector<std::string> varied(const std::vector<Json>& rows) {
   return result;
 }
 
-// +- half the 95% interval of the median; fewer than six samples have none.
+// +- half the 95% interval of the median; "-" with fewer than six samples.
 std::string interval_text(const Json& row) {
   double low = number(row, "step_ms_median_low"), high = number(row, "step_ms_median_high");
   double share = (high - low) / 2 / number(row, "step_ms_median");
@@ -70,50 +72,73 @@ std::optional<double> floor_of(const Json& row) {
 
 class BenchTable {
  public:
-  explicit BenchTable(const std::vector<Json>& rows) : rows_(rows), levers_(usual) {
-    for (auto& key : varied(rows))
-      if (std::find(levers_.begin(), levers_.end(), key) == levers_.end()) levers_.push_back(key);
+  explicit BenchTable(const std::vector<Json>& rows) : rows_(rows), levers_(varied(rows)) {
+    std::set<std::string> phases;
     for (auto& row : rows) {
       throttling_ |= row.value("throttled", 0) > 0;
       floors_ |= floor_of(row).has_value();
+      phases.insert(is_peer(row) ? "peer" : text(row["phase"]));
+      if (!is_peer(row) && has_times(row))
+        held_ |= number(row["memory"], "measured_peak_bytes") != number(row["memory"], "planned_bytes");
+      power_ |= std::isfinite(number(row, "power_w"));
     }
+    phases_ = phases.size() > 1;
   }
 
   std::string text_of(bool color) {
     Table table(columns());
     for (auto& row : rows_) table.row(cells(row));
-    std::string out = table.text(color);
+    std::string out = shared() + "\n\n" + table.text(color);
     for (auto& n : notes_) out += "\n" + n;
     return out + "\n";
   }
 
  private:
+  // What all rows have in common: "step; precision bf16, attention flash, ...".
+  std::string shared() const {
+    auto row = std::find_if(rows_.begin(), rows_.end(), [](auto& r) { return !is_peer(r); });
+    if (row == rows_.end()) return "";
+    auto levers = levers_of(*row);
+    std::vector<std::string> parts;
+    for (auto& key : usual)
+      if (std::find(levers_.begin(), levers_.end(), key) == levers_.end())
+        parts.push_back(key + " " + printable(levers[key]));
+    return (phases_ ? "" : text((*row)["phase"]) + "; ") + join(parts, ", ");
+  }
+
   std::vector<Column> columns() const {
-    std::vector<Column> all = {{"phase", Align::left}};
+    std::vector<Column> all;
+    if (phases_) all.push_back({"phase", Align::left});
     for (auto& lever : levers_) all.push_back({lever, lever == "batch" || lever == "seq" ? Align::right : Align::left});
-    for (const char* name : {"ms (median)", "95%", "min", "max", "n"}) all.push_back({name});
+    for (const char* name : {"median ms", "95% CI", "samples"}) all.push_back({name});
     if (throttling_) all.push_back({"throttled"});
     if (floors_) all.push_back({"noise floor"});
-    for (const char* name : {"tokens/s", "TFLOP/s", "MFU", "planned", "held", "process peak"}) all.push_back({name});
+    for (const char* name : {"tokens/s", "TFLOP/s", "MFU"}) all.push_back({name});
+    if (power_) all.push_back({"W"}), all.push_back({"J/token"});
+    all.push_back({"planned"});
+    if (held_) all.push_back({"held"});
+    auto gpu = [](auto& row) { return !is_peer(row) && text_at(row["device"], "kind") == "cuda"; };
+    all.push_back({std::any_of(rows_.begin(), rows_.end(), gpu) ? "device peak" : "process peak"});
     return all;
   }
 
   std::vector<std::string> cells(const Json& row) {
-    std::vector<std::string> out = {is_peer(row) ? "peer" : text(row["phase"])};
+    std::vector<std::string> out;
+    if (phases_) out.push_back(is_peer(row) ? "peer" : text(row["phase"]));
     auto levers = levers_of(row);
     for (auto& lever : levers_) out.push_back(printable(levers[lever]));
     if (has_times(row)) {
       out.push_back(fmt::format("{:.2f}", number(row, "step_ms_median")));
       out.push_back(interval_text(row));
-      for (const char* key : {"step_ms_min", "step_ms_max"}) out.push_back(fmt::format("{:.2f}", number(row, key)));
       out.push_back(text(row["samples"]));
     } else {
-      for (const char* c : {"out of memory", "", "", "", ""}) out.emplace_back(c);
+      for (const char* c : {"out of memory", "", ""}) out.emplace_back(c);
     }
     if (throttling_) out.push_back(has_times(row) ? std::to_string(row.value("throttled", 0)) : "");
     auto floor = floor_of(row);
     if (floors_) out.push_back(floor ? fmt::format("{:.1f}%", 100 * *floor) : "");
     add_rates(row, out);
+    if (power_) add_power(row, out);
     if (!is_peer(row)) add_memory(row["memory"], out);
     add_notes(row);
     return out;
@@ -126,13 +151,20 @@ class BenchTable {
     out.push_back(std::isfinite(mfu) ? fmt::format("{:.1f}%", 100 * mfu) : std::isfinite(rate) ? "-" : "");
   }
 
-  static void add_memory(const Json& memory, std::vector<std::string>& out) {
+  static void add_power(const Json& row, std::vector<std::string>& out) {
+    double watts = number(row, "power_w"), joules = number(row, "joules_per_token");
+    out.push_back(std::isfinite(watts) ? fmt::format("{:.0f}", watts) : "");
+    out.push_back(std::isfinite(joules) ? fmt::format("{:.3g}", joules) : "");
+  }
+
+  void add_memory(const Json& memory, std::vector<std::string>& out) const {
     for (const char* key : {"planned_bytes", "measured_peak_bytes", "device_peak_bytes"})
-      out.push_back(memory.contains(key) ? format_bytes(number(memory, key)) : "");
+      if (held_ || key != std::string_view("measured_peak_bytes"))
+        out.push_back(memory.contains(key) ? format_bytes(number(memory, key)) : "");
   }
 
   void note(const std::string& said) {
-    std::string text = printable(said, 1000);  // a row may come from a database of somebody else
+    std::string text = printable(said, 1000);  // a row may come from a foreign database
     if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
   }
   void add_notes(const Json& row) {
@@ -144,7 +176,7 @@ class BenchTable {
     if (peak != said.npos) note(fmt::format("{}: {}", text(row["recipe"]["precision"]), said.substr(peak + 2)));
     if (row.value("throttled", 0) > 0) {
       std::vector<std::string> reasons = row["throttle_reasons"];
-      note(fmt::format("throttled: samples taken while the device was slowed down ({})", join(reasons, ", ")));
+      note(fmt::format("throttled: samples taken while the device was throttled ({})", join(reasons, ", ")));
     }
   }
 
@@ -152,10 +184,12 @@ class BenchTable {
                                                         "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
   std::vector<std::string> levers_, notes_;
-  bool throttling_ = false, floors_ = false;
+  bool throttling_ = false, floors_ = false, power_ = false;
+  bool phases_ = false;  // rows differ in phase
+  bool held_ = false;    // a row holds other memory than planned
 };
 
-// What tells a row from the others: "batch 4, precision bf16".
+// What distinguishes a row from the others: "batch 4, precision bf16".
 std::string label(const Json& row, const std::vector<std::string>& keys) {
   auto levers = levers_of(row);
   std::vector<std::string> parts;
@@ -163,13 +197,14 @@ std::string label(const Json& row, const std::vector<std::string>& keys) {
   return parts.empty() ? "the cell" : join(parts, ", ");
 }
 
-// Whether `slower` can be told from `faster` (compare/noise.h), and by what.
+// Whether `faster` is faster than `slower` beyond noise (stats/noise.h), and the evidence.
 struct Judged {
-  bool told = false;
-  std::string why;
+  bool conclusive = false;
+  std::string lead;      // "2.0%": how many more tokens/s
+  std::string evidence;  // "95% interval 1.5% to 2.4%; noise floor 1.0%"
 };
 
-// Seconds a token. Rows that were recorded without their samples have the median alone.
+// Seconds per token. Rows recorded without samples have only the median.
 std::vector<double> times_a_token(const Json& row) {
   double tokens = number(row, "tokens_per_second") * number(row, "step_ms_median");
   std::vector<double> times = row.contains("samples_ms") ? row["samples_ms"].get<std::vector<double>>()
@@ -178,20 +213,19 @@ std::vector<double> times_a_token(const Json& row) {
   return times;
 }
 
-// `rounds`: what cells that are equally fast may differ by, by their two rounds; negative: not known.
+// `rounds`: by how much equally fast cells may differ, from their two rounds; negative: unknown.
 Judged judge(const Json& faster, const Json& slower, double rounds) {
   auto a = floor_of(faster), b = floor_of(slower);
   double floor = std::max(a || b ? std::max(a.value_or(0), b.value_or(0)) : -1, rounds);
   NoiseCheck n = check_noise(times_a_token(faster), times_a_token(slower), floor, false);
-  std::string why = fmt::format("{:.1f}%", 100 * (n.ratio - 1));
-  if (n.tested)
-    why += fmt::format(", 95% interval {:.1f}% to {:.1f}%", 100 * (n.ratio_interval.low - 1),
-                       100 * (n.ratio_interval.high - 1));
-  why += fmt::format(", the noise floor is {:.1f}%", 100 * n.floor);
-  if (rounds > 0 && floor == rounds) why += " (by the two rounds of the cells)";
-  if (n.floor_source == "assumed") why += " (assumed; crest bench --noise measures it)";
-  if (!n.tested) why += " (too few samples)";
-  return {n.verdict == Verdict::a_faster, why};
+  std::string evidence = n.tested ? fmt::format("95% interval {:.1f}% to {:.1f}%; ", 100 * (n.ratio_interval.low - 1),
+                                                100 * (n.ratio_interval.high - 1))
+                                  : "";
+  evidence += fmt::format("noise floor {:.1f}%", 100 * n.floor);
+  if (rounds > 0 && floor == rounds) evidence += ", from the two rounds of the cells";
+  if (n.floor_source == "assumed") evidence += ", assumed (crest bench --noise measures it)";
+  if (!n.tested) evidence += ", too few samples";
+  return {n.verdict == Verdict::a_faster, fmt::format("{:.1f}%", 100 * (n.ratio - 1)), evidence};
 }
 
 }  // namespace
@@ -217,16 +251,17 @@ std::vector<std::string> conclusions(const std::vector<Json>& rows) {
     if (rounds >= 0) rounds = std::max(rounds, 0.01);
     const Json& best = *cells[0];
     size_t alike = 1;
-    while (alike < cells.size() && !judge(best, *cells[alike], rounds).told) ++alike;
+    while (alike < cells.size() && !judge(best, *cells[alike], rounds).conclusive) ++alike;
     Judged next = judge(best, *cells[1], rounds);
     std::string who = label(best, keys), second = label(*cells[1], keys);
-    if (next.told)
-      sentences.push_back(
-          fmt::format("{}: {} has the most tokens/s; the next is {} (by {})", phase, who, second, next.why));
+    if (next.conclusive)
+      sentences.push_back(fmt::format("{}: {} has the most tokens/s, {} more than {} ({})", phase, who, next.lead,
+                                      second, next.evidence));
     else
-      sentences.push_back(
-          fmt::format("{}: no clear winner, the top {} are within noise: cannot tell {} from {}{} (by {})", phase,
-                      alike, who, second, alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.why));
+      sentences.push_back(fmt::format("{}: no clear winner; the top {} are within noise: {}{}{}{} ({} apart; {})",
+                                      phase, alike, who, alike > 2 ? ", " : " and ", second,
+                                      alike > 2 ? fmt::format(" and {} more", alike - 2) : "", next.lead,
+                                      next.evidence));
   }
   return sentences;
 }

@@ -18,13 +18,13 @@ namespace {
 
 constexpr int most_ranks = 128;
 constexpr size_t most_sizes = 100;
-constexpr int64_t process_bytes = 64 << 20;  // of a rank besides its buffers: library, sockets, segments
+constexpr int64_t process_bytes = 64 << 20;  // per rank besides its buffers: library, sockets, segments
 
 const char* const sizes_help = "Write for example 1MB..64MB (doubling), 1KB..1GB:x4, or 1MB,10MB.";
 
 int64_t size_of_text(const std::string& text) {
   int64_t bytes = parse_bytes(text, "--sizes");
-  if (bytes < 1) fail_usage(fmt::format("'{}' is no size to send", printable(text)), "--sizes", sizes_help);
+  if (bytes < 1) fail_usage(fmt::format("'{}' is not a message size", printable(text)), "--sizes", sizes_help);
   return bytes;
 }
 
@@ -38,9 +38,9 @@ void add_sizes(const std::string& item, std::set<int64_t>& sizes) {
   std::string last = item.substr(dots + 2), step = "x2";
   if (size_t colon = last.find(':'); colon != std::string::npos) step = last.substr(colon + 1), last.resize(colon);
   if (step != "x2" && step != "x4")
-    fail_usage(fmt::format("'{}' is no step between sizes", printable(step)), "--sizes", "There are :x2 and :x4.");
+    fail_usage(fmt::format("'{}' is not a step between sizes", printable(step)), "--sizes", "Steps: :x2, :x4.");
   int64_t low = size_of_text(item.substr(0, dots)), high = size_of_text(last);
-  if (low > high) fail_usage(fmt::format("'{}' goes down", printable(item)), "--sizes", sizes_help);
+  if (low > high) fail_usage(fmt::format("'{}' is descending", printable(item)), "--sizes", sizes_help);
   int64_t factor = step == "x4" ? 4 : 2;
   for (int64_t s = low; s < high; s *= factor) {
     sizes.insert(s);
@@ -57,14 +57,14 @@ std::string backend_of(const CommOptions& o) {
   const std::vector<std::string> names = {"gloo", "nccl", "auto"};
   if (std::find(names.begin(), names.end(), o.backend) == names.end())
     fail_usage(fmt::format("unknown backend '{}'", printable(o.backend)), "--backend",
-               did_you_mean(o.backend, names) + " There are: gloo (CPU), nccl (GPU), auto.");
+               did_you_mean(o.backend, names) + " Backends: gloo (CPU), nccl (GPU), auto.");
   return o.backend;
 }
 
 std::vector<Collective> collectives_of(const CommOptions& o) {
   if (o.collectives.empty())
-    fail_usage("no collective is named", "crest comm",
-               "Name one or more of all-reduce, all-gather, reduce-scatter, broadcast, or all.");
+    fail_usage("no collective given", "crest comm",
+               "Give one or more of all-reduce, all-gather, reduce-scatter, broadcast, or all.");
   std::vector<Collective> list;
   for (auto& text : o.collectives) {
     if (text == "all") return all_collectives;
@@ -91,7 +91,7 @@ StoppingRule rule_of(const CommOptions& o) {
   return rule;
 }
 
-// How many ranks there are, and whether they fit what is asked.
+// The number of ranks, checked against the requested groups.
 void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& environment, CommPlan& plan) {
   if (o.nproc < 0 || o.nproc > most_ranks)
     fail_usage(fmt::format("--nproc {}", o.nproc), "--nproc", fmt::format("It must be from 1 to {}.", most_ranks));
@@ -100,15 +100,15 @@ void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& en
   if (environment) {
     plan.world = environment->size;
     if (o.nproc && o.nproc != plan.world)
-      fail_usage(fmt::format("--nproc {}, but {} has started {} ranks", o.nproc, environment->launcher, plan.world),
-                 "--nproc", "Leave --nproc out where another program starts the ranks.");
+      fail_usage(fmt::format("--nproc {}, but {} started {} ranks", o.nproc, environment->launcher, plan.world),
+                 "--nproc", "Omit --nproc when another program starts the ranks.");
   } else {
     plan.world = o.nproc ? o.nproc : largest ? largest : 2;
   }
   if (plan.ranks.empty()) plan.ranks = {plan.world};
   if (largest > plan.world)
-    fail_usage(fmt::format("{} ranks are asked for, {} are there", largest, plan.world), "--ranks",
-               environment ? "Start more ranks." : "Raise --nproc, or leave it out.");
+    fail_usage(fmt::format("{} ranks requested, {} available", largest, plan.world), "--ranks",
+               environment ? "Start more ranks." : "Raise --nproc, or omit it.");
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ std::vector<int64_t> parse_sizes(const std::string& text) {
     add_sizes(item, sizes);
   }
   if (sizes.size() > most_sizes)
-    fail_usage(fmt::format("{} sizes are too many", sizes.size()), "--sizes", fmt::format("At most {}.", most_sizes));
+    fail_usage(fmt::format("too many sizes: {}", sizes.size()), "--sizes", fmt::format("At most {}.", most_sizes));
   return {sizes.begin(), sizes.end()};
 }
 
@@ -146,7 +146,7 @@ std::vector<int> parse_ranks(const std::string& text) {
     int n = 0;
     auto [end, code] = std::from_chars(item.data(), item.data() + item.size(), n);
     if (code != std::errc() || end != item.data() + item.size() || n < 1 || n > most_ranks)
-      fail_usage(fmt::format("'{}' is no number of ranks from 1 to {}", printable(item), most_ranks), "--ranks",
+      fail_usage(fmt::format("'{}' is not a number of ranks from 1 to {}", printable(item), most_ranks), "--ranks",
                  "Write for example 2,4.");
     ranks.insert(n);
   }
@@ -174,7 +174,7 @@ void check_sizes_fit(const CommPlan& plan, int local_ranks, int64_t limit) {
   int64_t share = (limit - local_ranks * process_bytes) / std::max(1, std::min(ranks, local_ranks)),
           largest = INT64_MAX;
   for (Collective c : plan.collectives) {
-    // Buffers are whole + whole / ranks at most; a unit of elements less is always enough.
+    // Buffers are at most whole + whole / ranks; one unit of elements less always fits.
     int64_t whole = int64_t(size_of(plan.dtype)) * ranks;
     double per_byte = double(buffer_bytes(c, ranks, plan.dtype, ranks * 1000)) / (1000.0 * double(whole));
     largest = std::min(largest, std::max<int64_t>(0, int64_t(double(share) / per_byte)));

@@ -1,4 +1,4 @@
-// Options of crest comm, and what they mean.
+// Options of crest comm, and the plan they give.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,18 +22,18 @@ struct CommOptions {
   DeviceOptions device;
   RecordOptions store;
 };
-// "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a list; may be mixed.
-// Throws a usage error that names --sizes.
+// "1MB..64MB" doubles from the first to the last size, "1KB..1GB:x4" quadruples, "1MB,3MB" is a
+// list; can be mixed. Throws a usage error that names --sizes.
 std::vector<int64_t> parse_sizes(const std::string& text);
 // "2,4"
 std::vector<int> parse_ranks(const std::string& text);
 
-// "fp32", as the flags have it.
+// "fp32", as in the flags.
 const char* flag_name(DType dtype);
 // Throws a usage error that names --dtype.
 DType parse_comm_dtype(const std::string& text);
 
-// The options, parsed and checked against each other; `world` ranks are there or will be started.
+// The options, parsed and checked against each other; `world` ranks exist or will be started.
 struct CommPlan {
   std::vector<Collective> collectives;
   std::string backend;
@@ -46,7 +46,8 @@ struct CommPlan {
 };
 CommPlan plan_comm(const CommOptions& options, const std::optional<RankEnvironment>& environment);
 
-// Throws does_not_fit with the size that would fit when the buffers of `local_ranks` ranks exceed `limit` bytes.
+// When the buffers of `local_ranks` ranks exceed `limit` bytes, throws does_not_fit with the size
+// that fits.
 void check_sizes_fit(const CommPlan& plan, int local_ranks, int64_t limit);
 
 }  // namespace crest

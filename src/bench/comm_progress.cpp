@@ -13,7 +13,7 @@ namespace crest {
 
 using Clock = std::chrono::steady_clock;
 
-static constexpr double plain_seconds = 5;  // between lines where there is no terminal
+static constexpr double plain_seconds = 5;  // between lines without a terminal
 
 static double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -25,13 +25,13 @@ CommProgress::CommProgress(size_t cells) : cells_(cells), begin_(Clock::now()), 
 
 void CommProgress::next(const std::string& what) {
   size_t done = started_++;
-  // Larger sizes take longer, but not beyond --max-seconds: a guess.
+  // A rough estimate: larger sizes take longer, but at most --max-seconds.
   std::string left;
   if (done > 0)
     left = ", about " + format_duration(seconds_since(begin_) / double(done) * double(cells_ - done)) + " left";
   std::string line = fmt::format("{} ({} of {}){}", what, started_, cells_, left);
   if (live_) {
-    // As std::fputs, not fmt::print, which throws when standard error is closed.
+    // Not fmt::print, which throws when standard error is closed.
     std::fputs(("\r\x1b[K" + fit_width(line, size_t(terminal_width(STDERR_FILENO) - 1))).c_str(), stderr);
     shown_ = true;
   } else if (seconds_since(printed_) >= plain_seconds) {

@@ -1,4 +1,4 @@
-// What crest comm shows while it measures: where it is and about how long it still takes. Standard error only.
+// The progress of crest comm: current measurement and estimated time left. Standard error only.
 #pragma once
 #include <chrono>
 #include <string>
@@ -10,9 +10,9 @@ class CommProgress {
   explicit CommProgress(size_t cells);
   ~CommProgress() { clear(); }
   CommProgress(const CommProgress&) = delete;
-  // The next cell begins. In a terminal one line that changes, elsewhere a line now and then.
+  // The next cell starts. In a terminal one updating line, elsewhere a line now and then.
   void next(const std::string& what);
-  // Removes the line, so that results can be printed.
+  // Clears the line before results are printed.
   void clear();
 
  private:

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t largest_link_bytes = 16 << 20;
 
-// Not DeviceOptions::find(): what it has to say about a device every rank would say.
+// Not DeviceOptions::find(): every rank would repeat its messages about the device.
 Device device_of(const CommOptions& o, const std::string& backend, int local_rank) {
   o.device.libraries.use();
   return find_device(backend == "nccl" ? fmt::format("cuda:{}", local_rank) : "cpu", o.device.threads);
@@ -59,11 +59,11 @@ class CommRank {
  private:
   bool first() const { return environment_.rank == 0; }
 
-  // Ranks that have no part wait for the others to be done.
+  // Ranks outside the group wait for the others to finish.
   void measure_with(int ranks) {
     std::string done = fmt::format("done/{}", ranks);
     if (environment_.rank >= ranks) {
-      constexpr double forever = 1e8;  // somebody's end wakes them
+      constexpr double forever = 1e8;  // woken when another rank exits
       control_->get(done, forever);
       return;
     }
@@ -132,13 +132,13 @@ class CommRank {
     };
     CpuCounters before = read_cpu_counters();
     measure_sizes(comm, group, record, stop);
-    // Right after the largest size, so that both hear the same load of others.
+    // Right after the largest size, so both see the same load from other processes.
     if (group.ranks > 1)
       group.link_measured = measure_link(comm, *runtime_, std::min(largest_link_bytes, plan_.sizes.back()));
     group.other_load = other_load(comm, before);
   }
 
-  // Of the CPUs' busy time what was not the ranks'.
+  // CPU busy time that was not the ranks'.
   double other_load(Communicator& comm, const CpuCounters& before) {
     CpuCounters now = read_cpu_counters();
     auto own = gather_values(comm, *runtime_, now.own - before.own);
@@ -222,13 +222,13 @@ class CommRank {
 
 void check_fits_here(const CommOptions& o, const CommPlan& plan, int local_ranks) {
   Device device = device_of(o, plan.backend, 0);
-  // Ranks on the CPU share its memory, those on GPUs have one each.
+  // Ranks on the CPU share its memory; ranks on GPUs have one GPU each.
   check_sizes_fit(plan, plan.backend == "nccl" ? 1 : local_ranks, o.device.limit(device));
 }
 
 int run_comm_rank(const CommOptions& o, const RankEnvironment& environment) {
   if (environment.rank != 0) return CommRank(o, environment).run();
-  StopSignal signal;  // rank 0 records what was measured; the others just end
+  StopSignal signal;  // rank 0 records what was measured; the others just exit
   try {
     return CommRank(o, environment).run();
   } catch (const Error& e) {

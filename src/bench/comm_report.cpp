@@ -16,17 +16,16 @@ namespace {
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-// Decimal units, as sizes are given and as GB/s are.
+// Decimal units, like the given sizes and GB/s.
 std::string size_text(double bytes) { return format_si(bytes, "B"); }
 std::string rate_text(double bytes_per_second) { return format_si(bytes_per_second, "B/s"); }
 
 std::string fit_text(const CommGroup& g) {
   TransferFit f = g.fit();
-  if (f.points == 0) return "fit: it takes two sizes\n";
+  if (f.points == 0) return "fit: needs at least two sizes\n";
   if (f.seconds_per_byte <= 0) return "fit: the times do not grow with the size\n";
-  std::string startup =
-      f.startup < 0 ? "no start-up that these sizes can tell" : format_duration(f.startup) + " start-up";
-  return fmt::format("fit: {} + {:.3g} s per GB (bus bandwidth {}); the furthest size is {:.0f}% off\n", startup,
+  std::string startup = f.startup < 0 ? "no measurable start-up" : format_duration(f.startup) + " start-up";
+  return fmt::format("fit: {} + {:.3g} s per GB (bus bandwidth {}); largest deviation {:.0f}%\n", startup,
                      f.seconds_per_byte * 1e9, rate_text(bus_factor(g.collective, g.ranks) / f.seconds_per_byte),
                      100 * f.worst);
 }
@@ -41,7 +40,7 @@ TransferFit CommGroup::fit() const {
 
 namespace {
 
-// What a share of the link's rate is called.
+// The verdict for a share of the link rate.
 struct Level {
   double from;
   const char *verdict, *message;
@@ -57,12 +56,12 @@ const Level& level_of(double share) {
 
 }  // namespace
 
-// By the largest size, where start-up counts least.
+// Judges the largest size, where start-up matters least.
 CommVerdict judge(const CommGroup& g) {
-  if (g.ranks == 1) return {"cannot_tell", NAN, "One rank sends nothing: there is no bandwidth to judge."};
+  if (g.ranks == 1) return {"cannot_tell", NAN, "One rank sends nothing, so there is no bandwidth to judge."};
   const CollectiveTime& largest = g.times.back();
   double expected = g.link_expected > 0 ? g.link_expected : g.link_measured, bus = g.bus_bandwidth(largest);
-  std::string source = g.link_expected > 0 ? g.link_source : "measured: every rank sends to the next at once";
+  std::string source = g.link_expected > 0 ? g.link_source : "measured: every rank sends to the next at the same time";
   CommVerdict v;
   v.share = bus / expected;
   std::string figures = fmt::format("bus bandwidth {} at {} is {:.0f}% of {} ({})", rate_text(bus),
@@ -73,14 +72,15 @@ CommVerdict judge(const CommGroup& g) {
   const Level& level = level_of(v.share);
   if (!(median.low > 0) || level_of(at_low).verdict != level.verdict || level_of(at_high).verdict != level.verdict) {
     v.verdict = "cannot_tell";
-    v.sentence = fmt::format("Cannot tell whether {} {} the link: {}, but its 95% interval reaches further.",
-                             name(g.collective), level.message, figures);
+    v.sentence =
+        fmt::format("Inconclusive whether {} {} the link rate: {}, but its 95% interval allows another verdict.",
+                    name(g.collective), level.message, figures);
   } else {
     v.verdict = level.verdict;
-    v.sentence = fmt::format("{} {} the link: {}.", name(g.collective), level.message, figures);
+    v.sentence = fmt::format("{} {} the link rate: {}.", name(g.collective), level.message, figures);
   }
   if (g.other_load > 0.25)
-    v.sentence += fmt::format(" Other processes kept {:.1f} CPUs busy meanwhile: measure again.", g.other_load);
+    v.sentence += fmt::format(" Other processes kept {:.1f} CPUs busy: measure again.", g.other_load);
   return v;
 }
 
@@ -145,17 +145,17 @@ Json to_json(const CommGroup& g) {
 }
 
 std::string group_text(const CommGroup& g, bool color) {
-  Table table({{"size"}, {"ms"}, {"+-"}, {"samples"}, {"algorithm GB/s"}, {"bus GB/s"}});
+  Table table({{"size"}, {"median ms"}, {"95% CI"}, {"samples"}, {"algorithm GB/s"}, {"bus GB/s"}});
   for (auto& t : g.times) {
     double half = t.seconds.median_relative_half_width();
     table.row({size_text(double(t.bytes)), fmt::format("{:.3f}", t.seconds.median() * 1e3),
-               std::isfinite(half) ? fmt::format("{:.1f}%", 100 * half) : "-",
+               std::isfinite(half) ? fmt::format("+-{:.1f}%", 100 * half) : "-",
                t.calls == 1 ? fmt::format("{}", t.seconds.count()) : fmt::format("{} x {}", t.seconds.count(), t.calls),
                fmt::format("{:.3f}", t.algorithm_bandwidth() / 1e9), fmt::format("{:.3f}", g.bus_bandwidth(t) / 1e9)});
   }
   return fmt::format(
       "{}, {} rank{}, {}, {}\n\n{}\nstart-up: processes {}, connections {}, first call {}\n"
-      "latency: {} (one element a rank)\n{}verdict: {}\n",
+      "latency: {} (one element per rank)\n{}verdict: {}\n",
       name(g.collective), g.ranks, g.ranks == 1 ? "" : "s", g.backend, flag_name(g.dtype), table.text(color),
       format_duration(g.process_seconds), format_duration(g.connect_seconds), format_duration(g.first_call_seconds),
       format_duration(g.latency_seconds), fit_text(g), judge(g).sentence);

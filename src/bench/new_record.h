@@ -1,4 +1,4 @@
-// The head of a record of the run store, for everything that is measured.
+// Starts a record of the run store, for every kind of measurement.
 #pragma once
 #include <string>
 
@@ -9,11 +9,13 @@
 
 namespace crest {
 
-// kind, phase ("" for training), name (the store makes one when empty), command, recipe, device, key, environment.
+// kind, phase ("" for training), name (the store makes one when empty), command, recipe, device,
+// key, environment.
 RunRecord new_record(const std::string& kind, const std::string& name, const Recipe& recipe, const Device& device,
                      const std::string& phase, const Conditions& before);
 
-// RunRecord::key. The recipe must be resolved. variant: what else makes measurements incomparable.
+// RunRecord::key. The recipe must be resolved. variant: anything else that makes measurements
+// incomparable.
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase,
                     const std::string& variant = "");
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "bench/new_record.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -72,6 +74,7 @@ ProfilerOptions ProfileRun::profiler_options() const {
   options.note = say;
   options.rule.warmup = task_.warmup;
   options.rule.max_seconds = task_.max_seconds;
+  if (task_.samples == 0) options.power = energy_poll(task_.device);
   if (task_.samples > 0) {
     options.rule.min_samples = options.rule.max_samples = task_.samples;
     options.rule.target_relative_ci = 0, options.rule.max_seconds = 1e9;
@@ -79,7 +82,10 @@ ProfilerOptions ProfileRun::profiler_options() const {
   Profile rows;
   describe_session(rows, session_, phase_calls(session_, task_.phase));
   std::set<std::string> names = rates_needed(rows);
-  say("measuring the limits that are not given by --rates ...");
+  auto given = [&](const std::string& name) {
+    return std::any_of(task_.rates.begin(), task_.rates.end(), [&](auto& r) { return r.name == name; });
+  };
+  if (!std::all_of(names.begin(), names.end(), given)) say("measuring the limits of the device ...");
   options.rates = device_rates(task_.device, names, task_.rates);
   return options;
 }
@@ -94,7 +100,7 @@ Profile ProfileRun::profiled() {
     BenchCell cell(std::move(session_), task_.phase, task_.seed);
     return run_profiler(cell, options);
   } catch (const std::bad_alloc&) {
-    throw Error(Exit::does_not_fit, "the system refused the memory", "out of memory", "Use a smaller --batch.");
+    throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
 }
 

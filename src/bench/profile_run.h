@@ -1,4 +1,4 @@
-// A profile of one phase of a recipe, from the plan to the record: what crest profile measures.
+// Profiles one phase of a recipe, from the plan to the record: the work of crest profile.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,9 +16,9 @@ struct ProfileTask {
   Device device;
   BenchPhase phase = BenchPhase::step;
   int64_t limit = 0;               // bytes, of all ranks
-  std::vector<ProfileRate> rates;  // given; what is needed besides is measured
+  std::vector<ProfileRate> rates;  // given; missing ones are measured
   bool timers = false;             // ProfilerOptions::timers
-  int samples = 0, warmup = 3;     // samples 0: until the median is known
+  int samples = 0, warmup = 3;     // samples 0: until the median is known to the target
   double max_seconds = 10;
   uint64_t seed = 1337;
   RecordOptions store;
@@ -26,12 +26,12 @@ struct ProfileTask {
 
 class ProfileRun {
  public:
-  // Plans; throws what does not fit.
+  // Plans; throws when it does not fit.
   explicit ProfileRun(ProfileTask task);
   // Runs and records, once. Throws `interrupted`.
   Profile measure();
 
-  // What would need less memory, and the FLOPs that the recipe itself executes.
+  // Alternatives that need less memory, and the FLOPs that the recipe itself executes.
   const std::vector<Alternative>& alternatives() const { return alternatives_; }
   double flops_per_token() const { return flops_per_token_; }
 

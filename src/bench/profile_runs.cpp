@@ -1,4 +1,4 @@
-// From traces of profiled runs to rows, kernels and intervals.
+// Turns traces of profiled runs into rows, kernels and intervals.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,14 +16,14 @@ double median(std::vector<double> values) { return Samples(std::move(values)).me
 class Summary {
  public:
   Summary(Profile& p, const std::vector<ProfiledRun>& runs) : p_(p), runs_(runs) {
-    std::map<std::string, int> first;  // row of each Program
+    std::map<std::string, int> first;  // first row of each Program
     for (size_t i = p_.instrs.size(); i-- > 0;) first[p_.instrs[i].program] = int(i);
     for (auto& call : p_.calls) first_row_.push_back(first.at(call));
   }
 
   void run() {
     for (auto& r : runs_) {
-      if (r.traces.size() != p_.calls.size()) fail_internal("a run has other calls than its profile", "profiler");
+      if (r.traces.size() != p_.calls.size()) fail_internal("a run has different calls from its profile", "profiler");
       p_.profiled_ms.push_back(r.seconds * 1e3);
     }
     find_middle();
@@ -34,7 +34,7 @@ class Summary {
   }
 
  private:
-  // The runs in the middle half by their time. Times are means over these: unlike medians, they add up.
+  // The runs in the middle half by time. Times are means over these: unlike medians, means add up.
   void find_middle() {
     middle_.resize(runs_.size());
     std::iota(middle_.begin(), middle_.end(), 0);
@@ -65,7 +65,7 @@ class Summary {
     return w.instruction < 0 ? -1 : first_row_[call] + w.instruction;
   }
 
-  // A kernel of an instruction, or of none, is a row of its own.
+  // A row for each kernel of an instruction, or of none.
   void times_of_kernels() {
     struct Launches {
       std::vector<double> ms, count;  // by run
@@ -91,7 +91,7 @@ class Summary {
     }
   }
 
-  // The run nearest to the median, with its intervals from its first piece of work on.
+  // The run nearest to the median, with its intervals since its first work.
   void keep_one() {
     double middle = p_.profiled_median_ms();
     size_t best = 0;
@@ -120,7 +120,7 @@ class Summary {
     }
   }
 
-  // idle is summed over the gaps themselves, so that busy + idle = span can be checked.
+  // idle is summed over the gaps, so that busy + idle = span can be checked.
   void span() {
     if (p_.intervals.empty()) return;
     double first = p_.intervals.front().start_ms;

@@ -20,7 +20,8 @@ struct StepProfiler::Impl {
         throttle(throttle_poll(device)),
         records(has_records()) {}
 
-  // A device whose records cannot be had (no library, another profiler holds it) is timed instead.
+  // If the device's records are not available (no library, another profiler active), timers are
+  // used instead.
   bool has_records() {
     if (options.timers) return false;
     try {
@@ -29,7 +30,7 @@ struct StepProfiler::Impl {
       return found;
     } catch (const Error& e) {
       if (e.code() != Exit::failed) throw;
-      if (options.note) options.note("instructions are timed one by one: " + e.problem());
+      if (options.note) options.note("timing instructions one by one: " + e.problem());
       return false;
     }
   }
@@ -49,7 +50,7 @@ struct StepProfiler::Impl {
     finished_run(false);
     return run;
   }
-  // Outside of all times. The clock right after the work is the clock of the work.
+  // Outside all times. Right after the work, the clock frequency is that of the work.
   void finished_run(bool is_plain) {
     plain_run.push_back(is_plain);
     throttle.sampled();
@@ -69,6 +70,7 @@ struct StepProfiler::Impl {
     p.throttled.erase(p.throttled.begin(), p.throttled.end() - std::ptrdiff_t(p.step_ms.size()));  // warm-up
     p.throttle_reasons.assign(throttle.reasons().begin(), throttle.reasons().end());
     if (!clocks.empty()) p.clock_mhz = clocks.median();
+    p.power_w = watts;
     summarize_runs(p, runs);
   }
 
@@ -79,9 +81,10 @@ struct StepProfiler::Impl {
   bool records;
   Samples samples, clocks;
   double seconds = 0;
+  std::optional<double> watts;
   std::vector<ProfiledRun> runs;
-  std::vector<bool> plain_run;                                // of each run, the first one first: was it a plain one
-  std::optional<std::chrono::steady_clock::time_point> time;  // of the last reading of the clock
+  std::vector<bool> plain_run;                                // for each run, in order: whether it was a plain one
+  std::optional<std::chrono::steady_clock::time_point> time;  // of the last clock reading
 };
 
 StepProfiler::StepProfiler(BenchCell& cell, const ProfilerOptions& options)
@@ -90,9 +93,17 @@ StepProfiler::~StepProfiler() = default;
 StepProfiler::StepProfiler(StepProfiler&&) noexcept = default;
 
 void StepProfiler::warm_up() {
-  // A Program's first run loads its kernels, the second captures it; the profiled one is captured on its own.
+  // A Program's first run loads its kernels, the second captures it; the profiled one is captured
+  // on its own.
   for (int i = 0; i < std::max(impl_->options.rule.warmup, impl_->records ? 2 : 0); ++i) impl_->plain();
   impl_->profiled();
+}
+
+void StepProfiler::power() {
+  if (!impl_->options.power) return;
+  EnergyWatch energy(impl_->options.power);
+  energy.complete([this] { impl_->plain(); });
+  impl_->watts = energy.energy().watts();
 }
 
 double StepProfiler::plain() {
@@ -127,11 +138,12 @@ Profile StepProfiler::finish() {
   return p;
 }
 
-// In turns, and in turns first, so that neither always follows the other.
+// Alternates, and alternates which goes first, so neither always follows the other.
 Profile run_profiler(BenchCell& cell, const ProfilerOptions& options) {
   options.rule.validate();
   StepProfiler profiler(cell, options);
   profiler.warm_up();
+  profiler.power();
   while (!options.rule.done(profiler.samples(), profiler.seconds())) {
     bool profiled_first = profiler.profiled_runs() % 2;
     if (profiled_first) profiler.profiled();

@@ -29,7 +29,7 @@ Axis axis_of(Range r, bool log, double margin) {
     double factor = std::pow(r.high / r.low, margin);
     return {r.low / factor, r.high * factor, true};
   }
-  // Equal up to rounding is one value: a finer axis could not be labelled.
+  // Values equal up to rounding count as one; a finer axis could not be labeled.
   double scale = std::max(std::abs(r.low), std::abs(r.high));
   if (r.high - r.low <= 1e-12 * scale) {
     double half = scale > 0 ? scale / 2 : 0.5;
@@ -80,7 +80,7 @@ std::vector<double> nice_ticks(const Axis& axis, int count) {
       double v = m * std::pow(10, e);
       if ((m == 1 || between) && v >= axis.low * (1 - 1e-9) && v <= axis.high * (1 + 1e-9)) ticks.push_back(v);
     }
-  // Less than a factor of two or so: equal steps read better than powers.
+  // Below about a factor of two, linear steps read better than powers.
   return ticks.size() >= 2 ? ticks : linear_ticks(axis.low, axis.high, count);
 }
 
@@ -102,7 +102,7 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
     labels.clear();
     bool exact = true;
     for (double t : ticks) {
-      // 0.1 + 0.2 - 0.3 is zero on an axis.
+      // Snaps 0.1 + 0.2 - 0.3 to zero.
       double clean = std::abs(t) < 1e-12 * largest ? 0 : t;
       labels.push_back(label(clean, digits));
       exact = exact && std::abs(std::stod(fmt::format("{:.{}g}", clean, digits)) - clean) <= 1e-9 * std::abs(clean);

@@ -1,5 +1,6 @@
-// Charts as data, and their drawings. Every drawing takes the width it has: a page shows a wide one or, on a phone, a
-// narrow one (below `narrow_width` labels stand above what they name). Nothing to draw gives a picture that says so.
+// Charts as data, and their drawings. A drawing has a given width: a page shows a wide one or, on a
+// phone, a narrow one (below `narrow_width`, labels are above what they name). Without data, the
+// picture says so.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -14,40 +15,41 @@ namespace crest {
 
 inline constexpr double narrow_width = 520;
 
-// Lines; long series are thinned to the lowest and highest point of each pixel column, so spikes stay visible.
+// Lines; long series are reduced to the lowest and highest point of each pixel column, so spikes
+// stay visible.
 Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, double width, double height = 0);
-// As one file with its title.
+// As a complete file with its title.
 std::string line_chart_svg(const std::vector<Series>& series, const ChartOptions& options, int width = 800,
                            int height = 450);
 
-// Bars that begin at zero, a group of rows for each label.
+// Bars from zero, one group of rows per label.
 struct Bar {
   double value = std::numeric_limits<double>::quiet_NaN();
   double low = std::numeric_limits<double>::quiet_NaN(), high = low;  // whiskers; NaN: none
-  std::string text;                                                   // stands beside the bar
+  std::string text;                                                   // shown next to the bar
   std::string missing;                                                // why there is no value: "out of memory"
   std::string tip;
   bool best = false;
 };
 struct BarGroup {
   std::string label;
-  std::vector<Bar> bars;  // one a series
+  std::vector<Bar> bars;  // one per series
 };
 struct BarChart {
-  std::string label, axis;          // of the picture, of the values
+  std::string label, axis;          // of the picture; of the values
   std::vector<std::string> series;  // names; a single one needs none
   std::vector<BarGroup> groups;
 };
 Svg draw_bars(const BarChart& chart, double width);
 
-// A part of a whole, with its colour (svg.h).
+// A part of a whole, with its color (svg.h).
 struct Part {
   std::string name;
   int color = 0;
 };
 // Rows of parts that add up.
 struct StackRow {
-  std::string label, text;  // text: the sum, beside the row
+  std::string label, text;  // text: the sum, next to the row
   std::vector<double> values;
   std::string missing;
   std::vector<std::string> tips;
@@ -76,7 +78,7 @@ struct Waterfall {
 };
 Svg draw_waterfall(const Waterfall& chart, double width);
 
-// What ran when: pieces on tracks, coloured by part.
+// What ran when: intervals on tracks, colored by part.
 struct Span {
   double start = 0, length = 0;
   int part = 0;
@@ -93,7 +95,7 @@ struct Timeline {
 };
 Svg draw_timeline(const Timeline& chart, double width);
 
-// Parts that add up, over a sequence of positions, with named stretches of it.
+// Stacked parts over a sequence of positions, with named ranges of positions.
 struct Stretch {
   size_t first = 0, last = 0;
   std::string name;
@@ -104,14 +106,14 @@ struct AreaChart {
   std::vector<Part> parts;
   std::vector<std::vector<double>> values;  // [part][position], bytes
   std::vector<Stretch> stretches;
-  std::string peak;  // what to say at the highest position
+  std::string peak;  // label of the highest position
 };
 Svg draw_areas(const AreaChart& chart, double width);
 
-// Work against what the machine can do (Williams, Waterman, Patterson 2009).
+// The roofline: work against the limits of the machine (Williams, Waterman, Patterson 2009).
 struct RoofDot {
   std::string label, tip;
-  double intensity = 0, rate = 0;  // FLOP a byte, FLOP/s
+  double intensity = 0, rate = 0;  // FLOP per byte, FLOP/s
   double weight = 0;               // share of the time, 0 to 1
   int color = 0;
 };
@@ -124,7 +126,7 @@ struct Roofline {
 };
 Svg draw_roofline(const Roofline& chart, double width);
 
-// A picture that says why there is none.
+// A picture with a message instead of data.
 Svg draw_note(const std::string& label, const std::string& note, double width);
 
 }  // namespace crest

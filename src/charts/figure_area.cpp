@@ -1,4 +1,4 @@
-// Parts that add up over a sequence: memory over the instructions of a step.
+// Stacked areas over a sequence: memory over the instructions of a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double strip = 18;
 
-// Positions to draw: of each pixel column the one with the largest sum, so no peak is lost.
+// Positions to draw: in each pixel column the one with the largest sum, so no peak is lost.
 std::vector<size_t> thinned(const std::vector<double>& sums, double width) {
   std::vector<size_t> keep;
   double per_column = std::max(1.0, double(sums.size()) / width);
@@ -67,7 +67,7 @@ Svg draw_areas(const AreaChart& chart, double width) {
   for (size_t p = 0; p < chart.values.size(); ++p) {
     std::string up, down;
     for (size_t k = 0; k < keep.size(); ++k) {
-      // Steps: what an instruction holds, it holds from its start to the next one's.
+      // Steps: an instruction's value holds from its start to the start of the next.
       size_t i = keep[k];
       double from = plot.px(k == 0 ? 0 : double(i)),
              to = plot.px(k + 1 < keep.size() ? double(keep[k + 1]) : double(positions));

@@ -1,4 +1,4 @@
-// Bars: values beside each other, parts of a sum, and the way from one sum to another.
+// Bars: values side by side, parts of a sum, and the steps from one sum to another.
 #include <algorithm>
 #include <cmath>
 
@@ -19,7 +19,7 @@ double widest(const std::vector<std::string>& texts, bool bold = false) {
 
 int tick_count(const Rows& rows) { return rows.right() - rows.left() < 300 ? 3 : 6; }
 
-// A range of values from zero on; 1 for nothing.
+// The range from zero to the largest value; 1 if there is none.
 double positive(double value) { return value > 0 && std::isfinite(value) ? value : 1; }
 
 }  // namespace
@@ -86,7 +86,7 @@ Svg draw_bars(const BarChart& chart, double width) {
 
 Svg draw_stack(const StackChart& chart, double width) {
   std::vector<std::string> labels, texts;
-  std::vector<bool> used(chart.parts.size()), named(chart.parts.size());  // a part is named where it first fits
+  std::vector<bool> used(chart.parts.size()), named(chart.parts.size());  // a part is labeled where it first fits
   double most = 0;
   for (auto& r : chart.rows) {
     double sum = 0;
@@ -145,7 +145,8 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     low = std::min(low, level), high = std::max(high, level);
   }
   if (!(high > 0) || !std::isfinite(high - low)) return draw_note(chart.label, "Nothing to compare.", width);
-  // Small steps of large sums: the axis begins near them. The sums' bars are then shown as cut.
+  // When the steps are small against the sums, the axis does not start at zero, and the bars of the
+  // sums are drawn as cut.
   bool cut = low > 3 * (high - low) && high > low;
   double begin = cut ? low - 0.6 * (high - low) : std::min(0.0, low);
   Rows rows(width, labels, widest(texts, true));
@@ -178,7 +179,7 @@ Svg draw_waterfall(const Waterfall& chart, double width) {
     level += s.delta;
   }
   row(chart.to, foot, chart.end, grey, chart.end_text, "", true);
-  draw_x_axis(svg, plot, ticks, cut ? chart.axis + " (does not begin at zero)" : chart.axis, false);
+  draw_x_axis(svg, plot, ticks, cut ? chart.axis + " (does not start at zero)" : chart.axis, false);
   return svg;
 }
 

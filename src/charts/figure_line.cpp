@@ -1,4 +1,4 @@
-// Lines over numbers: loss curves, sweeps.
+// Line figures: loss curves, sweeps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace crest {
 
 namespace {
 
-// The path through the points of one pixel column keeps its first, lowest, highest and last point.
+// In each pixel column the path keeps the first, lowest, highest and last point.
 std::string path_of(const Series& s, const Plot& f) {
   struct Point {
     double x, y;
@@ -72,7 +72,7 @@ Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, d
                            : s.x.size() > 300 ? " dense"
                                               : ""),
                s.name);
-    // A validation curve of a few points would otherwise be hard to see, and one point invisible.
+    // Markers for curves with few points: they would be hard to see, and a single point invisible.
     if (s.x.size() > 30) continue;
     for (size_t j = 0; j < std::min(s.x.size(), s.y.size()); ++j)
       if (double x = plot.px(s.x[j]), y = plot.py(s.y[j]); std::isfinite(x) && std::isfinite(y))

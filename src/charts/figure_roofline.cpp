@@ -1,4 +1,4 @@
-// Rate against arithmetic intensity below the machine's measured limits.
+// Rate against arithmetic intensity, with the limits of the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr size_t most_labels = 14;
 
 bool drawable(const RoofDot& d) { return d.intensity > 0 && d.rate > 0 && std::isfinite(d.intensity * d.rate); }
 
-// Ranges that hold the dots, the ceilings and the corner where bandwidth meets the highest of them.
+// Ranges that contain the dots, the ceilings, and the corner of bandwidth and the highest ceiling.
 void fit(Plot& plot, const Roofline& chart) {
   double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
   for (auto& d : chart.dots)
@@ -32,7 +32,7 @@ void fit(Plot& plot, const Roofline& chart) {
   plot.y = {std::pow(10, std::floor(std::log10(y0 / 1.5))), y1 * 2, true};
 }
 
-// Above its line, as far right as there is room.
+// Above its line, as far right as possible.
 void label_ceiling(Svg& svg, const Plot& plot, double left, double y, const std::string& said) {
   for (double right = plot.right; right > left; right -= 20)
     if (svg.text(right, y - 7, said, {.anchor = Anchor::end, .optional = true, .halo = true})) return;
@@ -55,7 +55,7 @@ void draw_ceilings(Svg& svg, const Plot& plot, const Roofline& chart) {
            "memory bandwidth");
 }
 
-// Left of its line, where no dot is in the way.
+// Left of its line, away from the dots.
 void label_bandwidth(Svg& svg, const Plot& plot, const Roofline& chart) {
   if (chart.bandwidth <= 0) return;
   std::string said = "bandwidth " + format_si(chart.bandwidth, "B/s");
@@ -69,7 +69,7 @@ void label_bandwidth(Svg& svg, const Plot& plot, const Roofline& chart) {
   }
 }
 
-// Around its dot, where there is room.
+// Near its dot, where there is room.
 void label_dot(Svg& svg, const RoofDot& d, double x, double y, double r) {
   struct Place {
     Anchor anchor;
@@ -116,7 +116,7 @@ Svg draw_roofline(const Roofline& chart, double width) {
   for (auto& d : dots) {
     double x = plot.px(d.intensity), y = plot.py(d.rate);
     svg.circle(x, y, radius(d), fill(d.color) + " dot " + stroke(d.color), d.tip);
-    double r = 0.7 * radius(d);  // a label may touch its rim
+    double r = 0.7 * radius(d);  // a label may touch the dot's edge
     svg.reserve({x - r, y - r, 2 * r, 2 * r});
   }
   draw_ceilings(svg, plot, chart);

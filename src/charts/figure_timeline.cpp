@@ -1,4 +1,4 @@
-// What ran when: tracks of pieces on a time axis.
+// What ran when: tracks of intervals on a time axis.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,9 @@ namespace {
 
 constexpr double track_height = 18, track_gap = 6;
 
-// One path for all pieces of a colour on a track. Pieces nearer than half a pixel are joined, and none is thinner than
-// that, so a picture of 100,000 pieces stays small and shows where work was.
+// One path for all intervals of a color on a track. Intervals closer than half a pixel are merged,
+// and none is thinner than that, so a picture of 100,000 intervals stays small and still shows
+// where work was.
 std::string pieces(const std::vector<Span>& spans, int part, const Plot& plot, double y) {
   std::vector<std::pair<double, double>> joined;
   for (auto& s : spans) {

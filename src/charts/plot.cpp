@@ -48,7 +48,7 @@ void draw_x_axis(Svg& svg, const Plot& p, const Ticks& ticks, const std::string&
   for (size_t i = 0; i < ticks.at.size(); ++i) {
     double x = p.px(ticks.at[i]);
     svg.line(x, across ? p.top : p.bottom, x, p.bottom + 5, "grid");
-    // Room to the neighbours: numbers that touch read as one.
+    // Keep a gap to the neighbors: touching numbers read as one.
     double half = text_width(ticks.labels[i]) / 2 + 5;
     if (!svg.free({x - half, p.bottom + 7, 2 * half, 15})) continue;
     double inside = std::clamp(x, half - 4, svg.width() - half + 4);

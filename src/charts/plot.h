@@ -1,4 +1,4 @@
-// What drawings share: a frame with axes and ticks, and rows with a label each.
+// Shared by drawings: a frame with axes and ticks, and labeled rows.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// A rectangle of a picture with an axis each way.
+// A rectangle of a picture with two axes.
 struct Plot {
   double left = 0, top = 0, right = 0, bottom = 0;
   Axis x, y;
@@ -21,26 +21,28 @@ struct Ticks {
   std::vector<std::string> labels;
 };
 Ticks ticks_of(const Axis& axis, int count);
-// Multiples of a power of two of bytes, as "512 MiB".
+// Ticks at multiples of a power of two bytes: "512 MiB".
 Ticks byte_ticks(const Axis& axis, int count);
 
-// Width that the labels of a vertical axis take.
+// The width of the labels of a vertical axis.
 double label_width(const Ticks& ticks);
-// Lines across the plot, labels left of it.
+// Lines across the plot, with labels to its left.
 void draw_y_axis(Svg& svg, const Plot& plot, const Ticks& ticks);
-// Labels below the plot (those that overlap are left out), `across`: lines over its height; the name below them.
+// Labels below the plot (without overlapping ones); `across`: lines over its height; the axis name
+// below.
 void draw_x_axis(Svg& svg, const Plot& plot, const Ticks& ticks, const std::string& name, bool across);
 
-// Rows of a picture: their labels stand left of the plot, or above each row on a narrow picture.
+// Rows of a picture, with labels left of the plot, or above each row in a narrow picture.
 class Rows {
  public:
-  // value_width: what the widest text beside a row takes.
+  // value_width: the width of the widest text next to a row.
   Rows(double width, const std::vector<std::string>& labels, double value_width);
   double left() const { return left_; }
   double right() const { return right_; }
   bool above() const { return above_; }
   double label_height() const { return above_ ? 20 : 0; }
-  // The label of a row whose content is at [top, top + height]; `top` is below label_height().
+  // Draws the label of a row whose content is at [top, top + height]; `top` is below
+  // label_height().
   void label(Svg& svg, const std::string& text, double top, double height) const;
 
  private:

@@ -19,8 +19,8 @@ bool Box::overlaps(const Box& o) const {
 }
 
 double text_width(std::string_view text, double size, bool bold) {
-  // Advance widths of U+0020 .. U+007E in hundredths of the font size, as DejaVu Sans has them: wider than what most
-  // systems use.
+  // Advance widths of U+0020 .. U+007E in hundredths of the font size, for DejaVu Sans, which is
+  // wider than most system fonts.
   static const uint8_t widths[] = {32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36,  32, 34, 64, 64, 64,
                                    64, 64, 64, 64, 64, 64, 64, 34, 34, 84, 84, 84, 53, 100, 68, 69, 70, 77, 63,
                                    58, 77, 75, 29, 29, 66, 56, 86, 75, 79, 60, 79, 69, 63,  61, 73, 68, 99, 68,
@@ -44,7 +44,7 @@ double text_width(std::string_view text, double size, bool bold) {
 std::string fit_text(std::string_view text, double width, double size, bool bold) {
   if (text_width(text, size, bold) <= width) return std::string(text);
   for (size_t n = text.size(); n > 0; --n) {
-    if (n < text.size() && (uint8_t(text[n]) & 0xC0) == 0x80) continue;  // within a character
+    if (n < text.size() && (uint8_t(text[n]) & 0xC0) == 0x80) continue;  // inside a character
     std::string cut = std::string(text.substr(0, n)) + "…";
     if (text_width(cut, size, bold) <= width) return cut;
   }
@@ -87,7 +87,7 @@ void Svg::hatched(double x, double y, double width, double height, std::string_v
   rect(x, y, width, height, "outline", tip);
   std::string d;
   for (double at = 8; at < width + height; at += 8) {
-    // From the top edge (or the right one) down to the left edge (or the bottom one).
+    // From the top (or right) edge down to the left (or bottom) edge.
     double right = std::min(at, width), left = std::max(0.0, at - height);
     d += fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", x + right, y + at - right, x + left, y + at - left);
   }
@@ -162,10 +162,10 @@ namespace {
 struct Scheme {
   const char *paper, *ink, *soft, *grid, *faint;
   const char* shapes[colors];
-  const char* upon[colors];  // ink on top of the colour
+  const char* upon[colors];  // ink on top of the color
 };
 
-// After Okabe and Ito. Plain classes, no custom properties: picture viewers know these.
+// After Okabe and Ito. Plain classes without custom properties, which image viewers support.
 const Scheme light = {
     "#ffffff",
     "#1a1f24",

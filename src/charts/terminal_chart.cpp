@@ -16,7 +16,7 @@ namespace {
 constexpr const char* markers[] = {"", "o", "x", "+", "*", "#"};
 constexpr const char* colors[] = {"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m", "\x1b[31m"};
 
-// A raster of braille dots and, above it, markers.
+// A raster of braille dots, overlaid with markers.
 class Canvas {
  public:
   Canvas(int columns, int rows) : columns_(columns), rows_(rows), dots_(size_t(columns * rows)), mark_(dots_.size()) {}
@@ -81,7 +81,7 @@ void draw(Canvas& canvas, const Series& s, uint8_t number, const ChartAxes& axes
   }
 }
 
-// Labels centred under their places; one that would touch its neighbour is left out.
+// Labels centered under their positions; one that would touch its neighbor is omitted.
 std::string x_axis_labels(const std::vector<double>& places, const std::vector<std::string>& labels, int margin,
                           int columns) {
   std::string line(size_t(margin + columns), ' ');

@@ -4,7 +4,7 @@
 //   state.json             {"step": N, "state": what the caller gave}, with "finite_weights": false where they are not
 //   whatever small files the caller adds (config.json, tokenizer.json, config.toml)
 //   manifest.json          size and SHA-256 of every file, a hash per tensor; written last
-// docs/guides/checkpoints.md tells the protocol and why it is so.
+// docs/guides/checkpoints.md explains the protocol and its reasons.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,8 +23,8 @@ struct CheckpointContents {
   int64_t step = 0;                          // completed optimizer steps, >= 0
   std::vector<TensorSource> weights;         // logical, canonical tensors; any order
   std::vector<TensorSource> optimizer;       // may be empty
-  std::shared_ptr<const void> memory;        // keeps the tensors' data alive; empty where it lives anyway
-  bool finite_weights = true;                // as the caller knows
+  std::shared_ptr<const void> memory;        // keeps the tensors' data alive; empty if something else does
+  bool finite_weights = true;                // as far as the caller knows
   std::string state = "{}";                  // a JSON value: loader position, scalars, seeds, ...
   std::map<std::string, std::string> files;  // name -> bytes of small files
 };
@@ -32,39 +32,41 @@ struct CheckpointContents {
 struct SaveResult {
   std::string path;                   // the published folder
   uint64_t bytes = 0;                 // of all files
-  bool already_there = false;         // a valid checkpoint of the same content existed; nothing was written
-  std::vector<std::string> warnings;  // the checkpoint is safe, but `latest` or the removal of old ones failed
+  bool already_there = false;         // a valid checkpoint with the same content existed; nothing was written
+  std::vector<std::string> warnings;  // the checkpoint is safe, but updating `latest` or removing old ones failed
 };
 
-// Makes ROOT where the folder around it is there, writes ROOT/step-NNNNNN, and keeps the newest `keep` checkpoints
-// (0 = all), never removing the one just written.
-// Throws when the checkpoint is not safely on disk (full disk, I/O error, ...): what was there before is then
-// untouched. One process at a time may save below a root.
+// Creates ROOT if its parent folder exists, writes ROOT/step-NNNNNN, and keeps the newest `keep`
+// checkpoints (0 = all), never removing the new one. Throws if the checkpoint is not safely on disk
+// (full disk, I/O error, ...); existing checkpoints are then untouched. Only one process at a time
+// may save below a root.
 SaveResult save_checkpoint(const CheckpointContents& contents, const std::string& root, int keep);
 
 class Checkpoint {
  public:
-  // Opens one folder. Manifest, sizes, headers and small files are verified here; tensors when they are loaded, or all
-  // by verify(). Throws with the damaged file.
+  // Opens one folder. Manifest, sizes, headers and small files are verified here; tensors when they
+  // are loaded, or all of them by verify(). Throws an error that names the damaged file.
   static Checkpoint open(const std::string& folder);
-  // Reads every tensor and compares its hash, in parallel. Throws with the first damaged tensor.
+  // Reads every tensor and compares its hash, in parallel. Throws an error that names the first
+  // damaged tensor.
   void verify() const;
 
   const std::string& path() const { return path_; }
   int64_t step() const { return manifest_.step; }
   const std::string& state() const { return state_; }
   bool finite_weights() const { return finite_weights_; }
-  // The bytes of a small file, nullptr when it is not part of the checkpoint.
+  // The bytes of a small file; nullptr if the checkpoint does not have it.
   const std::string* file(const std::string& name) const;
   const std::map<std::string, std::string>& files() const { return files_; }
   std::vector<TensorSpec> weight_specs() const { return specs("model.safetensors"); }
   std::vector<TensorSpec> optimizer_specs() const { return specs("optimizer.safetensors"); }
 
-  // Throw when the tensors are not exactly the expected ones (names, shapes, dtypes; any order), naming the first that
-  // differ. Call them before allocating.
+  // Throw if the tensors are not exactly the expected ones (names, shapes, dtypes; any order),
+  // naming the first difference. Call them before allocating.
   void require_weights(const std::vector<TensorSpec>& expected) const { require("model.safetensors", expected); }
   void require_optimizer(const std::vector<TensorSpec>& expected) const { require("optimizer.safetensors", expected); }
-  // The same check, then every tensor is read and its hash compared. When one throws, the targets hold garbage.
+  // Does the same check, then reads every tensor and compares its hash. If one throws, the contents
+  // of the targets are undefined.
   void load_weights(const std::vector<TensorTarget>& targets) const { load("model.safetensors", targets); }
   void load_optimizer(const std::vector<TensorTarget>& targets) const { load("optimizer.safetensors", targets); }
 
@@ -80,14 +82,14 @@ class Checkpoint {
   std::map<std::string, std::string> files_;
 };
 
-// The newest checkpoint below ROOT whose every byte is verified and whose weights are finite; nothing when there is
-// none (or no such folder). `report` gets a line for each that is passed over: what is wrong and which is used instead.
-// The file `latest` is for people only.
+// The newest checkpoint below ROOT with every byte verified and finite weights; nullopt if there is
+// none (or no such folder). `report` gets a line for each one skipped: the reason, and which one is
+// used instead. The file `latest` is for people only.
 std::optional<Checkpoint> find_checkpoint(const std::string& root,
                                           const std::function<void(const std::string&)>& report = {});
 
-// The checkpoint folders below ROOT by name, newest first, unverified. A folder that a save was replacing when it was
-// killed (.replaced-step-N) counts as step N, after step-N itself.
+// The checkpoint folders below ROOT by name, newest first, unverified. A folder that was being
+// replaced when a save was killed (.replaced-step-N) is treated as step N, after step-N itself.
 struct CheckpointFolder {
   int64_t step;
   bool replaced;

@@ -14,7 +14,7 @@ static constexpr uint64_t max_small_files = uint64_t(512) << 20;
 
 [[noreturn]] static void fail_damaged(const std::string& what, const std::string& where) {
   fail("damaged checkpoint: " + what, printable(where),
-       "Use an older checkpoint; if this happens again, check disk and memory.");
+       "Use an older checkpoint. If this happens again, check disk and memory.");
 }
 
 Checkpoint Checkpoint::open(const std::string& folder) {
@@ -32,10 +32,11 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     std::string path = join_path(folder, name);
     if (!path_exists(path)) fail_damaged("the file is missing", path);
     uint64_t size = File::open_read(path).size();
-    if (size != record.bytes) fail_damaged(fmt::format("{} bytes, the manifest says {}", size, record.bytes), path);
+    if (size != record.bytes)
+      fail_damaged(fmt::format("it has {} bytes, but the manifest says {}", size, record.bytes), path);
     if (!record.is_tensors) {
       small_bytes += size;
-      if (small_bytes > max_small_files) fail_damaged("its small files are not small", path);
+      if (small_bytes > max_small_files) fail_damaged("its small files are too large", path);
       std::string bytes = read_file(path, record.bytes);
       if (sha256(bytes.data(), bytes.size()) != record.sha256)
         fail_damaged("the content does not match its hash", path);
@@ -44,7 +45,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     }
     SafetensorsFile file = SafetensorsFile::open(path);
     if (file.header_digest() != record.sha256) fail_damaged("the header does not match its hash", path);
-    if (file.tensors().size() != record.tensors.size()) fail_damaged("the manifest lists other tensors", path);
+    if (file.tensors().size() != record.tensors.size()) fail_damaged("the manifest lists different tensors", path);
     for (auto& t : file.tensors())
       if (!record.tensors.count(t.spec.name))
         fail_damaged(fmt::format("the manifest has no tensor '{}'", printable(t.spec.name)), path);
@@ -55,7 +56,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   nlohmann::json state = parse_json_guarded(out.files_.at("state.json"), {}, state_path);
   if (!state.is_object() || !state.contains("state") ||
       state.value("step", nlohmann::json()) != nlohmann::json(out.manifest_.step))
-    fail_damaged("step and state are not what the manifest says", state_path);
+    fail_damaged("step and state do not match the manifest", state_path);
   out.state_ = state["state"].dump();
   out.finite_weights_ = state.value("finite_weights", nlohmann::json()) != nlohmann::json(false);
   return out;
@@ -119,7 +120,7 @@ void Checkpoint::load(const std::string& name, const std::vector<TensorTarget>& 
 std::optional<Checkpoint> find_checkpoint(const std::string& root,
                                           const std::function<void(const std::string&)>& report) {
   std::vector<std::string> damaged;
-  auto tell = [&](const std::string& instead) {
+  auto report_skipped = [&](const std::string& instead) {
     if (report)
       for (auto& text : damaged) report(fmt::format("skipped {}\n  {}", text, instead));
   };
@@ -128,17 +129,16 @@ std::optional<Checkpoint> find_checkpoint(const std::string& root,
     try {
       Checkpoint checkpoint = Checkpoint::open(path);
       if (checkpoint.step() != folder.step)
-        fail_damaged(fmt::format("the folder is named for another step than its content ({})", checkpoint.step()),
-                     path);
+        fail_damaged(fmt::format("the folder name does not match the step in it ({})", checkpoint.step()), path);
       checkpoint.verify();
-      if (!checkpoint.finite_weights()) fail("its weights hold NaN or infinity", path);
-      tell("Using " + checkpoint.path() + " instead.");
+      if (!checkpoint.finite_weights()) fail("its weights contain NaN or infinity", path);
+      report_skipped("Using " + checkpoint.path() + " instead.");
       return checkpoint;
     } catch (const Error& e) {
       damaged.push_back(fmt::format("{}: {}", printable(e.where().empty() ? path : e.where()), e.problem()));
     }
   }
-  tell("No other checkpoint is valid.");
+  report_skipped("No other checkpoint is valid.");
   return std::nullopt;
 }
 

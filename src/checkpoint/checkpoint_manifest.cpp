@@ -12,7 +12,7 @@
 namespace crest {
 
 static constexpr std::string_view format_name = "crest-checkpoint-1";
-// The last lines are the hash of all bytes before them, so their length is fixed.
+// The last lines hold the hash of all bytes before them, so their length is fixed.
 static constexpr std::string_view tail_begin = ",\n\"manifest_sha256\": \"", tail_end = "\"\n}\n";
 static constexpr size_t tail_bytes = tail_begin.size() + 64 + tail_end.size();
 
@@ -69,8 +69,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   Manifest out;
   try {
     if (json.at("format") != format_name)
-      fail(fmt::format("a checkpoint of format {}, this Crest reads {}", printable(json.at("format").dump(), 60),
-                       format_name),
+      fail(fmt::format("the checkpoint has format {}, but this version of Crest reads {}",
+                       printable(json.at("format").dump(), 60), format_name),
            printable(where), "Use the version of Crest that wrote it.");
     if (!json.at("step").is_number_integer()) refuse("\"step\" is not a number");
     out.step = json.at("step").get<int64_t>();

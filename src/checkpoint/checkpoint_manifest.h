@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint: the size of every file and a SHA-256 over every byte, the manifest's own bytes
-// included.
+// manifest.json of a checkpoint: the size of every file and a SHA-256 over every byte, including
+// the manifest itself.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,8 +12,8 @@ namespace crest {
 
 struct ManifestFile {
   uint64_t bytes = 0;
-  // Of the whole file; of a safetensors file only the header, since the tensors' hashes cover the rest: each byte is
-  // hashed once, and tensors are hashed in parallel.
+  // Of the whole file; for a safetensors file only of its header, because the tensors' hashes cover
+  // the rest. So each byte is hashed once, and tensors are hashed in parallel.
   Digest sha256{};
   bool is_tensors = false;
   std::map<std::string, Digest> tensors;
@@ -26,11 +26,12 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// Equal manifests give equal text (no times, no host names): a checkpoint of the same content is recognised by it.
+// Equal manifests give equal text (no times, no host names), so a checkpoint with the same content
+// can be recognized.
 std::string print_manifest(const Manifest& manifest);
-// Throws for anything that print_manifest did not write; one changed bit anywhere is found.
+// Throws for anything that print_manifest did not write; detects any changed bit.
 Manifest parse_manifest(std::string_view text, const std::string& where);
-// A file name without folders that may stand in a manifest.
+// A file name without folders, as allowed in a manifest.
 bool is_plain_file_name(std::string_view name);
 
 }  // namespace crest

@@ -54,7 +54,8 @@ std::vector<CheckpointFolder> list_checkpoints(const std::string& root) {
   return out;
 }
 
-// Removing file by file would leave a partial checkpoint under its name when interrupted: first the name goes.
+// If interrupted, removing file by file would leave a partial checkpoint under its name: so the
+// name goes first.
 static void discard(const std::string& root, const std::string& name) {
   std::string trash = join_path(root, trash_prefix + name);
   remove_tree(trash);
@@ -71,7 +72,8 @@ static bool is_valid(const std::string& folder) {
   }
 }
 
-// What an interrupted save left behind: temporary folders go, and a replacement that was cut in two is decided.
+// Cleans up after an interrupted save: removes temporary folders, and completes or reverts a
+// half-done replacement.
 static void clean_up(const std::string& root) {
   for (auto& name : names_in(root)) {
     if (starts_with(name, temporary_prefix) || starts_with(name, trash_prefix)) remove_tree(join_path(root, name));
@@ -128,9 +130,9 @@ static Manifest describe_contents(const CheckpointContents& contents, std::map<s
   return manifest;
 }
 
-// Moves the complete, synced folder to its name. A checkpoint under that name moves aside first and counts as the
-// checkpoint of this step (list_checkpoints) until the new one has taken its place: whichever of the two renames
-// reaches the disk, one of them is there.
+// Moves the complete, synced folder to its name. A checkpoint of that name moves aside first and
+// stands for this step (list_checkpoints) until the new one is in place: whichever of the two
+// renames reaches the disk, one of them is there.
 static void publish(const std::string& root, const std::string& temporary, const std::string& name) {
   std::string final_path = join_path(root, name);
   if (path_exists(final_path)) rename_path(final_path, join_path(root, replaced_prefix + name));
@@ -148,7 +150,7 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
   result.bytes = manifest_text.size();
   for (auto& [file_name, file] : manifest.files) result.bytes += file.bytes;
 
-  if (!is_directory(root)) {  // not what it stands in: a run whose folder is gone gets no new one
+  if (!is_directory(root)) {  // not its parent: a run whose folder is gone gets no new one
     create_directory(root);
     sync_directory(parent_path(root));
   }
@@ -161,7 +163,8 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
     result.already_there = result.already_there && is_valid(result.path);
   }
   if (!result.already_there) {
-    // Each file takes whole blocks, the folder some more; 1 MiB is left for the run's logs.
+    // Every file uses whole blocks, and the folder needs some too. 1 MiB is left for the run's
+    // logs.
     uint64_t slack = (uint64_t(1) << 20) + 4096 * (manifest.files.size() + 4);
     require_free_space(root, result.bytes + slack, "a checkpoint");
     try {
@@ -174,7 +177,7 @@ SaveResult save_checkpoint(const CheckpointContents& contents, const std::string
       sync_directory(temporary);
       publish(root, temporary, name);
     } catch (const Error&) {
-      // Give the space back; what fails here too, the next save removes.
+      // Free the space again. If that fails too, the next save cleans up.
       try {
         remove_tree(temporary);
         if (!path_exists(result.path) && path_exists(join_path(root, replaced_prefix + name)))

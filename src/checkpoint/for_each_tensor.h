@@ -1,4 +1,4 @@
-// Work on many tensors at once, for reading and writing of checkpoints.
+// Parallel work on many tensors, for reading and writing checkpoints.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace crest {
 
-// body(i) for all i, in parallel (below a few MB in all a parallel region costs more than it saves); the error of the
+// Calls body(i) for all i, in parallel (below a few MB in total, a parallel region costs more than
+// it saves). After all are done, throws the error of the lowest i.
 // lowest i is thrown after all are done.
 template <class Body>
 void for_each_tensor(size_t count, uint64_t total_bytes, Body body) {

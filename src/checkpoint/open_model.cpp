@@ -1,4 +1,4 @@
-// Finding the model that a path means: run, checkpoint or folder of Hugging Face.
+// Finds the model that a path names: a run, a checkpoint, or a Hugging Face folder.
 #include <fmt/format.h>
 
 #include "checkpoint/weights_io.h"
@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// tokenizer.json of Llama 3 has 9 MB.
+// The tokenizer.json of Llama 3 has 9 MB.
 constexpr uint64_t max_tokenizer_bytes = uint64_t(64) << 20;
 
 void read_tokenizer(LoadedModel& model, const std::string& text, const std::string& where) {
@@ -31,7 +31,7 @@ LoadedModel from_checkpoint(Checkpoint checkpoint) {
   else if (const std::string* json = checkpoint.file("config.json"))
     model.config = parse_huggingface_config(*json, join_path(where, "config.json"));
   else
-    fail("the checkpoint has neither model.toml nor config.json: nothing says which model it is", printable(where));
+    fail("the checkpoint has neither model.toml nor config.json, so its model is unknown", printable(where));
   if (const std::string* text = checkpoint.file("tokenizer.json"))
     read_tokenizer(model, *text, join_path(where, "tokenizer.json"));
   model.weights_path = where;
@@ -56,9 +56,9 @@ LoadedModel from_folder(const std::string& path) {
 [[noreturn]] void fail_no_checkpoint(const std::string& root, const std::string& path) {
   if (list_checkpoints(root).empty())
     fail("the run has no checkpoint yet", printable(path),
-         "Wait for its first one, or train with a smaller --save-every.");
+         "Wait for the first one, or train with a smaller --save-every.");
   fail("the run has no valid checkpoint: every one is damaged or has weights that are not finite", printable(path),
-       "What is wrong stands above. Check disk and memory; train again, or restore the folder from a copy.");
+       "The reasons are listed above. Check disk and memory. Train again, or restore the folder from a copy.");
 }
 
 std::string without_slashes(std::string path) {
@@ -71,10 +71,10 @@ std::string without_slashes(std::string path) {
 LoadedModel open_model(const std::string& given, const std::function<void(const std::string&)>& report) {
   std::string path = without_slashes(given);
   if (path.empty() || !path_exists(path))
-    fail(
-        "no such run or model", printable(given),
-        "Give a run (what crest train --out wrote), a folder checkpoints/step-NNNNNN, or a folder with config.json and "
-        "model.safetensors.");
+    fail("no such run or model", printable(given),
+         "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json "
+         "and "
+         "model.safetensors.");
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
     std::string base = path.substr(path.rfind('/') + 1);
@@ -90,7 +90,7 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
       return from_checkpoint(std::move(checkpoint));
     }
     if (path_exists(join_path(path, "config.toml")) && !path_exists(join_path(path, "config.json")))
-      fail("the run has no checkpoint yet", printable(path), "Wait for its first one.");
+      fail("the run has no checkpoint yet", printable(path), "Wait for the first one.");
   }
   return from_folder(path);
 }

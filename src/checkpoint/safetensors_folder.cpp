@@ -19,7 +19,7 @@ static bool ends_with(std::string_view text, std::string_view end) {
   return text.size() > end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// An index is data from somewhere else: it must not reach outside its folder.
+// An index may come from anywhere: it must not reach outside its folder.
 static bool is_plain_name(std::string_view name) {
   if (name.size() > 255 || !ends_with(name, extension) || name[0] == '.') return false;
   return std::all_of(name.begin(), name.end(),
@@ -35,12 +35,12 @@ std::vector<std::pair<std::string, std::string>> parse_shard_index(std::string_v
   out.reserve(map->size());
   for (auto& [tensor, shard] : map->items()) {
     if (!shard.is_string())
-      fail(fmt::format("the file of tensor '{}' is not a name", printable(tensor)), printable(where));
+      fail(fmt::format("the file of tensor '{}' is not a string", printable(tensor)), printable(where));
     auto& file = shard.get_ref<const std::string&>();
     if (!is_plain_name(file))
-      fail(fmt::format("tensor '{}' lies in '{}', which is not the name of a .safetensors file in the same folder",
+      fail(fmt::format("tensor '{}' is assigned to '{}', which is not a .safetensors file in the same folder",
                        printable(tensor), printable(file)),
-           printable(where), "Names with folders are refused; put all files beside the index.");
+           printable(where), "File names must not contain folders; put all files next to the index.");
     out.emplace_back(tensor, file);
   }
   if (out.empty()) fail("the index names no tensors", printable(where));
@@ -73,7 +73,7 @@ void WeightsFolder::add_index(const std::string& path) {
     int64_t index = file.find(tensor);
     if (index < 0)
       fail(fmt::format("tensor '{}' is not in '{}', where the index places it", printable(tensor), printable(shard)),
-           printable(path), "A file is missing or belongs to another model; download the folder again.");
+           printable(path), "A file is missing or belongs to another model. Download the folder again.");
     items_.push_back({file.tensors()[size_t(index)].spec, at->second, uint32_t(index)});
   }
 }
@@ -99,7 +99,7 @@ WeightsFolder WeightsFolder::open(const std::string& path) {
         refuse_pickle(ends_with(file, ".json") ? join_path(path, "pytorch_model.bin") : file, "");
       }
     fail("no model.safetensors and no model.safetensors.index.json in this folder", printable(path),
-         "Give a folder with the weights of a model, or the .safetensors file itself.");
+         "Give a folder with model weights, or a .safetensors file.");
   }
   out.sort_names();
   return out;

@@ -1,4 +1,5 @@
-// The weights of a model as one list of tensors, whether they lie in one safetensors file or in many.
+// The weights of a model as one list of tensors, whether they are in one safetensors file or in
+// many.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,9 +12,10 @@ namespace crest {
 
 class WeightsFolder {
  public:
-  // path: a .safetensors file, a model.safetensors.index.json, or a folder that holds model.safetensors or the index
-  // (the index wins when both exist, as in transformers). Throws: nothing found, a pickle, a damaged file, an index
-  // that names anything but a file beside it, a tensor that is not in the shard that the index names.
+  // path: a .safetensors file, a model.safetensors.index.json, or a folder that contains
+  // model.safetensors or the index (if both exist, the index wins, as in transformers). Throws if
+  // nothing is found, and for a pickle, a damaged file, an index that names anything but a file
+  // next to it, or a tensor that is not in the shard that the index names.
   static WeightsFolder open(const std::string& path);
 
   struct Item {
@@ -21,13 +23,13 @@ class WeightsFolder {
     uint32_t file;   // into files()
     uint32_t index;  // into files()[file].tensors()
   };
-  // One file: in file order; an index: sorted by name.
+  // One file: in file order. An index: sorted by name.
   const std::vector<Item>& tensors() const { return items_; }
   const std::vector<SafetensorsFile>& files() const { return files_; }
   const std::string& path() const { return path_; }
-  // Position in tensors(), -1 when absent.
+  // Position in tensors(); -1 if absent.
   int64_t find(std::string_view name) const;
-  // Reads a tensor whole; `bytes` must be byte_count(spec). Safe from several threads.
+  // Reads a tensor completely; `bytes` must be byte_count(spec). Thread-safe.
   void read(size_t position, void* to, uint64_t bytes) const;
 
  private:
@@ -41,8 +43,8 @@ class WeightsFolder {
   std::vector<uint32_t> by_name_;
 };
 
-// The tensor list of an index file: (tensor, shard), sorted by tensor. Shards must be plain names of .safetensors
-// files.
+// The tensors of an index file: (tensor, shard), sorted by tensor. Shards must be plain names of
+// .safetensors files.
 std::vector<std::pair<std::string, std::string>> parse_shard_index(std::string_view json, const std::string& where);
 
 }  // namespace crest

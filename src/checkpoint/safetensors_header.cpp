@@ -1,4 +1,5 @@
-// The header of a safetensors file: one SAX pass that never builds a JSON tree, then the layout of the data.
+// The header of a safetensors file: one SAX pass that never builds a JSON tree, then the layout of
+// the data.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +24,8 @@ struct StoredType {
   DType dtype;
   bool readable;
 };
-// Every dtype of the format; those without a DType keep their size so that the rest of the file can be used.
+// Every dtype of the format. Those without a DType keep their size, so that the rest of the file is
+// usable.
 constexpr StoredType stored_types[] = {
     {"F64", 8, DType::f64, true}, {"F32", 4, DType::f32, true},     {"BF16", 2, DType::bf16, true},
     {"F16", 2, DType::f16, true}, {"I64", 8, DType::i64, true},     {"I32", 4, DType::i32, true},
@@ -32,7 +34,7 @@ constexpr StoredType stored_types[] = {
     {"U64", 8, DType::u8, false}, {"F8_E4M3", 1, DType::u8, false}, {"F8_E5M2", 1, DType::u8, false},
 };
 
-// State machine over the events; each handler checks that the event is allowed where it comes.
+// A state machine over the events. Each handler checks that its event is allowed at that point.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
@@ -45,7 +47,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(size_t) override {
     ++depth_;
-    if (in_array_ || depth_ > 2) refuse("an object where none belongs" + at());
+    if (in_array_ || depth_ > 2) refuse("an unexpected object" + at());
     if (depth_ == 2 && !in_metadata_) entry_ = {}, begin_ = end_ = 0, fields_ = 0, entry_.spec.name = name_;
     return true;
   }
@@ -92,13 +94,13 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
         }
       refuse(fmt::format("unknown dtype '{}'{}", printable(text, 40), at()));
     } else {
-      refuse("a text where none belongs" + at());
+      refuse("an unexpected string" + at());
     }
     return true;
   }
   bool start_array(size_t) override {
     if (in_array_ || depth_ != 2 || in_metadata_ || (field_ != Field::shape && field_ != Field::offsets))
-      refuse("a list where none belongs" + at());
+      refuse("an unexpected list" + at());
     in_array_ = true;
     count_ = 0;
     return true;
@@ -109,7 +111,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
-    if (!in_array_) refuse("a number where none belongs" + at());
+    if (!in_array_) refuse("an unexpected number" + at());
     if (value > uint64_t(std::numeric_limits<int64_t>::max())) refuse("a number is too large" + at());
     if (field_ == Field::shape) {
       if (count_ == max_rank) refuse(fmt::format("more than {} dimensions{}", max_rank, at()));
@@ -122,9 +124,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool number_integer(number_integer_t) override { refuse("a negative number" + at()); }
-  bool number_float(number_float_t, const string_t&) override { refuse("a fraction where a count belongs" + at()); }
-  bool null() override { refuse("null where a value belongs" + at()); }
-  bool boolean(bool) override { refuse("true or false where a value belongs" + at()); }
+  bool number_float(number_float_t, const string_t&) override { refuse("a fraction instead of an integer" + at()); }
+  bool null() override { refuse("an unexpected null" + at()); }
+  bool boolean(bool) override { refuse("an unexpected true or false" + at()); }
   bool binary(binary_t&) override { refuse("binary data"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
     refuse(fmt::format("not valid JSON ({})", line_and_column(text_, position > 0 ? position - 1 : 0)));
@@ -141,7 +143,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     for (int64_t n : entry_.spec.shape)
       if (__builtin_mul_overflow(bytes, uint64_t(n), &bytes)) refuse("the size overflows" + at());
     if (begin_ > end_ || end_ - begin_ != bytes)
-      refuse(fmt::format("shape and dtype need {} bytes, data_offsets are [{}, {}]{}", bytes, begin_, end_, at()));
+      refuse(fmt::format("shape and dtype need {} bytes, but data_offsets are [{}, {}]{}", bytes, begin_, end_, at()));
     entry_.offset = begin_, entry_.bytes = bytes;
     header.tensors.push_back(std::move(entry_));
   }
@@ -163,10 +165,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& where) {
   HeaderReader reader(json, where);
   if (json.empty() || json[0] != '{') reader.refuse("it does not start with '{'");
-  // A tensor has at most 7 + rank values; metadata two each.
+  // A tensor has at most 7 + rank values; metadata entries have two each.
   JsonLimits limits{uint64_t(100) << 20, 4, max_tensors * (7 + max_rank) + 2 * max_metadata, uint64_t(8) << 20};
   check_json_limits(json, limits, where);
-  // Trailing spaces are the format's padding; the SAX parser skips them and refuses anything else.
+  // The format pads with trailing spaces; the SAX parser skips them and rejects anything else.
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   auto& tensors = reader.header.tensors;
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
@@ -175,12 +177,12 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
   uint64_t next = 0;
   for (auto& t : tensors) {
     if (t.offset != next)
-      reader.refuse(fmt::format("tensor '{}' starts at byte {} of the data, {} expected (gap or overlap)",
+      reader.refuse(fmt::format("tensor '{}' starts at byte {} of the data instead of {} (gap or overlap)",
                                 printable(t.spec.name), t.offset, next));
     next = t.offset + t.bytes;
   }
   if (next != data_bytes)
-    fail(fmt::format("damaged safetensors file: the header describes {} bytes of tensors, the file has {}", next,
+    fail(fmt::format("damaged safetensors file: the header describes {} bytes of tensors, but the file has {}", next,
                      data_bytes),
          printable(where), next > data_bytes ? "The file is cut short; copy or download it again." : "");
   reader.header.data_start = 8 + json.size();

@@ -15,7 +15,8 @@ namespace crest {
 static constexpr uint64_t max_header = uint64_t(100) << 20;
 
 bool is_pickle(const std::string& path, std::string_view first_bytes) {
-  // Nothing that torch.save writes has '{' as its ninth byte, every safetensors file has: the content decides.
+  // torch.save never writes '{' as the ninth byte, and every safetensors file has it there. So the
+  // content decides.
   if (first_bytes.size() > 8 && first_bytes[8] == '{') return false;
   bool zip = first_bytes.starts_with(std::string_view("PK\x03\x04", 4));
   bool pickle = first_bytes.size() >= 2 && first_bytes[0] == '\x80' && first_bytes[1] >= 2 && first_bytes[1] <= 5;
@@ -27,9 +28,9 @@ bool is_pickle(const std::string& path, std::string_view first_bytes) {
 void refuse_pickle(const std::string& path, std::string_view first_bytes) {
   bool safetensors = first_bytes.size() > 8 && first_bytes[8] == '{';
   if (is_pickle(path, first_bytes) || (path.ends_with(".bin") && !safetensors))  // pytorch_model.bin
-    fail("is a PyTorch file (pickle), which can run any code when it is opened; Crest does not read it",
+    fail("is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it",
          printable(path),
-         "Convert it in an environment you trust: python -c \"import torch, safetensors.torch as s; "
+         "Convert it in an environment that you trust: python -c \"import torch, safetensors.torch as s; "
          "s.save_file({k: v.contiguous().clone() for k, v in torch.load('FILE', weights_only=True).items()}, "
          "'model.safetensors')\"");
 }
@@ -43,13 +44,13 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   out.file_.read_at(first, have, 0);
   refuse_pickle(path, std::string_view(reinterpret_cast<char*>(first), have));
   if (size < 9)
-    fail(fmt::format("is not a safetensors file: {} bytes, at least 10 are needed", size), printable(path),
+    fail(fmt::format("is not a safetensors file: it has {} bytes, at least 10 are needed", size), printable(path),
          "The file is empty or cut short; copy or download it again.");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | first[i];
   if (first[8] != '{')
     fail("is not a safetensors file: its header does not start with '{'", printable(path),
-         "Give a .safetensors file, or a folder that holds model.safetensors.");
+         "Give a .safetensors file, or a folder with model.safetensors.");
   if (length > size - 8 || length > max_header)
     fail(fmt::format("damaged safetensors file: a header of {} bytes in a file of {}", length, size), printable(path),
          "The file is cut short or damaged; copy or download it again.");
@@ -74,7 +75,7 @@ int64_t SafetensorsFile::find(std::string_view name) const {
 void SafetensorsFile::read(size_t index, void* to, uint64_t bytes) const {
   auto& t = header_.tensors.at(index);
   if (!t.readable)
-    fail(fmt::format("tensor '{}' has dtype {}, which Crest cannot compute with", printable(t.spec.name), t.stored_as),
+    fail(fmt::format("tensor '{}' has dtype {}, which Crest does not support", printable(t.spec.name), t.stored_as),
          printable(path()), "Convert it to F32, BF16 or F16.");
   if (bytes != t.bytes)
     fail_internal(fmt::format("buffer of {} bytes for {} ({} bytes)", bytes, describe(t.spec), t.bytes), path());
@@ -88,7 +89,7 @@ Digest SafetensorsFile::read_hashed(size_t index, void* to, uint64_t bytes) cons
 
 Digest SafetensorsFile::hash(size_t index) const {
   auto& t = header_.tensors.at(index);
-  constexpr uint64_t piece = 1 << 18;  // fits the second-level cache
+  constexpr uint64_t piece = 1 << 18;  // fits the L2 cache
   auto buffer = std::make_unique<char[]>(size_t(std::min(piece, std::max<uint64_t>(t.bytes, 1))));
   Sha256 hash;
   for (uint64_t at = 0; at < t.bytes; at += piece) {
@@ -113,17 +114,18 @@ void require_same_tensors(const std::vector<TensorSpec>& expected, const std::ve
     }
     ++matched;
     if (!(*at->second == spec))
-      differences.push_back(fmt::format("the model has {}, the file {}", describe(spec), describe(*at->second)));
+      differences.push_back(
+          fmt::format("the model has {}, but the file has {}", describe(spec), describe(*at->second)));
     by_name.erase(at);
   }
   if (matched < found.size())
-    for (auto& spec : found)  // in file order, so that the message is the same every time
+    for (auto& spec : found)  // in file order, so that the message is always the same
       if (by_name.count(spec.name)) differences.push_back("not in the model: " + describe(spec));
   if (differences.empty()) return;
-  std::string text = fmt::format("{} of another model: {} tensors differ", what, differences.size());
+  std::string text = fmt::format("{} of a different model: {} tensors differ", what, differences.size());
   for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += "\n    " + differences[i];
   if (differences.size() > 5) text += fmt::format("\n    and {} more", differences.size() - 5);
-  fail(text, printable(where), "Use the configuration that these were saved with, or choose another folder.");
+  fail(text, printable(where), "Use the configuration that they were saved with, or choose another folder.");
 }
 
 }  // namespace crest

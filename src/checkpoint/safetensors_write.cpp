@@ -31,7 +31,7 @@ static std::string json_string(const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    fail("a name to be saved is not UTF-8: " + printable(text));
+    fail("a name to save is not UTF-8: " + printable(text));
   }
 }
 
@@ -82,7 +82,8 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   std::vector<size_t> order;
   std::string buffer = safetensors_preamble(tensors, order_by, metadata, &order);
   File file = File::create(path);
-  // Biases and norms are small: gather them, so that a model of thousands of tensors costs few system calls.
+  // Biases and norms are small. They are gathered, so that a model with thousands of tensors needs
+  // few system calls.
   constexpr uint64_t gather = 1 << 20;
   std::vector<char> scratch;
   for (size_t i : order) {

@@ -21,21 +21,21 @@ std::vector<int64_t> dims(const Shape& shape) {
 
 const TensorRef& truth(const ParameterRef& p) { return p.master.data ? p.master : p.weight; }
 
-// The tensor's fp32 numbers where the host can read and write them in place, else null.
+// The tensor's fp32 values, if the host can access them in place; else null.
 float* direct(const TensorRef& t) {
   return t.data && t.on_host() && t.dtype == DType::f32 ? static_cast<float*>(t.data) : nullptr;
 }
 
-// The tensor in a parameter of its rows only.
+// The tensor, as part of a parameter that has only its rows.
 CanonicalTensor of_rows(CanonicalTensor t) {
   t.row = 0;
   return t;
 }
 
-// A parameter with the canonical tensors that make it up.
+// A parameter and the canonical tensors that make it up.
 struct Part {
   ParameterRef parameter;
-  std::vector<size_t> tensors;  // into canonical
+  std::vector<size_t> tensors;  // indices into canonical
 };
 struct ParameterLayout {
   std::vector<CanonicalTensor> canonical;
@@ -79,13 +79,13 @@ void require_floats(const WeightsFolder& folder, size_t position) {
   auto& item = folder.tensors()[position];
   auto& entry = folder.files()[item.file].tensors()[item.index];
   if (!entry.readable || !is_float(entry.spec.dtype))
-    fail(fmt::format("tensor '{}' holds {}, not floating-point numbers", printable(entry.spec.name),
-                     printable(entry.stored_as)),
+    fail(fmt::format("tensor '{}' has dtype {}, not a float", printable(entry.spec.name), printable(entry.stored_as)),
          printable(folder.files()[item.file].path()),
          "Weights must be F64, F32, BF16 or F16: save the model again with torch_dtype=torch.float32.");
 }
 
-// A tied model computes its logits with the embedding: a file whose head is something else is another model.
+// A tied model computes its logits with the embedding. A file with a different head is a different
+// model.
 void require_equal_head(const WeightsFolder& folder, size_t head, const CanonicalTensor& embedding,
                         const float* expected) {
   auto& spec = folder.tensors()[head].spec;
@@ -94,7 +94,7 @@ void require_equal_head(const WeightsFolder& folder, size_t head, const Canonica
   std::vector<float> values(size_t(embedding.elements()));
   scatter(embedding, bytes.data(), spec.dtype, values.data());
   if (std::memcmp(values.data(), expected, values.size() * sizeof(float)) != 0)
-    fail("lm_head.weight differs from the embedding, but the model shares them (tied = true)", printable(folder.path()),
+    fail("lm_head.weight differs from the embedding, but the model ties them (tied = true)", printable(folder.path()),
          "Set tied = false (tie_word_embeddings in config.json).");
 }
 
@@ -107,7 +107,7 @@ bool all_finite(const TensorRef& t, Bits exponent) {
   return found == 0;
 }
 
-// On the host. Of a weight in two halves the upper one tells.
+// On the host. For a split master weight, the upper half is enough.
 bool is_finite(const ParameterRef& p) {
   bool finite = true;
   for (const TensorRef* t : {&p.weight, &p.master}) {
@@ -137,7 +137,7 @@ TensorSource source_of(const ParameterRef& p, const CanonicalTensor& t) {
   return source;
 }
 
-// What a checkpoint holds of a state.
+// What a checkpoint stores of an optimizer state.
 TensorSpec spec_of(const ParameterRef& p, const StateRef& s) {
   return {p.name + "." + s.name, s.tensor.dtype, dims(s.padded ? p.shape : s.tensor.shape)};
 }
@@ -170,7 +170,7 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
     values.resize(size_t(part.parameter.numel()));
     for (size_t i : part.tensors) {
       const TensorSpec& spec = specs[found.source[i]];
-      // A position table may be longer than the model's context: scatter takes its first rows.
+      // A position table may be longer than the model's context: scatter uses its first rows.
       bytes.resize(size_t(byte_count(spec)));
       folder.read(found.source[i], bytes.data(), bytes.size());
       scatter(layout.canonical[i], bytes.data(), spec.dtype, values.data());
@@ -183,10 +183,10 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
 
 void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
   ParameterLayout layout = layout_of(executor);
-  // Says what differs between the models; load_weights below then requires exactly the canonical tensors.
+  // Reports how the models differ. load_weights below then requires exactly the canonical tensors.
   match(executor, layout, checkpoint.weight_specs(), join_path(checkpoint.path(), "model.safetensors"));
-  // Tensors are read into the parameters' own memory where that is fp32, in the file's orientation first; what the
-  // host holds in another form takes them one by one.
+  // fp32 parameters are read into their own memory, first in the file's orientation. Others go
+  // through a buffer, one tensor at a time.
   auto takes = [](const ParameterRef& p) { return truth(p).on_host() && !direct(truth(p)); };
   std::vector<std::vector<float>> buffers;
   std::vector<float*> places;
@@ -232,7 +232,7 @@ void load_weights(const Executor& executor, const Checkpoint& checkpoint) {
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint) {
   struct Copy {
     TensorRef to;
-    std::vector<char> bytes;  // with the padding, which is zero
+    std::vector<char> bytes;  // including the padding, which is zero
   };
   std::vector<Copy> copies;
   std::vector<TensorTarget> targets;

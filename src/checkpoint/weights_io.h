@@ -1,5 +1,5 @@
-// Between an executor's parameters and files: canonical weights out and in, optimizer state out and in, and finding the
-// model that a path means.
+// Moves an executor's parameters to and from files: canonical weights and optimizer state. Also
+// finds the model that a path names.
 #pragma once
 #include <functional>
 #include <map>
@@ -18,46 +18,48 @@ namespace crest {
 
 class Tokenizer;
 
-// What is saved of an executor. The tensors point into its memory or are made of it one by one when they are written,
-// so they are valid until it runs or is loaded again; those of a copy as long as that lives.
+// The tensors to save of an executor. They point into its memory or are produced one by one while
+// being written, so they are valid until it runs or is loaded again; those of a copy, as long as it
+// exists.
 struct TensorsToSave {
-  // fp32 (the masters where there are some), unpadded, canonical: names and orientation of model/weights_map.h.
+  // fp32 (from the masters if there are any), unpadded, canonical: names and orientation as in
+  // model/weights_map.h.
   std::vector<TensorSource> weights;
-  // `<parameter>.<state>`, bit for bit as in memory, Crest's parameter names and orientation. States of the weight's
-  // shape are unpadded. Empty when the session has no update Program.
+  // `<parameter>.<state>`, bit for bit as in memory, with Crest's parameter names and orientation.
+  // States with the weight's shape are unpadded. Empty if the session has no update Program.
   std::vector<TensorSource> optimizer;
   std::shared_ptr<const ParameterCopy> copy;
   bool finite = true;  // no weight or master is NaN or infinite
 };
-// copied: of a copy; always where the host cannot read the executor's memory itself.
+// copied: from a copy; always so if the host cannot read the executor's memory.
 TensorsToSave tensors_to_save(const Executor& executor, bool copied = false);
 
-// Set weight and master of every parameter; the vocabulary's padding becomes zero. The states stay as they are. Throw
-// for weights of another model before anything is changed.
+// Set the weight and master of every parameter; vocabulary padding becomes zero. Optimizer states
+// are unchanged. Throw, before anything is changed, if the weights belong to another model.
 //
-// Files of Hugging Face or Crest, any float dtype, one tensor at a time in memory; a tied model's extra head must equal
-// the embedding.
+// Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. The extra
+// head of a tied model must equal the embedding.
 void load_weights(const Executor& executor, const WeightsFolder& folder);
-// Every tensor's hash is verified; when one is wrong, the parameters hold garbage.
+// Verifies every tensor's hash. If one is wrong, the contents of the parameters are undefined.
 void load_weights(const Executor& executor, const Checkpoint& checkpoint);
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 
-// The small files by which a checkpoint can be used on its own: model.toml, config.json where transformers has the
-// architecture, tokenizer.json when there is a tokenizer (may be null).
+// The small files that make a checkpoint usable on its own: model.toml; config.json if transformers
+// has the architecture; tokenizer.json if there is a tokenizer (may be null).
 std::map<std::string, std::string> model_files(const ModelConfig& config, const Tokenizer* tokenizer);
 
 struct LoadedModel {
   ModelConfig config;
-  std::string weights_path;                    // the folder or file that holds the weights
-  std::shared_ptr<const Tokenizer> tokenizer;  // null when there is none, or none that Crest can read
-  std::string tokenizer_problem;               // why a tokenizer.json that is there was not read
-  std::optional<Checkpoint> checkpoint;        // absent for weights of Hugging Face
-  int64_t step = -1;                           // of the checkpoint; -1 when there is none
+  std::string weights_path;                    // the folder or file with the weights
+  std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
+  std::string tokenizer_problem;               // why an existing tokenizer.json was not read
+  std::optional<Checkpoint> checkpoint;        // absent for Hugging Face weights
+  int64_t step = -1;                           // of the checkpoint; -1 without one
 };
 
-// path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a folder of Hugging Face
-// (config.json or model.toml, safetensors, perhaps tokenizer.json). Throws when nothing usable is there. `report` gets
-// a line for each damaged checkpoint that was skipped.
+// path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging
+// Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
+// nothing usable is there. `report` gets a line for each damaged checkpoint that was skipped.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
 void load_weights(const Executor& executor, const LoadedModel& model);
 

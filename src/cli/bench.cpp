@@ -1,5 +1,6 @@
-// crest bench: measures a forward pass, forward and backward, or a training step; grids (bench/bench_grid.cpp), A
-// against B, peers and the noise floor (bench/bench_compare.cpp). Everything measured is recorded in the run store.
+// crest bench: measures a forward pass, forward and backward, or a training step.
+// bench/bench_grid.cpp has grids; bench/bench_compare.cpp has A against B, peers and the noise
+// floor. Every measurement is recorded in the run store.
 #include <CLI/CLI.hpp>
 
 #include "bench/bench_grid.h"
@@ -26,8 +27,8 @@ static int run(const BenchOptions& o) {
     return run_grid(bench, tasks);
   }
   if (tasks.size() != 1)
-    fail_usage("a comparison needs one cell and one phase", o.ab.empty() ? "--peer, --noise" : "--ab",
-               "Leave the grid out, and choose one --phase.");
+    fail_usage("a comparison needs exactly one cell and one phase", o.ab.empty() ? "--peer, --noise" : "--ab",
+               "Give no lists, and choose one --phase.");
   bench.open_store();
   AbRule rule = comparison_rule(o);
   if (o.ab.empty()) return run_comparison(bench, rule, tasks[0]);
@@ -37,41 +38,43 @@ static int run(const BenchOptions& o) {
 }
 
 static void add_options(CLI::App& app, BenchOptions& o) {
-  auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the text is empty") : ""; };
+  auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the value is empty") : ""; };
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
-  option("--phase", o.phase, "forward, backward (forward and backward), step or all");
+  option("--phase", o.phase, "forward, backward (forward + backward), step, or all");
   app.add_option("--samples", o.samples,
-                 "runs (rounds of a comparison) to measure; default: until the median is "
-                 "known to 1%")
+                 "runs to measure (rounds, in a comparison); default: until the median is known to 1%")
       ->group("Measurement");
-  option("--warmup", o.warmup, "runs thrown away first");
-  option("--max-seconds", o.max_seconds, "time for a cell without --samples (6 runs are always made)");
-  app.add_option("--ab", o.ab, "compare with a second recipe: 'FLAGS' over these, interleaved")
+  option("--warmup", o.warmup, "warm-up runs, not measured");
+  option("--max-seconds", o.max_seconds, "time limit per cell without --samples (at least 6 runs are made)");
+  app.add_option("--ab", o.ab, "compare with a second recipe, this one changed by 'FLAGS'; runs are interleaved")
+      ->type_name("FLAGS")
       ->group("Measurement")
       ->check(not_empty);
-  app.add_option("--peer", o.peer, "compare with 'COMMAND' that prints a JSON line with step_ms_median or ms")
+  app.add_option("--peer", o.peer, "compare with 'COMMAND', which must print a JSON line with step_ms_median or ms")
+      ->type_name("COMMAND")
       ->group("Measurement")
       ->check(not_empty);
-  app.add_flag("--noise", o.noise, "compare with itself: what can be told apart on this machine")->group("Measurement");
-  option("--timeout", o.timeout, "seconds that a run of the peer may take");
-  option("--seed", o.seed, "of weights and tokens");
-  app.add_flag("--flush-cache", o.flush_cache, "empty the caches before every run")->group("Measurement");
+  app.add_flag("--noise", o.noise, "compare the recipe with itself: the noise floor of this machine")
+      ->group("Measurement");
+  option("--timeout", o.timeout, "time limit for one run of the peer, in seconds");
+  option("--seed", o.seed, "seed for weights and tokens");
+  app.add_flag("--flush-cache", o.flush_cache, "flush the caches before every run")->group("Measurement");
   option("--flops-convention", o.convention, "palm (6N + 12 L d T per token) or executed (sum over instructions)");
-  app.add_option("--peak", o.peak, "FLOP/s that MFU is taken against (default: measured, takes about a second)")
+  app.add_option("--peak", o.peak, "peak FLOP/s for MFU (default: measured, which takes about a second)")
       ->group("Measurement");
-  app.add_flag("--no-mfu", o.no_mfu, "do not measure the peak; no MFU")->group("Measurement");
-  const char* grid = "Grid (a list A,B of a recipe flag, or of --threads, makes one)";
-  app.add_flag("--resume", o.resume, "continue the newest grid of the same cells: measure only what it lacks")
+  app.add_flag("--no-mfu", o.no_mfu, "do not measure the peak or report MFU")->group("Measurement");
+  const char* grid = "Grid (to make one, give a recipe flag or --threads a list: A,B)";
+  app.add_flag("--resume", o.resume, "continue the newest grid with the same cells: measure only the missing ones")
       ->group(grid);
-  app.add_flag("--yes", o.yes, "measure grids that take long without asking")->group(grid);
+  app.add_flag("--yes", o.yes, "measure long grids without asking")->group(grid);
   add_json_option(app, o.json);
   add_record_options(app, o.store);
   add_recipe_options(app, o.base.recipe);
   add_device_options(app, o.base.device);
   app.remove_option(app.get_option("--threads"));
-  app.add_option("--threads", o.threads, "threads of a step on a CPU (0: all usable); a list makes a grid")
+  app.add_option("--threads", o.threads, "CPU threads per step (0: all usable); a list makes a grid")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Device");

@@ -1,5 +1,5 @@
-// crest comm: how fast collectives are between processes of this host, or between those that torchrun, mpirun or srun
-// has started.
+// crest comm: measures collectives between processes of this host, or between processes that
+// torchrun, mpirun or srun started.
 #include <CLI/CLI.hpp>
 
 #include "bench/comm_options.h"
@@ -12,13 +12,13 @@
 
 namespace crest {
 
-// Everything that can be wrong is said here, once, before any rank is started.
+// All errors in the options are reported here, once, before any rank starts.
 static int launch(const CommOptions& o) {
   CommPlan plan = plan_comm(o, std::nullopt);
   check_fits_here(o, plan, plan.world);
   o.store.open();
   StopSignal signal;
-  // A collective may notice only at its time-out that a rank is gone.
+  // A collective may notice a dead rank only at its time-out.
   launch_ranks({.ranks = plan.world, .port = o.port, .stop = StopSignal::requested, .patience = o.timeout + 3});
   return 0;
 }
@@ -33,25 +33,26 @@ static void add_options(CLI::App& app, CommOptions& o) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
   };
-  app.add_option("collective", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast; all")
+  app.add_option("COLLECTIVE", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast, or all")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  option("--backend", o.backend, "gloo (processes on the CPU), nccl (on GPUs), auto: by the device");
-  app.add_option("--ranks", o.ranks, "numbers of ranks to measure with, e.g. 2,4 (default: all there are, else 2)")
+  option("--backend", o.backend, "gloo (CPU processes), nccl (GPUs), or auto (by device)");
+  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")
+      ->type_name("LIST")
       ->group("Measurement");
-  option("--sizes", o.sizes, "of the whole buffer: A..B doubles, A..B:x4, lists");
-  option("--dtype", o.dtype, "fp32, bf16, fp16, fp64");
-  app.add_option("--samples", o.samples, "samples a size; default: until the median is known to 2%")
+  option("--sizes", o.sizes, "sizes of the whole buffer: a list, A..B (doubling), or A..B:x4")->type_name("LIST");
+  option("--dtype", o.dtype, "element type: fp32, bf16, fp16, fp64");
+  app.add_option("--samples", o.samples, "samples per size; default: until the median is known to 2%")
       ->group("Measurement");
-  option("--warmup", o.warmup, "calls thrown away first");
-  option("--max-seconds", o.max_seconds, "time for a size without --samples (6 samples are always taken)");
-  app.add_option("--link-rate", o.link_rate,
-                 "bytes per second that the link should carry, e.g. 450GB (default: of the "
-                 "GPU's data sheet, else measured)")
+  option("--warmup", o.warmup, "warm-up calls, not measured");
+  option("--max-seconds", o.max_seconds, "time limit per size without --samples (at least 6 samples are taken)");
+  app.add_option(
+         "--link-rate", o.link_rate,
+         "expected bandwidth of the link in bytes/s, e.g. 450GB (default: from the GPU's data sheet, else measured)")
       ->group("Measurement");
   app.add_option("--nproc", o.nproc, "processes to start on this host (default: the largest of --ranks)")
       ->group("Ranks");
-  app.add_option("--port", o.port, "TCP port of rank 0 for --nproc (default: any free one)")->group("Ranks");
-  app.add_option("--timeout", o.timeout, "seconds that ranks wait for one that does not come or answer")
+  app.add_option("--port", o.port, "TCP port of rank 0 with --nproc (default: any free port)")->group("Ranks");
+  app.add_option("--timeout", o.timeout, "seconds to wait for a rank that does not start or answer")
       ->capture_default_str()
       ->group("Ranks");
   add_json_option(app, o.json);

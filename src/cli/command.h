@@ -14,8 +14,9 @@ struct Command {
   const char* name;
   const char* group;  // heading in crest --help
   const char* help;
-  std::vector<const char*> examples;  // of --help: command lines
-  // Declares the options on the subcommand's App and returns what runs after parsing; its result is the exit code.
+  std::vector<const char*> examples;  // command lines that --help shows
+  // Declares the options on the subcommand's App. Returns the function to run after parsing; its
+  // result is the exit code.
   std::function<int()> (*setup)(CLI::App&);
 };
 
@@ -24,11 +25,12 @@ const std::vector<Command>& commands();
 
 // crest --help: the commands in their groups.
 std::string program_help();
-// crest COMMAND --help: usage, examples, the common options; all: every option. Lines of at most 100 columns.
+// crest COMMAND --help: usage, examples and the common options. all: every option. Lines have
+// at most 100 columns, and fit the terminal.
 std::string command_help(const Command& command, const CLI::App& app, bool all);
-// Crest and every library that is opened, with versions (cli/version.cpp).
+// Versions of Crest and of every library it opens (cli/version.cpp).
 void print_versions();
-// docs/settings.md: the tables of settings as Markdown.
+// docs/settings.md: the tables of settings in Markdown.
 std::string settings_page();
 
 }  // namespace crest

@@ -2,7 +2,7 @@
 
 namespace crest {
 
-// One file each: cli/NAME.cpp.
+// Each is defined in cli/NAME.cpp.
 std::function<int()> setup_data(CLI::App&);
 std::function<int()> setup_train(CLI::App&);
 std::function<int()> setup_sample(CLI::App&);
@@ -24,13 +24,13 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"data",
        "Prepare",
-       "prepare text for training; show what a data folder holds",
+       "prepare text for training; describe a data folder",
        {"crest data prepare input.txt --out data", "crest data prepare docs/ --tokenizer bpe:8192 --out data",
         "crest data info data"},
        setup_data},
       {"import",
        "Prepare",
-       "take over a checkpoint of llm.c or nanoGPT",
+       "import a checkpoint from llm.c or nanoGPT",
        {"crest import gpt2_124M.bin --out gpt2", "crest import model.safetensors --out mine"},
        setup_import},
       {"train",
@@ -74,13 +74,13 @@ const std::vector<Command>& commands() {
        setup_bench},
       {"profile",
        "Measure",
-       "where the time and the memory of a step go",
+       "where the time and memory of a step go",
        {"crest profile --model nano", "crest profile --model nano --by class",
         "crest profile --model nano --trace step.json"},
        setup_profile},
       {"comm",
        "Measure",
-       "measure collectives between processes: all-reduce and others",
+       "measure collectives between processes (all-reduce, ...)",
        {"crest comm all-reduce --nproc 2"},
        setup_comm},
       {"compare",
@@ -90,22 +90,22 @@ const std::vector<Command>& commands() {
        setup_compare},
       {"lab",
        "Explain",
-       "experiments with a verdict on each claim of their documents: list, show, run",
+       "experiments that test published claims: list, show, run",
        {"crest lab list", "crest lab run precision-ladder", "crest lab run --all --scale tiny"},
        setup_lab},
       {"runs",
        "Records",
-       "what was recorded: list, show, export, import, delete",
+       "recorded runs: list, show, export, import, delete",
        {"crest runs", "crest runs list --where optimizer=lion --columns id,name,lr,val_loss", "crest runs show 3"},
        setup_runs},
       {"report",
        "Records",
-       "a report over recorded runs that can be sent to somebody: HTML, Markdown",
+       "write a report on recorded runs as one HTML or Markdown file",
        {"crest report 1 2 3 -o report.html"},
        setup_report},
       {"completions",
        "Records",
-       "what makes bash, zsh or fish complete crest's command line",
+       "print shell completions for bash, zsh or fish",
        {"crest completions bash > ~/.local/share/bash-completion/completions/crest"},
        setup_completions},
   };

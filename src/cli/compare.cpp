@@ -25,9 +25,9 @@ namespace crest {
 namespace {
 
 struct Options {
-  CompareMeasureOptions measure;  // all but its sides
+  CompareMeasureOptions measure;  // everything but the two sides
   CellOptions base;               // what both sides start from
-  std::string a, b;               // flags over it
+  std::string a, b;               // flags on top of it
   std::vector<std::string> names;
   std::string by = "group";
   int top = 10;
@@ -42,7 +42,7 @@ GroupBy parse_by(const std::string& text) {
              did_you_mean(text, {"group", "class", "layer"}) + " Values: group, class, layer.");
 }
 
-// What A against A differed by here, the larger of both recipes.
+// The noise floor measured here for these recipes: the larger of the two.
 double known_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file) {
   double floor = -1;
   try {
@@ -50,7 +50,7 @@ double known_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file
     for (auto* r : {&a, &b})
       if (auto known = r->key.empty() ? std::nullopt : noise_floor_of(store, r->key, r->device.value("name", "")))
         floor = std::max(floor, known->relative);
-  } catch (const Error&) {  // both sides are files: there need not be a store
+  } catch (const Error&) {  // both sides are files: the store may be missing
   }
   return floor;
 }
@@ -58,11 +58,11 @@ double known_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file
 void check(const Options& o) {
   bool flags = o.a_given || o.b_given;
   if (flags && !o.names.empty())
-    fail_usage("runs and recipes were both given", "crest compare",
+    fail_usage("both runs and recipes were given", "crest compare",
                "Name two runs (crest compare A B) or two recipes (--a 'FLAGS' --b 'FLAGS').");
   if (!flags && o.names.size() != 2)
     fail_usage(fmt::format("{} run{} named", o.names.size(), o.names.size() == 1 ? " is" : "s are"), "crest compare",
-               "Name two: crest compare A B. crest runs list shows them; files work, too.");
+               "Name two runs: crest compare A B. crest runs list shows them. Files work too.");
   auto in = [](int64_t value, int64_t low, int64_t high, const char* flag) {
     if (value < low || value > high)
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
@@ -74,16 +74,17 @@ void check(const Options& o) {
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");
-  if (o.measure.samples == 1) fail_usage("one round cannot be compared", "--samples", "Give 2 or more, 10 are usual.");
-  if (!(o.measure.max_seconds >= 0)) fail_usage("a time limit must be positive", "--max-seconds");
+  if (o.measure.samples == 1)
+    fail_usage("one round is not enough to compare", "--samples", "Give 2 or more; 10 is usual.");
+  if (!(o.measure.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
 }
 
-// What both start from, under the flags of `which` (--a, --b).
+// The cell that both sides start from, with the flags of `which` (--a or --b).
 CellOptions side_options(CellOptions cell, const std::string& flags, const char* which) {
   try {
     if (flags.find_first_not_of(' ') != std::string::npos) overlay_flags(flags, cell);
   } catch (const Error& e) {
-    fail_usage(e.problem(), which, fmt::format("It holds recipe flags, for example {} '--fusion off'.", which));
+    fail_usage(e.problem(), which, fmt::format("Give it recipe flags, for example {} '--fusion off'.", which));
   }
   return cell;
 }
@@ -127,28 +128,32 @@ int run(const Options& o) {
 std::function<int()> setup_compare(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("RUN", o->names,
-                 "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), a document of "
+                 "two runs: id, uid, name or folder in the run database; or files: an export (FILE#RUN), output of "
                  "crest profile --json, a PyTorch profiler trace, a training log");
-  app.add_option("--by", o->by, "what rows are joined by: group (scopes of the model), class or layer")
+  app.add_option("--by", o->by, "rows of the comparison: group (model scopes), class or layer")
       ->capture_default_str()
       ->group("Output");
-  app.add_option("--top", o->top, "rows of each table")->capture_default_str()->group("Output");
+  app.add_option("--top", o->top, "rows per table")->capture_default_str()->group("Output");
   app.add_flag("--per-token", o->per_token,
-               "explain the time per token; always so when the steps have different tokens")
+               "explain time per token (always on when the steps differ in their number of tokens)")
       ->group("Output");
   const char* measurement = "Measure two recipes now";
-  auto* a =
-      app.add_option("--a", o->a, "flags of A over those given besides: recipe, device, libraries")->group(measurement);
-  auto* b = app.add_option("--b", o->b, "flags of B")->group(measurement);
+  auto* a = app.add_option("--a", o->a, "flags for A only (recipe, device, libraries), on top of the common ones")
+                ->type_name("FLAGS")
+                ->group(measurement);
+  auto* b = app.add_option("--b", o->b, "flags for B only")->type_name("FLAGS")->group(measurement);
   app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);
-  app.add_option("--warmup", o->measure.warmup, "rounds thrown away first")->capture_default_str()->group(measurement);
-  app.add_option("--max-seconds", o->measure.max_seconds, "time of the rounds without --samples (10 are always made)")
+  app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")
       ->capture_default_str()
       ->group(measurement);
-  app.add_option("--seed", o->measure.seed, "of weights and tokens")->capture_default_str()->group(measurement);
-  app.add_option("--rates", o->measure.rates, "limits for the floors, e.g. bf16=9.9e14,bandwidth=4.8e12")
+  app.add_option("--max-seconds", o->measure.max_seconds, "time limit without --samples (at least 10 rounds are made)")
+      ->capture_default_str()
+      ->group(measurement);
+  app.add_option("--seed", o->measure.seed, "seed for weights and tokens")->capture_default_str()->group(measurement);
+  app.add_option("--rates", o->measure.rates, "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12")
+      ->type_name("LIST")
       ->group(measurement);
   add_json_option(app, o->json);
   add_record_options(app, o->measure.store);

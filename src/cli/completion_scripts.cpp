@@ -1,4 +1,4 @@
-// The scripts of crest completions, one function a shell.
+// The scripts that crest completions prints, one function per shell.
 #include <fmt/format.h>
 
 #include "cli/completions.h"
@@ -22,7 +22,7 @@ std::string replaced(std::string text, const std::vector<std::pair<char, const c
   return out;
 }
 
-// Inside of single quotes.
+// For use inside single quotes.
 std::string quoted(const std::string& text) { return "'" + replaced(text, {{'\'', "'\\''"}, {'\n', " "}}) + "'"; }
 
 std::string names_of(const std::vector<CompletedCommand>& commands) {
@@ -54,7 +54,7 @@ std::string bash_completions(const std::vector<CompletedCommand>& commands) {
     if (!files.empty()) cases += fmt::format("        {}) return ;;\n", join(files, "|"));
     cases += "      esac ;;\n";
   }
-  // "--flag=value" reaches the function as three words, unless = was taken out of COMP_WORDBREAKS.
+  // Bash passes "--flag=value" as three words, unless = was removed from COMP_WORDBREAKS.
   return fmt::format(R"bash(# Completes crest in bash. Made by: crest completions bash
 _crest() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} before=
@@ -89,7 +89,7 @@ complete -o default -F _crest crest
 }
 
 std::string zsh_completions(const std::vector<CompletedCommand>& commands) {
-  // Inside of _arguments, brackets and colons of a description mean something.
+  // Brackets and colons have a meaning inside _arguments descriptions.
   auto text = [](const std::string& help) {
     return replaced(help, {{'[', "\\["}, {']', "\\]"}, {':', "\\:"}, {'\'', "'\\''"}, {'\n', " "}});
   };

@@ -1,4 +1,5 @@
-// crest completions: what a shell completes follows from the commands' own options; only sets of values stand here.
+// crest completions: flags and help come from the commands' own options. Only sets of values are
+// listed here.
 #include "cli/completions.h"
 
 #include <fmt/format.h>
@@ -21,8 +22,8 @@ namespace {
 
 using Values = std::vector<std::string>;
 
-// Values of a flag, or of the first positional argument (named as the command declares it). A row with a command comes
-// before the rows for all.
+// Values of a flag, or of the first positional argument (by the name that the command declares).
+// Rows for one command come before the rows for all.
 struct ValueSet {
   const char *command, *option;
   Values values;
@@ -31,8 +32,8 @@ const std::vector<ValueSet>& value_sets() {
   static const std::vector<ValueSet> table = {
       {"data", "ACTION", {"prepare", "info", "get-gpt2-tokenizer"}},
       {"runs", "ACTION", {"list", "show", "export", "import", "delete"}},
-      {"lab", "words", {"list", "show", "run"}},
-      {"comm", "collective", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
+      {"lab", "ACTION", {"list", "show", "run"}},
+      {"comm", "COLLECTIVE", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
       {"completions", "SHELL", {"bash", "zsh", "fish"}},
       {"bench", "--phase", {"forward", "backward", "step", "all"}},
       {"compare", "--by", {"group", "class", "layer"}},
@@ -53,7 +54,7 @@ const std::vector<ValueSet>& value_sets() {
   return table;
 }
 
-// Of a list for people: "adamw, lion".
+// Splits a list as people write it: "adamw, lion".
 Values listed(const std::string& names) {
   Values values = split(names, ',');
   for (auto& value : values) value.erase(0, value.find_first_not_of(' '));
@@ -119,7 +120,7 @@ std::vector<CompletedCommand> completed_commands() {
 std::function<int()> setup_completions(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   app.description(
-      "Prints what makes a shell complete crest's commands, flags and values:\n"
+      "Prints a script that completes crest's commands, flags and values:\n"
       "  bash   crest completions bash > ~/.local/share/bash-completion/completions/crest\n"
       "  zsh    crest completions zsh > DIR/_crest, where DIR is in $fpath\n"
       "  fish   crest completions fish > ~/.config/fish/completions/crest.fish");
@@ -129,13 +130,12 @@ std::function<int()> setup_completions(CLI::App& app) {
                                                                 : *shell == "zsh"  ? zsh_completions
                                                                 : *shell == "fish" ? fish_completions
                                                                                    : nullptr;
-    if (shell->empty()) fail_usage("no shell was given", "crest completions", "Shells: bash, zsh, fish.");
+    if (shell->empty()) fail_usage("no shell given", "crest completions", "Shells: bash, zsh, fish.");
     if (!make)
-      fail_usage(fmt::format("'{}' is no shell that is known here", printable(*shell)), "crest completions",
-                 "Shells: bash, zsh, fish.");
+      fail_usage(fmt::format("unknown shell '{}'", printable(*shell)), "crest completions", "Shells: bash, zsh, fish.");
     std::string text = make(completed_commands());
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-      fail("writing to standard output failed", "crest completions", "Is the disk full?");
+      fail("could not write to standard output", "crest completions", "Is the disk full?");
     return 0;
   };
 }

@@ -1,4 +1,4 @@
-// What a shell can complete on crest's command line, and the scripts that tell it.
+// What a shell can complete on crest's command line, and the scripts that do it.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@ struct CompletedFlag {
   std::string name;  // "--model"
   std::string help;
   bool takes_value = true;
-  std::vector<std::string> values;  // a closed set, or a start of what is possible; empty: files
+  std::vector<std::string> values;  // a closed set, or suggestions; empty: files
 };
 struct CompletedCommand {
   std::string name, help;

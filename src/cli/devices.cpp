@@ -1,4 +1,4 @@
-// crest devices: what this machine has; --measure: how fast it is.
+// crest devices: what this machine has. --measure: how fast it is.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -33,7 +33,8 @@ struct Options {
 
 const char* operations(const std::string& precision) { return precision == "int8" ? "OP/s" : "FLOP/s"; }
 
-// How far the samples lie apart: half the 95% interval of the median, and the range, in per cent of the median.
+// Spread of the samples: half the 95% interval of the median, and the range, in percent of the
+// median.
 std::vector<std::string> spread_cells(const Samples& s) {
   double median = s.median();
   return {fmt::format("+-{:.1f}%", 100 * s.median_relative_half_width()),
@@ -44,7 +45,7 @@ std::vector<std::string> spread_cells(const Samples& s) {
 void print_measured(const DeviceLimits& m) {
   Table table({{"measured limit", Align::left},
                {"rate"},
-               {"95% of the median's time"},
+               {"median time, 95%"},
                {"range of times"},
                {"samples"},
                {"how", Align::left}});
@@ -59,7 +60,7 @@ void print_measured(const DeviceLimits& m) {
         fmt::format("{}{} buffer{}", b.threads ? fmt::format("{} threads, ", b.threads) : "",
                     format_bytes(double(b.buffer_bytes)), b.kind == "copy" ? "s, read + written bytes" : ""));
   for (auto& r : m.rates) {
-    std::string what = r.precision + " matrix product", sheet;
+    std::string what = r.precision + " matmul", sheet;
     if (auto peak = m.sheet_peak(r.precision))
       sheet = fmt::format("; {:.0f}% of the data sheet's {}", 100 * r.rate.flops_per_second / *peak,
                           format_si(*peak, operations(r.precision)));
@@ -95,7 +96,7 @@ void print_gpus(const cuda::Found& found) {
   for (auto& l : cuda::used_libraries())
     fmt::print("  {:<9} {}\n", l.name,
                l.library.handle ? printable(l.library.path, 300)
-                                : fmt::format("missing: {}. {}", l.without, printable(l.library.problem, 1000)));
+                                : fmt::format("not found: {}. {}", l.without, printable(l.library.problem, 1000)));
 }
 
 void print_text(const Device& d, const Environment& e, const cuda::Found& found) {
@@ -104,9 +105,9 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
              d.amx           ? ", bf16 on matrix units (AMX)"
              : d.native_bf16 ? ", bf16 in hardware"
                              : ", bf16 emulated (fp32 is faster)");
-  fmt::print("  cores     {} online, {:.4g} usable, {} thread{} a step\n", e.cores_online, e.cores_usable, d.threads,
+  fmt::print("  cores     {} online, {:.4g} usable, {} thread{} per step\n", e.cores_online, e.cores_usable, d.threads,
              d.threads == 1 ? "" : "s");
-  fmt::print("  flags     {}\n", e.isa_flags.empty() ? "none that choose kernels" : join(e.isa_flags, " "));
+  fmt::print("  flags     {}\n", e.isa_flags.empty() ? "none that select kernels" : join(e.isa_flags, " "));
   fmt::print("  cache     {} last level\n",
              e.last_level_cache_bytes ? format_bytes(double(e.last_level_cache_bytes)) : std::string("unknown size,"));
   fmt::print("  memory    {} of {} available\n", format_bytes(double(e.memory_available_bytes)),
@@ -134,7 +135,7 @@ int list_sheets(bool json) {
     for (auto& p : data_sheet_precisions) cells.push_back(s.peak(p) ? fmt::format("{:.4g}", *s.peak(p) / 1e12) : "-");
     table.row(cells);
   }
-  fmt::print("{}\nPeaks: TFLOP/s of matrix products without sparsity (int8: 10^12 operations/s). Sources:\n",
+  fmt::print("{}\nPeaks: dense TFLOP/s of matrix multiplication (int8: TOP/s). Sources:\n",
              table.text(use_color(STDOUT_FILENO)));
   for (auto& s : data_sheets()) fmt::print("  {:<8} {}\n", s.name, s.source);
   return 0;
@@ -175,9 +176,9 @@ int run(const Options& o) {
 
 std::function<int()> setup_devices(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_flag("--measure", o->measure, "measure memory bandwidth and matrix-product rates (some ten seconds)");
-  app.add_flag("--sheets", o->sheets, "list the device files: sizes and peak rates by the vendors, with their source");
-  app.add_option("--device", o->device.device, "auto, cpu or cuda[:N]: what to measure")->capture_default_str();
+  app.add_flag("--measure", o->measure, "measure memory bandwidth and matmul rates (about ten seconds)");
+  app.add_flag("--sheets", o->sheets, "list the device files: the vendors' sizes and peak rates, with sources");
+  app.add_option("--device", o->device.device, "device to measure: auto, cpu or cuda[:N]")->capture_default_str();
   app.add_option("--threads", o->device.threads, "CPU threads to measure with (0: all usable)")->capture_default_str();
   add_library_options(app, o->device.libraries);
   add_json_option(app, o->json);

@@ -33,38 +33,38 @@ struct Options {
   bool json = false;
 };
 
-// Before the evaluation, which may take hours, not after it.
+// Checked before the evaluation, which may take hours.
 void check_writable(const std::string& file) {
   bool there = path_exists(file), folder = is_directory(file);
   if (folder || ::access((there ? file : parent_path(file)).c_str(), W_OK) != 0)
-    fail(folder ? "is a folder" : std::strerror(errno), printable(file), "--logits takes the name of a file to write.");
+    fail(folder ? "is a folder" : std::strerror(errno), printable(file), "--logits needs the name of a file to write.");
 }
 
 void check(const Options& o) {
   if (o.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   if (o.split != "val" && o.split != "train")
-    fail_usage("'" + printable(o.split) + "' is no split", "--split", "Splits: val, train.");
+    fail_usage("'" + printable(o.split) + "' is not a split", "--split", "Splits: val, train.");
   if (!o.logits.empty()) check_writable(o.logits);
   if (o.batches < 0) fail_usage(fmt::format("batches {}", o.batches), "--batches", "It must be at least 0 (0: all).");
 }
 
-// Data whose tokens mean something else than in training gives a meaningless loss.
+// Data from another tokenizer would give a meaningless loss.
 Dataset open_data(const Options& o, const LoadedModel& model) {
   Dataset data = Dataset::open(o.data);
   int64_t vocab = model.config.vocab;
-  // Shards that do not say their vocabulary: every token is checked against the model's.
+  // Shards that do not state their vocabulary: every token is checked against the model's.
   if (data.vocab_size() == 0) return Dataset::open(o.data, uint32_t(vocab));
   if (int64_t(data.vocab_size()) > vocab)
-    fail(fmt::format("the data has a vocabulary of {} tokens, the model one of {}", data.vocab_size(), vocab),
+    fail(fmt::format("the data has a vocabulary of {} tokens, but the model has {}", data.vocab_size(), vocab),
          printable(o.data), "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
   if (data.tokenizer() && model.tokenizer && data.tokenizer()->to_json() != model.tokenizer->to_json())
-    fail("the data was prepared with another tokenizer than the model's", printable(o.data),
+    fail("the data was not prepared with the model's tokenizer", printable(o.data),
          "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
   return data;
 }
 
-// The logits of every position of the split's first window, as other programs can compute them, too.
+// The logits of every position of the split's first window, for comparison with other programs.
 void write_logits(const Options& o, Executor& executor, const TokenStream& split) {
   Decoder decoder(executor);
   auto n = size_t(std::min<uint64_t>(uint64_t(decoder.cache_length()), split.total_tokens()));
@@ -81,7 +81,7 @@ void write_logits(const Options& o, Executor& executor, const TokenStream& split
   to_stderr("logits of {} tokens written to {}\n", n, printable(o.logits));
 }
 
-// What was not given is as in the training of a checkpoint: its config.toml.
+// What was not given is taken from the checkpoint's config.toml: the same as in training.
 void take_from_training(Options& o, const LoadedModel& model) {
   const std::string* text = model.checkpoint ? model.checkpoint->file("config.toml") : nullptr;
   std::string where = join_path(model.weights_path, "config.toml");
@@ -93,7 +93,7 @@ void take_from_training(Options& o, const LoadedModel& model) {
   if (config["policy"].value_or(std::string()) == "autocast") o.policy = "autocast";
   if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
   if (from_run && !is_directory(o.data))
-    fail_usage("the data of the run's training is not there any more: " + printable(o.data), "--data",
+    fail_usage("the run's training data no longer exists: " + printable(o.data), "--data",
                "Give a folder that crest data prepare wrote.");
 }
 
@@ -104,7 +104,7 @@ int run(Options o) {
   Dataset data = open_data(o, model);
   const TokenStream& split = o.split == "val" ? data.val() : data.train();
   if (split.empty())
-    fail(fmt::format("the data has no tokens of split '{}'", o.split), printable(o.data),
+    fail(fmt::format("the data has no tokens in split '{}'", o.split), printable(o.data),
          fmt::format("Use --split {}.", o.split == "val" ? "train" : "val"));
   Device device = o.device.find();
   Recipe recipe;
@@ -149,7 +149,7 @@ int run(Options o) {
   fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\n", e.loss, e.perplexity());
   if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
   fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
-             split.total_tokens(), o.split, split.masked() ? " that the loss mask counts" : "", recipe.seq_length(),
+             split.total_tokens(), o.split, split.masked() ? ", loss mask applied" : "", recipe.seq_length(),
              format_count(double(e.read) / seconds), device.kind, recipe.precision);
   return 0;
 }
@@ -158,19 +158,22 @@ int run(Options o) {
 
 std::function<int()> setup_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
-  app.add_option("--data", o->data, "folder of prepared data (default: the run's)");
+  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
+  app.add_option("--data", o->data, "folder of prepared data (default: the run's)")->type_name("DIR");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
   option("--split", o->split, "val or train");
   option("--batches", o->batches, "batches to evaluate (0: the whole split)");
-  option("--batch", o->batch, "sequences of a batch");
-  app.add_option("--seq", o->seq, "tokens of a sequence (default: as in training, else the model's context)");
+  option("--batch", o->batch, "sequences per batch");
+  app.add_option("--seq", o->seq, "tokens per sequence (default: as in training, else the model's context)");
   app.add_option("--packing", o->packing,
-                 "rows of tokens: stream (windows) or documents (whole ones side by side) (default: as in training)");
-  option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
-  app.add_option("--logits", o->logits, "writes tokens and logits of the split's first window (safetensors)");
+                 "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as "
+                 "in training)");
+  option("--precision", o->precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
+  app.add_option("--logits", o->logits,
+                 "write tokens and logits of the split's first window to this file (safetensors)")
+      ->type_name("FILE");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

@@ -1,8 +1,11 @@
-// What --help and --help-all print, and the page of settings: all from the options and the tables of settings.
+// What --help, --help-all and the page of settings print. All of it comes from the options and the
+// tables of settings.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "cli/command.h"
@@ -16,7 +19,12 @@ namespace crest {
 
 namespace {
 
-constexpr size_t width = 100, help_column = 30;
+constexpr size_t help_column = 30;
+
+// 100 columns, or the terminal's if it has fewer.
+size_t help_width() { return isatty(STDOUT_FILENO) ? size_t(std::clamp(terminal_width(STDOUT_FILENO), 60, 100)) : 100; }
+
+std::string sentence(const std::string& text) { return wrapped(text, {.width = help_width()}) + "\n"; }
 
 // A row of two columns: "  --batch N        sequences of ..".
 std::string row(const std::string& left, const std::string& help, size_t column) {
@@ -25,7 +33,7 @@ std::string row(const std::string& left, const std::string& help, size_t column)
     line += "\n" + std::string(column, ' ');
   else
     line.resize(column, ' ');
-  return line + wrapped(help, {.width = width, .indent = std::string(column, ' '), .taken = column}) + "\n";
+  return line + wrapped(help, {.width = help_width(), .indent = std::string(column, ' '), .taken = column}) + "\n";
 }
 
 std::string left_of(const CLI::Option& o) {
@@ -40,11 +48,11 @@ std::string left_of(const CLI::Option& o) {
 
 std::string help_of(const CLI::Option& o) {
   std::string help = o.get_description(), otherwise = o.get_default_str();
-  if (!otherwise.empty() && help.find("default") == std::string::npos) help += fmt::format(" (default {})", otherwise);
+  if (!otherwise.empty() && help.find("default") == std::string::npos) help += fmt::format(" (default: {})", otherwise);
   return help;
 }
 
-// Rare: settings that are not among the common ones, and libraries of CUDA.
+// Rare: settings that are not common ones, and CUDA library options.
 bool is_rare(const CLI::Option& o) {
   static const std::set<std::string> libraries = {"libraries", "cublaslt", "cudnn"};
   if (o.get_lnames().empty()) return false;
@@ -66,9 +74,9 @@ std::string program_help() {
     if (group != c.group) text += fmt::format("\n{}\n", group = c.group);
     text += row(c.name, c.help, 15);
   }
-  return text +
-         "\ncrest COMMAND --help shows its common options, --help-all every one; crest help COMMAND does the same.\n"
-         "crest help settings prints all settings; crest --version the versions of everything opened.\n";
+  return text + "\n" +
+         sentence("crest COMMAND --help shows the common options, crest COMMAND --help-all all of them.") +
+         sentence("crest help settings explains every setting. crest --version shows versions, libraries included.");
 }
 
 std::string command_help(const Command& command, const CLI::App& app, bool all) {
@@ -83,13 +91,17 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
       groups.push_back(group);
   }
   std::string description = app.get_description();
-  std::string text =
-      fmt::format("{} [OPTIONS]\n\n{}\n", usage,
-                  description.find('\n') == std::string::npos ? wrapped(description, {.width = width}) : description);
+  if (description.find('\n') == std::string::npos) {  // a line of crest --help as a sentence
+    description[0] = char(std::toupper(static_cast<unsigned char>(description[0])));
+    description = sentence(description + ".");
+  } else {
+    description += "\n";
+  }
+  std::string text = fmt::format("{} [OPTIONS]\n\n{}", usage, description);
   if (!command.examples.empty()) text += "\nExamples\n";
   for (const char* example : command.examples) text += fmt::format("  {}\n", example);
   if (!positional.empty()) text += "\nArguments\n" + positional;
-  // A command's own options before those that many commands share.
+  // A command's own options come before those that many commands share.
   auto shared = [](const std::string& group) {
     if (group == "Run database") return true;
     for (auto& table : setting_tables())
@@ -110,14 +122,15 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
     if (!rows.empty()) text += fmt::format("\n{}\n{}", group, rows);
   }
   if (left_out)
-    text += fmt::format("\ncrest {} --help-all lists every option; docs/settings.md explains the settings.\n",
-                        command.name);
+    text += "\n" + sentence(fmt::format("crest {} --help-all lists all options; crest help settings explains the "
+                                        "settings.",
+                                        command.name));
   return text;
 }
 
 static std::string page_row(const Setting& s, const void* object, bool of_device) {
   std::string values = allowed(s);
-  for (std::string prefix : {"Values: ", "It takes "})
+  for (std::string prefix : {"Values: ", "Give "})
     if (values.rfind(prefix, 0) == 0) values.erase(0, prefix.size());
   if (values.rfind("For ", 0) == 0) values[0] = 'f';
   if (!values.empty() && values.back() == '.') values.pop_back();
@@ -130,10 +143,10 @@ static std::string page_row(const Setting& s, const void* object, bool of_device
 
 std::string settings_page() {
   std::string text =
-      "# Settings\n\nEvery setting, from the tables that the program reads (`crest help settings` prints this\n"
-      "page). A setting is a flag (`--grad-accumulation 4`), a key of a TOML file for `--config`\n"
-      "(`grad_accumulation = 4`), a key in JSON and a column of `crest runs list --columns`. *On resume*:\n"
-      "what `crest train --resume` does with another value than the run's.\n";
+      "# Settings\n\nThis page lists every setting. `crest help settings` prints it from the tables that Crest "
+      "reads.\nA setting is a flag (`--grad-accumulation 4`), a key of a TOML file for `--config`\n(`grad_accumulation "
+      "= 4`), a key in JSON, and a column of `crest runs list --columns`. *On resume*:\nwhat `crest train --resume` "
+      "does when you give a value that differs from the run's.\n";
   for (auto& table : setting_tables()) {
     std::vector<std::string> groups;
     for (auto& s : *table.rows)

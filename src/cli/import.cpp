@@ -1,4 +1,5 @@
-// crest import: checkpoints of other programs -> a folder that Crest and transformers open.
+// crest import: turns a checkpoint of another program into a folder that Crest and transformers
+// open.
 #include "interop/import.h"
 #include "core/to_stderr.h"
 
@@ -45,16 +46,16 @@ void print_summary(const ImportResult& r) {
 }
 
 int run(Options& o) {
-  if (o.import.path.empty()) fail_usage("no checkpoint was given", "crest import", "Name a file: crest import PATH.");
-  if (o.import.out.empty()) fail_usage("no output folder was given", "--out", "Name a folder: --out DIR.");
+  if (o.import.path.empty()) fail_usage("no checkpoint given", "crest import", "Give a file: crest import PATH.");
+  if (o.import.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   if (o.import.heads < 0 || o.import.heads > 4096)
-    fail_usage(fmt::format("{} heads", o.import.heads), "--heads", "It must lie between 1 and 4096.");
+    fail_usage(fmt::format("{} heads", o.import.heads), "--heads", "It must be from 1 to 4096.");
   StopSignal signal;
   bool live = isatty(STDERR_FILENO) == 1;
   uint64_t shown = 0;
   o.import.progress = [&](uint64_t done, uint64_t all) {
     if (StopSignal::requested())
-      throw Error(Exit::interrupted, "interrupted", "crest import", "Nothing was left behind.");
+      throw Error(Exit::interrupted, "interrupted", "crest import", "No files were left behind.");
     if (!live || (done < all && done - shown < all / 50)) return;
     shown = done;
     to_stderr("\r\x1b[Kimporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
@@ -88,10 +89,11 @@ int run(Options& o) {
 
 std::function<int()> setup_import(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("PATH", o->import.path, "llm.c's GPT-2 checkpoint (.bin), or nanoGPT's converted to safetensors");
-  app.add_option("--out", o->import.out, "folder to write (must not exist)");
-  app.add_option("--tokenizer", o->import.tokenizer, "tokenizer file to go with the model");
-  app.add_option("--heads", o->import.heads, "attention heads, where the file does not say (n_head of nanoGPT)");
+  app.add_option("PATH", o->import.path,
+                 "GPT-2 checkpoint of llm.c (.bin), or a nanoGPT checkpoint converted to safetensors");
+  app.add_option("--out", o->import.out, "folder to write (must not exist)")->type_name("DIR");
+  app.add_option("--tokenizer", o->import.tokenizer, "tokenizer file to copy into the folder")->type_name("FILE");
+  app.add_option("--heads", o->import.heads, "attention heads (nanoGPT's n_head), if the file does not state them");
   add_json_option(app, o->json);
   add_config_option(app);
   return [o] { return run(*o); };

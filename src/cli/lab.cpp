@@ -1,4 +1,5 @@
-// crest lab: the experiments of documents about training speed, run here, with a verdict for each of their claims.
+// crest lab: runs experiments that test claims of documents about training speed, and gives each
+// claim a verdict.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ namespace {
 struct Options {
   std::vector<std::string> arguments;  // list, show NAME, run NAME...
   LabOptions lab;
-  BenchOptions bench;  // what its cells share: store, seed
+  BenchOptions bench;  // settings that all cells share: store, seed
   DeviceOptions device;
   std::string budget;
   bool all = false;
@@ -69,12 +70,12 @@ std::vector<lab::Experiment> chosen(const Options& o) {
   std::vector<lab::Experiment> list;
   for (size_t i = 1; i < o.arguments.size(); ++i) list.push_back(lab::find_experiment(o.arguments[i]));
   if (o.all == !list.empty())
-    fail_usage("name experiments, or give --all", "crest lab run", "crest lab list shows what there is.");
+    fail_usage("no experiment given", "crest lab run", "Name experiments, or give --all. crest lab list shows them.");
   if (o.all) list = lab::all_experiments();
   for (auto& e : list)
     if (!e.unavailable.empty() && !o.all)
-      fail(fmt::format("{} is not yet available: {}", printable(e.name), printable(e.unavailable, 400)),
-           "crest lab run", "crest lab list shows what is.");
+      fail(fmt::format("{} is not available yet: {}", printable(e.name), printable(e.unavailable, 400)),
+           "crest lab run", "crest lab list shows the available ones.");
   std::erase_if(list, [](auto& e) { return !e.unavailable.empty(); });
   return list;
 }
@@ -83,11 +84,11 @@ int run(const Options& o) {
   LabOptions lab_options = o.lab;
   if (!o.budget.empty()) lab_options.budget_seconds = parse_duration(o.budget, "--budget");
   if (o.lab.resume && o.bench.store.off)
-    fail_usage("only what was recorded can be continued", "--resume", "Leave --no-store out.");
+    fail_usage("--resume needs recorded results", "--resume", "Leave out --no-store.");
   std::vector<lab::Experiment> list = chosen(o);
   Device device = o.device.find();
   int64_t limit = o.device.limit(device);
-  std::vector<LabCells> cells;  // all are checked before the first is measured
+  std::vector<LabCells> cells;  // all cells are checked before the first is measured
   for (auto& e : list) cells.push_back(lab_cells(e, o.lab.scale, device, limit, o.lab.data));
   BenchMeasure bench(o.bench);
   bench.open_store();
@@ -101,11 +102,12 @@ int run(const Options& o) {
   print(results, o.lab.json);
   size_t left = 0;
   for (auto& r : results) left += r.cells_left;
-  std::string how =
-      o.bench.store.off ? "Nothing was recorded (--no-store)." : "The same command with --resume measures the rest.";
+  std::string how = o.bench.store.off ? "Nothing was recorded (--no-store)."
+                                      : "Run the same command with --resume to measure the rest.";
   if (runner.interrupted())
-    throw Error(Exit::interrupted, fmt::format("interrupted; {} cells are left", left), "crest lab run", how);
-  if (left > 0) BenchMeasure::say(fmt::format("the budget of {} is spent; {} cells are left. {}", o.budget, left, how));
+    throw Error(Exit::interrupted, fmt::format("interrupted with {} cells left", left), "crest lab run", how);
+  if (left > 0)
+    BenchMeasure::say(fmt::format("the budget of {} is used up; {} cells are left. {}", o.budget, left, how));
   return 0;
 }
 
@@ -113,10 +115,10 @@ int act(const Options& o) {
   std::string action = o.arguments.empty() ? "list" : o.arguments[0];
   if (action == "list" && o.arguments.size() <= 1) return list(o);
   if (action == "show" && o.arguments.size() == 2) return show(o, o.arguments[1]);
-  if (action == "show") fail_usage("name one experiment", "crest lab show", "crest lab list shows what there is.");
+  if (action == "show") fail_usage("give one experiment", "crest lab show", "crest lab list shows them.");
   if (action == "run") return run(o);
-  fail_usage(fmt::format("'{}' is nothing that crest lab does", printable(action)), "crest lab",
-             did_you_mean(action, {"list", "show", "run"}) + " Write list, show NAME or run NAME...");
+  fail_usage(fmt::format("unknown action '{}'", printable(action)), "crest lab",
+             did_you_mean(action, {"list", "show", "run"}) + " Actions: list, show NAME, run NAME...");
 }
 
 }  // namespace
@@ -124,17 +126,20 @@ int act(const Options& o) {
 std::function<int()> setup_lab(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->bench.no_mfu = true;
-  app.add_option("words", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
-  app.add_flag("--all", o->all, "run: every experiment that is available")->group("Experiments");
+  app.add_option("ACTION", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
+  app.add_flag("--all", o->all, "run: all available experiments")->group("Experiments");
   app.add_option("--scale", o->lab.scale, "tiny (seconds, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
       ->group("Experiments");
-  app.add_option("--budget", o->budget, "starts no cell after this time: 90s, 10m, 1h")->group("Experiments");
-  app.add_flag("--resume", o->lab.resume, "take over the cells that the newest record of the same experiment has")
+  app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")
+      ->type_name("TIME")
       ->group("Experiments");
-  app.add_option("--data", o->lab.data, "text file or prepared data that cells train on (default: generated text)")
+  app.add_flag("--resume", o->lab.resume, "reuse the cells in the newest record of the same experiment")
       ->group("Experiments");
-  app.add_option("--seed", o->bench.seed, "of weights and tokens")->capture_default_str()->group("Experiments");
+  app.add_option("--data", o->lab.data, "text file or prepared data to train on (default: generated text)")
+      ->type_name("PATH")
+      ->group("Experiments");
+  app.add_option("--seed", o->bench.seed, "seed for weights and tokens")->capture_default_str()->group("Experiments");
   add_json_option(app, o->lab.json);
   add_record_options(app, o->bench.store);
   add_device_options(app, o->device);

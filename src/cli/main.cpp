@@ -36,11 +36,12 @@ static void print_welcome() {
       CREST_VERSION, d.kind, d.name, format_bytes(double(d.memory)));
 }
 
-// Messages quote names of files and what they hold: no escape sequence of theirs reaches the terminal.
+// Messages quote file names and file contents: their escape sequences must not reach the terminal.
 static void print_error(std::string_view text) {
   std::string safe;
   for (auto& line : split(text, '\n')) safe += (safe.empty() ? "" : "\n") + printable(line, line.size());
-  // Not fmt::print, which throws when standard error is closed or on a full disk: the exit code must arrive.
+  // Not fmt::print, which throws when standard error is closed or on a full disk: the exit code
+  // must arrive.
   std::fputs(fmt::format("crest: error: {}\n", safe).c_str(), stderr);
 }
 
@@ -50,7 +51,7 @@ static int run(int argc, char** argv) {
     return 0;
   }
   std::string command = argv[1];
-  // crest help train is crest train --help.
+  // crest help train is the same as crest train --help.
   if (command == "help" && argc > 2 && argv[2] != std::string("settings")) {
     std::vector<char*> again = {argv[0], argv[2]};
     std::string flag = argc > 3 && argv[3] == std::string("--all") ? "--help-all" : "--help";
@@ -71,7 +72,8 @@ static int run(int argc, char** argv) {
     if (command != c.name) continue;
     CLI::App app{c.help, fmt::format("crest {}", c.name)};
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    app.set_help_all_flag("--help-all", "every option");
+    app.set_help_flag("-h,--help", "print the common options");
+    app.set_help_all_flag("--help-all", "print all options");
     auto action = c.setup(app);
     try {
       parse_command_line(app, argc - 2, argv + 2);
@@ -86,59 +88,61 @@ static int run(int argc, char** argv) {
     }
     return action();
   }
-  fail_usage(fmt::format("unknown command '{}'", printable(command)), "crest",
+  fail_usage(fmt::format("unknown command '{}'", printable(command)), "",
              did_you_mean(command, names) + " See crest --help.");
 }
 
-// OpenMP's idle threads spin for milliseconds by default. On a machine that others use too, a spinning thread keeps the
-// one it waits for from running: steps then take many times longer.
+// OpenMP's idle threads spin for milliseconds by default. On a shared machine a spinning thread can
+// keep the thread it waits for from running, and steps take many times longer.
 static bool spin_briefly() {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return false;
-  setenv("GOMP_SPINCOUNT", "4000", 1);  // some 0.1 ms
+  setenv("GOMP_SPINCOUNT", "4000", 1);  // about 0.1 ms
   return true;
 }
 
 static bool limit_threads() {
   const char* set = std::getenv("OMP_NUM_THREADS");
   if (!set) return false;
-  OpenmpThreads mended = mend_openmp_threads(set, usable_threads());
-  if (mended.note.empty()) return false;
-  to_stderr("crest: note: {}\n", mended.note);
-  if (mended.use.empty())
+  OpenmpThreads checked = checked_openmp_threads(set, usable_threads());
+  if (checked.note.empty()) return false;
+  to_stderr("crest: note: {}\n", checked.note);
+  if (checked.use.empty())
     unsetenv("OMP_NUM_THREADS");
   else
-    setenv("OMP_NUM_THREADS", mended.use.c_str(), 1);
+    setenv("OMP_NUM_THREADS", checked.use.c_str(), 1);
   return true;
 }
 
-// libgomp reads its settings before main, so the program starts itself once more with those that it should have. When
-// that fails, things work, only slower.
+// libgomp reads its settings before main, so the program restarts itself with the right ones. If
+// that fails, it still works, only slower.
 static void set_openmp(char** argv) {
   bool spins = spin_briefly(), limited = limit_threads();
   if (spins || limited) execv("/proc/self/exe", argv);
 }
 
-// A file that the program opens never gets the number of a standard stream, whose text would then go there. What is
-// written to a standard output that was closed fails, as it should.
+// Opens closed standard streams, so that no file gets the number of one and receives its text.
+// Writes to a standard output that was closed still fail, as they should.
 static void open_standard_streams() {
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
-      (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // the lowest number that is free
+      (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // gets the lowest free number
 }
 
 static void print_lost_output(const char* reason, const std::string& what_is_true) {
   print_error(fmt::format("standard output could not be written: {}\n  {}", reason, what_is_true));
 }
 
-// As it stands: making a text takes memory.
+// Prints fixed text: formatting a message needs memory.
 static int out_of_memory() {
   std::fputs("crest: error: out of memory\n", stderr);
-  std::fputs("  End other programs, or use a smaller --batch or model; crest plan shows what is needed.\n", stderr);
+  std::fputs("  Close other programs, or use a smaller --batch or model. crest plan shows how much is needed.\n",
+             stderr);
   return int(Exit::does_not_fit);
 }
 
-// Functions of libraries that promise not to throw (CLI11's look-ups, directory iterators) take memory all the same;
-// some end the program without saying why, so it is noted. Ending here is as a kill: what is on disk is whole.
+// Library functions that promise not to throw (CLI11's look-ups, directory iterators) still
+// allocate memory, and some end the program without a reason. So the reason is noted here. Ending
+// here is like a kill: files on disk stay whole.
 static std::atomic<bool> memory_ran_out = false;
 static std::terminate_handler terminate_before;
 [[noreturn]] static void on_no_memory() {
@@ -151,7 +155,7 @@ static std::terminate_handler terminate_before;
       std::rethrow_exception(error);
     } catch (const std::bad_alloc&) {
       no_memory = true;
-    } catch (...) {  // a bug, told as before
+    } catch (...) {  // a bug: handled as before
       no_memory = false;
     }
   if (no_memory) _exit(out_of_memory());
@@ -159,14 +163,14 @@ static std::terminate_handler terminate_before;
   std::abort();
 }
 
-// Of what a command printed, the last part is still in memory. The command itself has ended with `code`.
+// The last part of a command's output is still buffered. The command itself has ended with `code`.
 static int flushed(int code) {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
   print_lost_output(std::strerror(errno),
-                    code == 0 ? "What the command did is done; its output is lost."
+                    code == 0 ? "The command finished, but its output is lost."
                     : code == int(Exit::interrupted)
-                        ? "The command was interrupted; its output is lost."
-                        : fmt::format("The command failed with exit code {}; its output is lost.", code));
+                        ? "The command was interrupted, and its output is lost."
+                        : fmt::format("The command failed with exit code {}, and its output is lost.", code));
   return code != 0 ? code : int(Exit::failed);
 }
 
@@ -174,20 +178,22 @@ int main(int argc, char** argv) {
   open_standard_streams();
   terminate_before = std::set_terminate(on_terminate);
   std::set_new_handler(on_no_memory);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) is an error of writing, with its name
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) becomes a write error that names the file
   set_openmp(argv);
   try {
     return flushed(run(argc, argv));
   } catch (const Error& e) {
-    // A library may have taken it for something else: streams say that a number cannot be read.
-    print_error(std::string(e.what()) + (memory_ran_out ? "\n  Before that the program was out of memory." : ""));
+    // A library may have reported the failed allocation as another error: streams claim that a
+    // number cannot be read.
+    print_error(std::string(e.what()) +
+                (memory_ran_out ? "\n  Before this error, the program ran out of memory." : ""));
     return int(e.code());
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::system_error& e) {
-    if (std::ferror(stdout))  // printing threw: the command got no further
+    if (std::ferror(stdout))  // printing threw, so the command stopped there
       print_lost_output(e.code().message().c_str(),
-                        "The command stopped there: what it had done before is done, its output is not complete.");
+                        "The command stopped there. Its work up to that point is kept; its output is incomplete.");
     else
       print_error(e.what());
     return int(Exit::failed);

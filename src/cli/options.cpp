@@ -26,10 +26,10 @@ std::string default_of(const Setting& row, const void* object) {
 std::string setting_help(const Setting& row, const void* object) {
   std::vector<std::string> notes;
   std::string values = join(choices_of(row), ", ");
-  if (row.also_number) values += fmt::format(", a number of {}", row.unit);
+  if (row.also_number) values += fmt::format(", or a number of {}", row.unit);
   if (!values.empty() && row.type != SettingType::list) notes.push_back(values);
   std::string otherwise = default_of(row, object);
-  if (!otherwise.empty()) notes.push_back("default " + otherwise);
+  if (!otherwise.empty()) notes.push_back("default: " + otherwise);
   return std::string(row.help) + (notes.empty() ? "" : fmt::format(" ({})", join(notes, "; ")));
 }
 
@@ -53,11 +53,15 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
 }
 
 void add_library_options(CLI::App& app, LibraryOptions& o) {
-  app.add_option("--libraries", o.folders, "DIR[:DIR]: where to look for CUDA's libraries first (crest devices)")
+  app.add_option("--libraries", o.folders, "DIR[:DIR]: folders to search first for CUDA libraries (see crest devices)")
+      ->type_name("DIRS")
       ->group("Device");
-  app.add_option("--cublaslt", o.cublaslt, "this cuBLASLt and no other: libcublasLt.so.N or its folder")
+  app.add_option("--cublaslt", o.cublaslt, "use this cuBLASLt only: libcublasLt.so.N or its folder")
+      ->type_name("PATH")
       ->group("Device");
-  app.add_option("--cudnn", o.cudnn, "this cuDNN and no other: libcudnn.so.N or its folder")->group("Device");
+  app.add_option("--cudnn", o.cudnn, "use this cuDNN only: libcudnn.so.N or its folder")
+      ->type_name("PATH")
+      ->group("Device");
 }
 
 const std::vector<SettingTable>& setting_tables() {
@@ -89,11 +93,11 @@ void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSetting
 void add_recipe_options(CLI::App& app, RecipeOptions& o) { add_settings(app, recipe_settings(), o.given); }
 
 void add_json_option(CLI::App& app, bool& json) {
-  app.add_flag("--json", json, "one JSON document on standard output");
+  app.add_flag("--json", json, "print one JSON document on standard output");
 }
 
 void add_config_option(CLI::App& app) {
-  app.add_option("--config", "TOML file with any of these flags as keys; flags win");
+  app.add_option("--config", "TOML file with any of these flags as keys (flags override it)")->type_name("FILE");
 }
 
 namespace {
@@ -110,20 +114,20 @@ std::string scalar_text(const toml::node& node, const std::string& where) {
   if (auto* i = node.as_integer()) return std::to_string(i->get());
   if (auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
   if (auto* b = node.as_boolean()) return b->get() ? "true" : "false";
-  fail_usage("must be a string, a number, true, false or a list of those", where);
+  fail_usage("the value must be a string, a number, true, false, or a list of these", where);
 }
 
 std::string config_of_run(const std::string& run) {
   std::string path = join_path(run, "config.toml");
-  if (!is_directory(run)) fail("there is no such run", printable(run), "--resume takes the folder that --out named.");
+  if (!is_directory(run)) fail("no such run", printable(run), "Give --resume the folder that was --out of the run.");
   if (!path_exists(path) && is_begun(run) && path_exists(path + ".tmp")) fail_not_begun(run);
   if (!path_exists(path))
-    fail("this is not the folder of a run: it has no config.toml", printable(run),
-         "--resume takes the folder that --out named.");
+    fail("not a run folder: it has no config.toml", printable(run),
+         "Give --resume the folder that was --out of the run.");
   return path;
 }
 
-// The keys of a TOML file as arguments.
+// The keys of a TOML file as command-line arguments.
 std::vector<std::string> config_arguments(const CLI::App& app, const std::string& path) {
   std::vector<std::string> args, names = long_names(app);
   toml::table table = parse_toml(read_file(path, 4 << 20), path);
@@ -151,8 +155,8 @@ std::vector<std::string> config_arguments(const CLI::App& app, const std::string
 
 }  // namespace
 
-// The library of flags reads "010" as eight, "" as 0 and "nan" as a number, and saturates: numbers are checked and put
-// into plain form before it sees them.
+// CLI11 reads "010" as eight, "" as 0 and "nan" as a number, and it saturates. So numbers are
+// checked and put into plain form first.
 static std::string plain_number(const CLI::Option& option, const std::string& flag, const std::string& text) {
   std::string type = option.get_type_name().substr(0, option.get_type_name().find(':'));
   bool real = type == "FLOAT", whole = type == "INT" || type == "UINT";
@@ -175,7 +179,7 @@ GivenSettings read_config(const CLI::App& app, const std::string& path) {
 void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> args, from_file;
   const CLI::Option* resume = app.get_option_no_throw("--resume");
-  bool resumes = resume && resume->get_items_expected_max() > 0;  // of a run: its own config.toml comes first
+  bool resumes = resume && resume->get_items_expected_max() > 0;  // the run's own config.toml comes first
   bool from_run = false;
   for (int i = 0; i < argc; ++i) {
     std::string a = argv[i];
@@ -190,16 +194,17 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     else
       args.push_back(a);
   }
-  if (from_run)  // whoever made the folder must not choose what this process opens
+  if (from_run)  // whoever made the folder must not choose what this process loads
     std::erase_if(from_file, [&](const std::string& a) {
       std::string flag = a.substr(0, a.find('='));
       bool dropped = LibraryOptions::is_flag(flag);
       bool given = std::any_of(args.begin(), args.end(), [&](auto& b) { return b.rfind(flag, 0) == 0; });
       if (dropped && !given)
-        to_stderr("crest: note: the run used {}; give it again if you trust that file\n", printable(a));
+        to_stderr("crest: note: the run used {}; it is ignored now. Give it again if you trust that file.\n",
+                  printable(a));
       return dropped;
     });
-  // Flags win: a key of the file that is also a flag on the command line is dropped.
+  // Flags override the file: drop keys that are also flags on the command line.
   auto flag_of = [](const std::string& a) { return a.substr(0, a.find('=')); };
   for (auto& a : args) std::erase_if(from_file, [&](auto& f) { return flag_of(f) == flag_of(a); });
   args.insert(args.begin(), from_file.begin(), from_file.end());
@@ -216,7 +221,7 @@ void parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     }
     if (equals != std::string::npos && takes_value) {
       args[i] = flag_of(args[i]) + "=" + plain_number(*option, flag_of(args[i]), args[i].substr(equals + 1));
-      // CLI11 takes the next argument for the value that "--flag=" leaves empty.
+      // CLI11 would use the next argument as the value of "--flag=".
       if (args[i].back() == '=' && args[i].find('=') == args[i].size() - 1) {
         args[i].pop_back();
         args.insert(args.begin() + std::ptrdiff_t(i) + 1, "");

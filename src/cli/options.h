@@ -1,4 +1,5 @@
-// Options that several subcommands share. Every flag is also a TOML key of --config ('-' becomes '_').
+// Options that several subcommands share. Every flag is also a TOML key for --config, with '_' for
+// '-'.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,11 +17,11 @@ namespace crest {
 
 // --libraries, --cublaslt, --cudnn.
 void add_library_options(CLI::App& app, LibraryOptions& options);
-// --device, --threads, --memory-limit, and those of libraries.
+// --device, --threads, --memory-limit and the library options.
 void add_device_options(CLI::App& app, DeviceOptions& options);
 
-// What was given of a table of settings, as text: checked when it is applied. What is declared for an App must stay at
-// its address until the App has parsed.
+// Collects the settings of a table that were given, as text; they are checked when they are
+// applied. `given` must outlive the App's parsing.
 void add_settings(CLI::App& app, const std::vector<Setting>& table, GivenSettings& given);
 // The tables of settings, each with a struct that holds its defaults: recipe, training, device.
 struct SettingTable {
@@ -31,16 +32,16 @@ const std::vector<SettingTable>& setting_tables();
 // The flags of a recipe: models, sizes, levers.
 void add_recipe_options(CLI::App& app, RecipeOptions& options);
 
-// --json: one document on standard output.
+// --json: print one document on standard output.
 void add_json_option(CLI::App& app, bool& json);
 // --config FILE.
 void add_config_option(CLI::App& app);
 
-// Parses with --config support: keys of the file first, flags after. Unknown flags and keys are usage errors with the
-// nearest right name. Numbers are read strictly: an empty one, one that does not fit its type, and NaN are usage
-// errors, and leading zeros mean nothing.
+// Parses arguments and --config: keys of the file first, then flags. Unknown flags and keys are
+// usage errors that suggest the nearest name. Numbers are read strictly: empty ones, NaN, and those
+// that do not fit the type are usage errors; leading zeros mean nothing.
 void parse_command_line(CLI::App& app, int argc, const char* const* argv);
-// The keys of a TOML file as --config takes them, by flag without dashes.
+// The keys of a TOML file for --config, by flag name without dashes.
 GivenSettings read_config(const CLI::App& app, const std::string& path);
 
 }  // namespace crest

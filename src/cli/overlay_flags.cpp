@@ -15,7 +15,7 @@ namespace {
 
 using List = std::vector<std::string>;
 
-// The words of a command line as a shell splits them; quotes keep blanks.
+// Splits a command line into words as a shell does; quotes keep spaces.
 List shell_words(const std::string& text) {
   List words;
   std::optional<std::string> word;
@@ -30,9 +30,9 @@ List shell_words(const std::string& text) {
       word = word.value_or("") + c;
     }
   }
-  if (quote) fail_usage("a quotation mark is not closed", "--ab", "Quote the whole list of flags once.");
+  if (quote) fail_usage("a quote is not closed", "--ab", "Put the whole list of flags in one pair of quotes.");
   if (word) words.push_back(*word);
-  if (words.empty()) fail_usage("no flags were given", "--ab", "For example --ab '--fusion off'.");
+  if (words.empty()) fail_usage("no flags given", "--ab", "For example --ab '--fusion off'.");
   return words;
 }
 
@@ -49,7 +49,7 @@ void overlay_flags(const std::string& flags, CellOptions& cell) {
   try {
     parse_command_line(app, int(argv.size()), argv.data());
   } catch (const CLI::ParseError& e) {
-    fail_usage(e.what(), "--ab", "The text holds recipe flags, for example --ab '--fusion off'.");
+    fail_usage(e.what(), "--ab", "Give it recipe flags, for example --ab '--fusion off'.");
   }
   for (auto& row : recipe_settings())
     for (auto& text : cell.recipe.given[row.name]) parse_setting(row, text, std::string("--ab, ") + row.flag());

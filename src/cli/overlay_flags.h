@@ -6,7 +6,8 @@
 
 namespace crest {
 
-// These flags, of recipe, device and libraries, over the options of a cell. Usage errors name --ab.
+// Applies flags of the recipe, device and libraries on top of a cell's options. Usage errors name
+// --ab.
 void overlay_flags(const std::string& flags, CellOptions& cell);
 
 }  // namespace crest

@@ -81,34 +81,42 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 
+// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", or, planning for another device, "on the
+// NVIDIA H200 SXM 141GB (139.65 GiB)".
+std::string memory_text(const Device& device, int64_t limit, bool given) {
+  std::string bytes = format_bytes(double(limit));
+  if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "available here");
+  return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described)"))), bytes);
+}
+
 void print_text(const PlanReport& r, bool limit_given, int rows) {
   const CompiledSession& s = r.session;
   const Recipe& q = s.recipe;
   fmt::print("model       {}: {}\n", printable(r.model().name), shape_line(r.model()));
-  fmt::print("parameters  {} ({} in matrix products, {} in embeddings)\n", r.model().parameters(),
-             format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())));
+  fmt::print("parameters  {} ({} in matmuls, {} in embeddings{})\n", r.model().parameters(),
+             format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
+             r.model().tied ? "; head and token embedding are tied" : "");
   const std::string& chunk = q.levers.at("loss-chunk");
-  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, logits of {} at a time{}\n", q.precision,
-             q.policy, q.attention, q.fusion, q.recompute, q.optimizer,
-             chunk == "off" ? "all tokens" : fmt::format("{} tokens", chunk),
+  fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy,
+             q.attention, q.fusion, q.recompute, q.optimizer,
+             chunk == "off" ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
-  fmt::print("step        {} tokens = batch {} x seq {} x {} micro step{}{}\n", q.tokens_per_step(), q.batch,
-             q.seq_length(), q.grad_accumulation, q.grad_accumulation == 1 ? "" : "s",
-             q.data_parallel == 1 ? "" : fmt::format(" x {} ranks", q.data_parallel));
-  fmt::print("FLOPs       {} a step: {}\n", format_si(r.model_flops(), "FLOP"), plan_flops_convention);
-  fmt::print("            {} a step executed: sum over the instructions, padding and recompute included\n",
+  std::string step =
+      fmt::format("{} = batch {} x seq {}", format_number_of(q.tokens_per_step(), "token"), q.batch, q.seq_length());
+  for (auto& [n, noun] : {std::pair{q.grad_accumulation, "micro step"}, {int64_t(q.data_parallel), "rank"}})
+    if (n > 1) step += " x " + format_number_of(n, noun);
+  fmt::print("step        {}\n", step);
+  fmt::print("FLOPs       {} per step: {}\n", format_si(r.model_flops(), "FLOP"), plan_flops_convention);
+  fmt::print("            {} per step executed: all instructions, padding and recompute included\n",
              format_si(r.executed_flops, "FLOP"));
   print_memory(r, rows);
   fmt::print("\n");
-  const char* whose = limit_given ? "given" : "available here";
-  if (!r.fits())
-    fmt::print("does not fit: {} planned, {} {}\n", format_bytes(double(r.planned())), format_bytes(double(r.limit)),
-               whose);
+  std::string where = memory_text(s.device, r.limit, limit_given);
+  if (!r.fits()) fmt::print("does not fit {}: {} planned\n", where, format_bytes(double(r.planned())));
   if (r.batch_that_fits)
-    fmt::print("largest micro batch in {} ({}): {}\n", format_bytes(double(r.limit)), whose, r.batch_that_fits);
+    fmt::print("largest micro batch {}: {}\n", where, r.batch_that_fits);
   else
-    fmt::print("not even batch 1 fits in {} ({}): try --recompute full, a shorter --seq or a smaller model\n",
-               format_bytes(double(r.limit)), whose);
+    fmt::print("not even batch 1 fits {}: try --recompute full, a shorter --seq or a smaller model\n", where);
 }
 
 int run(const Options& o) {
@@ -126,11 +134,13 @@ int run(const Options& o) {
 
 std::function<int()> setup_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--memory", o->memory, "memory to plan for, for example 24GiB (default: what is available here)");
-  app.add_option("--for", o->use,
-                 "train: all that crest train compiles (with validation and sampling); step: a training step alone")
+  app.add_option("--memory", o->memory, "memory to plan for, e.g. 24GiB (default: what the device has available)")
+      ->type_name("SIZE");
+  app.add_option(
+         "--for", o->use,
+         "train: everything that crest train compiles (with validation and sampling); step: only a training step")
       ->capture_default_str();
-  app.add_option("--blocks", o->blocks, "rows of the table of the largest blocks")->capture_default_str();
+  app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);

@@ -1,4 +1,5 @@
-// crest profile: where the time and the memory of a step go, by instruction, kernel, class, layer and phase.
+// crest profile: shows where the time and memory of a step go, by instruction, kernel, class, layer
+// and phase.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,17 +46,17 @@ BenchPhase parse_phase(const std::string& text) {
              did_you_mean(text, {"forward", "backward", "step"}) + " Values: forward, backward, step.");
 }
 
-// A wrong path is told before anything is measured.
+// A wrong path is reported before anything is measured.
 void check_folder(const std::string& file, const char* flag) {
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
-    fail("there is no folder " + printable(folder.string()), flag, "Make it, or name another file.");
+    fail("no such folder: " + printable(folder.string()), flag, "Create it, or choose another file.");
 }
 
 ProfileTask task_of(const Options& o) {
   ProfileTask task;
   task.rates = parse_rates(o.rates, "--rates");
-  profile_shares(Profile(), o.view);  // refuses wrong --by and --sort before anything runs
+  profile_shares(Profile(), o.view);  // checks --by and --sort before anything runs
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
   task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
@@ -96,7 +97,7 @@ void validate(const Options& o) {
   in(o.samples, 0, 10'000, "--samples");
   in(o.warmup, 0, 1'000'000, "--warmup");
   in(o.top, 1, 100'000, "--top");
-  if (!(o.max_seconds >= 0)) fail_usage("a time limit must be positive", "--max-seconds");
+  if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
   if (o.method != "auto" && o.method != "timers")
     fail_usage(fmt::format("'{}' is not a value of --method", printable(o.method)), "--method",
                did_you_mean(o.method, {"auto", "timers"}) + " Values: auto, timers.");
@@ -109,24 +110,29 @@ std::function<int()> setup_profile(CLI::App& app) {
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
-  option("Measurement", "--phase", o->phase, "forward (inference), backward (forward and backward) or step");
+  option("Measurement", "--phase", o->phase, "forward (inference), backward (forward + backward), or step");
   app.add_option("--samples", o->samples,
-                 "runs to measure, and as many profiled ones between them; default: until the median is known to 1%, "
-                 "at least 6, at most 50")
+                 "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, "
+                 "from 6 to 50")
       ->group("Measurement");
-  option("Measurement", "--warmup", o->warmup, "runs thrown away first");
-  option("Measurement", "--max-seconds", o->max_seconds, "time without --samples (6 runs are always made)");
-  option("Measurement", "--seed", o->seed, "of weights and tokens");
+  option("Measurement", "--warmup", o->warmup, "warm-up runs, not measured");
+  option("Measurement", "--max-seconds", o->max_seconds, "time limit without --samples (at least 6 runs are made)");
+  option("Measurement", "--seed", o->seed, "seed for weights and tokens");
   app.add_option("--rates", o->rates,
-                 "limits for the floors, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")
+                 "rates to compute floors from, e.g. bf16=9.9e14,bandwidth=4.8e12 (FLOP/s, B/s); default: measured")
+      ->type_name("LIST")
       ->group("Measurement");
-  option("Measurement", "--method", o->method, "auto (the device's own records where it has them) or timers");
+  option("Measurement", "--method", o->method, "auto (the device's own records, if it has them) or timers");
   option("Output", "--by", o->view.by, "rows of the table: place, instruction, kernel, class, layer or phase");
-  option("Output", "--sort", o->view.sort, "their order: time, gap (time above the floor), flops or bytes");
-  option("Output", "--top", o->top, "how many of them");
-  app.add_flag("--layers", o->view.layers, "a row a layer")->group("Output");
-  app.add_option("--trace", o->trace, "write the step as a Chrome trace (Perfetto)")->group("Output");
-  app.add_option("--snapshot", o->snapshot, "write its memory as a PyTorch memory snapshot")->group("Output");
+  option("Output", "--sort", o->view.sort, "order of the rows: time, gap (time above the floor), flops or bytes");
+  option("Output", "--top", o->top, "number of rows");
+  app.add_flag("--layers", o->view.layers, "one row per layer")->group("Output");
+  app.add_option("--trace", o->trace, "write the step as a Chrome trace (opens in Perfetto)")
+      ->type_name("FILE")
+      ->group("Output");
+  app.add_option("--snapshot", o->snapshot, "write the step's memory as a PyTorch memory snapshot")
+      ->type_name("FILE")
+      ->group("Output");
   add_json_option(app, o->json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);

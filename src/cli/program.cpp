@@ -32,9 +32,9 @@ ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
     if (spec.name == segment) return spec;
     names.push_back(spec.name);
   }
-  // `train` stands for the first micro step when there are several.
+  // `train` means the first micro step when there are several.
   if (segment == "train") return session_programs(r, use)[0];
-  fail_usage(fmt::format("'{}' is no program of this recipe", printable(segment)), "--segment",
+  fail_usage(fmt::format("'{}' is not a Program of this recipe", printable(segment)), "--segment",
              fmt::format("{} Programs: {}.", did_you_mean(segment, names), join(names, ", ")));
 }
 
@@ -51,10 +51,10 @@ int run(const Options& o) {
   Recipe recipe = resolve(o.recipe.finish("nano"), device);
   ProgramSpec spec = wanted_spec(recipe, o.segment);
   if (!o.after.empty()) {
-    if (o.json) fail_usage("--after prints text only", "--json", "Leave one of them out.");
+    if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
     Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     p.name = spec.name;
-    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_test(recipe, device)},
+    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)},
                {o.after == "model" ? "" : o.after, true});
     fmt::print("{}", print(p));
     return 0;
@@ -102,10 +102,10 @@ std::function<int()> setup_program(CLI::App& app) {
   app.add_option("--segment", o->segment,
                  "train, train.first, train.next, train.last, update, validation, prefill or decode")
       ->capture_default_str();
-  app.add_option("--after", o->after, "print the Program right after this pass");
-  app.add_flag("--passes", o->passes, "list the passes with their help");
+  app.add_option("--after", o->after, "print the Program right after this pass")->type_name("PASS");
+  app.add_flag("--passes", o->passes, "list the passes");
   app.add_flag("--memory", o->memory, "add the memory plan");
-  app.add_flag("--plain", o->plain, "no FLOPs, bytes, kernels and offsets behind the instructions");
+  app.add_flag("--plain", o->plain, "leave out FLOPs, bytes, kernels and offsets");
   return [o] { return run(*o); };
 }
 

@@ -1,4 +1,4 @@
-// crest report: a technical report over recorded runs, as one HTML file or as Markdown.
+// crest report: writes a report about recorded runs, as one HTML file or as Markdown.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,20 +33,20 @@ bool is_html(const std::string& file) {
   std::string ending = fs::path(file).extension().string();
   if (ending == ".html" || ending == ".htm") return true;
   if (ending == ".md" || ending == ".markdown") return false;
-  fail_usage(fmt::format("'{}' is neither HTML nor Markdown", printable(file)), "-o",
-             "Name a file that ends in .html or .md.");
+  fail_usage(fmt::format("the format of '{}' is unknown", printable(file)), "-o",
+             "Give a file name that ends in .html or .md.");
 }
 
-// A report replaces a report; anything else stays unless --overwrite says so.
+// Replaces only files that are reports, unless --overwrite is given.
 void check_free(const std::string& file, bool overwrite) {
   if (overwrite || !path_exists(file)) return;
-  if (fs::is_directory(file)) fail(fmt::format("'{}' is a folder", printable(file)), "-o", "Name a file in it.");
+  if (fs::is_directory(file)) fail(fmt::format("'{}' is a folder", printable(file)), "-o", "Give the name of a file.");
   File existing = File::open_read(file);
   std::string start(2048, '\0');
   start.resize(existing.read_some(start.data(), start.size()));
   if (start.find(page_marker) == std::string::npos)
-    fail(fmt::format("'{}' exists and is no report of Crest", printable(file)), "-o",
-         "Name another file, or add --overwrite.");
+    fail(fmt::format("'{}' exists and is not a Crest report", printable(file)), "-o",
+         "Choose another file, or add --overwrite.");
 }
 
 void write_markdown(const Page& page, const std::string& file, bool figures) {
@@ -58,7 +58,7 @@ void write_markdown(const Page& page, const std::string& file, bool figures) {
     std::error_code error;
     fs::create_directories(place, error);
     if (error)
-      fail("cannot make the folder: " + error.message(), printable(place.string()), "Check the folder above it.");
+      fail("cannot create the folder: " + error.message(), printable(place.string()), "Check its parent folder.");
     for (auto& [name, svg] : files.figures) write_text_file((place / name).string(), svg);
   }
   write_text_file(file, files.text);
@@ -66,7 +66,7 @@ void write_markdown(const Page& page, const std::string& file, bool figures) {
 
 int run(const Options& o) {
   if (o.out.empty() && !o.json)
-    fail_usage("no file to write", "crest report", "Add -o report.html, -o report.md, or --json.");
+    fail_usage("no output file given", "crest report", "Add -o report.html, -o report.md, or --json.");
   for (auto& file : o.out) {
     is_html(file);
     check_free(file, o.overwrite);
@@ -93,15 +93,15 @@ int run(const Options& o) {
 
 std::function<int()> setup_report(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("runs", o->runs.names, "runs by id, uid, name or folder; files: exports, profiles, training logs");
-  app.add_option("--grid", o->runs.grid, "all runs of this grid; latest: of the newest one");
+  app.add_option("RUN", o->runs.names, "runs (id, uid, name or folder), or files (exports, profiles, training logs)");
+  app.add_option("--grid", o->runs.grid, "all runs of this grid (latest: the newest grid)");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");
-  app.add_flag("--lab", o->lab, "verdicts of crest lab: the newest result of each experiment");
-  app.add_option("-o,--out", o->out, "file to write, .html or .md; may be repeated");
+  app.add_flag("--lab", o->lab, "crest lab: the newest verdicts of each experiment");
+  app.add_option("-o,--out", o->out, "file to write, .html or .md; repeat it for several files")->type_name("FILE");
   app.add_option("--title", o->title, "title of the report");
-  app.add_flag("--no-figures", o->no_figures, "Markdown without figures beside it");
-  app.add_flag("--overwrite", o->overwrite, "replace a file that is no report");
+  app.add_flag("--no-figures", o->no_figures, "write Markdown without figure files");
+  app.add_flag("--overwrite", o->overwrite, "replace the file even if it is not a report");
   add_store_option(app, o->runs.store);
   add_json_option(app, o->json);
   add_config_option(app);

@@ -1,4 +1,4 @@
-// crest runs: what was recorded; lists, shows, exports, imports and deletes it.
+// crest runs: lists, shows, exports, imports and deletes recorded runs.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,23 +23,23 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t table_limit = 50;  // rows of a table unless --limit says otherwise
+constexpr int64_t table_limit = 50;  // rows of a table without --limit
 
 void warn_of_damage(const std::vector<RunRecord>& runs) {
   constexpr int most = 10;
-  int told = 0, damaged = 0;
+  int printed = 0, damaged = 0;
   for (auto& r : runs) {
     if (r.damage.empty() || ++damaged > most) continue;
     to_stderr("crest: warning: run {} is damaged: {}\n", r.id, printable(join(r.damage, "; "), 500));
-    ++told;
+    ++printed;
   }
-  if (damaged > told) to_stderr("crest: warning: {} more runs are damaged\n", damaged - told);
+  if (damaged > printed) to_stderr("crest: warning: {} more runs are damaged\n", damaged - printed);
 }
 
 int run_list(RunsOptions& o) {
   if (!o.names.empty())
     fail_usage(fmt::format("unexpected argument '{}'", printable(o.names[0])), "crest runs list",
-               "Look for a name with --text, or use crest runs show RUN.");
+               "Search by name with --text, or use crest runs show RUN.");
   check_filter(o.filter);
   bool table = !o.json && !o.csv;
   o.filter.limit = o.limit >= 0 ? o.limit : table ? table_limit + 1 : 0;
@@ -57,21 +57,21 @@ int run_list(RunsOptions& o) {
     return 0;
   }
   if (runs.empty()) {
-    to_stderr("{}\n", is_filtered(o.filter) ? "No run matches; crest runs list shows all."
-                                            : "No run is recorded yet. Try: crest bench --model nano");
+    to_stderr("{}\n", is_filtered(o.filter) ? "No run matches. crest runs list shows all runs."
+                                            : "No runs recorded yet. Try: crest bench --model nano");
     return 0;
   }
   bool more = o.limit < 0 && int64_t(runs.size()) > table_limit;
   if (more) runs.resize(table_limit);
   fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO)));
-  if (more) to_stderr("The newest {} runs; --limit 0 shows all.\n", table_limit);
+  if (more) to_stderr("Showing the newest {} runs; --limit 0 shows all.\n", table_limit);
   return 0;
 }
 
 int run_show(const RunsOptions& o) {
   if (o.names.size() != 1)
-    fail_usage(fmt::format("{} runs were given", o.names.size()), "crest runs show",
-               "Name one by its id, uid, name or folder: crest runs show RUN.");
+    fail_usage(fmt::format("{} runs given", o.names.size()), "crest runs show",
+               "Give one by id, uid, name or folder: crest runs show RUN.");
   Store store = o.store.open_to_read();
   int64_t id = store.find(o.names[0]);
   if (!o.document.empty()) {
@@ -89,11 +89,11 @@ int run_show(const RunsOptions& o) {
   return 0;
 }
 
-// Asks where somebody can answer.
+// Asks only if someone can answer.
 bool confirmed(const RunsOptions& o, const std::vector<RunRecord>& runs) {
   if (o.yes) return true;
   if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-    fail_usage("deleting needs --yes where nobody can be asked", "crest runs delete", "Add --yes.");
+    fail_usage("deleting needs --yes when standard input is not a terminal", "crest runs delete", "Add --yes.");
   for (auto& r : runs) to_stderr("  {}\n", short_name(r));
   to_stderr("Delete {}? [y/N] ", runs.size() == 1 ? "this run" : fmt::format("these {} runs", runs.size()));
   std::string answer;
@@ -102,8 +102,8 @@ bool confirmed(const RunsOptions& o, const std::vector<RunRecord>& runs) {
 }
 
 int run_delete(const RunsOptions& o) {
-  if (o.names.empty()) fail_usage("no runs were given", "crest runs delete", "Name them: crest runs delete RUN...");
-  o.store.open_to_read();  // a file that is missing is not made
+  if (o.names.empty()) fail_usage("no runs given", "crest runs delete", "Name runs: crest runs delete RUN...");
+  o.store.open_to_read();  // fails if the file is missing, instead of creating it
   Store store = o.store.open_to_write();
   std::vector<RunRecord> runs;
   for (auto& name : o.names) {
@@ -128,7 +128,7 @@ int run_delete(const RunsOptions& o) {
   return 0;
 }
 
-// An option of another action is an error instead of a surprise.
+// Reports an option that belongs to another action.
 void check_groups(const CLI::App& app, const std::string& action) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
@@ -136,7 +136,7 @@ void check_groups(const CLI::App& app, const std::string& action) {
     auto actions = split(group.substr(4), ' ');
     for (auto& a : actions) a.erase(a.find_last_not_of(',') + 1);
     if (std::find(actions.begin(), actions.end(), action) == actions.end())
-      fail_usage(fmt::format("{} is of no use here", option->get_name()), "crest runs " + action,
+      fail_usage(fmt::format("{} does not apply here", option->get_name()), "crest runs " + action,
                  fmt::format("It belongs to: {}.", group.substr(4)));
   }
 }
@@ -160,7 +160,7 @@ int run(const CLI::App& app, RunsOptions& o) {
 std::function<int()> setup_runs(CLI::App& app) {
   auto o = std::make_shared<RunsOptions>();
   app.add_option("ACTION", o->action, "list, show, export, import or delete");
-  app.add_option("RUN", o->names, "runs by id, uid, name or folder; of import: files");
+  app.add_option("RUN", o->names, "runs by id, uid, name or folder; for import: files");
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group(group);
   };
@@ -170,32 +170,33 @@ std::function<int()> setup_runs(CLI::App& app) {
   option(filters, "--status", f.status, "running, done, failed, interrupted, lost or out_of_memory");
   option(filters, "--phase", f.phase, "forward, backward or step");
   option(filters, "--grid", f.grid, "cells of this grid");
-  option(filters, "--key", f.key, "repeated measurements: same recipe, device and phase");
-  option(filters, "--since", f.since, "started then or later (UTC): 2026-01-31, 2026-01-31T12:00");
-  option(filters, "--until", f.until, "started then or earlier");
+  option(filters, "--key", f.key, "repeats of one measurement: same recipe, device and phase");
+  option(filters, "--since", f.since, "started at this time or later (UTC): 2026-01-31, 2026-01-31T12:00");
+  option(filters, "--until", f.until, "started at this time or earlier");
   option(filters, "--text", f.text, "part of the name, command or folder");
-  option(filters, "--where", o->where, "SETTING=VALUE: runs with that setting, as lr=0.001; may be given again")
+  option(filters, "--where", o->where, "SETTING=VALUE: runs with this setting, e.g. lr=0.001; repeatable")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option(filters, "--limit", o->limit, "the newest N runs (0: all)")->check(CLI::NonNegativeNumber);
   const char* shared = "For list, export, import";
-  option(shared, "--model", f.model, "filter; of import: the model of a training log");
+  option(shared, "--model", f.model, "filter; for import: the model of a training log");
   option(shared, "--device", f.device,
-         "filter: cpu, cuda or part of its name; of import: the device of a training log");
+         "filter: cpu, cuda or part of its name; for import: the device of a training log");
   app.add_flag("--csv", o->csv, "comma-separated values")->group("For list");
-  option("For list", "--columns", o->columns, "NAME,NAME: these columns (id, name, step_ms_median, any setting ...)");
+  option("For list", "--columns", o->columns, "NAME,NAME: columns to show (id, name, step_ms_median, any setting, ...)")
+      ->type_name("NAMES");
   app.add_flag("--samples", o->samples, "print every sample")->group("For show");
-  option("For show", "--document", o->document, "print this document as JSON (profile, plan, ...)");
-  option("For export", "-o,--out", o->out, "file to write, - for standard output");
+  option("For show", "--document", o->document, "print this document (profile, plan, ...) as JSON");
+  option("For export", "-o,--out", o->out, "file to write, or - (standard output)")->type_name("FILE");
   app.add_flag("--all", o->all, "every run")->group("For export");
   app.add_flag("--overwrite", o->overwrite, "replace the file")->group("For export");
-  option("For import", "--name", o->log.name, "name of a training log's run (default: the file's)");
-  option("For import", "--batch", o->log.batch, "sequences of a step of a training log")
+  option("For import", "--name", o->log.name, "name for the run of a training log (default: the file's name)");
+  option("For import", "--batch", o->log.batch, "sequences per step of a training log")
       ->check(CLI::Range(int64_t(1), int64_t(1) << 31));
-  option("For import", "--seq", o->log.seq, "tokens of a sequence of a training log")
+  option("For import", "--seq", o->log.seq, "tokens per sequence of a training log")
       ->check(CLI::Range(int64_t(1), int64_t(1) << 31));
   app.add_flag("--yes", o->yes, "do not ask")->group("For delete");
-  app.add_flag("--force", o->force, "also runs that are running")->group("For delete");
+  app.add_flag("--force", o->force, "also delete runs that are still running")->group("For delete");
   add_store_option(app, o->store);
   add_json_option(app, o->json);
   add_config_option(app);

@@ -21,7 +21,7 @@ void read_where(RunsOptions& o) {
     if (equals == std::string::npos)
       fail_usage(fmt::format("'{}' is not SETTING=VALUE", printable(text)), "--where", "For example --where lr=0.001.");
     if (!found || found->type == SettingType::list)
-      fail_usage(fmt::format("'{}' is no setting of a run", printable(key)), "--where",
+      fail_usage(fmt::format("'{}' is not a setting of a run", printable(key)), "--where",
                  did_you_mean(key, keys) + " Settings: " + join(keys, ", ") + ".");
     o.filter.settings.emplace_back(key, text_of(parse_setting(*found, text.substr(equals + 1), "--where " + key)));
   }

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-// A value at a path of keys, null when it is not there.
+// The value at a path of keys; null when it is absent.
 Json at(const Json& json, std::initializer_list<const char*> path) {
   const Json* value = &json;
   for (const char* key : path) {
@@ -33,7 +33,7 @@ std::string text(const Json& json) {
                           : json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The value in the measured row, or in its first row where there are several.
+// The value in the measured row, or in the first one if there are several.
 Json result(const RunRecord& r, std::initializer_list<const char*> path) {
   const Json* row = &r.result;
   if (row->is_object() && row->contains("rows")) row = &(*row)["rows"];
@@ -42,12 +42,12 @@ Json result(const RunRecord& r, std::initializer_list<const char*> path) {
 }
 
 struct ListColumn {
-  std::string name;    // of the CSV
-  const char* header;  // of the table; null: only in it where it is asked for
+  std::string name;    // name in the CSV
+  const char* header;  // header in the table; null: shown only on request
   Align align;
-  bool numeric;  // get() is a number for the CSV
+  bool numeric;  // get() gives a number for the CSV
   std::function<Json(const RunRecord&)> get;
-  std::string (*show)(const Json&);  // in the table; null: as it is
+  std::string (*show)(const Json&);  // how the table shows it; null: unchanged
 };
 
 std::string digits(const Json& j, const char* form) {
@@ -139,7 +139,7 @@ std::vector<ListColumn> chosen_columns(const std::string& names) {
     if (it == all.end()) {
       std::vector<std::string> known;
       for (auto& c : all) known.push_back(c.name);
-      fail_usage(fmt::format("there is no column '{}'", printable(name)), "--columns",
+      fail_usage(fmt::format("no column '{}'", printable(name)), "--columns",
                  did_you_mean(name, known) + " Columns: " + join(known, ", ") + ".");
     }
     chosen.push_back(*it);
@@ -162,7 +162,7 @@ std::string runs_table(const std::vector<RunRecord>& runs, const std::string& na
       cells.push_back(column.show ? column.show(value) : text(value));
       any = any || !cells.back().empty();
     }
-    if (!any && names.empty()) continue;  // a column of training runs says nothing in a list of measurements
+    if (!any && names.empty()) continue;  // a column for training runs is empty in a list of measurements
     header.push_back({column.header ? std::string(column.header) : column.name, column.align});
     for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cells[i]);
   }
@@ -180,7 +180,7 @@ std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& name
     std::vector<std::string> fields;
     for (auto& column : columns) {
       Json value = column.get(r);
-      // A number stays as it was written: 123456789 bytes, not 1.23457e+08.
+      // Numbers keep the digits they were written with: 123456789 bytes, not 1.23457e+08.
       fields.push_back(column.numeric && value.is_number() ? value.dump() : csv_text(text(value)));
     }
     out += csv_line(fields);

@@ -10,7 +10,7 @@ namespace crest {
 
 struct RunsOptions {
   std::string action;
-  std::vector<std::string> names;  // runs, or files of import
+  std::vector<std::string> names;  // runs, or files to import
   StoreFile store;
   RunFilter filter;
   LogDescription log;
@@ -20,7 +20,7 @@ struct RunsOptions {
   std::vector<std::string> where;
 };
 
-// --where into the filter; throws for what is no setting, or a value that it cannot have.
+// Adds --where to the filter. Throws for an unknown setting or a value that it cannot have.
 void read_where(RunsOptions& options);
 
 int run_export(RunsOptions& options);

@@ -7,19 +7,20 @@
 
 namespace crest {
 
-// A row a run. columns: names separated by commas, of columns of the CSV or of settings; "": the usual ones.
+// One row per run. columns: names of CSV columns or settings, separated by commas; "": the usual
+// ones.
 std::string runs_table(const std::vector<RunRecord>& runs, const std::string& columns, bool color);
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& columns);
 
 struct ShowOptions {
-  bool samples = false;  // every one instead of their statistics
+  bool samples = false;  // every sample instead of statistics
   int width = 80;
   bool color = false;
 };
-// All of a run.
+// Everything recorded about a run.
 std::string show_run(const RunRecord& run, const ShowOptions& options);
 
-// "12  bench-nano-b8": how messages name a run.
+// How messages name a run: "12  bench-nano-b8".
 std::string short_name(const RunRecord& run);
 
 }  // namespace crest

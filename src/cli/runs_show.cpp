@@ -20,7 +20,7 @@ std::string scalar(const Json& json) {
                           : json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A value for people; sizes with a unit, by their key.
+// A value as people read it; sizes get a unit, by their key.
 std::string readable(const std::string& key, const Json& json) {
   bool bytes = key.ends_with("_bytes") || key.find("by_category.") != std::string::npos;
   if (json.is_number() && bytes) return format_bytes(json.get<double>());
@@ -70,8 +70,8 @@ std::string head(const RunRecord& r) {
   };
   add("uid", r.uid);
   add("kind", r.kind + (r.phase.empty() ? "" : ", phase " + r.phase));
-  static const std::map<std::string, std::string> meanings = {{"lost", "lost: its process ended without saying so"},
-                                                              {"out_of_memory", "out of memory"}};
+  static const std::map<std::string, std::string> meanings = {
+      {"lost", "lost: its process ended without a final record"}, {"out_of_memory", "out of memory"}};
   auto meaning = meanings.find(r.status);
   add("status", meaning == meanings.end() ? r.status : meaning->second);
   add("error", r.error);
@@ -84,7 +84,7 @@ std::string head(const RunRecord& r) {
   return out;
 }
 
-// What was read before and after side by side, then what was read once.
+// Values read before and after side by side, then those read once.
 std::string environment(const RunRecord& r, const ShowOptions& o) {
   Pairs before = flat(r.environment), after = flat(r.environment_after), once;
   Table table({{"", Align::left}, {"before"}, {"after"}});
@@ -165,7 +165,7 @@ std::string log_tail(const std::vector<LogRow>& log, const ShowOptions& o) {
   return table.text(o.color);
 }
 
-// The measured row without what stands above it.
+// The measured row without the sections already shown above it.
 Pairs result_pairs(const Json& result) {
   Json rest = result;
   if (rest.is_object())

@@ -1,4 +1,4 @@
-// crest sample: text from a trained model.
+// crest sample: generates text with a trained model.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -66,14 +66,14 @@ void check(const Options& o) {
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   validate(o.sampler);
   if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
-    fail_usage("only one of --prompt, --prompt-file and --prompt-tokens can be given", "crest sample");
+    fail_usage("give only one of --prompt, --prompt-file and --prompt-tokens", "crest sample");
   if (o.max_tokens < 1)
     fail_usage(fmt::format("max-tokens {}", o.max_tokens), "--max-tokens", "It must be at least 1.");
   if (o.samples < 1) fail_usage(fmt::format("num-samples {}", o.samples), "--num-samples", "It must be at least 1.");
-  if (o.has_tokens && !o.stops.empty()) fail_usage("--stop needs text, --prompt-tokens gives ids", "--stop");
+  if (o.has_tokens && !o.stops.empty()) fail_usage("--stop works on text, but --prompt-tokens prints ids", "--stop");
 }
 
-// Standard output, written at once; a terminal gets no control characters from the model.
+// Standard output, written at once. The model's control characters never reach a terminal.
 class Output {
  public:
   explicit Output(bool quiet) : quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1) {}
@@ -81,7 +81,7 @@ class Output {
     if (quiet_ || text.empty()) return;
     std::string shown = terminal_ ? displayable(text) : std::string(text);
     if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() || std::fflush(stdout) != 0)
-      fail("writing to standard output failed", "", "Is the disk full, or the reader gone?");
+      fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
   }
 
  private:
@@ -149,12 +149,12 @@ class Sampling {
       if (!model_.tokenizer)
         fail(model_.tokenizer_problem.empty() ? "the model has no tokenizer.json" : model_.tokenizer_problem,
              printable(model_.weights_path),
-             "Give token ids instead of text: --prompt-tokens 1,2,3 (the output is ids, too).");
+             "Give token ids instead of text: --prompt-tokens 1,2,3 (the output is ids too).");
       text = prompt_text(o_);
       prompt = prompt_tokens(*model_.tokenizer, text, vocab);
     }
     if (int64_t(prompt.size()) > context) {
-      message("the prompt has {} tokens, the model's context {}: only its end is used", prompt.size(), context);
+      message("the prompt has {} tokens but the context is {}: only its end is used", prompt.size(), context);
       prompt.erase(prompt.begin(), prompt.end() - context);
     }
     return prompt;
@@ -192,7 +192,7 @@ class Sampling {
     message("sample   {} tokens, {:.1f} tokens/s; prompt of {} tokens in {}; end: {}", count, rate, prompt.size(),
             format_duration(result.prompt_seconds), name(result.end));
     if (slides > 0)
-      message("         the context of {} tokens was full {} times: each time its last half was kept",
+      message("         the context of {} tokens filled up {} times; each time the last half was kept",
               decoder.cache_length(), slides);
     nlohmann::json j = {{"tokens", result.tokens},
                         {"finish", name(result.end)},
@@ -212,26 +212,28 @@ class Sampling {
 
 std::function<int()> setup_sample(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors");
-  auto* prompt = app.add_option("--prompt", o->prompt, "text to continue (none: starts a new text)");
-  app.add_option("--prompt-file", o->prompt_file, "file with the prompt, - for standard input");
+  app.add_option("--run", o->run, "run, checkpoint, or folder with config.json and safetensors")->type_name("RUN");
+  auto* prompt = app.add_option("--prompt", o->prompt, "text to continue (default: start a new text)");
+  app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =
-      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids, too");
+      app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")
+          ->type_name("IDS");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
-  option("--max-tokens", o->max_tokens, "tokens to generate at most");
-  option("--temperature", o->sampler.temperature, "0: always the most probable token; 1: the model's probabilities");
-  option("--top-k", o->sampler.top_k, "draw from the k most probable tokens (0: all)");
-  option("--top-p", o->sampler.top_p, "draw from the fewest tokens whose probabilities reach this (1: all)");
+  option("--max-tokens", o->max_tokens, "maximum number of tokens to generate");
+  option("--temperature", o->sampler.temperature,
+         "0: always the most probable token; 1: the model's own probabilities");
+  option("--top-k", o->sampler.top_k, "sample from the k most probable tokens (0: all)");
+  option("--top-p", o->sampler.top_p, "sample from the fewest tokens whose probabilities add up to this (1: all)");
   option("--seed", o->sampler.seed, "the same seed gives the same text");
-  option("--num-samples", o->samples, "texts to generate");
-  app.add_option("--stop", o->stops, "end before this text (several allowed)")
+  option("--num-samples", o->samples, "number of texts to generate");
+  app.add_option("--stop", o->stops, "stop before this text; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);  // "[a,b]" is a text, no list
+      ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
-  app.add_flag("--ignore-end", o->ignore_end, "go on after <|endoftext|>");
-  option("--precision", o->precision, "auto (bf16 where the device has it), fp32, tf32, bf16, fp16");
+  app.add_flag("--ignore-end", o->ignore_end, "continue after <|endoftext|>");
+  option("--precision", o->precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

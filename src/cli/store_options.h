@@ -1,4 +1,4 @@
-// The flags of the run database: of commands that record or read runs.
+// The run database options of commands that record or read runs.
 #pragma once
 #include "store/record_options.h"
 

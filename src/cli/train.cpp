@@ -1,4 +1,4 @@
-// crest train: from a text file (or prepared data) to a trained model.
+// crest train: from a text file or prepared data to a trained model.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -38,22 +38,22 @@ struct Options {
   bool wait_for_saves = false;
 };
 
-void tell(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+void print_line(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
   PreparedText p = prepare_text(o.texts, o.tokenizer);
   if (!o.train.quiet)
-    tell(fmt::format("text     {} with tokenizer {} ({} tokens, a vocabulary of {})", p.reused ? "cached" : "prepared",
-                     printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
+    print_line(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
+                           printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
   return p.folder;
 }
 
-// TOML holds UTF-8 only: a run that could not be continued is refused before it starts.
+// TOML is UTF-8 only: reject a run that could not be continued before it starts.
 const std::string& check_utf8(const std::string& text, const std::string& flag) {
   if (!is_utf8(text))
-    fail_usage(fmt::format("'{}' is not UTF-8, so that the run's config.toml cannot hold it", printable(text, 1000)),
-               flag, "Give the file or folder a name in UTF-8.");
+    fail_usage(fmt::format("'{}' is not UTF-8, so the run's config.toml cannot store it", printable(text, 1000)), flag,
+               "Rename the file or folder to a UTF-8 name.");
   return text;
 }
 
@@ -66,13 +66,14 @@ std::string toml_value(const SettingValue& value, const std::string& flag) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// Paths stay right wherever the file is read from.
+// Absolute, so that the file can be read from anywhere.
 std::string toml_path(const std::string& path, const std::string& flag) {
   return toml_string(check_utf8(fs::absolute(path).string(), flag));
 }
 
-// RUN/config.toml: the settings as they are used, and the other options that were given. --resume reads it, and
-// --config repeats the run. A model that is no preset is read from RUN/model.toml, whatever becomes of its file.
+// RUN/config.toml: the settings in use and the other options given. --resume reads it, and --config
+// repeats the run. A model that is not a preset is read from RUN/model.toml, even if its own file
+// changes.
 std::string config_text(const CLI::App& app, const std::string& preset, const LibraryOptions& libraries,
                         const TrainOptions& t) {
   std::vector<std::pair<std::string, std::string>> keys = {
@@ -83,7 +84,7 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
   };
   if (t.steps <= 0) keys.push_back({"max_seconds", text_of(t.max_seconds)});
   if (!t.init.empty()) keys.push_back({"init", toml_path(t.init, "--init")});
-  // Text that says nothing and a number below its range stand for what is not set (steps, --init).
+  // Settings that are not set (steps, --init) have empty text or a number below their range.
   for (auto& settings : {settings_of(t.recipe), settings_of(t)})
     for (auto& row : settings.rows()) {
       SettingValue value = row.value();
@@ -116,7 +117,7 @@ std::string config_text(const CLI::App& app, const std::string& preset, const Li
   return text;
 }
 
-// What a continued run is told to change against its own file.
+// Settings given with --resume that differ from the run's own file.
 void check_changes(const CLI::App& app, const Options& o) {
   const std::string file = o.resume + "/config.toml";
   const GivenSettings of_run = read_config(app, file);
@@ -128,18 +129,18 @@ void check_changes(const CLI::App& app, const Options& o) {
       std::string after = text_of(parse_setting(row, now->second.back()));
       if (before == after || row.resume == OnResume::accepts) continue;
       if (row.resume == OnResume::refuses)
-        fail_usage(fmt::format("the run has {} {}, and {} was given", row.name, printable(before), printable(after)),
-                   row.flag(), fmt::format("Leave {} out when a run is continued.", row.flag()));
+        fail_usage(fmt::format("the run has {} {}, but {} was given", row.name, printable(before), printable(after)),
+                   row.flag(), fmt::format("Leave out {} to continue the run.", row.flag()));
       if (!o.train.quiet)
-        tell(fmt::format("note     the run had {} {}; it goes on with {}", row.flag(), printable(before),
-                         printable(after)));
+        print_line(fmt::format("note     {} was {}; the run continues with {}", row.flag(), printable(before),
+                               printable(after)));
     }
   };
   check(recipe_settings(), o.recipe.given);
   check(training_settings(), o.training);
 }
 
-// The name of a run that was given none: that of its text or data.
+// The default name of a run: that of its text or data.
 std::string run_name(const Options& o) {
   bool text = !o.texts.empty();
   fs::path path = fs::absolute(text ? o.texts[0] : o.train.data).lexically_normal();
@@ -160,17 +161,17 @@ int run(const CLI::App& app, Options& o) {
   t.memory_limit = o.device.limit(t.device);
   if (o.wait_for_saves) t.save_mode = SaveMode::waiting;
   if (!o.texts.empty() && !t.data.empty() && o.resume.empty())
-    fail_usage("text files and --data were both given", "crest train", "Give one of them.");
+    fail_usage("both text files and --data were given", "crest train", "Give only one of them.");
   if (!o.resume.empty()) {
     if (!o.texts.empty())
-      fail_usage("text files cannot be given with --resume", "crest train", "The run's own data is used.");
+      fail_usage("--resume does not accept text files", "crest train", "Leave them out; the run uses its own data.");
     if (!t.out.empty() || t.overwrite)
       fail_usage("--resume continues a run in its own folder", t.overwrite ? "--overwrite" : "--out", "Leave it out.");
   }
   if (o.texts.empty() && t.data.empty() && !o.resume.empty()) fail_not_begun(o.resume);
   if (o.texts.empty() && t.data.empty())
-    fail_usage("no data", "crest train",
-               "Give a text file (crest train input.txt) or --data DIR made by crest data prepare.");
+    fail_usage("no data given", "crest train",
+               "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
   if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
 
   RecipeOptions& r = o.recipe;
@@ -178,7 +179,7 @@ int run(const CLI::App& app, Options& o) {
   t.resume = !o.resume.empty();
   if (t.resume) {
     t.out = o.resume;
-    // Its own file, wherever the folder is now: it may have been moved or copied.
+    // The run's own file at its present place: the folder may have been moved or copied.
     if (std::string own = t.out + "/model.toml"; fs::path(model()).filename() == "model.toml" && fs::exists(own))
       r.given["model"] = {own};
   } else if (!t.init.empty()) {
@@ -201,7 +202,7 @@ int run(const CLI::App& app, Options& o) {
   t.config_toml = [&app, &o, preset](const TrainOptions& resolved) {
     return config_text(app, preset, o.device.libraries, resolved);
   };
-  t.config_toml(t);  // can be written
+  t.config_toml(t);  // check that it can be written
   if (!o.store.off) {
     t.record.emplace();
     t.record->store = o.store.file;
@@ -217,22 +218,22 @@ int run(const CLI::App& app, Options& o) {
 std::function<int()> setup_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   TrainOptions& t = o->train;
-  app.add_option("TEXT", o->texts, "text files or folders to train on (prepared and cached)");
+  app.add_option("TEXT", o->texts, "text files or folders to train on (prepared, then cached)");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group("Training");
   };
   option("--tokenizer", o->tokenizer,
-         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, short texts "
-         "bytes)");
-  option("--out", t.out, "run folder (default: runs/NAME)");
-  option("--resume", o->resume, "continue this run from its newest valid checkpoint");
+         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, "
+         "or bytes for short texts)");
+  option("--out", t.out, "run folder (default: runs/NAME)")->type_name("DIR");
+  option("--resume", o->resume, "continue this run from its newest valid checkpoint")->type_name("RUN");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");
   add_settings(app, training_settings(), o->training);
-  option("--stop-after", t.stop_after, "stop (saved) after this many steps of this call");
+  option("--stop-after", t.stop_after, "save and stop after this many steps of this command");
   app.add_flag("--wait-for-saves", o->wait_for_saves,
-               "training waits while a checkpoint is written (on a CPU it always does)")
+               "pause training while a checkpoint is written (always so on a CPU)")
       ->group("Saving and samples");
-  app.add_flag("--quiet", t.quiet, "no progress lines");
+  app.add_flag("--quiet", t.quiet, "print no progress lines");
   add_json_option(app, t.json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);

@@ -20,7 +20,7 @@ std::unique_ptr<Control> Control::join(const RankEnvironment& environment, doubl
 }
 
 Control::Control(const RankEnvironment& environment, double seconds, Socket listener) : environment_(environment) {
-  signal(SIGPIPE, SIG_IGN);  // writing to a rank that is gone is an error to report, not the end of this process
+  signal(SIGPIPE, SIG_IGN);  // writing to a dead rank is an error to report, not the end of this process
   if (rank() == 0) {
     if (!listener.is_open()) listener = listen_on(environment_.address, environment_.port);
     environment_.port = port_of(listener);
@@ -31,16 +31,17 @@ Control::Control(const RankEnvironment& environment, double seconds, Socket list
 
 void Control::greet(double seconds) {
   std::string where = fmt::format("{}:{}", environment_.address, environment_.port);
-  auto deadline = after(seconds + 1);  // the server knows who is missing: it gives up first
+  auto deadline = after(seconds + 1);  // the server knows who is missing, so it times out first
   socket_ = connect_to(environment_.address, environment_.port, after(seconds));
   if (!socket_.is_open())
-    throw PeerLost(0, fmt::format("rank 0 did not come within {:g} s: nobody listens", seconds), printable(where),
-                   "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
+    throw PeerLost(0, fmt::format("rank 0 did not start within {:g} s: no process is listening", seconds),
+                   printable(where), "Start all ranks with the same MASTER_ADDR and MASTER_PORT.");
   Frame answer;
   while (!answered(answer, deadline)) {
-    // Closed before it answered: rank 0 is gone and nobody listens any more, or it took this one for a stranger that
-    // says nothing, where this process was stopped for a while or many others came at once.
-    bool closed = lost_ && !told_;
+    // Closed before it answered. Either rank 0 is gone and nobody listens any more; or this process
+    // was stopped for a while, or many others connected at once, and rank 0 took it for a silent
+    // stranger.
+    bool closed = lost_ && !reported_;
     if (closed && Clock::now() < deadline)
       if (socket_ = connect_to(environment_.address, environment_.port, after(0.2)); socket_.is_open()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -49,11 +50,12 @@ void Control::greet(double seconds) {
         continue;
       }
     if (lost_) throw_lost("start");
-    fail("what listens there does not answer as rank 0", printable(where), "Take another MASTER_PORT.");
+    fail("the process listening there is not rank 0", printable(where), "Choose another MASTER_PORT.");
   }
   address_ = own_address(socket_);
   if (answer.type == 'R')
-    throw PeerLost(-1, answer.value, printable(where), "All ranks need the same WORLD_SIZE and a RANK of their own.");
+    throw PeerLost(-1, answer.value, printable(where),
+                   "All ranks need the same WORLD_SIZE and different values of RANK.");
 }
 
 bool Control::answered(Frame& answer, Clock::time_point deadline) {
@@ -62,7 +64,7 @@ bool Control::answered(Frame& answer, Clock::time_point deadline) {
 }
 
 Control::~Control() {
-  // Without a farewell the others know that this rank has failed.
+  // Without a goodbye, the others know that this rank has failed.
   if (!lost_ && std::uncaught_exceptions() == 0) send_all(socket_, encode({'E', "", ""}));
   socket_.close();
 }
@@ -72,7 +74,7 @@ void Control::send(const Frame& frame) {
 }
 
 void Control::take(const Frame& frame) {
-  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), told_ = true;
+  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), reported_ = true;
 }
 
 bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadline) {
@@ -97,7 +99,7 @@ std::string Control::get(const std::string& key, double seconds) {
   Frame answer;
   if (wait_for("V", answer, after(seconds))) return answer.value;
   if (lost_) throw_lost("start");
-  blame(fmt::format("'{}' did not come within {:g} s", printable(key), seconds), "start");
+  blame(fmt::format("'{}' did not arrive within {:g} s", printable(key), seconds), "start");
 }
 
 void Control::check(const std::string& where) {
@@ -107,8 +109,7 @@ void Control::check(const std::string& where) {
 }
 
 void Control::throw_lost(const std::string& where) const {
-  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where,
-                 "Its own message says why, where it wrote one.");
+  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where, "Look for its own error message.");
 }
 
 void Control::blame(const std::string& problem, const std::string& where) {
@@ -117,7 +118,7 @@ void Control::blame(const std::string& problem, const std::string& where) {
   if (!wait_for("B", answer, after(blame_seconds + 2)) && !lost_) lost_ = 0;
   if (lost_) throw_lost(where);
   int silent = std::atoi(answer.key.c_str());
-  if (silent < 0) fail(problem, where, "All ranks failed alike: is the network there?");
+  if (silent < 0) fail(problem, where, "All ranks failed in the same way. Check the network.");
   throw PeerLost(silent, fmt::format("rank {} does not take part ({})", silent, problem), where,
                  "It hangs, was stopped, or is slower than --timeout allows.");
 }

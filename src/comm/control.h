@@ -1,6 +1,7 @@
-// How the ranks of a run find each other and hear of each other's end, whatever library moves the data. Rank 0 hosts a
-// small server that all ranks keep a connection to: keys and values (addresses, identifiers of a communicator), and
-// who is gone. A rank whose connection breaks without a farewell is gone, and all others are told its number.
+// How the ranks of a run find each other and notice when one ends, whatever library moves the data.
+// Rank 0 runs a small server to which all ranks stay connected. It stores keys and values
+// (addresses, identifiers of a communicator) and tracks who is gone. A rank whose connection breaks
+// without a goodbye is gone, and the server sends its number to all others.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,33 +15,36 @@ namespace crest {
 
 class ControlServer;
 
-// One rank's side. Used by one thread. All waits end with an Error at the latest when their time is over.
+// One rank's side. Used by one thread. Every wait ends with an Error when its time is over.
 class Control {
  public:
-  // Returns once all ranks have joined. Throws when they did not come within `seconds`, naming those that are missing.
-  // listener: rank 0's socket where the launcher has opened it already; else it listens on the environment's port.
+  // Returns after all ranks have joined. Throws if they did not within `seconds`, naming the
+  // missing ones. listener: rank 0's socket if the launcher has opened it; otherwise it listens on
+  // the environment's port.
   static std::unique_ptr<Control> join(const RankEnvironment& environment, double seconds, Socket listener = Socket());
-  // Says farewell; rank 0 waits a moment for the others' first.
+  // Says goodbye. Rank 0 first waits a moment for the others.
   ~Control();
 
   int rank() const { return environment_.rank; }
   int size() const { return environment_.size; }
-  // Of this rank's interface to rank 0.
+  // Address of this rank's interface to rank 0.
   const std::string& address() const { return address_; }
 
   void set(const std::string& key, const std::string& value);
-  // Waits until somebody has set the key. Throws PeerLost when a rank is gone meanwhile.
+  // Waits until somebody has set the key. Throws PeerLost if a rank dies meanwhile.
   std::string get(const std::string& key, double seconds);
-  // Throws PeerLost when a rank is gone. Does not wait.
+  // Throws PeerLost if a rank is gone. Does not wait.
   void check(const std::string& where);
-  // A collective did not end: finds out which rank is to blame (gone, or silent while others complain) and throws.
+  // For a collective that did not finish: finds out which rank is to blame (dead, or silent while
+  // others complain) and throws.
   [[noreturn]] void blame(const std::string& problem, const std::string& where);
 
  private:
   Control(const RankEnvironment& environment, double seconds, Socket listener);
   void greet(double seconds);
   bool answered(Frame& answer, Clock::time_point deadline);
-  // The next frame of one of these types; notices of lost ranks are kept. False: none until the deadline.
+  // The next frame of one of these types; notices of lost ranks are stored. False: none before the
+  // deadline.
   bool wait_for(const char* types, Frame& frame, Clock::time_point deadline);
   void take(const Frame& frame);
   void send(const Frame& frame);
@@ -52,7 +56,7 @@ class Control {
   FrameReader reader_;
   std::string address_;
   std::optional<int> lost_;
-  bool told_ = false;  // by rank 0, not by a connection that broke
+  bool reported_ = false;  // by rank 0, not inferred from a broken connection
 };
 
 }  // namespace crest

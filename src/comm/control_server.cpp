@@ -24,7 +24,7 @@ ControlServer::ControlServer(Socket listener, int size, double seconds, Stranger
       seconds_(seconds),
       strangers_(strangers),
       join_deadline_(after(seconds)) {
-  // So that accepting until nobody is left does not wait for the next one.
+  // So that accepting until the queue is empty does not block.
   fcntl(listener_.fd(), F_SETFL, fcntl(listener_.fd(), F_GETFL) | O_NONBLOCK);
   thread_ = std::thread([this] { serve(); });
 }
@@ -37,14 +37,14 @@ ControlServer::~ControlServer() {
 void ControlServer::serve() {
   std::optional<Clock::time_point> end;
   for (;;) {
-    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // what was said last is on its way
+    if (ending_ && !end) end = after(lost_ || blamed_ ? 0.2 : 2);  // the last messages are still on their way
     if (end && (all_left() || Clock::now() > *end)) return;
     step();
   }
 }
 
 void ControlServer::step() {
-  // poll ignores -1: a closed peer, and for a moment the listener where descriptors have run out
+  // poll ignores -1: a closed peer, or briefly the listener, when file descriptors have run out
   std::vector<pollfd> polls = {{Clock::now() < no_accept_until_ ? -1 : listener_.fd(), POLLIN, 0}};
   for (auto& p : peers_) polls.push_back({p.socket.fd(), POLLIN, 0});
   poll(polls.data(), polls.size(), poll_ms);
@@ -62,8 +62,8 @@ void ControlServer::read(Peer& peer) {
   if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
 }
 
-// Those that are there; a rank among them has sent its greeting already, and is none of the strangers when the next one
-// needs a place.
+// Accepts all waiting connections. A rank among them has already sent its greeting, so it is not one
+// of the strangers that make room for the next.
 void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -86,7 +86,7 @@ void ControlServer::accept_all() {
   }
 }
 
-// peers_ is in the order of coming.
+// peers_ is in the order of arrival.
 bool ControlServer::close_oldest_stranger() {
   for (auto& p : peers_) {
     if (p.rank >= 0 || !p.socket.is_open()) continue;
@@ -102,7 +102,7 @@ void ControlServer::close_late_strangers() {
 }
 
 void ControlServer::handle(Peer& peer, const Frame& frame) {
-  if (peer.rank < 0 && frame.type != 'J') return peer.socket.close();  // no rank of ours
+  if (peer.rank < 0 && frame.type != 'J') return peer.socket.close();  // not one of our ranks
   switch (frame.type) {
     case 'J': return join(peer, frame);
     case 'S':
@@ -130,12 +130,13 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
   std::string expected = fmt::format("{} {}", control_magic, size_), why;
   bool ours = frame.value.rfind(control_magic, 0) == 0;
   if (frame.value != expected)
-    why = ours ? fmt::format("rank {} was started with another number of ranks than rank 0, which has {}", rank, size_)
+    why = ours ? fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank,
+                             size_)
                : "not a rank of this run";
   else if (rank < 0 || rank >= size_)
     why = fmt::format("rank {} is not one of {}", rank, size_);
   else if (std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank; }))
-    why = fmt::format("rank {} came twice", rank);
+    why = fmt::format("two processes are rank {}", rank);
   if (!why.empty()) {
     send_all(peer.socket, encode({'R', "", why}));
     return peer.socket.close();
@@ -159,7 +160,7 @@ void ControlServer::give_up_joining() {
     }
     names.push_back(std::to_string(r));
   }
-  std::string why = fmt::format("rank{} {} did not come within {:g} s ({} of {} came)", missing.size() == 1 ? "" : "s",
+  std::string why = fmt::format("rank{} {} did not start within {:g} s ({} of {} did)", missing.size() == 1 ? "" : "s",
                                 crest::join(names, ", "), seconds_, joined(), size_);
   tell_all({'R', "", why});
   lost_ = *missing.begin();
@@ -169,7 +170,7 @@ void ControlServer::lose(Peer& peer) {
   peer.socket.close();
   if (peer.rank < 0 || peer.left) return;
   peer.left = true;
-  if (lost_) return;  // the first one is the cause: others follow because of it
+  if (lost_) return;  // the first one is the cause; others follow because of it
   lost_ = peer.rank;
   tell_all({'L', std::to_string(*lost_), ""});
 }
@@ -181,7 +182,7 @@ void ControlServer::answer_blame() {
   for (auto& p : peers_) {
     if (p.rank < 0 || p.failed) continue;
     blamed = p.rank;
-    complain = !p.left;  // it may still do so; one that has left cannot
+    complain = !p.left;  // it may still complain; one that has left cannot
     if (p.left) break;
   }
   if (complain && Clock::now() < *first_failure_ + std::chrono::duration<double>(blame_seconds)) return;

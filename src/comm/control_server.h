@@ -1,4 +1,4 @@
-// Rank 0's server of the control channel (comm/control.h): a thread that answers all ranks.
+// Rank 0's server for the control channel (comm/control.h): a thread that answers all ranks.
 #pragma once
 #include <atomic>
 #include <map>
@@ -11,25 +11,26 @@
 
 namespace crest {
 
-// First word of a rank's greeting; changes with the protocol.
+// First word of a rank's greeting. Changes with the protocol.
 inline constexpr const char* control_magic = "crest-control-1";
-// So long others may complain, too, before one that did not is called silent.
+// How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
-// Messages, rank to server: J join (key: rank, value: magic and number of ranks), S set, G get, F failed in a
-// collective, E farewell. Server to rank: A all have joined, R refused (value: why), V value, L lost (key: rank),
-// B to blame (key: rank, -1: nobody).
+// Messages from rank to server: J join (key: rank, value: magic and number of ranks), S set, G get,
+// F failed in a collective, E goodbye. From server to rank: A all have joined, R rejected (value:
+// why), V value, L lost (key: rank), B to blame (key: rank, -1: nobody).
 class ControlServer {
  public:
-  // What connections may take of this process before they have said which rank they are: anybody who reaches the port
-  // can open them. The oldest one is closed for a new one.
+  // Limits on connections that have not identified themselves as a rank: anybody who reaches the
+  // port can open one. The oldest one is closed to make room for a new one.
   struct Strangers {
     size_t most = 64;
-    double seconds = 10;  // to introduce themselves
+    double seconds = 10;  // time to identify themselves
   };
-  // seconds: that the ranks have to join.
+  // seconds: time for the ranks to join.
   ControlServer(Socket listener, int size, double seconds, Strangers strangers = {64, 10});
-  // Waits until all that joined have left or are gone, at most two seconds, and not at all after a failure.
+  // Waits until all joined ranks have left or are gone, at most two seconds; does not wait after a
+  // failure.
   ~ControlServer();
 
  private:
@@ -37,9 +38,9 @@ class ControlServer {
     Socket socket;
     FrameReader reader;
     int rank = -1;                 // -1: a stranger
-    Clock::time_point deadline{};  // of a stranger
+    Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
-    std::string wanted;  // the key it waits for; "": none
+    std::string wanted;  // the key that it waits for; "": none
   };
   void serve();
   void step();

@@ -18,7 +18,7 @@ struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
 
-// In this order: a launcher inside of another one's allocation sets its own variables besides.
+// In this order: a launcher inside another one's allocation sets its own variables as well.
 constexpr Names known[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -43,12 +43,12 @@ class Reader {
     if (value.empty()) {
       if (otherwise) return *otherwise;
       fail_usage(fmt::format("{} is not set", name), "environment",
-                 "Launchers set rank and number of ranks together; unset both to run without one.");
+                 "Launchers set rank and number of ranks together. Unset both to run without a launcher.");
     }
     int n = 0;
     auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), n);
     if (code != std::errc() || end != value.data() + value.size() || n < low || n > high)
-      fail_usage(fmt::format("{}={} is no number from {} to {}", name, printable(value), low, high), "environment",
+      fail_usage(fmt::format("{}={} is not a number from {} to {}", name, printable(value), low, high), "environment",
                  "The program that starts the ranks sets it (torchrun, mpirun, srun).");
     return n;
   }
@@ -57,7 +57,8 @@ class Reader {
   const Variables& variables_;
 };
 
-// srun without MPI sets its variables for every step, also for a batch script that starts a single process.
+// srun without MPI sets its variables for every step, even for a batch script that starts a single
+// process.
 bool is_set(const Reader& read, const Names& names) {
   if (std::strcmp(names.launcher, "srun") == 0)
     return !read.text("SLURM_PROCID").empty() && !read.text("SLURM_STEP_ID").empty() &&
@@ -73,7 +74,7 @@ RankEnvironment read_environment_of(const Reader& read, const Names& names) {
   e.local_rank = read.number(names.local_rank, 0, e.size - 1, e.rank);
   e.local_size = std::min(e.size, read.number(names.local_size, 1, most_ranks, e.size));
   e.port = read.number("MASTER_PORT", 1, 65535, default_port);
-  // The agent of torchrun keeps MASTER_PORT for its own store: rank 0 takes the next one.
+  // torchrun's agent uses MASTER_PORT for its own store, so rank 0 uses the next port.
   if (read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.port = e.port == 65535 ? 65534 : e.port + 1;
   if (std::string address = read.text("MASTER_ADDR"); !address.empty())
     e.address = address;

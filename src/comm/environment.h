@@ -1,5 +1,5 @@
-// Which rank this process is, as the program that started it says: torchrun and `crest --nproc` (RANK, WORLD_SIZE, ..),
-// mpirun (OMPI_COMM_WORLD_*, PMI_*) or srun (SLURM_PROCID, ..).
+// The rank of this process, according to the program that started it: torchrun and `crest --nproc`
+// (RANK, WORLD_SIZE, ..), mpirun (OMPI_COMM_WORLD_*, PMI_*) or srun (SLURM_PROCID, ..).
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,16 +9,16 @@ namespace crest {
 
 struct RankEnvironment {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // of the ranks of this host
-  std::string address = "127.0.0.1";   // of rank 0's host
-  int port = 0;                        // that rank 0 listens on
+  int local_rank = 0, local_size = 1;  // on this host
+  std::string address = "127.0.0.1";   // host of rank 0
+  int port = 0;                        // rank 0 listens on it
   std::string launcher;                // "torchrun", "mpirun", "srun"
 };
 
-using Variables = std::function<const char*(const char*)>;  // std::getenv, or what a test says
+using Variables = std::function<const char*(const char*)>;  // std::getenv, or a test's
 
-// Empty: no launcher's variables, this is a process of its own. Throws a usage error that names the variable when they
-// contradict each other or are no numbers.
+// Empty without a launcher's variables: this is a single process. Throws a usage error that names
+// the variable if they contradict each other or are not numbers.
 std::optional<RankEnvironment> rank_environment(const Variables& variables = {});
 
 }  // namespace crest

@@ -41,7 +41,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Addresses of the ranks, exchanged through the control channel.
+// Addresses of the ranks, exchanged over the control channel.
 class ControlStore final : public gloo::rendezvous::Store {
  public:
   ControlStore(Control& control, std::string prefix, double seconds)
@@ -85,7 +85,7 @@ class GlooCommunicator final : public Communicator {
     if (n == 0) return;
     guarded("all-reduce", [&] {
       gloo::AllreduceOptions o(context_);
-      // The type only says how large an element is: the sum is ours.
+      // The type only sets the element size: the sum is computed here.
       if (size_of(dtype) == 8)
         o.setOutput(static_cast<double*>(data), size_t(n));
       else if (size_of(dtype) == 4)
@@ -163,11 +163,12 @@ class GlooCommunicator final : public Communicator {
 
  private:
   static constexpr uint64_t slot = uint64_t(0x43) << 56;      // Gloo's own collectives use small numbers there
-  static constexpr size_t largest_segment = size_t(1) << 20;  // of a message: one is summed while the next arrives
+  static constexpr size_t largest_segment = size_t(1) << 20;  // bytes per message: one is summed while the next arrives
 
-  // Gloo's reduce-scatter is for powers of two. This is the first half of a ring all-reduce: in step s every rank sends
-  // chunk rank - 1 - s to the right, and adds what comes from the left to chunk rank - 2 - s; after size - 1 steps
-  // chunk `rank` has been everywhere. Chunks go in segments, two of them on their way.
+  // Gloo's reduce-scatter needs a power of two. This is the first half of a ring all-reduce: in
+  // step s every rank sends chunk rank - 1 - s to the right, and adds what comes from the left to
+  // chunk rank - 2 - s; after size - 1 steps, chunk `rank` has visited all ranks. Chunks are sent
+  // in segments, two at a time.
   void ring_reduce(char* in, char* out, DType dtype, int64_t n) {
     int ranks = size(), right = (rank() + 1) % ranks, left = (rank() + ranks - 1) % ranks;
     size_t element = size_of(dtype), chunk = size_t(n) * element;
@@ -177,7 +178,8 @@ class GlooCommunicator final : public Communicator {
     arrived_[0].resize(segment), arrived_[1].resize(segment);
     std::unique_ptr<gloo::transport::UnboundBuffer> arrivals[2];
     for (int i = 0; i < 2; ++i) arrivals[i] = context_->createUnboundBuffer(arrived_[i].data(), segment);
-    // Where segment i of a step's chunk begins, and its bytes; `back`: 1 for what is sent, 2 for what comes.
+    // Where segment i of a step's chunk begins, and its bytes. `back`: 1 for the segment sent, 2
+    // for the one received.
     auto place = [&](size_t i, size_t back) {
       size_t whose = (size_t(rank()) + 2 * size_t(ranks) - back - i / segments) % size_t(ranks);
       size_t offset = i % segments * segment;
@@ -190,7 +192,7 @@ class GlooCommunicator final : public Communicator {
     };
     post(0);
     for (size_t i = 0; i < total; ++i) {
-      // With one segment a chunk the next message is what this one completes.
+      // With one segment per chunk, the next message is the one completed here.
       if (segments > 1 && i + 1 < total) post(i + 1);
       arrivals[i % 2]->waitRecv(timeout_);
       auto [offset, bytes] = place(i, 2);
@@ -212,7 +214,7 @@ class GlooCommunicator final : public Communicator {
       throw;
     } catch (const std::exception& e) {
       bool late = std::string(e.what()).find("Timed out") != std::string::npos;
-      control_.blame(late ? fmt::format("nothing came for {:g} s", double(timeout_.count()) / 1e3)
+      control_.blame(late ? fmt::format("nothing arrived for {:g} s", double(timeout_.count()) / 1e3)
                           : "a connection between two ranks broke",
                      what);
     }

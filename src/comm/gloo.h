@@ -1,4 +1,4 @@
-// Ranks as processes on CPUs: the library Gloo over TCP (Debian's libgloo-dev; CREST_HAVE_GLOO).
+// Ranks as processes on CPUs: the Gloo library over TCP (Debian's libgloo-dev; CREST_HAVE_GLOO).
 #pragma once
 #include <memory>
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace crest {
 
-// "" when this build has Gloo, else what is missing and how to get it.
+// "" if this build has Gloo, else what is missing and how to get it.
 std::string gloo_problem();
 std::string gloo_version();  // "0.5.0"; "" without it
 
-// Ranks 0 .. ranks - 1 of `control` connect to each other; all of them call this with the same name, which no other
-// group of the run has. seconds: that a rank waits for the others before it gives up, in every collective.
-// `control` must outlive it.
+// Connects ranks 0 .. ranks - 1 of `control`. All of them call it with the same name, which must be
+// unique in the run. seconds: how long a rank waits for the others in every collective before it
+// gives up. `control` must outlive the result.
 std::unique_ptr<Communicator> make_gloo_communicator(Control& control, int ranks, const std::string& group,
                                                      double seconds);
 

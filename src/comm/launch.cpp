@@ -25,19 +25,19 @@ namespace crest {
 
 namespace {
 
-// Of descriptors that the launcher hands down: where a rank reports its error, and rank 0's open port.
+// Descriptors inherited from the launcher: for a rank's error report, and for rank 0's open port.
 constexpr const char* report_variable = "CREST_RANK_REPORT";
 constexpr const char* listener_variable = "CREST_RANK_LISTENER";
 
-// Descriptor in a variable; -1: not set, or not open in this process.
+// The descriptor in a variable; -1: not set, or not open in this process.
 int handed_down(const char* variable) {
   const char* text = std::getenv(variable);
   int fd = text ? std::atoi(text) : -1;
   return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
-// An error on its way from a rank to the launcher: exit code, the rank it is because of (or "own"), problem, where,
-// advice.
+// An error on its way from a rank to the launcher: exit code, the rank that caused it (or "own"),
+// problem, where, advice.
 std::string pack(const Error& e) {
   auto lost = dynamic_cast<const PeerLost*>(&e);
   return join(
@@ -52,7 +52,7 @@ struct Child {
   std::optional<int> status;
 
   bool failed() const { return status && *status != 0; }
-  std::vector<std::string> said;  // what it reported, five texts; else empty
+  std::vector<std::string> said;  // its report, five strings; else empty
 };
 
 class Launch {
@@ -74,13 +74,14 @@ class Launch {
     bool hurried = false;
     while (reap()) {
       if (o_.stop && o_.stop() && !stopped_) {
-        // Rank 0 first: it is the one that records; broken connections would keep it from that.
+        // Rank 0 first: it records the run, and broken connections would keep it from that.
         stopped_ = ending_ = true;
         if (!children_[0].status) ::kill(children_[0].pid, SIGTERM);
         terminate = after(1e9), kill = after(o_.patience);
       }
       if (stopped_ && children_[0].status && !hurried) hurried = true, kill = after(0.2);
-      // A rank that hangs has nothing to say; one that is on its way out by itself needs no second.
+      // A hanging rank has nothing to report, and one that is already exiting does not need a
+      // second signal.
       if (only_blamed_runs() && !hurried) hurried = true, kill = after(1);
       if (first_ && !kill) terminate = after(o_.patience), kill = after(o_.patience + 1);
       if (terminate && Clock::now() > *terminate) signal_all(SIGTERM), terminate = after(1e9);
@@ -98,7 +99,7 @@ class Launch {
     return split(text, '\0');
   }
 
-  // "NAME=value" of all variables, those of a rank over this process' own.
+  // "NAME=value" for all variables; those of a rank override this process's own.
   std::vector<std::string> variables(int rank, int report) const {
     std::map<std::string, std::string> all;
     for (char** v = environ; *v; ++v)
@@ -121,7 +122,7 @@ class Launch {
     if (pipe2(ends, O_CLOEXEC) != 0) fail(fmt::format("no pipe for rank {}: {}", rank, std::strerror(errno)), "launch");
     Socket read_end(ends[0]), write_end(ends[1]);
     fcntl(read_end.fd(), F_SETFL, O_NONBLOCK);
-    // All memory is taken before the fork: between it and exec only system calls are safe.
+    // All memory is allocated before the fork: between it and exec, only system calls are safe.
     std::vector<std::string> lines = variables(rank, write_end.fd());
     std::vector<char*> envp, argv;
     for (auto& l : lines) envp.push_back(l.data());
@@ -130,12 +131,13 @@ class Launch {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) fail(fmt::format("rank {} cannot be started: {}", rank, std::strerror(errno)), "launch");
     if (pid == 0) become(rank, parent, write_end.fd(), argv.data(), envp.data());
-    setpgid(pid, group_ ? group_ : pid);  // here and in the child: whoever comes first
+    setpgid(pid, group_ ? group_ : pid);  // both here and in the child: whichever runs first
     if (!group_) group_ = pid;
     children_.push_back({rank, pid, std::move(read_end), std::nullopt, {}});
   }
 
-  // A group of their own, so that Ctrl-C in a terminal reaches the launcher alone and ends all in one way.
+  // A separate process group, so that Ctrl-C in a terminal reaches only the launcher, which ends
+  // all ranks in the same way.
   [[noreturn]] void become(int rank, pid_t parent, int report, char** argv, char** envp) {
     setpgid(0, group_);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -150,7 +152,7 @@ class Launch {
     _exit(127);
   }
 
-  // Collects those that ended; false: all have.
+  // Collects ranks that ended; false: all have.
   bool reap() {
     bool running = false;
     for (auto& c : children_) {
@@ -158,7 +160,7 @@ class Launch {
       if (!c.status && waitpid(c.pid, &status, WNOHANG) == c.pid) {
         c.status = status;
         read_report(c);
-        // One that failed because of another is not the first, even if it ended before.
+        // A rank that failed because of another is not the first, even if it ended earlier.
         bool because_of_peer = !c.said.empty() && c.said[1] != "own";
         if (because_of_peer) blamed_ = std::atoi(c.said[1].c_str());
         if (c.failed() && !ending_ && (!first_ || (peer_first_ && !because_of_peer)))
@@ -198,7 +200,7 @@ class Launch {
     int number = WTERMSIG(*c.status);
     fail(fmt::format("rank {} was ended by signal {} ({}); all other ranks were ended", c.rank, number,
                      strsignal(number)),
-         "", number == SIGKILL ? "If nobody sent it, the system was out of memory: take smaller --sizes." : "");
+         "", number == SIGKILL ? "If nobody sent it, the system ran out of memory: use smaller --sizes." : "");
   }
 
   const LaunchOptions& o_;
@@ -206,11 +208,11 @@ class Launch {
   std::vector<std::string> arguments_;
   std::vector<Child> children_;
   pid_t group_ = 0;
-  const Child* first_ = nullptr;  // that failed
-  bool peer_first_ = false;       // it did so because of another, whose end was not seen yet
-  int blamed_ = -1;               // rank that others reported
+  const Child* first_ = nullptr;  // the first one that failed
+  bool peer_first_ = false;       // it failed because of another rank, whose end was not seen yet
+  int blamed_ = -1;               // the rank that others reported
   bool stopped_ = false;
-  bool ending_ = false;  // signals were sent: what ends now is no cause
+  bool ending_ = false;  // signals were sent: later ends are not causes
 };
 
 }  // namespace
@@ -245,7 +247,7 @@ std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double s
 
 double seconds_since_start() {
   std::string text = read_system_file("/proc/self/stat");
-  size_t end = text.rfind(')');  // the name before it may hold blanks
+  size_t end = text.rfind(')');  // the name before it may contain blanks
   if (end == std::string::npos) return 0;
   auto fields = split(std::string_view(text).substr(end + 2), ' ');
   timespec now{};

@@ -1,5 +1,5 @@
-// Starts the ranks of a run as processes of this host: copies of this program with the same command line, and the
-// variables that torchrun sets. The same for measuring collectives and for training.
+// Starts the ranks of a run as processes of this host: copies of this program with the same command
+// line and the variables that torchrun sets. Used for measuring collectives and for training.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,21 +12,22 @@ namespace crest {
 struct LaunchOptions {
   int ranks = 1;
   int port = 0;                             // rank 0's; 0: any free one
-  std::function<bool()> stop = {};          // asked often; true: end all ranks (Ctrl-C)
-  double patience = 5;                      // seconds that ranks have to end (and to record why) before they are killed
-  std::vector<std::string> arguments = {};  // of the copies; empty: this process' own
+  std::function<bool()> stop = {};          // polled; true: end all ranks (Ctrl-C)
+  double patience = 5;                      // seconds for ranks to end (and to record why) before they are killed
+  std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
 };
 
-// Returns when all ranks have ended well. Rank 0 has this process' standard output, all its standard error. When a rank
-// dies, fails, or `stop` says so, all others are ended; throws an Error that names the rank that was first. The ranks
-// end with this process, however it ends.
+// Returns after all ranks have ended successfully. Rank 0 uses this process's standard output, all
+// ranks its standard error. If a rank dies or fails, or `stop` returns true, all others are ended,
+// and an Error names the first one. The ranks end with this process, however it ends.
 void launch_ranks(const LaunchOptions& options);
 
-// What a rank does between its start and its end: an error goes to the launcher, which reports one for all, or, where
-// another program started the ranks, to the caller. Returns the exit code.
+// What a rank does between its start and its end. An error goes to the launcher, which reports one
+// for all; or to the caller, if another program started the ranks. Returns the exit code.
 int run_rank(const std::function<int()>& work);
 
-// Joins the ranks of this process' environment; rank 0 of launch_ranks() finds its port open already.
+// Joins the ranks of this process's environment. Rank 0 of launch_ranks() finds its port already
+// open.
 std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds);
 
 // Seconds since this process was started.

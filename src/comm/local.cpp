@@ -27,7 +27,8 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return rendezvous_->ranks; }
   void barrier() override { rendezvous_->barrier.arrive_and_wait(); }
 
-  // Each rank sums its slice over all ranks in rank order (so every rank sees the same bits) and writes it everywhere.
+  // Each rank sums its slice over all ranks in rank order (so the sum is bitwise identical on all)
+  // and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     publish(data);
     int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
@@ -68,7 +69,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  // Shows this rank's buffer to all; returns when all have shown theirs.
+  // Shows this rank's buffer to all. Returns after all have shown theirs.
   void publish(void* data) {
     rendezvous_->data[size_t(rank_)] = data;
     barrier();
@@ -99,7 +100,7 @@ class LocalCommunicator final : public Communicator {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks) {
-  if (ranks < 1 || ranks > 1024) fail_usage("number of ranks must lie between 1 and 1024");
+  if (ranks < 1 || ranks > 1024) fail_usage("the number of ranks must be from 1 to 1024");
   auto rendezvous = std::make_shared<Rendezvous>(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int r = 0; r < ranks; ++r) all.push_back(std::make_unique<LocalCommunicator>(rendezvous, r));

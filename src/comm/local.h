@@ -1,4 +1,4 @@
-// Ranks as threads of one process: the proof that data parallelism is right, and the way to use it without any library.
+// Ranks as threads of one process: shows that data parallelism is correct, and needs no library.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace crest {
 
-// One communicator per rank; all share one rendezvous.
+// One communicator per rank; all share a rendezvous.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// Test data of collectives: small whole numbers that depend on rank and place, so that every sum is exact in every
-// dtype and a result that is off by a rank or a place is found.
+// Test data for collectives: small integers that depend on rank and position, so every sum is exact
+// in every dtype, and a result that is off by a rank or position is detected.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,10 +11,11 @@ namespace crest {
 // Element `place` of the data of `rank`: -2, .., 2.
 double pattern_value(int rank, int64_t place);
 
-// Fills `count` elements at `data` (host) with those of `rank` from `first` on.
+// Fills `count` elements at `data` (host) with those of `rank`, starting at `first`.
 void fill_pattern(void* data, DType dtype, int64_t count, int rank, int64_t first);
 
-// What rank `rank` of `ranks` must hold after the collective of `elements` (the whole buffer), root 0.
+// The data that rank `rank` of `ranks` must hold after the collective of `elements` (the whole
+// buffer), root 0.
 class ExpectedResult {
  public:
   ExpectedResult(Collective c, int rank, int ranks, int64_t elements);

@@ -23,14 +23,14 @@ T rounded(Wide x) {
     return T(x);
 }
 
-// omp simd: without it the compiler takes loops of unknown length one element at a time. Elements at the same place
-// only depend on each other, so out may be a or b.
+// omp simd: without it, the compiler processes loops of unknown length one element at a time. Only
+// elements at the same position depend on each other, so out may be a or b.
 template <class T>
 void add(T* out, const T* a, const T* b, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = rounded<T>(widened(a[i]) + widened(b[i]));
 }
-// Calls f with a null pointer of the dtype's type.
+// Calls f with a null pointer to the dtype's type.
 template <class F>
 void with_type(DType dtype, F f) {
   switch (dtype) {
@@ -38,7 +38,7 @@ void with_type(DType dtype, F f) {
     case DType::f32: return f(static_cast<float*>(nullptr));
     case DType::bf16: return f(static_cast<bfloat16*>(nullptr));
     case DType::f16: return f(static_cast<float16*>(nullptr));
-    default: fail_internal("collectives reduce floating numbers only", std::string(name(dtype)));
+    default: fail_internal("collectives reduce floats only", std::string(name(dtype)));
   }
 }
 

@@ -1,4 +1,4 @@
-// Element-wise sums of host arrays for collectives that reduce.
+// Element-wise sums of host arrays, for collectives that reduce.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,8 @@
 
 namespace crest {
 
-// out[i] = a[i] + b[i], half precision in float and rounded once; out may be a or b. Floating dtypes.
+// out[i] = a[i] + b[i]; 16-bit floats are added in float and rounded once. out may be a or b.
+// Floating dtypes.
 void add_elements(void* out, const void* a, const void* b, DType dtype, int64_t n);
 // data[i] *= factor
 void scale_elements(void* data, DType dtype, int64_t n, double factor);

@@ -75,8 +75,9 @@ Socket listen_on(const std::string& address, int port) {
     if (s.is_open() && bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), SOMAXCONN) == 0) return s;
     code = errno;
   }
-  const char* advice = code == EADDRINUSE ? "Another program listens there: take another port (MASTER_PORT, --port)."
-                                          : "MASTER_ADDR must be an address of rank 0's host.";
+  const char* advice = code == EADDRINUSE
+                           ? "Another program is listening there: choose another port (MASTER_PORT, --port)."
+                           : "MASTER_ADDR must be an address of rank 0's host.";
   fail(fmt::format("cannot listen on port {}: {}", port, std::strerror(code)), printable(address), advice);
 }
 

@@ -1,4 +1,4 @@
-// TCP sockets with deadlines, as much of them as ranks need to find each other.
+// TCP sockets with deadlines: the parts that ranks need to find each other.
 #pragma once
 #include <chrono>
 #include <string>
@@ -26,32 +26,32 @@ class Socket {
   int fd_;
 };
 
-// port 0: any free one. Throws; a port that is taken is named.
+// port 0: any free one. Throws; the error names a port that is in use.
 Socket listen_on(const std::string& address, int port);
 int port_of(const Socket& socket);
-// Own address of a connected socket, as text: the interface that leads to the other side.
+// The local address of a connected socket, as text: the interface that leads to the other side.
 std::string own_address(const Socket& socket);
-// Tries until the deadline; a closed socket when nobody listened by then.
+// Retries until the deadline. Returns a closed socket if nobody was listening by then.
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline);
-// False when the other side is gone.
+// False if the other side is gone.
 bool send_all(const Socket& socket, const std::string& data);
 
-// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length of the key, key,
-// value; little-endian.
+// A message of the control channel. On the wire: uint32 length of what follows, type, uint32 length
+// of the key, key, value; little-endian.
 struct Frame {
   char type = 0;
   std::string key, value;
 };
 std::string encode(const Frame& frame);
 
-// Cuts what arrives into frames.
+// Splits the incoming bytes into frames.
 class FrameReader {
  public:
-  // Reads what is there; false when the other side is gone or sends no frames.
+  // Reads what is available. False if the other side is gone or does not send frames.
   bool receive(const Socket& socket);
   // The next complete frame; false: none yet.
   bool next(Frame& frame);
-  // Bytes of a frame that is not complete yet.
+  // Number of bytes of an incomplete frame.
   size_t waiting() const { return buffer_.size(); }
 
  private:

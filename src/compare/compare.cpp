@@ -25,13 +25,13 @@ constexpr double residual_limit = 0.05;
 std::string described(const ComparedSide& s) {
   std::string name = s.run.name.empty() ? s.run.uid : s.run.name;
   std::string kind = s.run.kind.empty() ? "run" : s.run.kind;
-  return fmt::format("{} ({} {})", s.run.title, kind, name.empty() ? "without a name" : printable(name));
+  return fmt::format("{} ({} {})", s.run.title, kind, name.empty() ? "unnamed" : printable(name));
 }
 
-// What a phase is called by a run that has it; a training run is a series of steps.
+// The phase of a run; a training run is a series of steps.
 std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step" : s.run.phase; }
 
-// A command that measures this recipe.
+// The command that measures this recipe.
 std::string profile_command(const ComparedSide& s, const std::string& phase) {
   std::string command = "crest profile";
   for (auto flag : recipe_flags(s.recipe)) {
@@ -53,14 +53,14 @@ void check_comparable(const ComparedSide& a, const ComparedSide& b) {
   }
   if (phase_of(a) == phase_of(b)) return;
   bool a_is_step = phase_of(a) == "step";
-  fail(fmt::format("{} is of phase {}, {} of phase {}: different work", described(a), phase_of(a), described(b),
+  fail(fmt::format("{} measures phase {}, {} phase {}: different work", described(a), phase_of(a), described(b),
                    phase_of(b)),
        "compare",
        fmt::format("Measure both in the same phase, for example {}: {}", a_is_step ? "A" : "B",
                    a_is_step ? profile_command(a, phase_of(b)) : profile_command(b, phase_of(a))));
 }
 
-// With this run, or known when it was made.
+// Measured with this run, or known when it was made.
 double measured_floor(const ComparedSide& s) {
   double floor = number(s.record->result, "noise_floor", -1);
   if (const Json* known = member(s.record->result, "known_noise_floor"); known && floor < 0)
@@ -89,8 +89,9 @@ bool same_work(const GroupSide& a, const GroupSide& b) {
 
 double median_of(std::vector<double> values) { return Samples(std::move(values)).median(); }
 
-// The spread of ln(time of B / time of A) over groups that do the same on the same device, about its median: a common
-// factor is no scatter (another clock). Twice the standard deviation, by the median of the deviations.
+// The spread of ln(time of B / time of A) around its median, over groups that do the same work on
+// the same device. A common factor (another clock) is not scatter. Twice the standard deviation,
+// estimated from the median absolute deviation.
 double scatter_of_equal_groups(const RunComparison& c) {
   constexpr size_t fewest = 5;
   constexpr double deviation_of_median = 1.4826;
@@ -105,7 +106,7 @@ double scatter_of_equal_groups(const RunComparison& c) {
   return std::expm1(2 * deviation_of_median * median_of(logs));
 }
 
-// More than a thousandth of the step, and more than groups differ by for no reason.
+// More than a thousandth of the step, and more than equal groups differ by.
 void mark_significant(RunComparison& c, bool same_device) {
   double scale_a = c.per_token ? 1 / double(c.a.tokens) : 1, scale_b = c.per_token ? 1 / double(c.b.tokens) : 1;
   double least = 1e-3 * std::max(scale_a * c.a.step_ms, scale_b * c.b.step_ms);
@@ -151,14 +152,15 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
     const std::string& title = s->run.title;
     if (!s->profiled && !s->run.out_of_memory)
       c.notes.push_back(
-          fmt::format("{} has no profile, so its time is not split. To make one: {}", title,
+          fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
     if (s->with_profiler)
-      c.notes.push_back(fmt::format("{} was measured with its profiler on only: its true step is shorter.", title));
+      c.notes.push_back(
+          fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)
-      c.notes.push_back(fmt::format("{} does not say its recipe: what was changed is not known.", title));
+      c.notes.push_back(fmt::format("The recipe of {} is missing or incomplete, so what changed is unknown.", title));
     if (s->record->status == "running" || s->record->status == "interrupted" || s->record->status == "lost")
-      c.notes.push_back(fmt::format("{} did not run to its end (status {}).", title, s->record->status));
+      c.notes.push_back(fmt::format("{} did not finish (status {}).", title, s->record->status));
   }
 }
 
@@ -167,30 +169,31 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
   const NoiseCheck& n = c.noise;
   if (n.floor_source == "assumed")
     c.notes.push_back(
-        fmt::format("The noise floor of this recipe here was not measured (crest bench --noise); {:.0f}% "
-                    "is assumed.",
+        fmt::format("The noise floor of this recipe on this machine was not measured (crest bench --noise "
+                    "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
   if (n.floor_source == "too few samples")
     c.notes.push_back(
-        fmt::format("{} and {} samples of the step are too few to test: only a difference above {:.0f}% "
-                    "is claimed.",
+        fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
   if (!c.causes.empty() && n.verdict == Verdict::cannot_tell)
     c.notes.push_back(
-        "The steps cannot be told apart, so no cause is claimed for the whole; single groups may differ.");
+        "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
+        "still differ.");
   if (c.row_noise > 0.02)
     c.notes.push_back(
-        fmt::format("Groups whose instructions are equal lie up to {:.0f}% apart between the two runs: smaller "
-                    "differences of a group are no cause.",
+        fmt::format("Groups with equal instructions differ by up to {:.0f}% between the two runs; a smaller "
+                    "difference is not treated as a cause.",
                     100 * c.row_noise));
   if (c.residual_share > residual_limit)
     c.notes.push_back(
         fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "
-                    "the profiler slowed it down, or it missed work.",
+                    "the profiler slowed the step down, or missed work.",
                     100 * c.residual_share, 100 * residual_limit));
   if (c.join == "classes" || c.join == "classes and phases")
     if (!a.rows.empty() && !b.rows.empty())
-      c.notes.push_back(fmt::format("Joined by operation {}.", c.join == "classes" ? "class" : "class and phase"));
+      c.notes.push_back(
+          fmt::format("Rows are matched by operation {}.", c.join == "classes" ? "class" : "class and phase"));
 }
 
 }  // namespace
@@ -226,8 +229,8 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
     for (auto* s : {&a, &b})
       if (s->run.tokens == 0)
         c.notes.push_back(
-            fmt::format("How many tokens a step of {} has is not known, so times are those of steps. For a training "
-                        "log: crest runs import FILE --batch N --seq N.",
+            fmt::format("The tokens per step of {} are unknown, so times are per step. For a training log: crest runs "
+                        "import FILE --batch N --seq N.",
                         s->run.title));
   note_uncertain(c, a, b);
   return c;

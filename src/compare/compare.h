@@ -1,5 +1,6 @@
-// Why two runs differ: step time split into causes that sum to the difference, memory by category and by block, what
-// differs in recipe, device, versions and kernels. Plain data: the terminal, JSON and reports draw it.
+// Why two runs differ: step time split into causes that sum to the difference; memory by category
+// and by block; differences in recipe, device, versions and kernels. Plain data, which the
+// terminal, JSON and reports present.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,20 +13,20 @@
 
 namespace crest {
 
-// What the time of a piece of work depends on. The first six are switched from A to B one after the other, in every
-// order (compare/split.h); the others are differences as they are.
+// What the time of a piece of work depends on. The first six are switched from A to B one at a
+// time, in every order (compare/split.h); the others are plain differences.
 enum class Factor : uint8_t {
-  flops,          // amount of arithmetic
-  rate,           // the device's arithmetic rate: another precision, another device
+  flops,          // FLOPs
+  rate,           // arithmetic rate of the device: changes with precision and device
   bytes,          // memory traffic
-  bandwidth,      // of another device
-  efficiency,     // distance from the floor: another kernel, another shape
+  bandwidth,      // changes with the device
+  efficiency,     // distance from the floor: changes with kernel and shape
   clocks,         // the same device at another clock
   communication,  // between ranks
-  unsplit,        // time in kernels that their work does not explain, or of which one side does not tell the work
+  unsplit,        // kernel time that the work does not explain, or whose work one side did not record
   idle,           // nothing runs: launches and gaps
   overlap,        // work that ran at the same time as other work
-  residual,       // step time that the profiled intervals do not explain
+  residual,       // step time that the profiled intervals do not cover
 };
 inline constexpr int factor_count = 11;
 const char* name(Factor factor);   // "flops": JSON
@@ -49,13 +50,13 @@ struct ComparedRun {
   double tokens_per_second = 0;
   double busy_ms = 0, idle_ms = 0;
   int64_t planned_bytes = 0, measured_peak_bytes = 0, device_peak_bytes = 0;
-  bool profiled = false;          // has rows to join
-  bool told_instructions = true;  // they are instructions; false: classes of kernels (an imported trace)
-  bool recipe_known = false;      // all of it: Crest recorded the run
-  bool out_of_memory = false;     // it did not fit
+  bool profiled = false;         // has rows to join
+  bool has_instructions = true;  // rows are instructions; false: kernel classes (an imported trace)
+  bool recipe_known = false;     // complete: Crest recorded the run
+  bool out_of_memory = false;    // it did not fit
 };
 
-// Something that is not the same on both sides. Sections in this order: recipe, device, versions, kernels, conditions.
+// Something that differs. Sections in this order: recipe, device, versions, kernels, conditions.
 struct Difference {
   std::string section, key, a, b;
 };
@@ -71,16 +72,17 @@ struct GroupSide {
   std::vector<std::string> arithmetic;  // "bf16", by FLOPs
   std::vector<std::string> types;       // dtypes of the results, most time first
   std::vector<std::string> classes;     // operation classes, most time first
-  std::string type;                     // result of the instruction that takes most time
-  bool quadratic = false;               // a result has two dimensions of the sequence's length (T x T)
+  std::string type;                     // result of the slowest instruction
+  bool quadratic = false;               // a result has two dimensions of sequence length (T x T)
 };
 
-// A group of instructions of both sides that do the same for the model, and what its difference is made of.
+// A group of instructions with the same role in the model on both sides, and the parts of its
+// difference.
 struct Cause {
   std::string label;               // "attention", "MLP up + activation"
   std::string phase;               // "backward"; "forward + backward"; "" for both
   std::vector<std::string> roles;  // scopes without the layer's number
-  std::string op_class;            // of most of its time
+  std::string op_class;            // class with most of its time
   GroupSide a, b;
   double ms = 0;                            // b.ms - a.ms
   double ms_per_token = 0;                  // b.ms / tokens of b - a.ms / tokens of a
@@ -88,13 +90,14 @@ struct Cause {
   FactorMs factors{}, factors_per_token{};  // sum to ms and ms_per_token
   Factor main_factor = Factor::unsplit;
   bool significant = false;         // beyond noise and rounding
-  std::vector<std::string> levers;  // keys of the recipe that differ and explain it, the best one first
+  std::vector<std::string> levers;  // differing recipe keys that explain it, best first
   std::string sentence;
 };
 
-// What one lever of the recipe did: the parts of all groups that it explains best. All effects sum to the difference.
+// The effect of one lever: the parts of all groups that it explains best. All effects sum to the
+// difference.
 struct LeverEffect {
-  std::string lever, a, b;  // "attention", "naive", "flash"; "": what no lever explains
+  std::string lever, a, b;  // "attention", "naive", "flash"; "": explained by no lever
   double ms = 0, ms_per_token = 0, share = 0;
   std::string sentence;
 };
@@ -104,7 +107,8 @@ struct MemoryRow {
   int64_t a = 0, b = 0;
 };
 
-// Blocks that are alive at the peak, and persistent ones, joined by role and category. They sum to the planned bytes.
+// Blocks alive at the peak, and persistent ones, matched by role and category. They sum to the
+// planned bytes.
 struct MemoryCause {
   std::string label, category;
   int64_t a = 0, b = 0;
@@ -114,7 +118,7 @@ struct MemoryCause {
   std::string sentence;
 };
 
-struct PeakHolder {  // the instruction at which the transient arena is fullest; op is empty when unknown
+struct PeakHolder {  // the instruction at which transient memory peaks; op is empty when unknown
   std::string program, op, phase, scope;
   int64_t live_bytes = 0;
 };
@@ -132,13 +136,13 @@ struct TrainingComparison {                                 // both sides have a
 struct RunComparison {
   ComparedRun a, b;
   std::vector<Difference> differences;
-  NoiseCheck noise;                     // of steps, or per token (per_token)
-  bool per_token = false;               // the difference to explain is that of the time per token, not per step
-  std::string join;                     // how rows met: "scopes", "classes", "layers"; "" without profiles
+  NoiseCheck noise;                     // per step, or per token (per_token)
+  bool per_token = false;               // the difference to explain is per token, not per step
+  std::string join;                     // how rows were matched: "scopes", "classes", "layers"; "" without profiles
   std::vector<WaterfallBar> waterfall;  // in the order of Factor, without zeros; empty without both step times
   double residual_share = 0;            // the larger of both sides' |residual| / step
-  // How far groups whose instructions are equal lie apart between the runs: what other groups may differ by for no
-  // reason. Relative, 95%; 0: too few of them to tell.
+  // How much groups with equal instructions differ between the runs: the noise of a group.
+  // Relative, 95%; 0: too few such groups.
   double row_noise = 0;
   double explained_noise = 0;       // of a sum of groups, in the unit of explained_difference()
   std::vector<Cause> causes;        // largest first
@@ -147,11 +151,11 @@ struct RunComparison {
   std::vector<MemoryCause> memory_causes;
   PeakHolder peak_a, peak_b;
   TrainingComparison training;
-  std::vector<std::string> sentences;  // the first one says it all
+  std::vector<std::string> sentences;  // the first one is the summary
   std::vector<std::string> notes;      // what is missing or uncertain, and the command that helps
 
   double step_difference() const { return b.step_ms - a.step_ms; }
-  // What causes and levers have a share of: milliseconds per step, or per token.
+  // What the shares of causes and levers refer to: milliseconds per step, or per token.
   double explained_difference() const;
   int64_t planned_difference() const { return b.planned_bytes - a.planned_bytes; }
 };
@@ -161,12 +165,13 @@ enum class GroupBy { scope, op_class, layer };
 struct CompareOptions {
   GroupBy by = GroupBy::scope;
   double noise_floor = -1;  // of an A/A measurement; negative: not measured
-  bool per_token = false;   // always so when the tokens of a step differ
+  bool per_token = false;   // always when the tokens per step differ
   bool paired = false;      // samples i of both were taken in the same round
   std::string title_a = "A", title_b = "B";
 };
 
-// Throws when the two cannot be compared (another phase, nothing measured), saying what is missing.
+// Throws when the two cannot be compared (different phases, nothing measured); the error names what
+// is missing.
 RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
 
 Json to_json(const RunComparison& comparison);

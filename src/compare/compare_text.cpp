@@ -20,6 +20,9 @@ std::string bytes_signed(double b) { return b == 0 ? "" : (b < 0 ? "-" : "+") + 
 std::string lines_of(const std::string& text, int width) {
   return wrapped(printable(text, 1 << 20), {.width = size_t(width)}) + "\n";
 }
+std::string bullet(const std::string& text, int width) {
+  return wrapped("- " + printable(text, 1 << 20), {.width = size_t(width), .indent = "  "}) + "\n";
+}
 
 class Text {
  public:
@@ -57,14 +60,14 @@ class Text {
     out_ += "\n";
     table(t);
     if (c_.noise.tested)
-      out_ += fmt::format("time of B / time of A: {:.3f} (95%: {:.3f} to {:.3f}; noise floor {:.1f}%, {})\n",
+      out_ += fmt::format("step time B / A: {:.3f} (95% interval {:.3f} to {:.3f}; noise floor {:.1f}%, {})\n",
                           c_.noise.ratio, c_.noise.ratio_interval.low, c_.noise.ratio_interval.high,
                           100 * c_.noise.floor, c_.noise.floor_source);
   }
 
   void differences() {
     if (c_.differences.empty()) return;
-    title("What is not the same");
+    title("What differs");
     Table t({{"", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}});
     std::string section;
     int rows = 0, left_out = 0;
@@ -81,7 +84,7 @@ class Text {
     if (left_out) out_ += fmt::format("  and {} more (--top, --json)\n", left_out);
   }
 
-  // A bar from where the step stands to where this factor takes it.
+  // A bar from the time before this factor to the time after it.
   std::string bar(double from, double to, double low, double high, int width) const {
     auto place = [&](double x) { return high > low ? (x - low) / (high - low) * width : 0.0; };
     double left = place(std::min(from, to)), right = place(std::max(from, to));
@@ -93,38 +96,31 @@ class Text {
 
   void waterfall() {
     if (c_.waterfall.empty()) return;
-    title("Where the time went");
-    double at = c_.a.step_ms, low = std::min(at, c_.b.step_ms), high = std::max(at, c_.b.step_ms);
-    for (auto& w : c_.waterfall) at += w.ms, low = std::min(low, at), high = std::max(high, at);
-    low = std::max(std::min(0.0, low), low - 0.15 * (high - low));  // parts may take it below zero on the way
-    int width = std::clamp(o_.width - (c_.per_token ? 82 : 66), 12, 40);
-    std::vector<Column> columns = {{"", Align::left}, {"step"}, {"", Align::left}, {"", Align::left}};
-    if (c_.per_token) columns.push_back({"per 1000 tokens"});
-    Table t(columns);
-    auto whole = [&](const ComparedRun& r) {
-      std::vector<std::string> cells = {cell(r.title), format_ms(r.step_ms), bar(low, r.step_ms, low, high, width), ""};
-      if (c_.per_token) cells.push_back(format_ms(1e3 * r.step_ms / double(r.tokens)));
-      t.row(std::move(cells));
+    title(c_.per_token ? "Where the time went (times per 1000 tokens)" : "Where the time went");
+    auto of_run = [&](const ComparedRun& r) { return c_.per_token ? 1e3 * r.step_ms / double(r.tokens) : r.step_ms; };
+    auto of_bar = [&](const WaterfallBar& w) { return c_.per_token ? 1e3 * w.ms_per_token : w.ms; };
+    double from = of_run(c_.a), to = of_run(c_.b), at = from, low = std::min(from, to), high = std::max(from, to);
+    for (auto& w : c_.waterfall) at += of_bar(w), low = std::min(low, at), high = std::max(high, at);
+    low = std::max(std::min(0.0, low), low - 0.15 * (high - low));  // partial sums may be negative
+    int width = std::clamp(o_.width - 66, 12, 40);
+    Table t({{"", Align::left}, {"time"}, {"", Align::left}, {"", Align::left}});
+    auto row = [&](const std::string& name, const std::string& time, const std::string& picture,
+                   const std::string& detail) {
+      t.row({name, time, picture, cell(detail, 48)});
     };
-    auto part = [&](const WaterfallBar& w, const char* name, const std::string& picture) {
-      std::vector<std::string> cells = {std::string("  ") + name, format_ms_signed(w.ms), picture, cell(w.detail, 48)};
-      if (c_.per_token) cells.push_back(format_ms_signed(1e3 * w.ms_per_token));
-      t.row(std::move(cells));
-    };
-    whole(c_.a);
-    at = c_.a.step_ms;
-    double least = 5e-4 * std::max(c_.a.step_ms, c_.b.step_ms);
-    WaterfallBar rest;
+    row(cell(c_.a.title), format_ms(from), bar(low, from, low, high, width), "");
+    at = from;
+    double rest = 0;
     for (auto& w : c_.waterfall) {
-      bool small = std::abs(w.ms) < least && std::abs(w.ms_per_token) * double(c_.a.tokens) < least;
-      if (small)
-        rest.ms += w.ms, rest.ms_per_token += w.ms_per_token;
+      double ms = of_bar(w);
+      if (std::abs(ms) < 5e-4 * std::max(from, to))
+        rest += ms;
       else
-        part(w, label(w.factor), bar(at, at + w.ms, low, high, width));
-      at += w.ms;
+        row(std::string("  ") + label(w.factor), format_ms_signed(ms), bar(at, at + ms, low, high, width), w.detail);
+      at += ms;
     }
-    if (rest.ms != 0) part(rest, "smaller ones", "");
-    whole(c_.b);
+    if (rest != 0) row("  smaller parts", format_ms_signed(rest), "", "");
+    row(cell(c_.b.title), format_ms(to), bar(low, to, low, high, width), "");
     table(t);
   }
 
@@ -133,47 +129,41 @@ class Text {
     for (auto& c : c_.causes)
       if (c.significant && int(shown.size()) < o_.top) shown.push_back(&c);
     if (shown.empty()) return;
-    title(c_.per_token ? "Because of what (times per 1000 tokens)" : "Because of what");
-    Table t({{"", Align::left},
-             {"A"},
-             {"B"},
-             {"difference"},
-             {"share"},
-             {"mostly", Align::left},
-             {"changed", Align::left}});
-    bool told = c_.noise.verdict != Verdict::cannot_tell;
+    title(c_.per_token ? "Causes (times per 1000 tokens)" : "Causes");
+    Table t({{"", Align::left}, {"A"}, {"B"}, {"difference"}, {"share"}, {"change", Align::left}});
+    bool conclusive = c_.noise.verdict != Verdict::cannot_tell;
     double scale_a = c_.per_token ? 1e3 / double(c_.a.tokens) : 1,
            scale_b = c_.per_token ? 1e3 / double(c_.b.tokens) : 1;
-    size_t width = size_t(std::clamp(o_.width - 70, 20, 48));
+    size_t width = size_t(std::clamp(o_.width - 60, 20, 48));
     for (auto* c : shown)
       t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), width), format_ms(scale_a * c->a.ms),
              format_ms(scale_b * c->b.ms), format_ms_signed(c_.per_token ? 1e3 * c->ms_per_token : c->ms),
-             told ? fmt::format("{:.0f}%", 100 * c->share) : "-", label(c->main_factor), cell(join(c->levers, ", "))});
+             conclusive ? fmt::format("{:.0f}%", 100 * c->share) : "-", cell(join(c->levers, ", "))});
     table(t);
     out_ += "\n";
-    for (auto* c : shown) out_ += lines_of("- " + c->sentence, o_.width);
+    for (auto* c : shown) out_ += bullet(c->sentence, o_.width);
   }
 
-  // Of Programs whose times are not known.
+  // For Programs without times.
   void work() {
     if (c_.causes.empty() || (c_.a.profiled && c_.b.profiled)) return;
-    Table t({{"", Align::left}, {"FLOP of A"}, {"of B"}, {"traffic of A"}, {"of B"}});
+    Table t({{"", Align::left}, {"FLOPs A"}, {"FLOPs B"}, {"traffic A"}, {"traffic B"}});
     int rows = 0;
     for (auto& c : c_.causes)
       if ((c.a.bytes != c.b.bytes || c.a.flops != c.b.flops) && ++rows <= o_.top)
         t.row({cell(c.label + (c.phase.empty() ? "" : ", " + c.phase), 48), format_si(c.a.flops, "FLOP"),
                format_si(c.b.flops, "FLOP"), format_si(c.a.bytes, "B"), format_si(c.b.bytes, "B")});
     if (!rows) return;
-    title("What the Programs do (not measured by instruction)");
+    title("Work of the Programs (times of instructions were not measured)");
     table(t);
   }
 
   void levers() {
     auto named = std::count_if(c_.levers.begin(), c_.levers.end(), [](auto& l) { return !l.lever.empty(); });
     if (named < 2 || c_.noise.verdict == Verdict::cannot_tell) return;
-    title("By what was changed");
+    title("Effect of each change");
     for (auto& l : c_.levers)
-      if (std::abs(l.share) >= 0.005 && beyond_noise(c_, l)) out_ += lines_of("- " + l.sentence, o_.width);
+      if (std::abs(l.share) >= 0.005 && beyond_noise(c_, l)) out_ += bullet(l.sentence, o_.width);
   }
 
   void memory() {
@@ -191,22 +181,22 @@ class Text {
     auto measured = [&](const char* label, int64_t a, int64_t b) {
       if (a > 0 && b > 0) t.row({label, format_bytes(double(a)), format_bytes(double(b)), bytes_signed(double(b - a))});
     };
-    measured("arenas held", c_.a.measured_peak_bytes, c_.b.measured_peak_bytes);
-    measured("peak of the device", c_.a.device_peak_bytes, c_.b.device_peak_bytes);
+    measured("held (arenas)", c_.a.measured_peak_bytes, c_.b.measured_peak_bytes);
+    measured("process or device peak", c_.a.device_peak_bytes, c_.b.device_peak_bytes);
     table(t);
     if (!c_.memory_causes.empty()) out_ += "\n";
     for (size_t i = 0; i < c_.memory_causes.size() && int(i) < o_.top; ++i)
-      out_ += lines_of("- " + c_.memory_causes[i].sentence, o_.width);
+      out_ += bullet(c_.memory_causes[i].sentence, o_.width);
     for (auto& [title, p] : {std::pair{&c_.a.title, &c_.peak_a}, std::pair{&c_.b.title, &c_.peak_b}})
       if (!p->op.empty())
-        out_ += lines_of(fmt::format("Fullest in {}: {} at {} ({} of {}), {} of transient memory taken.", *title, p->op,
+        out_ += lines_of(fmt::format("Peak of {}: {} at {} ({} of {}), {} of transient memory in use.", *title, p->op,
                                      p->scope, p->phase, p->program, format_bytes(double(p->live_bytes))),
                          o_.width);
   }
 
   void training() {
     if (c_.training.loss.empty() && c_.training.val_loss.empty()) return;
-    title("Loss at equal steps");
+    title("Loss at the same step");
     Table t({{"step"}, {"what", Align::left}, {"A"}, {"B"}, {"difference"}});
     auto add = [&](const std::vector<LossRow>& rows, const char* what) {
       size_t shown = std::min(rows.size(), size_t(std::max(1, o_.top)));
@@ -223,7 +213,7 @@ class Text {
 
   void notes() {
     if (!c_.notes.empty()) title("Notes");
-    for (auto& n : c_.notes) out_ += lines_of("- " + n, o_.width);
+    for (auto& n : c_.notes) out_ += bullet(n, o_.width);
   }
 
   const RunComparison& c_;

@@ -1,4 +1,4 @@
-// A comparison of two runs for the terminal: one sentence first, then the parts it is made of.
+// A comparison of two runs for the terminal: a summary sentence, then the details.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 namespace crest {
 
 struct CompareTextOptions {
-  int top = 10;  // rows of each table
+  int top = 10;  // rows per table
   int width = 80;
   bool color = false;
 };

@@ -16,7 +16,7 @@ namespace crest {
 namespace {
 
 std::string text_of(const Json* value) {
-  if (!value) return "not said";
+  if (!value) return "not recorded";
   if (value->is_string()) return value->get<std::string>();
   if (value->is_number_float()) return fmt::format("{:.10g}", value->get<double>());  // not 0.00030000000000000003
   return value->dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -31,7 +31,8 @@ class List {
   void add(const char* section, const std::string& key, const std::string& a, const std::string& b) {
     if (a != b) list_.push_back({section, key, a, b});
   }
-  // Key by key, in the order of a, then what only b has. Silent where one side says nothing at all.
+  // Key by key: the keys of a in their order, then those only in b. Nothing where one side recorded
+  // nothing.
   void add_all(const char* section, const Json* a, const Json* b) {
     if (!a || !b || !a->is_object() || !b->is_object() || a->empty() || b->empty()) return;
     for (auto& [key, value] : a->items()) add(section, key, member(*a, key), member(*b, key));
@@ -44,12 +45,12 @@ class List {
   std::vector<Difference> list_;
 };
 
-// The settings of a run, of recipe and training. A record of an older build lacks the newer ones: they were at their
-// defaults then, and where a default is computed nothing is known.
+// The settings of a run: recipe and training. A record of an older build lacks newer settings;
+// those were at their defaults, or unknown where the default is computed.
 void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& side_b) {
   const Json &a = side_a.recipe, &b = side_b.recipe;
   if (!a.is_object() || !b.is_object() || a.empty() || b.empty()) return;
-  // What an imported log does not say is not at its default.
+  // A setting missing from an imported log is unknown, not at its default.
   bool known = side_a.run.recipe_known && side_b.run.recipe_known;
   static const Recipe recipe;
   static const TrainOptions training;
@@ -76,13 +77,13 @@ void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& si
 
 void add_device(List& list, const ComparedSide& a, const ComparedSide& b) {
   if (!a.device.is_object() || !b.device.is_object()) return;
-  // Not memory_bytes: of a machine it is what others left at the time.
+  // Not memory_bytes: on the CPU that is what was free at the time.
   for (const char* key : {"kind", "name", "threads", "isa"}) {
     const Json *x = member(a.device, key), *y = member(b.device, key);
-    bool said = x && y && *x != Json("") && *y != Json("");  // an imported log or trace may not know
-    if (said) list.add("device", key, x, y);
+    bool recorded = x && y && *x != Json("") && *y != Json("");  // imported logs and traces may lack it
+    if (recorded) list.add("device", key, x, y);
   }
-  // The same kind of device in another machine is another device, too.
+  // The same kind of device in another machine is a different device.
   for (const char* key : {"cpu_model", "host_id"}) {
     const Json *x = member(a.environment, key), *y = member(b.environment, key);
     if (x && y) list.add("device", key, x, y);
@@ -95,7 +96,7 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     if (x && y) list.add("versions", key, x, y);
   }
   list.add_all("versions", member(a.environment, "libraries"), member(b.environment, "libraries"));
-  // Where a user wants them from; only what was said is there.
+  // Where the user chose to load libraries from; recorded only if given.
   auto from = [](const ComparedSide& s, const char* key) {
     const Json* libraries = member(s.environment, "chosen_libraries");
     return libraries ? member(*libraries, key) : nullptr;
@@ -104,7 +105,8 @@ void add_versions(List& list, const ComparedSide& a, const ComparedSide& b) {
     list.add("versions", std::string(key) + " from", from(a, key), from(b, key));
 }
 
-// Kernel of each operation and shape that both sides run: Crest's names, and where they are the same the device's.
+// The kernel of each operation and shape on both sides: Crest's names, or the device's where those
+// are equal.
 struct Chosen {
   std::set<std::string> kernels, device_kernels;
 };
@@ -124,7 +126,7 @@ std::map<std::string, Chosen> chosen(const ComparedSide& s) {
 std::string names(const std::set<std::string>& set) { return join({set.begin(), set.end()}, ", "); }
 
 void add_kernels(List& list, const ComparedSide& a, const ComparedSide& b) {
-  if (a.recipe.is_null() || b.recipe.is_null()) return;  // an imported trace: all its kernels are others
+  if (a.recipe.is_null() || b.recipe.is_null()) return;  // an imported trace: all its kernels differ
   auto of_a = chosen(a), of_b = chosen(b);
   for (auto& [key, x] : of_a) {
     auto it = of_b.find(key);
@@ -137,13 +139,13 @@ void add_kernels(List& list, const ComparedSide& a, const ComparedSide& b) {
   }
 }
 
-// What the run ended with says more than what it began with: the machine was warm then.
+// Prefer the conditions after the run: by then the machine was warm.
 const Json* conditions(const ComparedSide& s) {
   if (const Json* after = member(s.record->environment_after, "conditions")) return after;
   return member(s.environment, "conditions");
 }
 
-// Readings always differ a little; the others are no difference.
+// Readings always vary a little; small changes are ignored.
 void add_reading(List& list, const std::string& key, const Json& a, const Json& b, double least, const char* unit) {
   double x = number(a, key, NAN), y = number(b, key, NAN);
   if (!std::isfinite(x) || !std::isfinite(y) || std::abs(x - y) < least) return;

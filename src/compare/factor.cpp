@@ -12,7 +12,7 @@ constexpr struct {
     {"efficiency", "kernel efficiency"}, {"clocks", "clocks"},
     {"communication", "communication"},  {"unsplit", "kernel time"},
     {"idle", "launches and gaps"},       {"overlap", "overlap"},
-    {"residual", "not explained"},
+    {"residual", "unexplained"},
 };
 
 }  // namespace

@@ -19,15 +19,15 @@ std::string speed(const RunComparison& c) {
   double a = c.a.step_ms, b = c.b.step_ms, ratio = c.noise.ratio;
   std::string steps = "step " + format_ms_pair(a, b);
   if (c.per_token && c.a.tokens != c.b.tokens)
-    steps = fmt::format("{} -> {} tokens/s; a step is {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
+    steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
-  const char* what = c.per_token ? " by token" : "";
+  const char* what = c.per_token ? " per token" : "";
   switch (c.noise.verdict) {
     case Verdict::b_faster: return fmt::format("B is {} faster{} ({})", times(1 / ratio), what, steps);
     case Verdict::a_faster: return fmt::format("B is {} slower{} ({})", times(ratio), what, steps);
     case Verdict::cannot_tell: break;
   }
-  return fmt::format("Which one is faster{} cannot be told ({}; noise floor {:.1f}%)", what, steps,
+  return fmt::format("No difference in speed{} beyond noise ({}; noise floor {:.1f}%)", what, steps,
                      100 * c.noise.floor);
 }
 
@@ -35,11 +35,11 @@ std::string memory(const RunComparison& c) {
   double a = double(c.a.planned_bytes), b = double(c.b.planned_bytes);
   if (a <= 0 || b <= 0) return "";
   if (std::abs(a - b) < 0.001 * std::max(a, b)) return fmt::format("both need {} of memory", format_bytes(a));
-  return fmt::format("{} {} {} memory ({} -> {})", c.a.step_ms > 0 && told(c) ? "needs" : "B needs",
+  return fmt::format("{} {} {} memory ({} -> {})", c.a.step_ms > 0 && conclusive(c) ? "needs" : "B needs",
                      format_bytes(std::abs(a - b)), b < a ? "less" : "more", format_bytes(a), format_bytes(b));
 }
 
-// Groups of the same name over all phases.
+// Groups with the same label, over all phases.
 struct Theme {
   std::string label;
   double share = 0;
@@ -55,7 +55,7 @@ Theme largest_theme(const RunComparison& c) {
     t.label = cause.label, t.share += cause.share;
     t.instructions_a += cause.a.instructions, t.instructions_b += cause.b.instructions;
     t.quadratic_a |= cause.a.quadratic, t.quadratic_b |= cause.b.quadratic;
-    if (cause.significant && !t.largest) t.largest = &cause;  // they are sorted
+    if (cause.significant && !t.largest) t.largest = &cause;  // causes are sorted
   }
   Theme best;
   for (auto& [label, t] : themes) {
@@ -67,7 +67,7 @@ Theme largest_theme(const RunComparison& c) {
 
 std::string counted(int64_t n) { return fmt::format("{} instruction{}", n, n == 1 ? "" : "s"); }
 
-// " (attention naive -> flash)": the change of the recipe behind a group.
+// " (attention naive -> flash)": the recipe change behind a group.
 std::string lever_text(const RunComparison& all, const Cause& c) {
   for (auto& l : all.levers)
     if (!c.levers.empty() && l.lever == c.levers[0]) return fmt::format(" ({} {} -> {})", l.lever, l.a, l.b);
@@ -77,7 +77,7 @@ std::string lever_text(const RunComparison& all, const Cause& c) {
 std::string reason(const RunComparison& all, const Theme& t) {
   const Cause& c = *t.largest;
   auto written = [](bool here, bool there) { return here && !there ? " that write T x T buffers" : ""; };
-  bool counts = c.a.instructions && c.b.instructions && all.a.told_instructions && all.b.told_instructions;
+  bool counts = c.a.instructions && c.b.instructions && all.a.has_instructions && all.b.has_instructions;
   if (counts && !same_instructions(c))
     return fmt::format("{} runs as {}{} instead of {}{}{}", t.label, counted(t.instructions_b),
                        written(t.quadratic_b, t.quadratic_a), t.instructions_a, written(t.quadratic_a, t.quadratic_b),
@@ -103,17 +103,17 @@ std::string reason(const WaterfallBar& bar, bool less) {
     case Factor::overlap: return say("more of it runs at the same time", "less of it runs at the same time");
     case Factor::residual: break;
   }
-  return say("of something that the profile does not see", "of something that the profile does not see");
+  return say("of time that the profile does not explain", "of time that the profile does not explain");
 }
 
 std::string portion(double share) {
-  if (share > 1.005) return "more than all of it";
-  return fmt::format("{} ({:.0f}%)", share >= 0.5 ? "most of it" : "the largest part", 100 * share);
+  if (share > 1.005) return "more than all of the time difference is";
+  return fmt::format("{} of the time difference ({:.0f}%) is", share >= 0.5 ? "most" : "the largest part", 100 * share);
 }
 
 std::string because(const RunComparison& c) {
   double difference = c.explained_difference();
-  if (!told(c) || difference == 0 || c.causes.empty() || !c.a.profiled || !c.b.profiled) return "";
+  if (!conclusive(c) || difference == 0 || c.causes.empty() || !c.a.profiled || !c.b.profiled) return "";
   Theme theme = largest_theme(c);
   const WaterfallBar* bar = nullptr;
   auto of = [&](const WaterfallBar& w) {
@@ -122,7 +122,8 @@ std::string because(const RunComparison& c) {
   for (auto& w : c.waterfall)
     if (!bar || of(w) > of(*bar)) bar = &w;
   double of_bar = bar ? of(*bar) : 0;
-  // A group says more than a factor; a factor that explains most of it says more than a group that does not.
+  // A group is more specific than a factor, but a factor that explains most beats a group that does
+  // not.
   if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
     return fmt::format("{} because {}", portion(theme.share), reason(c, theme));
   bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;
@@ -137,13 +138,13 @@ std::string headline(const RunComparison& c) {
   if (c.a.out_of_memory || c.b.out_of_memory) {
     auto side = [](const ComparedRun& r, const char* name) {
       std::string needs = r.planned_bytes > 0 ? format_bytes(double(r.planned_bytes)) : "an unknown amount";
-      if (r.out_of_memory) return fmt::format("{} does not fit in memory (it needs {})", name, needs);
-      return fmt::format("{} runs ({} a step, {})", name, format_ms(r.step_ms), needs);
+      if (r.out_of_memory) return fmt::format("{} does not fit in memory (needs {})", name, needs);
+      return fmt::format("{} runs ({} per step, {})", name, format_ms(r.step_ms), needs);
     };
     return fmt::format("{}, {}.", side(c.a, "A"), side(c.b, "B"));
   }
   std::string text = c.a.step_ms > 0 && c.b.step_ms > 0 ? speed(c) : "";
-  if (std::string m = memory(c); !m.empty()) text += (text.empty() ? "" : told(c) ? " and " : "; ") + m;
+  if (std::string m = memory(c); !m.empty()) text += (text.empty() ? "" : conclusive(c) ? " and " : "; ") + m;
   if (std::string why = because(c); !why.empty()) text += "; " + why;
   if (text.empty()) return "";
   text[0] = char(std::toupper(text[0]));

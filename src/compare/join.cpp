@@ -15,7 +15,8 @@ namespace {
 
 using Rows = std::vector<ProfileInstr>;
 
-// What people call the scopes of the models that Crest builds, in the order of a step; others keep their name.
+// Labels for the scopes of the models that Crest builds, in the order of a step; others keep their
+// name.
 constexpr struct {
   const char *role, *label;
 } labels[] = {
@@ -46,7 +47,7 @@ std::string parent(const std::string& role) {
   return dot == std::string::npos ? "" : role.substr(0, dot);
 }
 
-// Place in the table; roles inside of one it names stand with it.
+// Position in the table; nested roles share the position of their parent.
 size_t place_of(const std::string& role) {
   for (size_t i = 0; i < std::size(labels); ++i)
     if (role == labels[i].role) return i;
@@ -61,7 +62,7 @@ std::string label_of(const std::string& role) {
   return labels[i].label + (role == known ? "" : " " + role.substr(known.size() + 1));
 }
 
-// The rows of one step that serve one role in one phase.
+// The rows of one step with one role in one phase.
 struct Node {
   std::string role, phase;
   bool on[2] = {false, false};
@@ -118,7 +119,7 @@ class ScopeJoin {
 
   void place(const ProfileInstr& row, int side) {
     std::vector<std::string> roles;
-    // One flat update serves all parameters; its parts are one group everywhere.
+    // One flat update covers all parameters; its parts are always one group.
     if (row.phase == "update")
       roles = {"update"};
     else
@@ -149,7 +150,7 @@ class ScopeJoin {
   }
   void unite(size_t x, size_t y) { up_[find(y)] = find(x); }
 
-  // The nearest scope around it that the other side has.
+  // The nearest enclosing scope on the other side.
   bool match_enclosing(size_t n) {
     for (std::string role = parent(nodes_[n].role); !role.empty(); role = parent(role)) {
       auto it = index_.find({role, nodes_[n].phase});
@@ -160,7 +161,7 @@ class ScopeJoin {
     return false;
   }
 
-  // What the other side alone has within the same scope, of the same class of operation.
+  // Rows only on the other side, in the same scope and of the same operation class.
   void match_sibling(size_t n) {
     std::string scope = parent(nodes_[n].role);
     if (scope.empty()) return;
@@ -172,7 +173,8 @@ class ScopeJoin {
     }
   }
 
-  // A side that does forward and backward of something at once (the fused loss) is matched with both of the other.
+  // A side that fuses forward and backward (the fused loss) is matched with both phases of the
+  // other.
   void match_phases(size_t n) {
     if (nodes_[n].phase != "forward") return;
     auto it = index_.find({nodes_[n].role, "backward"});
@@ -227,7 +229,7 @@ std::string role_of(const std::string& scope) {
 std::string role_label(const std::vector<std::string>& roles) {
   std::vector<std::string> names;
   for (auto& role : roles) {
-    bool inside = false;  // of another role of the set: attn.softmax of attn
+    bool inside = false;  // nested in another role of the set: attn.softmax in attn
     for (std::string around = parent(role); !around.empty(); around = parent(around))
       inside |= std::find(roles.begin(), roles.end(), around) != roles.end();
     if (inside) continue;

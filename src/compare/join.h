@@ -1,4 +1,4 @@
-// Which instructions of two steps do the same for the model.
+// Matches the instructions of two steps that have the same role in the model.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,16 +19,17 @@ struct Join {
   std::vector<JoinedGroup> groups;
 };
 
-// Every row of both lists is in exactly one group. By scope: rows that share a scope and a phase on either side are one
-// group (fused and unfused); what is then on one side only is matched with the nearest scope around it (naive
-// attention's h.3.attn.softmax with flash's h.3.attn), or with what stands on the other side only beside it and is of
-// the same class (mlp.fc with mlp.gate and mlp.up). Layers are joined, so models of different depth can be compared. A
-// side without scopes (an imported trace) is joined by operation class, and by phase where both tell it.
+// Every row of both lists is in exactly one group. By scope: rows that share a scope and a phase on
+// either side form one group (fused and unfused). A group left on one side only is matched with the
+// nearest enclosing scope (h.3.attn.softmax of naive attention with h.3.attn of flash), or with a
+// sibling that is only on the other side and has the same class (mlp.fc with mlp.gate and mlp.up).
+// Layers are merged, so models of different depth can be compared. A side without scopes (an
+// imported trace) is matched by operation class, and by phase where both sides record it.
 Join join_rows(const std::vector<ProfileInstr>& a, const std::vector<ProfileInstr>& b, GroupBy by);
 
 // "attn.softmax" of "h.3.attn.softmax".
 std::string role_of(const std::string& scope);
-// "attention", "MLP up + activation": what people call a set of roles.
+// "attention", "MLP up + activation": the label of a set of roles.
 std::string role_label(const std::vector<std::string>& roles);
 
 }  // namespace crest

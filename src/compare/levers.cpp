@@ -37,7 +37,7 @@ unsigned bits(Effect::Factors factors) {
   return ~0u;
 }
 
-// Whether a group of instructions is one that the effect speaks of.
+// Whether the effect applies to a group of instructions.
 bool is_there(const Effect& e, const Cause& c) {
   auto has_any_role = [&] {
     return std::any_of(e.roles.begin(), e.roles.end(), [&](const char* role) { return has(c.roles, role); });
@@ -58,21 +58,21 @@ bool is_there(const Effect& e, const Cause& c) {
   return false;
 }
 
-// A setting, or another part of what a run depends on, with one of its effects.
+// A setting, or something else a run depends on, with one of its effects.
 struct Row {
   std::string key;
   Effect effect;
   unsigned factors;
 };
 
-// What can have changed a group when that key of the recipe differs, and through which factors: the effects of the
-// settings, in the order of their table; those that explain what is left come last. Keys of `device` and `versions`
-// differ when anything in these sections does. The first row that applies to a factor of a group takes that part of its
-// time.
+// What a differing key can change in a group, and through which factors: the effects of the
+// settings, in table order; effects that explain the remainder come last. The keys `device` and
+// `versions` differ when anything in those sections does. The first row that applies to a factor of
+// a group gets that part of its time.
 const std::vector<Row>& effects() {
   static const std::vector<Row> all = [] {
     std::vector<Row> first, last;
-    // Arithmetic rates before all else: a device or a precision that multiplies faster does so whatever else changed.
+    // Arithmetic rates first: a faster device or precision is faster whatever else changed.
     for (auto& s : recipe_settings())
       for (auto& e : s.effects)
         if (!e.last && e.factors == Effect::rate) first.push_back({s.key(), e, bits(e.factors)});
@@ -95,9 +95,9 @@ using Changes = std::map<std::string, Change>;
 
 Changes changes(const RunComparison& c) {
   Changes map;
-  if (!c.a.recipe_known || !c.b.recipe_known) return map;  // anything may have been changed
+  if (!c.a.recipe_known || !c.b.recipe_known) return map;  // anything may have changed
   for (auto& d : c.differences) {
-    // What changes numbers only (a learning rate, a seed) takes no time.
+    // A setting that changes only values (a learning rate, a seed) has no effect on time.
     const Setting* setting = d.section == "recipe" ? find_run_setting(d.key) : nullptr;
     if (d.section == "recipe" && d.key != "data_hash" && (!setting || !setting->effects.empty()))
       map[d.key] = {d.a, d.b};
@@ -110,14 +110,14 @@ Changes changes(const RunComparison& c) {
 }
 
 std::string lever_of(const Cause& c, Factor factor, const Changes& changed) {
-  // The only thing that was changed that can act on time is the reason, whatever it did.
+  // If only one change can affect time, it is the cause of the whole difference.
   if (changed.size() == 1) return changed.begin()->first;
   for (auto& row : effects())
     if (changed.count(row.key) && row.factors & bit(factor) && is_there(row.effect, c)) return row.key;
   return "";
 }
 
-// Time by lever, and the same per token.
+// Time by lever, per step and per token.
 struct Effects {
   std::map<std::string, LeverEffect> list;
   void add(const std::string& lever, double ms, double ms_per_token) {

@@ -57,7 +57,7 @@ class Pair {
   }
 
  private:
-  static constexpr size_t most_profiled = 30;  // runs of a side: more say nothing new
+  static constexpr size_t most_profiled = 30;  // runs per side: more add nothing
 
   struct Side {
     Device device;
@@ -78,7 +78,7 @@ class Pair {
 
   static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() : 0; }
 
-  // Opens the record and takes the memory; what does not fit has no cell.
+  // Opens the record and allocates memory; a side that does not fit has no cell.
   void begin(Side& s, int64_t taken) {
     CompiledSession session = compile_phase(s.recipe, s.device, phase_);
     s.before = read_conditions(s.device);
@@ -96,18 +96,18 @@ class Pair {
              "Measure them one after the other: crest profile, twice, then crest compare A B.");
       s.cell = std::make_unique<BenchCell>(std::move(session), phase_, o_.seed);
     } catch (const std::bad_alloc&) {
-      finish(s, "out_of_memory", "the system refused the memory");
+      finish(s, "out_of_memory", "the system refused the allocation");
     } catch (const Error& e) {
       if (e.code() != Exit::does_not_fit) throw;
       finish(s, "out_of_memory", e.what());
     }
   }
 
-  // Limits of the device and warm-up.
+  // Device limits and warm-up.
   void ready(Side& s) {
     Profile rows;
     describe_session(rows, s.cell->session(), phase_calls(s.cell->session(), phase_));
-    // The same device has the same limits: what was measured for A is given to B.
+    // The same device has the same limits: B reuses those measured for A.
     if (rates_device_ != s.device.name) rates_ = given_rates_, rates_device_ = s.device.name;
     s.options.rates = device_rates(s.device, rates_needed(rows), rates_);
     for (auto& r : s.options.rates) remember(r);
@@ -119,7 +119,7 @@ class Pair {
     s.profiler->warm_up();
   }
 
-  // Each plain run is followed by a profiled one, so that both see the same machine.
+  // A profiled run follows each plain one, so both see the same machine state.
   double take_turn(Side& s) {
     double seconds = s.profiler->plain();
     watch_->sampled();
@@ -164,7 +164,7 @@ class Pair {
     keep(s, samples);
   }
 
-  // The profile's steps are those of the rounds, without the repetition.
+  // The profile's steps are those of the rounds, without the repeats of A.
   void keep(Side& s, const std::vector<SampleRow>& samples) {
     Profile p = s.profiler->finish();
     p.recipe = s.record.recipe, p.device = s.record.device, p.environment = s.record.environment;

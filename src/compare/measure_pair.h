@@ -1,4 +1,4 @@
-// Two recipes, measured now: interleaved steps, and a profile of each.
+// Measures two recipes: interleaved steps, and a profile of each.
 #pragma once
 #include <string>
 
@@ -18,17 +18,19 @@ struct CompareMeasureOptions {
 
 struct MeasuredPair {
   RunRecord a, b;
-  double noise_floor = 0;  // of A against A, in the same rounds
+  double noise_floor = 0;  // A against A, in the same rounds
 };
 
-// Both are recorded, unless the store is off. A side that does not fit in memory has status out_of_memory.
+// Records both, unless the store is off. A side that does not fit in memory gets status
+// out_of_memory.
 MeasuredPair measure_pair(const CompareMeasureOptions& options);
 
-// What makes two sides impossible to measure in one process.
+// Whether two sides cannot be measured in one process.
 bool need_processes(const CellOptions& a, const CellOptions& b);
 
-// In measure_processes.cpp: A, B and A again in every round, as in one process; a sample is the median of a process.
-// The profile of a side is that of the turn nearest to the side's median.
+// In measure_processes.cpp: each round runs A, B and A again, as in one process, but each in a new
+// process. A sample is the median of a process. The profile of a side is that of the process
+// nearest to its median.
 MeasuredPair measure_in_processes(const CompareMeasureOptions& options);
 
 }  // namespace crest

@@ -22,7 +22,7 @@ namespace crest {
 
 namespace {
 
-constexpr int fewest_rounds = 3;     // of processes: each takes seconds to start
+constexpr int fewest_rounds = 3;     // each process takes seconds to start
 constexpr int turns_of_a_round = 3;  // A, B, A again
 
 class ProcessPair {
@@ -40,7 +40,7 @@ class ProcessPair {
     rule.max_seconds = o_.max_seconds;
     if (o_.samples > 0)
       rule.min_rounds = rule.max_rounds = o_.samples, rule.max_seconds = 1e9, rule.target_relative_ci = 0;
-    to_stderr("the sides take different libraries: processes of their own, in turns ...\n");
+    to_stderr("the two sides need different libraries: measuring in separate, interleaved processes ...\n");
     AbResult rounds = compare_interleaved({{"A", [&] { return turn(a_); }}, {"B", [&] { return turn(b_); }}}, rule);
     keep(a_, rounds, 0, recorder);
     keep(b_, rounds, 1, recorder);
@@ -86,7 +86,7 @@ class ProcessPair {
     return milliseconds(s.turns.back()) * 1e-3;
   }
 
-  // The same device has the same limits: those of the first process are given to the others.
+  // The same device has the same limits: later processes reuse those of the first.
   static std::string rates_of(const Profile& p) {
     std::vector<std::string> parts;
     for (auto& r : p.rates) parts.push_back(fmt::format("{}={}", r.name, r.per_second));

@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// The instruction at which the blocks of a Program are largest together.
+// The instruction at which the blocks of a Program sum to the most bytes.
 struct Peak {
   std::string program;
   int index = -1;
@@ -48,11 +48,11 @@ PeakHolder holder(const Profile& p, const Peak& peak) {
   return h;
 }
 
-// What a side holds under one key.
+// The memory of one side under one key.
 struct Held {
   int64_t bytes = 0, largest = 0;
   int blocks = 0;
-  std::string type;  // of the largest
+  std::string type;  // of the largest block
 };
 
 struct Entry {
@@ -72,8 +72,8 @@ class Blocks {
       sum += b.bytes;
       hold(key_of(b), b.category, b.bytes, type_of(s.profile, b), side);
     }
-    // Holes between blocks that no plan can fill count as temporary, as in every table of memory.
-    if (m.planned_bytes > sum) hold("holes between blocks", "temporary", m.planned_bytes - sum, "", side);
+    // Gaps between blocks are shown as temporary, as in every memory table.
+    if (m.planned_bytes > sum) hold("gaps between blocks", "temporary", m.planned_bytes - sum, "", side);
   }
   std::vector<Entry> take() { return std::move(list_); }
 
@@ -83,7 +83,7 @@ class Blocks {
     std::string role = role_of(b.scope.substr(0, b.scope.find('+')));
     return role.empty() ? b.name : role;
   }
-  // A block is the first result of the instruction that makes it, if it has that size.
+  // A block is the first result of the instruction that writes it, if the sizes match.
   static std::string type_of(const Profile& p, const ProfileBlock& b) {
     auto r = instruction(p, b.program, b.first);
     if (!r) return "";

@@ -51,11 +51,11 @@ RunRecord only_run(const Store& store, const Named& named) {
   for (auto& r : runs)
     if (names.size() < 5) names.push_back(printable(r.name.empty() ? r.uid : r.name, 60));
   fail(fmt::format("holds {} runs", runs.size()), printable(named.file),
-       fmt::format("Name one: '{}#RUN'. There are {}{}", printable(named.file), join(names, ", "),
+       fmt::format("Name one: '{}#RUN'. It holds {}{}", printable(named.file), join(names, ", "),
                    runs.size() > names.size() ? ", ..." : "."));
 }
 
-// An export becomes a store of its own for as long as it is read.
+// An export is read through a temporary store.
 RunRecord from_export(const Named& named) {
   TemporaryFolder folder;
   Store store(folder / "runs.db");

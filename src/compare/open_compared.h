@@ -1,4 +1,4 @@
-// What a side of crest compare may be named by.
+// Opens a side of crest compare by its name.
 #pragma once
 #include <string>
 
@@ -7,9 +7,9 @@
 
 namespace crest {
 
-// The run behind `name`: FILE or FILE#RUN of an export, another run database, a document of crest profile --json, a
-// PyTorch profiler trace or a training log; else id, uid, name or RUN folder in the run database. Throws with what
-// there is instead.
+// The run named `name`: FILE or FILE#RUN of an export, another run database, the output of crest
+// profile --json, a PyTorch profiler trace or a training log; otherwise an id, uid, name or RUN
+// folder in the run database. The error lists what is available instead.
 RunRecord open_compared(const std::string& name, const StoreFile& store);
 
 }  // namespace crest

@@ -15,8 +15,8 @@ namespace {
 
 std::string share_text(const RunComparison& c, double share) {
   share = without_last_bits(share);
-  // Without a sign of what is printed as zero.
-  return told(c) ? fmt::format(" ({:.0f}% of the difference)", std::abs(share) < 0.005 ? 0 : 100 * share) : "";
+  // No minus sign on a printed zero.
+  return conclusive(c) ? fmt::format(" ({:.0f}% of the difference)", std::abs(share) < 0.005 ? 0 : 100 * share) : "";
 }
 
 std::string bytes_signed(double bytes) { return (bytes < 0 ? "-" : "+") + format_bytes(std::abs(bytes)); }
@@ -30,7 +30,7 @@ double efficiency(const GroupSide& s) { return s.ms > 0 ? 100 * s.floor_ms / s.m
 std::string first(const std::vector<std::string>& list) { return list.empty() ? "?" : list[0]; }
 
 std::string sentence(const RunComparison& c, const Cause& cause) {
-  if (c.a.profiled && c.b.profiled && !(c.a.told_instructions && c.b.told_instructions))
+  if (c.a.profiled && c.b.profiled && !(c.a.has_instructions && c.b.has_instructions))
     return fmt::format("{}{}{}: {}: {}{}", cause.label, cause.phase.empty() ? "" : ", ", cause.phase,
                        cause.a.instructions && cause.b.instructions ? format_ms_pair(cause.a.ms, cause.b.ms)
                        : cause.a.instructions                       ? "only in A"
@@ -46,8 +46,7 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
 }
 
 std::string sentence(const RunComparison& c, const LeverEffect& e) {
-  std::string what =
-      e.lever.empty() ? "not explained by what was changed" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
+  std::string what = e.lever.empty() ? "not explained by any change" : fmt::format("{} {} -> {}", e.lever, e.a, e.b);
   return fmt::format("{}: {}{}", what, time_text(c, e.ms, e.ms_per_token), share_text(c, e.share));
 }
 
@@ -59,13 +58,13 @@ std::string sentence(const MemoryCause& m) {
   std::string what = m.quadratic ? "T x T buffers of " + m.label : m.label;
   auto type = [](const std::string& t) { return t.substr(0, t.find('[')); };
   bool retyped = !m.type_a.empty() && !m.type_b.empty() && type(m.type_a) != type(m.type_b);
-  return fmt::format("{} ({}): {}, {} -> {}{}", what, m.category, bytes_signed(double(m.b - m.a)),
-                     held(m.a, m.blocks_a), held(m.b, m.blocks_b),
-                     retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
+  std::string category = what == m.category ? "" : " (" + m.category + ")";
+  return fmt::format("{}{}: {}, {} -> {}{}", what, category, bytes_signed(double(m.b - m.a)), held(m.a, m.blocks_a),
+                     held(m.b, m.blocks_b), retyped ? fmt::format(", {} -> {}", type(m.type_a), type(m.type_b)) : "");
 }
 
 std::string changed_sentence(const RunComparison& c) {
-  if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note says so
+  if (!c.a.recipe_known || !c.b.recipe_known) return "";  // a note reports that
   std::vector<std::string> changes;
   for (const char* section : {"recipe", "device", "versions"})
     for (auto& d : c.differences) {
@@ -77,26 +76,26 @@ std::string changed_sentence(const RunComparison& c) {
     }
   if (!changes.empty())
     return fmt::format("{}: {}.", changes.size() == 1 ? "One change" : "Changes", join(changes, ", "));
-  return c.join == "scopes" ? "Recipe, device and versions are the same, as far as they are known." : "";
+  return c.join == "scopes" ? "Recipe, device and versions are the same, as far as known." : "";
 }
 
 std::string levers_sentence(const RunComparison& c) {
-  if (!told(c) || c.levers.size() < 2) return "";
+  if (!conclusive(c) || c.levers.size() < 2) return "";
   std::vector<std::string> parts;
   for (auto& l : c.levers)
     if (!l.lever.empty() && std::abs(l.share) >= 0.01 && beyond_noise(c, l))
       parts.push_back(fmt::format("{} {:.0f}%", l.lever, 100 * without_last_bits(l.share)));
-  return parts.size() < 2 ? "" : fmt::format("Of the difference in time: {}.", join(parts, ", "));
+  return parts.size() < 2 ? "" : fmt::format("Time difference by change: {}.", join(parts, ", "));
 }
 
-// What can be said of the work where times are missing.
+// Compares the work where times are missing.
 std::string work_sentence(const RunComparison& c) {
   if (c.causes.empty() || (c.a.profiled && c.b.profiled)) return "";
   GroupSide a, b;
   for (auto& cause : c.causes)
     for (auto [sum, side] : {std::pair{&a, &cause.a}, std::pair{&b, &cause.b}})
       sum->instructions += side->instructions, sum->flops += side->flops, sum->bytes += side->bytes;
-  return fmt::format("By their Programs: {} -> {} instructions, {} -> {}, memory traffic {} -> {}.", a.instructions,
+  return fmt::format("Work of the Programs: {} -> {} instructions, {} -> {}, memory traffic {} -> {}.", a.instructions,
                      b.instructions, format_si(a.flops, "FLOP"), format_si(b.flops, "FLOP"), format_si(a.bytes, "B"),
                      format_si(b.bytes, "B"));
 }
@@ -106,18 +105,18 @@ std::string memory_sentence(const RunComparison& c) {
   if (c.memory_causes.empty() || std::abs(difference) < 0.001 * double(c.a.planned_bytes)) return "";
   const MemoryCause& m = c.memory_causes[0];
   if (double(m.b - m.a) * difference <= 0) return "";
-  return fmt::format("Largest difference in memory: {}.", m.sentence);
+  return fmt::format("Largest memory difference: {}.", m.sentence);
 }
 
 std::string training_sentence(const RunComparison& c) {
   auto& rows = c.training.val_loss.empty() ? c.training.loss : c.training.val_loss;
   if (rows.empty()) return "";
   const LossRow& last = rows.back();
-  return fmt::format("At step {}, the last that both have, {} is {:.4f} (A) and {:.4f} (B).", last.step,
+  return fmt::format("At step {}, the last one that both logged, {} is {:.4f} (A) and {:.4f} (B).", last.step,
                      c.training.val_loss.empty() ? "the loss" : "the validation loss", last.a, last.b);
 }
 
-// What was done, without how often: "12 x matmul" is "matmul".
+// The operation without its count: "matmul" of "12 x matmul".
 std::string operation(const std::string& counted) {
   size_t space = counted.rfind(' ');
   return space == std::string::npos ? counted : counted.substr(space + 1);
@@ -129,7 +128,7 @@ bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
   return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
 }
 
-bool told(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
+bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
 
 std::string factor_text(const RunComparison& all, const Cause& c) {
   const char* what = label(c.main_factor);
@@ -155,7 +154,7 @@ bool same_instructions(const Cause& c) {
     for (auto& op : s.ops) list[operation(op)] = std::atof(op.c_str()) / double(layers);
     return list;
   };
-  // One of a kind in all (the norm behind the last layer) may stand in a group of layers.
+  // A single extra one (the norm after the last layer) may be in a group of layers.
   auto x = per_layer(c.a, a), y = per_layer(c.b, b);
   if (x.size() != y.size()) return false;
   for (auto& [op, n] : x)

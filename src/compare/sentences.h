@@ -1,4 +1,4 @@
-// Sentences computed from the numbers of a comparison; they claim nothing that the numbers do not show.
+// Sentences computed from the numbers of a comparison. They claim nothing beyond those numbers.
 #pragma once
 #include <string>
 
@@ -10,20 +10,20 @@ namespace crest {
 void write_sentences(RunComparison& comparison);
 
 // The steps differ beyond noise.
-bool told(const RunComparison& comparison);
-// More than groups differ by for no reason.
+bool conclusive(const RunComparison& comparison);
+// The effect exceeds the noise between equal groups.
 bool beyond_noise(const RunComparison& comparison, const LeverEffect& effect);
-// The figures behind the factor that moved a group most; work is of the step, or of 1000 tokens.
+// The figures of a group's main factor; work is per step, or per 1000 tokens.
 std::string factor_text(const RunComparison& comparison, const Cause& cause);
 // "12 x softmax, 24 x matmul and 3 other kinds"
 std::string ops_text(const GroupSide& side);
-// The same operations, as often in every layer.
+// The same operations, equally often per layer.
 bool same_instructions(const Cause& cause);
 // What changed in a group: instructions, kernels or arithmetic.
 std::string change_text(const Cause& cause);
 
-// The one sentence that somebody reads who reads no more: how much faster, how much memory, and because of what.
-// "" when neither times nor memory are known.
+// The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory
+// are known.
 std::string headline(const RunComparison& comparison);
 
 }  // namespace crest

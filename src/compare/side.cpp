@@ -11,7 +11,7 @@ namespace crest {
 
 namespace {
 
-// Samples of the run itself, without those taken while the device was slowed down unless there are no others.
+// Samples of the run, without throttled ones unless there are no others.
 std::vector<double> recorded_samples(const RunRecord& r) {
   std::vector<double> steady, all;
   for (auto& s : r.samples) {
@@ -29,7 +29,7 @@ std::vector<double> logged_steps(const RunRecord& r) {
   return ms;
 }
 
-// 0: unknown. An imported log tells batch and sequence only, or neither.
+// 0: unknown. An imported log has batch and sequence length only, or neither.
 double tokens_of(const Json& recipe) {
   double tokens = number(recipe, "batch") * number(recipe, "seq");
   for (const char* key : {"grad_accumulation", "data_parallel"}) tokens *= number(recipe, key, 1);
@@ -52,7 +52,7 @@ std::vector<double> step_samples(const ComparedSide& s, const RunRecord& r) {
   return {};
 }
 
-// Copies and memsets that no instruction made, and kernels of a trace that knows no instructions.
+// Copies and memsets that belong to no instruction, and kernels of a trace without instructions.
 std::vector<ProfileInstr> rows_of(const Profile& p) {
   std::vector<ProfileInstr> rows = p.instrs;
   for (auto& k : p.kernels) {
@@ -92,7 +92,7 @@ std::vector<ProfileInstr> rows_of_program(const Json& document) {
   return rows;
 }
 
-// What steps that tell their time and their rate took in; logs round both.
+// Tokens per step, from steps that log both time and rate; logs round both.
 double logged_tokens(const RunRecord& r) {
   std::vector<double> tokens;
   for (auto& row : r.log)
@@ -139,12 +139,12 @@ void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
     run.step_interval = samples.median_interval();
   }
   run.tokens = s.profiled && s.profile.tokens > 0 ? s.profile.tokens : int64_t(tokens_of(s.recipe));
-  bool imported = r.kind == "log";  // its words about a step count more than what was said of its batch
+  bool imported = r.kind == "log";  // what it logs about a step overrides the given batch
   if (double tokens = logged_tokens(r); tokens > 0 && (imported || run.tokens == 0)) run.tokens = int64_t(tokens);
   double rate = logged_rate(r) > 0 ? logged_rate(r) : number(r.result, "tokens_per_second");
   run.tokens_per_second = run.tokens > 0 && run.step_ms > 0 ? 1e3 * double(run.tokens) / run.step_ms : rate;
   run.recipe_known = s.recipe.is_object() && !s.recipe.empty() && r.kind != "log";
-  run.told_instructions = s.profile.method != "torch.profiler";
+  run.has_instructions = s.profile.method != "torch.profiler";
   if (s.profiled) {
     run.launches = s.profile.launches;
     run.busy_ms = s.profile.busy_ms, run.idle_ms = s.profile.idle_ms;

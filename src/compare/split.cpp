@@ -16,7 +16,7 @@ double seconds_per_flop(const WorkPool& pool, const WorkPool& other) {
   return other.flops > 0 ? other.arithmetic_seconds / other.flops : 0;
 }
 
-// Everything that the model of a time reads, for one side.
+// All inputs of the time model, for one side.
 struct Side {
   std::array<double, 2> flops{}, seconds_per_flop{}, bytes{};
   double seconds_per_byte = 0, slowdown = 1, clock = 1;
@@ -63,7 +63,7 @@ void Work::add(const Work& other) {
 
 FactorMs split(const Work& a, const Work& b, const Devices& devices) {
   FactorMs parts{};
-  // Rates hold at a clock between both, so that exchanging A and B exchanges the signs and nothing else.
+  // Rates refer to a clock between both, so that swapping A and B only flips the signs.
   double clock = std::sqrt(devices.clock_ratio);
   Side sa = side(a, b, devices.bandwidth_a, 1 / clock), sb = side(b, a, devices.bandwidth_b, clock);
   double floor_a = floor_ms(sa), floor_b = floor_ms(sb);
@@ -72,7 +72,7 @@ FactorMs split(const Work& a, const Work& b, const Devices& devices) {
     parts[size_t(Factor::unsplit)] = b.ms - a.ms;
     return parts;
   }
-  // Work that one side does not do at all would have been done there as well as on the other.
+  // Work that one side lacks is assumed to be as efficient there as on the other.
   sa.slowdown = floor_a > 0 ? a.ms / floor_a : b.ms / floor_b;
   sb.slowdown = floor_b > 0 ? b.ms / floor_b : sa.slowdown;
 

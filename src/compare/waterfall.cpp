@@ -16,8 +16,8 @@ namespace {
 bool is_communication(const ProfileInstr& r) { return r.stream == "comm" || r.op_class == "communication"; }
 bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
 
-// Rates of both sides. The same device has one rate per arithmetic, the best that was measured: two measurements of it
-// differ by noise, and that is no reason for anything.
+// Rates of both sides. The same device has one rate per precision, the best one measured: two
+// measurements of it differ only by noise, which explains nothing.
 class Rates {
  public:
   Rates(const ComparedSide& a, const ComparedSide& b) : same_(crest::same_device(a, b)) {
@@ -121,7 +121,7 @@ Factor main_of(const FactorMs& parts, double difference) {
   return Factor(best);
 }
 
-// Communication is time, not work at a rate: what it costs depends on the other ranks.
+// Communication is time, not work at a rate: its cost depends on the other ranks.
 FactorMs split_group(const JoinedGroup& g, const ComparedSide& a, const ComparedSide& b, const Rates& rates,
                      double scale_a, double scale_b) {
   FactorMs parts{};
@@ -147,7 +147,7 @@ void add(FactorMs& sum, const FactorMs& parts) {
 // step = rows - overlap + idle + residual.
 double residual(const ComparedSide& s) { return s.run.step_ms - (s.rows_ms() - s.overlap_ms() + s.profile.idle_ms); }
 
-// What lies between the rows; of the step as a whole.
+// Time between the rows, for the whole step.
 FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, double scale_b) {
   FactorMs parts{};
   parts[size_t(Factor::idle)] = scale_b * b.profile.idle_ms - scale_a * a.profile.idle_ms;
@@ -158,7 +158,7 @@ FactorMs around(const ComparedSide& a, const ComparedSide& b, double scale_a, do
 
 struct Totals {
   double flops = 0, bytes = 0, ms = 0, floor_ms = 0, communication_ms = 0;
-  std::string arithmetic;  // of most FLOPs
+  std::string arithmetic;  // with most FLOPs
 };
 
 Totals totals(const ComparedSide& s) {
@@ -176,7 +176,7 @@ Totals totals(const ComparedSide& s) {
   return t;
 }
 
-// Work is of the step, or of 1000 tokens.
+// Work is per step, or per 1000 tokens.
 std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, const Rates& rates, bool per_token) {
   Totals x = totals(a), y = totals(b);
   auto work = [&](double of_a, double of_b, const char* unit) {
@@ -198,7 +198,7 @@ std::string detail(Factor factor, const ComparedSide& a, const ComparedSide& b, 
     case Factor::efficiency: return fmt::format("{:.0f}% -> {:.0f}% of the limit", share(x), share(y));
     case Factor::clocks: return fmt::format("{:.0f} -> {:.0f} MHz", a.profile.clock_mhz, b.profile.clock_mhz);
     case Factor::communication: return format_ms_pair(x.communication_ms, y.communication_ms);
-    case Factor::unsplit: return "kernels whose work does not explain their time";
+    case Factor::unsplit: return "kernel time that the work does not explain";
     case Factor::idle:
       return fmt::format("{}, {} -> {} launches", format_ms_pair(a.profile.idle_ms, b.profile.idle_ms),
                          a.profile.launches, b.profile.launches);

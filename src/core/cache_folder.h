@@ -1,11 +1,11 @@
-// Where files lie that can be made again.
+// Where to store files that can be recreated.
 #pragma once
 #include <string>
 
 namespace crest {
 
-// $CREST_CACHE, else $XDG_CACHE_HOME/crest, else $HOME/.cache/crest. A variable that is empty, and (as the XDG
-// specification says) a relative $XDG_CACHE_HOME, count as not set. Empty when none is.
+// $CREST_CACHE, else $XDG_CACHE_HOME/crest, else $HOME/.cache/crest. An empty variable, and (as the
+// XDG specification says) a relative $XDG_CACHE_HOME, are treated as unset. Empty if none is set.
 std::string cache_folder();
 
 }  // namespace crest

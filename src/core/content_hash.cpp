@@ -1,6 +1,6 @@
 #include "core/content_hash.h"
 
-#define XXH_INLINE_ALL  // compiled in: there is no library to find when the program runs
+#define XXH_INLINE_ALL  // compiled in: no library is needed at run time
 #include <fmt/format.h>
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-// XXH3 with 128 bits, of the xxHash library: tells contents apart as fast as memory is read. Not made for security.
+// 128-bit XXH3 of the xxHash library: compares contents at memory speed. Not for security.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,7 +11,7 @@ class ContentHash {
   ContentHash();
   ~ContentHash();
   void update(const void* data, size_t bytes);
-  // Of all that was given so far: 32 lower-case hexadecimal digits.
+  // Hash of everything given so far: 32 lowercase hexadecimal digits.
   std::string hex() const;
 
  private:

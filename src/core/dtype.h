@@ -30,7 +30,7 @@ constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 std::string_view name(DType t);
 std::optional<DType> parse_dtype(std::string_view text);
 
-// Storage of a half-precision number; arithmetic is done in float.
+// Storage of a 16-bit float; arithmetic is done in float.
 struct bfloat16 {
   uint16_t bits;
 };
@@ -46,10 +46,10 @@ inline bfloat16 to_bfloat16(float x) {
   return {uint16_t((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
 }
 float to_float(float16 x);
-// Round to nearest even; above the largest finite value becomes infinity.
+// Rounds to nearest even; values above the largest finite one become infinity.
 float16 to_float16(float x);
 
-// Reads or writes element i of an array of type t as double (rounds to nearest on the way in).
+// Reads or writes element i of an array of type t as double (writing rounds to nearest).
 double load_element(const void* data, DType t, int64_t i);
 void store_element(void* data, DType t, int64_t i, double value);
 

@@ -27,8 +27,9 @@ CREST_BOTH constexpr double dynamic_value(uint8_t code, bool is_signed) {
   return is_signed && (code & 0x80) ? -value : value;
 }
 
-// How a magnitude y in [0, 1] finds its nearest code: the last decade i whose `from` is at most y holds it, as part
-// min((y - low) * scale, parts - 1). Below the first `from`, y is nearest to 0; from `one` on, to 1.
+// How a magnitude y in [0, 1] finds its nearest code: the last decade i with `from` at most y
+// contains it, as part min((y - low) * scale, parts - 1). Below the first `from`, 0 is nearest;
+// from `one` on, 1 is.
 struct DynamicDecades {
   int count = 0;
   float from[8] = {}, low[8] = {}, scale[8] = {};

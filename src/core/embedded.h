@@ -1,4 +1,4 @@
-// Files of the repository that are part of the program (cmake/embed.cmake).
+// Files of the repository that are built into the program (cmake/embed.cmake).
 #pragma once
 #include <string_view>
 #include <vector>

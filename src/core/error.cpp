@@ -9,12 +9,15 @@ static std::string compose(const std::string& what, const std::string& where, co
   return text;
 }
 
+// Advice often starts with did_you_mean(), which may be empty, followed by a space.
+static std::string without_leading_spaces(std::string text) { return text.erase(0, text.find_first_not_of(' ')); }
+
 Error::Error(Exit code, std::string what, std::string where, std::string advice)
-    : std::runtime_error(compose(what, where, advice)),
+    : std::runtime_error(compose(what, where, without_leading_spaces(advice))),
       code_(code),
       what_(std::move(what)),
       where_(std::move(where)),
-      advice_(std::move(advice)) {}
+      advice_(without_leading_spaces(std::move(advice))) {}
 
 void fail(std::string what, std::string where, std::string advice) {
   throw Error(Exit::failed, std::move(what), std::move(where), std::move(advice));
@@ -26,7 +29,7 @@ void fail_usage(std::string what, std::string where, std::string advice) {
 
 void fail_internal(std::string what, std::string where) {
   throw Error(Exit::failed, "internal error: " + std::move(what), std::move(where),
-              "This is a bug in Crest; please report it with the command that led here.");
+              "This is a bug in Crest. Please report it with the command that caused it.");
 }
 
 }  // namespace crest

@@ -1,14 +1,15 @@
-// Typed errors. Every error a user can meet says what was wrong, where, and what to do.
+// Typed errors. Every error that a user can meet states what was wrong, where, and what to do.
 #pragma once
 #include <stdexcept>
 #include <string>
 
 namespace crest {
 
-// Exit codes of the contract.
+// Exit codes, as in docs/contract.md.
 enum class Exit { ok = 0, failed = 1, usage = 2, does_not_fit = 3, no_device = 4, interrupted = 130 };
 
-// what: what was wrong; where: file, flag, instruction (may be empty); advice: what to do about it (may be empty).
+// what: what was wrong. where: file, flag, instruction (may be empty). advice: what to do (may be
+// empty).
 class Error : public std::runtime_error {
  public:
   Error(Exit code, std::string what, std::string where = {}, std::string advice = {});
@@ -22,11 +23,11 @@ class Error : public std::runtime_error {
   std::string what_, where_, advice_;
 };
 
-// A failure while doing what was asked (bad file, I/O, mismatch): exit code 1.
+// A failure of the requested action (bad file, I/O, mismatch): exit code 1.
 [[noreturn]] void fail(std::string what, std::string where = {}, std::string advice = {});
 // Wrong flags, keys or values: exit code 2.
 [[noreturn]] void fail_usage(std::string what, std::string where = {}, std::string advice = {});
-// An invariant of Crest itself is broken (a bug): exit code 1, says so.
+// A broken invariant of Crest itself (a bug): exit code 1, and the message says so.
 [[noreturn]] void fail_internal(std::string what, std::string where = {});
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Functions that the host and the kernels of a GPU share.
+// Functions shared by the host and GPU kernels.
 #pragma once
 #ifdef __CUDACC__
 #define CREST_BOTH __host__ __device__

@@ -73,7 +73,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 File File::open_read(const std::string& path) {
-  // Without O_NONBLOCK opening a pipe without a writer would hang.
+  // Without O_NONBLOCK, opening a pipe without a writer would hang.
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (fd < 0) fail_errno(errno, "open", path);
   File file;
@@ -135,7 +135,8 @@ uint64_t File::size() const {
   return uint64_t(info.st_size);
 }
 
-// Calls step(where to, how much, how much is there already) until all is there or the end is reached.
+// Calls step(where to, how much, how much is there already) until everything is done or the end is
+// reached.
 template <class Step>
 static size_t fill(void* data, size_t bytes, const std::string& path, Step step) {
   size_t done = 0;
@@ -157,7 +158,7 @@ size_t File::read_some_at(void* data, size_t bytes, uint64_t offset) const {
 void File::read_at(void* data, size_t bytes, uint64_t offset) const {
   size_t got = read_some_at(data, bytes, offset);
   if (got < bytes)
-    fail(fmt::format("ends at byte {}, {} bytes before what was expected", offset + got, bytes - got), printable(path_),
+    fail(fmt::format("ends at byte {}, {} bytes short", offset + got, bytes - got), printable(path_),
          "The file is cut short; copy or download it again.");
 }
 
@@ -189,12 +190,13 @@ void File::close() {
   if (fd >= 0 && syscalls->close(fd) != 0 && errno != EINTR) fail_errno(errno, "close", path_);
 }
 
-// A named pipe in a folder would be waited for without an end; what a shell passes on as /dev/fd/63 may be one.
+// Waiting for a named pipe in a folder would never end. What a shell passes as /dev/fd/63 may be a
+// pipe.
 static void refuse_named_pipe(const std::string& path) {
   struct stat info;
   if (path.starts_with("/dev/") || path.starts_with("/proc/")) return;
   if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode))
-    fail("is a named pipe, not a file", printable(path), "Remove it, or copy the file there once more.");
+    fail("is a named pipe, not a file", printable(path), "Remove it, or copy the file there again.");
 }
 
 std::string read_file(const std::string& path, uint64_t limit) {
@@ -216,7 +218,7 @@ std::string read_file(const std::string& path, uint64_t limit) {
   std::string text(S_ISREG(info.st_mode) ? size_t(info.st_size) : 0, '\0');
   size_t filled = 0;
   for (;;) {
-    // One spare byte beyond the size shows the end of the file without growing the buffer.
+    // One spare byte beyond the size detects the end of the file without growing the buffer.
     char spare[4096];
     bool inside = filled < text.size();
     ssize_t got = retry([&] {
@@ -260,7 +262,8 @@ void sync_directory(const std::string& path) {
   int result = retry([&] { return syscalls->fsync(fd); });
   int code = errno;
   syscalls->close(fd);
-  // Some network and FUSE file systems cannot sync folders and say EINVAL; there is nothing better to do there.
+  // Some network and FUSE file systems cannot sync folders and return EINVAL; nothing more can be
+  // done there.
   if (result != 0 && code != EINVAL) fail_errno(code, "sync the folder", path);
 }
 
@@ -287,7 +290,8 @@ void rename_path(const std::string& from, const std::string& to) {
 
 bool exchange_paths(const std::string& one, const std::string& other) {
   if (retry([&] { return syscalls->exchange(one.c_str(), other.c_str()); }) == 0) return true;
-  // EPERM: a sandbox that does not know the call. Where it is a right that is missing, a plain rename says so.
+  // EPERM: a sandbox that does not know the call. If a permission is really missing, a plain rename
+  // reports it.
   if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EPERM) return false;
   fail_errno(errno, "exchange with what it replaces", one);
 }
@@ -342,7 +346,7 @@ std::string parent_path(const std::string& path) {
 void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what) {
   struct statvfs info;
   if (retry([&] { return syscalls->statvfs(folder.c_str(), &info); }) != 0)
-    fail_errno(errno, "ask for free space", folder);
+    fail_errno(errno, "query the free space", folder);
   uint64_t free_bytes = uint64_t(info.f_bavail) * uint64_t(info.f_frsize);
   if (free_bytes < bytes)
     fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,

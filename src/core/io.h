@@ -1,6 +1,6 @@
-// Files that survive: every system call that changes the file system goes through one table, so that tests can count,
-// fail, shorten, kill at, or record any of them (tests/checkpoint/faults.h). Reading does not change anything and is
-// direct.
+// Durable files. Every system call that changes the file system goes through one table, so that
+// tests can count, fail, shorten, kill at, or record any of them (tests/checkpoint/faults.h).
+// Reading changes nothing and is direct.
 #pragma once
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// Same meaning, results and errno as the POSIX functions of the same names.
+// Same meaning, results and errno as the POSIX functions with these names.
 struct Syscalls {
   int (*open)(const char* path, int flags, mode_t mode);
   ssize_t (*write)(int fd, const void* data, size_t bytes);
@@ -23,12 +23,12 @@ struct Syscalls {
   int (*unlink)(const char* path);
   int (*rmdir)(const char* path);
   int (*statvfs)(const char* path, struct statvfs* out);
-  // renameat2 with RENAME_EXCHANGE: two names change places in one step.
+  // renameat2 with RENAME_EXCHANGE: two names are exchanged in one step.
   int (*exchange)(const char* one, const char* other);
 };
 
 extern const Syscalls real_syscalls;
-// The table in use. Tests point it elsewhere (ScopedSyscalls); nothing else may.
+// The table in use. Only tests change it (ScopedSyscalls).
 extern const Syscalls* syscalls;
 
 class ScopedSyscalls {
@@ -42,7 +42,8 @@ class ScopedSyscalls {
   const Syscalls* before_;
 };
 
-// An open file; closes itself. All functions throw Error with the path, the reason and what to do.
+// An open file that closes itself. All functions throw an Error with the path, the reason and what
+// to do.
 class File {
  public:
   File() = default;
@@ -52,15 +53,17 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // For reading. Only regular files: a directory, pipe or device is an error, never a hang.
+  // For reading. Regular files only: a directory, pipe or device is an error and never hangs.
   static File open_read(const std::string& path);
-  // For reading to the end once: pipes and devices too. Opening a pipe waits for its writer.
+  // For reading to the end once; pipes and devices are allowed. Opening a pipe waits for its
+  // writer.
   static File open_stream(const std::string& path);
-  // A duplicate of a descriptor that somebody else keeps (standard input); `name` is for messages.
+  // A duplicate of a descriptor that has another owner (standard input). `name` is for messages.
   static File duplicate(int descriptor, const std::string& name);
   // A new or emptied file for writing.
   static File create(const std::string& path);
-  // A new file for writing: what has the name is removed, a link not followed. For names that the user did not choose.
+  // A new file for writing. An existing file of that name is removed, and links are not followed.
+  // For names that the user did not choose.
   static File create_new(const std::string& path);
   // For writing at the end; a link is an error.
   static File append(const std::string& path);
@@ -68,20 +71,21 @@ class File {
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
-  // Bytes of the file now.
+  // Current size in bytes.
   uint64_t size() const;
-  // Reads exactly `bytes` at `offset`; a file that is shorter is an error. Safe from several threads.
+  // Reads exactly `bytes` at `offset`; a shorter file is an error. Thread-safe.
   void read_at(void* data, size_t bytes, uint64_t offset) const;
-  // Reads up to `bytes` at `offset`, or from where the last read ended; fewer only at the end. Returns how many.
+  // Reads up to `bytes` at `offset`, or from where the last read ended; fewer only at the end of
+  // the file. Returns the number.
   size_t read_some_at(void* data, size_t bytes, uint64_t offset) const;
   size_t read_some(void* data, size_t bytes);
-  // Writes all of it, however often the system accepts only a part.
+  // Writes everything, however often the system accepts only a part.
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // The next write goes to this byte.
+  // The next write starts at this byte.
   void seek(uint64_t offset);
   void sync();
-  // Closes and reports what close(2) reports (network file systems report lost writes here).
+  // Closes, and reports the errors of close(2) (network file systems report lost writes there).
   void close();
 
  private:
@@ -89,26 +93,27 @@ class File {
   std::string path_;
 };
 
-// The whole file; more than `limit` bytes is an error before anything is allocated. What a shell passes on as a
-// pipe (/dev/fd/63) is read to its end; other named pipes are an error.
+// The whole file. More than `limit` bytes is an error before anything is allocated. A pipe passed
+// by a shell (/dev/fd/63) is read to its end; other named pipes are an error.
 std::string read_file(const std::string& path, uint64_t limit);
-// After return the file holds `bytes` and survives power loss; at every moment before it holds the old content or the
-// new (temporary file beside it, sync, rename, sync of the folder).
+// Afterwards the file holds `bytes` and survives power loss. At every moment before, it holds the
+// old or the new content (temporary file next to it, sync, rename, sync of the folder).
 void write_file_atomic(const std::string& path, std::string_view bytes);
-// Creates a file that must not be read before it is complete (inside a folder that is published later): write, sync,
-// close.
+// Creates a file that must not be read before it is complete (in a folder that is published later):
+// write, sync, close.
 void write_file_synced(const std::string& path, std::string_view bytes);
 
-// Makes creations, renames and removals inside the folder survive power loss.
+// Makes creations, renames and removals in the folder survive power loss.
 void sync_directory(const std::string& path);
-// mkdir -p; folders that were created are synced into their parents.
+// mkdir -p; created folders are synced into their parents.
 void create_directories(const std::string& path);
 void create_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Two names that exist change places in one step: at every moment both are there. False where the file system or the
-// kernel cannot do that; then nothing has changed.
+// Exchanges two existing names in one step: at every moment both exist. Returns false if the file
+// system or kernel cannot do that; then nothing has changed.
 bool exchange_paths(const std::string& one, const std::string& other);
-// Removes a file, a symbolic link (not its target) or a folder with all it holds. Missing is fine.
+// Removes a file, a symbolic link (not its target) or a folder with its contents. A missing path is
+// fine.
 void remove_tree(const std::string& path);
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
@@ -117,8 +122,8 @@ std::string join_path(const std::string& folder, const std::string& name);
 // The folder that holds the path: "a/b/c" -> "a/b", "c" -> ".".
 std::string parent_path(const std::string& path);
 
-// Throws when the file system of `folder` (which must exist) has less than `bytes` free for this user; the message
-// says what is needed and what is free. `what` names the thing to be written.
+// Throws if the file system of `folder` (which must exist) has less than `bytes` free for this
+// user. The message states what is needed and what is free. `what` names the thing to write.
 void require_free_space(const std::string& folder, uint64_t bytes, std::string_view what);
 
 }  // namespace crest

@@ -20,7 +20,7 @@ std::string line_and_column(std::string_view text, size_t position) {
 void check_json_limits(std::string_view text, const JsonLimits& limits, std::string_view where) {
   auto refuse = [&](const std::string& what, size_t at) {
     fail(what, fmt::format("{} ({})", printable(where), line_and_column(text, at)),
-         "The file is damaged or was not written for this purpose.");
+         "The file is damaged or is not the expected kind of file.");
   };
   if (text.size() > limits.bytes)
     fail(fmt::format("JSON of {} is larger than the {} allowed here", format_bytes(double(text.size())),
@@ -52,7 +52,7 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
       case ' ':
       case '\t':
       case '\r':
-      case '\n':  // the parser keeps even these, so an endless run is as long as an endless text
+      case '\n':  // the parser keeps these, so an endless run is as long as an endless text
         while (i + 1 < text.size() && std::string_view(" \t\r\n").find(text[i + 1]) != std::string_view::npos) ++i;
         break;
       case ':':
@@ -60,7 +60,7 @@ void check_json_limits(std::string_view text, const JsonLimits& limits, std::str
           refuse(fmt::format("a JSON object has more than {} keys", limits.keys), i);
         break;
       case ',': break;
-      default:  // a number or a word: runs to the next separator
+      default:  // a number or a word: ends at the next separator
         while (i + 1 < text.size() && std::string_view(" \t\r\n,:[]{}\"").find(text[i + 1]) == std::string_view::npos)
           ++i;
         ++values;
@@ -78,7 +78,7 @@ static Document parse(std::string_view text, const JsonLimits& limits, std::stri
     return Document::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& e) {
     size_t at = e.byte > 0 ? e.byte - 1 : 0;
-    fail(at >= text.size() ? "JSON ends in the middle" : "not valid JSON",
+    fail(at >= text.size() ? "the JSON text is incomplete" : "not valid JSON",
          fmt::format("{} ({})", printable(where), line_and_column(text, at)));
   } catch (const nlohmann::json::exception& e) {  // a number beyond the range of double
     fail(fmt::format("not valid JSON: {}", printable(e.what())), printable(where));

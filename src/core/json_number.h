@@ -1,4 +1,4 @@
-// Whole numbers out of JSON. Include this only from .cpp files, as core/json.h.
+// Whole numbers from JSON. Include this only from .cpp files, like core/json.h.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace crest {
 
-// The value, when it is a whole number that T holds. json::get<T>() takes any number: of 2.5 it makes 2, of 2^40 for 32
-// bits something else, and of 1e300 whatever the compiler likes.
+// The value, if it is a whole number that T can hold. json::get<T>() accepts any number: it turns
+// 2.5 into 2, 2^40 into something else for 32 bits, and 1e300 into whatever the compiler likes.
 template <std::integral T>
 std::optional<T> whole_number(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {

@@ -1,5 +1,6 @@
-// What is costly to make and asked for again and again, by key, at most `capacity` of it: the one that was not asked
-// for the longest goes first. For values that are shared or copied: one that went stays valid where it is in use.
+// A cache of at most `capacity` values that are costly to make, by key. The least recently used one
+// is dropped first. For values that are shared or copied: a dropped one stays valid where it is in
+// use.
 #pragma once
 #include <cstddef>
 #include <list>
@@ -14,7 +15,8 @@ class LruCache {
  public:
   explicit LruCache(size_t capacity) : capacity_(capacity) {}
 
-  // The value of `key`; make() makes it, under the lock, when there is none. What throws leaves nothing behind.
+  // The value of `key`. If there is none, make() creates it, under the lock. If make() throws,
+  // nothing is stored.
   template <class Make>
   Value find_or_make(const Key& key, Make make) {
     std::lock_guard lock(mutex_);
@@ -37,7 +39,7 @@ class LruCache {
   size_t capacity() const { return capacity_; }
 
  private:
-  using Entries = std::list<std::pair<Key, Value>>;  // last used first
+  using Entries = std::list<std::pair<Key, Value>>;  // most recently used first
   const size_t capacity_;
   mutable std::mutex mutex_;
   Entries entries_;

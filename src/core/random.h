@@ -1,6 +1,7 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
-// A number is a pure function of its coordinates, so masks and initial weights do not depend on batch split, fusion,
-// recompute, thread count or world size. Everything here is usable from device code (plain integer arithmetic).
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
+// 1, 2, 3", SC 2011). A number is a pure function of its coordinates, so masks and initial weights
+// do not depend on batch split, fusion, recompute, thread count or world size. Everything here
+// works in device code (plain integer arithmetic).
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -36,8 +37,8 @@ CREST_BOTH inline uint64_t mix(uint64_t x) {
 // Uniform in [0, 1) with 24 bits.
 CREST_BOTH inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
-// One random word for (seed, stream, element): the single-element form of what vector kernels do four at a time
-// (block = element / 4, lane = element % 4).
+// One random word for (seed, stream, element): the single-element form of what vector kernels do
+// four at a time (block = element / 4, lane = element % 4).
 CREST_BOTH inline uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t element) {
   return philox(seed, stream, element >> 2).x[element & 3];
 }
@@ -49,7 +50,8 @@ inline double normal(uint64_t seed, uint64_t stream, uint64_t element) {
   return std::sqrt(-2 * std::log(u1)) * std::cos(6.283185307179586 * u2);
 }
 
-// Dropout stream of one sample: a function of the global sample's number and the model's rng_id (never of the batch).
+// The dropout stream of one sample: a function of the global sample number and the model's rng_id
+// (never of the batch).
 CREST_BOTH inline uint64_t dropout_stream(uint64_t global_sample, uint32_t rng_id) {
   return mix(global_sample) ^ rng_id;
 }

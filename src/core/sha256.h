@@ -1,4 +1,5 @@
-// SHA-256 (FIPS 180-4). Uses the SHA instructions of x86-64 where the processor has them (about 2 GB/s a core).
+// SHA-256 (FIPS 180-4). Uses the x86-64 SHA instructions if the processor has them (about 2 GB/s
+// per core).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,7 +15,7 @@ class Sha256 {
   // use_instructions = false forces the portable rounds (for tests).
   explicit Sha256(bool use_instructions = true);
   void update(const void* data, size_t bytes);
-  // The digest of everything given so far; the object is finished afterwards.
+  // The digest of everything given so far. The object must not be used afterwards.
   Digest digest();
 
  private:
@@ -27,7 +28,7 @@ class Sha256 {
 };
 
 Digest sha256(const void* data, size_t bytes);
-// 64 lower-case hexadecimal digits.
+// 64 lowercase hexadecimal digits.
 std::string to_hex(const Digest& digest);
 std::string sha256_hex(const void* data, size_t bytes);
 

@@ -23,7 +23,7 @@ class Shape {
   int64_t numel() const;
   // Product of all dimensions but the last: rows of a row-wise operation.
   int64_t rows() const { return rank_ == 0 ? 1 : back() == 0 ? 0 : numel() / back(); }
-  // The same dimensions with another last one.
+  // The same dimensions with the last one replaced.
   Shape with_back(int64_t d) const;
   // Row-major strides in elements.
   Shape contiguous_strides() const;

@@ -1,9 +1,11 @@
-// An f32 number as two halves of 16 bits, without losing a bit: the bf16 number nearest to it (of two equally near ones
-// that of the larger magnitude, so that the halves tell which it was) and the low half of its bits. Beside a weight in
-// bf16 the fp32 master takes 2 bytes instead of 4. NaN stays NaN. Usable from device code.
+// Splits an f32 number into two 16-bit halves without losing a bit: the nearest bf16 number (if two
+// are equally near, the one with the larger magnitude, so that the halves determine it), and the
+// low half of its bits. Next to a bf16 weight, the fp32 master takes 2 bytes instead of 4. NaN
+// stays NaN. Works in device code.
 //
-// The upper half is the weight of every fp32 master, in halves or whole (weight_bits): updates, restoring and sessions
-// without masters round alike, so a continued run has the bits of the run in one piece.
+// The upper half is the weight of every fp32 master, split or whole (weight_bits): updates,
+// restoring and sessions without masters round alike, so a continued run is bitwise identical to an
+// uninterrupted one.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -22,9 +24,9 @@ CREST_BOTH inline SplitBits split_bits(uint32_t f32_bits) {
   if ((f32_bits & 0x7fffffffu) > 0x7f800000u) return {uint16_t((f32_bits >> 16) | 0x40u), 0};
   return {uint16_t((f32_bits + 0x8000u) >> 16), uint16_t(f32_bits)};
 }
-// The weight in bf16 of a master.
+// The bf16 weight of a master.
 CREST_BOTH inline uint16_t weight_bits(uint32_t master_bits) { return split_bits(master_bits).high; }
-// A low half of 0x8000 and more: the high one was rounded up.
+// If the low half is 0x8000 or more, the high half was rounded up.
 CREST_BOTH inline uint32_t join_bits(uint16_t high, uint16_t low) {
   return (uint32_t(high) << 16) + ((uint32_t(low) ^ 0x8000u) - 0x8000u);
 }

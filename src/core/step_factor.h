@@ -1,4 +1,4 @@
-// Factors of an optimizer step that are known only when it runs: functions of the step's scalars.
+// Factors of an optimizer step that are known only at run time: functions of the step's scalars.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace crest {
 
-// step_size: lr / (1 - beta^t), root_correction: 1 / sqrt(1 - beta^t), with t the step's number from 1.
+// step_size: lr / (1 - beta^t), root_correction: 1 / sqrt(1 - beta^t), where t is the step number,
+// starting at 1.
 enum class StepFactor : int32_t { one, grad_factor, lr, step_size, root_correction };
 
 // 1 - beta^t, given the natural logarithm of beta (-infinity for 0).

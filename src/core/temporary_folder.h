@@ -1,4 +1,4 @@
-// A folder of its own for as long as the object lives. Tests use it as well.
+// A temporary folder that exists as long as the object. Tests use it too.
 #pragma once
 #include <stdlib.h>
 
@@ -14,7 +14,8 @@ class TemporaryFolder {
  public:
   // In TMPDIR (/tmp), or in `where`.
   explicit TemporaryFolder(const std::string& where = "") : path_(pattern(where)) {
-    if (!::mkdtemp(path_.data())) fail("no temporary folder can be made", printable(path_), "Set TMPDIR.");
+    if (!::mkdtemp(path_.data()))
+      fail("cannot create a temporary folder", printable(path_), "Set TMPDIR to a writable folder.");
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -31,11 +32,11 @@ class TemporaryFolder {
     if (!where.empty()) return where + "/crest-XXXXXX";
     std::error_code error;
     std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-    if (error) fail("the folder for temporary files is missing", "TMPDIR", "Set it to a folder that can be written.");
+    if (error) fail("the folder for temporary files is missing", "TMPDIR", "Set it to a writable folder.");
     return (folder / "crest-XXXXXX").string();
   }
 
-  std::string path_;  // mkdtemp fills in the last letters
+  std::string path_;  // mkdtemp fills in the last characters
 };
 
 }  // namespace crest

@@ -60,7 +60,7 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
     for (auto& [n, factor] : units)
       if (unit == n && number * factor < 9e18) return int64_t(number * factor);
   fail_usage(fmt::format("'{}' is not a size", printable(text)), std::string(where),
-             "Write a number with a unit, for example 40GiB, 512MB or 1048576.");
+             "Give a number with or without a unit, for example 40GiB, 512MB or 1048576.");
 }
 
 Character first_character(std::string_view s) {
@@ -154,6 +154,10 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string format_number_of(int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
 std::string utc_now() {

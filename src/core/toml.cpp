@@ -16,7 +16,8 @@ static std::string at(std::string_view where, size_t line, size_t column) {
   return fmt::format("{} (line {}, column {})", printable(where), line, column);
 }
 
-// A table header must go on with a key: toml++ 3.3 only asserts this ("[#" is undefined behaviour there).
+// A table header must continue with a key: toml++ 3.3 only asserts this ("[#" is undefined behavior
+// there).
 static bool begins_key(std::string_view text, size_t i) {
   auto skip_spaces = [&] {
     while (i < text.size() && (text[i] == ' ' || text[i] == '\t')) ++i;
@@ -32,12 +33,13 @@ static bool begins_key(std::string_view text, size_t i) {
          c == '"' || c == '\'';
 }
 
-// What toml++ 3.3 needs to be spared, in one scan that knows only quotes, comments and brackets:
-// - It limits the nesting of values, but not of dotted keys and table headers, and destroys a document recursively: a
-//   megabyte of "a.a.a..." overflows the stack. Here the sum of all is bounded.
-// - Non-ASCII characters outside quotes and comments are undefined behaviour in places. They are no TOML either. Since
-// it
-//   looks ahead over a value without regard to quotes, a quote or bracket in the middle of a word is refused too.
+// Rejects texts that toml++ 3.3 cannot handle, in one scan that knows only quotes, comments and
+// brackets:
+// - It limits the nesting of values, but not of dotted keys and table headers, and destroys a
+//   document recursively: a megabyte of "a.a.a..." overflows the stack. Here their sum is limited.
+// - Non-ASCII characters outside quotes and comments are undefined behavior in places. They are not
+//   TOML either. Because it looks ahead over a value without regard to quotes, a quote or bracket in
+//   the middle of a word is rejected too.
 class TomlShape {
  public:
   TomlShape(std::string_view text, std::string_view where, int limit) : text_(text), where_(where), limit_(limit) {}
@@ -48,7 +50,7 @@ class TomlShape {
       character();
       if (base_ + chain_ > limit_)
         refuse(fmt::format("nested deeper than {} levels", limit_),
-               "A configuration of Crest has two levels; check that this is the right file.");
+               "A Crest configuration has two levels; check that this is the right file.");
     }
   }
 
@@ -76,9 +78,9 @@ class TomlShape {
         quoted();
         break;
       case '.': ++chain_; break;
-      case ' ':  // behind what looks like a date toml++ 3.3 asserts that more than one digit follows
+      case ' ':  // after what looks like a date, toml++ 3.3 asserts that more than one digit follows
         if ((in_value_ || in_list_) && !follows_separator() && next_is_digit())
-          refuse("a second value behind a space", "Separate values by commas; put a date with a time in quotes.");
+          refuse("a second value after a space", "Separate values by commas; put a date with a time in quotes.");
         break;
       case ':':  // outside quotes only times have it, and toml++ 3.3 asserts digits there instead of checking
         refuse("times of day are not supported", "Put the value in quotes.");
@@ -101,8 +103,7 @@ class TomlShape {
         break;
       default:
         if (static_cast<unsigned char>(c) >= 0x7f || (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\r'))
-          refuse("a character that must stand in quotes",
-                 "Put names and text with accents or other scripts in quotes.");
+          refuse("a character that must be in quotes", "Put names and text with accents or other scripts in quotes.");
     }
   }
 
@@ -124,10 +125,11 @@ class TomlShape {
     std::string_view end = is_long ? three : text_.substr(i_, 1);
     for (i_ += end.size(); i_ < text_.size() && text_.substr(i_, end.size()) != end; ++i_) {
       if (text_[i_] == '\\' && c == '"') {
-        // toml++ 3.3 asks whether the next character is a space with a function that is undefined for accents.
+        // toml++ 3.3 checks whether the next character is a space with a function that is undefined
+        // for accents.
         size_t next = text_.find_first_not_of(" \t\r\n", i_ + 1);
         if (is_long && next != std::string_view::npos && static_cast<unsigned char>(text_[next]) >= 0x80)
-          refuse("a backslash before a character beyond ASCII", "Join the lines of this text.");
+          refuse("a backslash before a non-ASCII character", "Join the lines of this text.");
         ++i_;
       }
       if (i_ < text_.size() && text_[i_] == '\n') {
@@ -136,7 +138,7 @@ class TomlShape {
       }
     }
     i_ += end.size() - 1;
-    // A long string may end in one or two quotes of its own: """a"""" holds a".
+    // A long string may end with one or two quotes of its content: """a"""" holds a".
     for (int extra = 0; is_long && extra < 2 && i_ + 1 < text_.size() && text_[i_ + 1] == c; ++extra) ++i_;
   }
 
@@ -154,7 +156,7 @@ class TomlShape {
   int limit_;
   size_t i_ = 0, line_ = 1, line_start_ = 0;
   std::vector<Bracket> open_;
-  int base_ = 0, chain_ = 0;  // depth of the innermost bracket; dots of the key (or number) in progress
+  int base_ = 0, chain_ = 0;  // depth of the innermost bracket; dots in the current key (or number)
   bool in_list_ = false, in_value_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The TOML guard without the weight of toml++: for code that only asks whether a file is well formed.
+// The TOML check without the cost of toml++: for code that only asks whether a file is well-formed.
 #pragma once
 #include <string_view>
 

@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t chunk_bytes = 512 << 10;
 
-// Pairs of adjacent symbols with their counts over the corpus and the pre-tokens they occur in.
+// Pairs of adjacent symbols, with their counts over the corpus and the pre-tokens that contain
+// them.
 class Pairs {
  public:
   struct Pair {
@@ -25,7 +26,7 @@ class Pairs {
     int64_t count = 0;
     bool merged = false;
     uint32_t result = 0;
-    std::vector<uint32_t> pretokens;  // may name pre-tokens that no longer hold the pair
+    std::vector<uint32_t> pretokens;  // may include pre-tokens that no longer contain the pair
   };
   uint32_t index(uint32_t left, uint32_t right) {
     auto found = table_.find(left, right);
@@ -104,7 +105,7 @@ void BpeTrainer::add(std::string_view text) {
 }
 
 Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress) const {
-  // Pre-tokens as symbols, one after another; a merge shortens a pre-token in place.
+  // Pre-tokens as symbols, one after another. A merge shortens a pre-token in place.
   std::vector<uint32_t> symbols;
   std::vector<uint64_t> starts;
   std::vector<uint32_t> lengths;
@@ -125,7 +126,7 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
   std::priority_queue<Candidate> queue;
   for (uint32_t p = 0; p < pairs.size(); ++p) queue.push({pairs[p].count, pairs[p].left, pairs[p].right, p});
 
-  StringTable tokens;  // spellings: two merges can make the same token
+  StringTable tokens;  // spellings: two merges can produce the same token
   for (uint8_t b : alphabet_order()) tokens.insert(std::string_view(reinterpret_cast<const char*>(&b), 1));
   std::vector<std::pair<uint32_t, uint32_t>> merges;
   std::vector<uint32_t> touched;  // pairs that a merge made more frequent
@@ -135,7 +136,7 @@ Tokenizer BpeTrainer::train(const std::function<void(size_t, size_t)>& progress)
     queue.pop();
     int64_t count = pairs[top.pair].count;
     if (count < 1) continue;
-    if (count != top.count) {  // became rarer since it was pushed; more frequent ones were pushed again
+    if (count != top.count) {  // rarer than when it was pushed; pairs that became more frequent were pushed again
       if (count < top.count) queue.push({count, top.left, top.right, top.pair});
       continue;
     }

@@ -1,5 +1,6 @@
-// Byte-level BPE trained on a corpus (Sennrich et al. 2016), with the tie rule of Hugging Face `tokenizers`: the most
-// frequent pair first, of equals the one with the smallest ids. Same text, same vocabulary, at any thread count.
+// Byte-level BPE trained on a corpus (Sennrich et al. 2016), with the tie rule of Hugging Face
+// `tokenizers`: the most frequent pair first; among equals the one with the smallest ids. The same
+// text gives the same vocabulary with any number of threads.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,17 +16,18 @@ class BpeTrainer {
  public:
   static constexpr uint32_t smallest_vocab = 257;  // the bytes and <|endoftext|>
   static constexpr uint32_t largest_vocab = 1'000'000;
-  // In bytes. Text that repeats one character for pages has pairs beyond it; no file of a tokenizer holds them.
+  // In bytes. Text that repeats one character for pages has longer pairs, which no tokenizer file
+  // can hold.
   static constexpr size_t longest_token = 16 << 10;
 
-  // vocab_size includes the special token; a usage error outside the limits.
+  // vocab_size includes the special token. Throws a usage error outside the limits.
   explicit BpeTrainer(uint32_t vocab_size, const SplitRule& rule = gpt2_split_rule());
-  // Counts the pre-tokens of a piece of the corpus (a document, or a part of one cut at safe cuts). Large pieces are
-  // counted by all OpenMP threads.
+  // Counts the pre-tokens of a piece of the corpus (a document, or a part of one between safe
+  // cuts). Large pieces use all OpenMP threads.
   void add(std::string_view text);
   uint64_t distinct_pretokens() const { return pretokens_.size(); }
-  // Merges until the vocabulary is full. Small corpora can run out of pairs: then the vocabulary is smaller than asked
-  // for. progress(done merges, all merges) may be empty.
+  // Merges until the vocabulary is full. A small corpus can run out of pairs; the vocabulary is
+  // then smaller than requested. progress(done merges, all merges) may be empty.
   Tokenizer train(const std::function<void(size_t, size_t)>& progress = {}) const;
 
  private:

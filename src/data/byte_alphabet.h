@@ -1,5 +1,5 @@
-// The printable stand-ins of bytes in tokenizer.json (GPT-2's bytes_to_unicode): printable Latin-1 stands for itself,
-// the other 68 bytes become U+0100 ... in order.
+// The printable stand-ins for bytes in tokenizer.json (GPT-2's bytes_to_unicode): printable Latin-1
+// characters are themselves; the other 68 bytes become U+0100 ... in order.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace crest {
 const std::array<uint8_t, 256>& alphabet_order();
 // Bytes -> stand-ins as UTF-8.
 std::string to_alphabet(std::string_view bytes);
-// Stand-ins -> bytes; nullopt when a character is not of the alphabet.
+// Stand-ins -> bytes; nullopt if a character is not in the alphabet.
 std::optional<std::string> from_alphabet(std::string_view text);
 
 }  // namespace crest

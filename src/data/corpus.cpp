@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t sniff_bytes = 8192;
-// A held-out boundary looks this far for a safe cut before it divides a word.
+// How far a held-out boundary looks for a safe cut before it splits a word.
 constexpr size_t boundary_search = 64 << 10;
 
 std::string first_bytes(const fs::path& path) {
@@ -38,7 +38,7 @@ void refuse_compressed(const std::string& start, const std::string& name) {
   for (auto& [magic, tool] : kinds)
     if (start.starts_with(magic))
       fail("the input is compressed", printable(name),
-           fmt::format("Decompress it on the way: {} {} | crest data prepare - --out FOLDER", tool, printable(name)));
+           fmt::format("Decompress it first: {} {} | crest data prepare - --out FOLDER", tool, printable(name)));
 }
 
 SourceFile describe(const fs::path& path) {
@@ -104,8 +104,7 @@ void list_folder(const fs::path& folder, std::vector<SourceFile>& sources, const
 
 std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const fs::path& spool_folder,
                                      int standard_input, const Message& message) {
-  if (inputs.empty())
-    fail_usage("no input was given", "data prepare", "Name text files or folders, or - for standard input.");
+  if (inputs.empty()) fail_usage("no input given", "data prepare", "Give text files, folders, or - (standard input).");
   std::vector<SourceFile> sources;
   for (auto& input : inputs) {
     fs::path path = input;
@@ -115,7 +114,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
       File input_file = File::duplicate(standard_input, "standard input");
       sources.push_back(spool(std::move(input_file), "-", spool_folder, sources.size()));
     } else if (status.type() == fs::file_type::not_found) {
-      fail("there is no such file or folder", printable(input), "Check the path.");
+      fail("no such file or folder", printable(input), "Check the path.");
     } else if (error) {
       fail(fmt::format("cannot read: {}", error.message()), printable(input));
     } else if (fs::is_directory(status)) {
@@ -132,13 +131,13 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
   uint64_t total = 0;
   for (auto& s : sources) total += s.file_bytes;
   if (total == 0)
-    fail("there is no text in the input", printable(join(inputs, ", ")), "Give at least one file with text.");
+    fail("the input contains no text", printable(join(inputs, ", ")), "Give at least one file with text.");
   return sources;
 }
 
 namespace {
 
-// Turns a file's bytes into pieces.
+// Turns the bytes of a file into pieces.
 class PieceMaker {
  public:
   PieceMaker(const CorpusOptions& options, uint64_t total, const std::function<void(const CorpusPiece&)>& use)
@@ -169,11 +168,11 @@ class PieceMaker {
         emit(rest, true);
         done = buffer_.size();
       } else if (!drop_newline_) {
-        // The end may be the beginning of a separator: it waits for the next block.
+        // The end may be the start of a separator, so it waits for the next block.
         size_t waiting = sep.empty() ? 0 : std::min(rest.size(), sep.size() - 1);
         std::string_view usable = rest.substr(0, rest.size() - waiting);
         size_t cut = last_safe_cut(usable);
-        // A text without a space must not fill the memory: the cut then falls inside a word.
+        // Text without a space must not fill the memory: the cut then splits a word.
         bool clean = cut > 0;
         if (!clean && usable.size() >= 16 * options_.block_bytes) cut = last_character_cut(usable);
         emit(usable.substr(0, cut), clean);
@@ -184,7 +183,7 @@ class PieceMaker {
     }
   }
 
-  // A prompt and its answer are in one part, and are not divided. The first one is never held out.
+  // A prompt and its answer stay in one part and are not split. The first record is never held out.
   void add_record(const JsonDocument& record) {
     uint64_t end = position_ + record.prompt.size() + record.text.size();
     held_out_ |= position_ > 0 && end > options_.boundary;
@@ -196,12 +195,12 @@ class PieceMaker {
   }
 
  private:
-  // clean_end: the text ends where words end anyway (a safe cut, the end of a document).
+  // clean_end: the text ends where words end anyway (a safe cut, or the end of a document).
   void emit(std::string_view text, bool clean_end) {
     if (!held_out_ && position_ + text.size() > options_.boundary) {
       size_t target = options_.boundary > position_ ? size_t(options_.boundary - position_) : 0;
       size_t cut = target ? safe_cut_after(text, target) : 0;
-      // Of the last document something must be left to hold out.
+      // Some of the last document must be left to hold out.
       bool corpus_ends = total_ - position_ - text.size() <= options_.separator.size() + 2;
       bool at_end = cut == text.size() && (corpus_ends || !clean_end);
       if (target && (at_end || cut - target > boundary_search)) {
@@ -229,7 +228,8 @@ class PieceMaker {
   bool new_document_ = true, drop_newline_ = false, held_out_ = false;
 };
 
-// The bytes of a source block by block; fills its hash, or compares it with that of an earlier reading.
+// The bytes of a source, block by block. Computes its hash, or compares it with that of an earlier
+// reading.
 void read_source(SourceFile& source, std::string& block, const std::function<void(std::string_view, bool)>& use) {
   File file = File::open_read(source.path.string());
   Fnv64 hash;
@@ -239,22 +239,25 @@ void read_source(SourceFile& source, std::string& block, const std::function<voi
     size_t n = file.read_some_at(block.data(), block.size(), done);
     done += n;
     if (done > source.file_bytes || (n < block.size() && done != source.file_bytes))
-      fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
     hash.update({block.data(), n});
     content.update(block.data(), n);
     use({block.data(), n}, done == source.file_bytes);
   } while (done < source.file_bytes);
   if (!source.hash.empty() && source.hash != hash.hex())
-    fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
+    fail("the file changed between two readings", printable(source.name),
+         "Start again when no program is writing to it.");
   if (!source.content.empty() && source.content != content.hex())
-    fail("the file changed between two readings", printable(source.name), "Start again when nothing writes to it.");
+    fail("the file changed between two readings", printable(source.name),
+         "Start again when no program is writing to it.");
   source.hash = hash.hex();
 }
 
 }  // namespace
 
 void hash_contents(std::vector<SourceFile>& sources) {
-  std::string block(256 << 10, '\0');  // stays in the processor's cache
+  std::string block(256 << 10, '\0');  // fits the processor's cache
   for (auto& source : sources) {
     File file = File::open_read(source.path.string());
     ContentHash content;
@@ -264,7 +267,8 @@ void hash_contents(std::vector<SourceFile>& sources) {
       done += n;
     }
     if (done != source.file_bytes)
-      fail("the file changed while it was read", printable(source.name), "Start again when nothing writes to it.");
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
     source.content = content.hex();
   }
 }

@@ -14,7 +14,7 @@
 namespace crest {
 
 namespace fs = std::filesystem;
-static constexpr const char* prepare_hint = "Prepare it: crest data prepare TEXT --out FOLDER.";
+static constexpr const char* prepare_hint = "Prepare it: crest data prepare TEXT --out FOLDER";
 
 TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards)
     : name_(std::move(name)), shards_(std::move(shards)) {
@@ -26,14 +26,15 @@ TokenStream::TokenStream(std::string name, std::vector<ShardReader> shards)
   if (!masked_) return;
   for (auto& shard : shards_)
     if (!shard.masked())
-      fail("the shard has no loss mask, others of its split do", shard.path(),
+      fail("the shard has no loss mask, but others of its split have one", shard.path(),
            "Its .mask file is missing; prepare the data again.");
 }
 
 template <class Read>
 void TokenStream::for_shards(uint64_t position, size_t n, const Read& read) const {
   if (position > total_ || n > total_ - position)
-    fail(fmt::format("tokens {}..{} of the split '{}' asked for, it has {}", position, position + n, name_, total_));
+    fail(fmt::format("tokens {}..{} of the split '{}' were requested, but it has {}", position, position + n, name_,
+                     total_));
   if (n == 0) return;
   size_t i = size_t(std::upper_bound(starts_.begin(), starts_.end(), position) - starts_.begin()) - 1;
   for (; n > 0; ++i) {
@@ -86,7 +87,7 @@ DatasetInfo read_meta(const fs::path& path) {
     int version = 0;
     whole(meta.at("format_version"), version);
     if (version != 1)
-      fail(fmt::format("format version {} is not known", version), path.string(),
+      fail(fmt::format("unknown format version {}", version), path.string(),
            "It was written by another version of Crest; prepare the data again.");
     info.tokenizer = meta.at("tokenizer").get<std::string>();
     whole(meta.at("vocab_size"), info.vocab_size);
@@ -139,10 +140,9 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
   std::string name = folder.string();
   if (!fs::exists(folder, error)) {
     std::string replaced = put_back_replaced(folder);
-    if (!fs::exists(folder, error))
-      fail("there is no such data folder", name, replaced.empty() ? prepare_hint : replaced);
+    if (!fs::exists(folder, error)) fail("no such data folder", name, replaced.empty() ? prepare_hint : replaced);
   }
-  if (!fs::is_directory(folder, error)) fail("this is not a folder of prepared data", name, prepare_hint);
+  if (!fs::is_directory(folder, error)) fail("not a folder of prepared data", name, prepare_hint);
   Dataset d;
   bool has_meta = fs::exists(folder / "meta.json");
   if (has_meta) d.info_ = read_meta(folder / "meta.json");
@@ -152,24 +152,24 @@ Dataset Dataset::open(const fs::path& folder, uint32_t vocab_size) {
     d.tokenizer_ = std::make_shared<Tokenizer>(Tokenizer::load(folder / "tokenizer.json"));
     d.info_.tokenizer = d.tokenizer_->kind_name();
     if (has_meta && d.tokenizer_->vocab_size() != stated.vocab_size)
-      fail(
-          fmt::format("tokenizer.json has {} tokens, meta.json says {}", d.tokenizer_->vocab_size(), stated.vocab_size),
-          name, "The files do not belong together; prepare the data again.");
+      fail(fmt::format("tokenizer.json has {} tokens, but meta.json says {}", d.tokenizer_->vocab_size(),
+                       stated.vocab_size),
+           name, "The files do not belong together; prepare the data again.");
     d.info_.vocab_size = d.tokenizer_->vocab_size();
   } else if (has_meta) {
     fail("tokenizer.json is missing", name, "Prepare the data again.");
   }
   if (d.info_.vocab_size && vocab_size && vocab_size != d.info_.vocab_size)
-    fail(fmt::format("the data has a vocabulary of {} tokens, {} was asked for", d.info_.vocab_size, vocab_size), name,
-         "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
+    fail(fmt::format("the data has a vocabulary of {} tokens, but {} was requested", d.info_.vocab_size, vocab_size),
+         name, "Use a model with the data's vocabulary, or prepare the data with the model's tokenizer.");
   if (!d.info_.vocab_size) d.info_.vocab_size = vocab_size;
 
   auto train = std::make_shared<TokenStream>(open_split(folder, "train", d.info_.vocab_size));
   auto val = std::make_shared<TokenStream>(open_split(folder, "val", d.info_.vocab_size));
   if (train->shards().empty() && val->shards().empty())
-    fail("there are no shards (*train*.bin, *val*.bin) in this folder", name, prepare_hint);
+    fail("this folder has no shards (*train*.bin, *val*.bin)", name, prepare_hint);
   if (has_meta && (train->total_tokens() != stated.train_tokens || val->total_tokens() != stated.val_tokens))
-    fail(fmt::format("the shards hold {} + {} tokens (train + val), meta.json says {} + {}", train->total_tokens(),
+    fail(fmt::format("the shards hold {} + {} tokens (train + val), but meta.json says {} + {}", train->total_tokens(),
                      val->total_tokens(), stated.train_tokens, stated.val_tokens),
          name, "A shard is missing or was added; prepare the data again.");
   for (auto* split : {train.get(), val.get()})

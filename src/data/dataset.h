@@ -11,7 +11,7 @@
 
 namespace crest {
 
-// The shards of a split read as one sequence of tokens. Thread-safe.
+// The shards of a split, read as one sequence of tokens. Thread-safe.
 class TokenStream {
  public:
   TokenStream() = default;
@@ -21,9 +21,9 @@ class TokenStream {
   uint64_t total_tokens() const { return total_; }
   bool empty() const { return total_ == 0; }
   const std::vector<ShardReader>& shards() const { return shards_; }
-  // Reads n tokens from `position`; past the end is an error.
+  // Reads n tokens from `position`. Throws past the end.
   void read(uint64_t position, size_t n, int32_t* out) const;
-  // Whether there are masks: then of all shards.
+  // Whether there are masks; then all shards have one.
   bool masked() const { return masked_; }
   // 1 for tokens that are trained on as targets, else 0.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
@@ -31,7 +31,7 @@ class TokenStream {
  private:
   std::string name_;
   std::vector<ShardReader> shards_;
-  std::vector<uint64_t> starts_;  // of shard i
+  std::vector<uint64_t> starts_;  // first token of shard i
   uint64_t total_ = 0;
   bool masked_ = false;
   template <class Read>
@@ -41,13 +41,13 @@ class TokenStream {
 // What `crest data info` shows.
 struct DatasetInfo {
   std::string folder, format;  // format: "llm.c", "llm.c (uint32)", "nanoGPT"
-  std::string tokenizer;       // "bytes", "bpe", or "" when the folder has none
+  std::string tokenizer;       // "bytes", "bpe", or "" if the folder has none
   uint32_t vocab_size = 0;     // 0 = unknown
   std::string token_dtype;     // "u16" or "u32"
   uint64_t train_tokens = 0, val_tokens = 0, train_shards = 0, val_shards = 0, shard_bytes = 0;
   // From meta.json; 0 or empty without it.
-  bool loss_mask = false;                       // not all tokens are trained on
-  uint64_t train_targets = 0, val_targets = 0;  // with masks: tokens that are
+  bool loss_mask = false;                       // some tokens are not trained on
+  uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;
   std::string created_by, content_hash;
@@ -55,21 +55,21 @@ struct DatasetInfo {
     std::string path, hash;
     uint64_t bytes = 0;
   };
-  std::vector<Source> sources;  // the first ones, at most 1000
+  std::vector<Source> sources;  // at most the first 1000
 };
 
 class Dataset {
  public:
-  // A folder that `crest data prepare` wrote, or any folder with *train*.bin and *val*.bin shards of llm.c or nanoGPT
-  // (sorted by name). `vocab_size` is for folders that do not say it (0 = unknown, tokens are not checked); where the
-  // folder says it, a different one is an error.
+  // A folder written by `crest data prepare`, or any folder with *train*.bin and *val*.bin shards
+  // of llm.c or nanoGPT (sorted by name). `vocab_size` is for folders that do not state it (0 =
+  // unknown, tokens are not checked); it must match folders that do.
   static Dataset open(const std::filesystem::path& folder, uint32_t vocab_size = 0);
 
   const TokenStream& train() const { return *train_; }
   const TokenStream& val() const { return *val_; }
   // 0 = unknown
   uint32_t vocab_size() const { return info_.vocab_size; }
-  // Null when the folder has no tokenizer.json.
+  // Null if the folder has no tokenizer.json.
   std::shared_ptr<const Tokenizer> tokenizer() const { return tokenizer_; }
   const DatasetInfo& info() const { return info_; }
 
@@ -79,10 +79,10 @@ class Dataset {
   DatasetInfo info_;
 };
 
-// The metadata of meta.json, also used by prepare. An error when the file is not one of ours.
+// The metadata in meta.json, also used by prepare. Throws if Crest did not write the file.
 DatasetInfo read_meta(const std::filesystem::path& path);
-// "requested" tokenizer spec and source key of meta.json that decide whether a cached folder may be reused ("" when
-// absent).
+// The "requested" tokenizer spec and the source key in meta.json; both decide whether a cached
+// folder may be reused ("" if absent).
 std::string read_cache_key(const std::filesystem::path& path);
 
 }  // namespace crest

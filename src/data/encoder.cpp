@@ -1,4 +1,5 @@
-// Encoding: added tokens, normalization, pre-tokens by the split rule, then the merges of a pre-token.
+// Encoding: added tokens, normalization, pre-tokens by the split rule, then the merges within a
+// pre-token.
 #include <omp.h>
 
 #include <algorithm>
@@ -11,16 +12,16 @@
 namespace crest {
 
 namespace {
-constexpr size_t longest_cached = 48;              // bytes: longer pre-tokens are not remembered
-constexpr size_t encoded_chunk_bytes = 128 << 10;  // of one task; smaller texts are not spread
-constexpr size_t cache_limit = 48 << 20;           // bytes a thread
+constexpr size_t longest_cached = 48;              // bytes: longer pre-tokens are not cached
+constexpr size_t encoded_chunk_bytes = 128 << 10;  // per task; smaller texts are not split
+constexpr size_t cache_limit = 48 << 20;           // bytes per thread
 }  // namespace
 
-// Pre-tokens seen before and their tokens.
+// Cached pre-tokens and their tokens.
 struct Encoder::Cache {
   StringTable pretokens;
   std::vector<uint32_t> tokens;
-  std::vector<uint64_t> ends;  // of pre-token i's tokens
+  std::vector<uint64_t> ends;  // end of pre-token i's tokens
 };
 
 Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenizer), special_(special) {
@@ -33,7 +34,7 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
   std::vector<std::string_view> chunks;
   ends_.clear();
   for (std::string_view text : texts) {
-    while (text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may hold a safe cut
+    while (text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may contain a safe cut
       size_t cut = safe_cut_after(text, encoded_chunk_bytes);
       chunks.push_back(text.substr(0, cut));
       text.remove_prefix(cut);
@@ -48,10 +49,10 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
 #pragma omp parallel for schedule(dynamic, 1) num_threads(int(threads)) if (threads > 1)
   for (size_t i = 0; i < chunks.size(); ++i) {
     try {
-      // On this thread's stack while it grows: the ends of neighbouring parts share a cache line.
+      // On this thread's stack while it grows: the ends of neighboring parts share a cache line.
       Tokens tokens = std::move(parts_[i]);
       tokens.clear();
-      if (tokens.capacity() > 2 * chunks[i].size() + 64) tokens = {};  // of a longer text that stood here before
+      if (tokens.capacity() > 2 * chunks[i].size() + 64) tokens = {};  // left from a longer text
       encode_chunk(chunks[i], tokens, *caches_[omp_get_thread_num()]);
       parts_[i] = std::move(tokens);
     } catch (...) {
@@ -68,7 +69,7 @@ void Encoder::append(std::string_view text, Tokens& out) {
   for (size_t i = 0; i < ends_[0]; ++i) out.insert(out.end(), parts_[i].begin(), parts_[i].end());
 }
 
-// Calls plain(piece) and token(id) for what `added` divides the text into.
+// Calls plain(piece) and token(id) for the parts into which `added` splits the text.
 template <class Plain, class Token>
 static void divide(const AddedTokens& added, std::string_view text, Plain plain, Token token) {
   for (size_t done = 0; done < text.size();) {

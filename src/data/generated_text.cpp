@@ -13,8 +13,8 @@ namespace {
 constexpr uint64_t seed = 1, word_count = 4096, successors = 16;
 enum Stream : uint64_t { spelling, chain, choices, endings };
 
-// 0, 1, ... n - 1, with probability proportional to 1 / (i + 1). Whole numbers only: floating point may differ between
-// machines.
+// Draws 0, 1, ... n - 1 with probability proportional to 1 / (i + 1). Integers only: floating-point
+// results may differ between machines.
 class Zipf {
  public:
   explicit Zipf(uint64_t n) {
@@ -36,7 +36,7 @@ class Zipf {
   std::vector<uint64_t> sums_;
 };
 
-// Syllables of a consonant and a vowel; frequent words are short.
+// Syllables of a consonant and a vowel. Frequent words are short.
 std::string invented_word(uint64_t number) {
   static const char *consonants = "bdfghklmnprstvwz", *vowels = "aeiou";
   int syllables = number < 64 ? 1 : number < 1024 ? 2 : 3;

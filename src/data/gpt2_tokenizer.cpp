@@ -24,9 +24,9 @@ constexpr const char* package_url =
     "https://files.pythonhosted.org/packages/f5/77/952ca71515f81919bd8a6a4a3f89a27b09e73880cebf90957eda8f2f8545/"
     "openai-whisper-20240930.tar.gz";
 constexpr const char* member = "whisper/assets/gpt2.tiktoken";
-// Of gpt2.tiktoken, the same file that `tiktoken` calls r50k_base.tiktoken.
+// SHA-256 of gpt2.tiktoken, the file that `tiktoken` calls r50k_base.tiktoken.
 constexpr const char* vocabulary_sha256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930";
-constexpr const char* largest_package = "67108864";  // bytes; the pinned one has 0.8 MB
+constexpr const char* largest_package = "67108864";  // bytes; the pinned package has 0.8 MB
 constexpr uint64_t largest_vocabulary = 4 << 20;
 
 bool is_url(const std::string& text) { return text.starts_with("https://") || text.starts_with("http://"); }
@@ -36,12 +36,12 @@ CommandOutput run_tool(const std::string& tool, const std::vector<std::string>& 
   limits.timeout_seconds = 300;
   limits.cancelled = [] { return StopSignal::requested(); };
   limits.kept_output = largest_vocabulary;
-  std::vector<std::string> all = {"env", tool};  // looks it up in PATH
+  std::vector<std::string> all = {"env", tool};  // finds it in PATH
   all.insert(all.end(), arguments.begin(), arguments.end());
   CommandOutput output = run_program("/usr/bin/env", all, {}, limits);
   if (output.exit_code == 127)
-    fail(fmt::format("the program {} is needed and is not installed", tool), "crest data get-gpt2-tokenizer",
-         fmt::format("apt-get install {}, or give the unpacked gpt2.tiktoken: --from FILE.", tool));
+    fail(fmt::format("the program {} is required but not installed", tool), "crest data get-gpt2-tokenizer",
+         fmt::format("Install it (apt-get install {}), or give the unpacked gpt2.tiktoken: --from FILE.", tool));
   if (output.cancelled)
     throw Error(Exit::interrupted, "interrupted", "crest data get-gpt2-tokenizer", "Nothing was written.");
   return output;
@@ -53,14 +53,15 @@ void download(const std::string& url, const std::string& file) {
       run_tool("curl", {"--fail", "--silent", "--show-error", "--location", "--proto", "=http,https",
                         "--connect-timeout", "20", "--max-filesize", largest_package, "--output", file, "--url", url});
   if (curl.exit_code == 0 && !curl.timed_out) return;
-  std::string said = curl.timed_out ? "no end within 300 s" : curl.err.substr(0, curl.err.find('\n'));
+  std::string said = curl.timed_out ? "not finished within 300 s" : curl.err.substr(0, curl.err.find('\n'));
   fail(fmt::format("cannot fetch the package: {}", printable(said)), printable(url),
-       fmt::format("On a machine with a network, download {} and give it here: crest data get-gpt2-tokenizer --from "
-                   "FILE. A mirror: --from URL.",
+       fmt::format("On a machine with a network, download {} and use it here: crest data get-gpt2-tokenizer --from "
+                   "FILE. For a mirror, use --from URL.",
                    package_url));
 }
 
-// gpt2.tiktoken out of a package, or the file itself. The path is absolute, so no name is taken for a flag.
+// gpt2.tiktoken from a package, or the file itself. The path is absolute, so no name looks like a
+// flag.
 std::string extract(const std::string& path, const std::string& name) {
   std::string start(4, '\0');
   start.resize(File::open_read(path).read_some_at(start.data(), start.size(), 0));
@@ -75,7 +76,7 @@ std::string extract(const std::string& path, const std::string& name) {
   if (output.exit_code != 0 || output.timed_out)
     fail(fmt::format("cannot find {} in the package: {}", member,
                      printable(output.err.substr(0, output.err.find('\n')))),
-         printable(name), fmt::format("Give openai-whisper as PyPI has it: {}", package_url));
+         printable(name), fmt::format("Give openai-whisper as published on PyPI: {}", package_url));
   return output.out;
 }
 
@@ -97,7 +98,8 @@ Gpt2Tokenizer get_gpt2_tokenizer(Gpt2Download o) {
   std::string found = sha256_hex(vocabulary.data(), vocabulary.size());
   if (found != vocabulary_sha256)
     fail(fmt::format("this is not GPT-2's vocabulary: SHA-256 {} instead of {}", found, vocabulary_sha256),
-         printable(o.from), fmt::format("Give openai-whisper as PyPI has it ({}), or its gpt2.tiktoken.", package_url));
+         printable(o.from),
+         fmt::format("Give openai-whisper as published on PyPI ({}), or its gpt2.tiktoken.", package_url));
   Tokenizer tokenizer = Tokenizer::parse_tiktoken(vocabulary, o.from);
   create_directories(parent_path(o.out));
   write_file_atomic(o.out, o.out.ends_with(".tiktoken") ? vocabulary : tokenizer.to_json());

@@ -1,4 +1,4 @@
-// GPT-2's tokenizer, out of a package that has it: crest data get-gpt2-tokenizer.
+// GPT-2's tokenizer, from a package that contains it: crest data get-gpt2-tokenizer.
 #pragma once
 #include <string>
 
@@ -7,19 +7,19 @@
 namespace crest {
 
 struct Gpt2Download {
-  std::string from;  // a package (.tar.gz, .whl) or gpt2.tiktoken, as file or URL; "": the pinned URL
-  std::string out;   // *.tiktoken: the file as it is, else a tokenizer.json
+  std::string from;  // a package (.tar.gz, .whl) or gpt2.tiktoken, as a file or URL; "": the pinned URL
+  std::string out;   // *.tiktoken: an unchanged copy; else a tokenizer.json
   bool overwrite = false;
 };
 
 struct Gpt2Tokenizer {
   Tokenizer tokenizer;
-  std::string file, source;  // that it was written to, and read from
+  std::string file, source;  // the file written, and where it came from
   std::string sha256;        // of the vocabulary
 };
 
-// Fetches GPT-2's vocabulary out of PyPI's openai-whisper, checks its hash, writes the tokenizer. Nothing of the
-// package is executed.
+// Downloads PyPI's openai-whisper, takes GPT-2's vocabulary from it, checks its hash, and writes
+// the tokenizer. Nothing in the package is executed.
 Gpt2Tokenizer get_gpt2_tokenizer(Gpt2Download options);
 
 }  // namespace crest

@@ -20,11 +20,11 @@ void JsonLines::refuse(const std::string& problem) const {
 
 const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) const {
   const nlohmann::json& value = object.at(key);
-  if (!value.is_string()) refuse(fmt::format("\"{}\" is no text", printable(key)));
+  if (!value.is_string()) refuse(fmt::format("\"{}\" is not a string", printable(key)));
   return value.get_ref<const std::string&>();
 }
 
-// An answer must be one, and not empty: there would be nothing to learn but to stop.
+// An answer must be present and not empty: otherwise there would be nothing to learn but to stop.
 JsonDocument JsonLines::record(const nlohmann::json& object) const {
   std::string answer;
   for (const char* key : {"answer", "completion", "response"}) {
@@ -46,7 +46,7 @@ void JsonLines::document(std::string_view line, const std::function<void(const J
   } catch (const Error& e) {
     refuse(e.problem());
   }
-  if (!object.is_object()) refuse("the line is no JSON object");
+  if (!object.is_object()) refuse("the line is not a JSON object");
   if (object.contains(key_))
     use({text_at(object, key_), {}, false});
   else if (object.contains("prompt"))
@@ -61,12 +61,12 @@ void JsonLines::add(std::string_view block, bool last, const std::function<void(
     bool whole = end != std::string_view::npos;
     std::string_view part = block.substr(0, end);
     if (rest_.empty()) ++line_;
-    // A line that stands in one block is not copied.
+    // A line within one block is not copied.
     if (rest_.size() + part.size() > max_line_bytes)
-      refuse(fmt::format("the line has more than {}", format_bytes(double(max_line_bytes))));
+      refuse(fmt::format("the line is longer than {}", format_bytes(double(max_line_bytes))));
     if (!whole && !last) {
       rest_.append(part);
-      if (part.empty()) --line_;  // it has not begun
+      if (part.empty()) --line_;  // the line has not begun
       return;
     }
     if (rest_.empty()) {

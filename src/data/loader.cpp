@@ -33,10 +33,10 @@ uint64_t Permutation::operator()(uint64_t i) const {
 
 Loader::Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrder order)
     : stream_(stream), seq_(seq), seed_(seed), order_(order) {
-  if (seq < 1) fail_usage(fmt::format("a sequence of {} tokens is not possible", seq), "--seq", "Choose at least 1.");
+  if (seq < 1) fail_usage(fmt::format("the sequence length is {}", seq), "--seq", "It must be at least 1.");
   uint64_t total = stream.total_tokens();
   if (total < uint64_t(seq) + 1)
-    fail(fmt::format("the split '{}' has {} tokens, a sequence of {} needs at least {}", stream.name(), total, seq,
+    fail(fmt::format("the split '{}' has {} tokens, but a sequence of {} needs at least {}", stream.name(), total, seq,
                      seq + 1),
          stream.shards().empty() ? "" : stream.shards()[0].path(),
          total >= 2 ? fmt::format("Use more text, or a shorter sequence: --seq {}.", total - 1) : "Use more text.");
@@ -80,7 +80,7 @@ void Loader::sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, i
     if (positions) std::iota(positions, positions + seq_, 0);
     return;
   }
-  // Padding is a document of its own in every slot.
+  // Every slot of padding is a document of its own.
   std::fill_n(tokens, seq_, int32_t(packing_->padding()));
   std::fill_n(targets, seq_, -1);
   if (positions) std::fill_n(positions, seq_, 0);
@@ -138,7 +138,7 @@ void Prefetcher::read(uint64_t index, Slot& slot) const {
   }
 }
 
-// A slot belongs to the thread that reads its batch, then to whoever takes it.
+// A slot belongs to the thread that reads its batch, then to the reader that takes it.
 void Prefetcher::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -158,7 +158,7 @@ void Prefetcher::work() {
 const Batch& Prefetcher::next() {
   std::unique_lock lock(mutex_);
   if (taken_ >= end_)
-    fail_internal(fmt::format("batch {} asked for, the last one is {}", taken_, end_ - 1), "prefetcher");
+    fail_internal(fmt::format("batch {} was requested, but the last one is {}", taken_, end_ - 1), "prefetcher");
   Slot& slot = ring_[taken_ % ring_.size()];
   changed_.wait(lock, [&] { return slot.ready == taken_; });
   if (slot.error) std::rethrow_exception(slot.error);

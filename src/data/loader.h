@@ -1,4 +1,5 @@
-// Batches as a pure function of (seed, epoch, position): no state, independent of batch split, rank and world size.
+// Batches as a pure function of (seed, epoch, position): no state, and independent of batch split,
+// rank and world size.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,8 +16,9 @@
 
 namespace crest {
 
-// A permutation of [0, n) without a table: a balanced Feistel network (Luby and Rackoff 1988) over the next even number
-// of bits, applied again until the result is below n (cycle walking: Black and Rogaway 2002).
+// A permutation of [0, n) without a table: a balanced Feistel network (Luby and Rackoff 1988) over
+// the next even number of bits, repeated until the result is below n (cycle walking: Black and
+// Rogaway 2002).
 class Permutation {
  public:
   Permutation(uint64_t n, uint64_t key);
@@ -35,12 +37,12 @@ class Packing;
 
 class Loader {
  public:
-  // Samples of `seq` tokens (>= 1). shuffled (training): every epoch visits every window once, in an order that depends
-  // on seed and epoch; sequential (validation): windows in order. The stream must outlive the loader and have at least
-  // seq + 1 tokens.
+  // Samples of `seq` tokens (>= 1). shuffled (training): every epoch visits every window once, in
+  // an order that depends on seed and epoch. sequential (validation): windows in order. The stream
+  // must outlive the loader and have at least seq + 1 tokens.
   Loader(const TokenStream& stream, int64_t seq, uint64_t seed, SampleOrder order = SampleOrder::shuffled);
 
-  // The same with the rows of a packing as samples: at least one.
+  // The same with the rows of a packing as samples; it needs at least one row.
   Loader(const TokenStream& stream, std::shared_ptr<const Packing> packing, uint64_t seed,
          SampleOrder order = SampleOrder::shuffled);
 
@@ -48,14 +50,14 @@ class Loader {
   bool packed() const { return packing_ != nullptr; }
   uint64_t samples_per_epoch() const { return windows_; }
   uint64_t epoch_of(uint64_t global_sample) const { return global_sample / windows_; }
-  // The window that a sample reads; it starts at token window * seq.
+  // The window that a sample reads. It starts at token window * seq.
   uint64_t window_of(uint64_t global_sample) const;
-  // Whether targets may be -1: those that a loss mask leaves out, and padding.
+  // Whether targets may be -1: padding, and targets that a loss mask excludes.
   bool masked() const { return packed() || stream_.masked(); }
-  // tokens, targets, positions: [seq] each; targets[i] is the token after tokens[i], or -1; positions (may be null) are
-  // those in the document, or in the window. Thread-safe.
+  // tokens, targets, positions: [seq] each. targets[i] is the token after tokens[i], or -1.
+  // positions (may be null) are within the document or the window. Thread-safe.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
-  // Every sample takes this much longer, as from slow storage: for experiments.
+  // Adds this time to every sample, as from slow storage: for experiments.
   void delay(std::chrono::duration<double> time) { delay_ = time; }
   // tokens, targets: [samples.size(), seq]
   void batch(std::span<const uint64_t> samples, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr) const;
@@ -71,42 +73,42 @@ class Loader {
   std::chrono::duration<double> delay_{0};
 };
 
-// The global samples of one micro batch: the step's samples are numbered step * (micro_steps * world * batch) +
-// (micro_step * world + rank) * batch + i, so one rank with the whole batch, several ranks, and accumulated micro steps
-// see the same samples in a step.
+// The global samples of one micro batch. The samples of a step are numbered step * (micro_steps *
+// world * batch) + (micro_step * world + rank) * batch + i, so a single rank with the whole batch,
+// several ranks, and accumulated micro steps see the same samples in a step.
 std::vector<uint64_t> micro_batch_samples(uint64_t step, uint64_t micro_step, uint64_t micro_steps, uint64_t rank,
                                           uint64_t world, uint64_t batch);
 
 struct Batch {
-  uint64_t index = 0;                    // as asked by the prefetcher
+  uint64_t index = 0;                    // as requested by the prefetcher
   std::vector<uint64_t> samples;         // global sample numbers
   std::vector<int32_t> tokens, targets;  // [samples.size(), seq]
-  std::vector<int32_t> positions;        // the same of a packed loader, else empty
+  std::vector<int32_t> positions;        // the same, for a packed loader; else empty
 };
 
-// How far ahead of the batch in use batches are read, and by how many threads.
+// How far ahead of the current batch to read, and with how many threads.
 struct ReadAhead {
   int batches = 1, threads = 1;
 };
 
-// Reads the next batches on background threads while one is used.
+// Reads the next batches on background threads while the current one is used.
 class Prefetcher {
  public:
-  // Gives the global samples of batch `index` (called on the background threads).
+  // Returns the global samples of batch `index` (called on the background threads).
   using Samples = std::function<std::vector<uint64_t>(uint64_t index)>;
-  // Batches first, first + 1, ... up to but not `end`. The loader must outlive the prefetcher.
+  // Batches first, first + 1, ... up to `end` (exclusive). The loader must outlive the prefetcher.
   Prefetcher(const Loader& loader, Samples samples, uint64_t first = 0, uint64_t end = UINT64_MAX,
              ReadAhead ahead = {});
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
-  // The next batch, valid until the next call. Errors of the background threads are thrown here at the batch that met
-  // them, and again by later calls. Asking beyond `end` is an internal error.
+  // The next batch, valid until the next call. An error of a background thread is thrown here at
+  // its batch, and again by later calls. Requesting a batch beyond `end` is an internal error.
   const Batch& next();
 
  private:
   struct Slot {
     Batch batch;
-    uint64_t ready = UINT64_MAX;  // the batch that it holds, whole or with an error
+    uint64_t ready = UINT64_MAX;  // the batch in this slot, complete or with an error
     std::exception_ptr error;
   };
   void work();
@@ -114,8 +116,8 @@ class Prefetcher {
   const Loader& loader_;
   Samples samples_;
   uint64_t end_, ahead_;
-  std::vector<Slot> ring_;  // the batch in use and those ahead of it
-  uint64_t begun_, taken_;  // the next batch to be read; the next one to be given out
+  std::vector<Slot> ring_;  // the current batch and those ahead of it
+  uint64_t begun_, taken_;  // the next batch to read; the next one to hand out
   bool stop_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

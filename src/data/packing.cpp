@@ -72,7 +72,8 @@ void Packing::place(const std::vector<Piece>& pieces) {
     by_room[room - n].push_back(row);
     rooms.insert(room - n);
   }
-  // Rows of long documents come first: mixed, so that a validation of some rows is not one of long documents.
+  // The rows of long documents come first. Mix them, so that a validation on a few rows does not
+  // see long documents only.
   std::vector<uint64_t> at(counts.size());
   starts_.assign(counts.size() + 1, 0);
   if (!counts.empty()) {

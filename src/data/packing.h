@@ -1,4 +1,4 @@
-// Whole documents side by side in rows of a fixed length, so that few slots stay empty.
+// Packs whole documents into rows of a fixed length, so that few slots stay empty.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,11 +8,12 @@
 
 namespace crest {
 
-// Best-fit decreasing: documents from the longest to the shortest, each into the row with the least room that takes it
-// (Johnson 1974; for training text Ding et al. 2024). A document ends with the end-of-text token; its last token is
-// only a target, so n tokens take n - 1 slots. Documents of more than `seq` slots are cut into pieces that start anew,
-// with one token in common; pieces without a token that counts (loss masks) are left out. A pure function of the
-// split's tokens and masks.
+// Best-fit decreasing: documents from longest to shortest, each into the fitting row with the least
+// free space (Johnson 1974; for training text Ding et al. 2024). A document ends with the
+// end-of-text token; its last token is only a target, so n tokens take n - 1 slots. Documents with
+// more than `seq` slots are cut into pieces that start at position 0 and share one token. Pieces
+// without a counted token (loss masks) are left out. A pure function of the split's tokens and
+// masks.
 class Packing {
  public:
   struct Piece {
@@ -24,12 +25,12 @@ class Packing {
   Packing(const TokenStream& stream, uint32_t end_of_text, int64_t seq);
 
   int64_t seq() const { return seq_; }
-  uint32_t padding() const { return end_of_text_; }  // token of slots that are left
+  uint32_t padding() const { return end_of_text_; }  // fills the remaining slots
   uint64_t rows() const { return starts_.size() - 1; }
   std::span<const Piece> row(uint64_t r) const;
-  uint64_t documents() const { return documents_; }  // in rows, cut or whole
-  uint64_t cut() const { return cut_; }              // of them
-  double filled() const;                             // share of the slots
+  uint64_t documents() const { return documents_; }  // in rows, whole or cut
+  uint64_t cut() const { return cut_; }              // number of those that were cut
+  double filled() const;                             // share of filled slots
 
  private:
   std::vector<Piece> find_pieces(const TokenStream& stream);
@@ -39,7 +40,7 @@ class Packing {
   uint32_t end_of_text_;
   int64_t seq_;
   uint64_t documents_ = 0, cut_ = 0, slots_ = 0;
-  std::vector<Piece> pieces_;     // row after row
+  std::vector<Piece> pieces_;     // row by row
   std::vector<uint64_t> starts_;  // of row r in pieces_; one more than rows
 };
 

@@ -34,43 +34,44 @@ Spec parse_spec(const PrepareOptions& o) {
   const std::string& text = o.tokenizer;
   if (!o.split_rule.empty()) find_split_rule(o.split_rule);
   if (text == "bytes" && !o.split_rule.empty())
-    fail_usage("bytes are not split into words", "--split-rule", "Leave it out, or train a vocabulary: bpe:VOCAB.");
+    fail_usage("the tokenizer 'bytes' has no split rule", "--split-rule",
+               "Leave it out, or train a vocabulary: bpe:VOCAB.");
   if (text == "bytes") return {};
   if (text.starts_with("bpe:")) {
     uint32_t vocab = 0;
     auto [end, error] = std::from_chars(text.data() + 4, text.data() + text.size(), vocab);
     if (error == std::errc() && end == text.data() + text.size()) return {Spec::bpe, vocab};
     fail_usage(fmt::format("'{}' is not a vocabulary size", printable(text.substr(4))), "--tokenizer",
-               "Write for example bpe:4096.");
+               "For example: bpe:4096.");
   }
   if (fs::exists(text)) return {Spec::file, 0};
-  fail_usage(fmt::format("'{}' is neither bytes nor bpe:VOCAB nor a file", printable(text)), "--tokenizer",
-             text == "bpe" ? "Write for example bpe:4096." : did_you_mean(text, {"bytes", "bpe:4096"}));
+  fail_usage(fmt::format("'{}' is neither bytes, bpe:VOCAB, nor a file", printable(text)), "--tokenizer",
+             text == "bpe" ? "For example: bpe:4096." : did_you_mean(text, {"bytes", "bpe:4096"}));
 }
 
 void check_out(const PrepareOptions& o) {
-  if (o.out.empty()) fail_usage("no output folder was given", "--out", "Name a folder: --out DIR.");
+  if (o.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   if (o.val_fraction >= 1 || o.val_fraction != o.val_fraction)
-    fail_usage(fmt::format("a validation fraction of {} leaves nothing to train on", o.val_fraction), "--val-fraction",
-               "Choose a number from 0 to below 1, for example 0.1.");
-  if (o.block_bytes == 0) fail_usage("a block of 0 bytes is not possible", "block size");
+    fail_usage(fmt::format("the validation fraction is {}", o.val_fraction), "--val-fraction",
+               "It must be at least 0 and below 1, for example 0.1.");
+  if (o.block_bytes == 0) fail_usage("the block size is 0", "block size");
   std::error_code error;
   put_back_replaced(o.out);
   if (!fs::exists(o.out, error)) return;
   if (!o.overwrite)
     fail("the output folder exists", o.out.string(), "Choose another --out, or give --overwrite to replace it.");
   if (!fs::is_directory(o.out) || (!fs::exists(o.out / "meta.json") && !fs::is_empty(o.out)))
-    fail("--overwrite replaces prepared data only, this is something else", o.out.string(), "Choose another --out.");
+    fail("--overwrite replaces prepared data only, and this folder is not", o.out.string(), "Choose another --out.");
 }
 
 void check_space(const fs::path& folder, const Spec& spec, uint64_t total) {
   struct statvfs space;
-  if (syscalls->statvfs(folder.c_str(), &space) != 0) return;  // writing will tell
+  if (syscalls->statvfs(folder.c_str(), &space) != 0) return;  // the write will report it
   uint64_t available = uint64_t(space.f_bavail) * uint64_t(space.f_frsize);
-  // Two bytes a token; hardly a text compresses to fewer than one token in 16 bytes.
+  // Two bytes per token. Hardly any text compresses to fewer than one token per 16 bytes.
   uint64_t least = spec.kind == Spec::bytes ? 2 * total : total / 8;
   if (available < least)
-    fail(fmt::format("the disk has {} free, the tokens need at least {}", format_bytes(double(available)),
+    fail(fmt::format("the disk has {} free, but the tokens need at least {}", format_bytes(double(available)),
                      format_bytes(double(least))),
          folder.string(), "Free some space or choose an --out on another disk.");
 }
@@ -96,7 +97,7 @@ Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<
     if (o.progress) o.progress({"training the tokenizer", done, all});
   });
   if (t.vocab_size() < spec.vocab && o.message)
-    o.message(fmt::format("the text has pairs for a vocabulary of {} only, not {}", t.vocab_size(), spec.vocab));
+    o.message(fmt::format("the text has only enough pairs for a vocabulary of {}, not {}", t.vocab_size(), spec.vocab));
   return t;
 }
 
@@ -135,12 +136,12 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
   write_file_synced(path.string(), meta.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-// Pieces that are encoded together, so that threads have enough to do where documents are short.
+// Pieces that are encoded together, so that threads have enough work when documents are short.
 struct Batch {
   static constexpr size_t most_pieces = 1 << 16;
   std::string text;
   std::vector<CorpusPiece> pieces;
-  std::vector<size_t> ends;  // of piece i's text
+  std::vector<size_t> ends;  // end of piece i's text
 
   void add(const CorpusPiece& piece) {
     text += piece.text;
@@ -157,7 +158,7 @@ struct Batch {
   void clear() { text.clear(), pieces.clear(), ends.clear(); }
 };
 
-// A tokenizer that Crest could not read again would make data that cannot be trained on.
+// A tokenizer that Crest cannot read back would make data that cannot be trained on.
 void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const fs::path& path) {
   try {
     tokenizer.save(path);
@@ -166,18 +167,18 @@ void save_tokenizer(const PrepareOptions& o, const Tokenizer& tokenizer, const f
   }
 }
 
-// Data is published only when it can be opened.
+// Data is published only if it can be opened.
 DatasetInfo checked_info(const fs::path& folder, const fs::path& out) {
   try {
     DatasetInfo info = Dataset::open(folder).info();
     info.folder = out.string();
     return info;
   } catch (const Error& e) {
-    fail("what was prepared cannot be read: " + e.problem(), printable(out.string()), "Nothing was left behind.");
+    fail("the prepared data cannot be read: " + e.problem(), printable(out.string()), "No files were left behind.");
   }
 }
 
-// The files are those whose content made the cache's key.
+// The files must be those whose content made the cache key.
 void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFile>& keyed, const PrepareOptions& o) {
   bool same = sources.size() == keyed.size();
   for (size_t i = 0; same && i < sources.size(); ++i) {
@@ -186,10 +187,10 @@ void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFi
   }
   if (!same)
     fail("the files changed while they were read", printable(join(o.inputs, ", ")),
-         "Start again when nothing writes to them.");
+         "Start again when no program is writing to them.");
 }
 
-// keyed: the sources as they were when the cache's key was made; empty: no cache.
+// keyed: the sources when the cache key was made; empty: no cache.
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key,
                            const std::vector<SourceFile>& keyed) {
   auto started = std::chrono::steady_clock::now();
@@ -213,12 +214,12 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   Encoder encoder(tokenizer);
   bool masks = std::any_of(sources.begin(), sources.end(), [](auto& s) { return s.records > 0; });
   if (masks && !tokenizer.end_of_text())
-    fail("the tokenizer has no end-of-text token, which ends every answer", printable(o.tokenizer),
+    fail("the tokenizer has no end-of-text token, which must end every answer", printable(o.tokenizer),
          "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>.");
   ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks);
   ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks);
   uint64_t documents = 0;
-  bool ended = true;  // the last document has its end-of-text token, or there was none
+  bool ended = true;  // the last document has its end-of-text token, or there was no document
   Batch batch;
   auto flush = [&] {
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts());
@@ -246,7 +247,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
-    fail(fmt::format("the text is too short: {} bytes give {} tokens to train on and {} to validate with", total,
+    fail(fmt::format("the text is too short: {} bytes give {} training tokens and {} validation tokens", total,
                      train.total_tokens(), val.total_tokens()),
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
@@ -268,7 +269,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
   std::string what =
       fmt::format("3|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
-  if (spec.kind == Spec::file) {  // one file or two: what counts is what they make
+  if (spec.kind == Spec::file) {  // one file or two: hash the tokenizer that they make
     Fnv64 content;
     content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
     what += "|" + content.hex();
@@ -292,7 +293,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   try {
     if (reuse(result)) return result;
   } catch (const Error& e) {
-    if (o.message) o.message(fmt::format("the cached data is damaged and is prepared again ({})", e.problem()));
+    if (o.message) o.message(fmt::format("the cached data is damaged and will be prepared again ({})", e.problem()));
   }
   std::error_code ignored;
   if (!fs::exists(o.out / "meta.json", ignored)) fs::remove_all(o.out, ignored);  // the cache's own folder, damaged
@@ -300,7 +301,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   try {
     return prepare_into(o, hash.hex(), sources);
   } catch (const Error&) {
-    // Another process may have published the same data in the meantime.
+    // Another process may have published the same data meanwhile.
     bool there = false;
     try {
       there = reuse(result);

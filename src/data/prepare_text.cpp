@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// $CREST_CACHE itself; data of a user's cache folder in a folder of their own.
+// $CREST_CACHE itself; in a user's cache folder, a subfolder for data.
 std::string data_cache() {
   std::string folder = cache_folder();
   if (folder.empty()) return ".crest-cache/data";
@@ -28,7 +28,7 @@ std::string data_cache() {
   return set && *set ? folder : folder + "/data";
 }
 
-// A file that was named must be text; in folders such files are skipped.
+// A named file must be text; in folders, such files are skipped.
 void require_text(const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return;
@@ -37,8 +37,8 @@ void require_text(const std::string& path) {
   in.read(head.data(), std::streamsize(head.size()));
   head.resize(size_t(in.gcount()));
   if (head.find('\0') != std::string::npos)
-    fail("this is not text (it has NUL bytes)", printable(path),
-         "Give text; shards of tokens are trained on with --data FOLDER. crest data prepare takes any bytes.");
+    fail("not a text file (it has NUL bytes)", printable(path),
+         "Give a text file. To train on token shards, use --data FOLDER. crest data prepare accepts any bytes.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From text files to the prepared data that training reads, kept in the cache.
+// Turns text files into the prepared data that training reads, kept in the cache.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@ namespace crest {
 struct PreparedText {
   std::string folder;
   bool reused = false;
-  std::string tokenizer;  // that was asked for, or chosen
+  std::string tokenizer;  // as requested, or chosen
   uint64_t tokens = 0;
   uint32_t vocab_size = 0;
 };

@@ -17,14 +17,15 @@ constexpr int32_t magic_mask = 20260301, version_mask = 1;
 constexpr const char* expected =
     "Token shards are llm.c's .bin files or nanoGPT's uint16 .bin files; make them with "
     "`crest data prepare`.";
-constexpr size_t flush_tokens = 1 << 20;  // and bytes
+constexpr size_t flush_tokens = 1 << 20;  // also bytes
 constexpr const char* copy_again = "The file was cut short or overwritten; copy or prepare it again.";
 
 struct Foreign {
   std::string_view start;
   const char* what;
 };
-// Files that people do put into a data folder. Without a header nothing else tells them from nanoGPT's tokens.
+// Files that people put into a data folder. Without a header, nothing else distinguishes them from
+// nanoGPT's tokens.
 constexpr Foreign foreign[] = {{"\x1f\x8b", "a gzip file"},
                                {"PK\x03\x04", "a zip file (or a PyTorch checkpoint)"},
                                {"\x28\xb5\x2f\xfd", "a zstd file"},
@@ -65,28 +66,28 @@ void refuse_foreign(std::span<const uint8_t> start, const std::string& where) {
     fail("this is an llm.c model, state or evaluation file, not a token shard", where, expected);
   auto swapped = int32_t(__builtin_bswap32(uint32_t(magic)));
   if (swapped == magic_u16 || swapped == magic_u32)
-    fail("the shard was written with the other byte order", where, "Write it on a little-endian machine.");
+    fail("the shard was written in big-endian byte order", where, "Write it on a little-endian machine.");
 }
 
 std::filesystem::path mask_beside(const std::filesystem::path& shard) {
   return std::filesystem::path(shard).replace_extension(".mask");
 }
 
-// The mask of a shard of so many tokens.
+// Opens the mask of a shard with this number of tokens.
 File open_mask(const std::filesystem::path& path, uint64_t tokens) {
   File file = File::open_read(path.string());
   uint8_t start[12];
   uint64_t bytes = file.size();
   if (file.read_some_at(start, sizeof start, 0) < sizeof start || read_int32(start, 0) != magic_mask)
-    fail("this is no loss mask of a token shard", file.path(), "Masks are made by `crest data prepare`.");
+    fail("not a loss mask of a token shard", file.path(), "Masks are made by `crest data prepare`.");
   if (int32_t version = read_int32(start, 1); version != version_mask)
-    fail(fmt::format("mask version {} is not known, only {} is", version, version_mask), file.path());
+    fail(fmt::format("unknown mask version {}; supported: {}", version, version_mask), file.path());
   int32_t count = read_int32(start, 2);
   if (count < 0 || uint64_t(count) != tokens)
-    fail(fmt::format("the mask is of {} tokens, its shard has {}", count, tokens), file.path(),
+    fail(fmt::format("the mask has {} tokens, but its shard has {}", count, tokens), file.path(),
          "They do not belong together; prepare the data again.");
   if (bytes != ShardHeader::bytes + tokens)
-    fail(fmt::format("the mask has {} bytes, its {} tokens need {}", bytes, tokens, ShardHeader::bytes + tokens),
+    fail(fmt::format("the mask has {} bytes, but its {} tokens need {}", bytes, tokens, ShardHeader::bytes + tokens),
          file.path(), copy_again);
   return file;
 }
@@ -101,13 +102,13 @@ ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_byt
     h.format = magic == magic_u16 ? ShardFormat::llmc_u16 : ShardFormat::llmc_u32;
     h.data_offset = ShardHeader::bytes;
     if (file_bytes < ShardHeader::bytes || start.size() < 12)
-      fail(fmt::format("the shard is cut short: {} bytes, its header alone has {}", file_bytes, ShardHeader::bytes),
+      fail(fmt::format("the shard is cut short: {} bytes, but the header alone has {}", file_bytes, ShardHeader::bytes),
            where, copy_again);
     int32_t version = read_int32(start, 1), tokens = read_int32(start, 2);
     int32_t known = magic == magic_u16 ? version_u16 : version_u32;
     if (version != known)
-      fail(fmt::format("shard version {} is not known, only {} is (magic {})", version, known, magic), where, expected);
-    if (tokens < 0) fail(fmt::format("the header says {} tokens", tokens), where, copy_again);
+      fail(fmt::format("unknown shard version {}; supported: {} (magic {})", version, known, magic), where, expected);
+    if (tokens < 0) fail(fmt::format("the header claims {} tokens", tokens), where, copy_again);
     h.tokens = uint64_t(tokens);
     uint64_t wanted = h.data_offset + h.tokens * h.token_bytes();
     if (file_bytes < wanted)
@@ -137,7 +138,8 @@ ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
 
 void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
   if (position > header_.tokens || n > header_.tokens - position)
-    fail(fmt::format("the mask of tokens {}..{} asked for, the shard has {}", position, position + n, header_.tokens),
+    fail(fmt::format("the mask of tokens {}..{} was requested, but the shard has {}", position, position + n,
+                     header_.tokens),
          file_.path());
   if (!mask_) {
     std::fill_n(out, n, uint8_t(1));
@@ -153,7 +155,7 @@ void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
 
 void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
   if (position > header_.tokens || n > header_.tokens - position)
-    fail(fmt::format("tokens {}..{} asked for, the shard has {}", position, position + n, header_.tokens),
+    fail(fmt::format("tokens {}..{} were requested, but the shard has {}", position, position + n, header_.tokens),
          file_.path());
   uint8_t buffer[16384];
   size_t width = header_.token_bytes(), at_once = sizeof buffer / width;
@@ -162,7 +164,7 @@ void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
     uint64_t offset = header_.data_offset + (position + done) * width;
     size_t got = file_.read_some_at(buffer, count * width, offset);
     if (got != count * width)
-      fail(fmt::format("the shard is cut short: it ends at byte {}, while token {} was to be read", offset + got,
+      fail(fmt::format("the shard is cut short: it ends at byte {}, before token {}", offset + got,
                        position + done + got / width),
            file_.path(), copy_again);
     for (size_t i = 0; i < count; ++i) {
@@ -172,7 +174,7 @@ void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
         fail(fmt::format("token {} at position {} is outside the vocabulary of {} tokens", token, position + done + i,
                          vocab_size_),
              file_.path(),
-             "The data was made with another tokenizer; prepare it again or choose a model with its vocabulary.");
+             "The data was made with another tokenizer. Prepare it again, or choose a model with its vocabulary.");
       out[done + i] = int32_t(token);
     }
     done += count;
@@ -187,8 +189,8 @@ ShardWriter::ShardWriter(std::filesystem::path folder, std::string prefix, uint3
       shard_tokens_(shard_tokens),
       masks_(masks) {
   if (shard_tokens_ == 0 || shard_tokens_ > INT32_MAX)
-    fail_usage(fmt::format("a shard of {} tokens is not possible", shard_tokens_), "shard size",
-               "Choose 1 to 2147483647 tokens.");
+    fail_usage(fmt::format("the shard size is {} tokens", shard_tokens_), "shard size",
+               "It must be from 1 to 2147483647.");
 }
 
 ShardWriter::~ShardWriter() {
@@ -214,7 +216,7 @@ void ShardWriter::append(std::span<const uint32_t> tokens, bool trained) {
 void ShardWriter::put(std::span<const uint32_t> tokens) {
   uint32_t highest = *std::max_element(tokens.begin(), tokens.end());
   if (highest >= vocab_size_)
-    fail_internal(fmt::format("token {} does not belong to a vocabulary of {}", highest, vocab_size_), prefix_);
+    fail_internal(fmt::format("token {} is outside a vocabulary of {}", highest, vocab_size_), prefix_);
   size_t width = vocab_size_ > 65536 ? 4 : 2, before = buffer_.size();
   buffer_.resize(before + width * tokens.size());
   uint8_t* out = buffer_.data() + before;
@@ -238,7 +240,7 @@ void ShardWriter::open_shard() {
   names_.push_back(name);
   in_shard_ = 0;
   mask_.clear();
-  buffer_.assign(ShardHeader::bytes, 0);  // filled in when the count is known
+  buffer_.assign(ShardHeader::bytes, 0);  // filled in once the count is known
 }
 
 void ShardWriter::flush() {
@@ -246,7 +248,7 @@ void ShardWriter::flush() {
   buffer_.clear();
 }
 
-// Before the shard gets its name: a shard is never there without its mask.
+// Written before the shard gets its name: a shard never exists without its mask.
 void ShardWriter::write_mask() const {
   std::string text(ShardHeader::bytes, '\0');
   auto* header = reinterpret_cast<uint8_t*>(text.data());

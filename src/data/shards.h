@@ -23,12 +23,12 @@ struct ShardHeader {
   static constexpr size_t bytes = 1024;
   ShardFormat format = ShardFormat::llmc_u16;
   uint64_t tokens = 0;
-  uint64_t data_offset = 0;  // bytes
+  uint64_t data_offset = 0;  // in bytes
   size_t token_bytes() const { return format == ShardFormat::llmc_u32 ? 4 : 2; }
 };
 
-// Understands the first bytes (at most 1024) of a file of `file_bytes`; errors name `where`: foreign file, version,
-// negative count, size that does not match the header.
+// Interprets the first bytes (at most 1024) of a file of `file_bytes`. Errors name `where`: foreign
+// file, unknown version, negative count, size that contradicts the header.
 ShardHeader parse_shard_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where);
 
 class ShardReader {
@@ -38,14 +38,14 @@ class ShardReader {
   uint64_t tokens() const { return header_.tokens; }
   const ShardHeader& header() const { return header_; }
   const std::string& path() const { return file_.path(); }
-  // Whether a mask stands beside the shard.
+  // Whether the shard has a mask file.
   bool masked() const { return mask_.has_value(); }
   const std::string& mask_path() const { return mask_->path(); }
   // 1 for tokens that are trained on, else 0; all 1 without a mask.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
   uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
-  // Reads n tokens from `position`; thread-safe. Errors name file and position: past the end, cut short, too large a
-  // token.
+  // Reads n tokens from `position`. Thread-safe. Errors name file and position: past the end, file
+  // cut short, token too large.
   void read(uint64_t position, size_t n, int32_t* out) const;
 
  private:
@@ -55,7 +55,8 @@ class ShardReader {
   uint32_t vocab_size_;
 };
 
-// Writes PREFIX-000000.bin, PREFIX-000001.bin, ... into a folder. A shard appears under its name complete and synced.
+// Writes PREFIX-000000.bin, PREFIX-000001.bin, ... into a folder. A shard appears under its name
+// only when complete and synced.
 class ShardWriter {
  public:
   static constexpr uint64_t default_shard_tokens = 100'000'000;
@@ -64,7 +65,7 @@ class ShardWriter {
   // Removes an unfinished shard.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
-  // trained: of a writer with masks, for all of them whether they are trained on as targets.
+  // trained: for a writer with masks, whether all of these tokens are trained on as targets.
   void append(std::span<const uint32_t> tokens, bool trained = true);
   void finish();
   uint64_t total_tokens() const { return total_; }

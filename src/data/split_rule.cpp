@@ -29,7 +29,7 @@ inline CharacterOfClass at(std::string_view text, size_t i) {
 
 bool is_line_break(char c) { return c == '\r' || c == '\n'; }
 
-// End of the characters from i on that `belongs` takes.
+// End of the run of characters from i on that `belongs` accepts.
 template <class Belongs>
 inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   while (i < text.size()) {
@@ -40,7 +40,8 @@ inline size_t end_of_run(std::string_view text, size_t i, Belongs belongs) {
   return i;
 }
 
-// 's 't 'm 'd 're 've 'll at i (an apostrophe stands there): their end, or i. The long s is an s in another case.
+// 's 't 'm 'd 're 've 'll at i, where an apostrophe is: returns its end, or i. The long s is an s
+// in another case.
 size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   auto letter = [&](size_t k) -> char {
     if (i + k >= text.size()) return 0;
@@ -54,13 +55,13 @@ size_t end_of_contraction(std::string_view text, size_t i, bool any_case) {
   return i;
 }
 
-// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end of the text, all but
-// the last before a pre-token, or a single one.
+// \s+(?!\S)|\s+ for the spaces in [i, end), the last of which begins at `last`: all up to the end
+// of the text, all but the last before a pre-token, or a single one.
 size_t end_of_spaces(std::string_view text, size_t i, size_t last, size_t end) {
   return end == text.size() || last == i ? end : last;
 }
 
-// [^\s\p{L}\p{N}]+ and what of `tail` follows; 0 when there is no symbol at i.
+// [^\s\p{L}\p{N}]+ and what `tail` accepts after it; 0 if there is no symbol at i.
 size_t end_of_symbols(std::string_view text, size_t i, std::string_view tail) {
   if (i >= text.size() || !is_symbol(at(text, i).kind)) return 0;
   i = end_of_run(text, i, is_symbol);
@@ -107,9 +108,10 @@ inline size_t next_pretoken_with_prefix(std::string_view text, size_t i, int mos
 bool starts_capitals(CharClass c) { return c == CharClass::upper || c == CharClass::letter || c == CharClass::mark; }
 bool is_small(CharClass c) { return c == CharClass::lower || c == CharClass::letter || c == CharClass::mark; }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of the first class.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at i, or 0. `capitals` gets the end of
+// the first class.
 size_t end_of_lowercase(std::string_view text, size_t i, size_t& capitals) {
-  size_t both_end = 0;  // of the last character that is of both classes: where the first class steps back to
+  size_t both_end = 0;  // end of the last character in both classes: the first class steps back to it
   capitals = i;
   while (capitals < text.size()) {
     CharacterOfClass c = at(text, capitals);
@@ -129,7 +131,8 @@ bool is_safe_cut(std::string_view text, size_t p) {
   return before != CharClass::space;
 }
 
-// GPT-2 (Radford et al. 2019, encoder.py): a space belongs to the run of letters, numbers or symbols after it.
+// GPT-2 (Radford et al. 2019, encoder.py): a space belongs to the run of letters, numbers or
+// symbols after it.
 size_t next_gpt2_pretoken(std::string_view text, size_t i) {
   if (text[i] == '\'')
     if (size_t end = end_of_contraction(text, i, false); end > i) return end;
@@ -149,8 +152,8 @@ size_t next_gpt2_pretoken(std::string_view text, size_t i) {
   return end_of_spaces(text, i, last, end);
 }
 
-// Llama 3: any one symbol or space belongs to the letters after it, numbers come in threes, line breaks stay with the
-// symbols or spaces before them.
+// Llama 3: any one symbol or space belongs to the letters after it, numbers come in threes, line
+// breaks stay with the symbols or spaces before them.
 size_t next_llama3_pretoken(std::string_view text, size_t i) { return next_pretoken_with_prefix(text, i, 3, false); }
 // The same, but spaces at the end of the text are one pre-token (tiktoken's cl100k_base).
 size_t next_cl100k_pretoken(std::string_view text, size_t i) { return next_pretoken_with_prefix(text, i, 3, true); }
@@ -212,7 +215,7 @@ const SplitRule& find_split_rule(std::string_view name) {
     if (rule.name == name) return rule;
     names.emplace_back(rule.name);
   }
-  fail_usage(fmt::format("there is no split rule '{}'", printable(name)), "--split-rule",
+  fail_usage(fmt::format("no split rule '{}'", printable(name)), "--split-rule",
              did_you_mean(name, names) + fmt::format(" Rules: {}.", split_rule_names()));
 }
 

@@ -23,18 +23,18 @@ namespace {
 constexpr std::string_view set_aside = "-old";
 
 fs::path normal(const fs::path& out) {
-  std::error_code ignored;  // of a working folder that is gone: what follows says it
+  std::error_code ignored;  // of a working folder that is gone: the next call reports it
   fs::path path = fs::absolute(out, ignored).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
 }
 
-// Names of folders beside `out` begin with it; the number of their process follows.
+// Names of folders next to `out` begin with this; the number of their process follows.
 std::string prefix_of(const fs::path& out) { return fmt::format(".{}.preparing-", out.filename().string()); }
 
 struct Beside {
   fs::path path;
   int process;
-  bool old;  // what was to be replaced
+  bool old;  // to be replaced
 };
 
 std::vector<Beside> folders_beside(const fs::path& out) {
@@ -56,7 +56,7 @@ bool is_gone(int process) { return ::kill(process, 0) != 0 && errno == ESRCH; }
 void remove_quietly(const fs::path& path) {
   try {
     remove_tree(path.string());
-  } catch (const Error&) {  // what stays is removed by the next preparation
+  } catch (const Error&) {  // the next preparation removes the rest
   }
 }
 
@@ -70,8 +70,9 @@ std::string put_back_replaced(const fs::path& folder) {
     if (!beside.old) continue;
     std::string lies = printable(beside.path.string(), 1000);
     if (!is_gone(beside.process)) {
-      advice = fmt::format("Process {} is replacing it: try again. If it prepares no data, move {} back.",
-                           beside.process, lies);
+      advice = fmt::format(
+          "Process {} is replacing it: try again later. If that process is not preparing data, move {} back.",
+          beside.process, lies);
       continue;
     }
     try {
@@ -79,8 +80,7 @@ std::string put_back_replaced(const fs::path& folder) {
       return "";
     } catch (const Error&) {
       if (path_exists(out.string())) return "";  // another process was faster
-      advice = fmt::format(
-          "A preparation was killed while it replaced it: the data as it was lies in {}; move it back.", lies);
+      advice = fmt::format("A preparation was killed while replacing it. The old data is in {}; move it back.", lies);
     }
   }
   return advice;
@@ -89,7 +89,7 @@ std::string put_back_replaced(const fs::path& folder) {
 StagingFolder::StagingFolder(const fs::path& out) : out_(normal(out)) {
   create_directories(out_.parent_path().string());
   put_back_replaced(out_);
-  for (auto& beside : folders_beside(out_))  // of processes that were killed
+  for (auto& beside : folders_beside(out_))  // of killed processes
     if (is_gone(beside.process) && (!beside.old || path_exists(out_.string()))) remove_quietly(beside.path);
   path_ = out_.parent_path() / fmt::format("{}{}", prefix_of(out_), ::getpid());
   remove_tree(path_.string());
@@ -117,11 +117,11 @@ void StagingFolder::publish(bool overwrite) {
       rename_path(here, there);
     } catch (const Error& e) {
       if (syscalls->rename(old.c_str(), there.c_str()) != 0)
-        fail(e.problem(), e.where(), fmt::format("The data as it was before lies in {}; move it back.", old));
+        fail(e.problem(), e.where(), fmt::format("The old data is in {}; move it back.", old));
       throw;
     }
   }
-  path_.clear();  // before the names are safe, what was replaced stays
+  path_.clear();  // until the names are safe, the replaced data stays
   sync_directory(folder);
   remove_quietly(old);
 }

@@ -100,7 +100,7 @@ bool Tokenizer::is_special(uint32_t id) const { return id < tokens_.size() && to
 std::string_view Tokenizer::decode_token(uint32_t id) const {
   if (id >= tokens_.size())
     fail(fmt::format("token {} is outside the vocabulary of {} tokens", id, tokens_.size()), "decode",
-         "Use the tokenizer that the tokens were made with.");
+         "Use the tokenizer that made these tokens.");
   return std::string_view(arena_).substr(tokens_[id].offset, tokens_[id].length);
 }
 

@@ -1,5 +1,5 @@
-// Byte-level tokenizers: bytes as they are, and byte-level BPE (Sennrich et al. 2016; Radford et al. 2019).
-// Every byte string can be encoded and decodes to itself, valid UTF-8 or not.
+// Byte-level tokenizers: plain bytes, and byte-level BPE (Sennrich et al. 2016; Radford et al.
+// 2019). Every byte string can be encoded and decodes to itself, valid UTF-8 or not.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,25 +26,26 @@ class Tokenizer {
 
   // 256 bytes (id = byte) and <|endoftext|> = 256.
   static Tokenizer bytes();
-  // The tokenizer that BPE training makes: ids 0..255 are the bytes in the alphabet's order (GPT-2's), then the results
-  // of `merges` in order of first appearance, then <|endoftext|>. Pairs name ids in that numbering.
+  // The tokenizer that BPE training makes: ids 0..255 are the bytes in the alphabet's order
+  // (GPT-2's), then come the results of `merges` in order of first appearance, then <|endoftext|>.
+  // Pairs use ids in that numbering.
   static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges,
                                const SplitRule& rule = gpt2_split_rule());
-  // Reads a tokenizer of a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json) with merges.txt
-  // (vocab.bpe) beside it, or .tiktoken; or of the folder that holds one of the first two. `split_rule` (a name; ""
-  // = what the file says, or the vocabulary is known for) is for files that do not say it. What is not supported is
-  // refused by name.
+  // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json)
+  // with merges.txt (vocab.bpe) next to it, or .tiktoken; or from a folder with one of the first
+  // two. `split_rule` (a name; "" = as the file states, or as the vocabulary is known for) is for
+  // files that do not state it. Unsupported features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
-  // A tokenizer.json from memory; `where` names the source in errors.
+  // A tokenizer.json in memory. `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where);
-  // GPT-2's pair of files from memory.
+  // GPT-2's pair of files in memory.
   static Tokenizer parse_gpt2(std::string_view vocabulary_json, std::string_view merges, const std::string& where,
                               std::string_view split_rule = {});
-  // A .tiktoken file from memory: the tokens are those that `tiktoken` gives.
+  // A .tiktoken file in memory. Its tokens are the same as `tiktoken`'s.
   static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
-  // A tokenizer.json that Hugging Face `tokenizers` loads and that gives the same tokens there. It is read again: a
-  // tokenizer beyond the limits of load throws Unreadable, and no file stays.
+  // Writes a tokenizer.json that Hugging Face `tokenizers` loads with the same tokens. It is read
+  // back: a tokenizer beyond the limits of load throws Unreadable, and no file stays.
   void save(const std::filesystem::path& path) const;
   class Unreadable : public Error {
    public:
@@ -61,11 +62,12 @@ class Tokenizer {
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
   bool is_special(uint32_t id) const;
 
-  // Tokens of a text. Text that spells a special token is ordinary text unless `special` (for prompts that people
-  // type); added tokens that are not special are always found. Large texts are split at safe cuts and encoded by all
-  // OpenMP threads; for a stream of texts keep an Encoder.
+  // Tokens of a text. Text that spells a special token is ordinary text unless `special` is set
+  // (for prompts that people type); added tokens that are not special are always found. Large texts
+  // are split at safe cuts and encoded by all OpenMP threads. For a stream of texts, keep an
+  // Encoder.
   std::vector<uint32_t> encode(std::string_view text, bool special = false) const;
-  // Bytes of the tokens; an id outside the vocabulary is an error.
+  // Bytes of the tokens. An id outside the vocabulary is an error.
   std::string decode(std::span<const uint32_t> ids) const;
   std::string_view decode_token(uint32_t id) const;
 
@@ -82,11 +84,12 @@ class Tokenizer {
   };
   Tokenizer() = default;
   void set_token(uint32_t id, std::string_view bytes);
-  // One that is found in the text before it is split into pre-tokens.
+  // A token that is found in the text before it is split into pre-tokens.
   void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
   void find_bytes(const std::string& where);
   void find_added();
-  // Fills what encoding needs from tokens_ and merges_; `where` names the source when a byte is missing.
+  // Computes what encoding needs from tokens_ and merges_. `where` names the source if a byte is
+  // missing.
   void finish(const std::string& where);
 
   Kind kind_ = Kind::bpe;
@@ -94,30 +97,30 @@ class Tokenizer {
   std::vector<Token> tokens_;
   std::vector<Merge> merges_;  // in rank order
   const SplitRule* rule_ = &gpt2_split_rule();
-  bool nfc_ = false;                     // the text is brought into Normalization Form C first
-  bool ignore_merges_ = false;           // a pre-token that is a token is that token, whatever the merges make of it
-  std::string post_processor_ = "null";  // JSON, for whoever reads the file that save writes
+  bool nfc_ = false;                     // normalize the text to Normalization Form C first
+  bool ignore_merges_ = false;           // a pre-token that is a token stays that token, whatever the merges give
+  std::string post_processor_ = "null";  // JSON, for readers of the file that save writes
 
-  // Made by finish.
+  // Computed by finish.
   MergeTable ranks_;
   uint32_t byte_ids_[256] = {};
   StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
   std::vector<uint32_t> whole_ids_;
-  // Added tokens: [looked for before (0) or after (1) the text is normalized][in prompts only (1)]
+  // Added tokens: [searched before (0) or after (1) normalization][in prompts only (1)]
   AddedTokens added_[2][2];
   std::optional<uint32_t> end_of_text_;
 };
 
-// Encodes texts one after another and remembers pre-tokens between them. One Encoder is used by one thread at a time;
-// inside, large texts are spread over OpenMP threads. The tokenizer must outlive it.
+// Encodes texts one after another and caches pre-tokens. Only one thread may use an Encoder at a
+// time; internally, large texts use all OpenMP threads. The tokenizer must outlive it.
 class Encoder {
  public:
   // special: text that spells a special token becomes that token.
   explicit Encoder(const Tokenizer& tokenizer, bool special = false);
   ~Encoder();
   using Tokens = std::vector<uint32_t>;
-  // The tokens of all texts in order, in parts that threads made: those of text i end before part ends()[i]. Valid
-  // until the next call.
+  // The tokens of all texts in order, in parts made by threads: those of text i end before part
+  // ends()[i]. Valid until the next call.
   const std::vector<Tokens>& encode(std::span<const std::string_view> texts);
   const std::vector<size_t>& ends() const { return ends_; }
   // Appends the tokens of `text`.
@@ -131,8 +134,8 @@ class Encoder {
   void encode_pretoken(std::string_view pretoken, Tokens& out) const;
   const Tokenizer& tokenizer_;
   const bool special_;
-  std::vector<std::unique_ptr<Cache>> caches_;  // of each thread
-  std::vector<Tokens> parts_;                   // kept for their memory
+  std::vector<std::unique_ptr<Cache>> caches_;  // one per thread
+  std::vector<Tokens> parts_;                   // kept to reuse their memory
   std::vector<size_t> ends_;
 };
 

@@ -1,4 +1,5 @@
-// GPT-2's pair of files: vocab.json (encoder.json) gives every token its id, merges.txt (vocab.bpe) has a merge a line.
+// GPT-2's pair of files: vocab.json (encoder.json) maps tokens to ids; merges.txt (vocab.bpe) has
+// one merge per line.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -67,7 +68,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
   VocabularyReader reader(parts);
   nlohmann::json::sax_parse(vocabulary_json.begin(), vocabulary_json.end(), &reader);
   read_merges(merges, parts);
-  // These files came with GPT-2's split rule, except those of vocabularies that are known.
+  // These files came with GPT-2's split rule, except those of known vocabularies.
   const KnownVocabulary* known = find_known_vocabulary(parts.vocabulary.size());
   if (known) {
     parts.rule = &find_split_rule(known->split_rule);
@@ -75,7 +76,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
     for (auto& [text, id] : known->special_tokens()) parts.add_added({id, true, true, false, text});
   }
   if (!split_rule.empty()) parts.rule = &find_split_rule(split_rule);
-  // <|endoftext|> stands among the tokens.
+  // <|endoftext|> is one of the tokens.
   uint32_t end = parts.vocabulary.find(end_of_text_name);
   if (end != StringTable::none) parts.add_added({parts.ids[end], true, true, false, std::string(end_of_text_name)});
   return parts.build();

@@ -1,5 +1,5 @@
-// tokenizer.json of Hugging Face `tokenizers`: read with SAX events, so that an untrusted file never builds a document;
-// written whole.
+// Hugging Face `tokenizers`' tokenizer.json. It is read with SAX events, so that an untrusted file
+// never builds a document; it is written as a whole.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr size_t max_depth = 32, max_steps = 16;
 
-// Writes a part of a document again while SAX events of it pass by.
+// Copies a part of a document to text while its SAX events pass by.
 class JsonEcho {
  public:
-  // The next value, an object or a list, goes to `out`, which must live as long.
+  // The next value, an object or a list, goes to `out`, which must outlive it.
   void start(std::string& out) { out_ = &out, out.clear(), depth_ = 0, first_ = true; }
   bool active() const { return out_ != nullptr; }
   void value(std::string_view text) {
@@ -236,7 +236,8 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       parts_.refuse(fmt::format("the normalizer {}", printable(value)));
   }
 
-  // ByteLevel alone splits by GPT-2's rule; else a Split by a rule that is known, then ByteLevel for the alphabet.
+  // A lone ByteLevel splits by GPT-2's rule. Otherwise there is a Split with a known rule, then
+  // ByteLevel for the alphabet.
   const SplitRule& split_rule() {
     std::erase_if(steps_, [](const Step& s) { return s.type == "Sequence"; });
     if (steps_.empty()) parts_.refuse("a missing pre_tokenizer");
@@ -298,7 +299,7 @@ std::string Tokenizer::to_json() const {
     const Token& t = tokens_[id];
     if (!t.used) continue;
     std::string text = spelled(id);
-    // Added tokens stand in the vocabulary too: `tokenizers` would number them anew otherwise.
+    // Added tokens are in the vocabulary too: otherwise `tokenizers` would renumber them.
     vocabulary += fmt::format("{}\n      {}: {}", vocabulary.empty() ? "" : ",", Json(text).dump(), id);
     if (t.added)
       added.push_back({{"id", id},
@@ -331,7 +332,7 @@ Tokenizer::Unreadable::Unreadable(const std::string& problem, const std::string&
     : Error(Exit::failed, "the tokenizer cannot be written as a file that Crest reads: " + problem, where) {}
 
 void Tokenizer::save(const std::filesystem::path& path) const {
-  std::string text = to_json(), problem = "what is read is another tokenizer";
+  std::string text = to_json(), problem = "it reads back as a different tokenizer";
   write_file_synced(path.string(), text);
   try {
     if (load(path).to_json() == text) return;

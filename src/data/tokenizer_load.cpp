@@ -1,4 +1,4 @@
-// Which of the formats a file is.
+// Detects the format of a tokenizer file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t max_json_bytes = 256 << 20, max_tiktoken_bytes = 16 << 20, max_merges_bytes = 64 << 20;
 
-// What the two files of GPT-2's format are called.
+// The names of the two files of GPT-2's format.
 constexpr std::pair<std::string_view, std::string_view> pairs[] = {{"vocab.json", "merges.txt"},
                                                                    {"encoder.json", "vocab.bpe"}};
 
@@ -25,7 +25,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-// The vocabulary and the merges, when `path` is one of the two. A name may begin with anything: gpt2-vocab.json.
+// Vocabulary and merges, if `path` is one of the two. A name may have any prefix: gpt2-vocab.json.
 bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
   std::string name = path.filename().string();
   for (auto& [v, m] : pairs)
@@ -36,7 +36,7 @@ bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
       merges = path.parent_path() / (start + std::string(m));
       for (auto& part : {vocabulary, merges})
         if (!is_file(part))
-          fail(fmt::format("GPT-2's format has two files, and {} is missing", printable(part.filename().string())),
+          fail(fmt::format("GPT-2's format has two files, but {} is missing", printable(part.filename().string())),
                printable(path.string()), fmt::format("Put {} and {} into one folder.", v, m));
       return true;
     }
@@ -46,8 +46,8 @@ bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
 fs::path in_folder(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json"})
     if (is_file(folder / name)) return folder / name;
-  fail("the folder holds no tokenizer", printable(folder.string()),
-       "Name a tokenizer.json, GPT-2's vocab.json with merges.txt beside it, or a .tiktoken file.");
+  fail("the folder has no tokenizer", printable(folder.string()),
+       "Give a tokenizer.json, GPT-2's vocab.json with merges.txt next to it, or a .tiktoken file.");
 }
 
 // "SGVsbG8= 17"
@@ -74,19 +74,19 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
     Tokenizer t = parse(text, where);
     if (!split_rule.empty() && t.split_rule().name != split_rule)
-      fail_usage(fmt::format("the file says that its split rule is {}", t.split_rule().name), "--split-rule",
+      fail_usage(fmt::format("the file states its split rule: {}", t.split_rule().name), "--split-rule",
                  "Leave it out.");
     return t;
   }
   if (is_rank_line(text)) {
     if (text.size() > max_tiktoken_bytes)
-      fail(fmt::format("a .tiktoken file of {}", format_bytes(double(text.size()))), where,
-           "It may be something else.");
+      fail(fmt::format("the .tiktoken file is too large: {}", format_bytes(double(text.size()))), where,
+           "Check that this is the right file.");
     return parse_tiktoken(text, where, split_rule);
   }
   fail(text.starts_with('\n') ? "this looks like a SentencePiece model, which is not supported"
-                              : "this is no tokenizer that Crest knows",
-       where, "Crest reads tokenizer.json, GPT-2's vocab.json with merges.txt beside it, and .tiktoken.");
+                              : "unknown tokenizer format",
+       where, "Crest reads tokenizer.json, GPT-2's vocab.json with merges.txt next to it, and .tiktoken.");
 }
 
 }  // namespace crest

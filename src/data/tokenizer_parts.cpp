@@ -28,7 +28,7 @@ uint32_t TokenizerParts::check_id(uint64_t id) const {
 
 void TokenizerParts::check_gaps(uint64_t highest_id, uint64_t tokens) const {
   if (highest_id >= 4 * tokens + 4096)
-    bad(fmt::format("token id {} in a vocabulary of {} tokens, so that most ids mean nothing", highest_id, tokens));
+    bad(fmt::format("token id {} in a vocabulary of {} tokens leaves most ids unused", highest_id, tokens));
 }
 
 void TokenizerParts::add_token(const std::string& text, uint64_t id) {
@@ -143,7 +143,8 @@ Specials cl100k_specials() {
 
 Specials o200k_specials() { return {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}; }
 
-// 256 tokens, in the order and with the names of Llama 3's release (3.1 gave names to some of the reserved ones).
+// 256 tokens, in the order and with the names of Llama 3's release (3.1 named some of the reserved
+// ones).
 Specials llama3_specials() {
   Specials out;
   int reserved = 0;

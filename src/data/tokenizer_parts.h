@@ -1,5 +1,5 @@
-// What a tokenizer's file says, before it is checked: tokens written in the byte-level alphabet (byte_alphabet.h); and
-// what files of well-known vocabularies leave out.
+// The content of a tokenizer file before it is checked: tokens written in the byte-level alphabet
+// (byte_alphabet.h). Also what the files of well-known vocabularies leave out.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -28,20 +28,20 @@ struct TokenizerParts {
   void add_merge_line(const std::string& line);
   void add_added(const Added& token);
   uint32_t check_id(uint64_t id) const;
-  // An error where ids are so far apart that a model would have a table of mostly unused rows: real vocabularies leave
-  // out a few ids, and some put added tokens at the next round number.
+  // Throws if ids are so sparse that a model's table would have mostly unused rows. Real
+  // vocabularies leave out a few ids, and some put added tokens at the next round number.
   void check_gaps(uint64_t highest_id, uint64_t tokens) const;
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
 
-  // The file is damaged; it is of a kind that Crest does not support.
+  // Errors for a damaged file, and for a kind that Crest does not support.
   [[noreturn]] void bad(const std::string& what) const;
   [[noreturn]] void refuse(const std::string& what) const;
 
   std::string where;
   StringTable vocabulary;
-  std::vector<uint32_t> ids;  // of pre-token i
-  std::string merge_text;     // left and right of all merges, one after another
+  std::vector<uint32_t> ids;  // id of pre-token i
+  std::string merge_text;     // left and right parts of all merges, one after another
   std::vector<std::pair<uint64_t, uint64_t>> merge_ends;
   std::vector<Added> added;
   const SplitRule* rule = &gpt2_split_rule();
@@ -49,17 +49,18 @@ struct TokenizerParts {
   std::string post_processor = "null";
 };
 
-// Vocabularies whose files leave out what is needed to use them: the split rule and the special tokens.
+// Vocabularies whose files leave out what is needed to use them: the split rule and the special
+// tokens.
 struct KnownVocabulary {
   std::string_view name;
-  uint32_t tokens;  // ordinary ones, by which it is recognised
+  uint32_t tokens;  // number of ordinary tokens, which identifies it
   std::string_view split_rule;
   bool nfc;
   // (text, id)
   std::vector<std::pair<std::string, uint32_t>> (*special_tokens)();
 };
 
-// Null when no vocabulary of this size is known.
+// Null if no vocabulary of this size is known.
 const KnownVocabulary* find_known_vocabulary(uint32_t tokens);
 
 }  // namespace crest

@@ -74,7 +74,7 @@ void StringTable::grow() {
 
 namespace {
 
-constexpr size_t short_pretoken = 48;  // symbols: above it a heap beats scanning for the lowest rank
+constexpr size_t short_pretoken = 48;  // symbols: above it, a heap is faster than scanning for the lowest rank
 
 void merge_short_pretoken(const MergeTable& table, uint32_t* ids, size_t n, std::vector<uint32_t>& out) {
   MergeTable::Merge pairs[short_pretoken];  // of ids[i] and ids[i + 1]
@@ -121,7 +121,7 @@ void merge_long_pretoken(const MergeTable& table, const uint32_t* ids, size_t co
     Symbol& left = symbols[top.at];
     if (left.merged || left.next < 0) continue;
     Symbol& right = symbols[left.next];
-    if (table.find(left.id, right.id).rank != top.rank) continue;  // a neighbour changed since
+    if (table.find(left.id, right.id).rank != top.rank) continue;  // a neighbor has changed
     left.id = top.result;
     right.merged = true;
     left.next = right.next;

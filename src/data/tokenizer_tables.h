@@ -1,4 +1,4 @@
-// What a tokenizer looks up: numbers of strings, merges of pairs, added tokens in a text.
+// Lookup tables of a tokenizer: numbers of strings, merges of pairs, added tokens in a text.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,9 +14,9 @@ uint64_t hash_bytes(std::string_view bytes);
 class StringTable {
  public:
   static constexpr uint32_t none = UINT32_MAX;
-  // Number of the string (0, 1, 2, ... in order of insertion), `none` when absent.
+  // Number of the string (0, 1, 2, ... in order of insertion); `none` if absent.
   uint32_t find(std::string_view string) const;
-  // Number of the string, which is inserted when absent: then it is size() - 1.
+  // Number of the string. It is inserted if absent: then its number is size() - 1.
   uint32_t insert(std::string_view string);
   // Views stay valid until the next insert.
   std::string_view operator[](uint32_t index) const;
@@ -45,7 +45,7 @@ class MergeTable {
   explicit MergeTable(size_t expected = 0);
   // A later merge of the same pair replaces the earlier one.
   void set(uint32_t left, uint32_t right, Merge merge);
-  // rank == no_rank when the pair does not merge.
+  // rank == no_rank if the pair does not merge.
   Merge find(uint32_t left, uint32_t right) const {
     uint64_t key = uint64_t(left) << 32 | right;
     for (size_t i = slot(key);; i = (i + 1) & mask_) {
@@ -62,8 +62,8 @@ class MergeTable {
   std::vector<Merge> merges_;
 };
 
-// Merges the symbols of a pre-token, the lowest rank first, of equals the leftmost, until no pair merges. Appends what
-// is left to `out`; `symbols` may be changed.
+// Merges the symbols of a pre-token until no pair merges: lowest rank first, leftmost among equals.
+// Appends the result to `out`; `symbols` may be changed.
 void merge_pretoken(const MergeTable& table, uint32_t* symbols, size_t count, std::vector<uint32_t>& out);
 
 class AddedTokens {
@@ -74,7 +74,7 @@ class AddedTokens {
     size_t at, length;  // length 0: none is left
     uint32_t id;
   };
-  // The leftmost token at or after `from`, of those that begin there the longest.
+  // The leftmost token at or after `from`; of several that begin there, the longest.
   Match find(std::string_view text, size_t from) const;
 
  private:

@@ -1,4 +1,4 @@
-// .tiktoken: a line a token, its bytes in base64 and its rank, which is its id.
+// .tiktoken: one token per line, its bytes in base64 and its rank, which is its id.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// Longer ones would make a hostile file slow; those of real vocabularies have up to 128 bytes.
+// Longer ones would make a hostile file slow to read. Real vocabularies have up to 128 bytes.
 constexpr size_t max_token_bytes = 512;
 
 const std::array<int8_t, 256> base64_value = [] {
@@ -25,7 +25,7 @@ const std::array<int8_t, 256> base64_value = [] {
 
 bool decode_base64(std::string_view text, std::string& out) {
   out.clear();
-  if (text == "=") return true;  // a token without bytes, which Whisper's file has
+  if (text == "=") return true;  // a token without bytes, as in Whisper's file
   if (text.empty() || text.size() % 4) return false;
   size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
   text.remove_suffix(padding);
@@ -44,7 +44,7 @@ bool decode_base64(std::string_view text, std::string& out) {
 struct Ranks {
   StringTable tokens;
   std::vector<uint32_t> ids;
-  uint32_t count = 0;  // those without bytes included
+  uint32_t count = 0;  // including those without bytes
   uint32_t next_id = 0;
 };
 
@@ -86,15 +86,16 @@ Ranks read_ranks(std::string_view text, const TokenizerParts& parts) {
   return ranks;
 }
 
-// tiktoken merges two neighbours when their bytes together are a token, the lowest rank first. For a token that this
-// makes of its own bytes, the last step is the only one that ever makes it: what stands in a longer pre-token is merged
-// in the same order as alone, since nothing was merged across its ends. So one merge a token gives the same tokens.
-// Those that are not made this way get all their divisions, and are found as whole pre-tokens too (ignore_merges).
+// tiktoken merges two neighbors if their bytes together are a token, lowest rank first. If a token
+// arises this way from its own bytes, the last step is the only one that ever makes it: inside a
+// longer pre-token it is merged in the same order as alone, because nothing was merged across its
+// ends. So one merge per token gives the same tokens. Tokens that do not arise this way get all
+// their splits as merges, and are also matched as whole pre-tokens (ignore_merges).
 class TiktokenMerges {
  public:
   TiktokenMerges(const Ranks& ranks, const uint32_t* byte_ids) : ranks_(ranks), byte_ids_(byte_ids) {}
 
-  // add(left, right, result) in the order of ranks. Returns whether every token is made by merges.
+  // add(left, right, result), in the order of ranks. Returns whether merges make every token.
   template <class Add>
   bool each(Add add) {
     bool all = true;
@@ -137,16 +138,16 @@ Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& wh
   Ranks ranks = read_ranks(text, parts);
   const KnownVocabulary* known = find_known_vocabulary(ranks.count);
   if (!known && split_rule.empty())
-    fail(fmt::format("a .tiktoken file does not say how text is split into words, and no vocabulary of {} tokens is "
-                     "known",
-                     ranks.count),
-         where, fmt::format("Name the rule: crest data prepare --split-rule, one of {}.", split_rule_names()));
+    fail(fmt::format(
+             "a .tiktoken file does not state how text is split into words, and no vocabulary of {} tokens is known",
+             ranks.count),
+         where, fmt::format("Give the rule: crest data prepare --split-rule, one of {}.", split_rule_names()));
   Tokenizer t;
   t.rule_ = &find_split_rule(split_rule.empty() ? known->split_rule : split_rule);
   t.nfc_ = known && known->nfc;
   for (uint32_t i = 0; i < ranks.ids.size(); ++i) t.set_token(ranks.ids[i], ranks.tokens[i]);
   auto set_special = [&](std::string_view name, uint32_t id) {
-    uint32_t there = ranks.tokens.find(name);  // it may stand among the tokens
+    uint32_t there = ranks.tokens.find(name);  // it may be among the tokens
     if (there != StringTable::none) id = ranks.ids[there];
     if (there != StringTable::none || id >= t.tokens_.size() || !t.tokens_[id].used)
       t.set_added_token(parts.check_id(id), name, true);
@@ -158,7 +159,7 @@ Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& wh
   t.find_bytes(where);
   TiktokenMerges merges(ranks, t.byte_ids_);
   t.ignore_merges_ = !merges.each([&](uint32_t left, uint32_t right, uint32_t result) {
-    if (t.merges_.size() >= TokenizerParts::max_tokens) parts.bad("too many divisions of its tokens");
+    if (t.merges_.size() >= TokenizerParts::max_tokens) parts.bad("too many ways to split its tokens");
     t.merges_.push_back({left, right, result});
   });
   t.finish(where);

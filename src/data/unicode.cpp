@@ -53,7 +53,7 @@ class ClassTable {
   std::vector<CharClass> classes_;
 };
 
-// Made when it is first asked for: other tables are made of it before main() begins, in any order.
+// Created on first use: other tables are made from it before main() begins, in any order.
 const ClassTable& classes() {
   static const ClassTable table;
   return table;
@@ -80,9 +80,9 @@ CodePoint code_point_at(std::string_view text, size_t i) {
   return {c, uint8_t(length)};
 }
 
-// Characters that Normalization Form C treats otherwise since Unicode 10: `tokenizers` normalizes by Unicode 9.0, where
-// they are not assigned and so neither move nor compose, and vocabularies were trained with that. Held fixed here,
-// whatever version the system's utf8proc has.
+// Characters that Normalization Form C treats differently since Unicode 10. `tokenizers` normalizes
+// by Unicode 9.0, where they are unassigned, so they neither move nor compose, and vocabularies
+// were trained with that. This list fixes the behavior for any version of utf8proc.
 struct Range {
   uint32_t first, last;
 };
@@ -123,7 +123,7 @@ CharacterOfClass character_at(std::string_view text, size_t i) {
   return c.length ? CharacterOfClass{classes()[c.value], c.length} : CharacterOfClass{CharClass::symbol, 1};
 }
 
-// UTF-8 synchronises itself: a valid sequence that ends here is one in every forward reading too.
+// UTF-8 is self-synchronizing: a valid sequence that ends here is also one when read forward.
 CharClass class_before(std::string_view text, size_t end) {
   for (size_t length = 1; length <= 4 && length <= end; ++length) {
     CodePoint c = code_point_at(text.substr(0, end), end - length);
@@ -133,8 +133,9 @@ CharClass class_before(std::string_view text, size_t end) {
 }
 
 bool normalize_nfc(std::string_view text, std::string& out) {
-  // Nothing below U+0300 composes or decomposes on its own, so only stretches with a lead byte of 0xcc or more are
-  // looked at: from the character before, which may be the base of a mark, to the next ASCII character.
+  // Nothing below U+0300 composes or decomposes on its own. So only stretches with a lead byte of
+  // 0xcc or more are examined: from the character before (it may be the base of a mark) to the next
+  // ASCII character.
   std::string result;
   size_t done = 0;
   bool changed = false;

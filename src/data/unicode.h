@@ -1,5 +1,5 @@
-// Classes of characters, pinned to Unicode 16.0 (what Hugging Face `tokenizers` 0.23 and `tiktoken` 0.14 know), and
-// UTF-8 that may be invalid.
+// Character classes, pinned to Unicode 16.0 (as in Hugging Face `tokenizers` 0.23 and `tiktoken`
+// 0.14), and possibly invalid UTF-8.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,11 @@ namespace crest {
 inline constexpr const char* unicode_version = "16.0";
 extern const char* const unicode_class_runs;
 
-// upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all others.
+// upper: Lu, Lt; lower: Ll; letter: Lm, Lo; mark: M; number: N; space: White_Space; symbol: all
+// others.
 enum class CharClass : uint8_t { symbol, mark, space, number, upper, lower, letter };
 inline bool is_letter(CharClass c) { return c >= CharClass::upper; }
-// What regular expressions write [^\s\p{L}\p{N}].
+// The class that regular expressions write as [^\s\p{L}\p{N}].
 inline bool is_symbol(CharClass c) { return c <= CharClass::mark; }
 
 struct CharacterOfClass {
@@ -26,8 +27,9 @@ CharacterOfClass character_at(std::string_view text, size_t i);
 // The class of the character that ends at `end` (> 0).
 CharClass class_before(std::string_view text, size_t end);
 
-// Normalization Form C of every stretch of valid UTF-8; other bytes stay. Returns false, and leaves `out` alone, when
-// that is the text itself. Pinned to Unicode 9.0, as in `tokenizers`: later characters stay where they are.
+// Normalization Form C of every stretch of valid UTF-8; other bytes are unchanged. Returns false,
+// and leaves `out` alone, if the text is already normalized. Pinned to Unicode 9.0, as in
+// `tokenizers`: later characters are unchanged.
 bool normalize_nfc(std::string_view text, std::string& out);
 
 }  // namespace crest

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_cpus_read = 64;  // frequencies are read one file a CPU
+constexpr int most_cpus_read = 64;  // frequencies are read from one file per CPU
 
 std::optional<double> number_in(const std::string& path) {
   std::string text = read_system_file(path);
@@ -72,15 +72,8 @@ double read_temperature(const std::string& root) {
   return NAN;
 }
 
-double read_energy(const std::string& root) {
-  double sum = NAN;
-  for (int package = 0; package < 8; ++package)
-    if (auto value = number_in(fmt::format("{}/sys/class/powercap/intel-rapl:{}/energy_uj", root, package)))
-      sum = (std::isfinite(sum) ? sum : 0) + *value / 1e6;
-  return sum;
-}
-
-// What this process itself adds to the one-minute load average, as if it had been busy evenly since its start.
+// This process's own share of the one-minute load average, assuming that it was evenly busy since
+// its start.
 double own_load() {
   double age = std::max(1e-3, steady_seconds() - process_start);
   return own_cpu_seconds() / age * (1 - std::exp(-age / 60));
@@ -157,6 +150,14 @@ double read_cpu_mhz(const std::string& root) {
   return count ? sum / count : NAN;
 }
 
+double read_cpu_energy(const std::string& root) {
+  double sum = NAN;
+  for (int package = 0; package < 8; ++package)
+    if (auto value = number_in(fmt::format("{}/sys/class/powercap/intel-rapl:{}/energy_uj", root, package)))
+      sum = (std::isfinite(sum) ? sum : 0) + *value / 1e6;
+  return sum;
+}
+
 Conditions read_conditions(const Device& device, const Conditions* before, const std::string& root) {
   Conditions c;
   c.time_utc = utc_now();
@@ -164,7 +165,7 @@ Conditions read_conditions(const Device& device, const Conditions* before, const
   c.cpu_mhz = read_cpu_mhz(root);
   c.cpu_max_mhz = number_in(cpu_folder(root, own_cpus().front()) + "/cpufreq/cpuinfo_max_freq").value_or(NAN) / 1e3;
   c.cpu_temperature_c = read_temperature(root);
-  c.cpu_energy_joules = read_energy(root);
+  c.cpu_energy_joules = read_cpu_energy(root);
   c.load_average = std::atof(read_system_file(root + "/proc/loadavg").c_str());
   double elapsed = before ? c.cpu.seconds - before->cpu.seconds : 0;
   if (elapsed > 0.1)  // ten ticks
@@ -192,7 +193,7 @@ Json to_json(const Conditions& c) {
   return json;
 }
 
-// Only what a user said: the usual places may hold a user's name.
+// Only what the user set: the default places may contain a user's name.
 static Json chosen_libraries_json() {
   cuda::LibraryChoice choice = cuda::chosen_libraries();
   Json json = Json::object();

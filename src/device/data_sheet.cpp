@@ -26,19 +26,19 @@ class Reader {
  public:
   Reader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
 
-  // Refuses keys that nobody asked for.
+  // Rejects unknown keys.
   void known(const std::vector<std::string>& keys) const {
     for (auto&& [key, value] : table_) {
       std::string name(key.str());
       if (std::find(keys.begin(), keys.end(), name) == keys.end())
-        fail_usage(fmt::format("'{}' is no key of a device file", printable(name)), place(value),
+        fail_usage(fmt::format("unknown key '{}' in a device file", printable(name)), place(value),
                    did_you_mean(name, keys) + " Keys: " + join(keys, ", ") + ".");
     }
   }
   std::string text(const char* key) const {
     const toml::node* node = needed(key);
     auto value = node->value<std::string>();
-    if (!node->is_string() || value->empty()) fail_usage(fmt::format("'{}' must be a text", key), place(*node), "");
+    if (!node->is_string() || value->empty()) fail_usage(fmt::format("'{}' must be a string", key), place(*node), "");
     return *value;
   }
   // Positive and finite.
@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, double>> peaks_of(const Reader& reader) {
   for (auto&& [key, value] : table) {
     std::string name(key.str());
     if (std::find(precisions.begin(), precisions.end(), name) == precisions.end())
-      fail_usage(fmt::format("'{}' is no precision", printable(name)), reader.place(value),
+      fail_usage(fmt::format("'{}' is not a precision", printable(name)), reader.place(value),
                  did_you_mean(name, precisions) + " Precisions: " + join(precisions, ", ") + ".");
   }
   for (auto& name : precisions)
@@ -104,8 +104,8 @@ std::string capability_of(const Reader& reader) {
   for (size_t i = 0; digits && i < text.size(); ++i)
     digits = i == text.size() - 2 || (text[i] >= '0' && text[i] <= '9');
   if (!digits)
-    fail_usage(fmt::format("'{}' is no compute capability", printable(text)), reader.place("capability"),
-               "Major and minor version, for example 9.0.");
+    fail_usage(fmt::format("'{}' is not a compute capability", printable(text)), reader.place("capability"),
+               "Give major and minor version, for example 9.0.");
   return text;
 }
 
@@ -165,8 +165,8 @@ DataSheet find_data_sheet(const std::string& name_or_file) {
                             std::filesystem::path(name_or_file).stem().string(), name_or_file);
   std::vector<std::string> names;
   for (auto& s : data_sheets()) names.push_back(s.name);
-  fail_usage(fmt::format("'{}' is no device", printable(name_or_file)), "device file",
-             fmt::format("{} Known ones: {}; or FILE.toml.", did_you_mean(name_or_file, names), join(names, ", ")));
+  fail_usage(fmt::format("'{}' is not a device", printable(name_or_file)), "device file",
+             fmt::format("{} Devices: {}; or FILE.toml.", did_you_mean(name_or_file, names), join(names, ", ")));
 }
 
 const DataSheet* data_sheet_of(const std::string& device_name) {

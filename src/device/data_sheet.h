@@ -1,5 +1,6 @@
-// What vendors say about devices: sizes and peak rates with their source, one file each (devices/NAME.toml, or a user's
-// own). Plans for machines that are not there and shares of a peak are taken from them.
+// What vendors publish about devices: sizes and peak rates with their source, one file each
+// (devices/NAME.toml, or a user's own). Used to plan for devices that are not present, and for
+// percentages of the peak.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -13,42 +14,44 @@
 namespace crest {
 
 struct DataSheet {
-  std::string name;         // of the file: "h100"
+  std::string name;         // file name: "h100"
   std::string title;        // "NVIDIA H100 SXM5 80GB"
-  std::string driver_name;  // what the driver's name of the device contains
+  std::string driver_name;  // part of the device name that the driver reports
   std::string kind;         // "cuda", "rocm"
   std::string capability;   // CUDA: "9.0"
   int64_t multiprocessors = 0;
-  int64_t shared_per_block = 0;  // bytes that one block can have
+  int64_t shared_per_block = 0;  // bytes available to one block
   int64_t memory_bytes = 0;
-  double bandwidth = 0;  // bytes/s of the memory
+  double bandwidth = 0;  // bytes/s of device memory
   int64_t l2_bytes = 0;
-  std::string link;           // to other devices of a host
-  double link_bandwidth = 0;  // bytes/s, both directions together
-  // FLOP/s (int8: operations/s) of matrix products without sparsity, in the order of data_sheet_precisions.
+  std::string link;           // to other devices in the same host
+  double link_bandwidth = 0;  // bytes/s, sum of both directions
+  // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
+  // data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;
   std::string source;
 
-  // Of a precision; nullopt where the device has none.
+  // The peak of a precision; nullopt if the device does not support it.
   std::optional<double> peak(const std::string& precision) const;
 };
 
 // Names of peaks: fp64 first, int8 last.
 extern const std::vector<std::string> data_sheet_precisions;
-// Those that Crest brings, by name.
+// The data sheets that come with Crest, by name.
 const std::vector<DataSheet>& data_sheets();
-// NAME or FILE.toml; a usage error with the nearest name, or with line and column, for what is none.
+// NAME or FILE.toml. Otherwise a usage error with the nearest name, or with line and column.
 DataSheet find_data_sheet(const std::string& name_or_file);
-// Whether find_data_sheet takes it for one: a known name, or a file's.
+// Whether find_data_sheet would treat it as one: a known name, or a file name.
 bool is_data_sheet(const std::string& name_or_file);
-// The sheet of a device by its driver's name: of several, the one whose name says most. nullptr: unknown.
+// Finds the sheet of a device by its driver's name; of several matches, the longest one. nullptr:
+// unknown.
 const DataSheet* data_sheet_of(const std::string& device_name);
-// A device to plan for. Throws no_device for a kind that Crest has no kernels for.
+// A device to plan for. Throws no_device for kinds that Crest has no kernels for.
 Device described_device(const DataSheet& sheet);
 
-// Text of a sheet; `where` names the file in errors.
+// Parses the text of a sheet. `where` names the file in errors.
 DataSheet parse_data_sheet(const std::string& text, const std::string& name, const std::string& where);
-// As crest devices --sheets --json lists it.
+// As crest devices --sheets --json prints it.
 nlohmann::ordered_json to_json(const DataSheet& sheet);
 
 }  // namespace crest

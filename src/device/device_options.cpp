@@ -32,10 +32,10 @@ constexpr NamedLibrary named_libraries[] = {{"--cublaslt", "cublasLt", &LibraryO
                                             {"--cudnn", "cudnn", &LibraryOptions::cudnn}};
 
 void check_named(const NamedLibrary& l, const std::string& path) {
-  std::string example = fmt::format("Name the file lib{}.so.N or the folder that it is in.", l.stem);
+  std::string example = fmt::format("Give the file lib{}.so.N or its folder.", l.stem);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    fail_usage(fmt::format("there is no '{}'", printable(path)), l.flag, example);
+    fail_usage(fmt::format("'{}' does not exist", printable(path)), l.flag, example);
   if (std::filesystem::is_directory(path, ignored) && !cuda::holds_library({path}, l.stem))
     fail_usage(fmt::format("'{}' has no lib{}.so", printable(path), l.stem), l.flag, example);
 }
@@ -47,8 +47,8 @@ std::string absolute(const std::string& path) { return std::filesystem::absolute
 void LibraryOptions::check() const {
   for (auto& folder : split(folders, ':'))
     if (!folder.empty() && !is_directory(folder))
-      fail_usage(fmt::format("there is no folder '{}'", printable(folder)), "--libraries",
-                 "Name folders that hold CUDA's libraries (libcublasLt.so, libcudnn.so, ...), ':' between them.");
+      fail_usage(fmt::format("no such folder: '{}'", printable(folder)), "--libraries",
+                 "Give folders with CUDA libraries (libcublasLt.so, libcudnn.so, ...), separated by ':'.");
   for (auto& l : named_libraries)
     if (const std::string& path = this->*l.path; !path.empty()) check_named(l, path);
 }
@@ -87,20 +87,20 @@ int64_t DeviceOptions::limit(const Device& d) const {
 const std::vector<Setting>& device_settings() {
   const char* group = "Device";
   static const std::vector<Setting> rows = {
-      setting<&DeviceOptions::device>({.name = "device",
-                                       .group = group,
-                                       .help = "auto, cpu, cuda[:N]; plan and program also take a device file (crest "
-                                               "devices --sheets)",
-                                       .example = "cuda:1",
-                                       .common = true}),
+      setting<&DeviceOptions::device>(
+          {.name = "device",
+           .group = group,
+           .help = "auto, cpu, cuda[:N]; plan and program also accept a device file (crest devices --sheets)",
+           .example = "cuda:1",
+           .common = true}),
       setting<&DeviceOptions::threads>({.name = "threads",
                                         .group = group,
-                                        .help = "threads of a step on a CPU; 0: all usable",
+                                        .help = "CPU threads per step; 0: all usable",
                                         .least = 0,
                                         .most = 65536}),
       setting<&DeviceOptions::memory_limit>({.name = "memory-limit",
                                              .group = group,
-                                             .help = "refuses plans above this",
+                                             .help = "reject plans that need more memory than this",
                                              .otherwise = "what the device has",
                                              .example = "40GiB"})};
   return rows;

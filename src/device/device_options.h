@@ -1,5 +1,5 @@
-// Which device a command runs on, and which of CUDA's libraries it takes: what --device, --threads,
-// --memory-limit and --libraries say.
+// Which device a command runs on and which CUDA libraries it uses: --device, --threads,
+// --memory-limit and --libraries.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,18 +11,20 @@
 
 namespace crest {
 
-// Which of CUDA's libraries a process takes.
+// Which CUDA libraries a process uses.
 struct LibraryOptions {
-  std::string folders;          // --libraries: looked in first, ':' between them
-  std::string cublaslt, cudnn;  // --cublaslt, --cudnn: a file, or its folder; taken from there or not at all
+  std::string folders;          // --libraries: folders to search first, separated by ':'
+  std::string cublaslt, cudnn;  // --cublaslt, --cudnn: a file or its folder; no other place is searched
   bool operator==(const LibraryOptions&) const = default;
-  // A usage error for what does not exist.
+  // Throws a usage error if something does not exist.
   void check() const;
-  // Checks, and makes it this process' choice: before a library is opened. DeviceOptions::find() does it, too.
+  // Checks them and applies them to this process, before a library is opened. DeviceOptions::find()
+  // also does it.
   void use() const;
-  // As flag and value, with absolute paths; without what was not given.
+  // Flags and values that were given, with absolute paths.
   std::vector<std::pair<std::string, std::string>> flags() const;
-  // Whether a flag ("--cudnn") names code that the process would open: no file that came with a run may do that.
+  // Whether a flag ("--cudnn") names code that the process would load: a file that comes with a run
+  // must not do that.
   static bool is_flag(const std::string& flag);
 };
 
@@ -31,12 +33,12 @@ struct DeviceOptions {
   int threads = 0;
   std::string memory_limit;  // "" = what the device has
   LibraryOptions libraries;
-  // The device; what a user should know about it goes to standard error.
+  // Finds the device. Notes for the user go to standard error.
   Device find() const;
   int64_t limit(const Device& device) const;  // bytes
 };
 
-// Rows over DeviceOptions.
+// Rows bound to DeviceOptions.
 const std::vector<Setting>& device_settings();
 
 }  // namespace crest

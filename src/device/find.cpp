@@ -19,7 +19,7 @@ DataSheet sheet_for(const std::string& spec) {
   std::vector<std::string> names = {"auto", "cpu", "cuda"};
   for (auto& sheet : data_sheets()) names.push_back(sheet.name);
   if (!is_data_sheet(spec))
-    fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device",
+    fail_usage(fmt::format("'{}' is not a device", printable(spec)), "--device",
                did_you_mean(spec, names) + " Use auto, cpu or cuda[:N]; plan and program take a device file, too: " +
                    "crest devices --sheets lists them.");
   return find_data_sheet(spec);
@@ -42,7 +42,7 @@ Device cpu_device(Isa isa, int threads) {
 
 Device find_device(const std::string& spec, int threads) {
   if (threads < 0 || threads > 4096)
-    fail_usage(fmt::format("--threads {}", threads), "--threads", "0 means all usable ones.");
+    fail_usage(fmt::format("--threads {}", threads), "--threads", "It must be at least 0 (0: all usable threads).");
   if (spec == "cpu") return cpu_device(active_isa(), threads);
   Device d;
   if (spec == "auto" || spec.rfind("cuda", 0) == 0) {
@@ -50,7 +50,7 @@ Device find_device(const std::string& spec, int threads) {
     if (spec.size() > 4 && spec != "auto") {
       auto [end, error] = std::from_chars(spec.data() + 5, spec.data() + spec.size(), index);
       if (spec[4] != ':' || error != std::errc() || end != spec.data() + spec.size())
-        fail_usage(fmt::format("'{}' is no device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
+        fail_usage(fmt::format("'{}' is not a device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
     }
     cuda::Found found = cuda::find_devices();
     if (spec == "auto") {
@@ -65,7 +65,7 @@ Device find_device(const std::string& spec, int threads) {
     if (found.devices.empty())
       throw Error(Exit::no_device, "no CUDA device can be used: " + found.problem, "--device " + spec, found.advice);
     if (index >= found.devices.size())
-      throw Error(Exit::no_device, fmt::format("there is no GPU {}", index), "--device " + spec,
+      throw Error(Exit::no_device, fmt::format("no GPU {}", index), "--device " + spec,
                   fmt::format("This machine has {} GPU{}, counted from 0.", found.devices.size(),
                               found.devices.size() == 1 ? "" : "s"));
     d = found.devices[index];

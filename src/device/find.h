@@ -1,4 +1,4 @@
-// Finding the device that a run is planned for.
+// Finds the device to run on or to plan for.
 #pragma once
 #include <string>
 
@@ -7,11 +7,11 @@
 
 namespace crest {
 
-// spec: "auto", "cpu", "cuda:N", or a device file (device/data_sheet.h; for planning only); threads 0: all that the
-// process may use. Throws no_device with the reason.
+// spec: "auto", "cpu", "cuda:N", or a device file (device/data_sheet.h, for planning only). threads
+// 0: all that the process may use. Throws no_device with the reason.
 Device find_device(const std::string& spec, int threads);
 
-// A CPU of a class, to plan for; to run on where it is the class of this process. threads 0: as above.
+// A CPU of a class, to plan for, and to run on if this process has that class. threads 0: as above.
 Device cpu_device(Isa, int threads);
 
 }  // namespace crest

@@ -13,7 +13,8 @@ const std::vector<Kernel>& kernels_of(const std::string& backend) {
   static const std::vector<Kernel> cuda = cuda_kernels();
   if (backend == "cpu") return cpu;
   if (backend == "cuda") return cuda;
-  throw Error(Exit::no_device, fmt::format("this build has no backend '{}'", backend), "--device", "Use --device cpu.");
+  throw Error(Exit::no_device, fmt::format("this build does not include the backend '{}'", backend), "--device",
+              "Use --device cpu.");
 }
 
 const char* KernelCall::instr_name() const { return instr.op->name; }

@@ -14,7 +14,7 @@ namespace {
 
 using Versions = std::vector<std::pair<std::string, std::string>>;
 
-// "13.2.0" of 130200: how cuBLASLt and cuDNN 9 pack theirs.
+// 130200 -> "13.2.0": the encoding of cuBLASLt and cuDNN 9.
 std::string packed_version(size_t v) { return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100); }
 
 std::string version_of(const cuda::UsedLibrary& used) {

@@ -8,7 +8,8 @@
 
 namespace crest {
 
-// (name, version). With a CUDA device also the driver, the runtime, and cuBLASLt, cuDNN and NVRTC as they were opened.
+// (name, version). With a CUDA device, also the driver, the runtime, and the cuBLASLt, cuDNN and
+// NVRTC that were loaded.
 std::vector<std::pair<std::string, std::string>> library_versions(const Device& device = {});
 
 }  // namespace crest

@@ -13,19 +13,19 @@
 
 namespace crest {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      [[maybe_unused]] const RuntimeOptions& options) {
   if (device.described)
     throw Error(Exit::no_device,
-                fmt::format("{} is only described here: it can be planned for, not run on", device.name), "--device",
-                "Use a device of this machine (crest devices).");
+                fmt::format("{} is not in this machine: you can plan for it, but not run on it", device.name),
+                "--device", "Use a device of this machine (crest devices).");
   if (device.kind == "cpu" && (device.isa != name(active_isa()) || active_isa() > best_isa()))
     throw Error(Exit::no_device,
-                fmt::format("this machine does not have {}: {} can be planned for, not run on", device.isa, device.isa),
-                "environment variable CREST_ISA",
-                fmt::format("Unset it; the class of this machine is {}.", name(best_isa())));
+                fmt::format("this machine does not support {}: you can plan for it, but not run on it", device.isa),
+                "environment variable CREST_ISA", fmt::format("Unset it; this machine supports {}.", name(best_isa())));
   if (device.kind == "cpu" || device.emulated) return make_host_runtime(device, communicator);
 #if CREST_HAVE_CUDA
-  if (device.kind == "cuda") return cuda::make_runtime(device, communicator);
+  if (device.kind == "cuda") return cuda::make_runtime(device, communicator, options);
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
               "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");

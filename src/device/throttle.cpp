@@ -12,8 +12,9 @@ namespace crest {
 
 namespace {
 
-constexpr double steal_share = 0.02;      // of all CPUs' time: above it a sample is marked
-constexpr double frequency_share = 0.90;  // of the highest clock seen during the measurement: below it one is marked
+constexpr double steal_share = 0.02;  // share of all CPUs' time, above which a sample is marked
+constexpr double frequency_share =
+    0.90;  // share of the highest clock seen during the measurement, below which a sample is marked
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -75,7 +76,7 @@ void ThrottleWatch::ask() {
 
 std::vector<bool> ThrottleWatch::last(size_t count) {
   if (open_) ask();
-  if (count > marks_.size()) fail_internal("more samples are asked for than were taken", "throttling");
+  if (count > marks_.size()) fail_internal("more samples were requested than were taken", "throttling");
   return {marks_.end() - std::ptrdiff_t(count), marks_.end()};
 }
 

@@ -1,5 +1,5 @@
-// Which samples were taken while the machine was slowed down: by power or temperature (GPU), by a lower clock, a
-// used-up quota of the control group, or another virtual machine that had the CPU.
+// Detects samples taken while the machine was slowed down: by power or temperature (GPU), a lower
+// clock, a used-up control group quota, or another virtual machine that had the CPU.
 #pragma once
 #include <functional>
 #include <set>
@@ -11,22 +11,23 @@
 
 namespace crest {
 
-// What slowed the machine down since the last call; empty: nothing that it tells of.
+// What slowed the machine down since the last call; empty: nothing that it reports.
 using ThrottlePoll = std::function<std::set<std::string>()>;
 ThrottlePoll throttle_poll(const Device& device);
 
-// On the CPU, from two readings: "steal" (more than 2% of the time of all CPUs), "quota", "thermal". `cpus`: of the
-// machine.
+// CPU, from two readings: "steal" (more than 2% of the time of all CPUs), "quota", "thermal".
+// `cpus`: number of CPUs of the machine.
 std::set<std::string> cpu_throttles(const CpuCounters& before, const CpuCounters& now, int cpus);
 
-// Asks at most once an interval, as asking may take longer than a short sample. What an answer says holds for all
-// samples since the one before.
+// Asks at most once per interval, because asking may take longer than a short sample. An answer
+// applies to all samples since the previous one.
 class ThrottleWatch {
  public:
   explicit ThrottleWatch(ThrottlePoll poll, double interval_seconds = 0.02);
-  // After every sample, outside of its time. Samples to be thrown away count, too.
+  // Call it after every sample, outside its timing. Samples that are discarded count too.
   void sampled();
-  // Of the last `count` samples, in order. Asks once more where the last ones have no answer yet.
+  // The marks of the last `count` samples, in order. Asks once more if the last ones have no answer
+  // yet.
   std::vector<bool> last(size_t count);
   const std::set<std::string>& reasons() const { return reasons_; }  // of all samples
 

@@ -27,7 +27,8 @@ int64_t number_after(const std::string& text, const std::string& key) {
   return -1;
 }
 
-// "/a/b" -> "/a/b", "/a", "": a parent's limit binds too, and inside a container the path may not exist at all.
+// "/a/b" -> "/a/b", "/a", "": a parent's limit applies too, and inside a container the path may not
+// exist at all.
 static std::vector<std::string> with_parents(std::string path) {
   std::vector<std::string> all;
   while (!path.empty() && path != "/") {
@@ -67,8 +68,8 @@ static void apply_cpu(CgroupLimits& limits, const std::string& folder, bool v2) 
   if (limits.cpus < 0 || cpus < limits.cpus) limits.cpus = cpus;
 }
 
-// Calls level(folder, v2, controller) for each control group that this process is in, and those above it; controller is
-// "" for v2, which has one tree for all.
+// Calls level(folder, v2, controller) for each control group of this process and its parents.
+// controller is "" for v2, which has one tree for all.
 template <class F>
 static void for_each_group(const std::string& root, F level) {
   // Lines "hierarchy:controllers:path"; v2 has one line "0::path".

@@ -6,18 +6,18 @@
 namespace crest {
 
 struct CgroupLimits {
-  int64_t memory_bytes = -1;       // smallest limit on the way to the root; -1 = none
+  int64_t memory_bytes = -1;       // smallest limit up to the root; -1 = none
   int64_t memory_used_bytes = -1;  // of the group with that limit, without page cache that can be dropped
   double cpus = -1;                // smallest quota / period; -1 = none
 };
 
 CgroupLimits read_cgroup_limits(const std::string& root = "");
-// How often the groups' CPU quota stopped this process or its neighbours in them, since the groups were made.
+// How often the groups' CPU quota has stopped processes in them since the groups were created.
 int64_t read_cgroup_throttles(const std::string& root = "");
 
-// The whole file, empty when it cannot be read (files of /proc and /sys have no size).
+// The whole file; empty if it cannot be read (files in /proc and /sys have no size).
 std::string read_system_file(const std::string& path);
-// The number after `key` in text of lines "key: 123 kB" or "key 123"; -1 when absent.
+// The number after `key` in lines "key: 123 kB" or "key 123"; -1 if absent.
 int64_t number_after(const std::string& text, const std::string& key);
 
 }  // namespace crest

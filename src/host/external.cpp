@@ -46,7 +46,7 @@ struct Pipe {
   }
 };
 
-// Reads what is there; false at the end of the stream. Only the last `keep` bytes are kept.
+// Reads what is available; false at the end of the stream. Only the last `keep` bytes are kept.
 bool drain(int fd, std::string& text, size_t keep) {
   char buffer[65536];
   ssize_t n = read(fd, buffer, sizeof buffer);
@@ -57,7 +57,7 @@ bool drain(int fd, std::string& text, size_t keep) {
   return true;
 }
 
-// "NAME=value" of all variables, those given over this process' own.
+// "NAME=value" for all variables; the given ones override this process's own.
 std::vector<std::string> environment_with(const std::vector<Variable>& variables) {
   std::map<std::string, std::string> all;
   for (char** v = environ; *v; ++v)
@@ -116,7 +116,7 @@ std::string last_lines(const std::string& text, size_t lines) {
 
 namespace {
 
-// The parser recurses; a peer's output may be anything.
+// The parser is recursive, and a peer may print anything.
 bool shallow(std::string_view text) {
   int depth = 0;
   for (char c : text) {
@@ -168,7 +168,8 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
   int status = 0;
   bool exited = false, killed = false;
   double grace_end = INFINITY;
-  // The shell's end counts, not the pipes': a child that it left in the background may hold them open.
+  // The end of the shell decides, not that of the pipes: a child left in the background may hold
+  // them open.
   while (!exited || ((out.read >= 0 || err.read >= 0) && elapsed() < grace_end)) {
     pollfd fds[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
     poll(fds, 2, exited ? 10 : 20);
@@ -195,7 +196,7 @@ ExternalResult parse_step_time(const std::string& output, const std::string& whe
     if (auto found = find_time(lines[i])) return *found;
   if (auto found = find_time(output)) return *found;
   fail("the command printed no step time", where,
-       "Its last JSON line must have \"step_ms_median\" or \"ms\" in milliseconds; it printed:" +
+       "Its last JSON line must have \"step_ms_median\" or \"ms\", in milliseconds. It printed:" +
            (output.empty() ? std::string(" nothing") : last_lines(output, 5)));
 }
 

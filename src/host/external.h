@@ -1,4 +1,5 @@
-// An external command as a peer: whatever prints its step time as JSON can be measured next to Crest.
+// An external command as a peer: anything that prints its step time as JSON can be measured next to
+// Crest.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,43 +10,45 @@ namespace crest {
 
 struct ExternalOptions {
   double timeout_seconds = 600;
-  // Polled ten times a second; true ends the command (pass the stop signal's flag). May be empty.
+  // Polled ten times a second. true ends the command (pass the stop signal's flag). May be empty.
   std::function<bool()> cancelled = {};
-  size_t kept_output = size_t(4) << 20;  // bytes of standard output; what comes before the last of them is dropped
+  size_t kept_output = size_t(4) << 20;  // bytes of standard output to keep: the last ones
 };
 
 struct CommandOutput {
-  int exit_code = 0;  // 128 + signal when a signal ended it, as shells report it
+  int exit_code = 0;  // 128 + signal if a signal ended it, as shells report it
   bool timed_out = false, cancelled = false;
   std::string out, err;  // the last kept_output bytes of standard output, the last 64 KiB of standard error
   double seconds = 0;
 };
 
-// Runs a program with arguments (the first is its name) and variables over this process' own, in a process group of its
-// own with standard input from /dev/null, and waits. At the timeout or when cancelled the whole group is killed. Throws
-// only when the program cannot be started.
+// Runs a program with arguments (the first is its name) and waits. `variables` override this
+// process's own. The program gets its own process group and /dev/null as standard input. At the
+// timeout or on cancellation, the whole group is killed. Throws only if the program cannot be
+// started.
 using Variable = std::pair<std::string, std::string>;
 CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
                           const std::vector<Variable>& variables = {}, const ExternalOptions& options = {});
-// The same of `/bin/sh -c command`.
+// The same for `/bin/sh -c command`.
 CommandOutput run_command(const std::string& command, const ExternalOptions& options = {});
 
 struct ExternalResult {
   double step_ms = 0;  // the value found
   std::string key;     // "step_ms_median" or "ms"
-  std::string json;    // the object it stood in, as compact JSON
+  std::string json;    // the object with the value, as compact JSON
   double seconds = 0;  // of the whole command
 };
 
-// Runs a peer and reads its step time: the last line of standard output that is a JSON object (or a list of them, or
-// the whole output as one document) with `step_ms_median` (crest bench --json) or `ms`. Of several rows the one with
-// phase "step" counts. Fails with the tail of the command's messages when it fails, times out or prints no time.
+// Runs a peer and reads its step time: from the last line of standard output that is a JSON object
+// (or a list of objects; or the whole output as one document) with `step_ms_median` (crest bench
+// --json) or `ms`. Of several rows, the one with phase "step" is used. Throws with the end of the
+// command's messages if it fails, times out or prints no time.
 ExternalResult run_external(const std::string& command, const ExternalOptions& options = {});
 
-// The last lines of a text, as a terminal may see them, each on a line of its own; "" when there are none.
+// The last lines of a text, made safe for a terminal, each on its own line; "" if there are none.
 std::string last_lines(const std::string& text, size_t lines);
 
-// The parser alone; `where` names the source in errors.
+// Only the parser. `where` names the source in errors.
 ExternalResult parse_step_time(const std::string& output, const std::string& where);
 
 }  // namespace crest

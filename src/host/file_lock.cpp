@@ -19,7 +19,8 @@ static std::string name_of(int64_t pid) {
   return printable(name, 40);
 }
 
-// Lines such as "1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF"; one that waits has "->" behind its number.
+// Lines such as "1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF"; waiting processes have "->"
+// after the number.
 std::string lock_holder(const std::vector<std::string>& files) {
   std::vector<uint64_t> inodes;
   for (auto& file : files) {

@@ -36,8 +36,8 @@ std::optional<Isa> isa_named(std::string_view wanted) {
 namespace {
 
 #if defined(__x86_64__)
-// Linux hands out the tiles' registers on request (Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of
-// XFEATURE_XTILEDATA, for all threads of the process.
+// Linux grants the tile registers on request (Documentation/arch/x86/xstate.rst):
+// ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA, for all threads of the process.
 bool tiles_granted() {
 #if defined(__linux__)
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -46,7 +46,8 @@ bool tiles_granted() {
 #endif
 }
 
-// Intel SDM volume 2, CPUID; volume 1, 13.3 (XCR0): a feature counts only when the system saves its registers.
+// Intel SDM volume 2, CPUID; volume 1, 13.3 (XCR0): a feature is usable only if the system saves
+// its registers.
 Isa detect() {
   uint32_t a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return Isa::generic;
@@ -65,7 +66,7 @@ Isa detect() {
   if (!(ymm && avx2 && fma && f16c && movbe && bmi1 && bmi2 && lzcnt)) return Isa::generic;
   if (!(zmm && foundation && dq && cd && bw && vl)) return Isa::avx2;
   if (!avx512_bf16) return Isa::avx512;
-  // The kernels for matrix units round by avx512_bf16's conversion.
+  // The kernels for matrix units use the rounding instruction of avx512_bf16.
   return tiles && amx_bf16 && tiles_granted() ? Isa::amx : Isa::avx512_bf16;
 }
 constexpr bool has_kernels(Isa) { return true; }
@@ -81,11 +82,11 @@ Isa choose() {
   for (Isa isa : all_isas) names += (names.empty() ? "" : ", ") + std::string(name(isa));
   std::optional<Isa> isa = isa_named(wish);
   if (!isa)
-    fail_usage("unknown class of processors '" + printable(wish) + "'", "environment variable CREST_ISA",
-               "The classes: " + names + ".");
+    fail_usage("unknown processor class '" + printable(wish) + "'", "environment variable CREST_ISA",
+               "Classes: " + names + ".");
   if (!has_kernels(*isa))
-    fail_usage("this build has no kernels of " + std::string(wish), "environment variable CREST_ISA",
-               "Unset it: on this processor there is generic only.");
+    fail_usage("this build has no kernels for " + std::string(wish), "environment variable CREST_ISA",
+               "Unset it: on this processor only generic is available.");
   return *isa;
 }
 

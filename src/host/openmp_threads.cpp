@@ -20,19 +20,18 @@ static uint64_t threads_of(std::string_view text) {
   return error == std::errc::result_out_of_range ? UINT64_MAX : threads;
 }
 
-OpenmpThreads mend_openmp_threads(std::string_view text, int usable) {
+OpenmpThreads checked_openmp_threads(std::string_view text, int usable) {
   const auto most = uint64_t(std::max(64, 4 * usable));
   bool beyond = false;
-  for (auto& level : split(text, ',')) {  // of nested regions, which Crest does not have
+  for (auto& level : split(text, ',')) {  // for nested regions, which Crest does not have
     uint64_t threads = threads_of(level);
     if (threads == 0)
-      return {"", fmt::format("OMP_NUM_THREADS is '{}', not a number of threads: it counts as not set",
-                              printable(text, 40))};
+      return {"", fmt::format("OMP_NUM_THREADS is '{}', not a number of threads: ignoring it", printable(text, 40))};
     beyond |= threads > most;
   }
   if (!beyond) return {std::string(text), ""};
   return {std::to_string(usable),
-          fmt::format("OMP_NUM_THREADS is {}, more threads than this machine can run: {} {} used, one a core",
+          fmt::format("OMP_NUM_THREADS is {}, more threads than this machine can run: {} {} used, one per core",
                       printable(text, 40), usable, usable == 1 ? "is" : "are")};
 }
 

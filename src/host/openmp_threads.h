@@ -1,4 +1,5 @@
-// OMP_NUM_THREADS: OpenMP takes any number, and the process dies when it cannot start so many threads.
+// OMP_NUM_THREADS: OpenMP accepts any number, and the process dies if it cannot start that many
+// threads.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,12 +7,12 @@
 namespace crest {
 
 struct OpenmpThreads {
-  std::string use;   // the value to set; "": the variable is not set
+  std::string use;   // the value to set; "": unset the variable
   std::string note;  // what was changed, for people; "": nothing
 };
 
-// What becomes of a value of the variable on a machine with so many usable threads. More threads than cores are
-// accepted up to a point; what OpenMP would not take counts as not set.
-OpenmpThreads mend_openmp_threads(std::string_view text, int usable);
+// What to do with a value of the variable on a machine with this many usable threads. Somewhat more
+// threads than cores are accepted. Values that OpenMP would reject are treated as unset.
+OpenmpThreads checked_openmp_threads(std::string_view text, int usable);
 
 }  // namespace crest

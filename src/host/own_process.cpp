@@ -14,10 +14,10 @@ namespace crest {
 
 namespace {
 
-// A cell takes minutes at most; this ends what hangs.
+// A cell takes minutes at most; this limit ends a hung one.
 constexpr double longest_seconds = 1800;
 
-// "PROBLEM" of the last line "crest: error: PROBLEM", else the last line; "" when nothing was said.
+// "PROBLEM" from the last line "crest: error: PROBLEM", else the last line; "" without any output.
 std::string last_message(const std::string& text) {
   std::string last;
   for (auto& line : split(text, '\n')) {
@@ -31,7 +31,7 @@ std::string last_message(const std::string& text) {
 }
 
 std::string how_it_ended(const CommandOutput& o) {
-  if (o.timed_out) return fmt::format("did not end within {}", format_duration(longest_seconds));
+  if (o.timed_out) return fmt::format("did not finish within {}", format_duration(longest_seconds));
   if (o.exit_code == int(Exit::ok)) return "printed no JSON";
   if (o.exit_code > 128)
     return fmt::format("was ended by signal {} ({})", o.exit_code - 128, strsignal(o.exit_code - 128));

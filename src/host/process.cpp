@@ -18,7 +18,8 @@ struct Stat {
   int64_t started = 0;
 };
 
-// /proc/PID/stat: "PID (NAME) STATE ..."; the name may hold anything, so fields count from the last ')'.
+// /proc/PID/stat: "PID (NAME) STATE ...". The name may contain anything, so fields are counted from
+// the last ')'.
 Stat read_stat(int64_t pid) {
   std::string text = read_system_file(fmt::format("/proc/{}/stat", pid));
   size_t name_end = text.rfind(')');

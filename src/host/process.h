@@ -1,4 +1,5 @@
-// Which process a run belongs to, so that a run whose process was killed can be told from one that still runs.
+// Identifies the process of a run, so that a run whose process was killed can be distinguished from
+// one still running.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,15 +8,15 @@ namespace crest {
 
 struct ProcessId {
   std::string host;   // hash of the host's name
-  std::string boot;   // id of the machine's start
-  std::string space;  // PID namespace: numbers of another container mean nothing here
+  std::string boot;   // id of the machine's boot
+  std::string space;  // PID namespace: process numbers of another container mean nothing here
   int64_t pid = 0;
-  int64_t started = 0;  // clock ticks after the machine's start: a reused number has another
+  int64_t started = 0;  // clock ticks after boot: a reused process number has a different value
 };
 
 ProcessId this_process();
 
-// elsewhere: on another machine or in another container, so it cannot be told from here.
+// elsewhere: on another machine or in another container, so its state is unknown here.
 enum class Life { alive, gone, elsewhere };
 Life life_of(const ProcessId& process);
 

@@ -15,9 +15,9 @@ namespace crest {
 
 namespace {
 
-// Lock-free atomics are what the standard allows in a handler that any thread may run.
+// The standard allows lock-free atomics in a handler that any thread may run.
 std::atomic<int> received = 0;
-std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that looks before it is set sees no long time
+std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that reads it before it is set computes no long time
 std::atomic<bool> installed = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
@@ -46,9 +46,10 @@ StopSignal::StopSignal() {
   if (installed.exchange(true)) fail_internal("a second stop-signal guard");
   received = 0;
   first_at = INT64_MAX;
-  // The handler has a stack of its own: oneDNN's generated fp32 kernels use the stack pointer for other things, and a
-  // signal frame (11 KB with AMX registers) pushed below it would land in the heap. The kernel gives signals of the
-  // process to its main thread where that does not block them (signal(7)), which is the one that makes this guard.
+  // The handler has its own stack: oneDNN's generated fp32 kernels use the stack pointer for other
+  // things, and a signal frame (11 KB with AMX registers) pushed below it would land in the heap.
+  // The kernel delivers signals of the process to its main thread, if that does not block them
+  // (signal(7)), and the main thread creates this guard.
   stack_t stack{};
   stack.ss_sp = stack_.data();
   stack.ss_size = stack_.size();
@@ -57,7 +58,8 @@ StopSignal::StopSignal() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  // Neither handler interrupts the other, so the time of the first is set before the second is looked at.
+  // The two handlers do not interrupt each other, so the time of the first is set before the second
+  // is checked.
   for (int number : numbers) sigaddset(&action.sa_mask, number);
   for (size_t i = 0; i < std::size(numbers); ++i) {
     sigaction(numbers[i], &action, &old_[i]);

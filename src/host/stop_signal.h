@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and a reader that went away (SIGPIPE): the first asks the run to save and
-// stop; a second Ctrl-C or SIGTERM ends the process at once.
+// Ctrl-C, SIGTERM, a lost terminal (SIGHUP) and a reader that went away (SIGPIPE). The first one
+// asks the run to save and stop; a second Ctrl-C or SIGTERM ends the process at once.
 #pragma once
 #include <signal.h>
 
@@ -8,11 +8,12 @@
 
 namespace crest {
 
-// While one of these lives, the first of these signals sets a flag that the training loop polls, and another SIGINT or
-// SIGTERM calls _exit(130) after a short message. SIGHUP and SIGPIPE come as often as they like: every write to a
-// closed pipe sends one. Where they were ignored before (nohup), they stay so. A repetition within 50 ms counts as the
-// same request: `timeout` and some launchers signal the process and its group, so it arrives twice. The destructor
-// restores the handlers that were there before. One at a time in a process; a second one is an internal error.
+// While this object lives, the first of these signals sets a flag that the training loop polls, and
+// another SIGINT or SIGTERM calls _exit(130) after a short message. SIGHUP and SIGPIPE may repeat:
+// every write to a closed pipe sends one. Signals that were ignored before (nohup) stay ignored. A
+// repetition within 50 ms is the same request: `timeout` and some launchers signal both the process
+// and its group. The destructor restores the previous handlers. Only one may exist in a process; a
+// second one is an internal error.
 class StopSignal {
  public:
   StopSignal();
@@ -20,13 +21,14 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // Whether a guard lives.
+  // Whether such an object exists.
   static bool guarded();
-  // True once a signal came since the guard was made; safe from any thread, also when no guard lives (then false).
+  // True once a signal has come since the object was created. Safe in any thread, and without such
+  // an object (then false).
   static bool requested();
   // The signal's number, 0 = none.
   static int signal_number();
-  // "SIGINT"; "" when none came.
+  // "SIGINT"; "" if none came.
   static std::string signal_name();
 
  private:

@@ -26,7 +26,7 @@ namespace {
 bool recognises_pickle(const ForeignFile& file) { return is_pickle(file.path, file.start); }
 
 ForeignModel refuse_pickle_file(const ForeignFile& file) {
-  fail("is a PyTorch file (pickle), which can run any code when it is opened; Crest does not read it",
+  fail("is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it",
        printable(file.path),
        "Convert it in an environment that you trust, then import model.safetensors:\n  python -c \"import torch, "
        "safetensors.torch as s; c = torch.load('ckpt.pt', map_location='cpu', weights_only=True); "
@@ -37,7 +37,7 @@ ForeignModel refuse_pickle_file(const ForeignFile& file) {
 bool recognises_safetensors(const ForeignFile& file) { return file.start.size() > 8 && file.start[8] == '{'; }
 
 ForeignModel refuse_safetensors(const ForeignFile& file) {
-  fail("is a safetensors file, but not one of nanoGPT", printable(file.path),
+  fail("is a safetensors file, but not from nanoGPT", printable(file.path),
        "GPT-2 and Llama models of transformers need no import: give their folder to --init or --run.");
 }
 
@@ -58,7 +58,7 @@ namespace {
 ForeignFile look_at(const ImportOptions& o) {
   if (is_directory(o.path))
     fail("is a folder", printable(o.path),
-         "Name the file with the weights. A folder of transformers needs no import: give it to --init or --run.");
+         "Give the file with the weights. A transformers folder needs no import: give it to --init or --run.");
   ForeignFile file{o.path, std::string(1024, '\0'), 0, o.heads};
   File opened = File::open_read(o.path);
   file.start.resize(opened.read_some_at(file.start.data(), file.start.size(), 0));
@@ -69,12 +69,12 @@ ForeignFile look_at(const ImportOptions& o) {
 const ForeignFormat& format_of(const ForeignFile& file) {
   for (auto& format : foreign_formats())
     if (format.recognises(file)) return format;
-  fail("is no checkpoint that Crest knows", printable(file.path),
-       "Importable: llm.c's GPT-2 checkpoints (.bin) and nanoGPT's after conversion to safetensors "
+  fail("is not a checkpoint that Crest can import", printable(file.path),
+       "Supported: GPT-2 checkpoints of llm.c (.bin), and nanoGPT checkpoints converted to safetensors "
        "(docs/guides/interop.md).");
 }
 
-// A hidden folder beside the result; removed unless it is published.
+// A hidden folder next to the result; removed unless it is published.
 class Staging {
  public:
   explicit Staging(const std::string& out) : out_(std::filesystem::absolute(out).lexically_normal()) {
@@ -88,7 +88,7 @@ class Staging {
   ~Staging() {
     try {
       if (!path_.empty()) remove_tree(path_);
-    } catch (const Error&) {  // hidden, and says by its name what it is
+    } catch (const Error&) {  // it is hidden, and its name explains it
     }
   }
   std::string operator/(const std::string& name) const { return join_path(path_, name); }
@@ -106,7 +106,7 @@ class Staging {
   std::string path_;
 };
 
-// One tensor at a time: parameter in Crest's orientation, then as the file has it.
+// One tensor at a time: the parameter in Crest's orientation, then as the file stores it.
 uint64_t write_weights(const std::string& path, const ForeignModel& model,
                        const std::function<void(uint64_t, uint64_t)>& progress) {
   auto canonical = canonical_tensors(model.config);
@@ -147,7 +147,7 @@ std::shared_ptr<const Tokenizer> read_tokenizer(const std::string& path, const M
   if (path.empty()) return nullptr;
   auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(path));
   if (int64_t(tokenizer->vocab_size()) > config.vocab)
-    fail(fmt::format("the tokenizer has {} tokens, the model {}", tokenizer->vocab_size(), config.vocab),
+    fail(fmt::format("the tokenizer has {} tokens, but the model has {}", tokenizer->vocab_size(), config.vocab),
          printable(path), "Give the tokenizer that the model was trained with.");
   return tokenizer;
 }

@@ -13,7 +13,8 @@ namespace crest {
 namespace {
 
 constexpr int32_t gpt2_magic = 20240326;
-// The members of a layer in the file's order: each stands for all layers before the next one begins.
+// The members of a layer in the file's order. Each one is stored for all layers before the next one
+// begins.
 constexpr const char* layer_members[] = {"ln_1.weight",      "ln_1.bias",      "attn.qkv.weight", "attn.qkv.bias",
                                          "attn.proj.weight", "attn.proj.bias", "ln_2.weight",     "ln_2.bias",
                                          "mlp.fc.weight",    "mlp.fc.bias",    "mlp.proj.weight", "mlp.proj.bias"};
@@ -24,15 +25,15 @@ int32_t header_word(std::span<const uint8_t> start, size_t index) {
   return int32_t(value);
 }
 
-// What llm.c's other files are, told by their magic numbers.
+// llm.c's other files, by their magic numbers.
 const char* other_file(int32_t magic) {
   switch (magic) {
     case 20240520:
-    case 20240801: return "token data: train on its folder with --data";
+    case 20240801: return "token data: use --data with its folder to train on it";
     case 20240328: return "a tokenizer: give the model's file (gpt2_124M.bin)";
     case 20240327: return "a debug state: give the model's file (gpt2_124M.bin)";
     case 20240527: return "an optimizer state: give the model's file (model_NNNNNNNN.bin)";
-    case 20240803: return "a Llama 3 checkpoint: import it from its safetensors instead, crest opens those";
+    case 20240803: return "a Llama 3 checkpoint: use its safetensors instead, which Crest opens directly";
     default: return nullptr;
   }
 }
@@ -45,7 +46,8 @@ int64_t elements(const ParameterShape& p) {
 
 uint64_t padding(const LlmcHeader& h) { return uint64_t((h.padded_vocab - h.config.vocab) * h.config.width); }
 
-// Numbers in the file. Counts one layer for all, so that a header is judged before thousands of layers are listed.
+// Elements in the file. Computed from one layer, so that a header is checked before thousands of
+// layers are listed.
 uint64_t total_numbers(const LlmcHeader& h) {
   ModelConfig one = h.config;
   one.layers = 1;
@@ -80,13 +82,13 @@ bool is_llmc_checkpoint(std::span<const uint8_t> start) {
 }
 
 LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where) {
-  if (start.size() < 4) fail("is no llm.c checkpoint: it is too short", where, "Copy or download it again.");
+  if (start.size() < 4) fail("is not an llm.c checkpoint: it is too short", where, "Copy or download it again.");
   int32_t magic = header_word(start, 0);
-  if (const char* what = other_file(magic)) fail(fmt::format("is llm.c's, but {}", what), where);
+  if (const char* what = other_file(magic)) fail(fmt::format("is an llm.c file, but {}", what), where);
   if (magic != gpt2_magic)
-    fail(fmt::format("is no llm.c checkpoint: its first number is {}, not {}", magic, gpt2_magic), where);
+    fail(fmt::format("is not an llm.c checkpoint: its first number is {}, not {}", magic, gpt2_magic), where);
   if (start.size() < LlmcHeader::bytes || file_bytes < LlmcHeader::bytes)
-    fail(fmt::format("is cut short: {} bytes, the header alone has {}", file_bytes, LlmcHeader::bytes), where,
+    fail(fmt::format("is cut short: {} bytes, but the header alone has {}", file_bytes, LlmcHeader::bytes), where,
          "Copy or download it again.");
   int32_t version = header_word(start, 1);
   if (version != 3 && version != 5)
@@ -105,16 +107,16 @@ LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes
   c.head_dim = c.width / c.heads, c.ff = 4 * c.width;
   try {
     validate(c, where);
-  } catch (const Error& e) {  // a file's fault, not one of the command line
+  } catch (const Error& e) {  // an error of the file, not of the command line
     fail("damaged llm.c checkpoint: " + e.problem(), where, e.advice());
   }
   if (h.padded_vocab < c.vocab || h.padded_vocab > c.vocab + (1 << 16))
     fail(fmt::format("damaged llm.c checkpoint: a vocabulary of {} padded to {}", c.vocab, h.padded_vocab), where,
          "Copy or download it again.");
-  // Within the limits of validate this stays below 2^60.
+  // Within the limits of validate, this stays below 2^60.
   uint64_t expected = LlmcHeader::bytes + total_numbers(h) * size_of(h.dtype);
   if (expected != file_bytes)
-    fail(fmt::format("damaged llm.c checkpoint: {} bytes, the header describes {}", file_bytes, expected), where,
+    fail(fmt::format("damaged llm.c checkpoint: {} bytes, but the header describes {}", file_bytes, expected), where,
          file_bytes < expected ? "The file is cut short; copy or download it again."
                                : "There are bytes after the weights; copy or download it again.");
   return h;
@@ -149,7 +151,7 @@ ForeignModel open_llmc(const ForeignFile& file) {
   ForeignModel model;
   model.config = h.config, model.stored = h.dtype;
   if (h.padded_vocab > h.config.vocab)
-    model.notes.push_back(fmt::format("The {} rows that pad the vocabulary to {} are left out.",
+    model.notes.push_back(fmt::format("The {} rows that pad the vocabulary to {} were left out.",
                                       h.padded_vocab - h.config.vocab, h.padded_vocab));
   model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
   return model;

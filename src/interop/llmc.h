@@ -17,8 +17,8 @@ struct LlmcHeader {
   DType dtype = DType::f32;
 };
 bool is_llmc_checkpoint(std::span<const uint8_t> start);
-// Understands the first bytes (at most 1024) of a file of `file_bytes`. Errors name `where`: version, sizes, a length
-// that is not what the sizes give.
+// Interprets the first bytes (at most 1024) of a file of `file_bytes`. Errors name `where`:
+// version, sizes, a length that contradicts the sizes.
 LlmcHeader parse_llmc_header(std::span<const uint8_t> start, uint64_t file_bytes, const std::string& where);
 
 class LlmcCheckpoint {
@@ -30,7 +30,7 @@ class LlmcCheckpoint {
  private:
   File file_;
   LlmcHeader header_;
-  std::map<std::string, uint64_t> offsets_;  // in elements, of every parameter
+  std::map<std::string, uint64_t> offsets_;  // in elements, for every parameter
 };
 
 }  // namespace crest

@@ -1,6 +1,6 @@
-// nanoGPT's checkpoints after the conversion to safetensors (interop/import.cpp has the line that does it): the names
-// of its state dict, with `_orig_mod.` where torch.compile was used, all matrices [out, in], and the arguments of its
-// model as metadata.
+// nanoGPT's checkpoints after conversion to safetensors (interop/import.cpp has the command): the
+// names of its state dict, with `_orig_mod.` if torch.compile was used; all matrices [out, in]; and
+// its model arguments as metadata.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -48,7 +48,7 @@ class NanogptCheckpoint {
     return find(embedding_name) && qkv && qkv->shape.size() == 2 && qkv->shape[0] == 3 * qkv->shape[1];
   }
 
-  // Everything but the heads follows from the shapes.
+  // Everything but the number of heads follows from the shapes.
   ModelConfig config(int64_t heads_wanted) const {
     ModelConfig c;
     c.name = "nanogpt";
@@ -63,13 +63,13 @@ class NanogptCheckpoint {
     c.heads = c.kv_heads = heads_wanted ? heads_wanted : heads_of_metadata();
     if (c.heads < 1 || c.width % c.heads)
       fail_usage(fmt::format("{} heads do not divide the model's width of {}", c.heads, c.width), printable(path()),
-                 "Give n_head of its configuration: --heads N.");
+                 "Give its n_head: --heads N.");
     c.head_dim = c.width / c.heads;
     validate(c, printable(path()));
     return c;
   }
 
-  // Every parameter is there in its shape, as numbers, and nothing else but buffers.
+  // Every parameter is present as floats in its shape, and there is nothing else but buffers.
   void require_all(const ModelConfig& c) const {
     size_t used = 0;
     for (auto& p : parameters_of(c)) {
@@ -78,12 +78,12 @@ class NanogptCheckpoint {
       if (!spec)
         fail(fmt::format("the tensor {} is missing", name), printable(path()), "Convert the checkpoint again.");
       if (spec->shape != p.shape)
-        fail(fmt::format("{} does not fit: [{}] is expected", describe(*spec), fmt::join(p.shape, ", ")),
+        fail(fmt::format("{} does not fit: expected [{}]", describe(*spec), fmt::join(p.shape, ", ")),
              printable(path()), "Convert the checkpoint again.");
       const TensorEntry& entry = file_.tensors()[by_name_.at(name)];
       if (!entry.readable || !is_float(spec->dtype))
-        fail(fmt::format("tensor {} holds {}, not floating-point numbers", name, printable(entry.stored_as)),
-             printable(path()), "Weights must be F64, F32, BF16 or F16.");
+        fail(fmt::format("tensor {} has dtype {}, not a float", name, printable(entry.stored_as)), printable(path()),
+             "Weights must be F64, F32, BF16 or F16.");
       ++used;
     }
     for (auto& [name, index] : by_name_) {
@@ -95,8 +95,8 @@ class NanogptCheckpoint {
     for (auto& p : parameters_of(c)) known[nanogpt_name(p.name)] = true;
     for (auto& [name, index] : by_name_)
       if (!known.count(name) && name != head_name && file_.tensors()[index].spec.shape.size() != 4)
-        fail(fmt::format("the tensor {} is no part of a nanoGPT model", printable(name)), printable(path()),
-             "Changed models have no place for it in Crest.");
+        fail(fmt::format("the tensor {} is not part of a nanoGPT model", printable(name)), printable(path()),
+             "Crest does not support modified models.");
     fail("two tensors name the same parameter", printable(path()), "Convert the checkpoint again.");
   }
 
@@ -123,7 +123,7 @@ class NanogptCheckpoint {
   int64_t dim(const std::string& name, size_t d) const {
     const TensorSpec* spec = find(name);
     if (!spec || spec->shape.size() != 2)
-      fail(fmt::format("the tensor {} is {}", name, spec ? "no matrix" : "missing"), printable(path()),
+      fail(fmt::format("the tensor {} is {}", name, spec ? "not a matrix" : "missing"), printable(path()),
            "Convert the checkpoint again.");
     return spec->shape[d];
   }
@@ -136,14 +136,14 @@ class NanogptCheckpoint {
   int64_t heads_of_metadata() const {
     auto at = file_.metadata().find("n_head");
     if (at == file_.metadata().end())
-      fail_usage("nothing in the file says how many attention heads the model has", printable(path()),
-                 "Give n_head of its configuration: --heads N, or convert it with the line of docs/guides/interop.md, "
-                 "which keeps it.");
+      fail_usage("the file does not state how many attention heads the model has", printable(path()),
+                 "Give its n_head: --heads N. Or convert it again with the command in docs/guides/interop.md, which "
+                 "keeps n_head.");
     int64_t heads = 0;
     auto& text = at->second;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), heads);
     if (error != std::errc() || end != text.data() + text.size() || heads < 1)
-      fail(fmt::format("its metadata say n_head = '{}', which is no number of heads", printable(text)),
+      fail(fmt::format("its metadata has n_head = '{}', which is not a number of heads", printable(text)),
            printable(path()), "Give it with --heads N.");
     return heads;
   }
@@ -166,7 +166,7 @@ ForeignModel open_nanogpt(const ForeignFile& file) {
   model.stored = checkpoint->stored();
   checkpoint->require_all(model.config);
   if (!model.config.bias)
-    model.notes.push_back("A model without biases: transformers has no such GPT-2, so there is no config.json.");
+    model.notes.push_back("The model has no biases. transformers has no such GPT-2, so no config.json was written.");
   model.read = [checkpoint](const ParameterShape& p, float* out) { checkpoint->read(p, out); };
   return model;
 }

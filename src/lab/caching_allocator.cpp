@@ -14,7 +14,7 @@ constexpr int64_t medium_request = 10 * MiB, medium_segment = 20 * MiB, large_ro
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// Free and taken pieces by address; segments lie far apart, so that neighbours are of one segment.
+// Free and used blocks by address; segments are far apart, so neighbors are of one segment.
 class Allocator {
  public:
   int64_t take(int64_t bytes) {

@@ -38,7 +38,7 @@ double LabCell::number(const std::string& key, const std::string& value, double 
   double x = 0;
   auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), x);
   if (error != std::errc() || end != value.data() + value.size() || !(x >= low && x <= high))
-    fail_usage(fmt::format("'{}' is not a value of {}", printable(value), key), "",
+    fail_usage(fmt::format("'{}' is not a valid {}", printable(value), key), "",
                fmt::format("It must be a number from {} to {}.", low, high));
   return x;
 }
@@ -67,7 +67,7 @@ StoppingRule LabCell::rule(int rounds) const {
 
 namespace {
 
-// Reasons stand in tables: "no kernel takes it:\n  NAME: why" becomes one line.
+// Reasons go into tables: "no kernel takes it:\n  NAME: why" becomes one line.
 std::string in_one_line(const std::string& text) {
   std::string line;
   for (char c : text)

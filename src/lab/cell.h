@@ -1,5 +1,5 @@
-// A cell of an experiment's grid: read from the file, then measured into a row. A kind of experiment is a class of
-// cells; lab/cells.cpp has them all.
+// A cell of an experiment's grid: read from the file, then measured into a row. Each kind of
+// experiment has a cell class; lab/cells.cpp lists them.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,41 +12,41 @@
 
 namespace crest {
 
-// What cells share while they are measured.
+// State that cells share while they are measured.
 struct LabContext {
   BenchMeasure& bench;
-  std::vector<ProfileRate> rates;  // of the device, measured once
-  int rounds = 1;                  // that a cell's samples and seconds are spread over
+  std::vector<ProfileRate> rates;  // rates of the device, measured once
+  int rounds = 1;                  // over which the samples and seconds of a cell are spread
 };
 
 class LabCell {
  public:
-  // The experiment must outlive the cell. limit: bytes that it may plan.
+  // The experiment must outlive the cell. limit: bytes the cell may plan.
   LabCell(const lab::Experiment& e, lab::CellSpec spec, const Device& device, int64_t limit)
       : e_(e), spec_(std::move(spec)), device_(device), limit_(limit) {}
   virtual ~LabCell() = default;
-  // Takes the settings of the file. Wrong keys and values are usage errors that name the place; what the device lacks
-  // makes the cell absent.
+  // Reads the settings of the file. Wrong keys and values are usage errors with their place; a
+  // setting that the device does not support makes the cell absent.
   void read();
 
-  // After read(): cells of one experiment that are measured together share their launch. cells: those so far, this is
-  // the last of them; all are of one kind.
+  // After read(): cells of one experiment that are measured together share a launch. cells: those
+  // so far, this one last; all are of one kind.
   virtual void group_with(const std::vector<std::unique_ptr<LabCell>>&) {}
 
   const lab::CellSpec& spec() const { return spec_; }
   const std::string& absent() const { return absent_; }  // why this device cannot run it; "": it can
   const Device& device() const { return device_; }
-  // RunRecord::key; "" where no recipe is run.
+  // RunRecord::key; "" when no recipe runs.
   virtual std::string key() const { return ""; }
-  // What decides the outcome besides the keys of the grid: only a row with the same is taken over.
+  // What affects the result besides the grid keys: a row is reused only if this is equal.
   virtual std::string identity() const;
-  // The row of the cell; its record is part of the grid. Throws `interrupted`.
+  // Measures the row of the cell; its record is part of the grid. Throws `interrupted`.
   lab::Row measure(LabContext& context, const std::string& grid) const;
 
  protected:
-  // Takes a setting; false: this kind has no such key.
+  // Sets a setting; false: this kind has no such key.
   virtual bool set(const std::string& key, const std::string& value);
-  // The keys of the kind, for a message.
+  // The keys of the kind, for messages.
   virtual std::string keys() const { return "samples, warmup, max_seconds, threads"; }
   // After the last setting.
   virtual void finish() {}
@@ -55,7 +55,7 @@ class LabCell {
   // A value within [low, high]; a usage error otherwise.
   static double number(const std::string& key, const std::string& value, double low, double high);
   std::string where() const;  // the file and the cell
-  // Of one round.
+  // The stopping rule of one round.
   StoppingRule rule(int rounds = 1) const;
 
   const lab::Experiment& e_;
@@ -69,13 +69,14 @@ class LabCell {
 
 using LabCells = std::vector<std::unique_ptr<LabCell>>;
 
-// The kinds of cells whose classes nobody else needs to know (NAME_cell.cpp).
+// Factories of the cell classes that are private to NAME_cell.cpp.
 using CellMaker = std::unique_ptr<LabCell>(const lab::Experiment&, lab::CellSpec, const Device&, int64_t limit);
 CellMaker make_comm_cell, make_gemm_cell, make_process_cell, make_train_cell;
-// Whether a setting of an experiment asks for processes; then all of its cells run so, or they could not be compared.
+// Whether a setting requires separate processes; then all cells of the experiment use them, to be
+// comparable.
 bool wants_processes(const lab::CellSpec& spec);
 
-// All cells of a scale. data: of cells that train and say no text of their own; "": generated.
+// All cells of a scale. data: for training cells that name no text; "": generated.
 LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, const Device& device, int64_t limit,
                    const std::string& data = "");
 
@@ -83,7 +84,7 @@ LabCells lab_cells(const lab::Experiment& experiment, const std::string& scale, 
 void time_columns(lab::Row& row, const Samples& seconds);
 // figure / ms, in 1/s.
 lab::Value rate(double figure, const lab::Value& ms);
-// Below six samples there is no interval of the median: the extremes stand for it.
+// With fewer than six samples the median has no interval; the extremes are used instead.
 lab::Value median_of(const Samples& samples);
 
 }  // namespace crest

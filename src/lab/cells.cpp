@@ -1,4 +1,4 @@
-// The kinds of cells: a row each.
+// The kinds of cells, one row each.
 #include <algorithm>
 
 #include "lab/recipe_cell.h"

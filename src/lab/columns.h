@@ -1,4 +1,5 @@
-// The columns and keys that a cell has, by the kind of experiment; what expressions may name before anything ran.
+// The columns and keys of a cell, by kind of experiment: what expressions can name before anything
+// runs.
 #pragma once
 #include <set>
 #include <string>
@@ -15,13 +16,14 @@ struct ColumnInfo {
 };
 const std::vector<ColumnInfo>& column_infos();
 const ColumnInfo* find_column(const std::string& name);
-// As a person reads it: "1.50 GiB", "12.3 ms".
+// Formatted for people: "1.50 GiB", "12.3 ms".
 std::string format_value(const std::string& column, const Value& value);
 
 std::set<std::string> columns_of(Kind kind);
-// Of the table behind a cell, for [columns]: a row an instruction, a value and a block of memory of its Programs.
+// Columns of the detail table of a cell, for [columns]: one row per instruction, value and memory
+// block of its Programs.
 Vocabulary detail_vocabulary(Kind kind);
-// What is known of the device: names for `needs`.
+// Device properties: names for `needs`.
 const std::vector<std::string>& device_property_names();
 
 }  // namespace crest::lab

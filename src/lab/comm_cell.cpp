@@ -1,4 +1,4 @@
-// Cells of kind "comm": a collective between ranks, measured by crest comm in processes of their own.
+// Cells of kind "comm": a collective between ranks, measured by crest comm in separate processes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,14 +25,14 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-// Ranks that are started once and measure all sizes that an experiment has for them.
+// Ranks that start once and measure all sizes of the experiment.
 class CommLaunch {
  public:
   explicit CommLaunch(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
   const std::vector<std::string>& arguments() const { return arguments_; }
   void add(int64_t bytes) { sizes_.insert(bytes); }
-  // {"row": of this size, "group": what all sizes share}, as crest comm --json prints them. A size that was taken
-  // already is measured anew, alone. Throws what crest comm says.
+  // {"row": of this size, "group": shared by all sizes}, as printed by crest comm --json. A size
+  // that was already returned is measured again, alone. Throws the errors of crest comm.
   nlohmann::ordered_json take(int64_t bytes);
 
  private:
@@ -40,7 +40,7 @@ class CommLaunch {
 
   std::vector<std::string> arguments_;
   std::set<int64_t> sizes_;                             // not measured yet
-  std::map<int64_t, nlohmann::ordered_json> measured_;  // not taken yet
+  std::map<int64_t, nlohmann::ordered_json> measured_;  // not returned yet
 };
 
 class CommCell : public LabCell {
@@ -72,12 +72,12 @@ void CommLaunch::launch(std::set<int64_t> sizes) {
   Json document = run_own_process(arguments);
   const Json &rows = document.at("rows"), &group = document.at("groups").at(0);
   if (rows.size() != sizes.size()) fail(fmt::format("{} rows for {} sizes", rows.size(), sizes.size()), "crest comm");
-  auto row = rows.begin();  // by size, as sizes is; a row's bytes may be rounded to the ranks
+  auto row = rows.begin();  // sorted like sizes; a row's bytes may be rounded to the ranks
   for (int64_t bytes : sizes)
     measured_[bytes] = {{"row", *row++}, {"group", group}, {"library", document.at("library")}};
 }
 
-// The launch hears of a size that does not fit before any rank is started, so the rest is tried without the largest.
+// The launch reports a size that does not fit before any rank starts; retry without the largest.
 Json CommLaunch::take(int64_t bytes) {
   if (!measured_.count(bytes)) {
     std::set<int64_t> wanted = std::move(sizes_);
@@ -108,7 +108,7 @@ bool CommCell::set(const std::string& key, const std::string& value) {
   } else if (key == "backend") {
     const std::vector<std::string> known = {"gloo", "nccl"};
     if (std::find(known.begin(), known.end(), value) == known.end())
-      fail_usage(fmt::format("'{}' is no backend", printable(value)), "", did_you_mean(value, known));
+      fail_usage(fmt::format("unknown backend '{}'", printable(value)), "", did_you_mean(value, known));
     backend_ = value;
   } else if (key == "dtype") {
     dtype_ = flag_name(parse_comm_dtype(value));
@@ -116,7 +116,7 @@ bool CommCell::set(const std::string& key, const std::string& value) {
     ranks_ = int(number(key, value, 1, 128));
   } else if (key == "bytes") {
     bytes_ = parse_bytes(value, key);
-    if (bytes_ < 1) fail_usage(fmt::format("'{}' is no size to send", printable(value)));
+    if (bytes_ < 1) fail_usage(fmt::format("'{}' is not a message size", printable(value)));
   } else {
     return LabCell::set(key, value);
   }
@@ -127,7 +127,7 @@ void CommCell::finish() {
   if (backend_.empty() || bytes_ == 0) fail_usage("a comm experiment needs backend, ranks and bytes");
   if (backend_ == "gloo") {
     absent_ = gloo_problem();
-    if (device_.kind != "cpu") device_ = find_device("cpu", 0);  // ranks of Gloo are on the CPU, whatever there is
+    if (device_.kind != "cpu") device_ = find_device("cpu", 0);  // Gloo ranks always run on the CPU
     return;
   }
   cuda::Found found = cuda::find_devices();
@@ -137,7 +137,7 @@ void CommCell::finish() {
   else if (std::string problem = nccl_problem(); !problem.empty())
     absent_ = problem;
   else if (ranks_ > devices)
-    absent_ = fmt::format("{} ranks need as many GPUs, {} {} here", ranks_, devices, devices == 1 ? "is" : "are");
+    absent_ = fmt::format("{} ranks need {} GPUs; this machine has {}", ranks_, ranks_, devices);
   else if (device_.kind == "cpu")
     device_ = find_device("cuda", 0);
 }

@@ -1,4 +1,5 @@
-// The table behind a cell, which [columns] read: a row an instruction, a block of memory, a value of its Programs.
+// The detail table of a cell, which [columns] read: one row per instruction, memory block and value
+// of its Programs.
 #pragma once
 #include "lab/table.h"
 #include "plan/compile.h"
@@ -6,9 +7,10 @@
 
 namespace crest::lab {
 
-// Rows of instructions (row=instr) and blocks of the transient arena (row=block). Bytes of a value are its own.
+// Rows of instructions (row=instr) and of blocks of the transient arena (row=block).
 Table detail_rows(const Profile& profile);
-// Values that own memory (row=value), each name once: weights, gradients, state, activations; dtype, role, lifetime.
+// Values that own memory (row=value), each name once: weights, gradients, state, activations; with
+// dtype, role and lifetime.
 Table value_rows(const CompiledSession& session);
 
 }  // namespace crest::lab

@@ -34,7 +34,7 @@ bool Experiment::uses_column(const std::string& column) const {
 
 namespace {
 
-// What stands later in a file of keys wins, and keeps the place of what it replaces.
+// A later setting replaces an earlier one and keeps its position.
 void overlay(Axes& axes, const Axes& over) {
   for (auto& axis : over) {
     auto same = std::find_if(axes.begin(), axes.end(), [&](auto& a) { return a.key == axis.key; });
@@ -52,7 +52,7 @@ void add_product(const Axes& axes, const std::string& variant, const std::string
   for (auto& a : axes) {
     count *= a.values.size();
     if (count > most_cells)
-      fail_usage(fmt::format("the grid has more than {} cells", most_cells), printable(file), "Take fewer values.");
+      fail_usage(fmt::format("the grid has more than {} cells", most_cells), printable(file), "Use fewer values.");
   }
   for (size_t n = 0; n < count; ++n) {
     CellSpec cell;
@@ -79,7 +79,7 @@ void check_scale(const Experiment& e, const std::string& scale) {
   for (auto& [name, axes] : e.scales) given |= name.rfind(scale, 0) == 0;
   if (!given)
     fail_usage(fmt::format("{} has no [scale.{}]", printable(e.name), scale), printable(e.file),
-               "Take a scale that it has, or add one.");
+               "Use one of its scales, or add one.");
 }
 
 }  // namespace
@@ -117,17 +117,17 @@ Experiment find_experiment(const std::string& given) {
     if (f.name == given) return parse_experiment(f.text, file_of(f));
     names.emplace_back(f.name);
   }
-  fail_usage(fmt::format("there is no experiment '{}'", printable(given)), "crest lab",
-             did_you_mean(given, names) + " crest lab list shows them; one of your own is a FILE.toml.");
+  fail_usage(fmt::format("no experiment '{}'", printable(given)), "crest lab",
+             did_you_mean(given, names) + " crest lab list shows them; name your own as FILE.toml.");
 }
 
 const std::vector<KindInfo>& kinds() {
   static const std::vector<KindInfo> table = {
-      {Kind::arithmetic, "arithmetic", "none: quantities alone", false},
+      {Kind::arithmetic, "arithmetic", "none: quantities only", false},
       {Kind::plan, "plan", "a recipe, planned and not run"},
       {Kind::bench, "bench", "a recipe, timed", true, true, false, false, true},
       {Kind::profile, "profile", "a recipe, timed instruction by instruction", true, true, true},
-      {Kind::gemm, "gemm", "a matrix product", true, true, false, false, true},
+      {Kind::gemm, "gemm", "a matrix multiplication", true, true, false, false, true},
       {Kind::train, "train", "a recipe, trained on text", true, true, false, true},
       {Kind::comm, "comm", "a collective between ranks", true, true},
   };

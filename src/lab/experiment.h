@@ -1,4 +1,4 @@
-// An experiment: one TOML file with a grid, what is measured in its cells, and claims that are judged by the result.
+// An experiment: one TOML file with a grid, what its cells measure, and the claims to judge.
 // docs/guides/lab.md describes the file.
 #pragma once
 #include <string>
@@ -10,31 +10,32 @@
 
 namespace crest::lab {
 
-// The kinds of experiments, a row each. The class of its cells stands in cells.cpp, its columns in columns.cpp.
+// The kinds of experiments, one row each. The cell classes are in cells.cpp, the columns in
+// columns.cpp.
 enum class Kind { arithmetic, plan, bench, profile, gemm, train, comm };
 
 struct KindInfo {
   Kind kind;
-  const char *name, *cell;  // as files say it; what a cell is, in words
+  const char *name, *cell;  // the name in files; what a cell is, for people
   bool has_cells = true;
-  bool timed = false;              // cells have the column ms, and with it a noise floor
-  bool instruction_times = false;  // so do the rows of instructions behind a cell
-  bool reads_text = false;         // cells take the setting `data`
-  bool rounds = false;             // cells are short enough to be set up twice: all once, then all in reverse order
+  bool timed = false;              // cells have the column ms, and so a noise floor
+  bool instruction_times = false;  // instruction rows of a cell have times too
+  bool reads_text = false;         // cells have the setting `data`
+  bool rounds = false;             // cells are short enough to run twice: all once, then all in reverse order
 };
 const std::vector<KindInfo>& kinds();
 const KindInfo& info(Kind);
 inline const char* name(Kind kind) { return info(kind).name; }
 
-// A text of the file that is an expression, and where it stands.
+// An expression in the file, and its place.
 struct Formula {
-  std::string name;  // of a column or quantity
+  std::string name;  // of the column or quantity
   std::string text;
   Expression expression;
   std::string file;
   size_t line = 0, column = 0;  // of the first character
 };
-// "experiments/x.toml (line 3, column 14)" of a place in the formula.
+// "experiments/x.toml (line 3, column 14)" for a place in the formula.
 std::string place(const Formula& formula, size_t at);
 
 struct Axis {
@@ -44,7 +45,7 @@ struct Axis {
 };
 using Axes = std::vector<Axis>;
 
-// Recipe flags (with '_') and how they are measured, under a name; lists make a grid.
+// Named recipe flags (with '_') and measurement settings; lists make a grid.
 struct Variant {
   std::string name;
   Axes axes;
@@ -56,7 +57,7 @@ struct Claim {
   Formula needs;  // text "" = nothing
 };
 
-// A figure of a document beside ours.
+// A figure of a document, next to Crest's.
 struct Then {
   std::string what, unit, source;
   double document = 0;
@@ -82,18 +83,19 @@ struct Experiment {
 // Throws a usage error with file, line and column.
 Experiment parse_experiment(std::string_view text, const std::string& file);
 
-// One cell of the grid: flags and settings in the order of the file. keys: the same, and the variant.
+// One cell of the grid: flags and settings in file order. keys: the same, plus the variant.
 struct CellSpec {
   std::vector<std::pair<std::string, std::string>> settings;
   std::map<std::string, std::string> keys;
-  std::map<std::string, std::string> places;  // of the settings in the file
-  std::string label;                          // what tells it from the other cells
+  std::map<std::string, std::string> places;  // of the settings, in the file
+  std::string label;                          // what distinguishes it from the other cells
 };
 inline const std::vector<std::string> scale_names = {"tiny", "small", "full"};
-// device: "cpu" or "cuda". Tables later in this list win: [recipe], [scale.S], [scale.S.DEVICE], [[variant]].
+// device: "cpu" or "cuda". Later tables override earlier ones: [recipe], [scale.S],
+// [scale.S.DEVICE], [[variant]].
 std::vector<CellSpec> cells_of(const Experiment& experiment, const std::string& scale, const std::string& device);
 
-// The experiments that are part of the program, by name; and what `crest lab` was given: a name or a file.
+// The built-in experiments, by name; and one given to `crest lab`: a name or a file.
 std::vector<Experiment> all_experiments();
 Experiment find_experiment(const std::string& name_or_file);
 

@@ -84,12 +84,13 @@ class Reader {
   std::string text(const toml::table& t, const char* key) const {
     auto* node = t.get(key);
     if (!node) return "";
-    if (!node->is_string()) wrong(*node, fmt::format("{} must be a text", key));
+    if (!node->is_string()) wrong(*node, fmt::format("{} must be a string", key));
     return node->as_string()->get();
   }
   std::string required(const toml::table& t, const char* key) const {
     std::string value = text(t, key);
-    if (value.empty()) fail_usage(fmt::format("there is no {}", key), at(t), "docs/guides/lab.md describes the file.");
+    if (value.empty())
+      fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/guides/lab.md describes the file.");
     return value;
   }
   const toml::table* table(const toml::table& t, const char* key) const {
@@ -127,7 +128,7 @@ class Reader {
         return;
       }
     }
-    wrong(*top.get("kind"), fmt::format("'{}' is no kind of experiment", printable(word)),
+    wrong(*top.get("kind"), fmt::format("'{}' is not a kind of experiment", printable(word)),
           did_you_mean(word, all) + " Kinds: " + join(all, ", ") + ".");
   }
 
@@ -150,7 +151,7 @@ class Reader {
     if (auto* i = node.as_integer()) return std::to_string(i->get());
     if (auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
     if (auto* b = node.as_boolean()) return b->get() ? "true" : "false";
-    wrong(node, fmt::format("{} must be a text, a number, true, false or a list of those", printable(key)));
+    wrong(node, fmt::format("{} must be a string, a number, true, false or a list of these", printable(key)));
   }
   Strings list(const toml::node& node, const std::string& key) const {
     auto* array = node.as_array();
@@ -162,7 +163,7 @@ class Reader {
   }
 
   Axes axes(const toml::table& t, const char* but = "") const { return axes_but(t, {but}); }
-  // In the order of the file.
+  // In file order.
   Axes axes_but(const toml::table& t, const Strings& but) const {
     std::vector<std::pair<std::pair<size_t, size_t>, Axis>> found;
     for (auto&& [key, node] : t) {
@@ -178,7 +179,7 @@ class Reader {
 
   // The place of the first character inside the quotes.
   Formula formula(const toml::node& node, const std::string& name) const {
-    if (!node.is_string()) wrong(node, fmt::format("{} must be a text", printable(name)));
+    if (!node.is_string()) wrong(node, fmt::format("{} must be a string", printable(name)));
     Formula f;
     f.name = name, f.file = file_, f.text = node.as_string()->get();
     f.line = node.source().begin.line, f.column = node.source().begin.column + 1;
@@ -193,7 +194,7 @@ class Reader {
   }
   Formula formula(const toml::table& t, const char* key) const {
     auto* node = t.get(key);
-    if (!node) fail_usage(fmt::format("there is no {}", key), at(t), "docs/guides/lab.md describes the file.");
+    if (!node) fail_usage(fmt::format("missing key '{}'", key), at(t), "docs/guides/lab.md describes the file.");
     return formula(*node, key);
   }
 
@@ -219,13 +220,13 @@ class Reader {
     Then n;
     n.what = required(t, "what"), n.unit = text(t, "unit"), n.source = text(t, "source");
     auto* node = t.get("document");
-    if (!node || !node->is_number()) fail_usage("document must be the figure of the document", at(t));
+    if (!node || !node->is_number()) fail_usage("document must be a number: the figure of the document", at(t));
     n.document = node->value<double>().value_or(0);
     n.here = formula(t, "here");
     return n;
   }
 
-  // Every name of every formula is known before anything is measured.
+  // Checks every name in every formula before anything is measured.
   void check() const {
     Vocabulary detail = detail_vocabulary(e_.kind), result;
     result.columns = columns_of(e_.kind);
@@ -249,7 +250,7 @@ class Reader {
     for (auto& t : e_.then) check_formula(t.here, result);
     for (auto& column : e_.show)
       if (!result.columns.count(column))
-        fail_usage(fmt::format("'{}' is no column of a {} experiment", printable(column), lab::name(e_.kind)),
+        fail_usage(fmt::format("'{}' is not a column of a {} experiment", printable(column), lab::name(e_.kind)),
                    printable(file_) + ", key show",
                    did_you_mean(column, {result.columns.begin(), result.columns.end()}));
   }
@@ -267,7 +268,7 @@ class Reader {
 
   std::string_view text_;
   std::string file_;
-  std::vector<size_t> lines_ = {0};  // where each begins
+  std::vector<size_t> lines_ = {0};  // offset of each line
   Experiment e_;
 };
 

@@ -28,7 +28,7 @@ bool reads_rows(const Function* f) { return !f || f->takes != Function::Takes::v
 void check_filters(const Expression& e, const Vocabulary& v) {
   for (auto& f : e.filters)
     if (!v.keys.count(f.key))
-      throw ExpressionError{fmt::format("'{}' is no key of the table", f.key),
+      throw ExpressionError{fmt::format("'{}' is not a key of the table", f.key),
                             did_you_mean(f.key, {v.keys.begin(), v.keys.end()}) +
                                 " Keys: " + join({v.keys.begin(), v.keys.end()}, ", ") + ".",
                             f.at};
@@ -37,7 +37,7 @@ void check_filters(const Expression& e, const Vocabulary& v) {
 void check_column(const Expression& e, const Vocabulary& v) {
   if (e.kind == Kind::name && (v.columns.count(e.token) || v.keys.count(e.token))) return;
   std::string what =
-      e.kind == Kind::name ? fmt::format("'{}' is no column of the table", e.token) : "a column was expected";
+      e.kind == Kind::name ? fmt::format("'{}' is not a column of the table", e.token) : "expected a column";
   throw ExpressionError{what,
                         did_you_mean(e.token, {v.columns.begin(), v.columns.end()}) +
                             " Columns: " + join({v.columns.begin(), v.columns.end()}, ", ") + ".",
@@ -49,20 +49,20 @@ void check_call(const Expression& e, const Vocabulary& v) {
   if (!f && e.token != "ratio") {
     std::vector<std::string> known = {"ratio"};
     for (auto& each : functions()) known.emplace_back(each.name);
-    throw ExpressionError{fmt::format("there is no function '{}'", e.token),
+    throw ExpressionError{fmt::format("unknown function '{}'", e.token),
                           did_you_mean(e.token, known) + " Functions: " + join(known, ", ") + ".", e.at};
   }
   size_t wanted = arguments_of(e, f);
   if (e.inner.size() != wanted)
     throw ExpressionError{
         fmt::format("{} takes {} argument{}, not {}", e.token, wanted, wanted == 1 ? "" : "s", e.inner.size()),
-        f ? f->help : "(column, key=of the upper, key=of the lower, filters of both)", e.at};
+        f ? f->help : "(column, key=NUMERATOR, key=DENOMINATOR, filters of both)", e.at};
   if (reads_rows(f)) {
     for (auto& inner : e.inner) check_column(inner, v);
     check_filters(e, v);
   } else {
     if (!e.filters.empty())
-      throw ExpressionError{e.token + " reads no table: it takes no key=value", "Compare with ==.", e.filters[0].at};
+      throw ExpressionError{e.token + " reads no table, so it takes no key=value", "Compare with ==.", e.filters[0].at};
     for (auto& inner : e.inner) check_names(inner, v);
   }
 }
@@ -105,7 +105,7 @@ class Evaluator {
     if (!compares) return calculate(e.token[0], number(a, e), number(b, e));
     bool texts = a.type == Value::Type::text && b.type == Value::Type::text;
     if (texts && (e.token == "==" || e.token == "!=")) return compare(e.token, a, b);
-    // A text column that is missing has no type.
+    // A missing string column has no type.
     if (!a.known() || !b.known()) return Value::missing(a.known() ? b.unknown : a.unknown, Value::Type::truth);
     return compare(e.token, number(a, e), number(b, e));
   }
@@ -130,7 +130,7 @@ class Evaluator {
     }
   }
 
-  // A key that is named twice stands for the upper row, then for the lower one; one that is named once for both.
+  // A key given twice selects the numerator, then the denominator; a key given once selects both.
   Value ratio(const Expression& e) const {
     std::vector<Filter> upper, lower;
     for (auto& f : e.filters) {
@@ -153,13 +153,13 @@ class Evaluator {
     return v;
   }
   [[noreturn]] void wrong_type(const char* wanted, const Value& v, const Expression& e) const {
-    throw ExpressionError{fmt::format("'{}' takes {}, not '{}'", e.token, wanted, printable(describe(v))),
-                          "Compare texts with == and numbers with <, <=, >, >=, ==.", e.at};
+    throw ExpressionError{fmt::format("'{}' needs {}, not '{}'", e.token, wanted, printable(describe(v))),
+                          "Compare strings with == and numbers with <, <=, >, >=, ==.", e.at};
   }
 
   std::string source(const Expression& e) const { return std::string(text_.substr(e.at, e.end - e.at)); }
   Value tell(const std::string& what, Value v) const {
-    if (scope_.told) scope_.told(what, v);
+    if (scope_.observe) scope_.observe(what, v);
     return v;
   }
 
@@ -173,11 +173,11 @@ void check_names(const Expression& e, const Vocabulary& v) {
   if (e.kind == Expression::Kind::call) return check_call(e, v);
   if (e.kind == Expression::Kind::name && !v.names.count(e.token)) {
     bool column = v.columns.count(e.token) > 0;
-    throw ExpressionError{fmt::format("'{}' is no quantity", e.token),
+    throw ExpressionError{fmt::format("'{}' is not a quantity", e.token),
                           column
                               ? fmt::format("It is a column: write value({}, key=...), max({}), ..", e.token, e.token)
                               : did_you_mean(e.token, {v.names.begin(), v.names.end()}) +
-                                    " Texts stand in quotes; quantities in [quantities].",
+                                    " Strings need quotes; define quantities in [quantities].",
                           e.at};
   }
   for (auto& inner : e.inner) check_names(inner, v);

@@ -159,7 +159,8 @@ class Parser {
   std::string quoted() {
     char quote = text_[i_];
     size_t end = text_.find(quote, i_ + 1);
-    if (end == text_.npos) throw ExpressionError{"a text that is not closed", "Put a quote at its end.", i_};
+    if (end == text_.npos)
+      throw ExpressionError{"unterminated string: the quote is not closed", "Add the closing quote.", i_};
     std::string word(text_.substr(i_ + 1, end - i_ - 1));
     i_ = end + 1;
     return word;
@@ -186,7 +187,7 @@ class Parser {
         break;
       }
     if (i_ < text_.size() && continues_name(text_[i_]))
-      throw ExpressionError{"an unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB.", i_};
+      throw ExpressionError{"unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB.", i_};
     Expression e = leaf(Expression::Kind::number, digits, at);
     e.number = x;
     return e;
@@ -242,8 +243,8 @@ class Parser {
 
   [[noreturn]] void expected(const std::string& what) const {
     std::string found = i_ < text_.size() ? "'" + printable(text_.substr(i_, 12)) + "'" : "the end";
-    throw ExpressionError{fmt::format("{} was expected, found {}", what, found),
-                          "docs/guides/lab.md shows the language.", i_};
+    throw ExpressionError{fmt::format("expected {}, found {}", what, found),
+                          "docs/guides/lab.md describes the language.", i_};
   }
 
   std::string_view text_;

@@ -1,4 +1,4 @@
-// The functions of the language: a row of the table below each. ratio is in expression_eval.cpp.
+// The functions of the language, one row each in the table below. ratio is in expression_eval.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using Rows = std::vector<const Row*>;
 using Values = std::vector<Value>;
 
-// The column of every row that has a number there; the reason why one has none, when all lack it.
+// The numbers of a column; when no row has one, the reason why.
 Values numbers(const Rows& rows, const std::string& column, std::string& missing) {
   Values list;
   for (auto* row : rows) {
@@ -26,7 +26,7 @@ Values numbers(const Rows& rows, const std::string& column, std::string& missing
     if (v.known() && v.type == Value::Type::number)
       list.push_back(v);
     else if (missing.empty())
-      missing = v.known() ? column + " is a text" : v.unknown;
+      missing = v.known() ? column + " is a string" : v.unknown;
   }
   if (missing.empty()) missing = no_row;
   return list;
@@ -41,7 +41,7 @@ Value fold(const Rows& rows, const std::string& column, const std::function<Valu
   return sum;
 }
 
-// One number that all rows agree on, or their distinct texts with bars between.
+// The number that all rows agree on, or their distinct strings joined by bars.
 Value value(const Rows& rows, const std::string& column, const std::string&) {
   if (rows.empty()) return Value::missing(no_row);
   Value first = column_of(*rows[0], column);
@@ -51,7 +51,7 @@ Value value(const Rows& rows, const std::string& column, const std::string&) {
     if (!v.known()) return v;
     if (v.type != first.type || (v.type == Value::Type::number && v.x != first.x))
       return Value::missing(
-          fmt::format("{} rows match and differ: name more keys, or take mean, min or max", rows.size()));
+          fmt::format("{} rows match and differ: filter by more keys, or use mean, min or max", rows.size()));
     if (v.type == Value::Type::text && std::find(texts.begin(), texts.end(), v.text) == texts.end())
       texts.push_back(v.text);
   }
@@ -71,7 +71,7 @@ Value spread(const Rows& rows, const std::string& column, const std::string& non
   return calculate('-', calculate('/', max(rows, column, none), min(rows, column, none)), Value::number(1));
 }
 
-// What no row has sums to 0: a kernel that is not there took no time.
+// With no rows the sum is 0: an absent kernel took no time.
 Value sum(const Rows& rows, const std::string& column, const std::string&) {
   Value total = Value::number(0);
   for (auto* row : rows) {
@@ -111,7 +111,7 @@ Line line_through(const Rows& rows, const std::string& y_column, const std::stri
     if (x.known() && y.known() && x.type == Value::Type::number && y.type == Value::Type::number)
       points.emplace_back(x.x, y.x);
     else
-      line.missing = !y.known() ? y.unknown : !x.known() ? x.unknown : x_column + " is a text";
+      line.missing = !y.known() ? y.unknown : !x.known() ? x.unknown : x_column + " is a string";
   }
   double n = double(points.size()), mean_x = 0, mean_y = 0, xx = 0, xy = 0, yy = 0;
   for (auto& [x, y] : points) mean_x += x / n, mean_y += y / n;
@@ -161,11 +161,11 @@ Value where_min(const Rows& r, const std::string& column, const std::string& key
 [[noreturn]] void refuse(const std::string& what, const std::string& advice) { throw ExpressionError{what, advice, 0}; }
 
 double exact(const Value& v, const char* function) {
-  if (v.type != Value::Type::number) refuse(fmt::format("{} takes numbers", function), "Texts stand in quotes.");
+  if (v.type != Value::Type::number) refuse(fmt::format("{} takes numbers", function), "Strings need quotes.");
   return v.x;
 }
 const std::string& text(const Value& v, const char* function) {
-  if (v.type != Value::Type::text) refuse(fmt::format("{} takes a text", function), "Put it in quotes.");
+  if (v.type != Value::Type::text) refuse(fmt::format("{} takes a string", function), "Put it in quotes.");
   return v.text;
 }
 
@@ -183,9 +183,9 @@ Value round_up(const Values& a) {
 }
 Value remainder(const Values& a) {
   double by = exact(a[1], "remainder");
-  return by == 0 ? Value::missing("it is divided by 0") : Value::number(std::fmod(exact(a[0], "remainder"), by));
+  return by == 0 ? Value::missing("divided by 0") : Value::number(std::fmod(exact(a[0], "remainder"), by));
 }
-// To so many digits behind the point, as printf does.
+// Rounds to a number of decimal places, as printf does.
 Value rounded(const Values& a) {
   int digits = int(std::clamp(exact(a[1], "rounded"), 0.0, 15.0));
   return Value::number(std::stod(fmt::format("{:.{}f}", exact(a[0], "rounded"), digits)));
@@ -195,14 +195,14 @@ const ModelConfig model_of(const Value& v, const char* function) {
   const std::string& name = text(v, function);
   auto& known = preset_names();
   if (std::find(known.begin(), known.end(), name) == known.end())
-    refuse(fmt::format("'{}' is no preset", printable(name)), did_you_mean(name, known));
+    refuse(fmt::format("unknown preset '{}'", printable(name)), did_you_mean(name, known));
   return load_model_config(name);
 }
 Value parameters(const Values& a) { return Value::number(double(model_of(a[0], "parameters").parameters())); }
 Value matmul_parameters(const Values& a) {
   return Value::number(double(model_of(a[0], "matmul_parameters").matmul_parameters()));
 }
-// Of a trained token.
+// Per trained token.
 Value palm_flops(const Values& a) {
   return Value::number(model_of(a[0], "palm_flops").flops_per_token(int64_t(exact(a[1], "palm_flops"))));
 }
@@ -212,10 +212,11 @@ double stored(double x, const std::string& type) {
   if (type == "fp16") return double(to_float(to_float16(float(x))));
   if (type == "bf16") return double(to_float(to_bfloat16(float(x))));
   if (type == "fp64") return x;
-  refuse(fmt::format("'{}' is no type", printable(type)),
+  refuse(fmt::format("unknown type '{}'", printable(type)),
          did_you_mean(type, {"fp64", "fp32", "fp16", "bf16"}) + " Types: fp64, fp32, fp16, bf16.");
 }
-// term is rounded to the term's type, and the sum after every addition to the sum's: what a loop over tensors does.
+// term is rounded to its type, and the sum to its own type after every addition, as in a loop over
+// tensors.
 Value accumulate(const Values& a) {
   double count = exact(a[0], "accumulate");
   if (!(count >= 0 && count <= 1e7)) return Value::missing("accumulate counts from 0 to 10 million");
@@ -225,7 +226,7 @@ Value accumulate(const Values& a) {
   return Value::number(sum);
 }
 
-// What a norm needs of a row: the number, its square and the sum are rounded, each in its type.
+// The sum of squares in a norm: the value, its square and the sum are each rounded to their type.
 Value sum_of_squares(const Values& a) {
   double count = exact(a[0], "sum_of_squares");
   if (!(count >= 0 && count <= 1e7)) return Value::missing("sum_of_squares counts from 0 to 10 million");
@@ -241,18 +242,18 @@ Value sum_of_squares(const Values& a) {
 const std::vector<Function>& functions() {
   using enum Function::Takes;
   static const std::vector<Function> table = {
-      {"value", "the value that the matching rows have; distinct texts with bars between", column, 0, value, nullptr},
+      {"value", "the value of the matching rows; distinct strings joined by bars", column, 0, value, nullptr},
       {"max", "largest", column, 0, max, nullptr},
       {"min", "smallest", column, 0, min, nullptr},
       {"mean", "mean", column, 0, mean, nullptr},
-      {"sum", "sum; 0 where no row matches", column, 0, sum, nullptr},
-      {"count", "how many rows have the column", column, 0, count, nullptr},
-      {"spread", "largest over smallest, less 1", column, 0, spread, nullptr},
+      {"sum", "sum; 0 when no row matches", column, 0, sum, nullptr},
+      {"count", "number of rows with the column", column, 0, count, nullptr},
+      {"spread", "largest over smallest, minus 1", column, 0, spread, nullptr},
       {"slope", "(y, x): of the least-squares line", two_columns, 0, slope, nullptr},
       {"intercept", "(y, x): of the least-squares line", two_columns, 0, intercept, nullptr},
       {"linearity", "(y, x): R^2 of the least-squares line", two_columns, 0, linearity, nullptr},
-      {"where_max", "(column, key): the key of the row with the largest", two_columns, 0, where_max, nullptr},
-      {"where_min", "(column, key): the key of the row with the smallest", two_columns, 0, where_min, nullptr},
+      {"where_max", "(column, key): the key of the row with the largest value", two_columns, 0, where_max, nullptr},
+      {"where_min", "(column, key): the key of the row with the smallest value", two_columns, 0, where_min, nullptr},
       {"close", "(a, b, tolerance): a / b is within 1 +- tolerance", values, 3, nullptr,
        [](const Values& a) { return close_to(a[0], a[1], a[2]); }},
       {"larger", "(a, b)", values, 2, nullptr, [](const Values& a) { return larger(a[0], a[1]); }},
@@ -263,10 +264,10 @@ const std::vector<Function>& functions() {
       {"floor", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::floor); }},
       {"round_up", "(a, step): the next multiple of step", values, 2, nullptr, round_up},
       {"remainder", "(a, b)", values, 2, nullptr, remainder},
-      {"rounded", "(a, digits): to digits behind the point", values, 2, nullptr, rounded},
+      {"rounded", "(a, digits): to that many decimal places", values, 2, nullptr, rounded},
       {"parameters", "(\"preset\"): of the model", values, 1, nullptr, parameters},
-      {"matmul_parameters", "(\"preset\"): those of matrix products", values, 1, nullptr, matmul_parameters},
-      {"palm_flops", "(\"preset\", seq): 6N + 12 L d T of a trained token", values, 2, nullptr, palm_flops},
+      {"matmul_parameters", "(\"preset\"): those in matrix multiplications", values, 1, nullptr, matmul_parameters},
+      {"palm_flops", "(\"preset\", seq): 6N + 12 L d T per trained token", values, 2, nullptr, palm_flops},
       {"accumulate", "(count, term, \"sum's type\", \"term's type\"): a sum that rounds after every addition", values,
        4, nullptr, accumulate},
       {"sum_of_squares", "(count, x, \"sum's type\", \"x's type\"): squares and sum are rounded to the sum's type",

@@ -1,4 +1,4 @@
-// kind = "gemm": a matrix product, timed.
+// kind = "gemm": a timed matrix multiplication.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ bool GemmCell::set(const std::string& key, const std::string& value) {
 void GemmCell::finish() {
   if (!m_ || !n_ || !k_ || precision_.empty()) fail_usage("a gemm experiment needs m, n, k and precision");
   if (std::find(data_sheet_precisions.begin(), data_sheet_precisions.end(), precision_) == data_sheet_precisions.end())
-    fail_usage(fmt::format("'{}' is no precision", printable(precision_)), "",
+    fail_usage(fmt::format("unknown precision '{}'", printable(precision_)), "",
                did_you_mean(precision_, data_sheet_precisions));
 }
 

@@ -15,6 +15,14 @@ const char* name(Verdict v) {
   return v == Verdict::upheld ? "upheld" : v == Verdict::refuted ? "refuted" : "cannot tell here";
 }
 
+const char* label(Verdict v) { return v == Verdict::cannot_tell ? "inconclusive" : name(v); }
+
+std::string verdict_counts(const std::array<size_t, 3>& counts) {
+  size_t all = counts[0] + counts[1] + counts[2];
+  return fmt::format("{} claim{}: {} {}, {} {}, {} {}", all, all == 1 ? "" : "s", counts[0], label(Verdict::upheld),
+                     counts[1], label(Verdict::refuted), counts[2], label(Verdict::cannot_tell));
+}
+
 Value device_property(const Device& d, const std::string& name) {
   if (name == "cpu") return Value::yes_no(d.kind == "cpu");
   if (name == "cuda") return Value::yes_no(d.kind == "cuda");
@@ -25,7 +33,7 @@ Value device_property(const Device& d, const std::string& name) {
   if (name == "multiprocessors") return Value::number(d.multiprocessors);
   if (name == "shared_memory") return Value::number(double(d.shared_per_block));
   if (name == "memory") return Value::number(double(d.kind == "cuda" ? d.total_memory : d.memory));
-  fail_internal("no property of a device: " + name);
+  fail_internal("not a device property: " + name);
 }
 
 static Value run(const Formula& f, const Scope& scope) {
@@ -44,7 +52,7 @@ void add_columns(const Experiment& e, const Table& detail, Row& row) {
 }
 
 void widen_times(Table& table, double floor) {
-  // Half of it on each side: (1 + h) / (1 - h) = 1 + floor.
+  // Half on each side: (1 + h) / (1 - h) = 1 + floor.
   double half = floor / (2 + floor);
   for (auto& row : table.rows)
     for (auto& [column, v] : row.columns) {
@@ -54,7 +62,7 @@ void widen_times(Table& table, double floor) {
       if (!timed || !v.known()) continue;
       if (row.round_ms.empty())
         v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));
-      else  // the floor is of such rows, so that it has the spread within a round in it
+      else  // the floor comes from such rows, so it includes the spread within a round
         v = Value::range(v.x, std::min(v.low, v.x * (1 - half)), std::max(v.high, v.x * (1 + half)));
     }
 }
@@ -84,21 +92,21 @@ class Judge {
   ClaimResult claim(const Claim& c) const {
     ClaimResult result;
     if (!c.needs.text.empty() && run(c.needs, scope_).truth != Truth::yes) {
-      result.reason = fmt::format("it needs {}; this is {}", c.needs.text, device_.name);
+      result.reason = fmt::format("requires {}; this device is {}", c.needs.text, device_.name);
       return result;
     }
     Scope scope = scope_;
-    scope.told = [&](const std::string& what, const Value& v) {
+    scope.observe = [&](const std::string& what, const Value& v) {
       bool known = std::any_of(result.figures.begin(), result.figures.end(), [&](auto& f) { return f.first == what; });
       if (!known) result.figures.emplace_back(what, v);
     };
     Value v = run(c.check, scope);
     if (v.known() && v.type != Value::Type::truth)
-      fail_formula(c.check, {"a claim must compare something", "For example ratio(ms, ...) >= 1.5.", 0});
+      fail_formula(c.check, {"a claim must be a comparison", "For example ratio(ms, ...) >= 1.5.", 0});
     if (!v.known()) {
       result.reason = v.unknown;
       if (result.reason == no_row) result.reason += " at scale " + r_.scale;
-      if (r_.cells_left > 0) result.reason += fmt::format(" ({} cells are not measured yet)", r_.cells_left);
+      if (r_.cells_left > 0) result.reason += fmt::format(" ({} cells not measured yet)", r_.cells_left);
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
     }

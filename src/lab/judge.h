@@ -1,5 +1,6 @@
 // From the measured table to verdicts.
 #pragma once
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -11,14 +12,17 @@
 namespace crest::lab {
 
 enum class Verdict { upheld, refuted, cannot_tell };
-const char* name(Verdict);  // "upheld", "refuted", "cannot tell here"
+const char* name(Verdict);   // "upheld", "refuted", "cannot tell here": JSON
+const char* label(Verdict);  // "upheld", "refuted", "inconclusive": people
+// "12 claims: 1 upheld, 3 refuted, 8 inconclusive"; counts by Verdict.
+std::string verdict_counts(const std::array<size_t, 3>& counts);
 
-// A figure that a formula read: its text in the formula, and its value.
+// A figure that a formula reads: its text in the formula, and its value.
 using Figures = std::vector<std::pair<std::string, Value>>;
 
 struct ClaimResult {
   Verdict verdict = Verdict::cannot_tell;
-  std::string reason;  // of "cannot tell here"
+  std::string reason;  // of an inconclusive claim
   Figures figures;
 };
 
@@ -28,23 +32,23 @@ struct Result {
   double noise_floor = 0;
   std::string floor_source;
   Table table;
-  size_t cells_left = 0;  // that were not measured
+  size_t cells_left = 0;  // not measured
   std::vector<std::pair<std::string, Value>> quantities;
-  std::vector<ClaimResult> claims;  // one each
-  std::vector<Value> then;          // one each
+  std::vector<ClaimResult> claims;  // one per claim
+  std::vector<Value> then;          // one per claim
 };
 
-// Names of what is known of the device, for `needs` and any formula.
+// The device properties, for `needs` and all formulas.
 Value device_property(const Device& device, const std::string& name);
 
-// [columns] of a cell from the table behind it; later ones may read earlier ones.
+// Computes the [columns] of a cell from its detail table; later ones may use earlier ones.
 void add_columns(const Experiment& experiment, const Table& detail, Row& row);
 
-// Fills quantities, claims and then of a result that has its table.
+// Fills quantities, claims and then of a result from its table.
 void judge(Result& result, const Device& device);
 
-// Widens the times of every row by half the noise floor on both sides, so that a ratio carries all of it. Rows of two
-// rounds become at least that wide.
+// Widens the times of every row by half the noise floor on both sides, so that a ratio includes all
+// of it. Rows of two rounds become at least that wide.
 void widen_times(Table& table, double floor);
 
 }  // namespace crest::lab

@@ -17,14 +17,14 @@ namespace crest::lab {
 namespace {
 
 constexpr size_t rows_unfolded = 12;
-const std::vector<std::string> verdicts = {"upheld", "refuted", "cannot tell here"};
+const std::vector<Verdict> verdicts = {Verdict::upheld, Verdict::refuted, Verdict::cannot_tell};
 
 Json member(const Json& object, const char* key) {
-  auto it = object.find(key);  // of anything but an object: not there
+  auto it = object.find(key);  // end() for anything but an object
   return it == object.end() ? Json() : *it;
 }
 
-// The document `lab` of one record (result_json.h); what is damaged or missing in it reads as empty.
+// The document `lab` of one record (result_json.h); damaged or missing parts read as empty.
 struct Judged {
   const RunRecord* run;
   Json document;
@@ -36,9 +36,9 @@ struct Judged {
     return it != document.end() && it->is_array() ? *it : none;
   }
   std::string device() const { return text("device").empty() ? text_at(run->device, "name") : text("device"); }
-  size_t count(const std::string& verdict) const {
+  size_t count(Verdict verdict) const {
     size_t n = 0;
-    for (auto& c : list("claims")) n += text_at(c, "verdict") == verdict;
+    for (auto& c : list("claims")) n += text_at(c, "verdict") == name(verdict);
     return n;
   }
 };
@@ -74,7 +74,7 @@ std::string figures_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// "A" and "... also B" are one claim after the other: alone, the second reads "A ... also B".
+// "... also B" continues the claim "A" before it; alone it reads "A ... also B".
 std::string whole_text(const Json& claims, size_t i) {
   std::string text = text_at(claims[i], "text");
   for (size_t k = i; k-- > 0 && text.rfind("...", 0) == 0;)
@@ -90,7 +90,10 @@ void add_claims(Page& page, const Judged& j) {
   Bullets list;
   for (auto& c : j.list("claims")) {
     Text item;
-    item.strong(text_at(c, "verdict") + ":").add(" " + text_at(c, "text") + whose(c) + ". ").code(text_at(c, "check"));
+    std::string verdict = text_at(c, "verdict");
+    item.strong((verdict == name(Verdict::cannot_tell) ? label(Verdict::cannot_tell) : verdict) + ":")
+        .add(" " + text_at(c, "text") + whose(c) + ". ")
+        .code(text_at(c, "check"));
     if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
     list.items.push_back(item);
   }
@@ -100,7 +103,7 @@ void add_claims(Page& page, const Judged& j) {
 void add_then(Page& page, const Judged& j) {
   if (j.list("then").empty()) return;
   PageTable t;
-  t.columns = {{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}};
+  t.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}};
   t.compact = true;
   for (auto& row : j.list("then")) {
     auto document = row.find("document");
@@ -147,7 +150,8 @@ std::string noise_of(const Judged& j) {
   return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
 }
 
-// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": what tells it from the others of its name.
+// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": enough to distinguish it from others
+// of its name.
 std::string heading_of(const Judged& j, const std::vector<Judged>& all) {
   bool scales = false, devices = false;
   for (auto& other : all) {
@@ -166,18 +170,18 @@ void add_experiment(Page& page, const Judged& j, const std::vector<Judged>& all)
   add_cells(page, j);
   page.blocks.push_back(
       Paragraph{Text("Source " + j.text("source") + "; measured " + j.run->started.substr(0, 10) + " on " + j.device() +
-                     ", scale " + j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Again: ")
+                     ", scale " + j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Reproduce: ")
                     .code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))});
 }
 
 void add_overview(Page& page, const std::vector<Judged>& all) {
   PageTable t;
   t.columns = {{"experiment", Align::left}, {"scale", Align::left}};
-  for (auto& v : verdicts) t.columns.push_back({v.substr(0, v.find(" here"))});
+  for (Verdict v : verdicts) t.columns.push_back({label(v)});
   t.columns.push_back({"", Align::left});
   for (auto& j : all) {
     std::vector<PageCell> row = {j.text("name"), j.text("scale")};
-    for (auto& v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
+    for (Verdict v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
     row.emplace_back(j.text("title"));
     t.rows.push_back(row);
   }
@@ -198,7 +202,7 @@ void add_refuted(Page& page, const std::vector<Judged>& all) {
     }
   }
   if (list.items.empty()) return;
-  page.blocks.push_back(Heading{2, "What does not hold here"});
+  page.blocks.push_back(Heading{2, "Refuted claims"});
   page.blocks.push_back(list);
 }
 
@@ -207,9 +211,8 @@ void add_refuted(Page& page, const std::vector<Judged>& all) {
 Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& title) {
   std::vector<Judged> all = newest(runs);
   if (all.empty())
-    fail("no experiment with verdicts was recorded", "crest report --lab",
-         "Run some: crest lab run --all --scale tiny");
-  size_t sums[3] = {};
+    fail("no judged experiment is recorded", "crest report --lab", "Run some: crest lab run --all --scale tiny");
+  std::array<size_t, 3> sums = {};
   std::set<std::string> devices, names;
   Json experiments = Json::array();
   for (auto& j : all) {
@@ -228,19 +231,18 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.title = title.empty() ? "The lab: claims and verdicts" : title;
   page.subtitle = fmt::format("{} experiment{} on {}", all.size(), all.size() == 1 ? "" : "s",
                               join(std::vector<std::string>(devices.begin(), devices.end()), "; "));
-  std::string sentence = fmt::format("Of {} claims {} are upheld, {} are refuted, and {} cannot be told here.",
-                                     sums[0] + sums[1] + sums[2], sums[0], sums[1], sums[2]);
+  std::string sentence = verdict_counts(sums) + (devices.size() == 1 ? " on " + *devices.begin() + "." : ".");
   if (names.size() < all.size())
-    sentence += " An experiment at several scales, or on several devices, counts each time.";
-  page.blocks.push_back(Tiles{{{"upheld", std::to_string(sums[0]), ""},
-                               {"refuted", std::to_string(sums[1]), ""},
-                               {"cannot tell here", std::to_string(sums[2]), ""}}});
+    sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
+  page.blocks.push_back(Tiles{{{label(Verdict::upheld), std::to_string(sums[0]), ""},
+                               {label(Verdict::refuted), std::to_string(sums[1]), ""},
+                               {label(Verdict::cannot_tell), std::to_string(sums[2]), ""}}});
   page.blocks.push_back(Paragraph{Text(sentence)});
   add_overview(page, all);
   add_refuted(page, all);
   for (auto& j : all) add_experiment(page, j, all);
   page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
-                ". Every verdict follows from its formula and the records that are named beside it.";
+                ". Every verdict is computed from its formula and the named records.";
   report.json = {{"title", page.title}, {"summary", Json::array({sentence})}, {"experiments", experiments}};
   return report;
 }

@@ -1,5 +1,5 @@
-// The lab's results as one report: verdicts of every experiment with their figures, then and now, the cells behind
-// them.
+// The lab's results as one report: the verdicts of every experiment with their figures, comparisons
+// with the documents, and the cells.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace crest::lab {
 
-// runs: records of any kind; those of kind "experiment" are taken, of each name, scale and device the newest that was
-// judged. title: "" makes one. Throws when there is none.
+// runs: records of any kind. Uses the newest judged experiment of each name, scale and device.
+// title: "" makes one. Throws when there is none.
 Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& title = "");
 
 }  // namespace crest::lab

@@ -1,5 +1,5 @@
-// Cells whose recipe runs in a process of its own: crest bench or crest profile (the kind's name) with other libraries
-// or environment variables, which a process reads at its start.
+// Cells whose recipe runs in a separate process: crest bench or crest profile (the kind's name)
+// with other libraries or environment variables, which a process reads when it starts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,13 +39,13 @@ class ProcessCell : public RecipeCell {
   nlohmann::ordered_json document(const LabContext& context) const;
 
   std::vector<Variable> variables_;  // of the environment
-  std::string place_;                // of libraries, as the file says it
+  std::string place_;                // of libraries, as written in the file
   std::vector<std::string> folders_;
 };
 
 namespace {
 
-// A key in capitals is an environment variable.
+// An upper-case key is an environment variable.
 bool is_variable(const std::string& key) {
   return std::all_of(key.begin(), key.end(),
                      [](unsigned char c) { return std::isupper(c) || std::isdigit(c) || c == '_'; });
@@ -58,9 +58,7 @@ bool wants_processes(const lab::CellSpec& spec) {
                      [](auto& s) { return s.first == "libraries" || is_variable(s.first); });
 }
 
-std::string ProcessCell::keys() const {
-  return "libraries, environment variables (in capitals), " + RecipeCell::keys();
-}
+std::string ProcessCell::keys() const { return "libraries, environment variables (upper case), " + RecipeCell::keys(); }
 
 bool ProcessCell::set(const std::string& key, const std::string& value) {
   if (is_variable(key))
@@ -77,12 +75,12 @@ void ProcessCell::finish() {
   if (place_.empty() || !absent_.empty()) return;
   auto& places = cuda::library_places();
   if (std::find(places.begin(), places.end(), place_) == places.end() && place_.find('/') == std::string::npos)
-    fail_usage(fmt::format("'{}' is no place of libraries", printable(place_)), spec_.places["libraries"],
-               did_you_mean(place_, places) + " Places: " + join(places, ", ") + ", or folders with ':' between them.");
+    fail_usage(fmt::format("'{}' is not a place of libraries", printable(place_)), spec_.places["libraries"],
+               did_you_mean(place_, places) + " Places: " + join(places, ", ") + ", or folders separated by ':'.");
   folders_ = cuda::folders_of_place(place_);
   if (!cuda::holds_library(folders_, "cublasLt"))
-    absent_ = fmt::format("{} has no libcublasLt.so", place_ == "python"    ? "no Python environment that is searched"
-                                                      : place_ == "toolkit" ? "no CUDA toolkit that is searched"
+    absent_ = fmt::format("{} has no libcublasLt.so", place_ == "python"    ? "no searched Python environment"
+                                                      : place_ == "toolkit" ? "no searched CUDA toolkit"
                                                       : place_ == "system"  ? "the system's loader"
                                                                             : printable(place_));
 }
@@ -122,7 +120,7 @@ Json ProcessCell::document(const LabContext& context) const {
   return json[0];
 }
 
-// What ends badly is a cell without figures, not the end of the lab.
+// A failed process leaves a cell without figures; the lab continues.
 void ProcessCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile& detail) const {
   Json json;
   try {

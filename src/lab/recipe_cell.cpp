@@ -37,7 +37,7 @@ SessionUse use_of(BenchPhase phase) {
 
 void out_of_memory(lab::Row& row, const std::string& why) {
   row.keys["status"] = "out_of_memory";
-  row.absent = "it does not fit in memory" + (why.empty() ? "" : ": " + why);
+  row.absent = "does not fit in memory" + (why.empty() ? "" : ": " + why);
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ bool RecipeCell::set_setting(const std::string& key, const std::string& value) {
   return false;
 }
 
-// Pins the flash attention kernels of one tile, where the device has some.
+// Pins the flash attention kernels of one tile size, where the device has them.
 void RecipeCell::set_tile(const std::string& value) {
   std::vector<std::string> tiles;
   for (auto& k : kernels_of(device_.kind)) {
@@ -88,11 +88,12 @@ void RecipeCell::set_tile(const std::string& value) {
     if (at != std::string::npos && std::string(k.op) == "attention") tiles.push_back(kernel.substr(at + 11));
   }
   if (tiles.empty()) {
-    absent_ = fmt::format("flash attention has one tile on {}", device_.kind == "cpu" ? "the CPU" : device_.kind);
+    absent_ =
+        fmt::format("flash attention has only one tile size on {}", device_.kind == "cpu" ? "the CPU" : device_.kind);
     return;
   }
   if (std::find(tiles.begin(), tiles.end(), value) == tiles.end())
-    fail_usage(fmt::format("'{}' is no tile of flash attention", printable(value)), "",
+    fail_usage(fmt::format("'{}' is not a tile size of flash attention", printable(value)), "",
                "Tiles: " + join(tiles, ", ") + ".");
   for (const char* op : {"attention", "attention_grad"})
     options_.given["kernel"].push_back(fmt::format("{}=*.flash.tile{}", op, value));
@@ -110,7 +111,7 @@ void RecipeCell::finish() {
   }
 }
 
-// The model with other sizes, as a file of the user's would say it.
+// The model with other sizes, as in a user's model file.
 void RecipeCell::resize(Recipe& recipe) const {
   std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
   std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
@@ -119,7 +120,7 @@ void RecipeCell::resize(Recipe& recipe) const {
     text += word ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
     name += fmt::format(" {} {}", key, value);
   }
-  ModelConfig model = parse_model_toml(text, "sizes of the model");
+  ModelConfig model = parse_model_toml(text, "model sizes");
   model.name = name, model.vocab = recipe.model.vocab, model.dropout = recipe.model.dropout;
   recipe.model = model;
 }
@@ -173,8 +174,8 @@ void RecipeCell::run_recorded(LabContext& context, CompiledSession session, cons
     if (!large) throw;
     out_of_memory(row, error.problem());
   } catch (const std::bad_alloc&) {
-    bench.finish(record, "out_of_memory", nullptr, "the system refused the memory");
-    out_of_memory(row, "the system refused it");
+    bench.finish(record, "out_of_memory", nullptr, "the system refused the allocation");
+    out_of_memory(row, "the system refused the allocation");
   }
 }
 
@@ -183,7 +184,7 @@ void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row&
   CompiledSession session;
   try {
     session = compile_phase(recipe_, device_, phase_, {.verify = false});
-  } catch (const Error& error) {  // no kernel takes it
+  } catch (const Error& error) {  // no kernel supports it
     if (error.code() != Exit::failed) throw;
     row.keys["status"] = "absent", row.absent = error.problem();
     return;
@@ -194,12 +195,12 @@ void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row&
   lab::Table values = lab::value_rows(session);
   double planned = row.columns["planned_bytes"].x;
   if (planned > double(limit_))
-    out_of_memory(row, fmt::format("{} planned, {} there", format_bytes(planned), format_bytes(double(limit_))));
+    out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(double(limit_))));
   else if (runs())
     run_recorded(context, std::move(session), grid, row, detail);
   lab::Table table = lab::detail_rows(detail);
   table.rows.insert(table.rows.end(), values.rows.begin(), values.rows.end());
-  if (!row.absent.empty())  // times that nobody measured are no zeros
+  if (!row.absent.empty())  // times that were not measured are not zeros
     for (auto& r : table.rows) r.columns.erase("ms");
   lab::add_columns(e_, table, row);
 }

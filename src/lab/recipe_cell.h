@@ -1,4 +1,5 @@
-// Cells that are a recipe: planned (kind "plan"), timed ("bench"), timed instruction by instruction ("profile").
+// Cells that are a recipe: planned (kind "plan"), timed ("bench"), or timed per instruction
+// ("profile").
 #pragma once
 #include <utility>
 
@@ -18,7 +19,8 @@ class RecipeCell : public LabCell {
   bool set(const std::string& key, const std::string& value) override;
   std::string keys() const override;
   void finish() override;
-  // Columns of the plan and [columns], and around run() the record and what does not fit.
+  // Fills the columns of the plan and [columns]; around run() handles the record and recipes that
+  // do not fit.
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
   virtual bool runs() const { return true; }
   // Fills columns and closes the record; detail: rows of instructions, for [columns].
@@ -26,11 +28,11 @@ class RecipeCell : public LabCell {
                    Profile& detail) const = 0;
 
   virtual BenchTask task() const;
-  // A setting of the recipe; false when there is none of that key.
+  // Sets a recipe setting; false when there is no such key.
   bool set_setting(const std::string& key, const std::string& value);
 
   RecipeOptions options_;
-  Recipe recipe_;  // resolved, when finish() was there
+  Recipe recipe_;  // resolved after finish()
   BenchPhase phase_ = BenchPhase::step;
 
  private:
@@ -43,7 +45,8 @@ class RecipeCell : public LabCell {
   std::vector<std::pair<std::string, std::string>> sizes_;
 };
 
-// Columns from what crest bench prints of a cell, and its record; the same of a profile. throttled: by sample.
+// Columns and record from the output of crest bench for a cell; the same from a profile. throttled:
+// by sample.
 void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, lab::Row& row);
 void record_bench(BenchMeasure& bench, RunRecord& record, const nlohmann::ordered_json& result,
                   const std::vector<bool>& throttled = {});

@@ -27,7 +27,7 @@ Value value_from_json(const Json& json) {
   if (json.is_object() && json.contains("value"))
     return Value::range(number_at(json, "value"), number_at(json, "low"), number_at(json, "high"));
   std::string why = text_at(json, "unknown");
-  return Value::missing(why.empty() ? "it was not recorded" : why);
+  return Value::missing(why.empty() ? "not recorded" : why);
 }
 
 Json to_json(const Row& row) {

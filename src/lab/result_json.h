@@ -1,5 +1,5 @@
-// Experiments and results as JSON: what --json prints and what the run store keeps (document "lab"); rows are read back
-// to resume.
+// Experiments and results as JSON: the output of --json and the document "lab" in the run store.
+// Rows are read back to resume.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -9,7 +9,7 @@ namespace crest::lab {
 
 using Json = nlohmann::ordered_json;
 
-// A number, {value, low, high} where it is not exact, a text, true, false, or {unknown: why}.
+// A number, {value, low, high} where it is not exact, a string, true, false, or {unknown: why}.
 Json to_json(const Value& value);
 Value value_from_json(const Json& json);
 // {keys, columns, absent, run}; run: uid of the cell's record.
@@ -18,7 +18,7 @@ Row row_from_json(const Json& json);
 // docs/contract.md, lab.
 Json to_json(const Result& result);
 
-// As crest lab list and crest lab show print them.
+// The output of crest lab list and crest lab show.
 Json to_json(const Experiment& experiment);
 Json to_json(const Experiment& experiment, const std::vector<CellSpec>& cells, const std::string& scale);
 

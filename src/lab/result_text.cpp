@@ -14,6 +14,11 @@ namespace {
 
 constexpr size_t text_limit = 400;
 
+// Wrapped lines; first: before the first line, rest: before the others.
+std::string paragraph(const std::string& text, const std::string& first = "", const std::string& rest = "") {
+  return first + wrapped(text, {.indent = rest, .taken = first.size()}) + "\n";
+}
+
 std::string key_of(const Row& row, const std::string& key) {
   auto it = row.keys.find(key);
   return it == row.keys.end() ? "" : printable(it->second, 60);
@@ -40,7 +45,7 @@ std::string rows_text(const Result& r, bool color) {
 
 std::string quantities_text(const Result& r, bool color) {
   if (r.quantities.empty()) return "";
-  crest::Table table({{"quantity", Align::left}, {"value"}, {"how", Align::left}});
+  crest::Table table({{"quantity", Align::left}, {"value"}, {"formula", Align::left}});
   for (size_t i = 0; i < r.quantities.size(); ++i)
     table.row({r.quantities[i].first, fit_width(describe(r.quantities[i].second), 60),
                fit_width(printable(r.experiment->quantities[i].text, text_limit), 60)});
@@ -49,8 +54,7 @@ std::string quantities_text(const Result& r, bool color) {
 
 std::string then_text(const Result& r, bool color) {
   if (r.then.empty()) return "";
-  crest::Table table(
-      {{"then and now", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
+  crest::Table table({{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}});
   for (size_t i = 0; i < r.then.size(); ++i) {
     const Then& t = r.experiment->then[i];
     const Value& here = r.then[i];
@@ -62,8 +66,9 @@ std::string then_text(const Result& r, bool color) {
                               : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "", printable(t.source, 40)});
   }
-  std::string machine = r.experiment->machine.empty() ? "" : "then: " + printable(r.experiment->machine, 200) + "; ";
-  return table.text(color) + fmt::format("  {}now: {}, scale {}\n\n", machine, printable(r.device), r.scale);
+  std::string machine =
+      r.experiment->machine.empty() ? "" : "document: " + printable(r.experiment->machine, 200) + "; ";
+  return table.text(color) + fmt::format("  {}here: {}, scale {}\n\n", machine, printable(r.device), r.scale);
 }
 
 std::string claims_text(const Result& r) {
@@ -71,8 +76,9 @@ std::string claims_text(const Result& r) {
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
-    text += fmt::format("{}: {} ({}; {})\n", name(v.verdict), printable(c.text, text_limit), printable(c.subject, 60),
-                        printable(c.source, 60));
+    text += paragraph(fmt::format("{}: {} ({}; {})", label(v.verdict), printable(c.text, text_limit),
+                                  printable(c.subject, 60), printable(c.source, 60)),
+                      "", "  ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
     if (!v.reason.empty()) text += fmt::format("    reason: {}\n", printable(v.reason, text_limit));
     for (auto& [what, value] : v.figures)
@@ -81,66 +87,82 @@ std::string claims_text(const Result& r) {
   return text;
 }
 
+// The settings that all cells share, then the others of each cell.
+std::string cells_text(const std::vector<CellSpec>& cells, const std::string& scale) {
+  using KeyValue = std::pair<std::string, std::string>;
+  auto shared = [&](const KeyValue& s) {
+    return cells.size() > 1 && std::all_of(cells.begin(), cells.end(), [&](auto& cell) {
+             return std::find(cell.settings.begin(), cell.settings.end(), s) != cell.settings.end();
+           });
+  };
+  auto settings_text = [&](const CellSpec& cell, bool of_all) {
+    std::vector<std::string> list;
+    for (auto& s : cell.settings)
+      if (shared(s) == of_all) list.push_back(s.first + "=" + s.second);
+    return join(list, " ");
+  };
+  std::string common = settings_text(cells[0], true);
+  std::string text =
+      "\n" + paragraph(fmt::format("{} cell{} at scale {}{}:", cells.size(), cells.size() == 1 ? "" : "s", scale,
+                                   common.empty() ? "" : ", all with " + printable(common, text_limit)));
+  for (auto& cell : cells) {
+    auto variant = cell.keys.find("variant");
+    std::string head = variant == cell.keys.end() ? "" : variant->second + ": ";
+    text += "  " + printable(head + settings_text(cell, false), text_limit) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color) {
-  crest::Table table(
-      {{"experiment", Align::left}, {"source", Align::left}, {"kind", Align::left}, {"claims"}, {"", Align::left}});
+  crest::Table table({{"experiment", Align::left}, {"claims"}, {"title", Align::left}});
   for (auto& e : experiments)
-    table.row({printable(e.name, 40), printable(e.source, 20), name(e.kind), std::to_string(e.claims.size()),
+    table.row({printable(e.name, 40), std::to_string(e.claims.size()),
                e.unavailable.empty() ? printable(e.title, 80) : "not yet available: " + printable(e.unavailable, 120)});
   return table.text(color);
 }
 
 std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
-  std::string text = fmt::format("{}: {}\n\n", printable(e.name), printable(e.title, text_limit));
-  if (!e.question.empty()) text += printable(e.question, 1000) + "\n";
+  std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit))) + "\n";
+  if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
   text += fmt::format("Source: {}. Kind: {}. File: {}\n", printable(e.source), name(e.kind), printable(e.file));
-  if (!e.unavailable.empty()) text += "Not yet available: " + printable(e.unavailable, text_limit) + "\n";
-  if (!e.shrinks.empty()) text += "Scales: " + printable(e.shrinks, text_limit) + "\n";
-  if (!cells.empty()) {
-    text += fmt::format("\n{} cell{} at scale {}:\n", cells.size(), cells.size() == 1 ? "" : "s", scale);
-    for (auto& cell : cells) {
-      std::vector<std::string> settings;
-      for (auto& [key, value] : cell.settings) settings.push_back(key + "=" + value);
-      auto variant = cell.keys.find("variant");
-      std::string head = variant == cell.keys.end() ? "" : variant->second + ": ";
-      text += "  " + printable(head + join(settings, " "), text_limit) + "\n";
-    }
-  }
+  if (!e.unavailable.empty()) text += paragraph("Not yet available: " + printable(e.unavailable, text_limit));
+  if (!e.shrinks.empty()) text += paragraph("Scales: " + printable(e.shrinks, text_limit));
+  if (!cells.empty()) text += cells_text(cells, scale);
   text += fmt::format("\n{} claim{}:\n", e.claims.size(), e.claims.size() == 1 ? "" : "s");
   for (auto& c : e.claims)
-    text += fmt::format("  {} ({}; {})\n      {}\n", printable(c.text, text_limit), printable(c.subject),
-                        printable(c.source), printable(c.check.text, text_limit));
+    text +=
+        paragraph(fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject), printable(c.source)),
+                  "  ", "    ") +
+        fmt::format("      {}\n", printable(c.check.text, text_limit));
   return text;
 }
 
 std::string result_text(const Result& r, bool color) {
   const Experiment& e = *r.experiment;
-  std::string text = fmt::format("{}: {}\n", printable(e.name), printable(e.title, text_limit));
-  if (!e.question.empty()) text += printable(e.question, 1000) + "\n";
+  std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit)));
+  if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
   if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));
   size_t once = 0;
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
-  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in one round only\n", once);
+  if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in only one round\n", once);
   if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
   return text;
 }
 
 std::string summary_text(const std::vector<Result>& results, bool color) {
-  crest::Table table({{"experiment", Align::left}, {"cells"}, {"left"}, {"upheld"}, {"refuted"}, {"cannot tell here"}});
-  size_t sums[3] = {};
+  crest::Table table({{"experiment", Align::left}, {"cells"}, {"left"}, {"upheld"}, {"refuted"}, {"inconclusive"}});
+  std::array<size_t, 3> sums = {};
   for (auto& r : results) {
     size_t counts[3] = {};
     for (auto& c : r.claims) ++counts[int(c.verdict)], ++sums[int(c.verdict)];
     table.row({printable(r.experiment->name, 40), std::to_string(r.table.rows.size()), std::to_string(r.cells_left),
                std::to_string(counts[0]), std::to_string(counts[1]), std::to_string(counts[2])});
   }
-  table.rule();
-  table.row({"all", "", "", std::to_string(sums[0]), std::to_string(sums[1]), std::to_string(sums[2])});
-  return table.text(color);
+  return table.text(color) + verdict_counts(sums) + " on this machine\n";
 }
 
 }  // namespace crest::lab

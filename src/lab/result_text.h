@@ -1,4 +1,5 @@
-// Results for a terminal: the table of cells, a verdict for each claim with its figures, then and now.
+// Results for a terminal: the table of cells, a comparison with the documents, a verdict for each
+// claim with its figures.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +9,10 @@
 namespace crest::lab {
 
 std::string list_text(const std::vector<Experiment>& experiments, bool color);
-// What an experiment asks, its grid at a scale, its claims.
+// The question of an experiment, its grid at a scale, its claims.
 std::string show_text(const Experiment& experiment, const std::vector<CellSpec>& cells, const std::string& scale);
 std::string result_text(const Result& result, bool color);
-// Of several experiments: how many claims of each have which verdict.
+// For several experiments: verdict counts of each, and in total.
 std::string summary_text(const std::vector<Result>& results, bool color);
 
 }  // namespace crest::lab

@@ -1,5 +1,5 @@
-// Cells that were measured in two rounds: one row out of two, and what differences between cells mean nothing.
-// Statistics and their source: docs/guides/lab.md, "Noise".
+// Cells measured in two rounds: combines two rows into one, and finds the noise floor between
+// cells. Statistics and their source: docs/guides/lab.md, "Noise".
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,11 +8,13 @@
 
 namespace crest::lab {
 
-// The cell's row: times and rates are geometric means of the two; their intervals have half the rounds' own (which are
-// independent) and reach to what either round found. Extremes, deviations, counts and bytes are those of both together.
+// The combined row of a cell. Times and rates are geometric means; their intervals combine half of
+// each round's interval (rounds are independent) and include both rounds' values. Extremes,
+// deviations, counts and bytes are those of both rounds together.
 Row combine_rounds(const Row& first, const Row& second);
 
-// From the rows that have two rounds: what two cells that are equally fast may differ by, 95%. None below two of them.
+// From the rows with two rounds: by how much two equally fast cells may differ, 95%. None below two
+// rows.
 struct RoundNoise {
   double relative = 0;  // 0.01: 1%
   size_t cells = 0;

@@ -23,24 +23,24 @@ double parse_duration(const std::string& text, const std::string& where) {
   std::string unit(end, text.data() + text.size());
   double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || factor == 0 || !(x > 0 && x * factor < 1e9))
-    fail_usage(fmt::format("'{}' is no length of time", printable(text)), where, "Write for example 90s, 10m or 1h.");
+    fail_usage(fmt::format("'{}' is not a duration", printable(text)), where, "Write for example 90s, 10m or 1h.");
   return x * factor;
 }
 
-// One experiment on its way.
+// One experiment in progress.
 struct LabRunner::Progress {
   lab::Result result;
   RunRecord record;
   std::string identity, grid;
   std::vector<lab::Row> earlier;
   std::vector<std::optional<lab::Row>> rows;  // of the cells
-  size_t measured = 0;                        // in this process, and how long they took
+  size_t measured = 0;                        // in this process, and their total time
   double seconds = 0;
 };
 
 namespace {
 
-// What must be equal for a cell's row to be taken over: cells and columns, not claims.
+// What must be equal to reuse a cell's row: cells and columns, not claims.
 std::string identity_of(const lab::Experiment& e, const std::string& scale, const LabCells& cells, const Device& device,
                         uint64_t seed) {
   std::string text =
@@ -72,18 +72,18 @@ void LabRunner::find_earlier(const lab::Experiment& e, Progress& p) const {
     try {
       document = store->document(run.id, "lab");
     } catch (const Error&) {
-      continue;  // it ended before its first cell
+      continue;  // ended before its first cell
     }
     for (auto& row : document.value("rows", Json::array())) p.earlier.push_back(lab::row_from_json(row));
     p.result.noise_floor = document.value("noise_floor", 0.0);
     p.result.floor_source = document.value("noise_floor_source", "");
     p.grid = run.grid;
-    BenchMeasure::say(fmt::format("{}: {} cells of run {} are taken over", e.name, p.earlier.size(), run.id));
+    BenchMeasure::say(fmt::format("{}: reusing {} cells of run {}", e.name, p.earlier.size(), run.id));
     return;
   }
 }
 
-// Rows in the order of the cells, as far as they are there.
+// The rows that exist, in the order of the cells.
 void LabRunner::keep(Progress& p) {
   p.result.table.rows.clear();
   for (auto& row : p.rows)
@@ -94,7 +94,7 @@ void LabRunner::keep(Progress& p) {
 
 bool LabRunner::time_is_up() const { return interrupted_ || (o_.budget_seconds > 0 && spent() >= o_.budget_seconds); }
 
-// Nothing when it was interrupted.
+// Nothing when interrupted.
 std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::string& grid) {
   try {
     return cell.measure(context_, grid);
@@ -105,7 +105,8 @@ std::optional<lab::Row> LabRunner::measure_cell(const LabCell& cell, const std::
   }
 }
 
-// Measures cell i and says so; round 2 joins a row that is there. False: the time is up.
+// Measures cell i and reports progress; round 2 is combined with the existing row. False: out of
+// time.
 bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, size_t i, int round, Progress& p) {
   if (time_is_up()) return false;
   const LabCell& cell = *cells[i];
@@ -114,7 +115,7 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
   if (cell.absent().empty() && lab::info(e.kind).timed)
     BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, cells.size(), cell.spec().label,
                                   round == 2 ? " (round 2)" : "",
-                                  left > 0 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
+                                  left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
   double before = spent();
   std::optional<lab::Row> row = measure_cell(cell, p.grid);
   if (!row) return false;
@@ -127,8 +128,8 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
   return true;
 }
 
-// Every cell once, then, where the kind allows it, again in reverse order: the mean of a cell's two rounds lies in the
-// middle of the run for all of them, so that a steady drift of the machine cancels.
+// Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of
+// every cell are centered on the middle of the run, so a steady drift of the machine cancels.
 void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
   context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
   for (auto& cell : cells) {
@@ -142,17 +143,18 @@ void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, P
     if (p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty() && !measure_next(e, cells, i, 2, p)) return;
 }
 
-// What differences between cells mean nothing: found in this experiment, else by an earlier run of one of its cells.
+// The noise floor between cells: from this experiment, else from an earlier run of one of its
+// cells.
 void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Progress& p) {
-  constexpr double assumed = 0.01;  // what one process cannot see, such as where its memory lies
+  constexpr double assumed = 0.01;  // effects constant within a process, such as memory placement
   lab::Result& r = p.result;
   if (!lab::info(e.kind).timed) return;
   auto take = [&](double floor, const std::string& source) {
     r.noise_floor = std::max(floor, assumed);
-    r.floor_source = source + (floor < assumed ? "; at least 1% is taken" : "");
+    r.floor_source = source + (floor < assumed ? "; at least 1% is used" : "");
   };
   if (auto noise = lab::noise_of_rounds(r.table.rows))
-    return take(noise->relative, fmt::format("{:.2g}% by the differences of {} cells between two rounds",
+    return take(noise->relative, fmt::format("{:.2g}% from the differences of {} cells between two rounds",
                                              100 * noise->relative, noise->cells));
   if (r.noise_floor < assumed) r.noise_floor = assumed, r.floor_source = "assumed";
   if (Store* store = bench_.recorder().store(); store)
@@ -163,7 +165,7 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Prog
   if (!lab::info(e.kind).rounds) repeat_first(cells, p, take);
 }
 
-// A kind without rounds: the first cell with a time again, after the last.
+// For a kind without rounds: measures the first timed cell again after the last.
 void LabRunner::repeat_first(const LabCells& cells, Progress& p,
                              const std::function<void(double, const std::string&)>& take) {
   auto timed = [](auto& row) { return row && row->columns.count("ms"); };
@@ -175,7 +177,7 @@ void LabRunner::repeat_first(const LabCells& cells, Progress& p,
   double before = (*first)->columns.at("ms").x, after = again->columns.at("ms").x;
   double floor = std::expm1(std::abs(std::log(after / before)));
   if (floor > p.result.noise_floor || p.result.floor_source == "assumed")
-    take(floor, fmt::format("the first cell again after the others: {:.4g} and {:.4g} ms", before, after));
+    take(floor, fmt::format("the first cell before and after the others: {:.4g} and {:.4g} ms", before, after));
 }
 
 lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
@@ -198,7 +200,7 @@ lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
   try {
     measure_cells(e, cells, p);
     find_floor(e, cells, p);
-    lab::Result measured = p.result;  // the stored rows carry no floor: a later run may find another
+    lab::Result measured = p.result;  // stored rows exclude the floor: a later run may find another
     lab::widen_times(p.result.table, p.result.noise_floor);
     judge(p.result, device_);
     Json document = lab::to_json(p.result);

@@ -1,5 +1,5 @@
-// Runs experiments: cells one after the other, in one or two rounds, within a budget, continued with --resume; then
-// verdicts.
+// Runs experiments: measures the cells in one or two rounds, within a budget, resumable with
+// --resume; then judges the claims.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -17,7 +17,7 @@ struct LabOptions {
   double budget_seconds = 0;  // 0: none
   bool resume = false;
   bool json = false;
-  std::string data;  // text that cells train on; "": generated
+  std::string data;  // training text; "": generated
 };
 
 class LabRunner {
@@ -25,7 +25,8 @@ class LabRunner {
   LabRunner(const LabOptions& options, BenchMeasure& bench, const Device& device, int64_t limit)
       : o_(options), bench_(bench), context_{bench, {}}, device_(device), limit_(limit) {}
 
-  // Measures what the budget allows, judges, records. Ctrl-C ends measuring: what is done is judged all the same.
+  // Measures within the budget, judges, records. Ctrl-C stops measuring; finished cells are still
+  // judged.
   lab::Result run(const lab::Experiment& experiment, const LabCells& cells);
   bool interrupted() const { return interrupted_; }
 

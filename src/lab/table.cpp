@@ -21,7 +21,7 @@ std::vector<std::string> telling_keys(const std::vector<Row>& rows) {
   return keys;
 }
 
-// * any text, ? one character; linear with one place to go back to.
+// * matches any text, ? one character; linear, with one backtracking point.
 static bool glob(std::string_view text, std::string_view pattern) {
   size_t t = 0, p = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
@@ -62,7 +62,7 @@ static Value key_value(const std::string& text) {
 Value column_of(const Row& row, const std::string& column) {
   if (auto it = row.columns.find(column); it != row.columns.end()) return it->second;
   if (auto it = row.keys.find(column); it != row.keys.end()) return key_value(it->second);
-  return Value::missing(row.absent.empty() ? "there is no " + column + " of it" : row.absent);
+  return Value::missing(row.absent.empty() ? "no " + column + " recorded" : row.absent);
 }
 
 }  // namespace crest::lab

@@ -1,4 +1,4 @@
-// Cells that run their recipe: timed as crest bench and crest profile do.
+// Cells that run their recipe, timed like crest bench and crest profile.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@ void bench_columns(const BenchTask& task, const nlohmann::ordered_json& result, 
   row.columns["device_peak_bytes"] = lab::Value::number(memory.at("device_peak_bytes"));
   for (const char* column : {"context_start_bytes", "context_bytes"})
     row.columns[column] = memory.at(column).is_null()
-                              ? lab::Value::missing("the driver does not tell a CUDA context's size")
+                              ? lab::Value::missing("the driver does not report the size of a CUDA context")
                               : lab::Value::number(memory.at(column));
 }
 
@@ -73,11 +73,12 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   Samples seconds = crest::measure(
       [&] {
         BenchMeasure::check_interrupt();
-        double s = measured->run();
+        double s = measured->run_in_sequence();
         watch.sampled();
         return s;
       },
       rule(context.rounds));
+  measured->settle();
   std::vector<bool> marks = watch.last(seconds.count());
   BenchRow result = bench.finished_row(*measured, task, seconds);
   result.throttled = size_t(std::count(marks.begin(), marks.end(), true));
@@ -87,7 +88,7 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   record_bench(bench, record, json, marks);
 }
 
-// Without a wait the clock stops when the last launch has returned.
+// Without waiting, the clock stops when the last launch returns.
 static lab::Value launch_time(BenchCell& cell) {
   if (cell.session().device.kind == "cpu")
     return lab::Value::missing("the CPU is synchronous: a launch returns when its work is done");

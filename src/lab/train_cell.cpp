@@ -1,4 +1,4 @@
-// kind = "train": a recipe trained on text, as crest train does it, for its loss, its speed and its wait for data.
+// kind = "train": a recipe trained on text like crest train: loss, speed, and wait for data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,22 +37,22 @@ class TrainCell : public RecipeCell {
 
   TrainOptions training_;
   std::string data_, tokenizer_;  // as given; "": generated text
-  std::string trained_by_;        // the settings that are none of the recipe
+  std::string trained_by_;        // the settings outside the recipe
 };
 
 namespace {
 
 constexpr int64_t default_steps = 50, default_val_batches = 8;
-constexpr size_t untimed = 3;  // steps at the beginning: kernels are chosen, memory is touched for the first time
+constexpr size_t untimed = 3;  // first steps: kernels are chosen, memory is touched for the first time
 const std::vector<std::string> recipe_measures = {"memory_limit", "threads"};
-// What crest bench measures by, which would mean nothing here, or another thing.
+// Settings of crest bench that do not apply here, or mean something else.
 const std::vector<std::string> no_keys = {"phase", "samples", "max_seconds"};
 
 bool among(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// A cell keeps no files and starts from fresh weights; how long it trains, --steps say.
+// A cell keeps no files and starts from fresh weights; --steps sets its length.
 bool is_of_cells(const Setting& row) {
   return row.group != std::string("Saving and samples") && !among({"data", "init", "max-seconds"}, row.name);
 }
@@ -90,23 +90,23 @@ bool TrainCell::set(const std::string& key, const std::string& value) {
   else if (auto* row = training.find(key); row && is_of_cells(*row->setting))
     row->setting->set(*row->setting, row->object, parse_setting(*row->setting, value));
   else
-    return RecipeCell::set(key, value);  // the recipe is in key() as it is
+    return RecipeCell::set(key, value);  // recipe settings are already part of key()
   trained_by_ += " " + key + "=" + value;
   return true;
 }
 
-// As in crest train the data decide the vocabulary, unless `vocab` does.
+// As in crest train, the data determine the vocabulary, unless `vocab` does.
 void TrainCell::finish() {
   uint32_t vocab = Tokenizer::bytes().vocab_size();
   if (!data_.empty()) {
     std::error_code error;
     bool folder = std::filesystem::is_directory(data_, error);
     if (folder && !tokenizer_.empty())
-      fail_usage("prepared data have their tokenizer", "tokenizer", "Leave it out, or name a text file.");
+      fail_usage("prepared data already have a tokenizer", "tokenizer", "Leave it out, or name a text file.");
     training_.data = folder ? data_ : prepare_text({data_}, tokenizer_).folder;
     vocab = Dataset::open(training_.data).vocab_size();
   } else if (!tokenizer_.empty()) {
-    fail_usage("generated text is bytes", "tokenizer", "Name a text file with data = \"FILE\".");
+    fail_usage("generated text uses the byte tokenizer", "tokenizer", "Name a text file with data = \"FILE\".");
   }
   if (!options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
   if (training_.val_every < 0) training_.val_every = training_.steps;
@@ -144,7 +144,7 @@ void TrainCell::columns(const Trained& t, lab::Row& row) const {
   set("device_peak_bytes", double(device_.kind == "cuda" ? t.outcome.device_bytes : peak_resident_bytes()));
 }
 
-// The training compiles its own session, with validation.
+// Training compiles its own session, including validation.
 void TrainCell::run(LabContext& context, CompiledSession, RunRecord& record, lab::Row& row, Profile&) const {
   Trained trained;
   std::vector<LogRow> log;

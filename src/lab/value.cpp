@@ -10,7 +10,7 @@ namespace crest::lab {
 Value Value::range(double x, double low, double high) {
   Value v;
   v.x = x, v.low = low, v.high = high;
-  if (std::isnan(x) || std::isnan(low) || std::isnan(high)) v.unknown = "it is not a number";
+  if (std::isnan(x) || std::isnan(low) || std::isnan(high)) v.unknown = "not a number";
   return v;
 }
 
@@ -38,7 +38,7 @@ std::string describe_number(double x) {
 }
 
 std::string describe(const Value& v) {
-  if (!v.known()) return "cannot tell: " + v.unknown;
+  if (!v.known()) return (v.type == Value::Type::truth ? "inconclusive: " : "unknown: ") + v.unknown;
   if (v.type == Value::Type::text) return v.text;
   if (v.type == Value::Type::truth) return v.truth == Truth::yes ? "yes" : "no";
   if (v.exact()) return describe_number(v.x);
@@ -59,7 +59,7 @@ Value calculate(char op, const Value& a, const Value& b) {
     case '-': return Value::range(a.x - b.x, a.low - b.high, a.high - b.low);
     case '*': return from_corners(a.x * b.x, a, b, [](double p, double q) { return p * q; });
     case '/':
-      if (b.low <= 0 && b.high >= 0) return Value::missing("it is divided by what may be 0");
+      if (b.low <= 0 && b.high >= 0) return Value::missing("divided by a value that may be 0");
       return from_corners(a.x / b.x, a, b, [](double p, double q) { return p / q; });
     default: return from_corners(std::pow(a.x, b.x), a, b, [](double p, double q) { return std::pow(p, q); });
   }
@@ -67,10 +67,10 @@ Value calculate(char op, const Value& a, const Value& b) {
 
 static Value cannot_tell(std::string why) { return Value::missing(std::move(why), Value::Type::truth); }
 
-// yes: the answer for every pair of numbers in the intervals; no: for none of them.
+// yes: true for every pair of numbers in the intervals; no: for none of them.
 static Value answer(bool yes, bool no, const Value& a, const Value& b) {
   if (yes || no) return Value::yes_no(yes);
-  return cannot_tell(fmt::format("the difference is below the noise: {} against {}", describe(a), describe(b)));
+  return cannot_tell(fmt::format("the difference is within noise: {} against {}", describe(a), describe(b)));
 }
 
 Value compare(const std::string& op, const Value& a, const Value& b) {

@@ -1,5 +1,5 @@
-// What an expression of an experiment gives: a number with what is not known about it, a text, or a truth that may be
-// "cannot tell here".
+// The value of an expression: a number with its uncertainty, a string, or a truth value that may be
+// inconclusive.
 #pragma once
 #include <string>
 
@@ -10,29 +10,29 @@ enum class Truth { no, yes, cannot_tell };
 struct Value {
   enum class Type { number, text, truth };
   Type type = Type::number;
-  double x = 0, low = 0, high = 0;  // the true number lies in [low, high]; equal to x where it is exact
+  double x = 0, low = 0, high = 0;  // the true number is in [low, high]; both equal x when exact
   std::string text;
   Truth truth = Truth::cannot_tell;
-  std::string unknown;  // why there is no value here; "": there is one
+  std::string unknown;  // why there is no value; "": there is one
 
   static Value number(double x) { return range(x, x, x); }
   static Value range(double x, double low, double high);
   static Value of_text(std::string text);
   static Value yes_no(bool yes);
-  // No value, or a truth that cannot be told.
+  // No value, or an inconclusive truth value.
   static Value missing(std::string why, Type type = Type::number);
 
   bool known() const { return unknown.empty(); }
   bool exact() const { return low == x && high == x; }
 };
 
-// "2.31 [2.25 .. 2.38]", "bf16", "yes", "cannot tell: WHY".
+// "2.31 [2.25 .. 2.38]", "bf16", "yes", "inconclusive: WHY", "unknown: WHY".
 std::string describe(const Value& value);
 std::string describe_number(double x);
 
 // Arithmetic on intervals; an unknown operand makes the result unknown. op: + - * / ^
 Value calculate(char op, const Value& a, const Value& b);
-// "<" "<=" ">" ">=" "==" "!=": cannot tell where the intervals allow both answers.
+// "<" "<=" ">" ">=" "==" "!=": inconclusive where the intervals allow both answers.
 Value compare(const std::string& op, const Value& a, const Value& b);
 Value both(const Value& a, const Value& b);    // and
 Value either(const Value& a, const Value& b);  // or

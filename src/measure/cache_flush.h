@@ -1,4 +1,4 @@
-// Empties the caches between samples: a step then starts as if other work had run before it.
+// Empties the caches between samples, so a step starts as if other work had run before it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace crest {
 
-// CPU: all threads write a buffer of four times the last-level cache. GPU: a memset of twice the last-level cache.
-// 256 MiB where the cache's size is unknown.
+// CPU: all threads write a buffer of four times the last-level cache. GPU: a memset of twice the
+// last-level cache. 256 MiB where the cache size is unknown.
 class CacheFlush {
  public:
   // The runtime (of a GPU) must outlive it.
@@ -16,7 +16,7 @@ class CacheFlush {
   ~CacheFlush();
   CacheFlush(const CacheFlush&) = delete;
   CacheFlush& operator=(const CacheFlush&) = delete;
-  // Done on return.
+  // Complete on return.
   void operator()();
   int64_t bytes() const { return bytes_; }
 

@@ -20,7 +20,7 @@ namespace crest {
 
 namespace {
 
-// 64 bytes; the compiler lowers it to what the target has.
+// 64 bytes; the compiler maps it to the target's vectors.
 typedef uint64_t Line __attribute__((vector_size(64)));
 
 struct Part {
@@ -33,13 +33,13 @@ struct FreeDeleter {
 };
 using Buffer = std::unique_ptr<Line[], FreeDeleter>;
 
-// Random, and written by the threads that read it later, so that its pages are near them.
+// Random, and written by the threads that will read it, so its pages are near them.
 Buffer random_buffer(int64_t lines, int threads) {
   constexpr size_t huge_page = 2 << 20;
   size_t bytes = (size_t(lines) * sizeof(Line) + huge_page - 1) / huge_page * huge_page;
   auto* memory = static_cast<Line*>(std::aligned_alloc(huge_page, bytes));
   if (!memory) fail(fmt::format("cannot allocate {}", format_bytes(double(bytes))), "bandwidth");
-  madvise(memory, bytes, MADV_HUGEPAGE);  // else address translation is measured; only a hint
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint; without it address translation dominates
 #pragma omp parallel num_threads(threads)
   {
     Part part = part_of(lines, omp_get_thread_num(), omp_get_num_threads());
@@ -49,8 +49,9 @@ Buffer random_buffer(int64_t lines, int threads) {
   return Buffer(memory);
 }
 
-// XOR of all lines: cheap enough to be limited by memory, and the result depends on every byte. Four streams with
-// prefetch keep more reads in flight than the hardware's own prefetcher, which stops at each page.
+// XOR of all lines: cheap enough to be bound by memory, and the result depends on every byte. Four
+// streams with prefetch keep more reads in flight than the hardware prefetcher, which stops at each
+// page.
 uint64_t read_all(const Line* data, int64_t lines, int threads) {
   uint64_t total = 0;
 #pragma omp parallel num_threads(threads) reduction(^ : total)
@@ -112,7 +113,7 @@ Bandwidth measure_copy_bandwidth(const BandwidthOptions& options) {
   b.seconds =
       measure([&] { return time_once([&] { copy_all(to.get(), from.get(), lines, b.threads); }); }, options.rule);
   if (read_all(to.get(), lines, b.threads) != read_all(from.get(), lines, b.threads))
-    fail("the copy differs from its source", "bandwidth", "This machine's memory is not reliable.");
+    fail("the copy differs from its source", "bandwidth", "The memory of this machine is unreliable.");
   b.bytes_per_second = 2 * double(b.buffer_bytes) / b.seconds.median();
   return b;
 }
@@ -121,7 +122,8 @@ namespace {
 
 std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream) {
   std::vector<std::byte> data(size_t(count) * size_of(type));
-  // One normal block, repeated with an odd period: random enough for power and rounding, quick to make.
+  // One normally distributed block, repeated with an odd period: random enough for power and
+  // rounding, and fast.
   constexpr int64_t period = 65537;
   std::vector<float> block(size_t(std::min(count, period)));
   for (size_t i = 0; i < block.size(); ++i) block[i] = float(normal(7, stream, i));
@@ -129,10 +131,11 @@ std::vector<std::byte> random_matrix(DType type, int64_t count, uint64_t stream)
   return data;
 }
 
-// Rounding of the inputs is not an error (the same rounded inputs are used here); sums of k products of standard
-// normals have size sqrt(k). Float accumulation in any order stays below k eps sqrt(k) by far; the result is rounded.
-// A kernel that rounds its operands by up to u (uniform, independent) adds u sqrt(2/3 sum x^2) as standard deviation:
-// eight of them are allowed.
+// Rounding of the inputs is not an error (the same rounded inputs are used here). Sums of k
+// products of standard normals have size sqrt(k). Float accumulation in any order has an error far
+// below k eps sqrt(k); the result is rounded. A kernel that rounds its operands by up to u
+// (uniform, independent) adds a standard deviation of u sqrt(2/3 sum x^2); eight of them are
+// allowed.
 void check_gemm(const GemmProblem& p, double operand_rounding) {
   double rounding = p.type == DType::bf16 ? 0x1p-8 : p.type == DType::f16 ? 0x1p-11 : 0x1p-24;
   for (uint32_t s = 0; s < 16; ++s) {
@@ -148,7 +151,7 @@ void check_gemm(const GemmProblem& p, double operand_rounding) {
     if (!(std::abs(got - want) <= tolerance))
       fail(fmt::format("the {} matrix multiplication {} x {} x {} gives {} instead of {} at row {}, column {}",
                        name(p.type), p.m, p.n, p.k, got, want, row, col),
-           "GEMM rate", "The library or the machine computes wrong numbers; its rate means nothing.");
+           "GEMM rate", "The library or the machine computes wrong results; its rate is meaningless.");
   }
 }
 

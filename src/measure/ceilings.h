@@ -1,5 +1,5 @@
-// Measured limits of this CPU: memory bandwidth, and the matrix-multiply rate that its library reaches. A kernel's
-// share of the roofline is taken against these, not against a data sheet.
+// Measured limits of this CPU: memory bandwidth, and the matmul rate its library reaches. Rooflines
+// use these limits, not a data sheet.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,13 +13,13 @@ namespace crest {
 
 struct Bandwidth {
   std::string kind;  // "read" or "copy"
-  // "DRAM": the buffers are at least four times the last-level cache; "cache or DRAM": that cache's size is unknown or
-  // the memory did not allow such buffers.
+  // "DRAM": the buffers are at least four times the last-level cache; "cache or DRAM": the cache
+  // size is unknown or memory was too small for such buffers.
   std::string level;
-  int64_t buffer_bytes = 0;  // of one buffer (copy uses two)
+  int64_t buffer_bytes = 0;  // per buffer (copy uses two)
   int threads = 0;
-  Samples seconds;              // of one pass
-  double bytes_per_second = 0;  // median; a copy counts what it reads and what it writes (STREAM's convention)
+  Samples seconds;              // per pass
+  double bytes_per_second = 0;  // median; a copy counts reads and writes (STREAM's convention)
 };
 
 struct BandwidthOptions {
@@ -31,7 +31,8 @@ struct BandwidthOptions {
 Bandwidth measure_read_bandwidth(const BandwidthOptions& options = {});
 Bandwidth measure_copy_bandwidth(const BandwidthOptions& options = {});
 
-// c[m, n] = a[m, k] b[k, n], all row-major and of one type (f32, bf16 or f16), accumulated in float.
+// c[m, n] = a[m, k] b[k, n], all row-major and of one type (f32, bf16 or f16), accumulated in
+// float.
 struct GemmProblem {
   DType type = DType::f32;
   int64_t m = 0, n = 0, k = 0;
@@ -39,16 +40,17 @@ struct GemmProblem {
   const void* b = nullptr;
   void* c = nullptr;
 };
-// Prepares one problem (primitive, scratch memory) and returns what runs it; an empty function = type not supported.
+// Prepares one problem (primitive, workspace) and returns a function that runs it; empty: type not
+// supported.
 struct GemmFactory : std::function<std::function<void()>(const GemmProblem&)> {
   using function::function;
-  double operand_rounding = 0;  // relative, of what the kernel does to its operands: 2^-11 for TF32
+  double operand_rounding = 0;  // relative rounding of the operands by the kernel: 2^-11 for TF32
 };
 
 struct GemmRate {
   DType type = DType::f32;
   int64_t m = 0, n = 0, k = 0;  // of the fastest problem
-  Samples seconds;              // of one multiplication
+  Samples seconds;              // per multiplication
   double flops_per_second = 0;  // 2 m n k / median
 };
 
@@ -56,9 +58,9 @@ struct GemmSize {
   int64_t m, n, k;
 };
 
-// The best rate over `sizes` (default: GPT-2-like and square ones), random normal data. Each result is checked at
-// sampled places against float64, so that a broken library is not reported as a fast one: fails with the place.
-// Returns flops_per_second = 0 when the factory supports none.
+// The best rate over `sizes` (default: GPT-2-like and square), on random normal data. Each result
+// is checked against float64 at sampled positions, so a broken library is not reported as fast:
+// fails with the position. Returns flops_per_second = 0 when the factory supports no type.
 GemmRate measure_gemm_rate(
     DType type, const GemmFactory& factory, const std::vector<GemmSize>& sizes = {},
     const StoppingRule& rule = {

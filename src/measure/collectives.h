@@ -10,20 +10,20 @@ namespace crest {
 
 struct CollectiveTime {
   int64_t bytes = 0;  // of the whole buffer
-  int64_t calls = 1;  // of one sample, one after the other
-  Samples seconds;    // of one call, by the slowest rank
+  int64_t calls = 1;  // calls per sample, sequential
+  Samples seconds;    // per call, of the slowest rank
   double algorithm_bandwidth() const { return double(bytes) / seconds.median(); }
 };
 
-// Buffers for sizes up to a largest one, in the runtime's memory. Every function is called by all ranks alike.
+// Buffers for sizes up to a maximum, in the runtime's memory. All ranks call every function.
 class CollectiveMeasure {
  public:
   CollectiveMeasure(Communicator& comm, Runtime& runtime, Collective collective, DType dtype, int64_t largest_bytes);
   ~CollectiveMeasure();
   CollectiveMeasure(const CollectiveMeasure&) = delete;
 
-  // Times and then checks the values; throws an Error that names rank, place and both values when one is wrong.
-  // between: called between samples (a stop request throws there).
+  // Measures, then checks the values; throws an Error with rank, position and both values when one
+  // is wrong. between: called between samples (a stop request throws there).
   CollectiveTime run(int64_t bytes, const StoppingRule& rule, const std::function<void()>& between = {});
   // Runs the collective once on known data and checks every value of every rank.
   void check(int64_t bytes);
@@ -40,13 +40,14 @@ class CollectiveMeasure {
   Collective collective_;
   DType dtype_;
   int64_t whole_bytes_, part_bytes_;
-  void* whole_;           // the buffer that the size speaks of
-  void* part_ = nullptr;  // a rank's part, where the collective has one
+  void* whole_;           // the buffer that the size refers to
+  void* part_ = nullptr;  // the part of one rank, if the collective has one
 };
 
 // Every rank's value, by rank.
 std::vector<double> gather_values(Communicator& comm, Runtime& runtime, double value);
-// Bytes per second that every rank sends to the next one while it receives as many: what a ring can carry here.
+// Bytes per second that every rank sends to the next one while it receives as many: the capacity of
+// a ring.
 double measure_link(Communicator& comm, Runtime& runtime, int64_t bytes);
 
 }  // namespace crest

@@ -12,7 +12,7 @@ DeviceLimits measure_device_limits(const Device& device, const std::function<voi
     say("copy bandwidth");
     m.bandwidths.push_back(measure_device_copy(device));
     for (auto& precision : data_sheet_precisions) {
-      say(precision + " matrix products");
+      say(precision + " matmuls");
       m.rates.push_back(quick_precision_rate(device, precision));
     }
     m.sheet = data_sheet_of(device.name);
@@ -24,9 +24,9 @@ DeviceLimits measure_device_limits(const Device& device, const std::function<voi
   m.bandwidths.push_back(measure_copy_bandwidth({.threads = device.threads}));
   GemmFactory factory = linear_kernel_factory(device);
   for (DType type : {DType::f32, DType::bf16}) {
-    say(type == DType::f32 ? "fp32 matrix products" : "bf16 matrix products");
+    say(type == DType::f32 ? "fp32 matmuls" : "bf16 matmuls");
     GemmRate rate = measure_gemm_rate(type, factory);
-    std::string problem = rate.flops_per_second > 0 ? "" : "no fast kernel takes this type";
+    std::string problem = rate.flops_per_second > 0 ? "" : "no fast kernel for this type";
     m.rates.push_back({type == DType::f32 ? "fp32" : "bf16", "linear kernel", problem, rate});
   }
   say("arithmetic instructions");
@@ -34,7 +34,7 @@ DeviceLimits measure_device_limits(const Device& device, const std::function<voi
   return m;
 }
 
-// Median, mean, deviation, minimum and maximum of the samples' times in milliseconds.
+// Median, mean, standard deviation, minimum and maximum of the samples in milliseconds.
 static Json spread(const Samples& seconds) {
   Samples ms = seconds.scaled(1e3);
   return {{"ms_median", ms.median()}, {"ms_mean", ms.mean()}, {"ms_std", ms.std_dev()},

@@ -1,4 +1,4 @@
-// What a device reaches: memory bandwidth and arithmetic, measured in some ten seconds.
+// Measured limits of a device: memory bandwidth and arithmetic, in about ten seconds.
 #pragma once
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -15,17 +15,17 @@ namespace crest {
 struct DeviceLimits {
   std::vector<Bandwidth> bandwidths;
   std::vector<PrecisionRate> rates;
-  std::vector<InstructionPeak> peaks;  // of a CPU
-  const DataSheet* sheet = nullptr;    // of the device; null: there is none
+  std::vector<InstructionPeak> peaks;  // CPU only
+  const DataSheet* sheet = nullptr;    // of the device; null: none
 
   std::optional<double> sheet_peak(const std::string& precision) const {
     return sheet ? sheet->peak(precision) : std::nullopt;
   }
 };
 
-// say: gets what is measured next.
+// say: receives the name of the next measurement.
 DeviceLimits measure_device_limits(const Device& device, const std::function<void(const std::string&)>& say);
-// `measured` of crest devices --measure --json (docs/contract.md).
+// `measured` in crest devices --measure --json (docs/contract.md).
 nlohmann::ordered_json to_json(const DeviceLimits& limits);
 
 }  // namespace crest

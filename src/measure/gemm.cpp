@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-// One linear instruction in memory of its own.
+// One linear instruction with its own memory.
 class Problem {
  public:
   Problem(const Device& device, const GemmProblem& g, bool tf32) : device_(device) {
@@ -101,7 +101,7 @@ namespace {
 constexpr StoppingRule quick = {
     .warmup = 3, .min_samples = 6, .max_samples = 20, .max_seconds = 0.4, .target_relative_ci = 0.02};
 
-// An 8192 cube is what the field quotes; units without tensor cores are slower.
+// 8192 cubed is the usual benchmark; units without tensor cores are slower.
 std::vector<GemmSize> quick_sizes(const Device& device, bool tensor_cores) {
   if (device.kind == "cuda" && !device.emulated)
     return {tensor_cores ? GemmSize{8192, 8192, 8192} : GemmSize{4096, 4096, 4096}};
@@ -133,14 +133,14 @@ PrecisionRate measure_precision(const Device& device, const std::string& precisi
   PrecisionRate result{precision, "linear kernel", "", {}};
   if (only_in_library(precision) || (precision == "tf32" && device.kind == "cpu")) {
     if (device.kind == "cpu")
-      result.problem = precision == "tf32" ? "the CPU has no tf32" : "no kernel multiplies " + precision + " on a CPU";
+      result.problem = precision == "tf32" ? "the CPU has no tf32" : "no CPU kernel for " + precision + " matmuls";
     else
       measure_library(result, device, sizes, rule);
     return result;
   }
   DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
   result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32"), sizes, rule);
-  if (result.rate.seconds.empty()) result.problem = "no fast kernel multiplies " + precision + " here";
+  if (result.rate.seconds.empty()) result.problem = "no fast kernel for " + precision + " matmuls on this device";
   return result;
 }
 

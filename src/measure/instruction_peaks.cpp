@@ -18,25 +18,26 @@ namespace crest {
 
 namespace {
 
-// Enough to hide the latency of 4 to 5 cycles on two units; AVX2 has 16 registers in all.
+// Enough to hide the latency of 4 to 5 cycles on two units; AVX2 has only 16 registers.
 constexpr int accumulators = 12;
 constexpr int64_t rounds = 2000000;
 
-// One kind of instruction: acc = acc op (a, b), from one start, on every lane of every accumulator alike.
+// One kind of instruction: acc = acc op (a, b), with the same start in every lane of every
+// accumulator.
 struct Unit {
   const char* precision;
   const char* instruction;
-  const char* missing;  // what this machine lacks when `there` is false
+  const char* missing;  // the missing feature when `there` is false
   bool there;
-  double operations;                   // of one instruction
-  double (*run)(int64_t rounds);       // value of a lane of an accumulator
+  double operations;                   // per instruction
+  double (*run)(int64_t rounds);       // value of one accumulator lane
   double (*expected)(int64_t rounds);  // the same in scalar code
   double tolerance;                    // relative
 };
 
 #if defined(__x86_64__)
 
-// x = x * a + b goes to b / (1 - a) = 2 and stays near it: no overflow, no denormals.
+// x = x * a + b converges to b / (1 - a) = 2: no overflow, no denormals.
 constexpr double factor = 0.75, summand = 0.5;
 
 template <class T>
@@ -53,8 +54,8 @@ double first_lane(const void* vector) {
   return double(lane);
 }
 
-// The loop of every unit, on named accumulators: an array would stay in memory. The empty assembly keeps the compiler
-// from computing the values beforehand.
+// The loop of every unit, on named accumulators, since an array would stay in memory. The empty
+// assembly keeps the compiler from precomputing the values.
 #define CREST_PEAK_EACH(DO, ...) \
   DO(x0, __VA_ARGS__)            \
   DO(x1, __VA_ARGS__)            \
@@ -97,7 +98,7 @@ __attribute__((target("avx2,fma"))) double fma256_pd(int64_t n) {
 }
 
 // Dot products add to the accumulator: small operands keep the sum exact.
-constexpr float dot_value = 0.0078125f;  // 2^-7, twice: 2^-14 a product
+constexpr float dot_value = 0.0078125f;  // 2^-7 twice: 2^-14 per product
 __attribute__((target("avx512f,avx512bw,avx512bf16"))) double dot512_bf16(int64_t n) {
   __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(dot_value), _mm512_set1_ps(dot_value)), b = a;
   CREST_PEAK_LOOP(float, _mm512_set1_ps(1), _mm512_dpbf16_ps)
@@ -132,7 +133,7 @@ std::vector<Unit> units() {
 
 #else
 
-std::vector<Unit> units() { return {}; }  // other processors: not written yet
+std::vector<Unit> units() { return {}; }  // not implemented for other processors
 
 #endif
 
@@ -145,7 +146,7 @@ double run_on_all(const Unit& unit, int threads, double expected) {
     if (!(std::abs(value - expected) <= unit.tolerance * std::abs(expected))) wrong = true;
   }
   double seconds = omp_get_wtime() - start;
-  if (wrong) fail(fmt::format("{} computes something else than scalar code", unit.instruction), "instruction peak");
+  if (wrong) fail(fmt::format("{} gives a different result than scalar code", unit.instruction), "instruction peak");
   return seconds;
 }
 

@@ -29,11 +29,11 @@ void validate(const ModelConfig& c, const std::string& where) {
   auto range = [&](const char* field, int64_t value, int64_t low, int64_t high) {
     if (value < low || value > high)
       fail_usage(fmt::format("{} = {} is out of range", field, value), where,
-                 fmt::format("{} must lie between {} and {}.", field, low, high));
+                 fmt::format("{} must be from {} to {}.", field, low, high));
   };
   range("vocab", c.vocab, 2, 16 << 20);
   range("context", c.context, 1, 16 << 20);
-  range("layers", c.layers, 1, 1024);  // a plan takes about 2 ms a layer
+  range("layers", c.layers, 1, 1024);  // planning takes about 2 ms per layer
   range("heads", c.heads, 1, 4096);
   range("kv_heads", c.kv_heads, 1, c.heads);
   range("width", c.width, 1, 1 << 20);
@@ -45,9 +45,9 @@ void validate(const ModelConfig& c, const std::string& where) {
   if (c.position == PositionKind::rope && c.head_dim % 2)
     fail_usage(fmt::format("head_dim = {} is odd", c.head_dim), where, "RoPE rotates pairs: head_dim must be even.");
   if (!(c.dropout >= 0 && c.dropout < 1))
-    fail_usage(fmt::format("dropout = {}", c.dropout), where, "dropout must lie in [0, 1).");
+    fail_usage(fmt::format("dropout = {}", c.dropout), where, "dropout must be in [0, 1).");
   if (!(c.norm_eps > 0 && c.norm_eps < 1))
-    fail_usage(fmt::format("norm_eps = {}", c.norm_eps), where, "norm_eps must lie in (0, 1).");
+    fail_usage(fmt::format("norm_eps = {}", c.norm_eps), where, "norm_eps must be in (0, 1).");
 }
 
 }  // namespace crest

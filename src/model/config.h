@@ -1,4 +1,5 @@
-// The model family that Crest builds: one configuration covers GPT-2 and Llama shapes and what lies between.
+// The model family that Crest builds. One configuration covers GPT-2 and Llama shapes, and mixtures
+// of them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,7 +12,7 @@ enum class NormKind { layer, rms };
 enum class PositionKind { learned, rope };
 enum class ActivationKind { gelu, swiglu, gelu_erf };  // gelu: its tanh form
 
-std::string name(ActivationKind activation);  // as model files say it
+std::string name(ActivationKind activation);  // as model files write it
 
 // Llama 3's rescaling of rotary frequencies (factor 1 = plain RoPE).
 struct RopeScaling {
@@ -22,7 +23,7 @@ struct RopeScaling {
 
 struct ModelConfig {
   std::string name = "custom";
-  int64_t vocab = 50257;   // the user's vocabulary (padding is a pass)
+  int64_t vocab = 50257;   // without padding (padding is a pass)
   int64_t context = 1024;  // longest sequence
   int64_t layers = 12;
   int64_t heads = 12;
@@ -42,21 +43,23 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
-  // Number of parameters (tied ones once), and those of matrix products (PaLM's N: head counted, embeddings not).
+  // Number of parameters (tied ones count once), and of those in matmuls (PaLM's N: with the head,
+  // without embeddings).
   int64_t parameters() const;
   int64_t matmul_parameters() const;
-  // 6N + 12 L d T (PaLM, appendix B): model FLOPs of one trained token, no causal discount; the vocabulary is the
-  // user's.
+  // 6N + 12 L d T (PaLM, appendix B): model FLOPs per trained token, without a causal discount and
+  // without vocabulary padding.
   double flops_per_token(int64_t seq) const;
 };
 
-// Throws a usage error that names the field (heads that do not divide, sizes that are absurd).
+// Throws a usage error that names the field (heads that do not divide the width, sizes out of
+// range).
 void validate(const ModelConfig& config, const std::string& where);
 
 const std::vector<std::string>& preset_names();
-// Other names of presets: {"gpt2", "gpt2-124M"}, ...
+// Aliases of presets: {"gpt2", "gpt2-124M"}, ...
 const std::map<std::string, std::string>& preset_aliases();
-// The preset that is called so by either name; "" where there is none.
+// The preset with this name or alias; "" if there is none.
 std::string preset_called(const std::string& name);
 // A preset's name, a TOML file, or a folder with a Hugging Face config.json (or the file itself).
 ModelConfig load_model_config(const std::string& name_or_path);

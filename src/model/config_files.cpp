@@ -17,7 +17,7 @@ namespace crest {
 
 namespace {
 
-// A model's description is a few hundred bytes; more is another file.
+// A model description is a few hundred bytes. A larger file is something else.
 constexpr size_t max_file_bytes = 1 << 20;
 
 // Names of enumerators, in the order of the enumeration.
@@ -39,7 +39,7 @@ const std::vector<std::string>& names<ActivationKind>() {
   return w;
 }
 
-// One table for reading and writing: a key and the member it stands for.
+// One table for reading and writing: each key and its member.
 template <class T>
 struct Key {
   const char* name;
@@ -121,7 +121,7 @@ class TomlReader {
     auto& w = names<E>();
     auto it = std::find(w.begin(), w.end(), word);
     if (it == w.end())
-      fail_usage(fmt::format("{} = \"{}\" is unknown", key, printable(word)), place(node.source()),
+      fail_usage(fmt::format("unknown value {} = \"{}\"", key, printable(word)), place(node.source()),
                  did_you_mean(word, w) + " Values: " + join(w, ", ") + ".");
     out = E(it - w.begin());
   }
@@ -133,7 +133,7 @@ class TomlReader {
   const std::string& path_;
 };
 
-// What validate() does not cover: the fields that only files can set freely.
+// What validate() does not cover: fields that only files can set.
 void validate_rope(const ModelConfig& c, const std::string& where) {
   auto positive = [&](const char* key, double x, double low) {
     if (!(x >= low && x <= 1e15))
@@ -158,8 +158,8 @@ std::string read_text(const std::filesystem::path& path) {
   auto size = std::filesystem::file_size(path, ec);
   if (ec) fail("cannot be read: " + ec.message(), printable(path.string()), "Check the path and its permissions.");
   if (size > max_file_bytes)
-    fail(fmt::format("holds {}, too much for a model's description", format_bytes(double(size))),
-         printable(path.string()), "Give a TOML file or a Hugging Face config.json (weights are loaded with --init).");
+    fail(fmt::format("is too large for a model description: {}", format_bytes(double(size))), printable(path.string()),
+         "Give a TOML file or a Hugging Face config.json (--init loads weights).");
   std::ifstream in(path, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), std::streamsize(size));
@@ -225,7 +225,7 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
   if ((heads || width) && !table.contains("head_dim") && c.heads > 0) {
     if (c.width % c.heads)
       fail_usage(fmt::format("heads = {} does not divide width = {}", c.heads, c.width), where,
-                 "Choose heads that divide the width, or give head_dim.");
+                 "Choose a number of heads that divides the width, or give head_dim.");
     c.head_dim = c.width / c.heads;
   }
   validate(c, where);
@@ -242,11 +242,11 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
     file = fs::path(path) / "model.toml";
     if (!fs::exists(file, ec)) file = fs::path(path) / "config.json";
     if (!fs::exists(file, ec))
-      fail("the folder holds neither model.toml nor config.json", printable(path),
-           "Give a folder of a Hugging Face model or of a Crest checkpoint, or a TOML file.");
+      fail("the folder has neither model.toml nor config.json", printable(path),
+           "Give the folder of a Hugging Face model or a Crest checkpoint, or a TOML file.");
   }
   std::string text = read_text(file), where = printable(file.string());
-  // No TOML document starts with a brace.
+  // A TOML document cannot start with a brace.
   size_t first = text.find_first_not_of(" \t\r\n");
   bool json = first != std::string::npos && text[first] == '{';
   if (!json) {
@@ -258,7 +258,7 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
   }
   ModelConfig c = parse_huggingface_config(text, where);
   validate_rope(c, where);
-  // The folder's name is the model's: config.json has none.
+  // The model is named after its folder: config.json has no name.
   fs::path folder = fs::absolute(file, ec).lexically_normal().parent_path();
   if (!ec && !folder.filename().empty()) c.name = printable(folder.filename().string(), 100);
   return c;

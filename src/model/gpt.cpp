@@ -37,7 +37,8 @@ class GptBuilder {
   }
 
  private:
-  // Initialisation as GPT-2: normal(0, 0.02), projections back into the residual stream scaled by 1/sqrt(2 layers).
+  // GPT-2's initialization: normal(0, 0.02); projections back into the residual stream are scaled
+  // by 1/sqrt(2 layers).
   void declare_parameters() {
     double std = 0.02, residual_std = 0.02 / std::sqrt(2.0 * double(c_.layers));
     matrix("wte.weight", c_.vocab, c_.width, std);
@@ -92,7 +93,7 @@ class GptBuilder {
     a.set("kind", c_.norm == NormKind::layer ? "layer" : "rms").set("eps", c_.norm_eps);
     return b_.emit1("norm", {x, param(scope + ".weight"), param(scope + ".bias")}, a);
   }
-  // Dropout with the next rng_id of the model; only training drops.
+  // Dropout with the model's next rng_id; only training drops.
   ValueId dropout(const std::string& scope, ValueId x) {
     ++rng_id_;
     if (c_.dropout == 0 || s_.kind != ProgramKind::train) return x;

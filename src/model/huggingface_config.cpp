@@ -1,4 +1,4 @@
-// config.json of transformers: GPT2Config and LlamaConfig to ModelConfig and back.
+// Converts the config.json of transformers (GPT2Config, LlamaConfig) to and from ModelConfig.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// Keys of one JSON object by type; null counts as absent, as in transformers.
+// Typed access to the keys of one JSON object. Null means absent, as in transformers.
 class Keys {
  public:
   Keys(const nlohmann::json& object, std::string where, std::string prefix = "")
@@ -24,7 +24,8 @@ class Keys {
   }
   int64_t size(const char* key) const {
     auto* v = find(key);
-    if (!v) fail_usage(fmt::format("'{}{}' is missing", prefix_, key), where_, "A model needs it.");
+    if (!v)
+      fail_usage(fmt::format("'{}{}' is missing", prefix_, key), where_, "Add it; every model of this type has it.");
     return size(key, 0);
   }
   int64_t size(const char* key, int64_t otherwise) const {
@@ -53,7 +54,7 @@ class Keys {
     if (!v->is_string()) wrong(key, *v, "a string");
     return v->get<std::string>();
   }
-  // Refuses a flag whose other value computes something that Crest does not.
+  // Rejects a flag if its value means something that Crest does not compute.
   void must_be(const char* key, bool expected, const char* reason) const {
     if (flag(key, expected) != expected) fail_usage(fmt::format("'{}' is {}", key, !expected), where_, reason);
   }
@@ -79,7 +80,7 @@ ModelConfig read_gpt2(const Keys& k) {
   c.ff = k.size("n_inner", 4 * c.width);
   if (c.width % c.heads)
     fail_usage(fmt::format("n_head = {} does not divide n_embd = {}", c.heads, c.width), k.where(),
-               "GPT-2's heads share the width equally.");
+               "In GPT-2 the heads divide the width equally.");
   c.head_dim = c.width / c.heads;
   std::string activation = k.text("activation_function", "gelu_new");
   if (activation == "gelu")
@@ -95,12 +96,12 @@ ModelConfig read_gpt2(const Keys& k) {
       fail_usage(fmt::format("'{}' = {} differs from 'resid_pdrop' = {}", other, k.number(other, 0.1), c.dropout),
                  k.where(), "Crest has one dropout probability: make resid_pdrop, embd_pdrop and attn_pdrop equal.");
   k.must_be("scale_attn_weights", true, "Crest scales attention scores by 1 / sqrt(head_dim).");
-  k.must_be("scale_attn_by_inverse_layer_idx", false, "Crest does not scale attention by the layer's number.");
+  k.must_be("scale_attn_by_inverse_layer_idx", false, "Crest does not scale attention by the layer index.");
   k.must_be("add_cross_attention", false, "Crest trains decoders without cross-attention.");
   return c;
 }
 
-// transformers 4: rope_theta and rope_scaling; transformers 5: rope_parameters with both.
+// transformers 4 has rope_theta and rope_scaling; transformers 5 has rope_parameters with both.
 void read_rope(const Keys& k, ModelConfig& c) {
   const nlohmann::json* parameters = k.find("rope_parameters");
   const char* name = parameters ? "rope_parameters" : "rope_scaling";
@@ -111,7 +112,7 @@ void read_rope(const Keys& k, ModelConfig& c) {
   Keys s(*scaling, k.where(), std::string(name) + ".");
   c.rope_theta = s.number("rope_theta", c.rope_theta);
   if (s.number("partial_rotary_factor", 1) != 1)
-    fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest rotates whole heads.");
+    fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest supports rotation of whole heads only.");
   std::string type = s.text("rope_type", s.text("type", "default").c_str());
   if (type == "default") return;
   if (type != "llama3")
@@ -135,18 +136,18 @@ ModelConfig read_llama(const Keys& k) {
   c.context = k.size("max_position_embeddings");
   if (!k.find("head_dim") && c.width % c.heads)
     fail_usage(fmt::format("num_attention_heads = {} does not divide hidden_size = {}", c.heads, c.width), k.where(),
-               "Give head_dim where heads do not share the width equally.");
+               "Give head_dim if the heads do not divide the width equally.");
   c.head_dim = k.size("head_dim", c.width / c.heads);
   c.norm_eps = k.number("rms_norm_eps", 1e-6);
   c.tied = k.flag("tie_word_embeddings", false);
   std::string activation = k.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     fail_usage(fmt::format("'hidden_act' is \"{}\"", printable(activation)), k.where(), "Supported: silu.");
-  k.must_be("attention_bias", false, "Llama-shaped models of Crest have no biases.");
-  k.must_be("mlp_bias", false, "Llama-shaped models of Crest have no biases.");
+  k.must_be("attention_bias", false, "Llama models in Crest have no biases.");
+  k.must_be("mlp_bias", false, "Llama models in Crest have no biases.");
   if (k.number("attention_dropout", 0) != 0)
     fail_usage("'attention_dropout' is not 0", k.where(),
-               "Crest's dropout acts on embedding and residual branches too; set it to 0 here.");
+               "Crest's dropout also applies to the embedding and residual branches. Set it to 0.");
   read_rope(k, c);
   return c;
 }
@@ -188,7 +189,8 @@ std::string to_huggingface_config(const ModelConfig& c) {
          {"attn_pdrop", c.dropout}};
   } else if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
              !c.bias) {
-    // Dropout is left out: transformers' Llama has none on its residuals, and it does not change the trained function.
+    // Dropout is left out: transformers' Llama has none on its residuals, and it does not change
+    // the trained function.
     j = {{"architectures", {"LlamaForCausalLM"}},
          {"model_type", "llama"},
          {"vocab_size", c.vocab},

@@ -1,4 +1,4 @@
-// Finding a model's tensors in a foreign file, and saying what would fit when they do not.
+// Finds a model's tensors in a foreign file, and explains what would fit if they do not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ std::string_view without_prefix(std::string_view name) {
   return name;
 }
 
-// Buffers that older versions of transformers saved with the parameters. GPT-2's causal mask is a rank 4 "attn.bias".
+// Buffers that older versions of transformers saved with the parameters. GPT-2's causal mask is an
+// "attn.bias" of rank 4.
 bool is_buffer(const OfferedTensor& t) {
   return (ends_with(t.name, ".attn.bias") && t.shape.size() == 4) || ends_with(t.name, ".attn.masked_bias") ||
          ends_with(t.name, "rotary_emb.inv_freq");
@@ -36,7 +37,7 @@ const char* text(WeightFormat f) {
   return f == WeightFormat::gpt2 ? "GPT-2 (Hugging Face)" : f == WeightFormat::llama ? "Llama (Hugging Face)" : "Crest";
 }
 
-// Reads the model that a file holds from its names and shapes, as far as they say.
+// Infers the model in a file from its tensor names and shapes, as far as they determine it.
 class OfferedModel {
  public:
   explicit OfferedModel(const std::vector<OfferedTensor>& offered) {
@@ -102,7 +103,7 @@ class OfferedModel {
   int64_t layers_ = 0;
 };
 
-// The first few of a list and how many more there are.
+// The first few items of a list, and how many more there are.
 std::string first_of(const std::vector<std::string>& items) {
   constexpr size_t shown = 3;
   std::vector<std::string> head(items.begin(), items.begin() + long(std::min(shown, items.size())));
@@ -120,8 +121,8 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
     if (is_buffer(offered[i]))
       match.ignored.push_back(offered[i].name);
     else if (auto [it, fresh] = by_name.emplace(without_prefix(offered[i].name), i); !fresh)
-      fail(fmt::format("holds both '{}' and '{}'", printable(offered[it->second].name), printable(offered[i].name)),
-           where, "They name the same parameter; remove one.");
+      fail(fmt::format("has both '{}' and '{}'", printable(offered[it->second].name), printable(offered[i].name)),
+           where, "Both name the same parameter; remove one.");
   }
   auto take = [&](std::string_view name) {
     auto it = by_name.find(name);
@@ -161,18 +162,18 @@ NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTens
   std::vector<std::string> problems;
   if (!missing.empty()) problems.push_back("missing: " + first_of(missing));
   if (!unexpected.empty()) problems.push_back("unexpected: " + first_of(unexpected));
-  if (!shapes.empty()) problems.push_back("other shapes: " + first_of(shapes));
+  if (!shapes.empty()) problems.push_back("different shapes: " + first_of(shapes));
   OfferedModel model(offered);
-  std::string advice = "Choose the model that these weights belong to (--model FOLDER reads its config.json).";
+  std::string advice = "Choose the model of these weights (--model FOLDER reads its config.json).";
   auto format = model.format();
   if (format && *format != weight_format(config)) {
-    advice = fmt::format("The file holds weights of form {}, the model's are of form {}. ", text(*format),
+    advice = fmt::format("The file has weights in the format {}; the model needs {}. ", text(*format),
                          text(weight_format(config))) +
              advice;
   } else if (auto keys = model.contradictions(config); !keys.empty()) {
-    advice = "The file's shapes say " + join(keys, ", ") + ". " + advice;
+    advice = "The shapes in the file imply " + join(keys, ", ") + ". " + advice;
   }
-  fail("the weights are not those of model '" + printable(config.name) + "': " + join(problems, "; "), where, advice);
+  fail("the weights do not fit model '" + printable(config.name) + "': " + join(problems, "; "), where, advice);
 }
 
 }  // namespace crest

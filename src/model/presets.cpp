@@ -32,7 +32,8 @@ ModelConfig llama3(const char* name, int64_t layers, int64_t width, int64_t ff, 
   return c;
 }
 
-// Sizes: GPT-2 (Radford et al. 2019), the course assignment behind cs336-*, Llama 3.2 1B and 3.1 8B.
+// Sizes: GPT-2 (Radford et al. 2019), the course assignment behind cs336-*, Llama 3.2 1B and 3.1
+// 8B.
 const std::vector<ModelConfig>& presets() {
   static const std::vector<ModelConfig> all = {
       gpt2("gpt2-124M", 12, 12, 768),
@@ -88,8 +89,8 @@ ModelConfig load_model_config(const std::string& name_or_path) {
   std::string hint = did_you_mean(name_or_path, preset_names());
   fail_usage("'" + printable(name_or_path) + "' is neither a preset nor a file", "--model",
              (hint.empty() ? "" : hint + " ") + "Presets: " + join(preset_names(), ", ") +
-                 " (those of GPT-2 also as gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder "
-                 "with a Hugging Face config.json.");
+                 " (also gpt2, gpt2-medium, gpt2-large, gpt2-xl). Or give a TOML file, or a folder with a Hugging Face "
+                 "config.json.");
 }
 
 }  // namespace crest

@@ -13,7 +13,7 @@ namespace crest {
 void validate(const Recipe& r) {
   validate(r.model, "--model " + r.model.name);
   if (r.seq < 0 || r.seq_length() > r.model.context)
-    fail_usage(fmt::format("sequence length {} is beyond the model's context of {}", r.seq_length(), r.model.context),
+    fail_usage(fmt::format("sequence length {} exceeds the model's context of {}", r.seq_length(), r.model.context),
                "--seq", "Use a shorter --seq, or give the model a longer --context.");
   if (r.grad_dtype == "bf16" && (r.policy != "pure" || r.precision == "fp32" || r.precision == "tf32"))
     fail_usage("--grad-dtype bf16 needs --policy pure with bf16 or fp16", "--grad-dtype");
@@ -54,7 +54,7 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "vocab",
            .group = group,
-           .help = "tokens of the vocabulary",
+           .help = "vocabulary size",
            .unit = "tokens",
            .otherwise = "the data's, else the model's",
            .least = 1,
@@ -68,7 +68,7 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "context",
            .group = group,
-           .help = "longest sequence of the model",
+           .help = "maximum sequence length of the model",
            .unit = "tokens",
            .otherwise = "the model's",
            .least = 1,
@@ -81,7 +81,7 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "dropout",
            .group = group,
-           .help = "probability that dropout zeroes an element",
+           .help = "dropout probability",
            .otherwise = "the model's, 0 for presets",
            .least = 0,
            .most = 1,
@@ -91,7 +91,7 @@ const std::vector<Setting>& model_settings() {
           [](const Setting&, void* o, const SettingValue& v) { recipe(o).model.dropout = std::get<double>(v); }),
       setting<&Recipe::batch>({.name = "batch",
                                .group = group,
-                               .help = "sequences of a micro batch",
+                               .help = "sequences per micro batch",
                                .unit = "sequences",
                                .least = 1,
                                .most = double(1 << 24),
@@ -100,7 +100,7 @@ const std::vector<Setting>& model_settings() {
       by_functions(
           {.name = "seq",
            .group = group,
-           .help = "tokens of a sequence",
+           .help = "tokens per sequence",
            .unit = "tokens",
            .otherwise = "the model's context",
            .least = 1,

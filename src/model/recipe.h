@@ -1,5 +1,5 @@
-// What a user asked for: model, sizes and levers, each a row of a table of settings; a lever is read by its own pass
-// only.
+// What a user asked for: model, sizes and levers. Each is a row of a table of settings, and each
+// lever is read by its own pass only.
 #pragma once
 #include <map>
 #include <string>
@@ -13,11 +13,11 @@ namespace crest {
 
 struct Recipe {
   ModelConfig model;
-  std::string model_source;       // --model as it was given: preset, file or folder; "" where a program made the recipe
-  bool vocab_given = false;       // --vocab: the data do not decide it
-  int64_t batch = 8;              // micro batch: sequences
+  std::string model_source;       // --model as given: preset, file or folder; "" if a program made the recipe
+  bool vocab_given = false;       // --vocab was given: it overrides the data's vocabulary
+  int64_t batch = 8;              // sequences per micro batch
   int64_t seq = 0;                // sequence length; 0: the model's context
-  int64_t grad_accumulation = 1;  // micro steps of a step
+  int64_t grad_accumulation = 1;  // micro steps per step
   int data_parallel = 1;          // ranks
 
   std::string precision = "auto";   // resolved for the device
@@ -33,21 +33,24 @@ struct Recipe {
   double clip = 1.0;          // 0: off
   double loss_scale = 65536;  // fp16: initial dynamic loss scale
 
-  std::map<std::string, std::string> levers;  // of passes that declare their own (passes/pass.h): name -> value
+  std::map<std::string, std::string> levers;  // levers that passes declare themselves (passes/pass.h): name -> value
 
   std::vector<std::pair<std::string, std::string>> kernels;  // OP=PATTERN
   std::vector<std::string> disabled_passes;
   bool deterministic = false;
 
+  // How a GPU gets its work; results are the same bits.
+  std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
+
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }
   int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_parallel; }
 };
 
-// Throws usage errors for settings that do not go together (a sequence beyond the context). What a value may be by
-// itself is checked where it is set (settings/setting.h).
+// Throws usage errors for settings that conflict (a sequence longer than the context). Each single
+// value is checked where it is set (settings/setting.h).
 void validate(const Recipe& recipe);
 
-// The settings that say which model is trained on how much at a time.
+// The settings of the model and the amount of data per step.
 const std::vector<Setting>& model_settings();
 
 }  // namespace crest

@@ -49,7 +49,7 @@ WeightFormat weight_format(const ModelConfig& config) {
 
 namespace {
 
-// Crest's name of a layer's member and the file's.
+// Crest's name for a member of a layer, and the file's name for it.
 struct Rename {
   const char *crest, *file;
 };
@@ -133,7 +133,7 @@ inline float widen(double x) { return float(x); }
 inline float widen(bfloat16 x) { return to_float(x); }
 inline float widen(float16 x) { return to_float(x); }
 
-// to[j][i] = from[i][j] for from [rows, columns]: tiles of 32 x 32 keep both sides in the L1 cache.
+// to[j][i] = from[i][j] for from [rows, columns]; 32 x 32 tiles keep both sides in the L1 cache.
 template <class T>
 void transpose(const T* from, float* to, int64_t rows, int64_t columns) {
   constexpr int64_t tile = 32;
@@ -171,7 +171,7 @@ void scatter(const CanonicalTensor& t, const void* from, DType dtype, float* par
     case DType::bf16: return scatter_as<bfloat16>(t, from, rows);
     case DType::f16: return scatter_as<float16>(t, from, rows);
     default:
-      fail(fmt::format("tensor {} holds {}, not floating-point numbers", printable(t.name), name(dtype)), "",
+      fail(fmt::format("tensor {} has dtype {}, not a float", printable(t.name), name(dtype)), "",
            "Weights must be f64, f32, bf16 or f16.");
   }
 }

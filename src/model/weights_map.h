@@ -1,4 +1,4 @@
-// Between Crest's parameters and the tensors of checkpoint files: names, slices, transposes.
+// Maps Crest's parameters to the tensors of checkpoint files and back: names, slices, transposes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,14 +24,17 @@ struct ParameterShape {
   std::vector<int64_t> shape;
   bool operator==(const ParameterShape&) const = default;
 };
-// All parameters of a model in the order of the forward pass (lm_head last). The vocabulary is the user's, unpadded.
+// All parameters of a model in the order of the forward pass (lm_head last), with the unpadded
+// vocabulary.
 std::vector<ParameterShape> parameters_of(const ModelConfig& config);
 
-// Whose names and layouts a model's checkpoints have: those of transformers where it has the architecture.
+// The names and layouts in a model's checkpoints: those of transformers, if it has the
+// architecture.
 enum class WeightFormat { gpt2, llama, crest };
 WeightFormat weight_format(const ModelConfig& config);
 
-// One tensor of a checkpoint file, and which part of which parameter it is. A vector counts as rows of one column.
+// One tensor of a checkpoint file, and the part of a parameter that it holds. A vector is a matrix
+// with one column.
 struct CanonicalTensor {
   std::string name;            // in the file, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<int64_t> shape;  // in the file
@@ -41,18 +44,18 @@ struct CanonicalTensor {
   bool transposed = false;  // the file holds [columns, rows] (GPT-2's Conv1D)
   int64_t elements() const { return rows * columns; }
 };
-// Every tensor of a checkpoint, in the order of parameters_of; together they cover every element of every parameter
-// once.
+// All tensors of a checkpoint, in the order of parameters_of. Together they cover every element of
+// every parameter exactly once.
 std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config);
 
-// Parameter -> file: writes tensor.elements() floats to `out`. `parameter` is the whole parameter, row-major; rows
-// beyond its own (a padded vocabulary) are not read.
+// Parameter -> file: writes tensor.elements() floats to `out`. `parameter` is the whole parameter,
+// row-major; rows beyond its own (vocabulary padding) are not read.
 void gather(const CanonicalTensor& tensor, const float* parameter, float* out);
-// File -> parameter: `from` holds the tensor's elements in a float dtype (others are a usage error of the file), in the
-// file's orientation. Writes only the tensor's rows of `parameter`.
+// File -> parameter: `from` holds the tensor's elements in a float dtype, in the file's orientation
+// (other dtypes are a usage error of the file). Writes only the tensor's rows of `parameter`.
 void scatter(const CanonicalTensor& tensor, const void* from, DType dtype, float* parameter);
 
-// A tensor that some file offers.
+// A tensor that a file contains.
 struct OfferedTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -62,11 +65,12 @@ struct NameMatch {
   std::optional<size_t> redundant_head;  // lm_head.weight of a tied model: must equal the embedding
   std::vector<std::string> ignored;      // buffers, not parameters
 };
-// Finds every canonical tensor of the model in a file: names with or without `transformer.` or `model.`; buffers
-// (attention masks, rotary frequencies) are ignored; a tied head may stand under either or both of its names. A learned
-// position table longer than the model's context fits: its first rows are used (the source is then larger than the
-// canonical tensor, of the same width). Throws with the first missing, unexpected and differently shaped tensors, and
-// with the keys of the model that the file's shapes contradict.
+// Finds every canonical tensor of the model in a file. Names may start with `transformer.` or
+// `model.`; buffers (attention masks, rotary frequencies) are ignored; a tied head may have either
+// or both of its names. A learned position table longer than the model's context fits: its first
+// rows are used (the source is then larger than the canonical tensor, with the same width). Throws
+// with the first missing, unexpected and wrongly shaped tensors, and with the keys of the model
+// that the file's shapes contradict.
 NameMatch match_names(const ModelConfig& config, const std::vector<CanonicalTensor>& canonical,
                       const std::vector<OfferedTensor>& offered, const std::string& where);
 

@@ -1,6 +1,6 @@
-// AdamW whose moments are kept in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"): blocks
-// of `block` elements share an f32 scale, their largest magnitude; a code is a number of core/dynamic_code.h times
-// that.
+// AdamW with 8-bit moments (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"):
+// blocks of `block` elements share an f32 scale, their largest magnitude. A code stands for a
+// number of core/dynamic_code.h times the scale.
 #include "ops/index.h"
 #include "ops/update.h"
 

@@ -5,7 +5,7 @@
 namespace crest {
 
 static void infer(Infer& c) {
-  c.check(c.inputs() >= 1, "takes at least one tensor");
+  c.check(c.inputs() >= 1, "needs at least one tensor");
   rules::inputs(c, c.inputs(), c.inputs());
   rules::contiguous(c);
   rules::flag(c, "mean");

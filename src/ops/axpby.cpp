@@ -1,6 +1,7 @@
-// x = a x + b y z: what optimizers are made of where no kernel of their own does the whole step. Not pointwise, so no
-// fused body takes it in: one instruction is one pass over memory. weights=1: x takes weights of fp32 masters, which
-// are rounded as all of them are (core/split_float.h).
+// x = a x + b y z: the building block of optimizers without a dedicated kernel for the whole step.
+// It is not pointwise, so no fused body absorbs it: one instruction is one pass over memory.
+// weights=1: x becomes weights of fp32 masters, which are rounded like all of them
+// (core/split_float.h).
 #include "core/step_factor.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -13,7 +14,7 @@ static void factor(const Infer& c, const char* key) {
   c.check(f.has_value(), "attributes 'a_by' and 'b_by' must be one, grad_factor, lr, step_size or root_correction");
   if (*f != StepFactor::step_size && *f != StepFactor::root_correction) return;
   double beta = rules::number(c, "beta");
-  c.check(beta >= 0 && beta < 1, "attribute 'beta' must lie in [0, 1)");
+  c.check(beta >= 0 && beta < 1, "attribute 'beta' must be in [0, 1)");
 }
 
 static void infer(Infer& c) {
@@ -25,7 +26,7 @@ static void infer(Infer& c) {
       rules::floating(c, i);
       c.check(c.in(i).numel() == c.in(in::axpby::x).numel(), "x, y and z must have the same number of elements");
     }
-  c.check(c.has(in::axpby::y) || !c.has(in::axpby::z), "z without y");
+  c.check(c.has(in::axpby::y) || !c.has(in::axpby::z), "z needs y");
   rules::number(c, "a");
   if (c.has(in::axpby::y)) rules::number(c, "b");
   if (c.attrs().has("decay")) rules::number(c, "decay");

@@ -1,4 +1,4 @@
-// Keys and values of decoding: cache[B,2,kv_heads,C,D], C positions.
+// Keys and values for decoding: cache[B,2,kv_heads,C,D], C positions.
 #include "ops/index.h"
 #include "ops/rules.h"
 
@@ -11,7 +11,7 @@ static rules::Heads check_cache(const Infer& c) {
   rules::rank(c, in::cache_append::cache, 5);
   int64_t positions = c.in(in::cache_append::cache).shape[3];
   rules::shape(c, in::cache_append::cache, {h.batch, 2, h.kv_heads, positions, h.head_dim});
-  c.check(positions >= h.seq, "the cache holds fewer positions than the tokens of one call");
+  c.check(positions >= h.seq, "the cache has fewer positions than one call has tokens");
   c.same_dtype(in::cache_append::cache, in::cache_append::qkv);
   rules::scalars(c, in::cache_append::scalars);
   return h;
@@ -38,7 +38,7 @@ static Cost cost_append(const Program& p, const Instr& i) {
   return c;
 }
 
-// The position is known only on the device: the cost is that of a full cache.
+// The position is known only on the device, so the cost is that of a full cache.
 static Cost cost_attention(const Program& p, const Instr& i) {
   const Value &cache = p.at(i.in[in::cached_attention::cache]), &o = p.at(i.out[out::cached_attention::o]);
   return traffic_with_flops(p, i, 4.0 * double(o.numel()) * double(cache.shape[3]));

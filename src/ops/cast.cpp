@@ -1,5 +1,6 @@
-// Change of the element type. The gradient of a cast weight is passed through by the autograd pass (the contractions
-// already produce it in the dtype of parameter gradients); the rule here is the one of activations.
+// Conversion to another element type. The autograd pass passes the gradient of a cast weight
+// through (the contractions already produce it in the dtype of parameter gradients); the rule here
+// is for activations.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"

@@ -1,4 +1,4 @@
-// Causal mask of attention scores.
+// The causal mask of attention scores.
 #include "ops/index.h"
 #include "ops/pointwise.h"
 
@@ -15,7 +15,7 @@ static void infer(Infer& c) {
   c.out_like(in::causal_mask::s);
 }
 
-// The softmax that follows gives masked scores the gradient 0 already.
+// The softmax that follows already gives masked scores the gradient 0.
 static void grad(Grad& g) {
   if (g.needs(in::causal_mask::s)) g.add(in::causal_mask::s, g.dout(out::causal_mask::y));
 }

@@ -6,14 +6,15 @@
 
 namespace crest {
 
-// logits[..,Vp], targets i32 with one entry a row (negative: ignored); returns [rows].
+// logits[..,Vp], targets i32 with one entry per row (negative: ignored); returns [rows].
 static Shape check_loss(const Infer& c) {
   rules::contiguous(c);
   rules::at_least_rank(c, in::cross_entropy::logits, 1);
   rules::floating(c, in::cross_entropy::logits);
   rules::dtype(c, in::cross_entropy::targets, DType::i32);
   const Shape& logits = c.in(in::cross_entropy::logits).shape;
-  c.check(c.in(in::cross_entropy::targets).numel() == logits.rows(), "targets must have one entry a row of the logits");
+  c.check(c.in(in::cross_entropy::targets).numel() == logits.rows(),
+          "targets must have one entry per row of the logits");
   c.check(rules::integer(c, "vocab", 1) <= logits.back(), "attribute 'vocab' exceeds the width of the logits");
   return {logits.rows()};
 }
@@ -57,7 +58,8 @@ static void infer_sum(Infer& c) {
   rules::out_sum(c, in::sum_loss::acc, t, {1});
 }
 
-// Per logit: maximum, difference, exponential, sum; the gradient: difference, exponential, two products.
+// Per logit: maximum, difference, exponential, sum. The gradient: difference, exponential, two
+// multiplications.
 static Cost cost_forward(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, 4.0 * double(p.at(i.in[in::cross_entropy::logits]).numel()));
 }
@@ -68,8 +70,9 @@ static Cost cost_sum(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, double(p.at(i.in[in::sum_loss::loss]).numel()));
 }
 
-// The loss is the root of differentiation: its own gradient is 1, scaled by attribute `scale` (1 / tokens of the step)
-// with the loss scale and the loss weight in `scalars`, so the incoming gradient is not read.
+// The loss is the root of differentiation: its own gradient is 1, scaled by attribute `scale` (1 /
+// tokens of the step), the loss scale and the loss weight in `scalars`. So the incoming gradient is
+// not read.
 static void grad(Grad& g) {
   if (!g.needs(in::cross_entropy::logits)) return;
   if (g.in(in::cross_entropy::scalars) == no_value || !g.attrs().has("scale"))

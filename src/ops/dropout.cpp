@@ -1,4 +1,5 @@
-// Dropout whose mask is a function of (seed, global sample, rng_id, element), so nothing is saved for the gradient.
+// Dropout whose mask is a function of (seed, global sample, rng_id, element), so nothing is saved
+// for the gradient.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
@@ -12,7 +13,7 @@ static void infer(Infer& c) {
   rules::floating(c, in::dropout::x);
   rules::scalars(c, in::dropout::scalars);
   double p = rules::number(c, "p");
-  c.check(p >= 0 && p < 1, "attribute 'p' must lie in [0, 1)");
+  c.check(p >= 0 && p < 1, "attribute 'p' must be in [0, 1)");
   rules::integer(c, "rng_id", 0);
   c.out_like(in::dropout::x);
 }

@@ -50,7 +50,8 @@ static Cost cost_embedding(const Program& p, const Instr& i) {
   return c;
 }
 
-// Fresh: the whole table is written. Accumulating: only the rows of the ids are read and written.
+// Without an accumulator the whole table is written. With one, only the rows of the ids are read
+// and written.
 static Cost cost_embedding_grad(const Program& p, const Instr& i) {
   const Value &ids = p.at(i.in[in::embedding_grad::ids]), &dy = p.at(i.in[in::embedding_grad::dy]),
               &table = p.at(i.out[out::embedding_grad::dtable]);

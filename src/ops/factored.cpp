@@ -1,11 +1,12 @@
-// Adafactor (Shazeer & Stern 2018, algorithm 4) for a matrix: the second moment as means over rows and columns, the
-// update clipped to a root mean square of `clip`. Decoupled weight decay, the learning rate is the schedule's.
+// Adafactor (Shazeer & Stern 2018, algorithm 4) for a matrix: the second moment as means over rows
+// and columns, and the update clipped to a root mean square of `clip`. Decoupled weight decay; the
+// learning rate is the schedule's.
 #include "ops/index.h"
 #include "ops/rules.h"
 
 namespace crest {
 
-// Inputs `row` and `col` hold one number a row and a column of matrix g.
+// Inputs `row` and `col` hold one number per row and per column of matrix g.
 static void statistics(Infer& c, size_t g, size_t row) {
   rules::contiguous(c);
   rules::scalars(c, in::factored_moments::scalars);

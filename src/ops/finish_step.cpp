@@ -1,4 +1,5 @@
-// End of a step: the step counters and the dynamic loss scale of fp16 (Micikevicius et al. 2018, section 3.2).
+// The end of a step: the step counters and the dynamic loss scale of fp16 (Micikevicius et al.
+// 2018, section 3.2).
 #include "ops/index.h"
 #include "ops/rules.h"
 

@@ -1,5 +1,5 @@
-// A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape; it may end in column
-// sums (bias_grad) of something the body computes.
+// A chain of pointwise instructions in one pass over memory. Its body is a Program over one shape.
+// It may end with column sums (bias_grad) of something that the body computes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ static void infer(Infer& c) {
   }
   for (ValueId o : body.outputs) {
     const Value& v = body.at(o);
-    // A column sum that accumulates lives in the memory of its accumulator, an input of the body.
+    // A column sum that accumulates is in the memory of its accumulator, an input of the body.
     auto it = std::find(body.inputs.begin(), body.inputs.end(), v.layout.storage);
     if (v.layout.storage != o && it != body.inputs.end())
       c.out_in_place(size_t(it - body.inputs.begin()));

@@ -1,4 +1,5 @@
-// GELU (Hendrycks & Gimpel 2016, section 2): its tanh form, as GPT-2 uses it, and the exact one, PyTorch's default.
+// GELU (Hendrycks & Gimpel 2016, section 2): the tanh form that GPT-2 uses, and the exact one,
+// PyTorch's default.
 #include "ops/index.h"
 #include "ops/pointwise.h"
 #include "program/builder.h"

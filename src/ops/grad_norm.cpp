@@ -1,11 +1,12 @@
-// Global L2 norm of all gradients: clipping factor and the found-inf flag of the step.
+// The global L2 norm of all gradients, which gives the clipping factor and the found-inf flag of
+// the step.
 #include "ops/index.h"
 #include "ops/rules.h"
 
 namespace crest {
 
 static void infer(Infer& c) {
-  c.check(c.inputs() >= 2, "takes scalars and at least one gradient");
+  c.check(c.inputs() >= 2, "needs scalars and at least one gradient");
   rules::inputs(c, c.inputs(), c.inputs());
   rules::contiguous(c);
   rules::scalars(c, in::grad_norm::scalars);

@@ -1,56 +1,57 @@
-// The operations, one line each, in the order of every table; docs/ops.md gives their exact meaning. OP(x, inputs,
-// outputs) stands for `const OpDef op_x`, which one file of this folder defines, and names its operands: in::x::NAME
-// and out::x::NAME are their positions, in::x::count and out::x::count their numbers. The last name of an
-// operation that takes any number of them stands for the first of the rest.
+// The operations, one line each, in the order of every table; docs/ops.md defines them exactly.
+// OP(x, inputs, outputs) stands for `const OpDef op_x`, which one file of this folder defines, and
+// names its operands: in::x::NAME and out::x::NAME are their positions, in::x::count and
+// out::x::count their numbers. If an operation accepts any number of operands, the last name is the
+// first of the rest.
 #pragma once
 #include "ops/pointwise_ops.h"
 #include "ops/update_ops.h"
 #include "program/op.h"
 
-#define CREST_LOCAL_OPS(OP)                                                                    \
-  OP(linear, (x, w, b), (y))                                                                   \
-  OP(linear_gelu, (x, w, b), (a, h))                                                           \
-  OP(linear_dx, (dy, w), (dx))                                                                 \
-  OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                        \
-  OP(linear_dw, (dy, x, acc), (dw))                                                            \
-  OP(matmul, (a, b), (c))                                                                      \
-  OP(bias_grad, (dy, acc), (db))                                                               \
-  CREST_POINTWISE_OPS(OP)                                                                      \
-  OP(cast, (x), (y))                                                                           \
-  OP(dropout, (x, scalars), (y))                                                               \
-  OP(fused, (xs), (ys))                                                                        \
-  OP(norm, (x, gamma, beta), (y, rstd, mean))                                                  \
-  OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                        \
-  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta), (dx, dgamma, dbeta))    \
-  OP(softmax, (x), (y))                                                                        \
-  OP(softmax_grad, (dy, y), (dx))                                                              \
-  OP(causal_mask, (s, positions), (y))                                                         \
-  OP(attention, (qkv, scalars, positions), (o, lse))                                           \
-  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                           \
-  OP(split_heads, (qkv), (q, k, v))                                                            \
-  OP(join_heads, (q, k, v), (qkv))                                                             \
-  OP(split_rows, (x), (parts))                                                                 \
-  OP(join_rows, (parts), (x))                                                                  \
-  OP(rope, (qkv, scalars, positions), (y))                                                     \
-  OP(cache_append, (qkv, cache, scalars), (cache))                                             \
-  OP(cached_attention, (qkv, cache, scalars), (o))                                             \
-  OP(embedding, (ids, table), (y))                                                             \
-  OP(embedding_grad, (ids, dy, acc), (dtable))                                                 \
-  OP(take_row, (x, scalars), (y))                                                              \
-  OP(add_position, (x, table, scalars), (y))                                                   \
-  OP(position_grad, (dy, acc), (dtable))                                                       \
-  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                   \
-  OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                           \
-  OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                         \
-  OP(sum_loss, (loss, acc), (sum))                                                             \
-  OP(grad_norm, (scalars, gradients), (scalars))                                               \
-  CREST_UPDATE_OPS(OP)                                                                         \
-  OP(adamw_8bit, (scalars, master, m, m_max, v, v_max, g, w), (master, m, m_max, v, v_max, w)) \
-  OP(factored_moments, (scalars, g, row, col), (row, col))                                     \
-  OP(factored_update, (scalars, master, g, row, col, w), (master, w))                          \
-  OP(axpby, (scalars, x, y, z), (x))                                                           \
-  OP(sqrt, (x), (y))                                                                           \
-  OP(unit_norm, (x), (y))                                                                      \
+#define CREST_LOCAL_OPS(OP)                                                                                           \
+  OP(linear, (x, w, b), (y))                                                                                          \
+  OP(linear_gelu, (x, w, b), (a, h))                                                                                  \
+  OP(linear_dx, (dy, w), (dx))                                                                                        \
+  OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                                               \
+  OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
+  OP(matmul, (a, b), (c))                                                                                             \
+  OP(bias_grad, (dy, acc), (db))                                                                                      \
+  CREST_POINTWISE_OPS(OP)                                                                                             \
+  OP(cast, (x), (y))                                                                                                  \
+  OP(dropout, (x, scalars), (y))                                                                                      \
+  OP(fused, (xs), (ys))                                                                                               \
+  OP(norm, (x, gamma, beta), (y, rstd, mean))                                                                         \
+  OP(add_norm, (a, b, gamma, beta), (s, y, rstd, mean))                                                               \
+  OP(norm_grad, (dy, x, gamma, rstd, mean, dres, acc_gamma, acc_beta, acc_bias, beta), (dx, dgamma, dbeta, dbias, y)) \
+  OP(softmax, (x), (y))                                                                                               \
+  OP(softmax_grad, (dy, y), (dx))                                                                                     \
+  OP(causal_mask, (s, positions), (y))                                                                                \
+  OP(attention, (qkv, scalars, positions), (o, lse))                                                                  \
+  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions, acc_bias), (dqkv, dbias))                                 \
+  OP(split_heads, (qkv), (q, k, v))                                                                                   \
+  OP(join_heads, (q, k, v), (qkv))                                                                                    \
+  OP(split_rows, (x), (parts))                                                                                        \
+  OP(join_rows, (parts), (x))                                                                                         \
+  OP(rope, (qkv, scalars, positions), (y))                                                                            \
+  OP(cache_append, (qkv, cache, scalars), (cache))                                                                    \
+  OP(cached_attention, (qkv, cache, scalars), (o))                                                                    \
+  OP(embedding, (ids, table), (y))                                                                                    \
+  OP(embedding_grad, (ids, dy, acc), (dtable))                                                                        \
+  OP(take_row, (x, scalars), (y))                                                                                     \
+  OP(add_position, (x, table, scalars), (y))                                                                          \
+  OP(position_grad, (dy, acc), (dtable))                                                                              \
+  OP(cross_entropy, (logits, targets, scalars), (loss, lse))                                                          \
+  OP(cross_entropy_grad, (logits, targets, lse, scalars), (dlogits))                                                  \
+  OP(cross_entropy_fused, (logits, targets, scalars), (loss, dlogits))                                                \
+  OP(sum_loss, (loss, acc), (sum))                                                                                    \
+  OP(grad_norm, (scalars, gradients), (scalars))                                                                      \
+  CREST_UPDATE_OPS(OP)                                                                                                \
+  OP(adamw_8bit, (scalars, master, m, m_max, v, v_max, g, w), (master, m, m_max, v, v_max, w))                        \
+  OP(factored_moments, (scalars, g, row, col), (row, col))                                                            \
+  OP(factored_update, (scalars, master, g, row, col, w), (master, w))                                                 \
+  OP(axpby, (scalars, x, y, z), (x))                                                                                  \
+  OP(sqrt, (x), (y))                                                                                                  \
+  OP(unit_norm, (x), (y))                                                                                             \
   OP(finish_step, (scalars), (scalars))
 
 // Between ranks: only a Communicator has kernels for them.

@@ -1,4 +1,4 @@
-// Batched matrix products of attention heads, with grouped key/value heads.
+// Batched matmuls of attention heads, with grouped key/value heads.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -33,7 +33,8 @@ static Cost cost(const Program& p, const Instr& i) {
   return traffic_with_flops(p, i, 2.0 * double(a.numel()) * double(c[3]));  // numel(a) = B H M K
 }
 
-// C = A B with A = a or a^T, B = b or b^T: dA = dC B^T, dB = A^T dC (summed over the heads that share B).
+// C = A B with A = a or a^T, B = b or b^T: dA = dC B^T, dB = A^T dC (summed over the heads that
+// share B).
 static void grad(Grad& g) {
   Builder& e = g.builder();
   bool ta = g.attrs().integer("transpose_a", 0), tb = g.attrs().integer("transpose_b", 0);
@@ -62,8 +63,9 @@ static void grad(Grad& g) {
   }
 }
 
-// cheap: these are the products inside naive attention; recomputing them frees the T x T matrices (selective
-// recomputation of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 5).
+// cheap: these are the matmuls inside naive attention; recomputing them frees the T x T matrices
+// (selective recomputation of Korthikanti et al., "Reducing Activation Recomputation in Large
+// Transformer Models", section 5).
 const OpDef op_matmul = {.name = "matmul",
                          .inputs = in::matmul::names,
                          .outputs = out::matmul::names,

@@ -50,14 +50,15 @@ static void infer_add_norm(Infer& c) {
 }
 
 static void infer_norm_grad(Infer& c) {
-  rules::inputs(c, 4, 8);
+  rules::inputs(c, 4, 10);
   rules::contiguous(c);
   rules::at_least_rank(c, in::norm_grad::dy, 1);
   rules::floating(c, in::norm_grad::dy);
   c.same_shape(in::norm_grad::x, in::norm_grad::dy);
   c.same_dtype(in::norm_grad::x, in::norm_grad::dy);
-  bool layer = is_layer(c), beta = rules::flag(c, "beta");
+  bool layer = is_layer(c), beta = rules::flag(c, "beta"), bias = rules::flag(c, "bias"), keep = rules::flag(c, "keep");
   c.check(layer || !beta, "an rms norm has no beta");
+  c.check(beta || !bias, "attribute 'bias' needs attribute 'beta' to be 1");
   const Value& dy = c.in(in::norm_grad::dy);
   Shape columns = {dy.shape.back()}, rows = {dy.shape.rows()};
   DType stat = rules::stat(dy.dtype);
@@ -75,10 +76,19 @@ static void infer_norm_grad(Infer& c) {
     c.same_dtype(in::norm_grad::dres, in::norm_grad::dy);
   }
   c.check(beta || !c.has(in::norm_grad::acc_beta), "an accumulator of beta is given but attribute 'beta' is 0");
+  c.check(bias || !c.has(in::norm_grad::acc_bias), "an accumulator of the bias is given but attribute 'bias' is 0");
+  c.check(keep || !c.has(in::norm_grad::beta), "beta is given but attribute 'keep' is 0");
+  if (c.has(in::norm_grad::beta)) {
+    c.check(layer, "an rms norm has no beta");
+    rules::shape(c, in::norm_grad::beta, columns);
+    c.same_dtype(in::norm_grad::beta, in::norm_grad::dy);
+  }
   DType t = rules::gradient(c, dy.dtype);
   c.out_like(in::norm_grad::dy);
   rules::out_sum(c, in::norm_grad::acc_gamma, t, columns);
   if (beta) rules::out_sum(c, in::norm_grad::acc_beta, t, columns);
+  if (bias) rules::out_sum(c, in::norm_grad::acc_bias, t, columns);
+  if (keep) c.out_like(in::norm_grad::x);
 }
 
 // Per element, layer: mean 1, variance 3, scale and shift 4; rms: 2 and 2.
@@ -89,7 +99,10 @@ static Cost norm_cost(const Program& p, const Instr& i, double extra) {
 
 static Cost cost_norm(const Program& p, const Instr& i) { return norm_cost(p, i, 0); }
 static Cost cost_add_norm(const Program& p, const Instr& i) { return norm_cost(p, i, 1); }
-static Cost cost_norm_grad(const Program& p, const Instr& i) { return norm_cost(p, i, 6); }
+static Cost cost_norm_grad(const Program& p, const Instr& i) {
+  bool bias = i.attrs.integer("bias", 0) != 0, keep = i.attrs.integer("keep", 0) != 0;
+  return norm_cost(p, i, 6 + (bias ? 1 : 0) + (keep ? 2 : 0));  // y from what dgamma needs, too
+}
 
 static void grad_norm(Grad& g) {
   bool layer = g.attrs().text("kind") == "layer", beta = g.in(in::norm::beta) != no_value;
@@ -130,12 +143,15 @@ const OpDef op_norm_grad = {
     .name = "norm_grad",
     .inputs = in::norm_grad::names,
     .outputs = out::norm_grad::names,
-    .help = "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta] -> dx (+ dres), dgamma, [dbeta]",
+    .help =
+        "dy, x, gamma, rstd, [mean], [dres], [acc_gamma], [acc_beta], [acc_bias], [beta] -> dx (+ dres), dgamma, "
+        "[dbeta], [dbias], [y]",
     .op_class = OpClass::normalisation,
     .infer = infer_norm_grad,
     .cost = cost_norm_grad,
     .may_overlay = {{out::norm_grad::dx, in::norm_grad::dy}, {out::norm_grad::dx, in::norm_grad::dres}},
     .accumulators = {{out::norm_grad::dgamma, in::norm_grad::acc_gamma},
-                     {out::norm_grad::dbeta, in::norm_grad::acc_beta}}};
+                     {out::norm_grad::dbeta, in::norm_grad::acc_beta},
+                     {out::norm_grad::dbias, in::norm_grad::acc_bias}}};
 
 }  // namespace crest

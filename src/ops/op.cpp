@@ -29,7 +29,7 @@ const Value& Infer::in(size_t i) const {
 DType Infer::dtype_attr(DType otherwise) const {
   if (!attrs().has("dtype")) return otherwise;
   auto t = parse_dtype(attrs().text("dtype"));
-  if (!t) reject("attribute dtype is '" + attrs().text("dtype") + "', which is no element type");
+  if (!t) reject("attribute dtype is '" + attrs().text("dtype") + "', which is not an element type");
   return *t;
 }
 

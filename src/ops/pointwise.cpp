@@ -1,4 +1,4 @@
-// Elementary pointwise operations: what decomposed activations and residual sums are made of.
+// Elementary pointwise operations, from which decomposed activations and residual sums are built.
 #include "ops/pointwise.h"
 
 #include "ops/index.h"

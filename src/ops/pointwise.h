@@ -1,4 +1,4 @@
-// Type rules that the pointwise operations share.
+// Type rules shared by the pointwise operations.
 #pragma once
 #include "ops/rules.h"
 

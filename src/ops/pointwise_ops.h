@@ -1,7 +1,8 @@
-// The pointwise operations: element i of the output depends on elements i of the inputs only, so fused bodies may hold
-// them. OP(x, inputs, outputs) as in ops/index.h. From this list come operands, fused kernels (on a CPU, interpreted or
-// compiled at run time on a GPU) and kernels of single operations; a new one needs its formula for each of them:
-// simd/pointwise.cpp, cuda/device/activation.h, reference/pointwise.cpp (docs/guides/add-an-op.md).
+// The pointwise operations: element i of the output depends only on elements i of the inputs, so
+// fused bodies may contain them. OP(x, inputs, outputs) as in ops/index.h. Operands, fused kernels
+// (interpreted on a CPU, compiled at run time on a GPU) and kernels of single operations are
+// generated from this list. A new one needs its formula in each of: simd/pointwise.cpp,
+// cuda/device/activation.h, reference/pointwise.cpp (docs/guides/add-an-op.md).
 #pragma once
 
 #define CREST_POINTWISE_OPS(OP)    \

@@ -1,4 +1,4 @@
-// Learned position embedding.
+// Learned position embeddings.
 #include "core/error.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -31,7 +31,7 @@ static void infer_grad(Infer& c) {
   rules::out_sum(c, in::position_grad::acc, rules::gradient(c, c.in(in::position_grad::dy).dtype), {rows, dy[2]});
 }
 
-// T rows of the table are read, not all of it.
+// Only T rows of the table are read.
 static Cost cost_add(const Program& p, const Instr& i) {
   const Value& x = p.at(i.in[in::add_position::x]);
   Cost c;
@@ -41,7 +41,8 @@ static Cost cost_add(const Program& p, const Instr& i) {
   return c;
 }
 
-// Fresh: the whole table is written. Accumulating: only the first T rows are read and written.
+// Without an accumulator the whole table is written. With one, only the first T rows are read and
+// written.
 static Cost cost_grad(const Program& p, const Instr& i) {
   const Value &dy = p.at(i.in[in::position_grad::dy]), &table = p.at(i.out[out::position_grad::dtable]);
   bool accumulates = i.in.size() > in::position_grad::acc && i.in[in::position_grad::acc] != no_value;

@@ -13,7 +13,7 @@ static void infer(Infer& c) {
   if (c.has(in::rope::scalars)) rules::scalars(c, in::rope::scalars);
   if (c.has(in::rope::positions)) {
     rules::positions(c, in::rope::positions, c.in(in::rope::qkv).shape);
-    c.check(!c.has(in::rope::scalars), "takes scalars or positions");
+    c.check(!c.has(in::rope::scalars), "needs either scalars or positions");
   }
   c.check(rules::number(c, "theta") > 0, "attribute 'theta' must be positive");
   rules::flag(c, "inverse");
@@ -26,7 +26,7 @@ static void infer(Infer& c) {
   c.out_like(in::rope::qkv);
 }
 
-// The gradient of a rotation is the rotation back.
+// The gradient of a rotation is the inverse rotation.
 static void grad(Grad& g) {
   if (!g.needs(in::rope::qkv)) return;
   Attrs attrs = g.attrs();

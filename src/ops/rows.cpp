@@ -1,5 +1,5 @@
-// A tensor cut along its leading dimensions into pieces of rows, and put together again. A row is what one entry of the
-// leading dimensions holds: one token's values.
+// Splits a tensor along its leading dimensions into chunks of rows, and joins them again. A row is
+// what one entry of the leading dimensions holds: the values of one token.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -7,7 +7,8 @@
 
 namespace crest {
 
-// Dimensions behind the leading ones that hold `rows` entries together; false where no leading dimensions do.
+// The dimensions after the leading ones that together hold `rows` entries. False if no leading
+// dimensions do.
 static bool behind(const Shape& s, int64_t rows, Shape& rest) {
   int64_t leading = 1;
   int d = 0;
@@ -35,7 +36,7 @@ static void infer_split(Infer& c) {
 }
 
 static void infer_join(Infer& c) {
-  c.check(c.inputs() > 0, "takes one input or more");
+  c.check(c.inputs() > 0, "needs at least one input");
   rules::contiguous(c);
   rules::at_least_rank(c, in::join_rows::parts, 1);
   int64_t rows = 0;
@@ -48,13 +49,13 @@ static void infer_join(Infer& c) {
     rows += c.in(i).shape[0];
   }
   int64_t batch = c.attrs().has("batch") ? rules::integer(c, "batch", 1) : 0;
-  c.check(batch == 0 || rows % batch == 0, "the rows are no multiple of attribute 'batch'");
+  c.check(batch == 0 || rows % batch == 0, "the number of rows is not a multiple of attribute 'batch'");
   c.out(c.in(in::join_rows::parts).dtype, batch ? piece(batch, piece(rows / batch, rest)) : piece(rows, rest));
 }
 
 static Cost no_cost(const Program&, const Instr&) { return {}; }
 
-// Pieces that lie where they belong stay there.
+// Chunks that are already in their place stay there.
 static Cost cost_join(const Program& p, const Instr& i) {
   const Value& out = p.at(i.out[out::join_rows::x]);
   Cost c;

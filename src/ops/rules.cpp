@@ -15,8 +15,8 @@ static std::string describe(const Infer& c, size_t i) {
 
 void inputs(const Infer& c, size_t least, size_t most) {
   if (c.inputs() < least || c.inputs() > most)
-    c.reject(least == most ? fmt::format("takes {} inputs, got {}", least, c.inputs())
-                           : fmt::format("takes {} to {} inputs, got {}", least, most, c.inputs()));
+    c.reject(least == most ? fmt::format("needs {} inputs, got {}", least, c.inputs())
+                           : fmt::format("needs {} to {} inputs, got {}", least, most, c.inputs()));
   for (size_t i = 0; i < least; ++i)
     if (!c.has(i)) c.reject(fmt::format("input {} is required", i));
 }
@@ -24,11 +24,11 @@ void inputs(const Infer& c, size_t least, size_t most) {
 void contiguous(const Infer& c, std::initializer_list<size_t> views) {
   for (size_t i = 0; i < c.inputs(); ++i)
     if (c.has(i) && std::find(views.begin(), views.end(), i) == views.end() && !c.in(i).contiguous())
-      c.reject(describe(c, i) + " must be contiguous, it has strides [" + c.in(i).layout.strides.text() + "]");
+      c.reject(describe(c, i) + " must be contiguous, but has strides [" + c.in(i).layout.strides.text() + "]");
 }
 
 void floating(const Infer& c, size_t i) {
-  if (!is_float(c.in(i).dtype)) c.reject(describe(c, i) + " must be of a floating-point dtype");
+  if (!is_float(c.in(i).dtype)) c.reject(describe(c, i) + " must have a floating-point dtype");
 }
 
 void dtype(const Infer& c, size_t i, DType expected) {
@@ -65,7 +65,7 @@ static void present(const Infer& c, std::string_view key) {
 int64_t integer(const Infer& c, std::string_view key, int64_t least) {
   present(c, key);
   int64_t x = c.attrs().integer(key);
-  if (x < least) c.reject(fmt::format("attribute '{}' is {}, must be at least {}", key, x, least));
+  if (x < least) c.reject(fmt::format("attribute '{}' is {}, but must be at least {}", key, x, least));
   return x;
 }
 
@@ -78,12 +78,12 @@ double number(const Infer& c, std::string_view key) {
 
 bool flag(const Infer& c, std::string_view key, bool otherwise) {
   int64_t x = c.attrs().integer(key, otherwise);
-  if (x != 0 && x != 1) c.reject(fmt::format("attribute '{}' is {}, must be 0 or 1", key, x));
+  if (x != 0 && x != 1) c.reject(fmt::format("attribute '{}' is {}, but must be 0 or 1", key, x));
   return x == 1;
 }
 
 void out_sum(Infer& c, size_t acc, DType t, const Shape& s) {
-  if (!is_float(t)) c.reject(fmt::format("attribute 'dtype' is {}, must be a floating-point dtype", name(t)));
+  if (!is_float(t)) c.reject(fmt::format("attribute 'dtype' is {}, but must be a floating-point dtype", name(t)));
   if (!c.has(acc)) return c.out(t, s);
   dtype(c, acc, t);
   shape(c, acc, s);

@@ -1,5 +1,5 @@
-// SGD with momentum (Sutskever et al. 2013, in PyTorch's form) and decoupled weight decay (Loshchilov & Hutter 2019,
-// algorithm 1).
+// SGD with momentum (Sutskever et al. 2013, in PyTorch's form) and decoupled weight decay
+// (Loshchilov & Hutter 2019, algorithm 1).
 #include "ops/index.h"
 #include "ops/update.h"
 

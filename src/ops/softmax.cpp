@@ -5,7 +5,8 @@
 
 namespace crest {
 
-// The optional attributes of both: `scale`, and `causal` 1, for which the rows of input `x` are those of square scores.
+// The optional attributes of both: `scale`; and `causal`, 1 if the rows of input `x` are those of
+// square scores.
 static void check_attributes(const Infer& c, size_t x) {
   rules::at_least_rank(c, x, 1);
   if (c.attrs().has("scale")) rules::number(c, "scale");
@@ -26,7 +27,8 @@ static void infer_softmax_grad(Infer& c) {
   rules::binary(c);
 }
 
-// Of causal scores only what lies on or below the diagonal is read and computed; zeros are written above.
+// For causal scores, only elements on or below the diagonal are read and computed; zeros are
+// written above.
 template <int per_element>
 static Cost cost(const Program& p, const Instr& i) {
   Cost c = elementwise_cost<per_element>(p, i);

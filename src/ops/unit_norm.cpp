@@ -1,5 +1,5 @@
-// A matrix divided by its Frobenius norm: the start of Muon's Newton-Schulz iteration (Jordan et al. 2024). The result
-// has the two leading dimensions that matmul wants.
+// A matrix divided by its Frobenius norm: the start of Muon's Newton-Schulz iteration (Jordan et
+// al. 2024). The result has the two leading dimensions that matmul requires.
 #include "ops/index.h"
 #include "ops/rules.h"
 
@@ -20,7 +20,7 @@ static void infer(Infer& c) {
 static Cost cost(const Program& p, const Instr& i) {
   const Value& x = p.at(i.in[in::unit_norm::x]);
   Cost c = traffic_with_flops(p, i, 3 * double(x.numel()));
-  c.bytes_read += double(x.bytes());  // for the norm, then for the quotient
+  c.bytes_read += double(x.bytes());  // once for the norm, once for the quotient
   return c;
 }
 

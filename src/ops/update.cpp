@@ -23,17 +23,17 @@ namespace rules {
 
 double beta(const Infer& c, const char* key) {
   double b = number(c, key);
-  c.check(b >= 0 && b < 1, fmt::format("attribute '{}' must lie in [0, 1)", key));
+  c.check(b >= 0 && b < 1, fmt::format("attribute '{}' must be in [0, 1)", key));
   return b;
 }
 
 void master(const Infer& c, size_t copy) {
   DType t = c.in(parameter_input).dtype;
   c.check(t == DType::f32 || t == DType::f64 || t == DType::u16,
-          "master weights must be f32, or u16: their low halves");
+          "master weights must be f32, or u16 (their low halves)");
   if (t == DType::u16)
     c.check(c.has(copy) && (c.in(copy).dtype == DType::bf16 || c.in(copy).dtype == DType::f64),
-            "low halves of master weights belong to weights in bf16");
+            "low halves of master weights need bf16 weights");
 }
 
 void update(Infer& c, size_t states, bool bf16) {
@@ -47,7 +47,7 @@ void update(Infer& c, size_t states, bool bf16) {
   else
     c.check(t == DType::f32 || t == DType::f64, "master weights and states must be f32");
   if (c.in(parameter_input).dtype == DType::u16)
-    c.check(t != DType::bf16, "the states of a master in two halves must be f32"), master(c, w);
+    c.check(t != DType::bf16, "the states of a split master must be f32"), master(c, w);
   else
     c.same_dtype(state_input, parameter_input);
   for (size_t i = state_input; i < c.inputs(); ++i)
@@ -64,7 +64,7 @@ void update(Infer& c, size_t states, bool bf16) {
     compensated = how == "kahan";
     if (!compensated) integer(c, "rng_id", 0);
   }
-  c.check(c.has(kahan) == compensated, "the compensation belongs to rounding = \"kahan\"");
+  c.check(c.has(kahan) == compensated, "the compensation goes with rounding = \"kahan\"");
   if (compensated) c.same_dtype(kahan, state_input);
   if (t == DType::bf16) c.check(!c.has(w), "bf16 parameters have no copy");
   number(c, "weight_decay");

@@ -1,11 +1,12 @@
-// What the element-wise optimizers share. Inputs: scalars, p, states.., g, [w], [c]; p, the states, w and c are updated
-// in place, which makes them the outputs in this order. Nothing changes when scalars.found_inf is set.
+// What the element-wise optimizers share. Inputs: scalars, p, states.., g, [w], [c]. p, the states,
+// w and c are updated in place, which makes them the outputs, in this order. Nothing changes if
+// scalars.found_inf is set.
 //   p  the parameter: f32 (with w, its copy in half precision), or bf16, or u16: the low halves of f32 numbers whose
 //      high halves are w in bf16 (core/split_float.h)
 //   c  bf16, with rounding = "kahan": what the last rounding of p lost
-// The attribute `rounding` belongs to bf16 parameters: absent (to nearest), "kahan", or "stochastic" (p and states;
-// with `rng_id`). Where it is present, p takes values of bf16 whatever it is stored in, so that an oracle in f64
-// rounds, too.
+// The attribute `rounding` is for bf16 parameters: absent (to nearest), "kahan", or "stochastic" (p
+// and states; with `rng_id`). With it, p takes bf16 values whatever it is stored in, so that an f64
+// oracle rounds too.
 #pragma once
 #include "core/scalars.h"
 #include "core/step_factor.h"
@@ -15,10 +16,11 @@
 namespace crest {
 
 enum class Rounding { nearest, kahan, stochastic };
-// Of an instruction's attributes; inference has checked the word.
+// From an instruction's attributes; inference has checked the word.
 Rounding rounding_of(const Attrs& attrs);
 
-// Positions of the operands, which ops/index.h names for each of these operations; of several states the first.
+// Positions of the operands, which ops/index.h names for each of these operations; if there are
+// several states, the first one.
 constexpr size_t scalars_input = 0, parameter_input = 1, state_input = 2;
 constexpr size_t gradient_input(size_t states) { return state_input + states; }
 constexpr size_t copy_input(size_t states) { return gradient_input(states) + 1; }
@@ -28,13 +30,13 @@ constexpr size_t parameter_output = 0, state_output = 1;
 constexpr size_t copy_output(size_t states) { return state_output + states; }
 constexpr size_t compensation_output(size_t states) { return state_output + states; }
 
-// What the attributes of an instruction say of its steps; absent ones are 0.
+// The step constants in an instruction's attributes; absent ones are 0.
 struct UpdateRates {
   double beta1, beta2, eps, weight_decay;  // beta1 is also called `momentum`
   double log_beta1, log_beta2;             // natural logarithms; -infinity for 0
 
   explicit UpdateRates(const Attrs& attrs);
-  // What is the same in every step; the rest is 0.
+  // The values that are the same in every step; the rest is 0.
   template <class Factor>
   UpdateStep<Factor> fixed() const {
     UpdateStep<Factor> s = {};
@@ -53,7 +55,8 @@ struct UpdateRates {
   }
 };
 
-// `per_element` operations per element; the copy is read only where it holds the high halves of the parameters.
+// `per_element` operations per element. The copy is read only if it holds the high halves of the
+// parameters.
 template <int per_element, size_t copy>
 Cost update_cost(const Program& p, const Instr& i) {
   Cost c = elementwise_cost<per_element>(p, i);
@@ -64,9 +67,10 @@ Cost update_cost(const Program& p, const Instr& i) {
 
 namespace rules {
 
-// The parameter is held as master weights: f32, or the low halves of those whose high halves are the bf16 input `copy`.
+// Whether the parameter is held as master weights: f32, or the low halves of those whose high
+// halves are the bf16 input `copy`.
 void master(const Infer& c, size_t copy);
-// `bf16`: the operation also takes bf16 parameters and states.
+// `bf16`: the operation also supports bf16 parameters and states.
 void update(Infer& c, size_t states, bool bf16 = false);
 // Attribute in [0, 1).
 double beta(const Infer& c, const char* key);

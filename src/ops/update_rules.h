@@ -12,7 +12,7 @@
 
 namespace crest {
 
-// What a step multiplies with.
+// The factors of a step.
 template <class Factor>
 struct UpdateStep {
   Factor gradient_factor, lr, decay;  // decay = lr * weight_decay

@@ -1,5 +1,5 @@
-// Lever --grad-accumulation: the loss is divided by the number of micro steps; later micro steps add to the gradients
-// and the loss of earlier ones through the accumulator inputs that the operations have.
+// Lever --grad-accumulation: the loss is divided by the number of micro steps. Later micro steps
+// add to the gradients and the loss of earlier ones through the operations' accumulator inputs.
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// The first contribution to what ends as value v gets `before` as its accumulator.
+// The first contribution to the sum that ends as value v gets `before` as its accumulator.
 static void thread_through(Program& program, const std::vector<int>& producers, ValueId v, ValueId before) {
   for (;;) {
     Instr& instr = program.code[size_t(producers[size_t(v)])];
@@ -59,7 +59,7 @@ const std::vector<Setting>& accumulate_settings() {
   static const std::vector<Setting> rows = {
       setting<&Recipe::grad_accumulation>({.name = "grad-accumulation",
                                            .group = "Model and batch",
-                                           .help = "micro batches of an optimizer step",
+                                           .help = "micro batches per optimizer step",
                                            .least = 1,
                                            .most = 1e9,
                                            .common = true,

@@ -1,5 +1,6 @@
-// Reverse-mode differentiation over instructions. Gradients of activations are summed in the order in which consumers
-// are met (last consumer first); gradients of weights accumulate in place, the first contribution initialises them.
+// Reverse-mode differentiation over instructions. Activation gradients are summed in the order in
+// which consumers are met (last consumer first). Weight gradients accumulate in place; the first
+// contribution initializes them.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -84,13 +85,13 @@ class Autograd final : public Grad {
 
   int slot(size_t i) const {
     int q = parameter_[size_t(instr_.in[i])];
-    if (q < 0) fail_internal(fmt::format("input {} of {} is no parameter", i, instr_.op->name));
+    if (q < 0) fail_internal(fmt::format("input {} of {} is not a parameter", i, instr_.op->name));
     return q;
   }
   ValueId gradient_of(ValueId v) const { return size_t(v) < gradients_.size() ? gradients_[size_t(v)] : no_value; }
 
   void differentiate(size_t i) {
-    instr_ = program_.code[i];  // a copy: emitting moves the list
+    instr_ = program_.code[i];  // a copy: emitting reallocates the list
     if (is(instr_, "cast") && parameter_[size_t(instr_.in[in::cast::x])] >= 0)
       return;  // gradients go to the parameter itself
     bool wanted = is(instr_, "cross_entropy");
@@ -104,7 +105,7 @@ class Autograd final : public Grad {
     builder_.stream = Stream::compute;
     size_t before = program_.code.size();
     instr_.op->grad(*this);
-    // A mode of the matrix units, no dtype: the products of the gradient run in it too.
+    // TF32 is a mode of the matrix units, not a dtype: the matmuls of the gradient use it too.
     if (instr_.attrs.has("tf32"))
       for (size_t k = before; k < program_.code.size(); ++k)
         if (OpClass c = program_.code[k].op->op_class; c == OpClass::contraction || c == OpClass::attention)

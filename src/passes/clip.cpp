@@ -1,4 +1,5 @@
-// Lever --clip: one global norm over all gradients; it also detects NaN and infinity, so it runs with clipping off too.
+// Lever --clip: one global norm over all gradients. It also detects NaN and infinity, so it runs
+// with clipping off too.
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -18,7 +19,7 @@ const std::vector<Setting>& clip_settings() {
   static const std::vector<Setting> rows = {
       setting<&Recipe::clip>({.name = "clip",
                               .group = "Optimizer",
-                              .help = "largest global norm of the gradients; 0: off",
+                              .help = "maximum global norm of the gradients; 0: off",
                               .least = 0,
                               .effects = {{Effect::work, Effect::anywhere, {}, "update"}}})};
   return rows;

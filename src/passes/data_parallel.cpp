@@ -1,5 +1,6 @@
-// Lever data_parallel: every rank runs its share of the global batch; gradients and loss are summed after the last
-// micro step. The loss scale includes 1/ranks, so a sum gives the mean over the global batch.
+// Lever data_parallel: every rank runs its share of the global batch; gradients and loss are summed
+// after the last micro step. The loss scale includes 1/ranks, so a sum gives the mean over the
+// global batch.
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -28,7 +29,7 @@ const std::vector<Setting>& data_parallel_settings() {
   static const std::vector<Setting> rows = {setting<&Recipe::data_parallel>(
       {.name = "data-parallel",
        .group = "Model and batch",
-       .help = "ranks, which run as threads of this process",
+       .help = "data-parallel ranks, run as threads of this process",
        .least = 1,
        .most = 64,
        .effects = {{Effect::communication}, {Effect::all, Effect::amount, {}, nullptr, true}}})};

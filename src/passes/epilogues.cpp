@@ -1,6 +1,7 @@
-// Where the device has kernels for it: pointwise work behind a product in the product's own kernel, which has its
-// operands in registers. With --fusion off there is none: pass decompose took GELU apart. Before the fusion pass, which
-// would join the same work into passes over memory.
+// Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes it, which has it in
+// registers. Pointwise work behind a product; the bias gradient, column sums, behind what makes the gradient that it
+// sums; a norm that is repeated for the sake of a weight's gradient in its own gradient, which reads the same rows.
+// Before the fusion pass, which would join the same work into passes over memory.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -25,11 +26,15 @@ class Epilogues {
   }
 
   void run() {
-    for (size_t i = 0; i < p_.code.size(); ++i)
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      if (gone_[i]) continue;
       if (is(p_.code[i], "linear_dx")) gelu_gradient(i);
+      if (is(p_.code[i], "norm_grad")) norm_gradient(i);
+      if (is(p_.code[i], "attention_grad")) attention_gradient(i);
+    }
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
-      if (instead_[i].op) code.push_back(std::move(instead_[i]));
+      for (Instr& instr : instead_[i]) code.push_back(std::move(instr));
       if (!gone_[i]) code.push_back(std::move(p_.code[i]));
     }
     p_.code = std::move(code);
@@ -55,6 +60,16 @@ class Epilogues {
     auto& readers = consumers_[size_t(v)];
     return std::any_of(readers.begin(), readers.end(), [&](int c) { return c < int(i); });
   }
+  // The bias gradient that sums a value, if it can run at `place`; -1 if not.
+  int column_sums(ValueId v, const Instr& like, size_t place) const {
+    const int s = reader(v, "bias_grad", in::bias_grad::dy, like.phase, like.stream);
+    if (s < 0) return -1;
+    const Instr& sum = p_.code[size_t(s)];
+    return made_before(accumulator(sum), place) && !read_before(sum.out[out::bias_grad::db], place) ? s : -1;
+  }
+  static ValueId accumulator(const Instr& bias_grad) {
+    return bias_grad.in.size() > in::bias_grad::acc ? bias_grad.in[in::bias_grad::acc] : no_value;
+  }
 
   // da = linear_dx(dy, w); dx = gelu_grad(da, x); db = bias_grad(dx); [a = gelu(x), repeated]
   //   ->  dx, db, [a] = linear_dx_gelu_grad(dy, w, x)
@@ -67,16 +82,14 @@ class Epilogues {
     if (g < 0) return;
     const Instr& grad = p_.code[size_t(g)];
     const ValueId x = grad.in[in::gelu_grad::x], dx = grad.out[out::gelu_grad::dx];
-    const int s = reader(dx, "bias_grad", in::bias_grad::dy, product.phase, product.stream);
+    const size_t place = made_before(x, i) ? i : size_t(g);
+    const int s = column_sums(dx, product, place);
     if (s < 0) return;
     const Instr& sum = p_.code[size_t(s)];
-    const ValueId acc = sum.in.size() > in::bias_grad::acc ? sum.in[in::bias_grad::acc] : no_value;
-    const size_t place = made_before(x, i) ? i : size_t(g);
-    if (!made_before(acc, place) || read_before(sum.out[out::bias_grad::db], place)) return;
 
     Instr joined = product;
     joined.op = &op("linear_dx_gelu_grad");
-    joined.in = {product.in[in::linear_dx::dy], product.in[in::linear_dx::w], x, acc};
+    joined.in = {product.in[in::linear_dx::dy], product.in[in::linear_dx::w], x, accumulator(sum)};
     joined.out = {dx, sum.out[out::bias_grad::db]};
     joined.origin = product.origin | grad.origin;
     joined.attrs = sum.attrs;
@@ -84,24 +97,122 @@ class Epilogues {
     const bool keep = a >= 0 && !read_before(p_.code[size_t(a)].out[out::gelu::y], place);
     joined.attrs.set("keep", keep);
     if (keep) joined.out.push_back(p_.code[size_t(a)].out[out::gelu::y]);
-    if (!context_.has_kernel(p_, joined)) return;
+    if (context_.kernel_for(p_, joined).empty()) return;
     gone_[i] = gone_[size_t(g)] = gone_[size_t(s)] = true;
     if (keep) gone_[size_t(a)] = true;
-    instead_[place] = std::move(joined);
+    instead_[place] = {std::move(joined)};
+  }
+
+  // What norm_grad makes besides, by the kernel that it has anyway.
+  void norm_gradient(size_t i) {
+    Instr joined = p_.code[i];
+    joined.in.resize(in::norm_grad::count, no_value);
+    norm_bias(i, joined);
+    norm_output(i, joined);
+  }
+
+  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)  ->  s, dgamma, dbeta, db = norm_grad(.., dres)
+  void norm_bias(size_t i, Instr& norm) {
+    namespace at = in::norm_grad;
+    namespace to = out::norm_grad;
+    Instr joined = norm;
+    if (joined.out.size() != to::dbias) return;  // without dbeta
+    int a = -1;
+    if (const ValueId dx = joined.out[to::dx];
+        joined.in[at::dres] == no_value && consumers_[size_t(dx)].size() == 1 && !is_output_[size_t(dx)]) {
+      const Instr& add = p_.code[size_t(consumers_[size_t(dx)][0])];
+      const bool alike = is(add, "add") && add.phase == joined.phase && add.stream == joined.stream;
+      const ValueId other = alike ? add.in[add.in[in::add::a] == dx ? in::add::b : in::add::a] : no_value;
+      if (alike && made_before(other, i)) {
+        a = consumers_[size_t(dx)][0];
+        joined.in[at::dres] = other, joined.out[to::dx] = add.out[out::add::y];
+        joined.origin = joined.origin | add.origin;
+      }
+    }
+    const int s = column_sums(joined.out[to::dx], joined, i);
+    if (s < 0) return;
+    const Instr& sum = p_.code[size_t(s)];
+    if (p_.at(sum.out[out::bias_grad::db]).dtype != p_.at(joined.out[to::dgamma]).dtype) return;
+    joined.in[at::acc_bias] = accumulator(sum);
+    joined.out.push_back(sum.out[out::bias_grad::db]);
+    joined.attrs.set("bias", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(s)] = true;
+    if (a >= 0) gone_[size_t(a)] = true;
+    put(i, norm = std::move(joined));
+  }
+
+  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y); dx, .. = norm_grad(.., x, gamma, rstd, mean)
+  //   ->  dx, .., y = norm_grad(.., x, gamma, rstd and mean of the forward half, beta); dw = linear_dw(.., y)
+  void norm_output(size_t i, Instr& norm) {
+    namespace at = in::norm_grad;
+    Instr joined = norm;
+    const int n = producer_[size_t(joined.in[at::rstd])];
+    if (n < 0 || gone_[size_t(n)]) return;
+    const Instr& repeated = p_.code[size_t(n)];
+    if (!is(repeated, "norm") || repeated.phase != Phase::recompute || repeated.stream != joined.stream) return;
+    const Instr* first = nullptr;
+    for (int c : consumers_[size_t(repeated.in[in::norm::x])])
+      if (const Instr& other = p_.code[size_t(c)]; is(other, "norm") && other.phase == Phase::forward &&
+                                                   other.in == repeated.in && other.attrs == repeated.attrs)
+        first = &other;
+    if (!first) return;
+    for (size_t o = out::norm::rstd; o < repeated.out.size(); ++o)  // nobody else reads the statistics
+      if (consumers_[size_t(repeated.out[o])].size() != 1) return;
+    const ValueId y = repeated.out[out::norm::y];
+    const int d = reader(y, "linear_dw", in::linear_dw::x, joined.phase, joined.stream);
+    if (d < 0 || consumers_[size_t(y)].size() != 1 || is_output_[size_t(y)] || size_t(d) > i) return;
+    if (read_before(p_.code[size_t(d)].out[out::linear_dw::dw], i)) return;
+    joined.in[at::rstd] = first->out[out::norm::rstd];
+    if (joined.in[at::mean] != no_value) joined.in[at::mean] = first->out[out::norm::mean];
+    if (repeated.in.size() > in::norm::beta) joined.in[at::beta] = repeated.in[in::norm::beta];
+    joined.out.push_back(y);
+    joined.attrs.set("keep", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(n)] = gone_[size_t(d)] = true;
+    put(i, norm = std::move(joined));
+    instead_[i].push_back(p_.code[size_t(d)]);
+  }
+
+  // dqkv = attention_grad(..); db = bias_grad(dqkv)  ->  dqkv, db = attention_grad(..)
+  void attention_gradient(size_t i) {
+    Instr joined = p_.code[i];
+    if (joined.out.size() != out::attention_grad::dbias) return;
+    const int s = column_sums(joined.out[out::attention_grad::dqkv], joined, i);
+    if (s < 0) return;
+    const Instr& sum = p_.code[size_t(s)];
+    if (sum.attrs.has("dtype")) joined.attrs.set("dtype", sum.attrs.text("dtype"));
+    joined.in.resize(in::attention_grad::count, no_value);
+    joined.in[in::attention_grad::acc_bias] = accumulator(sum);
+    joined.out.push_back(sum.out[out::bias_grad::db]);
+    joined.attrs.set("bias", 1);
+    if (!has_the_same_kernel(i, joined)) return;
+    gone_[size_t(s)] = true;
+    put(i, std::move(joined));
+  }
+
+  // Whether the kernel of instruction i takes `joined`, too, and would be chosen.
+  bool has_the_same_kernel(size_t i, const Instr& joined) const {
+    const std::string kernel = context_.kernel_for(p_, joined);
+    return !kernel.empty() && kernel == context_.kernel_for(p_, p_.code[i]);
+  }
+  void put(size_t place, Instr instr) {
+    gone_[place] = true;
+    instead_[place] = {std::move(instr)};
   }
 
   Program& p_;
   const PassContext& context_;
   std::vector<int> producer_;
   std::vector<std::vector<int>> consumers_;
-  std::vector<Instr> instead_;  // by the instruction whose place it takes; without an operation: nothing
+  std::vector<std::vector<Instr>> instead_;  // by the instruction before whose place they run
   std::vector<bool> gone_, is_output_;
 };
 
 }  // namespace
 
 void join_epilogues(Program& program, const PassContext& context) {
-  if (context.has_kernel) Epilogues(program, context).run();
+  if (context.kernel_for && context.recipe.fusion == "on") Epilogues(program, context).run();
 }
 
 }  // namespace crest

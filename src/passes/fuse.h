@@ -1,4 +1,4 @@
-// Parts of the fusion pass.
+// The parts of the fusion pass.
 #pragma once
 #include "program/program.h"
 

@@ -179,6 +179,7 @@ class Patterns {
     Instr* add = only_consumer(dx, "add", &at);
     constexpr size_t dres = in::norm_grad::dres;
     if (!add || add->phase != norm.phase || (norm.in.size() > dres && norm.in[dres] != no_value)) return;
+    if (norm.attrs.integer("bias", 0)) return;  // it sums dx
     ValueId other = add->in[in::add::a] == dx ? add->in[in::add::b] : add->in[in::add::a];
     if (other == dx || !defined_before(other, i)) return;
     norm.in.resize(std::max<size_t>(norm.in.size(), dres + 1), no_value);
@@ -210,7 +211,7 @@ void fuse(Program& program, const PassContext& context) {
 const std::vector<Setting>& fusion_settings() {
   static const std::vector<Setting> rows = {setting<&Recipe::fusion>({.name = "fusion",
                                                                       .group = "Precision and memory",
-                                                                      .help = "joins instructions into one kernel",
+                                                                      .help = "fuse instructions into one kernel",
                                                                       .choices = {"on", "off"},
                                                                       .effects = {{Effect::work, Effect::instructions}},
                                                                       .smaller = {"on"}})};

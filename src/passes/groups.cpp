@@ -1,5 +1,6 @@
-// Parameters of a group (matrices that decay, everything else) lie next to each other, and so do their gradients,
-// states of the optimizer in the same order: one optimizer launch, one norm, one message for data parallelism.
+// Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
+// so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
+// one message for data parallelism.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -84,8 +85,8 @@ class Groups {
     return states_.emplace_back(suffix, States()).second;
   }
 
-  // Elements of the parameter for each of the state's: 1, or a block; 0 when not every member has the state, or in
-  // another form. Such a state has memory of its own.
+  // Elements of the parameter per element of the state: 1, or a block. 0 if not every member has
+  // the state in the same form; such a state has its own memory.
   int64_t share_of(const std::vector<Member>& members, const States& of) const {
     auto first = of.find(members[0].parameter);
     if (first == of.end()) return 0;

@@ -1,7 +1,8 @@
-// Lever --loss-chunk: the last projection, the loss and their gradients run for some tokens at a time, so that the
-// logits of these live instead of all ("chunked cross-entropy": torchtune, Liger kernel). A piece of what goes in is a
-// view; a piece of what comes out is written into its place in the whole, so join_rows has nothing to copy; the
-// weight's gradient adds up over the pieces through the accumulator that it has for micro steps.
+// Lever --loss-chunk: the last projection, the loss and their gradients run for some tokens at a
+// time, so only the logits of those tokens are in memory ("chunked cross-entropy": torchtune, Liger
+// kernel). A chunk of an input is a view. A chunk of an output is written to its place in the
+// whole, so join_rows copies nothing. The weight gradient adds up over the chunks through the
+// accumulator that it has for micro steps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +18,9 @@ namespace crest {
 
 namespace {
 
-// Operations that can be done for some tokens at a time: the inputs with a row a token. Those with an accumulator sum
-// over the rows; the results of the others have a row a token.
+// Operations that can run for some tokens at a time, and their inputs with one row per token.
+// Operations with an accumulator sum over the rows; the outputs of the others have one row per
+// token.
 struct ByRows {
   const char* op;
   std::vector<size_t> in;
@@ -42,13 +44,14 @@ const ByRows* by_rows(const Instr& instr) {
 
 bool sums(const Instr& instr) { return !instr.op->accumulators.empty(); }
 
-// The projection that makes the logits of a loss and what works on these or on their gradient (the members).
+// The projection that makes the logits of a loss, and everything that works on them or on their
+// gradient (the members).
 struct Head {
   size_t projection = 0;
   std::vector<bool> member;      // by instruction
-  std::vector<bool> rows;        // by value: made by a member, a row a token
-  std::vector<ValueId> leaving;  // of these, sorted: what others read
-  size_t place = 0;              // the members can run before this instruction; 0: nothing to cut
+  std::vector<bool> rows;        // by value: made by a member, one row per token
+  std::vector<ValueId> leaving;  // those that non-members read, sorted
+  size_t place = 0;              // the members can run before this instruction; 0: nothing to split
   int64_t tokens = 0;
 };
 
@@ -101,9 +104,9 @@ class FindHead {
       logits_[size_t(instr.out[0])] = true;
   }
 
-  // Before the first reader of a result and behind all that the members read.
+  // Before the first reader of a result, and after all inputs of the members.
   void place() {
-    // Logits that something else reads, too, live as a whole anyway.
+    // Logits that something else reads are kept as a whole anyway.
     for (ValueId v : head_.leaving)
       if (logits_[size_t(v)]) return;
     size_t before = p_.code.size(), behind = 0;
@@ -162,7 +165,7 @@ class CutHead {
     return b.emit("split_rows", {w.now(v)}, Attrs().set("of", head_.tokens).set("rows", rows_));
   }
 
-  // A member for the tokens from `first` on.
+  // A member, for the tokens from `first` on.
   Instr of_tokens(Rewriter& w, const Instr& whole, int64_t first) {
     Instr instr = whole;
     instr.in = w.now(whole.in);
@@ -180,7 +183,8 @@ class CutHead {
     }
   }
 
-  // The first piece writes, or adds to what was there before the head; later ones add, the last makes the whole sum.
+  // The first chunk writes, or adds to the sum from before the head; later chunks add; the last one
+  // makes the whole sum.
   void sum(Rewriter& w, const Instr& whole, int64_t first) {
     size_t acc = size_t(whole.op->accumulators[0].in);
     ValueId all = whole.out[0];
@@ -210,10 +214,10 @@ class CutHead {
   Program& p_;
   const Head head_;
   const int64_t rows_;
-  std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value in the whole Program
+  std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value of the whole Program
 };
 
-// Pieces of about the same size, in steps that suit matrix units and keep addresses aligned.
+// Chunks of about the same size, in steps that suit matrix units and keep addresses aligned.
 int64_t rows(int64_t tokens, int64_t most) {
   int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
   return std::min(most, (even + 63) / 64 * 64);
@@ -223,7 +227,7 @@ int64_t rows(int64_t tokens, int64_t most) {
 
 void chunk_loss(Program& program, const PassContext& context) {
   std::string lever = context.lever("loss-chunk");
-  if (lever == "off" || lever == "auto") return;  // auto: of a recipe that was not resolved for a device
+  if (lever == "off" || lever == "auto") return;  // auto: the recipe was not resolved for a device
   auto tokens = int64_t(context.number("loss-chunk"));
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
@@ -234,19 +238,19 @@ void chunk_loss(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& loss_chunk_settings() {
-  static const std::vector<Setting> rows = {lever(
-      {.name = "loss-chunk",
-       .group = "Precision and memory",
-       .help = "tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of logits (at least 256 tokens, "
-               "in half precision 512), on a GPU 8192 tokens",
-       .unit = "tokens",
-       .otherwise = "auto",
-       .least = 1,
-       .most = 1e15,
-       .choices = {"auto", "off"},
-       .also_number = true,
-       .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
-       .smaller = {"2048", "256"}})};
+  static const std::vector<Setting> rows = {
+      lever({.name = "loss-chunk",
+             .group = "Precision and memory",
+             .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
+                     "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens",
+             .unit = "tokens",
+             .otherwise = "auto",
+             .least = 1,
+             .most = 1e15,
+             .choices = {"auto", "off"},
+             .also_number = true,
+             .effects = {{Effect::work, Effect::anywhere, {"lm_head", "loss"}}},
+             .smaller = {"2048", "256"}})};
   return rows;
 }
 

@@ -1,4 +1,5 @@
-// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in optimizer_*.cpp.
+// Lever --optimizer: the instructions that turn gradients into new weights. The optimizers are in
+// optimizer_*.cpp.
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -30,7 +31,7 @@ const Optimizer& chosen(const Recipe& r) {
 void check_weights(const Optimizer& o, const Program& program) {
   for (auto& q : program.params)
     if (o.bf16_weights && program.at(q.value).dtype != DType::bf16)
-      fail_usage(fmt::format("--optimizer {} updates bf16 weights, and those of this recipe are {}", o.name,
+      fail_usage(fmt::format("--optimizer {} updates bf16 weights, but the weights of this recipe are {}", o.name,
                              name(program.at(q.value).dtype)),
                  "--optimizer", "Add --precision bf16 --policy pure, or use adamw, which keeps fp32 masters.");
 }
@@ -93,35 +94,35 @@ const std::vector<Setting>& optimizer_settings() {
     return std::vector<Setting>{
         setting<&Recipe::optimizer>({.name = "optimizer",
                                      .group = group,
-                                     .help = "how gradients become new weights",
+                                     .help = "optimizer that updates the weights",
                                      .choices = names,
                                      .common = true,
                                      .resume = OnResume::refuses,
                                      .effects = {update}}),
         setting<&Recipe::weight_decay>({.name = "weight-decay",
                                         .group = group,
-                                        .help = "decay of matrices a step, times the learning rate",
+                                        .help = "weight decay of matrices per step, times the learning rate",
                                         .least = 0}),
         setting<&Recipe::beta1>({.name = "beta1",
                                  .group = group,
-                                 .help = "decay of the first moment",
+                                 .help = "decay rate of the first moment",
                                  .least = 0,
                                  .most = 1,
                                  .below = true}),
         setting<&Recipe::beta2>({.name = "beta2",
                                  .group = group,
-                                 .help = "decay of the second moment",
+                                 .help = "decay rate of the second moment",
                                  .least = 0,
                                  .most = 1,
                                  .below = true}),
         setting<&Recipe::eps>({.name = "eps",
                                .group = group,
-                               .help = "added to the root of the second moment",
+                               .help = "added to the square root of the second moment",
                                .least = 0,
                                .above = true}),
         lever({.name = "state-block",
                .group = group,
-               .help = "adamw-8bit: elements of the state that share a scale",
+               .help = "adamw-8bit: number of state elements that share a scale",
                .unit = "elements",
                .otherwise = "256",
                .choices = {"64", "128", "256", "512", "1024", "2048", "4096"},
@@ -129,8 +130,8 @@ const std::vector<Setting>& optimizer_settings() {
                .effects = {update}}),
         lever({.name = "master-weights",
                .group = group,
-               .help = "fp32 masters of bf16 weights: beside a weight the 16 bits that it lacks, where the update is "
-                       "element by element (split), or whole (fp32)",
+               .help = "fp32 master weights of bf16 weights: the missing 16 bits next to each weight, if the update is "
+                       "element-wise (split), or complete fp32 copies (fp32)",
                .otherwise = "split",
                .choices = {"split", "fp32"},
                .effects = {update},

@@ -1,6 +1,6 @@
-// Adafactor (Shazeer & Stern 2018) without momentum: a matrix [M,N] has M + N numbers of state. Constants are those of
-// its section 9: decay rate 0.8, eps 1e-30, clipping at 1. The learning rate is the schedule's, not relative to the
-// parameter. Vectors get AdamW.
+// Adafactor (Shazeer & Stern 2018) without momentum: a matrix [M,N] has M + N numbers of state.
+// Constants are those of its section 9: decay rate 0.8, eps 1e-30, clipping at 1. The learning rate
+// is the schedule's, not relative to the parameter. Vectors get AdamW.
 #include "passes/optimizers.h"
 
 namespace crest {

@@ -1,4 +1,5 @@
-// The optimizers that are one element-wise instruction a parameter; pass fusion makes one a group of them.
+// Optimizers with one element-wise instruction per parameter. The pass fusion makes one per group
+// of them.
 #include "passes/optimizers.h"
 
 namespace crest {
@@ -14,7 +15,7 @@ void emit_adamw(Update& u) {
   u.b.emit("adamw", {u.scalars, master, m, v, u.gradient, u.copy}, adam_attrs(u));
 }
 
-// Weights and moments in bf16 and no master copy: 4 bytes of state where AdamW has 10.
+// Weights and moments in bf16, without a master copy: 4 bytes of state instead of AdamW's 10.
 static void emit_bf16(Update& u, std::string_view rounding) {
   ValueId m = u.state("m", DType::bf16, u.shape()), v = u.state("v", DType::bf16, u.shape());
   std::vector<ValueId> in = {u.scalars, u.param.value, m, v, u.gradient, no_value};
@@ -23,14 +24,14 @@ static void emit_bf16(Update& u, std::string_view rounding) {
   if (rounding == "kahan")
     in.push_back(u.state("c", DType::bf16, u.shape()));
   else if (rounding == "stochastic")
-    a.set("rng_id", u.param.decay ? 0 : 1);  // one stream a group
+    a.set("rng_id", u.param.decay ? 0 : 1);  // one stream per group
   u.b.emit("adamw", in, a);
 }
 static void emit_adamw_bf16(Update& u) { emit_bf16(u, ""); }
 static void emit_adamw_bf16_kahan(Update& u) { emit_bf16(u, "kahan"); }
 static void emit_adamw_bf16_stochastic(Update& u) { emit_bf16(u, "stochastic"); }
 
-// Matrices in 8 bits; what is left (norms, biases: well below 1% of a model) in fp32.
+// Matrices in 8 bits; the rest (norms, biases: well below 1% of a model) in fp32.
 static void emit_adamw_8bit(Update& u) {
   if (!u.param.decay) return emit_adamw(u);
   int64_t block = u.b.program().properties.integer("state_block"), blocks = (u.shape().numel() + block - 1) / block;

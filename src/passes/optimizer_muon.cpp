@@ -1,7 +1,8 @@
-// Muon (Jordan et al. 2024) for the matrices of the layers: momentum whose singular values five steps of a quintic
-// Newton-Schulz iteration bring close to one. Embeddings, head, norms and biases get AdamW. The update is scaled by
-// 0.2 sqrt(max(M, N)), so that it has the root mean square of AdamW's and shares learning rate and decay (Liu et al.
-// 2025, "Muon is Scalable for LLM Training", section 2.2). The products are matmul instructions in the
+// Muon (Jordan et al. 2024) for the matrices of the layers: momentum whose singular values are
+// brought close to one by five steps of a quintic Newton-Schulz iteration. Embeddings, head, norms
+// and biases use AdamW. The update is scaled by 0.2 sqrt(max(M, N)), so that it has the root mean
+// square of AdamW's and shares its learning rate and weight decay (Liu et al. 2025, "Muon is
+// Scalable for LLM Training", section 2.2). The matrix products are matmul instructions in the
 // precision of the recipe's others.
 #include <algorithm>
 #include <cmath>
@@ -44,7 +45,7 @@ class Muon {
     if (u_.product_tf32()) attrs.set("tf32", 1);
     return u_.b.emit1("matmul", {left, right}, attrs);
   }
-  // The Gram matrix is that of the shorter side.
+  // Use the Gram matrix of the shorter side.
   ValueId step(ValueId x) {
     ValueId gram = matmul(x, x, tall_, !tall_);
     ValueId polynomial = axpby({matmul(gram, gram, false, false), gram}, Attrs().set("a", c).set("b", b));

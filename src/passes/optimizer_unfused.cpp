@@ -1,5 +1,6 @@
-// AdamW as an eager framework runs it: one pass over memory an instruction, as in the loop over parameters of PyTorch's
-// AdamW(foreach=False, fused=False). The numbers are those of adamw up to rounding.
+// AdamW as an eager framework runs it: one pass over memory per instruction, like the loop over
+// parameters in PyTorch's AdamW(foreach=False, fused=False). The results equal those of adamw up to
+// rounding.
 #include "passes/optimizers.h"
 
 namespace crest {

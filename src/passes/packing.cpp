@@ -1,4 +1,5 @@
-// Lever --packing: whole documents share a row; positions restart at each, and attention stays within it.
+// Lever --packing: whole documents share a row; positions restart at each, and attention stays
+// within it.
 #include <algorithm>
 
 #include "core/error.h"
@@ -13,8 +14,8 @@ bool packs_documents(const Recipe& recipe) {
   return PassContext{recipe, ProgramKind::train}.lever("packing") == "documents";
 }
 
-// Positions in documents become an input i32[batch, seq]: learned positions are looked up as tokens are, RoPE turns by
-// them, and they tell attention where a document began.
+// Positions within documents become an input i32[batch, seq]: learned positions are looked up like
+// tokens, RoPE rotates by them, and attention uses them to find where a document began.
 void pack_documents(Program& program, const PassContext& context) {
   if (!packs_documents(context.recipe)) return;
   bool rows = context.kind == ProgramKind::train || context.kind == ProgramKind::validation;
@@ -25,11 +26,12 @@ void pack_documents(Program& program, const PassContext& context) {
   program.inputs.push_back(positions);
   for (auto& instr : w.old) {
     if (is(instr, "attention") || is(instr, "rope")) {
-      Instr told = instr;
+      Instr with_positions = instr;
       // Scalars may be absent.
-      told.in.resize(is(told, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
-      told.in.push_back(positions);
-      w.keep(std::move(told));
+      with_positions.in.resize(
+          is(with_positions, "rope") ? size_t(in::rope::positions) : size_t(in::attention::positions), no_value);
+      with_positions.in.push_back(positions);
+      w.keep(std::move(with_positions));
     } else if (is(instr, "add_position")) {
       Builder& b = w.build(instr);
       ValueId rows_of_table = b.emit1("embedding", {positions, w.now(instr.in[in::add_position::table])});
@@ -42,14 +44,14 @@ void pack_documents(Program& program, const PassContext& context) {
 }
 
 const std::vector<Setting>& packing_settings() {
-  static const std::vector<Setting> rows = {lever(
-      {.name = "packing",
-       .group = "Model and batch",
-       .help = "rows of tokens: windows of all text, whatever begins in them (stream), or whole documents side by "
-               "side that do not see each other (documents)",
-       .otherwise = "stream",
-       .choices = {"stream", "documents"},
-       .effects = {{Effect::work, Effect::attention}}})};
+  static const std::vector<Setting> rows = {
+      lever({.name = "packing",
+             .group = "Model and batch",
+             .help = "how rows are filled: windows of the text, regardless of documents (stream), or packed whole "
+                     "documents that do not attend to each other (documents)",
+             .otherwise = "stream",
+             .choices = {"stream", "documents"},
+             .effects = {{Effect::work, Effect::attention}}})};
   return rows;
 }
 

@@ -10,7 +10,7 @@
 
 namespace crest {
 
-// One file each: passes/NAME.cpp.
+// Each is defined in passes/NAME.cpp.
 void pad_vocabulary(Program&, const PassContext&);
 void pack_documents(Program&, const PassContext&);
 void decompose_attention(Program&, const PassContext&);
@@ -44,9 +44,9 @@ const std::vector<Setting>& fusion_settings();
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
-      {"vocabulary_padding", "pads embedding and head to a multiple (--pad-vocab); the loss masks the padding",
+      {"vocabulary_padding", "--pad-vocab: pads embedding and head to a multiple; the loss masks the padding",
        pad_vocabulary, pad_vocabulary_settings},
-      {"packing", "--packing documents: positions as an input; attention and positions know where a document begins",
+      {"packing", "--packing documents: positions become an input; positions and attention restart with each document",
        pack_documents, packing_settings},
       {"attention", "--attention naive: attention as matmul, scale, mask, softmax, matmul", decompose_attention,
        attention_settings},
@@ -54,22 +54,24 @@ const std::vector<Pass>& pipeline() {
       {"precision", "--precision, --policy: dtypes of weights and activations, casts, loss scaling", set_precision,
        precision_settings},
       {"autograd", "adds the backward instructions and the parameters' gradients", autograd, nullptr,
-       "it makes the gradients"},
-      {"accumulate", "--grad-accumulation: first micro step writes gradients, later ones add to them", accumulate,
-       accumulate_settings, "it adds up micro steps"},
+       "it creates the gradients"},
+      {"accumulate", "--grad-accumulation: the first micro step writes gradients, later ones add to them", accumulate,
+       accumulate_settings, "it accumulates micro steps"},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
        loss_chunk_settings},
       {"clip", "--clip: global norm of the gradients, factor for the optimizer, detection of NaN", clip_gradients,
        clip_settings, "it finds gradients that are not finite and undoes the loss scale"},
       {"optimizer", "--optimizer: the update of every parameter; moments and fp32 master weights as state", optimizer,
-       optimizer_settings, "it makes the update"},
+       optimizer_settings, "it creates the update"},
       {"groups", "parameters, gradients and states of a group get contiguous memory", group_parameters, nullptr,
-       "gradients of one program reach the next through their group"},
-      {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping values",
+       "gradients of one Program reach the next through their group"},
+      {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
        recompute, recompute_settings},
-      {"data_parallel", "ranks > 1: gradients and loss are summed over the ranks after the last micro step",
+      {"data_parallel", "--data-parallel: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
-      {"epilogues", "--fusion on: the gradient of GELU, its sums and GELU itself in the kernel of the product before",
+      {"epilogues",
+       "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "
+       "gradients part of the kernel that makes what they sum; repeated norms part of the norm's gradient",
        join_epilogues},
       {"fusion",
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "

@@ -1,6 +1,6 @@
-// Levers --precision, --policy, --grad-dtype. pure: weights and activations in half precision, fp32 masters with the
-// optimizer. autocast: fp32 weights, contractions and attention on half-precision casts, norms, softmax and loss in
-// fp32 (PyTorch's autocast lists).
+// Levers --precision, --policy, --grad-dtype. pure: 16-bit weights and activations, with fp32
+// masters in the optimizer. autocast: fp32 weights, contractions and attention on 16-bit casts;
+// norms, softmax and loss in fp32 (PyTorch's autocast lists).
 #include <fmt/format.h>
 
 #include <map>
@@ -43,7 +43,7 @@ class Autocast {
   }
 
  private:
-  // Operations on a key/value cache run in the dtype of the cache.
+  // Operations on a key/value cache use the cache's dtype.
   bool cached(const Instr& instr) const {
     for (ValueId v : instr.in)
       if (v != no_value && program_.at(v).role == Role::cache) return true;
@@ -65,7 +65,7 @@ class Autocast {
     if (!added) return it->second;
     Builder& b = w_.build(user);
     if (program_.at(v).role == Role::weight) {
-      // A weight is cast once a step: the first micro step writes the copy, later ones read it.
+      // A weight is cast once per step: the first micro step writes the copy, later ones read it.
       std::string copy = fmt::format("{}.{}", program_.at(v).name, name(to));
       if (first_) {
         it->second = b.emit1("cast", {v}, Attrs().set("dtype", name(to)));
@@ -102,7 +102,8 @@ class Autocast {
 void set_precision(Program& program, const PassContext& context) {
   const Recipe& r = context.recipe;
   if (r.precision == "fp32") return;
-  // An optimizer's own products: what the others' operands show, an update Program does not.
+  // The precision of an optimizer's own matmuls: other Programs show it in their operands, an
+  // update Program does not.
   bool own = context.kind == ProgramKind::update && (r.precision == "tf32" || r.policy == "autocast");
   if (own) program.properties.set(product_precision_property, r.precision);
   if (r.precision == "tf32") {
@@ -126,7 +127,7 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::precision>(
           {.name = "precision",
            .group = group,
-           .help = "arithmetic of matrix products; auto: bf16 where the device has it, else fp32",
+           .help = "arithmetic of matmuls; auto: bf16 if the device supports it, else fp32",
            .choices = {"auto", "fp32", "tf32", "bf16", "fp16"},
            .common = true,
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::types, {}, nullptr, true}},
@@ -134,20 +135,20 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::policy>(
           {.name = "policy",
            .group = group,
-           .help = "of half precision: half-precision weights with fp32 masters (pure), or fp32 weights that are cast "
-                   "where they are used (autocast)",
+           .help = "for bf16 and fp16: 16-bit weights with fp32 master weights (pure), or fp32 weights that are cast "
+                   "on use (autocast)",
            .choices = {"pure", "autocast"},
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::changed, {}, nullptr, true}},
            .smaller = {"pure", "autocast"}}),
       setting<&Recipe::grad_dtype>({.name = "grad-dtype",
                                     .group = group,
-                                    .help = "gradients of policy pure",
+                                    .help = "dtype of the gradients, with --policy pure",
                                     .choices = {"fp32", "bf16"},
                                     .effects = {{Effect::all, Effect::types_or_amount, {}, nullptr, true}},
                                     .smaller = {"bf16"}}),
       setting<&Recipe::loss_scale>({.name = "loss-scale",
                                     .group = group,
-                                    .help = "fp16: the first factor of the loss; it adapts itself",
+                                    .help = "fp16: initial loss scale; it is adapted during training",
                                     .least = 1,
                                     .most = 3.4028234663852886e38}),
   };

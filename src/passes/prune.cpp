@@ -1,4 +1,5 @@
-// Removes instructions whose results nobody reads (left over when other passes replaced their consumers).
+// Removes instructions whose results are not read (left over when other passes replaced their
+// consumers).
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 

@@ -1,7 +1,8 @@
-// Lever --recompute: forward instructions are cloned into the backward half, right before the first use, instead of
-// keeping their results, where that needs no value that is not kept anyway. activation repeats element-wise operations
-// (GELU, SwiGLU), which the fusion pass then joins with their gradient's kernel; pointwise repeats norms, too;
-// selective also attention (Korthikanti et al. 2022); full keeps only what crosses layers (Chen et al. 2016).
+// Lever --recompute: forward instructions are cloned into the backward half, right before the first
+// use, instead of keeping their results, if that needs no value that is not kept anyway. activation
+// repeats element-wise operations (GELU, SwiGLU), which the fusion pass then joins with their
+// gradient's kernel. pointwise also repeats norms; selective also attention (Korthikanti et al.
+// 2022); full keeps only what crosses layers (Chen et al. 2016).
 #include <unordered_map>
 
 #include "passes/pass.h"
@@ -63,7 +64,8 @@ class Recompute {
     }
   }
 
-  // Whether a value can be had in the backward half without keeping anything new; code order makes one sweep enough.
+  // Whether the backward half can have a value without keeping anything new. In code order, one
+  // sweep is enough.
   void decide() {
     available_.assign(program_.values.size(), false);
     repeat_.assign(program_.code.size(), false);
@@ -129,8 +131,8 @@ const std::vector<Setting>& recompute_settings() {
       {.name = "recompute",
        .group = "Precision and memory",
        .help =
-           "what the backward pass computes again instead of keeping it: nothing, GELU and SwiGLU (activation), norms "
-           "too (pointwise), attention too (selective), everything (full); auto: pointwise with fusion, else none",
+           "what the backward pass recomputes instead of storing: nothing (none), GELU and SwiGLU (activation), also "
+           "norms (pointwise), also attention (selective), everything (full); auto: pointwise with fusion, else none",
        .choices = {"auto", "none", "activation", "pointwise", "selective", "full"},
        .common = true,
        .effects = {{Effect::work, Effect::anywhere, {}, "recompute"},

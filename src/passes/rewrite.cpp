@@ -112,7 +112,7 @@ std::vector<ValueId> required_gradients(const Program& p, const char* pass) {
   std::vector<ValueId> gradients = parameter_gradients(p);
   for (size_t q = 0; q < gradients.size(); ++q)
     if (gradients[q] == no_value)
-      fail_usage(fmt::format("pass {} needs the gradient of {}, and nothing makes it", pass, p.params[q].name),
+      fail_usage(fmt::format("the pass {} needs the gradient of {}, but no pass creates it", pass, p.params[q].name),
                  "--disable-pass", fmt::format("Leave autograd on, or disable {} too.", pass));
   return gradients;
 }

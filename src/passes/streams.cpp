@@ -1,4 +1,4 @@
-// Communication runs on its own stream, so that a backend can overlap it with compute.
+// Communication runs on its own stream, so that a backend can overlap it with computation.
 #include "passes/pass.h"
 #include "program/op.h"
 

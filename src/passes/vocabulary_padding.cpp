@@ -1,11 +1,11 @@
-// Lever --pad-vocab: matrix units want multiples of 128 columns in the head GEMM.
+// Lever --pad-vocab: matrix units need multiples of 128 columns in the head GEMM.
 #include "passes/pass.h"
 #include "program/builder.h"
 
 namespace crest {
 
-// Rows of the token embedding and of the head are padded; `vocab` of the loss and the logical shape of the parameter
-// keep the user's size, so padding is never sampled from and never exported.
+// Pads the rows of the token embedding and of the head. `vocab` of the loss and the logical shape
+// of the parameter keep the user's size, so padding is never sampled and never exported.
 void pad_vocabulary(Program& program, const PassContext& context) {
   int64_t multiple = context.recipe.pad_vocab;
   if (multiple <= 1) return;
@@ -22,7 +22,7 @@ const std::vector<Setting>& pad_vocabulary_settings() {
   static const std::vector<Setting> rows = {
       setting<&Recipe::pad_vocab>({.name = "pad-vocab",
                                    .group = "Precision and memory",
-                                   .help = "pads the vocabulary to a multiple of this; 1: not at all",
+                                   .help = "pad the vocabulary to a multiple of this; 1: no padding",
                                    .unit = "tokens",
                                    .least = 1,
                                    .most = double(1 << 20),

@@ -16,7 +16,7 @@ struct Candidate {
   Recipe recipe;
 };
 
-// One setting changed to each value that may need less, and the batch in halves.
+// One setting changed to each value that may need less memory, and half the batch.
 std::vector<Candidate> neighbours(const Recipe& r) {
   std::vector<Candidate> list;
   for (auto& row : settings_of(r).rows())
@@ -44,7 +44,7 @@ std::vector<Alternative> memory_alternatives(const CompiledSession& session,
       if (other.planned_bytes() < session.planned_bytes())
         list.push_back({candidate.flags, other.planned_bytes(), flops_per_token(other)});
     } catch (const Error& e) {
-      if (e.code() != Exit::usage) throw;  // what does not go together here is no alternative
+      if (e.code() != Exit::usage) throw;  // a combination that is not allowed is not an alternative
     }
   }
   std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.planned_bytes < b.planned_bytes; });

@@ -29,7 +29,7 @@ KernelLists lists_of(const Recipe& recipe, const Device& device) {
                  did_you_mean(op_name, known));
     std::vector<std::string> names;
     for (auto* k : it->second) names.push_back(k->name);
-    const char* glob = pattern.c_str();  // clang 14 captures no structured bindings
+    const char* glob = pattern.c_str();  // clang 14 cannot capture structured bindings
     std::erase_if(it->second, [glob](auto* k) { return fnmatch(glob, k->name, 0) != 0; });
     if (it->second.empty())
       fail_usage(fmt::format("no kernel of {} matches '{}'", op_name, printable(pattern)), "--kernel",
@@ -43,15 +43,16 @@ struct Choice {
   int64_t workspace;
 };
 
-// Everything about an instruction that a kernel may look at but names: layers are alike, and asking a library for the
-// scratch memory of the same problem once is what keeps planning fast. Instructions with a body have none ("").
+// Everything about an instruction that a kernel may depend on, except names. Layers are alike, and
+// asking a library only once for the workspace of a problem keeps planning fast. "" for
+// instructions with a body.
 std::string signature(const Program& p, const Instr& instr) {
   if (instr.body) return "";
   std::string key = instr.op->name;
   auto add = [&](int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   add(int64_t(instr.in.size()));
   add(int64_t(instr.phase) * 16 + int64_t(instr.stream));
-  std::vector<ValueId> storages;  // which values share memory matters, not where it is
+  std::vector<ValueId> storages;  // which values share memory, not where it is
   for (auto* list : {&instr.in, &instr.out})
     for (ValueId id : *list) {
       if (id == no_value) {
@@ -101,7 +102,7 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
       reasons += fmt::format("\n  {}: {}", k->name, why);
     }
     if (!chosen)
-      fail(fmt::format("no {} kernel takes {} at {}{}", device.kind, instr.op->name, instr.origin.text(),
+      fail(fmt::format("no {} kernel supports {} at {}{}", device.kind, instr.op->name, instr.origin.text(),
                        reasons.empty() ? "" : ":" + reasons),
            c.spec.name);
     c.kernels.push_back(chosen);
@@ -110,13 +111,14 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
   }
 }
 
-std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device) {
-  return [lists = lists_of(recipe, device), &device](const Program& program, const Instr& instr) {
+std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device) {
+  return [lists = lists_of(recipe, device), &device](const Program& program, const Instr& instr) -> std::string {
     auto it = lists.find(instr.op->name);
-    return it != lists.end() && std::any_of(it->second.begin(), it->second.end(), [&](const Kernel* k) {
-             return !std::string_view(k->name).ends_with(".reference") &&
-                    (!k->reject || k->reject({program, instr, device}).empty());
-           });
+    if (it == lists.end()) return "";
+    for (auto* k : it->second)
+      if (!k->reject || k->reject({program, instr, device}).empty())
+        return std::string_view(k->name).ends_with(".reference") ? "" : k->name;
+    return "";
   };
 }
 

@@ -1,4 +1,4 @@
-// For every instruction the first kernel of the backend's ordered list that takes it.
+// Chooses, for every instruction, the first kernel of the backend's ordered list that accepts it.
 #pragma once
 #include <functional>
 
@@ -6,11 +6,12 @@
 
 namespace crest {
 
-// Honours recipe.kernels (--kernel OP=PATTERN). Throws an error with every kernel's reason when none takes an
-// instruction.
+// Honors recipe.kernels (--kernel OP=PATTERN). If no kernel accepts an instruction, throws an error
+// with the reason of each kernel.
 void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device& device);
 
-// Whether a kernel that is no reference takes an instruction, so that passes may make one (PassContext::has_kernel).
-std::function<bool(const Program&, const Instr&)> kernel_test(const Recipe& recipe, const Device& device);
+// The name of the kernel that would be chosen for an instruction; empty if that is the reference or
+// there is none, so that passes may create it (PassContext::kernel_for).
+std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
 }  // namespace crest

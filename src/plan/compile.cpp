@@ -92,7 +92,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.data_parallel > 1;  // only then the last micro step differs from the ones before
+      bool reduces = r.data_parallel > 1;  // only then is the last micro step different
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
@@ -129,9 +129,10 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
-// Tokens whose logits live at a time where nobody said: 32 MiB of them, but at least 256, in half precision 512, since
-// every piece reads the head's weight and adds to its gradient. A GPU needs more rows to be filled: 8192 cost no
-// measurable time (H200, gpt2-124M: docs/performance.md), 4096 up to 2%.
+// The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least
+// 256 tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
+// gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
+// docs/performance.md), 4096 up to 2%.
 static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
   if (device.kind != "cpu") return "8192";
   int64_t size = r.precision == "fp32" ? 4 : 2;
@@ -141,18 +142,19 @@ static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
 Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
-  // Norms and activations (these inside their gradient's kernel) are repeated for 1% to 2% of the step and a quarter
-  // to a third of its activations (docs/performance.md).
+  // Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
+  // the step and saves a quarter to a third of its activations (docs/performance.md).
   if (r.recompute == "auto") r.recompute = r.fusion == "on" ? "pointwise" : "none";
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r, device);
   if (device.kind == "cpu" && r.precision == "tf32")
-    fail_usage("the CPU has no tf32", "--precision", "tf32 is a mode of NVIDIA matrix units; use fp32 or bf16 here.");
+    fail_usage("the CPU does not support tf32", "--precision",
+               "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
-    fail_usage(fmt::format("{} has no {}", device.name, r.precision), "--precision",
-               "Matrix units have it from compute capability 8.0 on; use fp32 or fp16.");
+    fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
+               "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
   if (device.kind == "cuda" && r.data_parallel > 1)
-    fail_usage("several ranks on GPUs are not available yet", "--data-parallel", "Use one rank.");
+    fail_usage("several ranks on GPUs are not supported yet", "--data-parallel", "Use one rank.");
   validate(r);
   return r;
 }
@@ -165,19 +167,19 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   for (auto& pass : pipeline())
     if (auto& off = s.recipe.disabled_passes;
         pass.required && std::find(off.begin(), off.end(), pass.name) != off.end())
-      fail_usage(fmt::format("a run needs pass {}: {}", pass.name, pass.required), "--disable-pass",
-                 "Leave it on; crest program --disable-pass NAME --after prune prints a Program without it.");
+      fail_usage(fmt::format("a run needs the pass {}: {}", pass.name, pass.required), "--disable-pass",
+                 "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
-  // Ranks are threads of this process: each plans and runs with its share.
+  // Ranks are threads of this process: each plans and runs with its share of them.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
-  auto has_kernel = kernel_test(s.recipe, s.device);
+  auto kernel_for = kernel_finder(s.recipe, s.device);
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
-    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, has_kernel}, {"", options.verify});
+    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, kernel_for}, {"", options.verify});
     auto t = Clock::now();
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});
@@ -226,7 +228,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   }
   throw Error(
       Exit::does_not_fit,
-      fmt::format("the plan needs {} but only {} are available{}", format_bytes(double(s.planned_bytes())),
+      fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.planned_bytes())),
                   format_bytes(double(limit)),
                   s.recipe.data_parallel > 1 ? fmt::format(" for each of {} ranks", s.recipe.data_parallel) : ""),
       "memory",

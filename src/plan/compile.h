@@ -1,4 +1,5 @@
-// From a recipe to Programs with kernels and addresses: everything about a run that can be known before it runs.
+// From a recipe to Programs with kernels and addresses: everything that is known about a run before
+// it runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ struct CompiledProgram {
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
 
-// A storage that outlives a Program run; Programs of a session share it by name. Its offset is in the persistent
-// arena, that of CompiledSession::gradients in the transient arena.
+// A storage that outlives a run of a Program. The Programs of a session share it by name. Its
+// offset is in the persistent arena; that of CompiledSession::gradients is in the transient arena.
 struct PersistentBlock {
   std::string name;
   int64_t offset, bytes;
@@ -45,29 +46,30 @@ struct CompiledSession {
   std::vector<PersistentBlock>
       gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
-  int64_t transient_bytes = 0;  // the largest of the Programs' arenas: they share one
+  int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
   int64_t planned_bytes() const { return persistent_bytes + transient_bytes; }
-  // Bytes by category; sums to planned_bytes (what fragmentation adds counts as temporary).
+  // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
-  // The Program that needs the largest transient arena.
+  // The Program with the largest transient arena.
   const CompiledProgram& largest() const;
 };
 
-// What a session is for.
+// The purpose of a session.
 struct SessionUse {
   bool train = false, update = false, validation = false;
   bool sampling = false;         // prefill and decode
   int64_t validation_batch = 0;  // 0: the micro batch
-  int64_t prefill = 64;          // tokens of one prefill call
+  int64_t prefill = 64;          // tokens per prefill call
   int64_t cache_length = 0;      // 0: the model's context
 };
 
-// Programs for a use: with gradient accumulation train.first and train.next (and train.last where ranks reduce).
+// The Programs for a use: with gradient accumulation train.first and train.next (and train.last if
+// ranks reduce).
 std::vector<ProgramSpec> session_programs(const Recipe& recipe, const SessionUse& use);
-// One call of a step: which Program, and its micro step (-1: none).
+// One call of a step: the Program, and its micro step (-1: none).
 struct SegmentCall {
   int segment;
   int64_t micro_step;
@@ -79,11 +81,13 @@ struct CompileOptions {
   bool verify = true;
 };
 
-// recipe.precision "auto" is resolved for the device. Throws usage errors for what the device lacks.
+// Resolves recipe.precision "auto" for the device. Throws usage errors for what the device does not
+// support.
 Recipe resolve(Recipe recipe, const Device& device);
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
-// Throws does_not_fit with the breakdown by category and what would fit (largest micro batch, recompute).
+// Throws does_not_fit with the memory by category and what would fit (largest micro batch,
+// recompute).
 void check_fits(const CompiledSession& session, int64_t limit_bytes);
 
 }  // namespace crest

@@ -15,13 +15,13 @@ bool is_gradient_storage(const Program& p, ValueId v) {
   return value.role == Role::gradient && value.lifetime == Lifetime::step && value.layout.storage == v;
 }
 
-// Bytes of a storage that belong together, and what they are called.
+// A piece of a storage, and what it is called.
 struct Piece {
   int64_t begin, end;
   std::string name;
 };
 
-// The bytes of its storage that a value's elements lie between.
+// The range of bytes of its storage that a value's elements occupy.
 Piece extent(const Value& v) {
   int64_t last = 0;
   for (int d = 0; d < v.shape.rank(); ++d) last += std::max<int64_t>(v.shape[d] - 1, 0) * v.layout.strides[d];
@@ -29,7 +29,7 @@ Piece extent(const Value& v) {
   return {v.layout.offset * size, (v.layout.offset + last + 1) * size, v.name};
 }
 
-// The tensors of a storage over all Programs, in order; views that overlap are one.
+// The tensors of a storage over all Programs, in order; overlapping views are merged.
 std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
   std::vector<Piece> all;
   for (auto& c : programs)
@@ -45,13 +45,13 @@ std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const
     if (merged.empty() || p.begin >= merged.back().end)
       merged.push_back(p);
     else if (p.begin == merged.back().begin && p.end >= merged.back().end)
-      merged.back() = p;  // a later version, at last the parameter's gradient
+      merged.back() = p;  // a later version; the last one is the parameter's gradient
     else
       merged.back().end = std::max(merged.back().end, p.end);
   return merged;
 }
 
-// First and last instruction that touches each piece; -1: none.
+// First and last instruction that uses each piece; -1: none.
 std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const std::vector<Piece>& pieces) {
   std::vector<std::pair<int, int>> out(pieces.size(), {-1, -1});
   auto touch = [&](ValueId v, int i) {

@@ -25,16 +25,16 @@ int64_t total(const CategoryBytes& c) { return std::accumulate(c.begin(), c.end(
 
 namespace {
 
-constexpr int64_t alignment = 256;  // bytes: what a GPU allocator guarantees
+constexpr int64_t alignment = 256;  // bytes: the alignment that GPU allocators guarantee
 
 int64_t aligned(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
 
 using Interval = std::pair<int64_t, int64_t>;
 
-// A sorted list of disjoint intervals that do not touch.
+// A sorted list of disjoint intervals with gaps between them.
 class Intervals {
  public:
-  // False where all of it was there.
+  // False if all of it was already covered.
   bool add(Interval added) {
     auto first =
         std::lower_bound(list_.begin(), list_.end(), added, [](auto& a, auto& b) { return a.second < b.first; });
@@ -57,9 +57,10 @@ class Intervals {
   std::vector<Interval> list_;
 };
 
-// Which addresses are taken when: a segment tree over buckets of instructions. A node knows the addresses of what lives
-// all through its instructions, and of what lives at any of them. Saved activations, which grow with the depth of the
-// model, lie next to each other, so both are a few intervals. What begins or ends in a bucket is listed there.
+// Which addresses are in use when: a segment tree over buckets of instructions. A node knows the
+// addresses of blocks that live during all of its instructions, and of blocks that live during any
+// of them. Saved activations, which grow with the model's depth, are adjacent, so both are a few
+// intervals. Blocks that begin or end within a bucket are listed there.
 class TakenAddresses {
  public:
   explicit TakenAddresses(size_t instructions)
@@ -74,17 +75,17 @@ class TakenAddresses {
     for (auto& list : partly_) list.clear();
   }
 
-  // Instructions first to last.
+  // Covers instructions first to last.
   void add(int first, int last, Interval addresses) {
     size_t from = size_t(first) / bucket, to = size_t(last) / bucket;
     for (size_t leaf : {from, to}) {
       partly_[leaf].push_back({first, last, addresses});
-      tell(leaf + leaves_, addresses);
+      add_upwards(leaf + leaves_, addresses);
       if (from == to) return;
     }
     for_nodes(from + 1, to, [&](size_t node) {
       all_through_[node].add(addresses);
-      tell(node, addresses);
+      add_upwards(node, addresses);
     });
   }
 
@@ -98,7 +99,8 @@ class TakenAddresses {
       if (from == to) break;
     }
     for_nodes(from + 1, to, [&](size_t node) { at_any_[node].append_to(taken_); });
-    // What lives all through a node above those lives all through one above the ends.
+    // A block that lives through a whole ancestor of the inner nodes lives through one of the ends
+    // too.
     size_t low = from + leaves_, high = to + leaves_;
     for (; low != high; low /= 2, high /= 2) all_through_[low].append_to(taken_), all_through_[high].append_to(taken_);
     for (; low > 0; low /= 2) all_through_[low].append_to(taken_);
@@ -118,12 +120,12 @@ class TakenAddresses {
     Interval addresses;
   };
 
-  // What a node knows, those above it know.
-  void tell(size_t node, Interval addresses) {
+  // Ancestors know what their nodes know.
+  void add_upwards(size_t node, Interval addresses) {
     while (node > 0 && at_any_[node].add(addresses)) node /= 2;
   }
 
-  // The largest nodes that make up the leaves from `low` to before `high`.
+  // The largest nodes that cover the leaves from `low` up to `high` (exclusive).
   template <class Visit>
   void for_nodes(size_t low, size_t high, Visit visit) const {
     for (low += leaves_, high += leaves_; low < high; low /= 2, high /= 2) {
@@ -157,8 +159,8 @@ class Planner {
     for (Before before : {longest_first, largest_first, most_first}) {
       order_by(before);
       urgent_.assign(plan_.blocks.size(), 0);
-      // What found no place below the peak goes earlier ("Squeaky Wheel" Optimization, Joslin and Clements, 1999), for
-      // as long as much is wasted.
+      // Blocks that found no place below the peak come earlier in the next attempt ("Squeaky Wheel"
+      // Optimization, Joslin and Clements, 1999), as long as much memory is wasted.
       for (int round = 0; round < (wasted() > 0.02 ? 16 : 3); ++round) {
         place();
         if (best.empty() || plan_.bytes < least) {
@@ -201,7 +203,7 @@ class Planner {
     }
     for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
     for (ValueId v : p_.outputs) touch(v, std::max(n - 1, 0));
-    // Another stream may still be at work until somebody waits for its results.
+    // Another stream may still be using them until somebody waits for its results.
     for (int i = 0; i < n; ++i) {
       const Instr& instr = p_.code[size_t(i)];
       if (instr.stream == Stream::compute) continue;
@@ -224,7 +226,7 @@ class Planner {
     return std::max(int(p_.code.size()) - 1, i);
   }
 
-  // An output may take over the memory of an input that dies at its instruction.
+  // An output may take over the memory of an input whose last use is this instruction.
   void overlay() {
     same_as_.resize(p_.values.size());
     std::iota(same_as_.begin(), same_as_.end(), 0);
@@ -292,9 +294,10 @@ class Planner {
     return double(x.bytes) * (x.last - x.first + 1) > double(y.bytes) * (y.last - y.first + 1);
   }
 
-  // Blocks in an order (saved activations, which live long, first; the largest, or those with most bytes times
-  // instructions, first where that wastes too much: when the peak is among short-lived blocks), each at the gap that
-  // fits best among the blocks that are alive with it and were placed before.
+  // Places blocks in an order (saved activations, which live long, first; or the largest, or those
+  // with the most bytes times instructions, if that order wastes too much because the peak is among
+  // short-lived blocks). Each goes to the gap that fits best among the blocks that are alive with
+  // it and already placed.
   void place() {
     taken_.clear();
     plan_.bytes = 0;
@@ -315,10 +318,11 @@ class Planner {
                      [&](int a, int b) { return before(plan_.blocks[size_t(a)], plan_.blocks[size_t(b)]); });
   }
 
-  // What a block keeps others from: whole units of alignment (blocks with a fixed address may begin within one).
+  // The range that a block excludes: whole units of alignment (blocks with a fixed address may
+  // begin within one).
   static Interval addresses(const Block& b) { return {b.offset / alignment * alignment, aligned(b.offset + b.bytes)}; }
 
-  // Enters a block that has its address.
+  // Enters a block whose address is known.
   void take(const Block& block) {
     plan_.bytes = std::max(plan_.bytes, addresses(block).second);
     taken_.add(block.first, block.last, addresses(block));
@@ -341,7 +345,7 @@ class Planner {
   const Program& p_;
   const std::vector<int64_t>& workspace_;
   size_t fixed_;             // the first blocks of the plan
-  std::vector<int> order_;   // of the others
+  std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
   std::vector<int> first_, last_;  // by storage
@@ -356,7 +360,7 @@ MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& works
 }
 
 void verify(const MemoryPlan& plan) {
-  // Sweep over time with the live blocks ordered by address: neighbours must not overlap.
+  // Sweeps over time with the live blocks ordered by address: neighbors must not overlap.
   struct Event {
     int time, block;
     bool start;

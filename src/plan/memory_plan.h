@@ -25,7 +25,7 @@ std::string_view name(Category);
 using CategoryBytes = std::array<int64_t, category_count>;
 int64_t total(const CategoryBytes&);
 
-// A piece of the transient arena and the instructions [first, last] during which it is taken.
+// A piece of the transient arena, and the instructions [first, last] during which it is in use.
 struct Block {
   std::string name;  // of the storage value, or "workspace of OP"
   ValueId storage;   // no_value for workspace
@@ -36,22 +36,23 @@ struct Block {
 
 struct MemoryPlan {
   std::vector<Block> blocks;
-  std::vector<int> block_of_value;  // by storage value: its block, -1 when it lives elsewhere (persistent, gradients)
+  std::vector<int> block_of_value;  // by storage value: its block, -1 if it is elsewhere (persistent, gradients)
   std::vector<int> block_of_instr;  // workspace block of an instruction, -1 for none
   int64_t bytes = 0;                // size of the transient arena
-  int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller than this
+  int64_t live_peak = 0;            // largest sum of live blocks: no plan can be smaller
   int peak_instr = -1;              // instruction at which live_peak is reached
   CategoryBytes at_peak{};          // live bytes by category there
 };
 
-// workspace[i]: scratch bytes of instruction i. fixed: blocks that have their address (plan/gradient_storage.h). Values
-// whose storage is persistent or lives for the step are not placed here. Best fit, longest lived first or, where that
-// wastes over 1%, in other orders; near-linear in the instructions.
+// workspace[i]: workspace bytes of instruction i. fixed: blocks whose address is given
+// (plan/gradient_storage.h). Values whose storage is persistent or lives for the step are not
+// placed here. Best fit, longest-lived first, or in other orders if that wastes over 1%.
+// Near-linear in the number of instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace,
                        const std::vector<Block>& fixed = {});
-// Throws an internal error unless no two blocks overlap in both time and address.
+// Throws an internal error if two blocks overlap in both time and address.
 void verify(const MemoryPlan& plan);
-// Table of the largest blocks and the peak.
+// A table of the largest blocks, and the peak.
 std::string print(const MemoryPlan& plan, const Program& program, int rows = 20);
 
 }  // namespace crest

@@ -1,5 +1,5 @@
-// Models, devices, memory plans and compiled Programs as JSON, as commands print them and records keep them; keys in
-// docs/contract.md.
+// Models, devices, memory plans and compiled Programs as JSON, as commands print them and records
+// store them. docs/contract.md lists the keys.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -13,26 +13,28 @@
 
 namespace crest {
 
-// The sizes of a model; keys as in its TOML file, and its parameters.
+// The sizes of a model (keys as in its TOML file) and its number of parameters.
 nlohmann::ordered_json model_to_json(const ModelConfig& model);
 
 nlohmann::ordered_json device_to_json(const Device& device);
 
-// {"weights": bytes, ...}: all categories, `times` each (ranks).
+// {"weights": bytes, ...}: all categories, multiplied by `times` (ranks).
 nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes, int64_t times = 1);
 
-// The largest blocks of the Program that needs the largest transient arena.
+// The largest blocks of the Program with the largest transient arena.
 std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);
 
-// planned_bytes, persistent_bytes, transient_bytes, ranks, by_category, peak, largest_blocks (docs/contract.md, plan).
+// planned_bytes, persistent_bytes, transient_bytes, ranks, by_category, peak, largest_blocks
+// (docs/contract.md, plan).
 nlohmann::ordered_json memory_to_json(const CompiledSession& session, int blocks);
 // [{name, instructions, transient_bytes}]
 nlohmann::ordered_json programs_to_json(const CompiledSession& session);
 
-// RunRecord's document "plan": {model, memory, programs}.
+// The document "plan" of a RunRecord: {model, memory, programs}.
 nlohmann::ordered_json plan_document(const CompiledSession& session);
 
-// A compiled Program as one document: values, instructions with cost, kernel and addresses, memory plan, pass times.
+// A compiled Program as one document: values; instructions with cost, kernel and addresses; memory
+// plan; pass times.
 std::string program_json(const CompiledProgram& program);
 
 }  // namespace crest

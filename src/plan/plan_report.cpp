@@ -17,7 +17,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   r.limit = limit;
   r.ranks = recipe.data_parallel;
   CompileOptions quick;
-  quick.verify = false;  // the tests verify every pass; a plan has to be there at once
+  quick.verify = false;  // tests verify every pass; here planning should be fast
   r.session = compile(recipe, device, session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// What crest plan says: parameters, FLOPs, memory, and what fits.
+// What crest plan reports: parameters, FLOPs, memory, and what fits.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -7,10 +7,10 @@
 
 namespace crest {
 
-// Of the model's FLOPs.
+// The convention of the model's FLOPs.
 inline constexpr const char* plan_flops_convention = "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 
-// What a plan says, gathered once for people and for programs. Bytes are of all ranks.
+// The results of a plan, for people and for programs. Bytes are for all ranks.
 struct PlanReport {
   CompiledSession session;
   int64_t ranks = 1;
@@ -31,9 +31,10 @@ struct PlanReport {
   }
 };
 
-// Compiles the session and searches the largest micro batch within `limit` bytes. The recipe must be resolved.
+// Compiles the session and finds the largest micro batch within `limit` bytes. The recipe must be
+// resolved.
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit);
-// blocks: how many of the largest ones.
+// blocks: how many of the largest ones to list.
 nlohmann::ordered_json to_json(const PlanReport& report, int blocks);
 
 }  // namespace crest

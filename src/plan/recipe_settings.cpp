@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// OP=PATTERN, as many as were given.
+// OP=PATTERN, any number of them.
 SettingValue kernel_pins(const Setting&, const void* object) {
   std::vector<std::string> pins;
   for (auto& [op, pattern] : static_cast<const Recipe*>(object)->kernels) pins.push_back(op + "=" + pattern);
@@ -36,24 +36,49 @@ std::vector<Setting> kernel_settings() {
   for (auto& pass : pipeline()) passes.push_back(pass.name);
   Setting pins = {.name = "kernel",
                   .group = group,
-                  .help = "pins the kernels of an operation: OP=PATTERN; may be given again for another",
+                  .help = "pin the kernels of an operation: OP=PATTERN; repeatable",
                   .example = "attention=cpu.*.reference",
                   .pairs = true,
                   .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}};
   pins.type = SettingType::list, pins.get = kernel_pins, pins.set = set_kernel_pins;
+  return {pins,
+          setting<&Recipe::disabled_passes>({.name = "disable-pass",
+                                             .group = group,
+                                             .help = "switch a pass off; repeatable",
+                                             .choices = passes,
+                                             .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
+                                                         {Effect::all, Effect::kernels, {}, nullptr, true}}}),
+          setting<&Recipe::deterministic>({.name = "deterministic",
+                                           .group = group,
+                                           .help = "choose nothing by timing, and use only kernels whose results are "
+                                                   "bitwise identical in every run (on a CPU all are)",
+                                           .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+}
+
+std::vector<Setting> launch_settings() {
+  const char* group = "Launches (GPU)";
   return {
-      pins,
-      setting<&Recipe::disabled_passes>({.name = "disable-pass",
-                                         .group = group,
-                                         .help = "switches a pass off; may be given again for another",
-                                         .choices = passes,
-                                         .effects = {{Effect::all, Effect::changed, {}, nullptr, true},
-                                                     {Effect::all, Effect::kernels, {}, nullptr, true}}}),
-      setting<&Recipe::deterministic>({.name = "deterministic",
-                                       .group = group,
-                                       .help = "chooses nothing by timing, and no kernel whose bits vary from run to "
-                                               "run (a CPU has none)",
-                                       .effects = {{Effect::all, Effect::kernels, {}, nullptr, true}}})};
+      setting<&Recipe::graphs>({.name = "graphs",
+                                .group = group,
+                                .help = "launches a step as captured CUDA graphs (on) or kernel by kernel (off); a "
+                                        "profile without graphs times instructions one by one",
+                                .choices = {"on", "off"},
+                                .resume = OnResume::accepts,
+                                .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+      setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
+                                             .group = group,
+                                             .help = "starts a kernel while the one before it ends (compute "
+                                                     "capability 9.0 or newer, Crest's own kernels)",
+                                             .choices = {"on", "off"},
+                                             .resume = OnResume::accepts,
+                                             .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
+      setting<&Recipe::nvtx>({.name = "nvtx",
+                              .group = group,
+                              .help = "marks steps, Programs and instructions as NVTX ranges, for Nsight Systems; a "
+                                      "captured graph is one range: --graphs off shows its instructions",
+                              .choices = {"on", "off"},
+                              .identity = false,
+                              .resume = OnResume::accepts})};
 }
 
 }  // namespace
@@ -61,7 +86,8 @@ std::vector<Setting> kernel_settings() {
 const std::vector<Setting>& recipe_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> rows = model_settings();
-    for (auto& more : {pass_settings(), kernel_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {pass_settings(), kernel_settings(), launch_settings()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return all;
@@ -74,22 +100,22 @@ nlohmann::ordered_json recipe_to_json(const Recipe& recipe) { return settings_of
 
 namespace {
 
-// A recipe of which nothing was said but its model, as far as that can be found here.
+// A recipe with nothing but its model set, as far as the model can be found here.
 Recipe plain_recipe(const std::string& model, const ModelConfig& otherwise) {
   Recipe recipe;
   recipe.model = otherwise;
   try {
     recipe.model = load_model_config(model);
-  } catch (const Error&) {  // a model that only a program made, or of another machine
+  } catch (const Error&) {  // a model that exists only in a program or on another machine
   }
   return recipe;
 }
 
-// 1.0 and 1 are one number.
+// 1.0 and 1 are the same number.
 bool is_same(const Setting& row, const std::string& a, const std::string& b) {
   try {
     return text_of(parse_setting(row, a)) == text_of(parse_setting(row, b));
-  } catch (const Error&) {  // of another build
+  } catch (const Error&) {  // from another build
     return a == b;
   }
 }

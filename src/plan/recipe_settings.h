@@ -10,30 +10,30 @@
 
 namespace crest {
 
-// All rows, in the order of help and of JSON.
+// All rows, in the order of help and JSON.
 const std::vector<Setting>& recipe_settings();
-// Bound to a recipe. Of a const one nothing may be set.
+// Bound to a recipe. A const recipe cannot be changed.
 Settings settings_of(Recipe& recipe);
 Settings settings_of(const Recipe& recipe);
 
-// By key; `model` is the model's name, `seq` the length really used.
+// By key. `model` is the model's name, `seq` the length in use.
 nlohmann::ordered_json recipe_to_json(const Recipe& recipe);
-// What differs from a recipe of the same model of which nothing was said, as flags behind --model=MODEL; for commands
-// that Crest suggests or starts. model: of the command instead of what the recipe's user gave.
+// The differences from a default recipe of the same model, as flags that follow --model=MODEL: for
+// commands that Crest suggests or starts. model: use this instead of the model that the user gave.
 std::vector<std::string> recipe_flags(const Recipe& recipe, const std::string& model = "");
-// The same for the recipe of a record.
+// The same, for the recipe of a record.
 std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe);
 
-// What was given of a recipe, as text; finish() loads the model and fills the Recipe (not yet resolved
-// for a device).
+// The values given for a recipe, as text. finish() loads the model and fills the Recipe (not yet
+// resolved for a device).
 struct RecipeOptions {
   GivenSettings given;
   bool has(const std::string& setting) const { return given.count(setting) && !given.at(setting).empty(); }
-  // default_model is taken when --model is absent.
+  // default_model is used if --model is absent.
   Recipe finish(const std::string& default_model) const;
 };
 
-// The preset of a recipe that names none: micro on a GPU, nano on the CPU.
+// The default preset of a recipe: micro on a GPU, nano on the CPU.
 const char* default_model(const Device& device);
 
 }  // namespace crest

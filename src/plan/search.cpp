@@ -24,14 +24,14 @@ class BatchSearch {
   }
 
   int64_t run() {
-    // [low, high): low fits, high does not; high is beyond the search at first.
+    // [low, high): low fits, high does not. At first, high is beyond the search range.
     int64_t low = 0, high = most + 1;
     (fits(session_.recipe.batch) ? low : high) = session_.recipe.batch;
     if (low == 0 && !fits(1)) return 0;
     low = std::max<int64_t>(low, 1);
     for (int tries = 0; high - low > 1; ++tries) {
       int64_t guess = crossing();
-      // Steps of the arena (alignment, another peak) can mislead the line: then halve.
+      // Steps of the arena (alignment, another peak) can mislead the line: then bisect.
       if (tries > 3 && tries % 2) guess = low + (high - low) / 2;
       narrow(std::clamp(guess, low + 1, high - 1), low, high);
     }
@@ -50,8 +50,8 @@ class BatchSearch {
     (fits(batch) ? low : high) = batch;
   }
 
-  // Bytes of the Programs that the batch changes; the others are what they are in the session. Where training alone is
-  // too much, only its: that is the larger one anyway.
+  // Bytes of the Programs that depend on the batch; the others keep their size in the session. If
+  // training alone does not fit, only its bytes: they are the larger part anyway.
   int64_t transient(int64_t batch) {
     if (auto it = known_.find(batch); it != known_.end()) return it->second;
     Recipe r = session_.recipe;
@@ -68,16 +68,16 @@ class BatchSearch {
     return known_[batch] = bytes;
   }
 
-  // Where the line through the two known plans nearest to the limit meets it.
+  // Where the line through the two known plans nearest to the limit crosses it.
   int64_t crossing() const {
     double room = double(limit_ - session_.persistent_bytes);
     std::vector<std::pair<int64_t, int64_t>> near(known_.begin(), known_.end());
-    if (near.size() < 2) near.emplace_back(0, gradients_);  // what is there without any sequence, about
+    if (near.size() < 2) near.emplace_back(0, gradients_);  // the size without any sequence, approximately
     std::sort(near.begin(), near.end(),
               [&](auto& a, auto& b) { return std::abs(double(a.second) - room) < std::abs(double(b.second) - room); });
     auto [x0, y0] = near[0];
     auto [x1, y1] = near[1];
-    // Two neighbours say little about the slope: take the point farthest away instead.
+    // Two neighbors determine the slope badly: use the farthest point instead.
     if (std::abs(x1 - x0) < 2 && near.size() > 2) std::tie(x1, y1) = near.back();
     double slope = double(y1 - y0) / double(x1 - x0);
     if (!(slope > 0)) return 2 * std::max(x0, x1);

@@ -4,7 +4,8 @@
 
 namespace crest {
 
-// How often a step runs a Program: training_step(session) counted, without a list of what may be 10^9 micro steps.
+// How often a step runs a Program: counts training_step(session) without making a list of up to
+// 10^9 micro steps.
 static int64_t calls_of_a_step(const CompiledSession& s, const ProgramSpec& spec) {
   if (spec.kind == ProgramKind::update) return 1;
   if (spec.kind != ProgramKind::train) return 0;

@@ -1,10 +1,11 @@
-// What a training step computes.
+// The FLOPs of a training step.
 #pragma once
 #include "plan/compile.h"
 
 namespace crest {
 
-// FLOPs of all instructions that one rank runs for an optimizer step, padding and recompute included.
+// FLOPs of all instructions that one rank runs in an optimizer step, padding and recompute
+// included.
 double executed_flops(const CompiledSession& session);
 
 }  // namespace crest

@@ -1,11 +1,11 @@
-// Names of device kernels as people read them.
+// Short names of device kernels.
 #pragma once
 #include <string>
 
 namespace crest {
 
-// "void crest::cuda::(anonymous namespace)::norm<float>(Args)" -> "norm<float>": parameter lists are long, and what
-// stands before them tells kernels apart.
+// "void crest::cuda::(anonymous namespace)::norm<float>(Args)" -> "norm<float>": drops the
+// parameter list, which is long; the rest distinguishes kernels.
 std::string short_kernel(std::string name);
 
 }  // namespace crest

@@ -62,12 +62,16 @@ std::string place_of(const std::vector<std::string>& scopes) {
 size_t category_of(const std::string& text) {
   for (int c = 0; c < category_count; ++c)
     if (name(Category(c)) == text) return size_t(c);
-  fail_internal(fmt::format("'{}' is no category of memory", text), "profile");
+  fail_internal(fmt::format("'{}' is not a memory category", text), "profile");
 }
 
 }  // namespace
 
 double Profile::step_median_ms() const { return Samples(step_ms).median(); }
+std::optional<double> Profile::joules_per_token() const {
+  if (!power_w || tokens <= 0) return std::nullopt;
+  return *power_w * step_median_ms() * 1e-3 / double(tokens);
+}
 
 double Profile::profiled_median_ms() const { return Samples(profiled_ms).median(); }
 
@@ -138,7 +142,7 @@ std::vector<MemoryPoint> memory_timeline(const Profile& p) {
   for (auto& b : p.memory.blocks) {
     auto& changes = programs[b.program].changes;
     if (b.first < 0 || b.last < b.first || size_t(b.last) + 1 >= changes.size())
-      fail_internal(fmt::format("block '{}' is taken at no instruction", b.name), "profile");
+      fail_internal(fmt::format("block '{}' is live at no instruction", b.name), "profile");
     size_t c = category_of(b.category);
     changes[size_t(b.first)][c] += b.bytes;
     changes[size_t(b.last) + 1][c] -= b.bytes;

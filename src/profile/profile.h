@@ -1,9 +1,10 @@
-// What a measured step did: a row an instruction, the kernels behind it, the intervals of one run, memory over the
-// instructions. Plain data: the profiler fills it, the run store keeps its JSON form; tables, comparisons, reports and
-// trace files read this and nothing else.
+// A measured step: one row per instruction, its kernels, the intervals of one run, and memory over
+// the instructions. Plain data: the profiler fills it, and the run store keeps its JSON form.
+// Tables, comparisons, reports and trace files read only this.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,8 @@
 
 namespace crest {
 
-// One instruction of one Program of the step. Costs and times are of all its calls in a step (micro steps).
+// One instruction of one Program of the step. Costs and times cover all its calls in a step (micro
+// steps).
 struct ProfileInstr {
   std::string program;              // "train", "train.next", "update"
   int index = 0;                    // in the Program
@@ -24,8 +26,8 @@ struct ProfileInstr {
   std::string op_class;             // program/op.h: contraction, attention, normalisation, ...
   std::vector<std::string> scopes;  // origin: "h.3.attn.qkv"
   int layer = -1;                   // -1: outside the layers
-  std::string type;                 // of its first result: "bf16[16,1024,768]"
-  std::string arithmetic;           // what its peak rate is of: "bf16", "tf32", "fp32", "fp16"
+  std::string type;                 // type of its first result: "bf16[16,1024,768]"
+  std::string arithmetic;           // selects its peak rate: "bf16", "tf32", "fp32", "fp16"
   int calls = 1;
   double flops = 0, bytes = 0;
   double ms = 0;        // mean over the middle half of the profiled steps
@@ -33,39 +35,42 @@ struct ProfileInstr {
   double gap_ms() const { return ms - floor_ms; }
 };
 
-// A kernel that ran on the device, as its tools name it; empty on the CPU, where an instruction is a call.
+// A kernel that ran on the device, under its device name. None on the CPU, where an instruction is
+// one call.
 struct ProfileKernel {
   std::string name;               // demangled
   int instr = -1;                 // row of Profile::instrs; -1: not part of an instruction
-  int64_t count = 0;              // launches in a step
-  double ms = 0;                  // of a step, mean over the middle half of the profiled steps
-  double min_ms = 0, max_ms = 0;  // of a launch
+  int64_t count = 0;              // launches per step
+  double ms = 0;                  // per step, mean over the middle half of the profiled steps
+  double min_ms = 0, max_ms = 0;  // per launch
 };
 
-// What ran when in the step that is kept whole (the one nearest to the median), in order of start.
+// What ran when in the one step that is kept in full (the one nearest to the median), in order of
+// start.
 struct ProfileInterval {
   int instr = -1;   // row of Profile::instrs
   int kernel = -1;  // row of Profile::kernels; -1 on the CPU
-  int call = 0;     // number of the call (Program run) within the step
-  int stream = 0;   // number of the Stream on the CPU, of the CUDA stream otherwise
+  int call = 0;     // index of the call (Program run) within the step
+  int stream = 0;   // index of the Stream on the CPU, of the CUDA stream otherwise
   double start_ms = 0, ms = 0;
 };
 
-// A piece of the transient arena; instructions count through the step's calls of its Program (ProfileInstr::index).
+// A block of the transient arena; first and last are instructions of its Program
+// (ProfileInstr::index).
 struct ProfileBlock {
   std::string name, program;
-  std::string category, phase, scope;  // phase and scope of the instruction that makes it
+  std::string category, phase, scope;  // phase and scope of the instruction that writes it
   int layer = -1;
   int64_t offset = 0, bytes = 0;
-  int first = 0, last = 0;  // instructions of its Program between which it is taken
+  int first = 0, last = 0;  // first and last instruction of its Program at which it is live
 };
 
 struct ProfilePersistent {
   std::string name, category;
-  int64_t offset = 0, bytes = 0;  // with the padding behind it
+  int64_t offset = 0, bytes = 0;  // including padding
 };
 
-// Of one rank; device_peak_bytes is of the process or device.
+// Of one rank; device_peak_bytes is of the whole process or device.
 struct ProfileMemory {
   int64_t planned_bytes = 0, persistent_bytes = 0, transient_bytes = 0;
   int64_t measured_peak_bytes = 0, device_peak_bytes = 0;
@@ -73,30 +78,31 @@ struct ProfileMemory {
   std::vector<ProfileBlock> blocks;
 };
 
-// A measured limit: FLOP/s or bytes/s, and where the figure comes from.
+// A limit of the device in FLOP/s or bytes/s, and the source of the figure.
 struct ProfileRate {
   std::string name;  // "bf16", "tf32", "fp32", "fp16", "bandwidth"
   double per_second = 0;
   std::string source;
 };
 
-// Instructions, intervals and memory are of rank 0; tokens and model_flops of all ranks.
+// Instructions, intervals and memory are those of rank 0; tokens and model_flops of all ranks.
 struct Profile {
   nlohmann::ordered_json recipe, device, environment;  // docs/contract.md
   std::string phase = "step";                          // forward, backward, step
   std::string method;                                  // "cupti", "timers"
-  int64_t tokens = 0;                                  // of a step
-  double model_flops = 0;                              // by the PaLM convention, of a step
-  std::vector<double> step_ms;                         // not profiled, every sample
-  std::vector<int> throttled;                 // 1: slowed down during this sample of step_ms; empty: not watched
-  std::vector<std::string> throttle_reasons;  // of all runs (device/throttle.h)
-  std::vector<double> profiled_ms;            // with the profiler on, every sample
-  // Of the kept step: its wall time; from its first to its last piece of work, union of all intervals, and the gaps
-  // between them, in two parts: what recording adds on a GPU, which has to note the ends of each kernel (as far as the
-  // step is longer than one that is not profiled), and idle time.
+  int64_t tokens = 0;                                  // per step
+  double model_flops = 0;                              // per step, by the PaLM convention
+  std::vector<double> step_ms;                         // every sample without the profiler
+  std::vector<int> throttled;                          // 1: throttled during this sample of step_ms; empty: not watched
+  std::vector<std::string> throttle_reasons;           // of all runs (device/throttle.h)
+  std::vector<double> profiled_ms;                     // every sample with the profiler on
+  // Of the kept step: wall time; first to last interval; union of all intervals; and the gaps
+  // between them. The gaps have two parts: what recording adds on a GPU, which must record the end
+  // of each kernel (the time by which the step is longer than an unprofiled one), and idle time.
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
-  int64_t launches = 0;  // kernels (GPU) or instructions (CPU) of a step
-  double clock_mhz = 0;  // of the device while it was measured; 0: unknown
+  int64_t launches = 0;  // kernels (GPU) or instructions (CPU) per step
+  double clock_mhz = 0;  // of the device during the measurement; 0: unknown
+  std::optional<double> power_w;  // mean power of unprofiled steps in sequence (device/energy.h)
   std::vector<ProfileRate> rates;
   std::vector<std::string> calls;  // Program of each call of the step, in order
   std::vector<ProfileInstr> instrs;
@@ -106,32 +112,38 @@ struct Profile {
 
   double step_median_ms() const;  // NaN without samples
   double profiled_median_ms() const;
-  double overhead() const { return profiled_median_ms() / step_median_ms() - 1; }  // of the profiler: 0.03 is 3%
-  // What the intervals explain of a step that was not profiled; 1 is all of it.
+  double overhead() const {
+    return profiled_median_ms() / step_median_ms() - 1;
+  }  // overhead of the profiler: 0.03 is 3%
+  // The part of an unprofiled step that the intervals explain; 1 is all of it.
   double closure() const { return (busy_ms + idle_ms) / step_median_ms(); }
   double rate(const std::string& name) const;  // 0: unknown
+  std::optional<double> joules_per_token() const;
 };
 
 nlohmann::ordered_json to_json(const Profile& profile);
-// Throws with `where` and the key that is missing or of a wrong type: the text may come from another machine.
+// The text may come from another machine: throws with `where` and the key that is missing or
+// mistyped.
 Profile profile_from_json(const nlohmann::ordered_json& json, const std::string& where);
 
-// Sums over the rows by a key, largest first.
+// Sums over rows with the same key, largest first.
 struct ProfileShare {
   std::string key;
-  int64_t instructions = 0, launches = 0;  // rows, and how often they ran in the step
+  int64_t instructions = 0, launches = 0;  // rows, and their runs per step
   double ms = 0, floor_ms = 0, flops = 0, bytes = 0;
 };
-// phase: forward, recompute, backward, update; communication (by stream), copies (work of no instruction), idle.
+// phase: forward, recompute, backward, update; communication (by stream), copies (work of no
+// instruction), idle.
 std::vector<ProfileShare> by_phase(const Profile&);
 std::vector<ProfileShare> by_layer(const Profile&);        // "layer 0", ..., "outside"
 std::vector<ProfileShare> by_class(const Profile&);        // operation classes
 std::vector<ProfileShare> by_instruction(const Profile&);  // "train[12] cpu.linear.onednn forward h.3.attn.qkv bf16[8]"
-std::vector<ProfileShare> by_place(const Profile&);        // layers together: "cpu.linear.onednn forward h.*.attn.qkv"
-// Device kernels by name, an instruction's costs split by the time of its kernels; Crest's kernels on the CPU.
+std::vector<ProfileShare> by_place(const Profile&);        // layers merged: "cpu.linear.onednn forward h.*.attn.qkv"
+// Device kernels by name, with an instruction's costs split by kernel time; Crest's kernels on the
+// CPU.
 std::vector<ProfileShare> by_kernel(const Profile&);
 
-// Bytes taken while each instruction of a step runs, by category, in order of execution.
+// Bytes in use at each instruction of a step, by category, in order of execution.
 struct MemoryPoint {
   int call = 0, index = 0;  // call of the step, instruction of its Program
   int instr = -1;           // row of Profile::instrs

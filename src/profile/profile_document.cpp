@@ -43,6 +43,8 @@ Json profile_document(const Profile& p, const std::vector<Alternative>& alternat
   json["profiled_ms_median"] = p.profiled_median_ms();
   json["overhead"] = p.overhead();
   json["closure"] = p.closure();
+  auto joules = p.joules_per_token();
+  json["joules_per_token"] = joules ? Json(*joules) : Json(nullptr);
   json["facts"] = to_json(facts_of(p));
   json["by_phase"] = shares_json(by_phase(p));
   json["by_class"] = shares_json(by_class(p));

@@ -1,4 +1,4 @@
-// What `crest profile --json` prints: the profile itself (profile/profile.h) and what follows from it.
+// The output of `crest profile --json`: the profile (profile/profile.h) and derived figures.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// flops_per_token: executed by the profiled recipe.
+// flops_per_token: FLOPs per token that the profiled recipe executes.
 nlohmann::ordered_json profile_document(const Profile& profile, const std::vector<Alternative>& alternatives,
                                         double flops_per_token);
 

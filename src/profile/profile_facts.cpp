@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Scopes that pass `attention` gives to the parts of naive attention, below the scope of the attention.
+// Scopes that the pass `attention` gives to the parts of naive attention, inside the scope of the
+// attention.
 bool naive_attention_scope(const std::string& scope) {
   static const std::set<std::string> parts = {"heads",   "scores",  "scale",  "mask",
                                               "softmax", "dropout", "values", "join"};
@@ -84,6 +85,8 @@ Json profile_result(const Profile& p, const std::string& device) {
           {"profiled_ms_median", p.profiled_median_ms()},
           {"samples", p.step_ms.size()},
           {"tokens_per_second", double(p.tokens) / p.step_median_ms() * 1e3},
+          {"power_w", p.power_w ? Json(*p.power_w) : Json(nullptr)},
+          {"joules_per_token", p.joules_per_token() ? Json(*p.joules_per_token()) : Json(nullptr)},
           {"memory",
            {{"planned_bytes", p.memory.planned_bytes},
             {"measured_peak_bytes", p.memory.measured_peak_bytes},

@@ -1,5 +1,5 @@
-// What a profile says in a few numbers: shares, ratios, gaps; who holds the memory at its peak. Terminal, JSON and
-// reports show these.
+// Key figures of a profile: shares, ratios, gaps, and what holds the memory at its peak. Shown in
+// the terminal, JSON and reports.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,33 +13,34 @@ struct TimeAndFlops {
   int64_t rows = 0;
 };
 
-// Sums over rows, so of instructions alone: idle time is not part of them.
+// Sums over rows, that is over instructions; idle time is not included.
 struct ProfileFacts {
   double total_ms = 0, floor_ms = 0;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0, update_ms = 0, communication_ms = 0;
-  TimeAndFlops contractions;       // matrix products, those inside naive attention too
-  TimeAndFlops attention;          // what lies between the projections: fused, or all parts of naive attention
-  TimeAndFlops softmax, products;  // of naive attention; no rows otherwise
-  int64_t launches = 0, gaps = 0;  // gaps: of the kept step, in which nothing ran
+  TimeAndFlops contractions;       // matmuls, including those in naive attention
+  TimeAndFlops attention;          // everything between the projections: fused, or all parts of naive attention
+  TimeAndFlops softmax, products;  // in naive attention; no rows otherwise
+  int64_t launches = 0, gaps = 0;  // gaps in the kept step, in which nothing ran
   double idle_ms = 0, largest_gap_ms = 0;
 };
 ProfileFacts facts_of(const Profile& profile);
 nlohmann::ordered_json to_json(const ProfileFacts& facts);
-// Of a recorded profile, as its own line: median step time, rates, memory.
+// The result of a recorded profile: median step time, rates, memory.
 nlohmann::ordered_json profile_result(const Profile& profile, const std::string& device);
 
-// The layers as a whole: layer of -1 means there are none.
+// Time of one layer by phase.
 struct LayerTime {
   int layer = -1;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0;
   double ms() const { return forward_ms + recompute_ms + backward_ms; }
 };
-std::vector<LayerTime> layer_times(const Profile& profile);  // in order of the layers; without what is outside
+std::vector<LayerTime> layer_times(const Profile& profile);  // in order; without rows outside the layers
 
-// The point of the timeline with the most bytes, the first of them; instr -1 without instructions.
+// The first point of the timeline with the most bytes; instr -1 without instructions.
 MemoryPoint memory_peak(const Profile& profile);
 
-// Bytes taken at a point by category, phase and layer of what made them; largest first. Persistent: phase "".
+// Bytes in use at a point by category, phase and layer of the writing instruction, largest first.
+// Persistent memory has phase "".
 struct MemoryHolder {
   std::string category, phase;
   int layer = -1;
@@ -47,13 +48,13 @@ struct MemoryHolder {
 };
 std::vector<MemoryHolder> memory_holders(const Profile& profile, const MemoryPoint& point);
 
-// Largest allocations, those of the same name in several Programs once; instr: the row that makes it, -1 for persistent
-// ones and what the host writes.
+// The largest allocations; one of the same name in several Programs appears once. instr: the row
+// that writes it, -1 for persistent ones and those the host writes.
 struct MemoryAllocation {
   std::string name, category;
   int64_t bytes = 0;
   int instr = -1;
-  int last_instr = -1;  // row after which it is free again
+  int last_instr = -1;  // row after which it is free
 };
 std::vector<MemoryAllocation> largest_allocations(const Profile& profile, size_t count);
 

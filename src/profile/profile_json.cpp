@@ -1,4 +1,4 @@
-// Profile <-> JSON. Both directions walk the same list of fields, so that they cannot disagree.
+// Profile <-> JSON. Both directions use the same list of fields, so they cannot disagree.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -63,11 +63,12 @@ void fields(F& f, R& r) {
   f("throttled", r.throttled), f("throttle_reasons", r.throttle_reasons);
   f("profiled_ms", r.profiled_ms), f("kept_ms", r.kept_ms), f("span_ms", r.span_ms), f("busy_ms", r.busy_ms),
       f("idle_ms", r.idle_ms), f("recording_ms", r.recording_ms);
-  f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("rates", r.rates), f("calls", r.calls);
+  f("launches", r.launches), f("clock_mhz", r.clock_mhz), f("power_w", r.power_w), f("rates", r.rates),
+      f("calls", r.calls);
   f("instrs", r.instrs), f("kernels", r.kernels), f("intervals", r.intervals), f("memory", r.memory);
 }
 
-// There are many intervals: a row of numbers each.
+// Intervals are numerous: one row of numbers each.
 constexpr size_t interval_fields = 6;
 
 struct Writer {
@@ -76,6 +77,9 @@ struct Writer {
   template <class T>
   void operator()(const char* key, const T& value) {
     json[key] = of(value);
+  }
+  void operator()(const char* key, const std::optional<double>& value) {
+    json[key] = value ? Json(*value) : Json(nullptr);
   }
 
  private:
@@ -114,10 +118,17 @@ class Reader {
     if (it == json_.end()) refuse(fmt::format("key '{}' is missing", printable(path)));
     read(*it, value, path);
   }
+  // Not in profiles of machines that do not tell it, nor in those of earlier versions.
+  void operator()(const char* key, std::optional<double>& value) {
+    auto it = json_.find(key);
+    if (it == json_.end() || it->is_null()) return value.reset();
+    read(*it, value.emplace(), path_.empty() ? key : path_ + "." + key);
+  }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    fail("not a profile: " + what, printable(where_), "The text is damaged, or another version of Crest wrote it.");
+    fail("not a profile: " + what, printable(where_),
+         "The text is damaged or was written by another version of Crest.");
   }
   [[noreturn]] void wrong(const char* wanted, const std::string& path = "") const {
     refuse(
@@ -125,7 +136,7 @@ class Reader {
   }
 
   void read(const Json& j, std::string& to, const std::string& path) const {
-    if (!j.is_string()) wrong("a text", path);
+    if (!j.is_string()) wrong("a string", path);
     to = j.get<std::string>();
   }
   void read(const Json& j, double& to, const std::string& path) const {
@@ -135,8 +146,8 @@ class Reader {
   template <std::integral T>
   void read(const Json& j, T& to, const std::string& path) const {
     if (!j.is_number_integer()) wrong("a whole number", path);
-    auto value = j.get<int64_t>();  // beyond int64: wraps to a negative number, which no field but -1 may have
-    if (value < -1 || value > int64_t(std::numeric_limits<T>::max())) wrong("within its range", path);
+    auto value = j.get<int64_t>();  // beyond int64 it wraps to a negative number; only -1 is allowed
+    if (value < -1 || value > int64_t(std::numeric_limits<T>::max())) wrong("in range", path);
     to = T(value);
   }
   void read(const Json& j, Json& to, const std::string& path) const {
@@ -165,18 +176,18 @@ class Reader {
   std::string where_, path_;
 };
 
-// Indices that readers follow point at something.
+// Checks that indices are valid.
 class Check {
  public:
   Check(const Profile& p, const std::string& where) : p_(p), where_(where) {}
 
   void run() {
     expect(p_.throttled.empty() || p_.throttled.size() == p_.step_ms.size(), "throttled",
-           "it has not as many entries as step_ms");
+           "must have as many entries as step_ms");
     std::map<std::string, int> length;  // instructions of each Program
     for (auto& r : p_.instrs) {
-      expect(r.index == length[r.program]++, "instrs", "its rows are not in the order of their Programs");
-      expect(r.calls >= 0, "instrs", "a number of calls is negative");
+      expect(r.index == length[r.program]++, "instrs", "rows are not in the order of their Programs");
+      expect(r.calls >= 0, "instrs", "negative number of calls");
     }
     for (auto& c : p_.calls)
       expect(length.count(c) > 0, "calls", fmt::format("'{}' has no instructions", printable(c)));
@@ -189,7 +200,7 @@ class Check {
     for (auto& b : p_.memory.blocks) {
       category(b.category, "memory.blocks");
       bool in_program = length.count(b.program) && b.first >= 0 && b.first <= b.last && b.last < length[b.program];
-      expect(in_program, "memory.blocks", fmt::format("'{}' is taken at no instruction", printable(b.name)));
+      expect(in_program, "memory.blocks", fmt::format("'{}' is live at no instruction", printable(b.name)));
       expect(b.offset >= 0 && b.bytes >= 0, "memory.blocks", "a negative size");
     }
     for (auto& b : p_.memory.persistent) {
@@ -202,7 +213,7 @@ class Check {
   void expect(bool ok, const char* key, const std::string& what) const {
     if (!ok)
       fail(fmt::format("not a profile: '{}': {}", key, what), printable(where_),
-           "The text is damaged, or another version of Crest wrote it.");
+           "The text is damaged or was written by another version of Crest.");
   }
   void row(int index, size_t rows, const char* key) const {
     expect(index >= -1 && index < int(rows), key, fmt::format("row {} of {}", index, rows));
@@ -210,7 +221,7 @@ class Check {
   void category(const std::string& text, const char* key) const {
     for (int c = 0; c < category_count; ++c)
       if (name(Category(c)) == text) return;
-    expect(false, key, fmt::format("'{}' is no category of memory", printable(text)));
+    expect(false, key, fmt::format("'{}' is not a memory category", printable(text)));
   }
 
   const Profile& p_;

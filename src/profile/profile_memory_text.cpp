@@ -20,7 +20,7 @@ std::string place(const ProfileInstr& r) {
   return fmt::format("{} {} {}", r.kernel, r.phase, r.scopes.empty() ? "" : r.scopes[0]);
 }
 
-// By category and phase, layers summed up beside each other.
+// By category and phase, summed over the layers.
 std::string holders_text(const Profile& p, const MemoryPoint& peak, const ProfileView& view) {
   struct Row {
     int64_t bytes = 0, in_layers = 0, largest = 0;
@@ -36,25 +36,30 @@ std::string holders_text(const Profile& p, const MemoryPoint& peak, const Profil
   }
   std::vector<std::pair<std::pair<std::string, std::string>, Row>> rows(sums.begin(), sums.end());
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.bytes > b.second.bytes; });
-  Table table({{"bytes"}, {"share"}, {"at the peak", Align::left}, {"made in", Align::left}, {"layers", Align::left}});
+  Table table({{"bytes"},
+               {"share"},
+               {"category at the peak", Align::left},
+               {"written in", Align::left},
+               {"layers", Align::left}});
   for (auto& [key, row] : rows)
     table.row({bytes(row.bytes), fmt::format("{:.1f}%", 100 * double(row.bytes) / double(total(peak.bytes))), key.first,
-               key.second.empty() ? "kept between steps" : key.second,
-               row.layers ? fmt::format("{} with {}, at most {}", row.layers, bytes(row.in_layers), bytes(row.largest))
+               key.second.empty() ? "persistent" : key.second,
+               row.layers ? fmt::format("{}: {}, at most {} each", row.layers, bytes(row.in_layers), bytes(row.largest))
                           : ""});
   return table.text(view.color);
 }
 
 std::string allocations_text(const Profile& p, const ProfileView& view) {
-  Table table({{"bytes"}, {"category", Align::left}, {"largest allocations", Align::left}, {"made by", Align::left}});
+  Table table(
+      {{"bytes"}, {"category", Align::left}, {"largest allocations", Align::left}, {"written by", Align::left}});
   for (auto& a : largest_allocations(p, 8))
     table.row({bytes(a.bytes), a.category, fit_width(printable(a.name), 34),
-               a.instr >= 0 ? fit_width(printable(place(p.instrs[size_t(a.instr)])), 60) : "kept between steps"});
+               a.instr >= 0 ? fit_width(printable(place(p.instrs[size_t(a.instr)])), 60) : "persistent"});
   return table.text(view.color);
 }
 
 std::string timeline_text(const Profile& p, const ProfileView& view) {
-  Series all{"bytes in use", {}, {}};
+  Series all{"MiB in use", {}, {}};
   for (auto& point : memory_timeline(p)) {
     all.x.push_back(double(all.x.size()));
     all.y.push_back(double(total(point.bytes)) / (1 << 20));
@@ -71,9 +76,9 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
   const ProfileMemory& m = p.memory;
   MemoryPoint peak = memory_peak(p);
   std::string text =
-      fmt::format("memory    planned {} = {} kept between steps + {} arena; held {}, {} {}\n", bytes(m.planned_bytes),
+      fmt::format("memory    planned {} = {} persistent + {} transient\n          held {}{}\n", bytes(m.planned_bytes),
                   bytes(m.persistent_bytes), bytes(m.transient_bytes), bytes(m.measured_peak_bytes),
-                  m.device_peak_bytes == 0 ? "" : "process or device", bytes(m.device_peak_bytes));
+                  m.device_peak_bytes ? ", process or device peak " + bytes(m.device_peak_bytes) : "");
   if (peak.instr < 0) return text;
   text += fmt::format("peak      {} in call {} of {}, {}[{}]: {}\n", bytes(total(peak.bytes)), peak.call + 1,
                       p.calls.size(), printable(p.calls[size_t(peak.call)]), peak.index,
@@ -84,7 +89,7 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
 std::string profile_alternatives(const Profile& p, const std::vector<Alternative>& alternatives, double flops_per_token,
                                  const ProfileView& view) {
   if (alternatives.empty()) return "";
-  Table table({{"planned"}, {"saves"}, {""}, {"FLOPs"}, {"what would lower it (planned, not run)", Align::left}});
+  Table table({{"planned"}, {"saves"}, {""}, {"FLOPs"}, {"flags that lower it (planned, not run)", Align::left}});
   for (auto& a : alternatives)
     table.row({bytes(a.planned_bytes), bytes(p.memory.planned_bytes - a.planned_bytes),
                fmt::format("{:.1f}%",

@@ -20,7 +20,7 @@ const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "ba
 ProfileRate measured_bandwidth(const Device& device) {
   bool gpu = device.kind == "cuda" && !device.emulated;
   Bandwidth b = gpu ? measure_device_copy(device) : measure_copy_bandwidth();
-  return {"bandwidth", b.bytes_per_second, fmt::format("measured copy bandwidth of {}, read + written", b.level)};
+  return {"bandwidth", b.bytes_per_second, fmt::format("measured copy bandwidth of {}, reads + writes", b.level)};
 }
 
 ProfileRate measured_gemm(const Device& device, const std::string& name) {
@@ -28,10 +28,10 @@ ProfileRate measured_gemm(const Device& device, const std::string& name) {
   GemmRate rate = quick_gemm_rate(device, type, name == "tf32");
   if (rate.flops_per_second > 0)
     return {name, rate.flops_per_second,
-            fmt::format("measured {} product {} x {} x {} of the linear kernel", name, rate.m, rate.n, rate.k)};
-  if (name == "fp32") fail("no fast kernel multiplies fp32", "measured rates", "Give it: --rates fp32=FLOPS.");
+            fmt::format("measured {} matmul {} x {} x {} of the linear kernel", name, rate.m, rate.n, rate.k)};
+  if (name == "fp32") fail("no fast kernel for fp32 matmuls", "measured rates", "Give the rate: --rates fp32=FLOPS.");
   ProfileRate fp32 = measured_gemm(device, "fp32");
-  return {name, fp32.per_second, "that of fp32: no fast kernel multiplies " + name};
+  return {name, fp32.per_second, "rate of fp32: no fast kernel for " + name + " matmuls"};
 }
 
 void set_rate(std::vector<ProfileRate>& rates, const ProfileRate& rate) {
@@ -62,7 +62,7 @@ std::vector<ProfileRate> parse_rates(const std::string& text, const std::string&
     }
     std::string name = part.substr(0, equals);
     if (std::find(rate_names.begin(), rate_names.end(), name) == rate_names.end())
-      fail_usage(fmt::format("'{}' is no rate", printable(name)), where,
+      fail_usage(fmt::format("unknown rate '{}'", printable(name)), where,
                  fmt::format("{} Write for example bf16=9.9e14,bandwidth=4.8e12 (names: {}), or a device file: h200.",
                              did_you_mean(name, rate_names), join(rate_names, ", ")));
     const char *begin = part.data() + (equals == std::string::npos ? part.size() : equals + 1),

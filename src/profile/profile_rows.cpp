@@ -12,7 +12,8 @@ namespace crest {
 
 namespace {
 
-// Matrix units multiply in the type of the operands; everything else computes in fp32, whatever it stores.
+// Matrix units multiply in the type of the operands; everything else computes in fp32 whatever its
+// storage type.
 std::string arithmetic_of(const Program& p, const Instr& i) {
   bool matrix = i.op->op_class == OpClass::contraction || i.op->op_class == OpClass::attention;
   if (!matrix || i.in.empty()) return "fp32";
@@ -21,7 +22,7 @@ std::string arithmetic_of(const Program& p, const Instr& i) {
   return t == DType::bf16 ? "bf16" : t == DType::f16 ? "fp16" : "fp32";
 }
 
-// The update is of the whole model, whether it is one instruction or one a parameter.
+// The update covers the whole model, as one instruction or one per parameter.
 int layer_of(const Instr& i) { return i.phase == Phase::update ? -1 : i.origin.layer(); }
 
 ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
@@ -54,7 +55,8 @@ void add_blocks(Profile& profile, const CompiledProgram& c) {
   std::vector<int> producers = c.program.producers();
   for (auto& b : c.memory.blocks) {
     const Instr& first = c.program.code[size_t(b.first)];
-    // A gradient's storage is nobody's result, but its tensors are written where their blocks begin.
+    // Gradient storage is not the result of an instruction, but its tensors are written where their
+    // blocks begin.
     bool written = b.category == Category::gradients && c.spec.kind == ProgramKind::train;
     bool from_host = b.storage != no_value && producers[size_t(b.storage)] < 0 && !written;
     ProfileBlock row;

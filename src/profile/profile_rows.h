@@ -1,4 +1,4 @@
-// The parts of a profile that a compiled session knows before it runs: rows and costs, floors, memory.
+// The parts of a profile known before a session runs: rows and costs, floors, memory.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <set>
@@ -10,17 +10,18 @@
 
 namespace crest {
 
-// Fills calls, instrs (without times) and memory (without what was measured) of a run that calls these
-// Programs (by index).
+// Fills calls, instrs (without times) and memory (without measured values) for a run that calls
+// these Programs (by index).
 void describe_session(Profile& profile, const CompiledSession& session, const std::vector<int>& calls);
-// Names of the rates that the rows' floors need.
+// The names of the rates that the rows' floors need.
 std::set<std::string> rates_needed(const Profile& profile);
-// floor_ms of every row from profile.rates.
+// Computes floor_ms of every row from profile.rates.
 void set_floors(Profile& profile);
 
-// RunRecord's document "program": {calls: [Program of each call], instrs: [...]}. A row an instruction with the keys of
-// the profile's rows (profile/profile.h) but for times, so that measurements without a profile can be joined, too.
-// calls: index of the Program of each call of the measured phase, in order.
+// RunRecord's document "program": {calls: [Program of each call], instrs: [...]}. One row per
+// instruction with the keys of the profile's rows (profile/profile.h) except times, so measurements
+// without a profile can be matched too. calls: index of the Program of each call of the measured
+// phase, in order.
 nlohmann::ordered_json program_document(const CompiledSession& session, const std::vector<int>& calls);
 
 }  // namespace crest

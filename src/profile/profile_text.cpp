@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A field of recipe or device; "?" when the profile does not say.
+// A field of recipe or device; "?" when missing.
 std::string field(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return "?";
   const Json& v = object[key];
@@ -31,7 +31,7 @@ std::string percent(double part, double whole) {
 
 std::string ms(double x) { return x >= 1000 ? fmt::format("{:.1f}", x) : fmt::format("{:.3f}", x); }
 
-// FLOP/s or B/s; nothing where there is none.
+// FLOP/s or B/s; "-" without work.
 std::string rate(double amount, double ms, const char* unit) {
   return amount > 0 && ms > 0 ? format_si(amount / ms * 1e3, unit) : std::string("-");
 }
@@ -41,25 +41,35 @@ std::string interval(const std::vector<double>& samples) {
   return std::isfinite(width) ? fmt::format(" +-{:.1f}%", 100 * width) : std::string();
 }
 
-const std::vector<Column>& share_columns() {
-  static const std::vector<Column> columns = {{"ms"},    {"share"}, {"runs"},  {"FLOP/s"}, {"B/s"},
-                                              {"FLOPs"}, {"bytes"}, {"floor"}, {"gap"},    {"", Align::left}};
-  return columns;
-}
+// FLOPs and bytes are the rates times the time: columns of their own only when sorted by them.
+struct ShareColumns {
+  bool flops, bytes;
+  explicit ShareColumns(const ProfileView& view) : flops(view.sort == "flops"), bytes(view.sort == "bytes") {}
 
-void add_share(Table& table, const ProfileShare& s, double total, const std::string& label) {
-  table.row({ms(s.ms), percent(s.ms, total), std::to_string(s.launches), rate(s.flops, s.ms, ""),
-             rate(s.bytes, s.ms, ""), s.flops > 0 ? format_count(s.flops) : "-",
-             s.bytes > 0 ? format_count(s.bytes) : "-", ms(s.floor_ms), ms(s.ms - s.floor_ms), label});
-}
+  std::vector<Column> headers(const char* title) const {
+    std::vector<Column> columns = {{"ms"}, {"share"}, {"calls"}, {"FLOP/s"}, {"B/s"}};
+    if (flops) columns.push_back({"FLOPs"});
+    if (bytes) columns.push_back({"bytes"});
+    for (const char* name : {"floor ms", "gap ms"}) columns.push_back({name});
+    columns.push_back({title, Align::left});
+    return columns;
+  }
+  std::vector<std::string> cells(const ProfileShare& s, double total, const std::string& label) const {
+    std::vector<std::string> row = {ms(s.ms), percent(s.ms, total), std::to_string(s.launches), rate(s.flops, s.ms, ""),
+                                    rate(s.bytes, s.ms, "")};
+    if (flops) row.push_back(s.flops > 0 ? format_count(s.flops) : "-");
+    if (bytes) row.push_back(s.bytes > 0 ? format_count(s.bytes) : "-");
+    for (const std::string& cell : {ms(s.floor_ms), ms(s.ms - s.floor_ms), label}) row.push_back(cell);
+    return row;
+  }
+};
 
 std::string share_table(const std::vector<ProfileShare>& shares, double total, const char* title,
                         const ProfileView& view, size_t top = SIZE_MAX, size_t label_width = 64) {
-  std::vector<Column> columns = share_columns();
-  columns.back().header = title;
-  Table table(columns);
+  ShareColumns columns(view);
+  Table table(columns.headers(title));
   for (size_t i = 0; i < shares.size() && i < top; ++i)
-    add_share(table, shares[i], total, fit_width(printable(shares[i].key, 1000), label_width));
+    table.row(columns.cells(shares[i], total, fit_width(printable(shares[i].key, 1000), label_width)));
   std::string text = table.text(view.color);
   if (shares.size() > top) {
     double rest = 0;
@@ -84,13 +94,13 @@ std::string layers_text(const Profile& p, const ProfileView& view) {
   double n = double(layers.size());
   auto less = [](auto& a, auto& b) { return a.ms() < b.ms(); };
   auto [fastest, slowest] = std::minmax_element(layers.begin(), layers.end(), less);
-  std::string text = fmt::format("{} layer{}   mean {} ms (forward {}", layers.size(), layers.size() == 1 ? "" : "s",
+  std::string text = fmt::format("{} layer{}, mean {} ms (forward {}", layers.size(), layers.size() == 1 ? "" : "s",
                                  ms(sum.ms() / n), ms(sum.forward_ms / n));
   if (sum.recompute_ms > 0) text += fmt::format(", recompute {}", ms(sum.recompute_ms / n));
   if (sum.backward_ms > 0) text += fmt::format(", backward {}", ms(sum.backward_ms / n));
-  text +=
-      fmt::format("), fastest {} ms (layer {}), slowest {} ms (layer {}); outside of them {} ms\n", ms(fastest->ms()),
-                  fastest->layer, ms(slowest->ms()), slowest->layer, ms(facts_of(p).total_ms - sum.ms()));
+  text += fmt::format(")\nfastest {} ms (layer {}), slowest {} ms (layer {}); outside the layers {} ms\n",
+                      ms(fastest->ms()), fastest->layer, ms(slowest->ms()), slowest->layer,
+                      ms(facts_of(p).total_ms - sum.ms()));
   return text;
 }
 
@@ -131,27 +141,28 @@ std::string profile_head(const Profile& p) {
   if (r("grad_accumulation") != "1" && p.phase != "forward")
     text += fmt::format(" x {} micro steps", r("grad_accumulation"));
   if (r("data_parallel") != "1")
-    text += fmt::format(" x {} ranks; times and memory are of the first", r("data_parallel"));
-  text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} by 6N + 12 L d T\n", ms(step),
+    text += fmt::format(" x {} ranks; times and memory are those of rank 0", r("data_parallel"));
+  text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} (6N + 12 L d T per token)\n", ms(step),
                       interval(p.step_ms), p.step_ms.size(), format_count(double(p.tokens) / step * 1e3),
                       format_si(p.model_flops / step * 1e3, "FLOP/s"));
+  if (auto joules = p.joules_per_token())
+    text += fmt::format("power     {:.0f} W, {:.3g} J/token\n", *p.power_w, *joules);
   text += fmt::format("profiled  {} ms{} ({} runs): overhead {:+.1f}%; {}\n", ms(p.profiled_median_ms()),
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
-                      p.method == "cupti" ? "CUPTI records of the captured graph that is always run"
-                                          : "a timer around each instruction");
+                      p.method == "cupti" ? "CUPTI records of the captured graph" : "a timer around each instruction");
   text += fmt::format(
-      "closure   {:.1f}%: busy {} + idle {} = {} ms of the {} ms of a step that is not profiled;\n"
-      "          medians of the rows add up to {} ms\n",
+      "closure   {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler;\n"
+      "          instruction times add up to {} ms\n",
       100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step), ms(facts_of(p).total_ms));
   if (p.recording_ms > 0)
-    text += fmt::format("          recording adds {} ms between launches, {:.2f} us each; idle time is without it\n",
+    text += fmt::format("          recording adds {} ms between launches ({:.2f} us each), not counted as idle\n",
                         ms(p.recording_ms), 1e3 * p.recording_ms / double(std::max<int64_t>(p.launches, 1)));
   if (!(std::abs(p.closure() - 1) <= 0.02))
     text +=
-        "warning: that is off by more than 2%: other work kept this machine busy, or a step has work beside its\n"
-        "         Programs; measure again, with more --samples\n";
+        "warning: closure is off by more than 2%: other work kept the machine busy, or the step does work\n"
+        "         outside its Programs; measure again with more --samples\n";
   if (int64_t slow = std::count(p.throttled.begin(), p.throttled.end(), 1))
-    text += fmt::format("warning: the device was slowed down during {} of {} runs ({})\n", slow, p.step_ms.size(),
+    text += fmt::format("warning: the device was throttled during {} of {} runs ({})\n", slow, p.step_ms.size(),
                         printable(join(p.throttle_reasons, ", ")));
   text += "limits    ";
   for (size_t i = 0; i < p.rates.size(); ++i)
@@ -159,7 +170,7 @@ std::string profile_head(const Profile& p) {
                         format_si(p.rates[i].per_second, p.rates[i].name == "bandwidth" ? "B/s" : "FLOP/s"));
   bool measured = std::all_of(p.rates.begin(), p.rates.end(),
                               [](auto& rate) { return rate.source.rfind("given", 0) == std::string::npos; });
-  text += measured ? " (measured here)" : " (given by --rates, or measured)";
+  text += measured ? " (measured)" : " (given by --rates, or measured)";
   if (p.clock_mhz > 0) text += fmt::format(", clock {:.0f} MHz", p.clock_mhz);
   return text + "\n";
 }
@@ -175,11 +186,11 @@ std::string profile_times(const Profile& p, const ProfileView& view) {
 std::string profile_table(const Profile& p, const ProfileView& view) {
   double total = facts_of(p).total_ms;
   std::vector<ProfileShare> shares = profile_shares(p, view);
-  std::string title = view.by == "place" ? "kernel, phase, where (layers together)" : view.by;
+  std::string title = view.by == "place" ? "kernel, phase, scope (layers merged)" : view.by;
   std::string text = share_table(shares, total, title.c_str(), view, view.top);
   if (p.kernels.empty() || view.by == "kernel") return text;
   std::vector<ProfileShare> kernels = by_kernel(p);
-  Table table({{"ms"}, {"share"}, {"launches"}, {"kernel of the device", Align::left}});
+  Table table({{"ms"}, {"share"}, {"launches"}, {"device kernel", Align::left}});
   for (size_t i = 0; i < kernels.size() && i < 10; ++i)
     table.row({ms(kernels[i].ms), percent(kernels[i].ms, p.busy_ms), std::to_string(kernels[i].launches),
                fit_width(printable(short_kernel(kernels[i].key), 1000), 76)});
@@ -189,12 +200,12 @@ std::string profile_table(const Profile& p, const ProfileView& view) {
 std::string profile_facts(const Profile& p) {
   ProfileFacts f = facts_of(p);
   std::string text =
-      fmt::format("matrix products    {} of the time of all instructions, at {}\n",
-                  percent(f.contractions.ms, f.total_ms), rate(f.contractions.flops, f.contractions.ms, "FLOP/s"));
-  text += fmt::format("attention          {} of it, {} ms, at {}\n", percent(f.attention.ms, f.total_ms),
+      fmt::format("matmuls            {} of instruction time, at {}\n", percent(f.contractions.ms, f.total_ms),
+                  rate(f.contractions.flops, f.contractions.ms, "FLOP/s"));
+  text += fmt::format("attention          {} of instruction time, {} ms, at {}\n", percent(f.attention.ms, f.total_ms),
                       ms(f.attention.ms), rate(f.attention.flops, f.attention.ms, "FLOP/s"));
   if (f.softmax.rows && f.products.rows)
-    text += fmt::format("softmax : products {} : {} ms, 1 : {:.2f} in time, 1 : {:.1f} in FLOPs (naive attention)\n",
+    text += fmt::format("softmax : matmuls  {} : {} ms, 1 : {:.2f} in time, 1 : {:.1f} in FLOPs (naive attention)\n",
                         ms(f.softmax.ms), ms(f.products.ms), f.products.ms / f.softmax.ms,
                         f.products.flops / f.softmax.flops);
   if (f.backward_ms > 0)
@@ -203,8 +214,8 @@ std::string profile_facts(const Profile& p) {
   text += fmt::format("launches           {}, mean {:.1f} us; idle {} ms ({}) in {} gaps, the largest {:.1f} us\n",
                       f.launches, f.launches ? 1e3 * p.busy_ms / double(f.launches) : 0, ms(f.idle_ms),
                       percent(f.idle_ms, p.span_ms), f.gaps, 1e3 * f.largest_gap_ms);
-  text += fmt::format("floor              {} ms: the limits above would allow {} of the time of all instructions\n",
-                      ms(f.floor_ms), percent(f.floor_ms, f.total_ms));
+  text += fmt::format("floor              {} ms at the limits above: {} of instruction time\n", ms(f.floor_ms),
+                      percent(f.floor_ms, f.total_ms));
   return text;
 }
 

@@ -1,4 +1,4 @@
-// A profile for the terminal: what a person reads of `crest profile`.
+// A profile for the terminal: the output of `crest profile`.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace crest {
 
 struct ProfileView {
-  size_t top = 15;            // rows of the table
+  size_t top = 15;            // rows per table
   std::string by = "place";   // place, instruction, kernel, class, layer, phase
   std::string sort = "time";  // time, gap, flops, bytes
-  bool layers = false;        // a row a layer
+  bool layers = false;        // one row per layer
   bool color = false;
   int width = 100;
 };
@@ -20,13 +20,14 @@ struct ProfileView {
 // Shares by ProfileView::by in the order of ProfileView::sort; usage errors name --by and --sort.
 std::vector<ProfileShare> profile_shares(const Profile& profile, const ProfileView& view);
 
-// Sections, each ending in a newline; blank lines stand between them.
+// Sections, each ending in a newline; the caller puts blank lines between them.
 std::string profile_head(const Profile& profile);                             // what was measured, how, and its noise
 std::string profile_times(const Profile& profile, const ProfileView& view);   // by phase, class and layer
 std::string profile_table(const Profile& profile, const ProfileView& view);   // the largest rows; device kernels
-std::string profile_facts(const Profile& profile);                            // shares and ratios in words
+std::string profile_facts(const Profile& profile);                            // shares and ratios
 std::string profile_memory(const Profile& profile, const ProfileView& view);  // peak, holders, allocations, timeline
-// What would lower the peak: "" without alternatives. flops_per_token: executed by the profiled recipe.
+// Flags that would lower the peak: "" without alternatives. flops_per_token: FLOPs per token that
+// the profiled recipe executes.
 std::string profile_alternatives(const Profile& profile, const std::vector<Alternative>& alternatives,
                                  double flops_per_token, const ProfileView& view);
 

@@ -1,4 +1,4 @@
-// Attributes of an instruction: a few named numbers or texts, kept sorted by name.
+// Attributes of an instruction: a few named numbers or strings, sorted by name.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ class Attrs {
   };
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  // Value of an attribute that must be there (throws an internal error), or with a default.
+  // The value of a required attribute (throws an internal error if absent), or with a default.
   int64_t integer(std::string_view key) const;
   int64_t integer(std::string_view key, int64_t otherwise) const;
   double number(std::string_view key) const;

@@ -1,4 +1,5 @@
-// Emits instructions into a Program: infers output types, names values, keeps the current origin and phase.
+// Appends instructions to a Program: infers output types, names values, and keeps the current
+// origin and phase.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -16,16 +17,19 @@ class Builder {
   Program& program() { return *program_; }
   const Value& at(ValueId id) const { return program_->at(id); }
 
-  // A value that no instruction produces (inputs, weights, states), contiguous. The name must be new.
+  // A contiguous value that no instruction produces (inputs, weights, states). The name must be
+  // new.
   ValueId declare(std::string_view name, DType dtype, const Shape& shape, Role role, Lifetime lifetime);
-  // Appends an instruction; its outputs are named after the origin and the operation, made unique.
+  // Appends an instruction. Its outputs are named after the origin and the operation; names are
+  // made unique.
   std::vector<ValueId> emit(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
-  // The same for the usual single output.
+  // The same, for one output.
   ValueId emit1(std::string_view op_name, std::vector<ValueId> in, Attrs attrs = {});
-  // Appends a ready instruction whose outputs do not exist yet (clones, fused instructions); infers and names them.
+  // Appends a complete instruction whose outputs do not exist yet (clones, fused instructions):
+  // infers and names them.
   std::vector<ValueId> append(Instr instr);
 
-  // Settings of the instructions that emit() appends.
+  // Settings for the instructions that emit() appends.
   Origin origin;
   Phase phase = Phase::forward;
   Stream stream = Stream::compute;
@@ -34,13 +38,15 @@ class Builder {
   Names& names();
   Program* program_;
   Names names_;
-  bool named_ = false;  // names_ has those of the Program: most passes leave most Programs as they are
+  bool named_ = false;  // names_ holds the Program's names; most passes leave most Programs unchanged
 };
 
-// Re-runs type inference over the whole Program after a pass changed input types or attributes: dtype, shape and layout
-// of every produced value follow. Throws when an instruction rejects its inputs.
+// Repeats type inference over the whole Program after a pass changed input types or attributes:
+// dtype, shape and layout of every produced value follow. Throws if an instruction rejects its
+// inputs.
 void reinfer(Program& program);
-// The layout that an inferred output has in this Program (views and in-place outputs share their input's storage).
+// The layout of an inferred output in this Program (views and in-place outputs share their input's
+// storage).
 Layout layout_of(const Program& program, const Instr& instr, const Infer::Out& out, ValueId self);
 
 }  // namespace crest

@@ -38,7 +38,7 @@ std::string Names::add_unique(std::string_view base) {
   }
 }
 
-// A copy that stays where it is: values are renamed while a pass runs.
+// A copy with a stable address: values are renamed while a pass runs.
 std::string_view Names::keep(std::string_view name) {
   if (text_.empty() || text_.back().size() + name.size() > text_.back().capacity()) {
     text_.emplace_back();

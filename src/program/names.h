@@ -1,4 +1,4 @@
-// Names that are taken: an index that is made for every pass, so it holds no allocation a name.
+// An index of the names in use. It is rebuilt for every pass, so it makes no allocation per name.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,9 +15,9 @@ class Names {
   Names(const Names&) = delete;  // entries refer to text_
   Names& operator=(const Names&) = delete;
   void reserve(size_t names);
-  // False when it is there already.
+  // False if the name exists already.
   bool add(std::string_view name) { return find_or_add(name).second; }
-  // `base`, or base.1, base.2, ... when that is taken; adds it.
+  // Adds `base`, or base.1, base.2, ... if that exists, and returns it.
   std::string add_unique(std::string_view base);
 
  private:
@@ -26,7 +26,7 @@ class Names {
     std::string_view name;
     int next = 1;  // suffix to try
   };
-  std::pair<size_t, bool> find_or_add(std::string_view name);  // index of the entry, whether it is new
+  std::pair<size_t, bool> find_or_add(std::string_view name);  // index of the entry, and whether it is new
   std::string_view keep(std::string_view name);
 
   std::vector<Entry> entries_;

@@ -1,5 +1,6 @@
-// What an operation is, without any device: type inference, cost, gradient, aliasing. Plain data with function
-// pointers. The operations and their exact meaning are listed in docs/ops.md; the index is ops/index.cpp.
+// What an operation is, independent of devices: type inference, cost, gradient, aliasing. Plain
+// data with function pointers. docs/ops.md lists the operations and their exact meaning; the index
+// is ops/index.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@ namespace crest {
 
 class Builder;
 
-// What profiles and reports roll up by.
+// The groups in profiles and reports.
 enum class OpClass : uint8_t {
   contraction,
   attention,
@@ -26,7 +27,8 @@ enum class OpClass : uint8_t {
 };
 std::string_view name(OpClass);
 
-// Type inference of one instruction: reads input types and attributes, declares the outputs in order.
+// Type inference for one instruction: reads input types and attributes, and declares the outputs in
+// order.
 class Infer {
  public:
   Infer(const Program& program, const Instr& instr) : program_(program), instr_(instr) {}
@@ -34,18 +36,18 @@ class Infer {
   struct Out {
     DType dtype;
     Shape shape;
-    int alias = -1;         // input whose storage the output lives in, -1 for none
-    bool consumes = false;  // in place: the input's value is gone afterwards (a new version), else it is a view
+    int alias = -1;         // input whose storage the output shares, -1 for none
+    bool consumes = false;  // in place: the input's value is gone afterwards (a new version); otherwise a view
     int64_t offset = 0;     // of a view, in elements of its dtype, relative to the input
-    Shape strides;          // of a view; of an in-place output: the input's
+    Shape strides;          // of a view; for an in-place output, the input's
   };
 
   size_t inputs() const { return instr_.in.size(); }
   bool has(size_t i) const { return i < instr_.in.size() && instr_.in[i] != no_value; }
-  const Value& in(size_t i) const;  // throws a named error when the input is absent
+  const Value& in(size_t i) const;  // throws an error with the operand's name if the input is absent
   const Attrs& attrs() const { return instr_.attrs; }
   const Program* body() const { return instr_.body.get(); }
-  // Attribute `dtype` ("f32") or, when absent, the given one.
+  // Attribute `dtype` ("f32"), or the given one if absent.
   DType dtype_attr(DType otherwise) const;
 
   void out(DType dtype, const Shape& shape);                  // new memory
@@ -53,7 +55,7 @@ class Infer {
   void out_in_place(size_t i);                                // next version of input i
   void out_view(size_t i, int64_t offset, const Shape& shape, const Shape& strides);
 
-  // Checks; `what` completes "OP: ...".
+  // Checks. `what` completes the sentence "OP: ...".
   void check(bool ok, std::string_view what) const;
   void same_shape(size_t i, size_t j) const;
   void same_dtype(size_t i, size_t j) const;
@@ -66,25 +68,26 @@ class Infer {
   const Instr& instr_;
 };
 
-// Arithmetic and memory traffic of one instruction. bytes count each input read once and each output written once.
+// Arithmetic and memory traffic of one instruction. Bytes count each input read once and each
+// output written once.
 struct Cost {
   double flops = 0;
   double bytes_read = 0, bytes_written = 0;
   double bytes() const { return bytes_read + bytes_written; }
 };
 
-// Differentiation of one instruction. Gradients of activations are contributions that the autograd pass adds up in
-// order; gradients of weights accumulate in place: a rule passes acc(i) to the operation that produces the gradient
-// (its optional accumulator input) and hands the result to set(i).
+// Differentiation of one instruction. Activation gradients are contributions that the autograd pass
+// adds up in order. Weight gradients accumulate in place: a rule passes acc(i) to the operation
+// that produces the gradient (as its optional accumulator input) and passes the result to set(i).
 class Grad {
  public:
   virtual ~Grad() = default;
-  virtual Builder& builder() = 0;                    // emits in phase backward with the instruction's origin
+  virtual Builder& builder() = 0;                    // emits in phase backward, with the instruction's origin
   virtual const Instr& instr() const = 0;            // a copy of the forward instruction
-  virtual ValueId dout(size_t i) const = 0;          // gradient of output i, no_value when nothing depends on it
+  virtual ValueId dout(size_t i) const = 0;          // gradient of output i; no_value if nothing depends on it
   virtual bool needs(size_t i) const = 0;            // whether input i leads to a parameter
   virtual void add(size_t i, ValueId gradient) = 0;  // contribution to the gradient of an activation input
-  virtual ValueId acc(size_t i) const = 0;           // weight input: gradient so far, no_value for the first
+  virtual ValueId acc(size_t i) const = 0;  // weight input: gradient so far; no_value for the first contribution
   virtual void set(size_t i, ValueId gradient) = 0;  // weight input: gradient including this contribution
   virtual DType weight_grad_dtype() const = 0;       // dtype of parameter gradients
 
@@ -102,22 +105,25 @@ struct OpDef {
   Cost (*cost)(const Program&, const Instr&);
   void (*grad)(Grad&) = nullptr;  // null: not differentiable
 
-  // Whether output o may overwrite the memory of input i when that input is not read again (the planner decides).
+  // Whether output o may overwrite the memory of input i if that input is not read again (the
+  // planner decides).
   struct MayOverlay {
     int out, in;
   };
   std::vector<MayOverlay> may_overlay = {};
-  // Accumulator inputs (Grad::acc): output o is the sum of the contribution and input i, in place, when i is present.
+  // Accumulator inputs (Grad::acc): if input i is present, output o is the sum of the contribution
+  // and input i, in place.
   struct Accumulator {
     int out, in;
   };
   std::vector<Accumulator> accumulators = {};
-  bool pointwise = false;     // element i of the output depends on element i of the inputs only: may join a fused body
+  bool pointwise = false;     // element i of the output depends only on element i of the inputs: may join a fused body
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
-  bool half_compute = false;  // precision policy autocast runs it on half-precision inputs
-  bool full_precision = false;  // precision policy autocast runs it on fp32 inputs (softmax, loss)
-  // Optimizers: element i of every output depends on element i of the inputs and on the step only (states of a fixed
-  // block of elements: on that block), so a flat group of tensors may be done as one.
+  bool half_compute = false;  // under policy autocast it runs on 16-bit inputs
+  bool full_precision = false;  // under policy autocast it runs on fp32 inputs (softmax, loss)
+  // Optimizers: element i of every output depends only on element i of the inputs and on the step
+  // (if states cover fixed blocks of elements: on that block), so a flat group of tensors may be
+  // updated as one.
   bool flat = false;
 };
 
@@ -125,10 +131,11 @@ struct OpDef {
 const std::vector<const OpDef*>& all_ops();
 const OpDef* find_op(std::string_view name);
 const OpDef& op(std::string_view name);  // throws an internal error for an unknown name
-// Name of operand i in OpDef::inputs or OpDef::outputs: "w"; beyond the last one "g 3".
+// The name of operand i in OpDef::inputs or OpDef::outputs: "w"; after the last name, "g 3".
 std::string operand_name(std::string_view names, size_t i);
 
-// Cost helpers. traffic: each present input read once, each output written once (views move nothing).
+// Helpers for costs. traffic: each present input is read once, each output written once (views move
+// nothing).
 Cost traffic(const Program&, const Instr&);
 Cost traffic_with_flops(const Program&, const Instr&, double flops);
 // `per_element` operations per element of output 0.

@@ -12,12 +12,14 @@
 namespace crest {
 
 namespace {
-// Lives as long as the process: the scopes of the models that it built or read, and the unions that passes made.
+// Lives as long as the process: the scopes of all models built or read, and the unions that passes
+// made.
 struct Table {
   std::mutex mutex;
   std::deque<std::vector<std::string>> sets{{}};
   std::map<std::vector<std::string>, uint32_t> index{{{}, 0}};
-  std::unordered_map<std::string, uint32_t> single;  // sets of one: every instruction of a model begins with such
+  std::unordered_map<std::string, uint32_t>
+      single;  // sets with one scope: every instruction of a model starts with one
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> unions;
 
   uint32_t intern(std::vector<std::string> scopes) {
@@ -65,7 +67,7 @@ const std::vector<std::string>& Origin::scopes() const {
 std::string Origin::text() const { return join(scopes(), "+"); }
 
 Origin Origin::parse(std::string_view text) {
-  // All at once: every set is kept, so uniting one scope after the other would keep the first one n times.
+  // All at once: every set is kept, so uniting scopes one by one would store the first one n times.
   std::vector<std::string> scopes;
   std::unordered_set<std::string_view> known;
   std::vector<std::string> parts = text.empty() ? std::vector<std::string>() : split(text, '+');

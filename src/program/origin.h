@@ -1,5 +1,6 @@
-// Where an instruction came from: a set of model scopes ("h.3.attn.softmax"). Sets are interned, so an Origin is one
-// number; passes unite origins when they fuse and copy them when they clone or differentiate.
+// Where an instruction came from: a set of model scopes ("h.3.attn.softmax"). Sets are interned, so
+// an Origin is one number. Passes unite origins when they fuse, and copy them when they clone or
+// differentiate.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,7 +19,7 @@ class Origin {
   static Origin parse(std::string_view text);
   bool empty() const { return id_ == 0; }
   bool operator==(const Origin&) const = default;
-  // Layer number of the first scope ("h.3.x" is 3), -1 outside the layers.
+  // Layer number of the first scope ("h.3.x" is 3); -1 outside the layers.
   int layer() const;
 
  private:

@@ -16,8 +16,8 @@ namespace crest {
 
 namespace {
 
-// Values must be numbered as the printer met them; print() lists values without producer first, so a Program that was
-// parsed prints the same text although ids may differ.
+// Values must be numbered as the printer met them. print() lists values without a producer first,
+// so a parsed Program prints the same text although ids may differ.
 class Parser {
  public:
   Parser(std::string_view text, std::string_view where) : where_(where) {
@@ -109,7 +109,7 @@ class Parser {
     skip();
     if (pos_ < line_.size()) wrong("end of line expected");
   }
-  // Sizes that cannot be counted would overflow in everything that is computed from them.
+  // Larger sizes would overflow in everything computed from them.
   static constexpr __int128 most = __int128(1) << 56;
   void check_size(const Shape& shape) {
     __int128 elements = 1;
@@ -145,7 +145,8 @@ class Parser {
     return it->second;
   }
 
-  // A value may lie in one that comes below: parts are written before what they make up is whole.
+  // A value may be inside one that is defined below it: chunks are written before the whole is
+  // complete.
   ValueId storage(const Names& names, const std::string& root, ValueId inside) {
     auto it = names.find(root);
     if (it == names.end()) pending_.try_emplace(root, Pending{line_number_, {}}).first->second.inside.push_back(inside);
@@ -159,7 +160,7 @@ class Parser {
     v.name = value_name();
     std::string t = word();
     auto dtype = parse_dtype(t);
-    if (!dtype) wrong(fmt::format("'{}' is no element type", printable(t)));
+    if (!dtype) wrong(fmt::format("'{}' is not an element type", printable(t)));
     v.dtype = *dtype;
     expect("[");
     v.shape = dims(']');
@@ -319,7 +320,7 @@ class Parser {
   std::string line_;
   size_t line_number_ = 0, pos_ = 0;
   int depth_ = 0;
-  // Storages named before they are defined: where, and what lies in them.
+  // Storages that are used before they are defined: where, and what is in them.
   struct Pending {
     size_t line;
     std::vector<ValueId> inside;

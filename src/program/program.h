@@ -1,6 +1,7 @@
 // A training step (or a part of it) as plain data: a list of tensor instructions in SSA form.
-// Everything reads this one structure: passes rewrite it, the planner gives its values addresses, backends offer
-// kernels for its instructions, plan / profile / compare / report print its rows.
+// Everything reads this one structure: passes rewrite it, the planner assigns addresses to its
+// values, backends offer kernels for its instructions, and plan / profile / compare / report print
+// its rows.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,14 +19,15 @@ struct OpDef;
 using ValueId = int32_t;
 inline constexpr ValueId no_value = -1;
 
-// input: written by the host; weight: what kernels of the model read; gradient: of a parameter; state: optimizer
-// moments, master weights, scalars; cache: keys and values of decoding; output: read by the host after a run.
+// input: written by the host. weight: read by the model's kernels. gradient: of a parameter. state:
+// optimizer moments, master weights, scalars. cache: keys and values for decoding. output: read by
+// the host after a run.
 enum class Role : uint8_t { input, weight, gradient, state, cache, activation, output };
-// micro_step: one micro step (`micro` in text and JSON); step: from the first micro step to the update; persistent: the
-// whole run.
+// micro_step: one micro step (`micro` in text and JSON). step: from the first micro step to the
+// update. persistent: the whole run.
 enum class Lifetime : uint8_t { micro_step, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
-// Where instructions run side by side: a CUDA stream, or a thread of the host (`lane` in JSON).
+// Where instructions run concurrently: a CUDA stream, or a thread of the host (`lane` in JSON).
 enum class Stream : uint8_t { compute, comm, copy };
 
 std::string_view name(Role);
@@ -33,8 +35,9 @@ std::string_view name(Lifetime);
 std::string_view name(Phase);
 std::string_view name(Stream);
 
-// storage: the value whose memory this one lives in (itself when it owns memory). Views and later versions of a value
-// updated in place share the storage of the first. offset and strides count elements of the value's dtype.
+// storage: the value that owns the memory (itself, if it owns memory). Views and later versions of
+// a value updated in place share the storage of the first. offset and strides count elements of the
+// value's dtype.
 struct Layout {
   ValueId storage = no_value;
   int64_t offset = 0;
@@ -64,10 +67,10 @@ struct Instr {
   Phase phase = Phase::forward;
   Stream stream = Stream::compute;
   Origin origin;
-  std::shared_ptr<const Program> body;  // of a fused instruction: its inputs and outputs are the body's, in order
+  std::shared_ptr<const Program> body;  // of a fused instruction; its inputs and outputs are the body's, in order
 };
 
-// How a parameter starts and is decayed. The canonical (logical) shape is what checkpoints hold.
+// How a parameter is initialized and decayed. Checkpoints hold the canonical (logical) shape.
 struct Param {
   std::string name;  // also the name of its weight value
   Shape shape;       // logical; the value may be padded
@@ -81,18 +84,19 @@ struct Program {
   std::string name;
   std::vector<Value> values;
   std::vector<Instr> code;
-  std::vector<ValueId> inputs, outputs;  // order matters for bodies; outputs stay alive to the end
+  std::vector<ValueId> inputs, outputs;  // the order matters for bodies; outputs stay alive to the end
   std::vector<Param> params;
-  // What passes tell later readers: grad_dtype, loss_scale (initial, fp16), first / last micro step.
+  // Information for later readers: grad_dtype, loss_scale (initial, fp16), first / last micro step.
   Attrs properties;
 
   const Value& at(ValueId id) const { return values[size_t(id)]; }
   Value& at(ValueId id) { return values[size_t(id)]; }
-  // The value's id by name, or no_value. Linear; for passes that look up one or two.
+  // The id of a value by name, or no_value. Linear; for passes that look up one or two.
   ValueId find(std::string_view value_name) const;
-  // Index of the producing instruction per value, -1 for values the host or another Program provides.
+  // The index of the producing instruction per value; -1 for values that the host or another
+  // Program provides.
   std::vector<int> producers() const;
-  // Indices of the instructions that read each value.
+  // The indices of the instructions that read each value.
   std::vector<std::vector<int>> consumers() const;
 };
 

@@ -1,4 +1,5 @@
-// Programs as text: what `crest program` prints, what .prog files hold. parse(print(p)) == p.
+// Programs as text: the output of `crest program` and the contents of .prog files. parse(print(p))
+// == p.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,12 +9,12 @@
 namespace crest {
 
 struct PrintOptions {
-  // Text after each instruction, behind " # " (costs, offsets); comments are skipped by parse.
+  // Text after each instruction, following " # " (costs, offsets). parse skips comments.
   std::function<std::string(const Program&, int instr)> comment;
 };
 
 std::string print(const Program& program, const PrintOptions& options = {});
-// Throws an error that names line and problem; `where` is the file.
+// Throws an error with line and problem. `where` is the file.
 Program parse_program(std::string_view text, std::string_view where);
 
 }  // namespace crest

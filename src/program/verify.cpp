@@ -22,7 +22,7 @@ Range range_of(const Value& v) {
   return {v.layout.offset, last};
 }
 
-// Values that share a storage, by the elements that they lie in: a group has a value for each tensor of a model.
+// Values that share a storage, by their elements: a group has a value for each tensor of a model.
 class Alive {
  public:
   void add(Range r, ValueId v) {
@@ -35,7 +35,7 @@ class Alive {
     runs_.emplace(r.last, Run{r.first, std::move(values)});
   }
 
-  // Hands out those that overlap a range, and forgets them.
+  // Returns those that overlap a range, and removes them.
   template <class Overlaps, class Removed>
   void remove(Range r, Overlaps overlaps, Removed removed) {
     for (auto it = first_reaching(r.first); it != runs_.end() && it->second.first <= r.last;) {
@@ -45,7 +45,8 @@ class Alive {
   }
 
  private:
-  // Values that overlap, one after the other, and the elements from the first to the last (the key) of them.
+  // Overlapping values one after another, and the elements that they cover from the first to the
+  // last (the key).
   struct Run {
     int64_t first;
     std::vector<ValueId> values;
@@ -82,7 +83,7 @@ class Verifier {
 
   void check_id(ValueId v, const char* what, int instr = -1) {
     if (v < 0 || size_t(v) >= p_.values.size())
-      broken(fmt::format("{} names value {}, which is not there", what, v), instr);
+      broken(fmt::format("{} refers to value {}, which does not exist", what, v), instr);
   }
 
   void define(ValueId v) {
@@ -101,11 +102,11 @@ class Verifier {
       }
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
-      if (!names.insert(value.name).second) broken(fmt::format("two values are called %{}", value.name));
+      if (!names.insert(value.name).second) broken(fmt::format("two values are named %{}", value.name));
       check_id(value.layout.storage, "layout");
       const Value& root = p_.at(value.layout.storage);
       if (root.layout.storage != value.layout.storage)
-        broken(fmt::format("%{} lives in %{}, which is no storage", value.name, root.name));
+        broken(fmt::format("%{} is in %{}, which is not a storage", value.name, root.name));
       Range r = range_of(value);
       int64_t unit = int64_t(size_of(value.dtype)), room = root.bytes();
       if (value.numel() > 0 && (r.first < 0 || (r.last + 1) * unit > room))
@@ -122,17 +123,17 @@ class Verifier {
       if (v == no_value) continue;
       check_id(v, "input", i);
       if (!defined_[size_t(v)]) broken(fmt::format("reads %{} before it is written", p_.at(v).name), i);
-      if (dead_[size_t(v)]) broken(fmt::format("reads %{}, which an instruction before it consumed", p_.at(v).name), i);
+      if (dead_[size_t(v)]) broken(fmt::format("reads %{}, which an earlier instruction consumed", p_.at(v).name), i);
     }
     Infer infer(p_, instr);
     instr.op->infer(infer);
     if (infer.outs.size() != instr.out.size())
-      broken(fmt::format("has {} outputs, inference says {}", instr.out.size(), infer.outs.size()), i);
+      broken(fmt::format("has {} outputs, but inference gives {}", instr.out.size(), infer.outs.size()), i);
     for (size_t o = 0; o < instr.out.size(); ++o) {
       const Value& v = p_.at(instr.out[o]);
       auto& expected = infer.outs[o];
       if (v.dtype != expected.dtype || !(v.shape == expected.shape))
-        broken(fmt::format("%{} is {}[{}], inference says {}[{}]", v.name, name(v.dtype), v.shape.text(),
+        broken(fmt::format("%{} is {}[{}], but inference gives {}[{}]", v.name, name(v.dtype), v.shape.text(),
                            name(expected.dtype), expected.shape.text()),
                i);
       if (expected.alias >= 0) {
@@ -141,7 +142,7 @@ class Verifier {
           broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
         if (expected.consumes) consume(instr.in[size_t(expected.alias)]);
       } else if (v.layout.storage != instr.out[o]) {
-        consume_range(instr.out[o]);  // placed into a group: what lay there before is gone
+        consume_range(instr.out[o]);  // placed into a group: the previous contents are gone
       }
     }
     for (ValueId v : instr.out) define(v);
@@ -157,14 +158,14 @@ class Verifier {
       return o.first <= r.last && r.first <= o.last;
     };
     alive_in_[size_t(root)].remove(r, overlaps, [&](ValueId other) { dead_[size_t(other)] = true; });
-    // A group's root stays readable as a container.
+    // The root of a group stays readable as a container.
     if (defined_[size_t(root)] && (root == by || p_.at(by).shape == p_.at(root).shape)) dead_[size_t(root)] = true;
   }
 
   const Program& p_;
   std::string_view after_;
   std::vector<bool> defined_, dead_;
-  std::vector<Alive> alive_in_;  // by storage: all but the root
+  std::vector<Alive> alive_in_;  // by storage: all except the root
 };
 
 }  // namespace

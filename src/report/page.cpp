@@ -1,4 +1,4 @@
-// Text and tables of a page in both forms.
+// Text and tables of a page, as HTML and as Markdown.
 #include "report/page.h"
 
 #include <fmt/format.h>
@@ -28,11 +28,11 @@ std::string Text::plain() const {
 
 namespace {
 
-// Names that come from files: no control characters, whatever their form.
+// Names come from files: removes control characters in any form.
 std::string clean(const std::string& text) { return printable(text, 4000); }
 std::string html_of(const std::string& text) { return escape_xml(clean(text)); }
 
-// Characters that begin Markdown or HTML are escaped; underscores only where they could begin emphasis.
+// Escapes characters that start Markdown or HTML; underscores only where they could start emphasis.
 std::string markdown_of(const std::string& raw) {
   std::string text = clean(raw), out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -54,7 +54,7 @@ std::string markdown_of(const std::string& raw) {
   return out;
 }
 
-// A fence longer than any run of backticks within.
+// A fence longer than any run of backticks inside.
 std::string fence(const std::string& text, size_t least) {
   size_t longest = 0, run = 0;
   for (char c : text) longest = std::max(longest, run = c == '`' ? run + 1 : 0);
@@ -67,7 +67,7 @@ std::string code_markdown(const std::string& raw) {
   return f + (pad ? " " : "") + text + (pad ? " " : "") + f;
 }
 
-// Not one that would begin a list, a heading or a quotation there.
+// False for a word that would start a list, a heading or a quotation.
 bool may_begin_markdown_line(std::string_view word) {
   size_t digits = word.find_first_not_of("0123456789");
   bool number = digits > 0 && digits != std::string_view::npos && (word[digits] == '.' || word[digits] == ')');
@@ -160,7 +160,7 @@ struct Html {
   std::string operator()(const Figure& f) {
     PageTable numbers = f.numbers;
     numbers.folded = true;
-    numbers.summary = "The numbers of this figure";
+    numbers.summary = "Data of this figure";
     return fmt::format(
         "<figure>\n<figcaption><strong>Figure {}. {}.</strong> {}</figcaption>\n<div class=\"wide\">{}</div>\n"
         "<div class=\"narrow\">{}</div>\n{}</figure>\n",
@@ -222,7 +222,7 @@ struct Markdown {
            "\n";
     PageTable numbers = f.numbers;
     numbers.folded = true;
-    numbers.summary = "The numbers of this figure";
+    numbers.summary = "Data of this figure";
     return out + table_markdown(numbers);
   }
   std::string operator()(const Commands& c) {

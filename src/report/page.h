@@ -1,5 +1,5 @@
-// A document as a list of blocks, and its two forms: one self-contained HTML file, or Markdown with SVG files beside
-// it. All text is plain; it is escaped here and nowhere else.
+// A document as a list of blocks, rendered as one self-contained HTML file or as Markdown with
+// separate SVG files. All text is plain; only this code escapes it.
 #pragma once
 #include <functional>
 #include <string>
@@ -49,7 +49,7 @@ struct Warning {
 struct Bullets {
   std::vector<Text> items;
 };
-// A few figures in large type.
+// A few key figures in large type.
 struct Tiles {
   struct Tile {
     std::string label, value, note;
@@ -62,7 +62,7 @@ struct PageCell {
   PageCell(const char* t) : text(t) {}
   std::string text;
   enum class Look { plain, best, missing, soft } look = Look::plain;
-  double bar = -1;  // 0 to 1: a bar behind the text; negative: none
+  double bar = -1;  // 0 to 1: a bar next to the text; negative: none
 };
 struct PageTable {
   std::vector<Column> columns;
@@ -76,7 +76,7 @@ struct Figure {
   std::string title;
   Text caption;
   std::function<Svg(double width)> draw;
-  PageTable numbers;  // the same in numbers
+  PageTable numbers;  // the data of the figure
 };
 struct Commands {
   std::vector<std::string> lines;
@@ -89,7 +89,7 @@ struct Page {
   std::string footer;
 };
 
-// Stands at the start of either form, so that a report is known from other files.
+// At the start of either form: marks the file as a report.
 inline constexpr const char* page_marker = "crest report";
 
 std::string to_html(const Page& page);
@@ -98,13 +98,13 @@ struct MarkdownFiles {
   std::string text;
   std::vector<std::pair<std::string, std::string>> figures;  // file name, SVG
 };
-// folder: of the figures, as the text links to it; "": without figures.
+// folder: where the text links to the figures; "": no figures.
 MarkdownFiles to_markdown(const Page& page, const std::string& folder);
 
-// Widths in pixels that figures are drawn for: on a screen or paper, on a phone.
+// Figure widths in pixels: for screens and paper, and for phones.
 inline constexpr double wide_figure = 880, narrow_figure = 352;
 
-// How a page looks (page_style.cpp).
+// The style sheet (page_style.cpp).
 std::string page_css();
 
 }  // namespace crest

@@ -49,7 +49,7 @@ std::string say_faster(double r) {
 
 std::string say_more(double r) {
   if (!(r >= 0) || !std::isfinite(r)) return "-";
-  if (std::abs(r - 1) < 5e-4) return "as much";
+  if (std::abs(r - 1) < 5e-4) return "unchanged";
   if (r >= 1.95) return multiple(r) + " times as much";
   return say_percent(std::abs(r - 1)) + (r >= 1 ? " more" : " less");
 }

@@ -1,21 +1,22 @@
-// Numbers and names as readers say them.
+// Numbers and names as prose.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace crest {
 
-std::string say_ms(double ms);            // "12.3 ms", "1.23 s"; "-" when unknown, as all here
+std::string say_ms(double ms);            // "12.3 ms", "1.23 s"; "-" when unknown, as in all of these
 std::string say_bytes(double bytes);      // "1.50 GiB"
 std::string say_rate(double per_second);  // "43.8k"
 std::string say_percent(double share, int digits = 0);
-// From speeds or times: "1.25x" of two quantities.
+// The ratio of two quantities: "1.25x".
 std::string say_times(double ratio);
 // How much faster, from a ratio of speeds: "12% faster", "2.9 times as fast", "5.1% slower".
 std::string say_faster(double speed_ratio);
-// How much more: "12% more", "2.1 times as much", "34% less".
+// How much more: "12% more", "2.1 times as much", "34% less", "unchanged".
 std::string say_more(double ratio);
-// "12% to 45%", or one figure when both read the same. Both as say_faster() has them.
+// "12% to 45% faster", or one figure when both read the same; ends as in say_faster() and
+// say_more().
 std::string say_faster_range(double low, double high);
 std::string say_more_range(double low, double high);
 std::string say_signed_ms(double ms);        // "+1.2 ms"

@@ -121,7 +121,7 @@ Json plain(const std::vector<Text>& texts) {
 Report make_report(const std::vector<RunRecord>& runs, const std::string& title) {
   ReportData data = sort_runs(runs);
   if (data.groups.empty() && data.trainings.empty())
-    fail("these runs have no figures to report", plural(runs.size(), "run"), "Choose finished runs: crest runs list.");
+    fail("these runs have nothing to report", plural(runs.size(), "run"), "Choose finished runs: crest runs list.");
   std::vector<std::vector<LeverChange>> levers;
   for (auto& g : data.groups) levers.push_back(lever_changes(g));
   Report report;

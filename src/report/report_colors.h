@@ -1,4 +1,4 @@
-// Which colour (svg.h) stands for what, in every figure alike.
+// The color (svg.h) of each phase, class and category, the same in every figure.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Why two profiled recipes differ, through the comparison module.
+// Why two profiled recipes differ, using the comparison module.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr size_t most_comparisons = 4;
 
 struct Compared {
   ProfiledCell a, b;
-  size_t settings = 0;  // that differ
+  size_t settings = 0;  // how many differ
 };
 
-// Pairs of one group, those that differ in the fewest settings first. The slower one is A.
+// Pairs within one group, sorted by the number of differing settings. The slower one is A.
 std::vector<Compared> pairs_of(const ReportData& data) {
   std::vector<ProfiledCell> cells = profiled_cells(data);
   std::vector<Compared> pairs;
@@ -39,7 +39,7 @@ std::vector<Compared> pairs_of(const ReportData& data) {
   return pairs;
 }
 
-// The terminal's arrows as a page writes them.
+// Replaces the terminal's arrows with typographic ones.
 std::string with_arrows(std::string text) {
   for (size_t at = text.find("->"); at != std::string::npos; at = text.find("->", at)) text.replace(at, 2, "→");
   return text;
@@ -47,20 +47,20 @@ std::string with_arrows(std::string text) {
 
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   if (c.waterfall.empty()) return;
-  // Of a step, or of a token where the steps have different many; then in microseconds.
+  // Per step in milliseconds, or per token in microseconds where the tokens per step differ.
   auto scaled = [&](double ms, double ms_per_token) { return c.per_token ? 1e3 * ms_per_token : ms; };
   auto sum = [&](const ComparedRun& r) {
     return scaled(r.step_ms, r.step_ms / double(std::max<int64_t>(1, r.tokens)));
   };
   auto said = [&](double v) { return c.per_token ? fmt::format("{:.3g} us", v) : say_ms(v); };
   Waterfall chart;
-  chart.axis = c.per_token ? "microseconds a token" : "milliseconds";
+  chart.axis = c.per_token ? "microseconds per token" : "milliseconds";
   chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
   chart.start = sum(c.a), chart.end = sum(c.b);
   chart.start_text = said(chart.start), chart.end_text = said(chart.end);
   PageTable numbers;
   numbers.columns = {{"cause", Align::left},
-                     {"difference, " + std::string(c.per_token ? "us a token" : "ms")},
+                     {"difference, " + std::string(c.per_token ? "us per token" : "ms")},
                      {"from and to", Align::left}};
   for (auto& bar : c.waterfall) {
     double v = scaled(bar.ms, bar.ms_per_token);
@@ -70,10 +70,10 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
     numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", v), with_arrows(bar.detail)});
   }
   Figure f;
-  f.title = "From A to B";
+  f.title = "Time from A to B";
   f.caption.add(
-      "The difference in time, split into what causes it. Bars to the left save time, bars to the right cost it; "
-      "together they are the whole difference.");
+      "The time difference, split by cause. Bars to the left save time, bars to the right cost time; together they "
+      "are the whole difference.");
   chart.label = f.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_waterfall(chart, width); };
   f.numbers = numbers;
@@ -108,13 +108,9 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
 
 void add_causes(Page& page, const RunComparison& c) {
   PageTable t;
-  t.columns = {{"part of the model", Align::left},
-               {"phase", Align::left},
-               {"A, ms"},
-               {"B, ms"},
-               {"difference"},
-               {"share"},
-               {"mostly", Align::left}};
+  t.columns = {
+      {"part of the model", Align::left}, {"phase", Align::left}, {"A, ms"}, {"B, ms"}, {"difference"}, {"share"},
+      {"main factor", Align::left}};
   for (auto& cause : c.causes) {
     if (t.rows.size() >= 12) break;
     t.rows.push_back({cause.label, cause.phase, fmt::format("{:.3f}", cause.a.ms), fmt::format("{:.3f}", cause.b.ms),
@@ -130,11 +126,11 @@ void add_causes(Page& page, const RunComparison& c) {
 
 void add_differences(Page& page, const RunComparison& c) {
   PageTable t;
-  t.columns = {{"of", Align::left}, {"what", Align::left}, {"A", Align::left}, {"B", Align::left}};
+  t.columns = {{"section", Align::left}, {"key", Align::left}, {"A", Align::left}, {"B", Align::left}};
   for (auto& d : c.differences) t.rows.push_back({d.section, spaced(d.key), d.a, d.b});
   if (t.rows.empty()) return;
   t.folded = true;
-  t.summary = "What is not the same in both runs";
+  t.summary = "Everything that differs between the runs";
   page.blocks.push_back(t);
 }
 

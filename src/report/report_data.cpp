@@ -35,7 +35,7 @@ std::vector<NamedValue> settings_of(const RunRecord& run) {
   std::vector<NamedValue> all;
   if (run.recipe.is_object())
     for (auto& [key, value] : run.recipe.items()) {
-      // Not how a model was trained: a learning rate makes no other recipe of a measurement.
+      // Leaves out how a model was trained: a learning rate does not change what a step costs.
       const Setting* setting = find_run_setting(key);
       if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
     }
@@ -110,7 +110,7 @@ void finish(ReportCell& c) {
   if (c.profiled) try {
       c.profile = std::make_shared<const Profile>(
           profile_from_json(c.profiled->documents.at("profile"), "profile of run " + c.profiled->name));
-    } catch (const Error& error) {  // one damaged document is no reason for no report
+    } catch (const Error& error) {  // one damaged document must not prevent the report
       c.unread_profile = c.profiled->name + ": " + error.problem();
       c.profiled = nullptr;
     }
@@ -119,19 +119,19 @@ void finish(ReportCell& c) {
   read_memory(c);
 }
 
-// What differs between cells, in the order of the settings; sorts the cells by it.
+// Finds the settings that differ between cells, in their order, and sorts the cells by them.
 void find_varying(ReportGroup& g) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;
   for (auto& c : g.cells)
     for (auto& [name, value] : c.settings)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  // Peers and imported logs have no settings; that does not make one vary.
+  // Peers and imported logs lack settings; a missing setting does not make it vary.
   for (auto& c : g.cells)
     for (auto& [name, value] : c.settings) values[name].insert(value);
   for (auto& name : names)
     if (values[name].size() > 1 && name != "run") g.varying.push_back(name);
-  // Levers as users think of them first, sizes last.
+  // The best-known levers first, sizes last.
   auto rank = [](const std::string& name) {
     static const char* const order[] = {"precision", "policy", "attention", "fusion", "recompute"};
     for (int i = 0; i < 5; ++i)
@@ -154,12 +154,12 @@ void find_varying(ReportGroup& g) {
   }
 }
 
-// Medians of repeated runs of a cell, and of both halves of each run: what differs there is not the recipe.
+// Noise: how much the medians of repeated runs of a cell, or of the halves of one run, differ.
 void find_noise(ReportGroup& g) {
   for (auto& c : g.cells) {
     std::vector<double> medians;
     for (auto* r : c.runs) {
-      if (r->kind != c.timed->kind) continue;  // a profile measures otherwise than a bench
+      if (r->kind != c.timed->kind) continue;  // profile and bench measure differently
       Samples s;
       for (auto& row : r->samples)
         if (row.contender.empty() && std::isfinite(row.ms)) s.add(row.ms);
@@ -168,14 +168,14 @@ void find_noise(ReportGroup& g) {
     auto [low, high] = std::minmax_element(medians.begin(), medians.end());
     if (medians.size() > 1 && *high / *low - 1 > g.noise) {
       g.noise = *high / *low - 1;
-      g.noise_source = fmt::format("{} runs of the same recipe ({}) differ by as much", medians.size(), c.label);
+      g.noise_source = fmt::format("{} runs of the same recipe ({}) differ by that much", medians.size(), c.label);
     }
     for (auto* r : c.runs) {
       auto document = r->documents.find("comparison");
       double floor = document == r->documents.end() ? nan : json_number(document->second, "/noise_floor");
       if (!(floor > g.noise)) continue;
       g.noise = floor,
-      g.noise_source = fmt::format("one recipe ({}) measured against itself differs by as much", c.label);
+      g.noise_source = fmt::format("one recipe ({}) measured against itself differs by that much", c.label);
     }
     const auto& v = c.ms.values();
     if (v.size() < 12) continue;
@@ -184,7 +184,7 @@ void find_noise(ReportGroup& g) {
     double drift = std::max(a, b) / std::min(a, b) - 1;
     if (drift > g.noise) {
       g.noise = drift;
-      g.noise_source = fmt::format("the first and second half of a run ({}) differ by as much", c.label);
+      g.noise_source = fmt::format("the first and second half of a run ({}) differ by that much", c.label);
     }
   }
 }
@@ -294,7 +294,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
   ReportData data;
   data.runs = &runs;
   std::map<std::pair<std::string, std::string>, size_t> groups;
-  std::map<std::string, std::string> models;  // of a grid: a peer was measured beside the other runs of its own
+  std::map<std::string, std::string> models;  // by grid: a peer has the model of the grid it was measured in
   for (auto& run : runs)
     if (std::string model = json_text(run.recipe, "/model"); !run.grid.empty() && !model.empty())
       models[run.grid] = model;
@@ -303,7 +303,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
     if (!run.log.empty()) {
       data.trainings.push_back(&run);
     } else if (run.kind == "comm" || run.kind == "experiment" || run.kind == "gemm") {
-      data.others.push_back(&run);  // no steps of a model; crest report --lab is about experiments
+      data.others.push_back(&run);  // not steps of a model; crest report --lab covers experiments
     } else if (oom || has_times(run) || run.documents.count("profile")) {
       std::string model = json_text(run.recipe, "/model");
       if (model.empty() && models.count(run.grid)) model = models[run.grid];

@@ -1,5 +1,5 @@
-// What a report is computed from: runs sorted into cells (the same recipe, device, versions and phase), and cells into
-// groups whose times may be compared (the same model and phase).
+// The data of a report: runs sorted into cells (same recipe, device, versions and phase), and cells
+// into groups whose times can be compared (same model and phase).
 #pragma once
 #include <map>
 #include <memory>
@@ -18,26 +18,26 @@ using NamedValue = std::pair<std::string, std::string>;
 
 struct ReportCell {
   std::vector<const RunRecord*> runs;  // newest first
-  const RunRecord* timed = nullptr;    // the one whose figures count: the newest bench, else the newest of all
+  const RunRecord* timed = nullptr;    // the run whose times are used: the newest bench, else the newest of all
   const RunRecord* profiled = nullptr;
   std::shared_ptr<const Profile> profile;
-  std::string unread_profile;        // name of the run and why its profile cannot be read; "": it can, or there is none
-  std::vector<NamedValue> settings;  // all that makes measurements incomparable, in a fixed order
-  std::string label;                 // what tells it from the others of its group
+  std::string unread_profile;        // name of the run and why its profile cannot be read; "": readable, or none
+  std::vector<NamedValue> settings;  // everything that distinguishes measurements, in a fixed order
+  std::string label;                 // what distinguishes it within its group
   bool out_of_memory = false;
 
-  Samples ms;  // of a run of the phase
+  Samples ms;  // per run of the phase
   int64_t throttled = 0;
   double mean, deviation, median;  // NaN: nothing measured; the interval too, with fewer than 6 samples
   Interval interval;               // 95% of the median
-  double tokens;                   // of a run of the phase
+  double tokens;                   // per run of the phase
   double tokens_per_second, mfu;
   double planned_bytes, measured_bytes, device_bytes;
   std::vector<std::pair<std::string, double>> categories;  // of planned_bytes
   ReportCell();
 
   bool measured() const;
-  // What cells are ranked by: tokens a second, else runs a second.
+  // Cells are ranked by this: tokens per second, else runs per second.
   double speed() const;
   // Half of the interval over the median; infinite without one.
   double spread() const;
@@ -50,7 +50,7 @@ struct ReportGroup {
   std::vector<std::string> varying;               // names of the settings that differ, in their order
   int fastest = -1, slowest = -1, smallest = -1;  // cells; smallest: planned memory
   bool same_tokens = true;                        // every cell does the same work, so times can be compared
-  double noise = 0;                               // relative: smaller differences say nothing
+  double noise = 0;                               // relative: smaller differences are noise
   std::string noise_source;
 
   std::string title() const;
@@ -59,21 +59,21 @@ struct ReportGroup {
 struct ReportData {
   std::vector<ReportGroup> groups;
   std::vector<const RunRecord*> trainings;  // runs with a log
-  std::vector<const RunRecord*> others;     // without any figure: failed, running
+  std::vector<const RunRecord*> others;     // without figures: failed, running
   const std::vector<RunRecord>* runs = nullptr;
 };
 
 // `runs` must outlive the result.
 ReportData sort_runs(const std::vector<RunRecord>& runs);
 
-// Reads JSON that may lack what is looked for. path: "/memory/planned_bytes".
-double json_number(const Json& json, const std::string& path);  // NaN when it is none
+// Read a value that may be missing. path: "/memory/planned_bytes".
+double json_number(const Json& json, const std::string& path);  // NaN when missing
 std::string json_text(const Json& json, const std::string& path);
 std::vector<std::string> json_texts(const Json& json, const std::string& path);  // of an array
 
 // "flash attention", "batch 8", "fusion on".
 std::string setting_label(const NamedValue& setting);
-// Whether value `a` of a setting comes before `b`: plain before clever, small before large.
+// Whether value `a` of a setting comes before `b`: baseline before optimized, small before large.
 bool before(const std::string& setting, const std::string& a, const std::string& b);
 bool is_number(const std::string& text);
 

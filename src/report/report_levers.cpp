@@ -1,4 +1,4 @@
-// What each setting does: pairs of recipes that differ in it alone.
+// The effect of each setting: pairs of recipes that differ only in it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace crest {
 
 namespace {
 
-// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens are unknown.
+// Milliseconds per token, so that batches of any size can be compared; milliseconds where tokens
+// are unknown.
 std::vector<double> scaled_samples(const ReportCell& c) {
   double tokens = c.tokens > 0 ? c.tokens : 1;
   std::vector<double> ms = c.ms.values();
@@ -60,7 +61,7 @@ Text sentence_of(const LeverChange& change) {
   size_t all = faster + slower + unknown;
   std::string of = all == 1 ? "" : fmt::format(" in {} of {} pairs", std::max(faster, slower), all);
   if (all == 0)
-    t.add("speed cannot be compared");
+    t.add("speeds not comparable");
   else if (faster + slower == 0)
     t.add(all == 1 ? "no difference in speed beyond noise"
                    : fmt::format("no difference in speed beyond noise in any of {} pairs", all));
@@ -69,7 +70,7 @@ Text sentence_of(const LeverChange& change) {
                       say_faster(speed.low), say_faster(speed.high)));
   else
     t.strong(say_faster_range(speed.low, speed.high)).add(of);
-  if (unknown && faster + slower) t.add(fmt::format(", {} cannot be told from noise", unknown));
+  if (unknown && faster + slower) t.add(fmt::format(", {} within noise", unknown));
   if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
   t.add(".");
   if (fits)
@@ -79,7 +80,7 @@ Text sentence_of(const LeverChange& change) {
     t.add(fmt::format(" {} with {}.",
                       fails == 1 ? "One recipe no longer fits" : say_count(fails) + " recipes no longer fit",
                       setting_label({change.setting, change.to})));
-  // Where a gain depends on the rest, say on what.
+  // Where the gain depends on the other settings, name them.
   if (most && least && most != least && most->speed / least->speed > 1.1 && (!faster || !slower) &&
       !most->context.empty())
     t.add(fmt::format(" Most with {}, least with {}.", (faster == 0 ? least : most)->context,
@@ -97,7 +98,7 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
     p.speed = std::nan("");
     return p;
   }
-  // Contenders of one interleaved measurement: sample i of both is of the same round.
+  // Contenders of one interleaved measurement: samples i of both are of the same round.
   bool paired = !a.timed->grid.empty() && a.timed->grid == b.timed->grid && a.timed->documents.count("comparison") &&
                 b.timed->documents.count("comparison");
   NoiseCheck n =
@@ -116,7 +117,7 @@ std::vector<LeverChange> lever_changes(const ReportGroup& g) {
   };
   for (auto& setting : g.varying)
     for (auto& a : g.cells) {
-      // The next value of this setting in the same context.
+      // The next value of this setting with all others equal.
       const ReportCell* next = nullptr;
       for (auto& b : g.cells)
         if (a.setting(setting) != b.setting(setting) && rest_equal(a, b, setting) &&
@@ -152,10 +153,10 @@ void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>
       bool known = std::isfinite(p.speed);
       std::string verdict = p.verdict == Verdict::b_faster   ? "faster"
                             : p.verdict == Verdict::a_faster ? "slower"
-                                                             : "cannot tell";
+                                                             : "within noise";
       if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
       PageCell cell(verdict);
-      if (verdict == "cannot tell" || !known) cell.look = PageCell::Look::soft;
+      if (p.verdict == Verdict::cannot_tell || !known) cell.look = PageCell::Look::soft;
       t.rows.push_back({change_of(c), p.context, known ? say_times(p.speed) : "-",
                         known ? fmt::format("{:.2f} to {:.2f}", p.interval.low, p.interval.high) : "-", cell,
                         std::isfinite(p.memory) ? say_times(p.memory) : "-"});
@@ -165,8 +166,8 @@ void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>
   t.folded = true;
   t.summary = fmt::format("All {}", plural(t.rows.size(), "pair"));
   t.note = g.noise > 0.01
-               ? fmt::format("Differences up to {} count as noise: {}.", say_percent(g.noise, 1), g.noise_source)
-               : "Differences up to 1% count as noise; none was measured that is larger.";
+               ? fmt::format("Differences up to {} are treated as noise: {}.", say_percent(g.noise, 1), g.noise_source)
+               : "Differences up to 1% are treated as noise; no larger noise was measured.";
   page.blocks.push_back(t);
 }
 

@@ -1,4 +1,4 @@
-// What the runs were measured on and under which conditions, how to repeat them, and which runs they are.
+// Machine and conditions of the runs, how to reproduce them, and the list of runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string value_text(const std::string& key, const Json& v) {
 
 using Properties = std::vector<std::pair<std::string, std::string>>;
 
-// What does not change while a machine runs.
+// Properties that stay constant while a machine runs.
 Properties machine_properties(const RunRecord& r) {
   static const std::set<std::string> changing = {"load_average", "time_utc", "memory_available_bytes",
                                                  "conditions",   "host_id",  "libraries"};
@@ -47,7 +47,7 @@ Properties machine_properties(const RunRecord& r) {
     }
   };
   Json device = r.device;
-  // On the CPU this is what was free at that moment.
+  // On the CPU this is what was free at the time.
   if (json_text(device, "/kind") == "cpu") device.erase("memory_bytes");
   add(device, "device: ");
   add(r.environment, "");
@@ -101,7 +101,7 @@ void add_conditions(Page& page, const std::vector<RunRecord>& runs) {
 }  // namespace
 
 void add_machine(Page& page, const ReportData& data) {
-  // Machines that differ in something; each with its runs.
+  // Distinct machines, each with its runs.
   std::vector<std::pair<Properties, std::vector<std::string>>> machines;
   for (auto& r : *data.runs) {
     Properties properties = machine_properties(r);
@@ -112,7 +112,7 @@ void add_machine(Page& page, const ReportData& data) {
   }
   page.blocks.push_back(Heading{2, "Machine and software"});
   if (machines.empty()) {
-    page.blocks.push_back(Paragraph{"The runs do not say where they were measured."});
+    page.blocks.push_back(Paragraph{"The machine was not recorded."});
     return;
   }
   PageTable t;
@@ -137,7 +137,7 @@ void add_machine(Page& page, const ReportData& data) {
     t.rows.push_back(row);
   }
   t.compact = true;
-  if (machines.size() > 1) t.note = "In bold: what differs.";
+  if (machines.size() > 1) t.note = "Differences are in bold.";
   page.blocks.push_back(t);
   add_conditions(page, *data.runs);
 }
@@ -151,7 +151,7 @@ void add_commands(Page& page, const ReportData& data) {
   std::set<std::string> versions;
   for (auto& r : *data.runs)
     if (std::string v = json_text(r.environment, "/crest_version"); !v.empty()) versions.insert(v);
-  page.blocks.push_back(Heading{2, "Repeat it"});
+  page.blocks.push_back(Heading{2, "Reproduce"});
   Text t("The commands behind the runs");
   if (!versions.empty()) t.add(", with Crest " + say_list({versions.begin(), versions.end()}));
   page.blocks.push_back(Paragraph{t.add(":")});
@@ -175,28 +175,30 @@ void add_index(Page& page, const ReportData& data) {
 }
 
 void add_terms(Page& page, const ReportData& data) {
-  page.blocks.push_back(Heading{2, "How to read this"});
+  page.blocks.push_back(Heading{2, "Terms"});
   Bullets b;
   b.items.push_back(Text()
                         .strong("Median and interval")
                         .add(": the median of all samples; its 95% interval comes from order statistics and needs six "
-                             "samples. Deviation: of the samples (n - 1)."));
+                             "samples. Deviation: the standard deviation of the samples (n - 1)."));
   b.items.push_back(
       Text()
-          .strong("Cannot tell")
-          .add(": the interval of the ratio of two medians (bootstrap) includes 1, or the difference is within the "
-               "noise: at least 1%, or what repeated runs, or the two halves of one run, differ by."));
+          .strong("Within noise")
+          .add(": the bootstrap interval of the ratio of the two medians includes 1, or the difference is within the "
+               "noise "
+               "floor: at least 1%, or the difference between repeated runs or between the halves of one run."));
+  b.items.push_back(Text().strong("Faster").add(
+      ": more tokens per second. 25% faster means 1.25 times the tokens in the same time."));
   b.items.push_back(
-      Text().strong("Faster").add(": more tokens a second. 25% faster is 1.25 times the tokens in the same time."));
-  b.items.push_back(Text()
-                        .strong("Planned memory")
-                        .add(": the bytes of all arenas, known before a step runs. The peak on the device includes the "
-                             "process around it."));
+      Text()
+          .strong("Planned memory")
+          .add(": the bytes of all arenas, known before a step runs. The peak on the device is that of the "
+               "whole process."));
   if (std::any_of(data.groups.begin(), data.groups.end(), [](auto& g) {
         return std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return std::isfinite(c.mfu); });
       })) {
     Text t;
-    t.strong("MFU").add(": model FLOPs a second over the peak");
+    t.strong("MFU").add(": model FLOPs per second over the peak");
     for (auto& g : data.groups)
       for (auto& c : g.cells)
         if (std::string said = json_text(c.timed->result, "/flops_convention"); !said.empty()) {

@@ -16,10 +16,10 @@ namespace crest {
 
 namespace {
 
-constexpr size_t most_rows = 40;  // of a figure
+constexpr size_t most_rows = 40;  // in a figure
 
 std::string number(double v, int digits) { return std::isfinite(v) ? fmt::format("{:.{}f}", v, digits) : "-"; }
-// Milliseconds of a table: four digits or more.
+// Milliseconds in a table: four digits or more.
 std::string ms_text(double ms) { return number(ms, ms < 100 ? 2 : ms < 1000 ? 1 : 0); }
 
 PageCell best(std::string text, bool is_best) {
@@ -59,7 +59,7 @@ Grid grid_across(const ReportGroup& g, const std::string& setting) {
   return grid;
 }
 
-// The last setting that varies over few values and leaves few holes; an empty `across` when there is none.
+// The last setting with few values and few empty cells; an empty `across` when there is none.
 Grid choose_grid(const ReportGroup& g) {
   for (auto name = g.varying.rbegin(); g.varying.size() > 1 && name != g.varying.rend(); ++name) {
     Grid grid = grid_across(g, *name);
@@ -93,7 +93,7 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
     }
     t.rows.push_back(cells);
   }
-  t.note = "Bars: speed, the longest is the fastest.";
+  t.note = "Bars show speed; the longest is the fastest.";
   t.compact = true;
   page.blocks.push_back(t);
 }
@@ -164,7 +164,7 @@ Bar bar_of(const ReportGroup& g, const ReportCell& c) {
 
 void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
   BarChart chart;
-  chart.axis = g.same_tokens ? "milliseconds (less is better)" : "tokens a second (more is better)";
+  chart.axis = g.same_tokens ? "milliseconds (lower is better)" : "tokens/s (higher is better)";
   size_t left_out = 0;
   PageTable numbers;
   numbers.columns = {{"recipe", Align::left}, {g.same_tokens ? "median, ms" : "tokens/s"}, {"95% interval"}};
@@ -199,11 +199,11 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
   }
   Figure f;
   f.title = g.same_tokens ? "Time by recipe" : "Speed by recipe";
-  f.caption.add(g.same_tokens ? "Median time of a " : "Tokens a second, from the median time of a ")
+  f.caption.add(g.same_tokens ? "Median time of a " : "Tokens/s, from the median time of a ")
       .add(g.phase == "forward"    ? "forward pass"
            : g.phase == "backward" ? "forward and backward pass"
                                    : "training step")
-      .add("; whiskers: 95% interval of the median. The fastest is set in bold.");
+      .add("; whiskers: 95% interval of the median. The fastest is in bold.");
   if (left_out) f.caption.add(fmt::format(" {} more rows are in the table.", left_out));
   chart.label = f.title + ": " + f.caption.plain();
   f.draw = [chart](double width) { return draw_bars(chart, width); };
@@ -242,15 +242,15 @@ void add_memory(Page& page, const ReportGroup& g) {
   if (chart.rows.empty()) return;
   Figure f;
   f.title = "Memory by category";
-  f.caption.add("Planned bytes of each recipe: what its arenas take, known before anything runs.");
-  if (missing) f.caption.add(" Hatched: more than there is.");
+  f.caption.add("Planned bytes of each recipe: the size of its arenas, known before anything runs.");
+  if (missing) f.caption.add(" Hatched: does not fit in memory.");
   chart.label = f.title + ": " + f.caption.plain();
   f.draw = [chart](double width) { return draw_stack(chart, width); };
   f.numbers = numbers;
   page.blocks.push_back(f);
 }
 
-// What interleaved measurements said.
+// The results of interleaved measurements.
 void add_side_by_side(Page& page, const ReportGroup& g) {
   Bullets b;
   std::set<std::string> said;
@@ -304,11 +304,11 @@ void add_sweeps(Page& page, const ReportGroup& g) {
       speed.push_back(s), memory.push_back(m);
     }
     if (speed.empty()) continue;
-    ChartOptions options{"Speed over " + name, name, "tokens a second", low > 0 && high / low > 20, false};
+    ChartOptions options{"Speed over " + name, name, "tokens/s", low > 0 && high / low > 20, false};
     Figure f;
     f.title = options.title;
-    f.caption.add("Tokens a second over " + name +
-                  (speed.size() > 1 ? ", a line for each of the other settings." : "."));
+    f.caption.add("Tokens/s over " + name +
+                  (speed.size() > 1 ? ", one line per combination of the other settings." : "."));
     f.draw = [speed, options](double width) { return draw_lines(speed, options, width); };
     f.numbers = numbers;
     page.blocks.push_back(f);

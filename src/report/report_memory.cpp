@@ -1,4 +1,4 @@
-// Memory of a profiled step: over its instructions, and what is alive at the peak.
+// Memory of a profiled step: over its instructions, and the live blocks at the peak.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ const ProfileInstr* instr_of(const Profile& x, const MemoryPoint& p) {
   return p.instr >= 0 && size_t(p.instr) < x.instrs.size() ? &x.instrs[size_t(p.instr)] : nullptr;
 }
 
-// Phases along the points; pieces too short to see join the one before them.
+// Phases along the points; pieces too short to see are merged into the previous one.
 std::vector<Stretch> stretches(const Profile& x, const std::vector<MemoryPoint>& points) {
   std::vector<Stretch> list;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -54,7 +54,7 @@ void add_holders(Page& page, const Profile& x, const MemoryPoint& peak) {
   std::stable_sort(holders.begin(), holders.end(), [](auto& a, auto& b) { return a.bytes > b.bytes; });
   if (holders.empty()) return;
   PageTable t;
-  t.columns = {{"block", Align::left}, {"category", Align::left}, {"made by", Align::left}, {"bytes"}, {"share"}};
+  t.columns = {{"block", Align::left}, {"category", Align::left}, {"written by", Align::left}, {"bytes"}, {"share"}};
   for (auto& h : holders) {
     if (t.rows.size() >= 15) break;
     PageCell share(say_percent(double(h.bytes) / double(total_of(peak)), 1));
@@ -62,9 +62,9 @@ void add_holders(Page& page, const Profile& x, const MemoryPoint& peak) {
     t.rows.push_back({h.name, spaced(h.category), h.made, say_bytes(double(h.bytes)), share});
   }
   if (holders.size() > t.rows.size())
-    t.note = fmt::format("The largest of {} blocks that are alive there.", holders.size());
+    t.note = fmt::format("The largest of {} blocks alive at the peak.", holders.size());
   t.folded = true;
-  t.summary = "What is alive at the peak";
+  t.summary = "Live blocks at the peak";
   page.blocks.push_back(t);
 }
 
@@ -79,7 +79,7 @@ void add_profile_memory(Page& page, const ProfiledCell& p) {
   if (total_of(peak) <= 0) return;
   AreaChart chart;
   chart.x_axis = "instructions of a step, in order";
-  // What lives longest lies lowest.
+  // The longest-lived categories are at the bottom.
   for (Category c :
        {Category::weights, Category::optimizer_state, Category::gradients, Category::library_context,
         Category::comm_buffers, Category::kv_cache, Category::activations, Category::workspace, Category::temporary}) {
@@ -95,7 +95,7 @@ void add_profile_memory(Page& page, const ProfiledCell& p) {
   chart.peak = "peak " + say_bytes(double(total_of(peak)));
   Figure f;
   f.title = "Memory over the instructions";
-  f.caption.add("Bytes taken while each instruction of a step runs, by category. The peak is ")
+  f.caption.add("Bytes in use at each instruction of a step, by category. The peak is ")
       .strong(say_bytes(double(total_of(peak))));
   if (!where.empty()) f.caption.add(", at ").code(where);
   f.caption.add(".");

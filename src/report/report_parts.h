@@ -1,5 +1,5 @@
-// The parts of a report. Each adds its blocks to the page, and nothing when the runs have nothing for it; what it
-// computed for people is returned where the summary or JSON need it.
+// The parts of a report. Each adds its blocks to the page, or nothing when the runs have no data
+// for it. Some return sentences that the summary or JSON also need.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,16 +10,17 @@
 
 namespace crest {
 
-// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can be compared.
+// Two cells of a group that differ in one setting. Speeds are per token, so batches of any size can
+// be compared.
 struct ReportPair {
   const ReportCell *a = nullptr, *b = nullptr;
-  std::string setting, from, to, context;  // context: what both have in common of what varies
-  double speed = 0;                        // of b over a's; NaN when one of them was not measured
+  std::string setting, from, to, context;  // context: the varying settings that both share
+  double speed = 0;                        // b over a; NaN when one of them was not measured
   Interval interval;                       // 95%
   Verdict verdict = Verdict::cannot_tell;
-  double memory = 0;  // planned bytes of b over a's; NaN: unknown
+  double memory = 0;  // planned bytes of b over a; NaN: unknown
 };
-// a -> b of one setting in all its contexts.
+// One setting from a to b, in all its contexts.
 struct LeverChange {
   std::string setting, from, to;
   std::vector<ReportPair> pairs;

@@ -49,7 +49,7 @@ double sum_ms(const std::vector<ProfileShare>& shares, const std::string& key) {
   return 0;
 }
 
-// Rows: profiles; parts: `keys` of what `shares` sums up.
+// Rows: profiles; parts: the `keys` that `shares` sums over.
 void add_shares(Page& page, const std::vector<ProfiledCell>& profiles, const std::string& title,
                 const std::string& said, const std::vector<std::string>& keys, int (*color)(const std::string&),
                 bool with_idle, std::vector<ProfileShare> (*shares)(const Profile&)) {
@@ -96,17 +96,19 @@ Text sentence(const ProfiledCell& p) {
   Text t;
   double step = x.step_median_ms();
   t.strong(say_ms(std::isfinite(step) ? step : x.span_ms))
-      .add(" a " + std::string(x.phase == "step"      ? "step"
-                               : x.phase == "forward" ? "forward pass"
-                                                      : "forward and backward pass"));
+      .add(" per " + std::string(x.phase == "step"      ? "step"
+                                 : x.phase == "forward" ? "forward pass"
+                                                        : "forward and backward pass"));
   if (double with = x.profiled_median_ms(); std::isfinite(with) && std::isfinite(step))
     t.add(fmt::format(" ({} with the profiler on)", say_ms(with)));
   t.add(". ");
-  // Then the machine was not steady, or the profiler is in the way.
+  // The machine was unsteady, or the profiler slows the step down.
   if (double both = x.profiled_median_ms() / step; std::isfinite(both) && std::abs(std::log(both)) > 0.1)
-    t.add("As these two differ so much, trust the shares below more than the milliseconds. ");
+    t.add("These two differ a lot, so trust the shares below more than the milliseconds. ");
   if (!classes.empty() && all > 0) {
-    t.add("Most of the time goes to ").strong(classes[0].key).add(" (" + say_percent(classes[0].ms / all) + ")");
+    t.add("The largest share of the time goes to ")
+        .strong(classes[0].key)
+        .add(" (" + say_percent(classes[0].ms / all) + ")");
     if (classes.size() > 1) t.add(fmt::format(", then {} ({})", classes[1].key, say_percent(classes[1].ms / all)));
     t.add(". ");
   }
@@ -115,10 +117,10 @@ Text sentence(const ProfiledCell& p) {
     t.add(fmt::format("Backward takes {} times as long as forward. ",
                       say_times(backward / forward).substr(0, say_times(backward / forward).size() - 1)));
   if (x.idle_ms > 5e-4 * x.span_ms)
-    t.add(fmt::format("Nothing runs during {} of the step. ", say_percent(x.idle_ms / x.span_ms)));
+    t.add(fmt::format("The device is idle for {} of the step. ", say_percent(x.idle_ms / x.span_ms)));
   if (floor > 0 && all > 0)
-    t.add(fmt::format("By the measured limits of the device, its instructions could run in {}: {} of what they take.",
-                      say_ms(floor), say_percent(floor / all)));
+    t.add(fmt::format("At the limits of the device, the instructions would take {}: {} of their time.", say_ms(floor),
+                      say_percent(floor / all)));
   return t;
 }
 
@@ -161,9 +163,9 @@ void add_timeline(Page& page, const ProfiledCell& p) {
   }
   chart.axis = "milliseconds since the start of the step";
   Figure f;
-  f.title = "What runs when";
+  f.title = "Timeline";
   f.caption.add(
-      fmt::format("One step, the one nearest to the median: {} pieces of work by kind, coloured by phase. Pieces "
+      fmt::format("The step nearest to the median: {} pieces of work by operation class, colored by phase. Pieces "
                   "closer than half a pixel are drawn as one.",
                   x.intervals.size()));
   chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
@@ -200,9 +202,9 @@ void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGrou
   Figure f;
   f.title = "Roofline";
   f.caption.add(
-      "A dot for each kind of instruction; its area is its share of the time. The lines are what this device was "
-      "measured to do: memory bandwidth (rising) and arithmetic (level). Work below the rising line waits for memory; "
-      "a dot above it found its data in cache.");
+      "One dot per kind of instruction; its area is its share of the time. The lines are the limits of this device: "
+      "memory bandwidth (rising) and arithmetic (level). Work near the rising line is bound by memory; a dot above it "
+      "found its data in cache.");
   chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_roofline(chart, width); };
   f.numbers = numbers;
@@ -214,7 +216,7 @@ void add_gaps(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups)
   for (auto& g : groups) all += g.ms;
   std::stable_sort(groups.begin(), groups.end(), [](auto& a, auto& b) { return a.gap_ms() > b.gap_ms(); });
   StackChart chart;
-  chart.axis = "milliseconds a step";
+  chart.axis = "milliseconds per step";
   chart.parts = {{"floor", 5}, {"above the floor", 1}};
   PageTable t;
   t.columns = {{"instructions", Align::left},
@@ -243,10 +245,10 @@ void add_gaps(Page& page, const ProfiledCell& p, std::vector<InstrGroup> groups)
   }
   if (chart.rows.empty()) return;
   Figure f;
-  f.title = "Where time could be won";
+  f.title = "Where time could be saved";
   f.caption.add(
-      "The instructions with the largest gap between what they take and their floor: the time that the measured limits "
-      "of the device allow for their arithmetic and bytes. All layers and calls together.");
+      "The instructions with the largest gap between their time and their floor: the shortest time that the limits of "
+      "the device allow for their FLOPs and bytes. All layers and calls together.");
   chart.label = f.title + ", " + p.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_stack(chart, width); };
   f.numbers = t;
@@ -269,7 +271,7 @@ void add_kernels(Page& page, const ProfiledCell& p) {
   t.folded = true;
   t.summary = "Time by kernel";
   if (kernels.size() > t.rows.size())
-    t.note = fmt::format("{} more kernels take the rest.", kernels.size() - t.rows.size());
+    t.note = fmt::format("{} more kernels make up the rest.", kernels.size() - t.rows.size());
   page.blocks.push_back(t);
 }
 
@@ -291,19 +293,18 @@ void add_profiles(Page& page, const ReportData& data) {
   std::vector<ProfiledCell> profiles = profiled_cells(data);
   if (profiles.empty()) return;
   page.blocks.push_back(Heading{2, "Where time and memory go"});
-  add_shares(page, profiles, "Time by kind of work",
-             "Device time of one step by operation class, and the time in which nothing ran.", class_order(),
-             class_color, true, by_class);
+  add_shares(page, profiles, "Time by operation class", "Device time of one step by operation class, and idle time.",
+             class_order(), class_color, true, by_class);
   add_shares(page, profiles, "Time by phase", "The same time by phase of the step.", phase_order(), phase_color, false,
              by_phase);
-  // Whole pictures of the slowest and the fastest; of more, the figures above.
+  // Full figures for the slowest and the fastest only.
   std::vector<ProfiledCell> shown = profiles;
   if (shown.size() > 3) {
     auto by_span = [](auto& a, auto& b) { return a.profile->span_ms < b.profile->span_ms; };
     auto [fast, slow] = std::minmax_element(profiles.begin(), profiles.end(), by_span);
     shown = {*slow, *fast};
     page.blocks.push_back(Paragraph{
-        fmt::format("{} recipes were profiled; the slowest and the fastest are shown whole.", profiles.size())});
+        fmt::format("{} recipes were profiled; the slowest and the fastest are shown in full.", profiles.size())});
   }
   for (auto& p : shown) {
     page.blocks.push_back(Heading{3, p.title});

@@ -1,4 +1,4 @@
-// Profiles among the cells of a report, and their instructions by what they do.
+// The profiled cells of a report, and their instructions grouped by role and operation.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,10 +16,10 @@ struct ProfiledCell {
 };
 std::vector<ProfiledCell> profiled_cells(const ReportData& data);
 
-// Memory over the instructions, and what is alive at the peak.
+// Memory over the instructions, and the live blocks at the peak.
 void add_profile_memory(Page& page, const ProfiledCell& profiled);
 
-// Instructions of a profile that do the same in every layer, as one row.
+// The instructions of a profile with the same role in every layer, as one row.
 struct InstrGroup {
   std::string label;  // "mlp.fc linear_gelu"
   std::string phase, op_class, kernel, arithmetic;
@@ -30,7 +30,7 @@ struct InstrGroup {
 // Longest first.
 std::vector<InstrGroup> instr_groups(const Profile& profile);
 
-// What an instruction is called: its role and operation; a fused one by its parts.
+// The label of an instruction: its role and operation; of a fused one, its parts.
 std::string label_of(const ProfileInstr& instr);
 
 }  // namespace crest

@@ -25,14 +25,14 @@ class Loader {
     if (run.uid.empty() || seen_.insert(run.uid).second) runs.push_back(std::move(run));
   }
 
-  // All runs of an export, by way of a store of its own.
+  // All runs of an export, read through a temporary store.
   void add_export(const std::string& file) {
     TemporaryFolder folder;
     Store store(folder / "runs.db");
     LineReader lines(file, export_line_limit);
     for (int64_t id : import_export(store, lines).ids) {
       RunRecord run = store.load(id);
-      run.id = 0;  // of a store that is gone
+      run.id = 0;  // its store is gone
       add(std::move(run));
     }
   }
@@ -51,7 +51,7 @@ bool is_export_file(const std::string& path) {
   return lines.next(first) && is_export(first);
 }
 
-// The grid that a user means: by its id or the start of it, or the newest one.
+// The requested grid: by its id or a prefix of it, or the newest one.
 std::string find_grid(const Store& store, const std::string& grid) {
   std::vector<std::string> known;
   for (auto& r : store.list()) {
@@ -72,7 +72,7 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
   if (o.names.empty() && o.grid.empty() && o.kind.empty() && !o.all)
     fail_usage(
         "no runs were given", "crest report",
-        "Name runs (crest runs list shows them), or take the newest grid: crest report --grid latest -o report.html");
+        "Name runs (crest runs list shows them), or use the newest grid: crest report --grid latest -o report.html");
   Loader loader;
   for (auto& name : o.names)
     if (is_export_file(name))
@@ -86,7 +86,7 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
     check_filter(filter);
     if (!o.grid.empty()) filter.grid = find_grid(store, o.grid);
     auto found = store.list(o.all ? RunFilter() : filter);
-    if (found.empty()) fail("no run matches", printable(store.file()), "See crest runs list.");
+    if (found.empty()) fail("no run matches", printable(store.file()), "crest runs list shows them.");
     for (auto& r : found) loader.add(store.load(r.id));
   }
   std::stable_sort(loader.runs.begin(), loader.runs.end(), [](auto& a, auto& b) { return a.started < b.started; });

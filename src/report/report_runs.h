@@ -1,4 +1,4 @@
-// Which runs crest report is about.
+// The runs of crest report.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,13 +9,14 @@
 namespace crest {
 
 struct ReportRuns {
-  std::vector<std::string> names;  // files of crest runs export, with all their runs; and what crest compare takes
-  std::string grid, kind;          // and all runs of this grid ("latest": of the newest one) and kind
-  bool all = false;                // and all that there are
+  std::vector<std::string> names;  // exports, with all their runs; and whatever crest compare accepts
+  std::string grid, kind;          // plus all runs of this grid ("latest": the newest one) and kind
+  bool all = false;                // plus all other runs
   StoreFile store;
 };
 
-// Every run once, oldest first. Throws when nothing was asked for, and for what is not there with the nearest names.
+// Every run once, oldest first. Throws when nothing was requested or found; the error suggests near
+// names.
 std::vector<RunRecord> load_runs(const ReportRuns& runs);
 
 }  // namespace crest

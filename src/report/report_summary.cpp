@@ -1,4 +1,4 @@
-// What a reader wants to know first, what to be careful about, and what to do next.
+// Summary, warnings and recommendations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::string what(const ReportGroup& g) {
 }
 
 std::string figures(const ReportGroup& g, const ReportCell& c) {
-  std::string text = say_ms(c.median) + " a " + what(g);
+  std::string text = say_ms(c.median) + " per " + what(g);
   if (std::isfinite(c.tokens_per_second)) text += ", " + say_rate(c.tokens_per_second) + " tokens/s";
   return text;
 }
@@ -31,17 +31,13 @@ std::vector<const ReportCell*> measured_cells(const ReportGroup& g) {
   return cells;
 }
 
-// Cells that cannot be told apart from the fastest one.
+// Cells within noise of the fastest one.
 std::vector<std::string> as_fast(const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   std::vector<std::string> equal;
   for (auto* c : measured_cells(g))
     if (c != &best && judge(g, *c, best).verdict == Verdict::cannot_tell) equal.push_back(c->label);
   return equal;
-}
-
-std::string no_winner(size_t alike) {
-  return fmt::format("o clear winner: the top {} are within noise", alike);  // "No", "no"
 }
 
 Text fastest_sentence(const ReportGroup& g) {
@@ -53,8 +49,9 @@ Text fastest_sentence(const ReportGroup& g) {
   if (equal.empty())
     t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
   else
-    t.add("N" + no_winner(equal.size() + 1) + " (of " + plural(cells.size(), "recipe") + "). The lowest median has ");
-  t.strong(best.label).add(": " + figures(g, best) + (equal.empty() ? " (median)." : "."));
+    t.add(fmt::format("No clear winner among {} recipes: the top {} are within noise. Lowest median: ", cells.size(),
+                      equal.size() + 1));
+  t.strong(best.label).add((equal.empty() ? ": " : ", ") + figures(g, best) + (equal.empty() ? " (median)." : "."));
   const ReportCell& worst = g.cells[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);
   if (p.verdict == Verdict::b_faster)
@@ -70,10 +67,10 @@ Text memory_sentence(const ReportGroup& g) {
   Text t;
   if (!std::isfinite(best.planned_bytes)) return t;
   if (best.planned_bytes <= small.planned_bytes)
-    return t.add("It also takes the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
-  t.add("The least memory takes ")
+    return t.add("It also needs the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
+  t.add("Least memory: ")
       .strong(small.label)
-      .add(": " + say_bytes(small.planned_bytes) + " planned; the fastest takes ");
+      .add(", " + say_bytes(small.planned_bytes) + " planned; the fastest needs ");
   return t.add(say_bytes(best.planned_bytes) + ", " + say_more(best.planned_bytes / small.planned_bytes) + ".");
 }
 
@@ -89,7 +86,7 @@ Text misfits(const ReportGroup& g) {
                            labels.size() == 1 ? "does" : "do", names));
 }
 
-// The change with the largest effect, in speed, that is beyond noise.
+// The change with the largest effect on speed beyond noise.
 const LeverChange* strongest(const std::vector<LeverChange>& changes) {
   const LeverChange* best = nullptr;
   double most = 0;
@@ -120,32 +117,31 @@ void add_tiles(Page& page, const ReportGroup& g) {
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
   std::string of = several ? "of the fastest recipe" : "median";
-  tiles.tiles.push_back({"Time of a " + what(g), say_ms(best.median), of});
-  if (std::isfinite(best.tokens_per_second))
-    tiles.tiles.push_back({"Tokens a second", say_rate(best.tokens_per_second), of});
+  tiles.tiles.push_back({"Time per " + what(g), say_ms(best.median), of});
+  if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))
     tiles.tiles.push_back({"Planned memory", say_bytes(best.planned_bytes), several ? of : ""});
   if (several) {
     double ratio = best.speed() / g.cells[size_t(g.slowest)].speed();
-    tiles.tiles.push_back({"Fastest against slowest", say_times(ratio),
-                           fmt::format("of {} measured", plural(measured_cells(g).size(), "recipe"))});
+    tiles.tiles.push_back({"Fastest over slowest", say_times(ratio),
+                           fmt::format("{} measured", plural(measured_cells(g).size(), "recipe"))});
   }
   page.blocks.push_back(tiles);
 }
 
-// CPUs that others kept busy while the run was measured; NaN: unknown.
+// CPUs that other processes kept busy during the run; NaN: unknown.
 double other_load(const RunRecord& r) {
   double after = json_number(r.environment_after, "/conditions/other_load");
   return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
 }
 
-// A share of the machine that shows; some load is always there.
+// Enough load to affect times; some load is always present.
 bool was_busy(const RunRecord& r) {
   double shows = std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
   return other_load(r) >= shows;
 }
 
-// Planned memory grows by the same bytes for every sequence: two batches tell how many fit.
+// Planned memory grows by the same bytes per sequence, so two batch sizes predict how many fit.
 Text largest_batch(const ReportGroup& g, const ReportCell& best) {
   double memory = json_number(best.timed->device, "/memory_bytes"), batch = json_number(best.timed->recipe, "/batch");
   const ReportCell* other = nullptr;
@@ -160,20 +156,20 @@ Text largest_batch(const ReportGroup& g, const ReportCell& best) {
   double fits = std::floor((memory - best.planned_bytes) / a_sequence + batch);
   if (!(a_sequence > 0) || !std::isfinite(fits)) return {};
   return Text(
-      fmt::format("With it a sequence takes {} of planned memory, so about {:.0f} of them would fit in the {} of the "
-                  "device (crest plan says it exactly).",
+      fmt::format("With it, each sequence adds {} of planned memory, so about {:.0f} would fit in the {} of the device "
+                  "(crest plan gives the exact number).",
                   say_bytes(a_sequence), fits, say_bytes(memory)));
 }
 
-// A value that a command line takes as it is.
+// A value that needs no quoting in a shell.
 bool is_shell_word(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) || std::string_view("._/-+").find(char(c)) != std::string_view::npos;
   });
 }
 
-// Values that won every pair, in a combination with the best recipe that nobody measured.
-Text untried(const ReportGroup& g, const ReportCell& best, const std::vector<LeverChange>& changes) {
+// Values that won every pair, in a combination with the best recipe that was not measured.
+Text untried(const ReportCell& best, const std::vector<LeverChange>& changes) {
   std::vector<std::string> ideas;
   for (auto& c : changes) {
     bool measured = std::any_of(c.pairs.begin(), c.pairs.end(), [&](auto& p) { return p.a == &best || p.b == &best; });
@@ -186,8 +182,7 @@ Text untried(const ReportGroup& g, const ReportCell& best, const std::vector<Lev
   }
   if (ideas.empty()) return {};
   return Text("Try next: " + best.label + " with " + say_list(ideas) +
-              ", which was faster wherever it was measured, but not with " +
-              (g.cells.size() > 2 ? "this recipe" : "this") + ".");
+              ": faster wherever it was measured, but not measured with this recipe.");
 }
 
 }  // namespace
@@ -204,7 +199,7 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
       b.items.push_back(fastest_sentence(g));
       if (g.cells.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
       if (const LeverChange* c = strongest(levers[i]); c && g.varying.size() > 1)
-        b.items.push_back(Text("The setting that matters most: ").append(c->sentence));
+        b.items.push_back(Text("Largest effect on speed: ").append(c->sentence));
     }
     b.items.push_back(misfits(g));
     b.items.erase(std::remove_if(b.items.begin(), b.items.end(), [](auto& t) { return t.empty(); }), b.items.end());
@@ -236,10 +231,10 @@ std::vector<Text> warnings(const ReportData& data) {
     list.push_back(
         Text("The machine was busy")
             .add(fmt::format(
-                " during {} of {}: other processes kept up to {:.1f} CPUs busy. Times are then longer and spread more.",
+                " during {} of {}: other processes kept up to {:.1f} CPUs busy. Such times are longer and noisier.",
                 busy.size(), plural(data.runs->size(), "run"), most)));
   if (slow_samples)
-    list.push_back(Text(fmt::format("{} of {} were taken while the device was slowed down{}, in {}.", slow_samples,
+    list.push_back(Text(fmt::format("{} of {} were taken while the device was throttled{}, in {}.", slow_samples,
                                     plural(samples, "sample"),
                                     reasons.empty() ? "" : " (" + say_list({reasons.begin(), reasons.end()}) + ")",
                                     plural(throttled.size(), "run"))));
@@ -249,7 +244,7 @@ std::vector<Text> warnings(const ReportData& data) {
         list.push_back(Text("A profile cannot be read and is left out: " + c.unread_profile + "."));
   if (machines.size() > 1)
     list.push_back(Text(
-        fmt::format("The runs come from {} machines; their times differ by more than the recipes.", machines.size())));
+        fmt::format("The runs come from {} machines, so times differ by more than the recipes.", machines.size())));
   if (!unfinished.empty())
     list.push_back(Text("Not finished: " + say_list({unfinished.begin(), unfinished.end()}) + "."));
   return list;
@@ -263,15 +258,15 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
     bool busy = std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return c.timed && was_busy(*c.timed); });
     if (busy)
       return {
-          Text("No recipe is recommended: the machine was busy while these were measured. Measure again when it is "
+          Text("No recipe is recommended: the machine was busy during these measurements. Measure again when it is "
                "idle.")};
   }
   std::vector<std::string> equal = as_fast(g);
   if (!equal.empty())
-    list.push_back(Text(
-        fmt::format("No recipe is recommended: n{} ({}{}). Choose by memory, or measure them in turns: "
-                    "crest bench --ab.",
-                    no_winner(equal.size() + 1), best.label, equal.size() <= 3 ? ", " + join(equal, ", ") : ", ...")));
+    list.push_back(Text(fmt::format(
+        "No recipe is recommended: the top {} are within noise ({}{}). Choose by memory, or compare them in "
+        "interleaved rounds with crest bench --ab.",
+        equal.size() + 1, best.label, equal.size() <= 3 ? ", " + join(equal, ", ") : ", ...")));
   std::string flags;
   for (auto& name : g.varying)
     if (std::string v = best.setting(name); best.timed->recipe.contains(name) && is_shell_word(v)) {
@@ -281,7 +276,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
     }
   if (!flags.empty() && equal.empty()) {
     Text t("Use ");
-    t.code(flags).add(": the fastest recipe that was measured");
+    t.code(flags).add(": the fastest recipe measured");
     if (std::isfinite(best.planned_bytes)) {
       t.add(", with " + say_bytes(best.planned_bytes) + " of planned memory");
       double available = json_number(best.timed->device, "/memory_bytes");
@@ -295,19 +290,20 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   bool larger =
       std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return before("batch", batch, c.setting("batch")); });
   if (varies && !larger && equal.empty())
-    list.push_back(Text("The fastest recipe has the largest batch that was measured (" + batch +
-                        "): larger ones may be faster still."));
-  if (Text t = untried(g, best, changes); !t.empty() && equal.empty()) list.push_back(t);
+    list.push_back(
+        Text("The fastest recipe has the largest batch measured (" + batch + "). A larger one may be faster still."));
+  if (Text t = untried(best, changes); !t.empty() && equal.empty()) list.push_back(t);
   std::vector<std::string> unknown;
   for (auto& c : changes)
     if (std::all_of(c.pairs.begin(), c.pairs.end(),
                     [](auto& p) { return std::isfinite(p.speed) && p.verdict == Verdict::cannot_tell; }))
       unknown.push_back(spaced(c.setting) + " " + c.from + " or " + c.to);
-  if (!unknown.empty()) list.push_back(Text("Within noise here, so choose by memory: " + say_list(unknown) + "."));
+  if (!unknown.empty()) list.push_back(Text("Within noise, so choose by memory: " + say_list(unknown) + "."));
   if (best.spread() > 0.05 && best.spread() < 1e9)
-    list.push_back(Text(fmt::format(
-        "The median of the fastest recipe is known to {} only: measure again on an idle machine, with more samples.",
-        say_percent(best.spread()))));
+    list.push_back(
+        Text(fmt::format("The median of the fastest recipe is only known to within {}. Measure again on an idle "
+                         "machine, with more samples.",
+                         say_percent(best.spread()))));
   if (!best.profile) {
     Text t("To see where its time goes, run ");
     list.push_back(t.code("crest profile").add(" with the same flags and add that run to this report."));

@@ -1,4 +1,4 @@
-// Training runs and imported logs: loss curves and what they reached.
+// Training runs and imported logs: loss curves and results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void add_curves(Page& page, const std::vector<const RunRecord*>& runs) {
   ChartOptions options{"Loss", "step", "loss", false, false};
   Figure f;
   f.title = "Loss by step";
-  f.caption.add("Cross-entropy a token, in nats, as each run logged it.");
+  f.caption.add("Cross-entropy per token, in nats, as logged by each run.");
   f.draw = [series, options](double width) { return draw_lines(series, options, width); };
   f.numbers.columns = {{"curve", Align::left}, {"points"}, {"first"}, {"lowest"}, {"last"}};
   for (auto& s : series)
@@ -76,7 +76,7 @@ void add_training(Page& page, const ReportData& data) {
                       std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", say_rate(x.tokens_per_second),
                       std::to_string(x.skipped)});
   }
-  t.note = "Times and speeds: medians over the steps.";
+  t.note = "Times and speeds are medians over the steps.";
   page.blocks.push_back(t);
   add_curves(page, data.trainings);
 }

@@ -1,4 +1,4 @@
-// One block of a device's memory for all tensors of a kind; zero at first.
+// One block of a device's memory for all tensors of a kind; zeroed at first.
 #pragma once
 #include "backend/runtime.h"
 
@@ -6,7 +6,7 @@ namespace crest {
 
 class Arena {
  public:
-  Arena(Runtime& runtime, int64_t bytes)  // throws does_not_fit when the device has no such memory
+  Arena(Runtime& runtime, int64_t bytes)  // throws does_not_fit if the device does not have the memory
       : runtime_(runtime), data_(runtime.allocate(bytes)), bytes_(bytes) {}
   ~Arena() { runtime_.release(data_, bytes_); }
   Arena(const Arena&) = delete;

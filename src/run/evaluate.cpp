@@ -21,26 +21,26 @@ double Evaluation::bits_per_byte() const {
 
 namespace {
 
-// The rows of a split one after the other; targets below 0 do not count.
+// The rows of a split, one after another. Targets below 0 do not count.
 class Rows {
  public:
   Rows(const TokenStream& split, int64_t seq) : split_(split), seq_(uint64_t(seq)), all_(split.total_tokens() - 1) {
     if (split.total_tokens() < 2)
-      fail(fmt::format("the split '{}' has {} tokens, at least 2 are needed", split.name(), split.total_tokens()));
+      fail(fmt::format("the split '{}' has {} tokens, but at least 2 are needed", split.name(), split.total_tokens()));
   }
   Rows(const TokenStream& split, const Tokenizer* tokenizer, int64_t seq) : split_(split), seq_(uint64_t(seq)) {
     if (!tokenizer || !tokenizer->end_of_text())
-      fail("documents cannot be told apart: the data has no tokenizer with an end-of-text token",
-           "split '" + split.name() + "'", "Leave --packing documents out.");
+      fail("document boundaries are unknown: the data has no tokenizer with an end-of-text token",
+           "split '" + split.name() + "'", "Leave out --packing documents.");
     auto packing = std::make_shared<const Packing>(split, *tokenizer->end_of_text(), seq);
     packed_.emplace(split, packing, 0, SampleOrder::sequential);
     for (uint64_t r = 0; r < packing->rows(); ++r)
       for (auto& piece : packing->row(r)) all_ += piece.slots;
     packing_ = std::move(packing);
   }
-  // Tokens to predict, those that a mask leaves out among them.
+  // Tokens to predict, including those that a mask leaves out.
   uint64_t all() const { return all_; }
-  // The next row; returns how many tokens it predicts, 0 for the padding behind the last one.
+  // The next row. Returns how many tokens it predicts; 0 for padding after the last one.
   uint64_t next(int32_t* x, int32_t* y, int32_t* positions) {
     std::fill_n(x, seq_, 0);
     std::fill_n(y, seq_, -1);
@@ -70,7 +70,7 @@ class Rows {
   }
 
   const TokenStream& split_;
-  uint64_t seq_, all_ = 0, row_ = 0;  // row_: of windows the first token
+  uint64_t seq_, all_ = 0, row_ = 0;  // row_: in windows, the first token
   std::shared_ptr<const Packing> packing_;
   std::optional<Loader> packed_;
   std::vector<int32_t> window_;
@@ -105,11 +105,12 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
     targets.write(outputs.data());
     if (packs) executor.tensor(program, "positions").write(positions.data());
     executor.run(program);
-    // The Program's loss is the sum over all rows of the batch divided by their number, padding included.
+    // The Program's loss is the sum over all rows of the batch divided by their number, padding
+    // included.
     double loss = executor.tensor(program, "loss").floats()[0];
     if (!std::isfinite(loss))
       fail(fmt::format("the loss of tokens {}..{} is {}", before, out.read, loss), "split '" + split.name() + "'",
-           "The weights hold NaN or infinity, or the precision overflows: try --precision fp32.");
+           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
     sum += loss * double(slots);
     out.loss = out.tokens ? sum / double(out.tokens) : 0;
     if (progress) progress(out, rows.all());

@@ -1,4 +1,4 @@
-// Loss of a model on a split of tokens.
+// The loss of a model on a split of tokens.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,18 +10,20 @@ namespace crest {
 
 struct Evaluation {
   double loss = 0;      // mean of -ln p over the tokens, nats
-  uint64_t tokens = 0;  // tokens that were predicted and count
-  uint64_t read = 0;    // tokens that were predicted, with those that a loss mask leaves out
-  uint64_t bytes = 0;   // of text that the tokens stand for; 0 without a tokenizer
+  uint64_t tokens = 0;  // tokens that were predicted and counted
+  uint64_t read = 0;    // tokens that were predicted, including those that a loss mask leaves out
+  uint64_t bytes = 0;   // bytes of text that the tokens stand for; 0 without a tokenizer
   double perplexity() const;
   double bits_per_byte() const;  // NaN without a tokenizer
 };
 
-// Runs the session's `validation` Program (its batch and sequence length) over consecutive windows of the split, each
-// seen without what stands before it, as in training. Without a limit every token but the first is predicted once; the
-// last window may be shorter. Of a Program that knows documents (--packing documents): over whole documents side by
-// side (data/packing.h), of which all tokens but the first are predicted. Loss masks of the split apply. batches: at
-// most so many batches (0: all). `tokenizer` may be null. A loss that is not finite is an error.
+// Runs the session's `validation` Program (with its batch and sequence length) over consecutive
+// windows of the split. Each window is evaluated without the text before it, as in training.
+// Without a limit, every token but the first is predicted once; the last window may be shorter. A
+// Program that knows documents (--packing documents) is run over packed whole documents
+// (data/packing.h), and all of their tokens but the first are predicted. Loss masks of the split
+// apply. batches: at most this many (0: all). `tokenizer` may be null. A loss that is not finite is
+// an error.
 Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenizer* tokenizer, int64_t batches = 0,
                     const std::function<void(const Evaluation& so_far, uint64_t of_tokens)>& progress = {});
 

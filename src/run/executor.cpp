@@ -10,10 +10,14 @@
 
 namespace crest {
 
+static RuntimeOptions launch_options(const Recipe& r) {
+  return {.graphs = r.graphs == "on", .overlap = r.programmatic_launch == "on", .ranges = r.nvtx == "on"};
+}
+
 Executor::Executor(const CompiledSession& session, Communicator* communicator, Choices* choices)
     : session_(session),
       communicator_(communicator),
-      runtime_(make_runtime(session.device, communicator)),
+      runtime_(make_runtime(session.device, communicator, launch_options(session.recipe))),
       persistent_(*runtime_, session.persistent_bytes),
       transient_(*runtime_, session.transient_bytes) {
   for (auto& b : session.persistent)
@@ -68,7 +72,7 @@ void Executor::bind(const CompiledProgram& c) {
   bound_.push_back(std::move(bound));
 }
 
-// Timing overwrites tensors, so the arenas, which start at zero, are made zero again.
+// Timing overwrites tensors, so the arenas, which start zeroed, are zeroed again.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& p : bound_)
@@ -85,6 +89,7 @@ void Executor::tune(Choices* choices) {
 
 void Executor::run(int program, StepTrace* trace) {
   auto start = std::chrono::steady_clock::now();
+  RangeScope range(*runtime_, bound_[size_t(program)].program->name);
   runtime_->run(bound_[size_t(program)], trace);
   launch_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -1,4 +1,4 @@
-// Binds a compiled session to memory once and runs its Programs.
+// Binds a compiled session to memory once, and runs its Programs.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,18 +16,19 @@ class Communicator;
 
 class Executor {
  public:
-  // The session must outlive the executor. communicator is needed where Programs communicate. Kernels that choose by
-  // timing do so here, unless the recipe is deterministic; `choices` has what an earlier session chose, and gets what
-  // is used.
+  // The session must outlive the executor. communicator is required if Programs communicate.
+  // Kernels that choose by timing do so here, unless the recipe is deterministic; `choices` holds
+  // an earlier session's choices and receives those in use.
   explicit Executor(const CompiledSession& session, Communicator* communicator = nullptr, Choices* choices = nullptr);
   ~Executor();
 
   const CompiledSession& session() const { return session_; }
   Communicator* communicator() const { return communicator_; }
   void run(int program, StepTrace* trace = nullptr);
-  // Seconds that run() has taken so far: on a GPU until the launches returned, not until the work was done.
+  // Seconds that run() has taken so far. On a GPU this is until the launches returned, not until
+  // the work was done.
   double launch_seconds() const { return launch_seconds_; }
-  // A value of a Program by name; throws an internal error when it is not there.
+  // A value of a Program by name. Throws an internal error if it does not exist.
   TensorRef tensor(int program, const std::string& value_name) const;
   bool has(int program, const std::string& value_name) const;
 
@@ -35,11 +36,11 @@ class Executor {
   Scalars scalars() const;
   void read_scalars_later(Scalars& to) const { runtime_->read_later(&to, scalars_, sizeof to); }
   void set_scalars(const Scalars& scalars);
-  // Only what the host writes before a run (seed .. length); what kernels write stays.
+  // Only what the host writes before a run (seed .. length); what kernels write is unchanged.
   void set_inputs(const Scalars& scalars);
 
   Runtime& runtime() const { return *runtime_; }
-  // Bytes of tensors that this executor really holds.
+  // Bytes of tensors that this executor has allocated.
   int64_t held_bytes() const { return persistent_.bytes() + transient_.bytes(); }
 
  private:

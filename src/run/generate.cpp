@@ -22,7 +22,7 @@ Decoder::Decoder(Executor& executor) : executor_(executor) {
   logits_.resize(size_t(vocab_));
 }
 
-// Brings window_[done_ .. done_ + count) into the cache.
+// Adds window_[done_ .. done_ + count) to the cache.
 void Decoder::run(int program, int64_t count) {
   TensorRef tokens = executor_.tensor(program, "tokens");
   std::vector<int32_t> ids(size_t(tokens.shape.numel()), 0);  // padding: any id of the vocabulary
@@ -103,8 +103,8 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view 
     ids = tokenizer.encode("\n");
   for (uint32_t id : ids)
     if (int64_t(id) >= vocab)
-      fail(fmt::format("the prompt has token {}, the model's vocabulary has {} tokens", id, vocab), "tokenizer.json",
-           "The tokenizer is not the one that the model was trained with.");
+      fail(fmt::format("the prompt has token {}, but the model's vocabulary has {} tokens", id, vocab),
+           "tokenizer.json", "Use the tokenizer that the model was trained with.");
   return {ids.begin(), ids.end()};
 }
 

@@ -1,4 +1,5 @@
-// Text from a model: the prompt through the `prefill` Program in chunks, then token by token through `decode`.
+// Generates text: the prompt goes through the `prefill` Program in chunks, then `decode` runs token
+// by token.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,25 +15,27 @@ namespace crest {
 
 class Tokenizer;
 
-// The keys and values of one sequence in an executor whose session has the Programs `prefill` and `decode`. The session
-// may be one that trains: Decoder writes only the cache, the inputs, and position and length of the scalars.
+// The keys and values of one sequence, in an executor whose session has the Programs `prefill` and
+// `decode`. The session may also train: Decoder writes only the cache, the inputs, and position and
+// length of the scalars.
 class Decoder {
  public:
   explicit Decoder(Executor& executor);
 
-  // Appends tokens (at least one) to the sequence; returns the logits of what follows, fp32 [vocab] without padding,
-  // valid until the next call. When the cache is full, the oldest tokens are forgotten: the last half of the cache
-  // stays (more when `tokens` alone is more, at most what the cache holds) and is computed anew from position 0.
+  // Appends tokens (at least one) to the sequence. Returns the logits of the next token, fp32
+  // [vocab] without padding, valid until the next call. If the cache is full, the oldest tokens are
+  // dropped: the last half of the cache is kept (more if `tokens` alone is more, at most the
+  // cache's capacity) and recomputed from position 0.
   std::span<const float> feed(std::span<const int32_t> tokens);
-  // Forgets all tokens.
+  // Drops all tokens.
   void reset() { window_.clear(), done_ = 0; }
 
   int64_t cache_length() const { return cache_length_; }
-  int64_t chunk() const { return chunk_; }  // tokens of one prefill call
+  int64_t chunk() const { return chunk_; }  // tokens per prefill call
   int64_t vocab() const { return vocab_; }
-  // Tokens that the next one can see.
+  // Number of tokens that the next one can see.
   int64_t position() const { return int64_t(window_.size()); }
-  // How often tokens were forgotten.
+  // How often tokens were dropped.
   int64_t slides() const { return slides_; }
 
  private:
@@ -41,17 +44,17 @@ class Decoder {
   Executor& executor_;
   int prefill_, decode_;
   int64_t cache_length_, chunk_, vocab_, slides_ = 0;
-  std::vector<int32_t> window_;  // tokens of the sequence that are not forgotten
-  int64_t done_ = 0;             // of them in the cache
+  std::vector<int32_t> window_;  // tokens of the sequence that were not dropped
+  int64_t done_ = 0;             // how many of them are in the cache
   std::vector<float> logits_;
 };
 
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
-  uint64_t sample = 0;     // number of the sample: several of one prompt differ
-  int64_t vocab = 0;       // draw ids below this only (a tokenizer smaller than the model); 0: the model's
-  int32_t end_token = -1;  // ends the text and is not part of it; -1: none
+  uint64_t sample = 0;     // number of the sample: samples of one prompt differ
+  int64_t vocab = 0;       // draw only ids below this (a tokenizer smaller than the model); 0: the model's vocabulary
+  int32_t end_token = -1;  // ends the text, and is not part of it; -1: none
 };
 
 enum class GenerateEnd { length, end_token, stopped };
@@ -63,16 +66,16 @@ struct Generated {
   double decode_seconds = 0;  // from there to the end
 };
 
-// Forgets what the decoder holds, feeds the prompt (at least one token, each below the vocabulary) and draws tokens.
-// `token` sees each at once; its answer false ends the generation.
+// Clears the decoder, feeds the prompt (at least one token, each within the vocabulary) and draws
+// tokens. `token` receives each one at once; if it returns false, generation ends.
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& token = {});
 
-// The tokens of a prompt; special tokens are recognised. An empty prompt becomes <|endoftext|> where the tokenizer has
-// it, else a newline. `vocab`: the model's; a token beyond it is an error.
+// The tokens of a prompt; special tokens are recognized. An empty prompt becomes <|endoftext|> if
+// the tokenizer has it, else a newline. `vocab`: of the model; a token beyond it is an error.
 std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt, int64_t vocab);
 
-// The continuation of a prompt with default options: for samples during training.
+// Continues a prompt with default options: for samples during training.
 std::string generate_text(Executor& executor, const Tokenizer& tokenizer, std::string_view prompt, int64_t max_tokens,
                           uint64_t seed);
 

@@ -16,7 +16,7 @@ TensorRef slice(const TensorRef& t, int64_t first, int64_t count) {
   return {static_cast<char*>(t.data) + first * int64_t(size_of(t.dtype)), t.dtype, {count}, t.runtime};
 }
 
-// 16-bit elements on the host: those of the tensor where it is there, else copies.
+// 16-bit elements on the host: those of the tensor if it is there, else copies.
 class Halves {
  public:
   explicit Halves(const TensorRef& t) : tensor_(t) {
@@ -114,7 +114,7 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
   return list;
 }
 
-// The tensors of a parameter that have memory of their own.
+// The tensors of a parameter that have their own memory.
 static std::vector<TensorRef*> tensors_of(ParameterRef& p) {
   std::vector<TensorRef*> list = {&p.weight};
   if (p.master.data && p.master.data != p.weight.data) list.push_back(&p.master);

@@ -4,8 +4,8 @@
 
 namespace crest {
 
-// Calls work(0) .. work(ranks - 1), each on a thread of its own (one rank: on this one), and waits for all. The first
-// error, by rank, is thrown afterwards.
+// Calls work(0) .. work(ranks - 1), each on its own thread (one rank: on the calling thread), and
+// waits for all. Afterwards it throws the first error, by rank.
 void run_on_ranks(int ranks, const std::function<void(int)>& work);
 
 }  // namespace crest

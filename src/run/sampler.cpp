@@ -19,16 +19,16 @@ void validate(const SamplerOptions& o) {
     fail_usage(fmt::format("top-p {}", o.top_p), "--top-p", "It must be above 0 and at most 1 (1: all tokens).");
 }
 
-// The largest logit; checks all of them.
+// The largest logit. Checks all of them.
 static double checked_maximum(std::span<const float> logits) {
   float top = -INFINITY;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == INFINITY)
       fail(fmt::format("the model's output is {} for token {}", logits[i], i), "",
-           "The weights hold NaN or infinity, or the precision overflows: try --precision fp32.");
+           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
     top = std::max(top, logits[i]);
   }
-  if (top == -INFINITY) fail("the model gives no token a probability", "", "The weights are damaged.");
+  if (top == -INFINITY) fail("the model gives every token probability 0", "", "The weights are damaged.");
   return top;
 }
 
@@ -42,7 +42,7 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
   double top = checked_maximum(logits);
   std::vector<Candidate> list;
   if (o.temperature == 0) {
-    auto best = std::max_element(logits.begin(), logits.end());  // the first of equal ones
+    auto best = std::max_element(logits.begin(), logits.end());  // the first one if several are equal
     return {{int32_t(best - logits.begin()), 1.0}};
   }
   list.reserve(logits.size());
@@ -71,14 +71,14 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
 
 int32_t sample_token(std::span<const float> logits, const SamplerOptions& o, uint64_t sample, uint64_t position) {
   std::vector<Candidate> list = distribution(logits, o);
-  // A stream of its own, apart from initial weights and dropout.
+  // A separate stream, independent of initial weights and dropout.
   Random4 r = philox(o.seed, mix(0x53414D504C45ull + sample), position);
   double u = double((uint64_t(r.x[0]) << 32 | r.x[1]) >> 11) * 0x1p-53, sum = 0;
   for (auto& c : list) {
     sum += c.probability;
     if (u < sum) return c.token;
   }
-  // The sum may end a rounding below 1: the last token that has any probability.
+  // Rounding may leave the sum slightly below 1: then take the last token with any probability.
   for (size_t i = list.size(); i-- > 0;)
     if (list[i].probability > 0) return list[i].token;
   fail_internal("no token was drawn", "sampler");

@@ -9,7 +9,7 @@ namespace crest {
 
 namespace {
 
-// Length of the UTF-8 sequence that a lead byte starts, 0 for bytes that start none.
+// Length of the UTF-8 sequence that a lead byte starts; 0 for other bytes.
 size_t sequence_length(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xC2 && c <= 0xDF) return 2;
@@ -18,8 +18,8 @@ size_t sequence_length(unsigned char c) {
   return 0;
 }
 
-// Whether byte `at` (1, 2, 3) may follow in a sequence: no overlong forms, surrogates, or codes above U+10FFFF (RFC
-// 3629).
+// Whether byte `at` (1, 2, 3) may follow in a sequence: no overlong forms, surrogates, or codes
+// above U+10FFFF (RFC 3629).
 bool continues(unsigned char lead, size_t at, unsigned char c) {
   if (at > 1) return c >= 0x80 && c <= 0xBF;
   unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
@@ -27,7 +27,8 @@ bool continues(unsigned char lead, size_t at, unsigned char c) {
   return c >= low && c <= high;
 }
 
-// Bytes at the start of `text` that form one character (as many as are there when it is incomplete), 0 when invalid.
+// Number of bytes at the start of `text` that form one character (those present if it is
+// incomplete); 0 if invalid.
 size_t character(std::string_view text, bool* complete) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   size_t length = sequence_length(byte(0));
@@ -37,7 +38,7 @@ size_t character(std::string_view text, bool* complete) {
   return std::min(length, text.size());
 }
 
-// Bytes at the end that more bytes could complete to a character.
+// Number of bytes at the end that further bytes could complete to a character.
 size_t incomplete_tail(std::string_view text) {
   for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
     bool complete = true;

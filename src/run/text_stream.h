@@ -1,4 +1,5 @@
-// Bytes of tokens become text that can be shown at once: never half a character, never half a stop text.
+// Turns the bytes of tokens into text that can be shown at once: never part of a character or of a
+// stop text.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,12 +11,12 @@ class TextStream {
  public:
   // The text ends before the first of `stops` (empty ones are ignored).
   explicit TextStream(std::vector<std::string> stops = {});
-  // What may be shown after these bytes: everything but an incomplete UTF-8 sequence at the end and what could become a
-  // stop text. Bytes that are not UTF-8 pass through.
+  // What may be shown after these bytes: everything except an incomplete UTF-8 sequence at the end
+  // and what could become a stop text. Bytes that are not UTF-8 pass through.
   std::string add(std::string_view bytes);
-  // What was held back: for the end of the generation.
+  // The text held back so far, for the end of the generation.
   std::string finish();
-  // A stop text was met; add() gives nothing any more.
+  // A stop text was found; add() returns nothing more.
   bool stopped() const { return stopped_; }
 
  private:
@@ -24,7 +25,8 @@ class TextStream {
   bool stopped_ = false;
 };
 
-// For terminals and JSON: control characters but newline and tab, and bytes that are not UTF-8, become U+FFFD.
+// For terminals and JSON: bytes that are not UTF-8, and control characters other than newline and
+// tab, become U+FFFD.
 std::string displayable(std::string_view text);
 
 }  // namespace crest

@@ -54,7 +54,7 @@ Parsed parse_number(std::string_view text, T& value) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (end != text.data() + text.size() || text.empty()) return Parsed::not_a_number;
   if (error == std::errc::result_out_of_range) {
-    // from_chars does not say on which side of the range a number is.
+    // from_chars does not report on which side of the range a number is.
     if constexpr (std::is_floating_point_v<T>) {
       size_t e = text.find_first_of("eE");
       bool tiny =
@@ -72,8 +72,8 @@ T number_of(const Setting& row, std::string_view text, const std::string& where,
   std::string shown = printable(text);
   switch (parse_number(text, value)) {
     case Parsed::good: break;
-    case Parsed::too_large: refuse(row, fmt::format("'{}' is too large a number", shown), where);
-    case Parsed::too_small: refuse(row, fmt::format("'{}' is too small a number", shown), where);
+    case Parsed::too_large: refuse(row, fmt::format("'{}' is too large", shown), where);
+    case Parsed::too_small: refuse(row, fmt::format("'{}' is too small", shown), where);
     case Parsed::not_a_number:
       refuse(row, text.empty() ? "the value is empty" : fmt::format("'{}' is not {}", shown, what), where);
   }
@@ -97,7 +97,7 @@ std::string allowed(const Setting& row) {
     case SettingType::number: {
       std::string what = row.type == SettingType::whole ? "a whole number" : "a number", range = range_of(row);
       if (*row.unit) what += std::string(" of ") + row.unit;
-      return fmt::format("It takes {}{}{}.", what, range.empty() ? "" : ", ", range);
+      return fmt::format("Give {}{}{}.", what, range.empty() ? "" : ", ", range);
     }
     case SettingType::text:
     case SettingType::list: break;

@@ -1,6 +1,7 @@
-// One setting: a row from which follow its flag, its keys in TOML and JSON, its check, its help, its completions, its
-// line on the page of settings, what a comparison says of it and what Crest proposes. A row is declared where the
-// setting is read (a pass, the trainer, the loader); nothing else names it.
+// One setting: a row that defines its flag, its keys in TOML and JSON, its check, help and
+// completions, its line on the page of settings, how a comparison treats it, and what Crest
+// suggests. A row is declared where the setting is read (a pass, the trainer, the loader); nothing
+// else names it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -16,39 +17,39 @@ using SettingValue = std::variant<bool, int64_t, double, std::string, std::vecto
 
 enum class SettingType { truth, whole, number, text, list };  // in the order of SettingValue
 
-// What `train --resume` does with another value than the run's.
+// What `train --resume` does with a value that differs from the run's.
 enum class OnResume { accepts, notes, refuses };
 
-// How a comparison of two runs knows that a part of their difference comes from this setting.
+// How a comparison of two runs decides that this setting causes a part of their difference.
 struct Effect {
   enum Factors { rate, work, communication, all };  // of a step's time (compare/compare.h)
   enum Where { anywhere, attention, types, instructions, amount, types_or_amount, changed, kernels, calls };
   Factors factors;
   Where where = anywhere;
-  std::vector<const char*> roles = {};  // of parameters and modules: "wte", "lm_head"; empty: any
+  std::vector<const char*> roles = {};  // of parameters and modules, e.g. "wte", "lm_head"; empty: any
   const char* phase = nullptr;          // "update"; null: any
-  bool last = false;                    // only what no other setting's effects explain
+  bool last = false;                    // only for what no other setting explains
 };
 
 struct Setting {
-  const char* name;   // "grad-accumulation": the flag --grad-accumulation, the key grad_accumulation
+  const char* name;   // "grad-accumulation": flag --grad-accumulation, key grad_accumulation
   const char* group;  // heading in help
   const char* help;
 
   const char* unit = "";       // "tokens", "steps", "ms"
-  const char* otherwise = "";  // the default where none is in the object: of a lever, or in words how it is computed
+  const char* otherwise = "";  // the default, if no object holds it: of a lever, or how it is computed
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  bool above = false, below = false;  // least, most are excluded
+  bool above = false, below = false;  // exclude least, most
   std::vector<const char*> choices = {};
-  bool also_number = false;  // besides the choices a whole number
-  const char* example = "";  // of what is neither number nor choice
+  bool also_number = false;  // besides the choices, a whole number is accepted
+  const char* example = "";  // for settings that are neither a number nor a choice
   bool pairs = false;        // a list of NAME=VALUE: an object in JSON
   bool common = false;       // in the short help
-  bool identity = true;      // other values make measurements incomparable (RunRecord::key)
+  bool identity = true;      // measurements with different values are not comparable (RunRecord::key)
   bool stored = true;        // in the record of a run
   OnResume resume = OnResume::notes;
   std::vector<Effect> effects = {};
-  std::vector<const char*> smaller = {};  // values that may need less memory: what a plan proposes
+  std::vector<const char*> smaller = {};  // values that may need less memory, for a plan to suggest
 
   SettingType type = SettingType::text;
   SettingValue (*get)(const Setting&, const void* object) = nullptr;
@@ -95,12 +96,12 @@ Setting setting(Setting row) {
   return row;
 }
 
-// From text as it stands in a flag or a TOML file: strictly one value in the row's range or among its choices. Throws a
-// usage error that names the flag (or `where`), the text and what is allowed.
+// Parses the text of a flag or TOML value: exactly one value, within the row's range or among its
+// choices. Throws a usage error that names the flag (or `where`), the text and what is allowed.
 SettingValue parse_setting(const Setting& row, std::string_view text, const std::string& where = "");
-// The text that parses to the value; numbers in the shortest form.
+// The text that parses to this value; numbers are in their shortest form.
 std::string text_of(const SettingValue& value);
-// What may be given: "fp32, bf16", "a whole number of at least 1".
+// What is allowed: "fp32, bf16", "a whole number, at least 1".
 std::string allowed(const Setting& row);
 // For help and completions.
 std::vector<std::string> choices_of(const Setting& row);

@@ -11,12 +11,12 @@
 
 namespace crest {
 
-// What somebody gave for settings: texts by name. Of a setting with one value the last counts.
+// The values given for settings: texts by name. For a setting with one value, the last one wins.
 using GivenSettings = std::map<std::string, std::vector<std::string>>;
 
 class Settings {
  public:
-  // Rows of `table`, which must outlive this, whose values are in *object.
+  // The rows of `table`, bound to values in *object. `table` must outlive this.
   Settings& add(const std::vector<Setting>& table, void* object);
 
   struct Row {
@@ -27,29 +27,29 @@ class Settings {
   };
   const std::vector<Row>& rows() const& { return rows_; }
   std::vector<Row> rows() && { return std::move(rows_); }  // for (auto& row : settings_of(x).rows())
-  // Null where there is none. `name` as a flag without dashes, or as a key.
+  // Null for an unknown name. `name` is a flag without dashes, or a key.
   const Row* find(const std::string& name) const&;
   const Row* find(const std::string& name) const&& = delete;  // it would outlive its table
-  // An internal error where there is none.
+  // Throws an internal error for an unknown name.
   const Row& at(const std::string& name) const;
 
-  // Parses and sets, in the order of the rows, whatever the order in which they were given: a model before its sizes.
-  // Names that are no setting are left to the caller. Usage errors as of parse_setting.
+  // Parses and sets values in the order of the rows, not in the order given: a model comes before
+  // its sizes. Ignores names that are not settings. Throws the usage errors of parse_setting.
   void apply(const GivenSettings& given, const std::string& where = "") const;
 
-  // That every value is one that could have been given: for what a program set.
+  // Checks every value as if it had been given by a user: for values that the program set.
   void check() const;
 
   // By key, in the order of the rows.
   nlohmann::ordered_json json(const std::function<bool(const Setting&)>& which = {}) const;
-  // {"--batch=8", ...}; with `otherwise` (the same tables) only what differs from it.
+  // {"--batch=8", ...}. With `otherwise` (the same tables), only what differs from it.
   std::vector<std::string> flags(const Settings* otherwise = nullptr) const;
 
  private:
   std::vector<Row> rows_;
 };
 
-// A JSON value of a setting as text that parse_setting takes; of another kind as dump.
+// A JSON value of a setting as text for parse_setting. Other kinds of values: as dump prints them.
 std::vector<std::string> texts_of(const nlohmann::ordered_json& value);
 
 }  // namespace crest

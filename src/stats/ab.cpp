@@ -39,7 +39,7 @@ static bool known_well(const AbResult& result, double target) {
 }
 
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule) {
-  if (contenders.size() < 2) fail_usage("a comparison needs two contenders or more", "comparison");
+  if (contenders.size() < 2) fail_usage("a comparison needs at least two contenders", "comparison");
   if (rule.warmup_rounds < 0 || rule.min_rounds < 2 || rule.max_rounds < rule.min_rounds)
     fail_usage(fmt::format("at least {} and at most {} rounds contradict each other", rule.min_rounds, rule.max_rounds),
                "comparison", "Use 2 <= minimum <= maximum.");
@@ -64,7 +64,7 @@ AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbR
     result.rounds = round + 1;
     if (result.rounds < rule.min_rounds) continue;
     bool last = result.rounds >= rule.max_rounds || spent >= rule.max_seconds;
-    // The bootstrap is not free: look every tenth round.
+    // The bootstrap is not free: check every tenth round.
     if (!last && (result.rounds - rule.min_rounds) % 10) continue;
     evaluate(result, contenders, rule.seed);
     if (last || known_well(result, rule.target_relative_ci)) return result;
@@ -75,8 +75,8 @@ std::string describe(const Comparison& c, double noise_floor) {
   bool b_wins = c.verdict == Verdict::b_faster;
   if (c.verdict == Verdict::cannot_tell)
     return fmt::format(
-        "cannot tell {} from {}: {} takes {:.3f}x the time (95%: {:.3f}x to {:.3f}x; noise floor {:.1f}%)", c.b, c.a,
-        c.b, c.ratio, c.ratio_interval.low, c.ratio_interval.high, 100 * noise_floor);
+        "no difference beyond noise: {} takes {:.3f}x the time of {} (95%: {:.3f}x to {:.3f}x; noise floor {:.1f}%)",
+        c.b, c.ratio, c.a, c.ratio_interval.low, c.ratio_interval.high, 100 * noise_floor);
   auto speed = [&](double ratio) { return b_wins ? 1 / ratio : ratio; };
   double x = speed(c.ratio_interval.low), y = speed(c.ratio_interval.high);
   return fmt::format("{} is {:.2f}x faster than {} (95%: {:.2f}x to {:.2f}x; noise floor {:.1f}%)", b_wins ? c.b : c.a,

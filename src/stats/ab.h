@@ -1,6 +1,7 @@
-// Interleaved comparison of two or more ways to do the same work. All contenders run in every round, so that drift of
-// the machine (frequency, neighbours, temperature) hits them alike; the first runs twice a round, and what it differs
-// from itself is the noise floor below which no difference is claimed.
+// Interleaved comparison of two or more ways to do the same work. All contenders run in every
+// round, so drift of the machine (frequency, neighbors, temperature) affects them alike. The first
+// runs twice per round; its difference from itself is the noise floor, below which no difference is
+// claimed.
 #pragma once
 #include <functional>
 #include <string>
@@ -25,7 +26,7 @@ struct Comparison {
   Verdict verdict = Verdict::cannot_tell;
 };
 
-// A sample in the order in which all were taken; warm-up rounds are not among them.
+// A sample, in order of measurement; warm-up rounds are excluded.
 struct AbSample {
   size_t contender = 0;
   bool again = false;  // the second run of the first contender
@@ -34,7 +35,7 @@ struct AbSample {
 };
 
 struct AbResult {
-  std::vector<Samples> samples;         // one a contender, in seconds, in the contenders' order
+  std::vector<Samples> samples;         // one per contender, in seconds, in the contenders' order
   Samples again;                        // the second run of the first contender
   double noise_floor = 0;               // relative; see compare_interleaved
   std::vector<Comparison> comparisons;  // contender 1, 2, ... against contender 0
@@ -46,21 +47,22 @@ struct AbRule {
   int warmup_rounds = 2;
   int min_rounds = 10;
   int max_rounds = 100;
-  double max_seconds = 60;           // of measured time, never before min_rounds
-  double target_relative_ci = 0.01;  // stop once every ratio is known this well
+  double max_seconds = 60;           // of measured time, but at least min_rounds
+  double target_relative_ci = 0.01;  // stop once every ratio is known this precisely
   uint64_t seed = 1;                 // of the bootstrap
 };
 
-// Needs two contenders or more. Round r starts at contender (r / 2) mod n and every odd round runs backwards, so each
-// order of neighbours occurs equally often. The noise floor is the far end of the 95% interval of the A/A ratio.
-// Verdicts: stats/ratio.h.
+// Needs at least two contenders. Round r starts at contender (r / 2) mod n and every odd round runs
+// backwards, so each order of neighbours occurs equally often. The noise floor is the far end of
+// the 95% interval of the A/A ratio. Verdicts: stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});
 
-// The statistics alone, for measurements taken elsewhere: ratio of medians b / a with its interval; a[i] and b[i] were
-// taken in the same round. noise_floor decides the verdict.
+// Only the statistics, for measurements made elsewhere: the ratio of medians b / a with its
+// interval; a[i] and b[i] are of the same round. noise_floor decides the verdict.
 Comparison compare_paired(const Samples& a, const Samples& b, double noise_floor, uint64_t seed = 1);
 
-// "B is 1.25x faster than A (95%: 1.21x to 1.29x; noise floor 0.8%)", or that it cannot be told.
+// "B is 1.25x faster than A (95%: 1.21x to 1.29x; noise floor 0.8%)", or "no difference beyond
+// noise: ...".
 std::string describe(const Comparison& comparison, double noise_floor);
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// Whether two times can be told apart.
+// Whether two times differ beyond noise.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,9 +16,10 @@ struct NoiseCheck {
   Verdict verdict = Verdict::cannot_tell;
 };
 
-// Ratio of medians b / a with its 95% interval, and the verdict (stats/ratio.h); `paired`: samples i of both sides are
-// of one round. Without a measured floor (negative) 1% is taken; with fewer than three samples on a
-// side there is no interval, and only differences above 10% are told.
+// The ratio of medians b / a with its 95% interval, and the verdict (stats/ratio.h). `paired`:
+// samples i of both sides are of one round. Without a measured floor (negative) 1% is assumed. With
+// fewer than three samples on a side there is no interval, and only differences above 10% are
+// reported.
 NoiseCheck check_noise(const std::vector<double>& a, const std::vector<double>& b, double floor, bool paired);
 
 }  // namespace crest

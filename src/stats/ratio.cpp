@@ -28,7 +28,7 @@ double resampled_median(const std::vector<double>& from, uint64_t seed, uint64_t
   return median_in_place(picked);
 }
 
-// A side is resampled by numbers that follow from its samples, whichever side it is.
+// The resampling of a side depends only on its samples, whichever side it is.
 uint64_t seed_of(const std::vector<double>& samples, uint64_t seed) {
   for (double x : samples) seed = mix(seed ^ std::bit_cast<uint64_t>(x));
   return seed;
@@ -57,7 +57,7 @@ Interval ratio_interval(const std::vector<double>& a, const std::vector<double>&
     double x = std::log(resampled_median(a, seed_a, r, scratch)), y = std::log(resampled_median(b, seed_b, r, scratch));
     logs.push_back(y - x), negated.push_back(x - y);
   }
-  // Both ends are the same quantile, so that exchanging the sides exchanges the ends, to the last bit.
+  // Both ends use the same quantile, so swapping the sides swaps the ends, bit for bit.
   return {std::exp(Samples(std::move(logs)).quantile(0.025)), std::exp(-Samples(std::move(negated)).quantile(0.025))};
 }
 
@@ -82,7 +82,8 @@ double floor_of_rounds(const std::vector<std::pair<double, double>>& rounds) {
       ++n;
     }
   if (n < 2) return -1;
-  // One round of one cell deviates by this; the mean of two by 1/sqrt 2 of it, and a ratio of two such by all of it.
+  // The deviation of one round of one cell. The mean of two has 1/sqrt(2) of it, and a ratio of two
+  // such means has all of it.
   double deviation = std::sqrt(squares / (2 * double(n)));
   return std::expm1(student_t_975(int64_t(n)) * deviation);
 }

@@ -1,4 +1,4 @@
-// Timing samples: statistics, confidence intervals and the rule that says when enough was measured.
+// Timing samples: statistics, confidence intervals, and the stopping rule.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,7 +10,7 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// Measurements of one quantity in the order they were taken (unit: the caller's, usually seconds).
+// Measurements of one quantity, in order (the caller's unit, usually seconds).
 // Statistics of an empty set are NaN; non-finite values are refused by add().
 class Samples {
  public:
@@ -31,12 +31,13 @@ class Samples {
   // Linear interpolation between order statistics (Hyndman and Fan 1996, type 7); q in [0, 1].
   double quantile(double q) const;
 
-  // 95% confidence interval of the mean: mean +- t(0.975, n - 1) std / sqrt(n). Infinite below two samples.
+  // 95% confidence interval of the mean: mean +- t(0.975, n - 1) std / sqrt(n). Infinite below two
+  // samples.
   Interval mean_interval() const;
-  // 95% confidence interval of the median from order statistics (binomial ranks, no distribution assumed).
-  // Infinite below six samples, where min..max covers the median with less than 95%.
+  // 95% confidence interval of the median from order statistics (binomial ranks, no distribution
+  // assumed). Infinite below six samples, where min..max covers the median with less than 95%.
   Interval median_interval() const;
-  // Half the width of the interval over the statistic: 0.01 reads "known to 1%".
+  // Half the width of the interval over the statistic: 0.01 means "known to 1%".
   double mean_relative_half_width() const;
   double median_relative_half_width() const;
 
@@ -50,13 +51,13 @@ class Samples {
 // Two-sided 95% point of Student's t with `freedom` degrees of freedom (>= 1).
 double student_t_975(int64_t freedom);
 
-// When to stop measuring: at max_samples or max_seconds in any case (but never before min_samples), and before that
-// once the median is known to target_relative_ci.
+// When to stop measuring: at max_samples or max_seconds (but not before min_samples), or once the
+// median is known to target_relative_ci.
 struct StoppingRule {
-  int warmup = 3;        // runs thrown away first
+  int warmup = 3;        // runs discarded first
   int min_samples = 10;  // at least 6, or the median has no 95% interval
   int max_samples = 200;
-  double max_seconds = 20;           // of the measured runs together, as the thunk reports them
+  double max_seconds = 20;           // total of the measured runs, as `timed` reports them
   double target_relative_ci = 0.01;  // 0 = always use the whole budget
 
   // Throws a usage error when the numbers contradict each other.
@@ -65,7 +66,8 @@ struct StoppingRule {
   bool done(const Samples& samples, double spent) const;
 };
 
-// Runs `timed` (which returns the seconds of one run) warmup times, then until the rule is satisfied.
+// Runs `timed` (which returns the seconds of one run) warmup times, then until the rule is
+// satisfied.
 Samples measure(const std::function<double()>& timed, const StoppingRule& rule = {});
 
 // Seconds of one call of `work` on the steady clock.

@@ -22,25 +22,24 @@ namespace crest {
 
 namespace {
 
-constexpr int largest_value = 512 << 20;   // bytes of one text
-constexpr double stopping_patience = 0.5;  // seconds, once the process was asked to stop
+constexpr int largest_value = 512 << 20;   // bytes per text
+constexpr double stopping_patience = 0.5;  // seconds, after a stop request
 
 void close_handle(sqlite3* handle) { sqlite3_close_v2(handle); }
 
-// Looks before SQLite opens: it would wait for the writer of a pipe, and read a device.
+// Checks before SQLite opens the file: it would wait for the writer of a pipe, and read a device.
 void check_regular(const std::string& file, Database::Mode mode) {
   struct stat info;
   if (::stat(file.c_str(), &info) != 0) {
     int code = errno;
     if (code == ENOENT && mode == Database::Mode::write) {
       std::string folder = parent_path(file);
-      if (!is_directory(folder))
-        fail("there is no such folder", printable(folder), "Make it, or name another --store FILE.");
+      if (!is_directory(folder)) fail("no such folder", printable(folder), "Create it, or give another --store FILE.");
       return;
     }
     if (code == ENOENT)
-      fail("there is no run database here", printable(file),
-           "Runs are recorded by crest bench, profile and train; name the file with --store FILE or CREST_STORE.");
+      fail("no run database", printable(file),
+           "crest bench, profile and train record runs; name the file with --store FILE or CREST_STORE.");
     fail(std::strerror(code), printable(file), "Check the path of --store.");
   }
   if (S_ISDIR(info.st_mode)) fail("is a folder, not a run database", printable(file), "--store names a file.");
@@ -49,7 +48,7 @@ void check_regular(const std::string& file, Database::Mode mode) {
     fail("is empty, not a run database", printable(file), "Check the path of --store.");
 }
 
-// The path as a URI of a database that nobody changes while it is read: needs neither locks nor files beside it.
+// The path as a URI of an immutable database: it needs neither locks nor side files.
 std::string immutable_uri(const std::string& file) {
   std::string uri = "file:";
   for (unsigned char c : file)
@@ -68,7 +67,7 @@ bool has_wal(const std::string& file) {
 }  // namespace
 
 void Database::open(Mode mode) {
-  // An absolute path is never taken for ":memory:" or a URI.
+  // An absolute path is never mistaken for ":memory:" or a URI.
   std::error_code error;
   std::string path = std::filesystem::absolute(file_, error).string();
   sqlite3* handle = nullptr;
@@ -79,7 +78,7 @@ void Database::open(Mode mode) {
     sqlite3_busy_handler(
         handle, [](void* self, int attempt) { return int(static_cast<Database*>(self)->wait(attempt)); }, this);
     sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, largest_value);
-    // The file may come from somebody else: its triggers and views are no programs, its pages are checked.
+    // The file may be untrusted: its triggers and views do not run, and its pages are checked.
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
@@ -89,11 +88,11 @@ void Database::open(Mode mode) {
   };
   int code = use(path, SQLITE_OPEN_READWRITE | (mode == Mode::write ? SQLITE_OPEN_CREATE : 0));
   int kind = code & 0xff;
-  // A write-ahead database needs a file beside it even to be read.
+  // A write-ahead database needs a side file even for reading.
   if (mode == Mode::read && (kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_PERM)) {
     if (has_wal(path))
-      fail("cannot be read: its newest changes are in a file beside it, and this folder cannot be written",
-           printable(file_), fmt::format("Copy it and {}-wal to a folder of yours.", printable(file_)));
+      fail("cannot be read: its newest changes are in its -wal file, and the folder is not writable", printable(file_),
+           fmt::format("Copy it and {}-wal to a writable folder.", printable(file_)));
     code = use(immutable_uri(path), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
   }
   if (code != SQLITE_OK) fail_with(code);
@@ -110,7 +109,7 @@ static std::string holder_of(const std::string& file) {
   return holder.empty() ? "another process" : holder;
 }
 
-// Called by SQLite, which no exception may pass.
+// Called by SQLite, so no exception may escape.
 bool Database::wait(int attempt) noexcept {
   using Seconds = std::chrono::duration<double>;
   auto now = std::chrono::steady_clock::now();
@@ -121,13 +120,13 @@ bool Database::wait(int attempt) noexcept {
   if (waited >= patience_.notice_after && !told_) {
     told_ = true;
     try {
-      std::string text = fmt::format("the run database {} is locked by {}; waiting for it, at most {:g} s",
-                                     printable(file_), holder_of(file_), limit);
+      std::string text = fmt::format("the run database {} is locked by {}; waiting up to {:g} s", printable(file_),
+                                     holder_of(file_), limit);
       if (patience_.notice)
         patience_.notice(text);
       else
         to_stderr("crest: {}\n", text);
-    } catch (const std::exception&) {  // a notice is not worth an end
+    } catch (const std::exception&) {  // a failed notice is not an error
     }
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(std::clamp(attempt, 1, 25)));
@@ -144,27 +143,27 @@ void Database::fail_with(int code) const {
     case SQLITE_CORRUPT:
       throw StoreDamaged(
           Exit::failed, fmt::format("the run database is damaged ({})", reason), where,
-          "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.");
+          "Recover readable data with: sqlite3 FILE .recover | sqlite3 NEW. Or start a new one with --store.");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_PROTOCOL:  // busy for so long that SQLite gave up by itself
+    case SQLITE_PROTOCOL:  // busy for so long that SQLite gave up
       throw StoreBusy(Exit::failed, fmt::format("{} keeps the run database locked", holder_of(file_)), where,
-                      "Wait for its end or stop it, name another --store FILE, or wait longer (--store-wait).");
-    case SQLITE_FULL: fail("the disk is full", where, "Free some space, or name another --store FILE.");
+                      "Wait for it or stop it, give another --store FILE, or wait longer (--store-wait).");
+    case SQLITE_FULL: fail("the disk is full", where, "Free some space, or give another --store FILE.");
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_CANTOPEN:
     case SQLITE_AUTH:
       fail(fmt::format("cannot be opened for writing ({})", reason), where,
-           "The file and its folder must be writable; or name another --store FILE.");
+           "The file and its folder must be writable; or give another --store FILE.");
     case SQLITE_IOERR:
       fail(fmt::format("reading or writing failed ({})", reason), where,
-           "Check the disk and its free space, or name another --store FILE.");
+           "Check the disk and its free space, or give another --store FILE.");
     case SQLITE_NOMEM: throw std::bad_alloc();
     case SQLITE_TOOBIG:
       throw StoreDamaged(
           Exit::failed,
-          fmt::format("a text of more than {} cannot be recorded or read", format_bytes(double(largest_value))), where);
+          fmt::format("a text of more than {} cannot be stored or read", format_bytes(double(largest_value))), where);
     default: fail(fmt::format("SQLite: {} (code {})", reason, code), where);
   }
 }
@@ -205,7 +204,7 @@ Statement& Statement::add(int64_t value) {
 }
 
 Statement& Statement::add(double value) {
-  check(sqlite3_bind_double(statement_, ++bound_, value));  // which stores NaN as NULL
+  check(sqlite3_bind_double(statement_, ++bound_, value));  // stores NaN as NULL
   return *this;
 }
 
@@ -269,7 +268,7 @@ Transaction::~Transaction() {
   if (!open_) return;
   try {
     database_.run("ROLLBACK");
-  } catch (const std::exception&) {  // SQLite has rolled back by itself
+  } catch (const std::exception&) {  // SQLite has already rolled back
   }
 }
 

@@ -1,5 +1,5 @@
-// A thin layer over SQLite: what is opened is closed, what is begun is committed or rolled back, and every error says
-// which file and what to do.
+// A thin layer over SQLite: everything opened is closed, every transaction is committed or rolled
+// back, and every error names the file and what to do.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -21,25 +21,25 @@ class StoreBusy : public Error {
   using Error::Error;
 };
 
-// A page or a value of the file is damaged, or larger than any that Crest writes.
+// A page or value of the file is damaged, or larger than any that Crest writes.
 class StoreDamaged : public Error {
  public:
   using Error::Error;
 };
 
-// How long a file that another process keeps locked is waited for.
+// How long to wait for a file that another process keeps locked.
 struct Patience {
-  double seconds = 5;                     // then it is an error (StoreBusy)
-  std::function<double()> changing = {};  // where set, it is asked instead of `seconds`, again and again
-  double notice_after = 1;                // seconds after which `notice` is told, once a wait, who is waited for
-  std::function<void(const std::string&)> notice = {};  // standard error unless said otherwise
+  double seconds = 5;                     // then StoreBusy is thrown
+  std::function<double()> changing = {};  // if set, polled instead of `seconds`
+  double notice_after = 1;                // seconds until `notice` reports, once per wait, who holds the lock
+  std::function<void(const std::string&)> notice = {};  // default: standard error
 };
 
 class Database {
  public:
-  // write: the file is created when it is missing; read: it must exist, and may lie in a folder that nobody may write.
+  // write: creates a missing file; read: it must exist, possibly in a read-only folder.
   enum class Mode { write, read };
-  // Only regular files. What the file says is data: its triggers and views do not run.
+  // Regular files only. The contents are data: triggers and views do not run.
   Database(const std::string& file, Mode mode, Patience patience = {});
   ~Database();
   Database(const Database&) = delete;
@@ -47,22 +47,22 @@ class Database {
 
   // Statements without values or results.
   void run(const char* sql);
-  // False when another process keeps the file busy.
+  // False when another process holds the file.
   bool try_to_run(const char* sql);
-  // Waits a moment for another process, the `attempt`-th time (from 0); false when patience is over, which is soon once
-  // the process was asked to stop (host/stop_signal.h).
+  // Waits a moment for another process, for the `attempt`-th time (from 0). False when out of
+  // patience, which is soon after a stop request (host/stop_signal.h).
   bool wait(int attempt) noexcept;
-  // First column of the first row of a query that has one.
+  // The first column of the first row.
   int64_t integer(const char* sql);
-  // Of the last insert.
+  // The row id of the last insert.
   int64_t last_id() const;
-  // Rows that the last insert, update or delete touched.
+  // The number of rows changed by the last insert, update or delete.
   int64_t changes() const;
   const std::string& file() const { return file_; }
   // True when nothing can be written: a read-only file, folder or disk.
   bool read_only() const;
 
-  // Throws for a result code of SQLite.
+  // Throws for an SQLite error code.
   [[noreturn]] void fail_with(int code) const;
 
  private:
@@ -75,7 +75,7 @@ class Database {
   std::unique_ptr<sqlite3, void (*)(sqlite3*)> handle_;
 };
 
-// A prepared statement; its texts and numbers are bound in order.
+// A prepared statement; values are bound in order.
 class Statement {
  public:
   Statement(Database& database, std::string_view sql);
@@ -88,11 +88,11 @@ class Statement {
   Statement& add(double value);  // NaN becomes NULL
   Statement& add(std::string_view text);
   Statement& add_null();
-  // The next row; false at the end, after which values can be bound again.
+  // Steps to the next row; false at the end, after which values can be bound again.
   bool step();
-  // Values can be bound again before the end.
+  // Resets before the end, so values can be bound again.
   Statement& reset();
-  // For statements without rows.
+  // Runs a statement without rows.
   void run();
 
   int64_t integer(int column) const;
@@ -110,7 +110,7 @@ class Statement {
   int bound_ = 0;
 };
 
-// Begins as the only writer; rolls back unless committed.
+// Starts as the only writer; rolls back unless committed.
 class Transaction {
  public:
   explicit Transaction(Database& database);

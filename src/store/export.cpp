@@ -17,7 +17,7 @@ constexpr const char* format_name = "crest-runs";
 constexpr int format_version = 1;
 constexpr size_t rows_per_line = 4000;
 constexpr size_t most_rows = 50'000'000, most_documents = 100;  // of a run
-// A profile of a deep unfused model has some million values; everything else is far smaller.
+// A profile of a deep unfused model has millions of values; everything else is far smaller.
 constexpr JsonLimits line_limits{
     .bytes = export_line_limit, .depth = 64, .values = 20'000'000, .string_bytes = uint64_t(64) << 20, .keys = 20'000};
 
@@ -34,7 +34,7 @@ void write_run(const Store& store, int64_t id, const std::function<void(const Js
   for (auto& [name, json] : r.documents) line({{"type", "document"}, {"name", name}, {"json", json}});
 }
 
-// The lines of an export as records.
+// Reads the lines of an export as records.
 class Reader {
  public:
   explicit Reader(LineReader& lines) : lines_(lines) { read_header(); }
@@ -45,7 +45,7 @@ class Reader {
     expect(type_ == "run", "a line that belongs to no run");
     record = run_from_json(line_, lines_.where());
     record.imported_from = lines_.path();
-    expect(uids_.insert(record.uid).second, "a run that was there before, by its uid");
+    expect(uids_.insert(record.uid).second, "a duplicate run uid");
     while (advance() && type_ != "run" && type_ != "end") add_part(record);
     return true;
   }
@@ -56,10 +56,10 @@ class Reader {
     if (!good) refuse(otherwise);
   }
 
-  // Reads a line into line_ and type_; the end of the file before the last line is an error.
+  // Reads a line into line_ and type_; a file that ends early is an error.
   bool advance() {
     std::string text;
-    if (!lines_.next(text)) refuse("ends in the middle: no line of type 'end'");
+    if (!lines_.next(text)) refuse("is truncated: no line of type 'end'");
     try {
       line_ = parse_ordered_json_guarded(text, line_limits, lines_.where());
     } catch (const Error& e) {
@@ -77,7 +77,7 @@ class Reader {
     expect(version.is_number_integer(), "a header without version");
     if (version > format_version)
       fail(fmt::format("was written by a newer Crest (format {}, this one reads {})", version.dump(), format_version),
-           printable(lines_.path()), "Use that Crest.");
+           printable(lines_.path()), "Use that version of Crest.");
     advance();
   }
 
@@ -95,14 +95,14 @@ class Reader {
     expect(line_.contains("name") && line_["name"].is_string() && line_.contains("json"), "a document without a name");
     auto name = line_["name"].get<std::string>();
     expect(!name.empty() && name.size() <= 200 && record.documents.size() < most_documents, "too many documents");
-    expect(record.documents.emplace(name, std::move(line_["json"])).second, "a document that was there before");
+    expect(record.documents.emplace(name, std::move(line_["json"])).second, "a duplicate document");
   }
 
   bool finish() {
     Json runs = line_.value("runs", Json());
-    expect(runs.is_number_integer() && runs == uids_.size(), "another number of runs than were read");
+    expect(runs.is_number_integer() && runs == uids_.size(), "a number of runs that does not match");
     for (std::string text; lines_.next(text);)
-      expect(text.find_first_not_of(" \t") == std::string::npos, "a line behind the end");
+      expect(text.find_first_not_of(" \t") == std::string::npos, "a line after the end");
     return false;
   }
 
@@ -128,7 +128,7 @@ void write_export(const Store& store, const std::vector<int64_t>& ids,
 }
 
 bool is_export(std::string_view first_line) {
-  // A log may begin with anything, so this must not throw; the header is short.
+  // A log may start with anything, so this must not throw; the header is short.
   if (first_line.size() > 4096 || first_line.empty() || first_line[0] != '{') return false;
   Json json = Json::parse(first_line.begin(), first_line.end(), nullptr, false);
   return json.is_object() && json.value("type", Json()) == "header" && json.contains("format");

@@ -1,4 +1,5 @@
-// Runs as a file that another machine imports: JSON lines, each small, so that no run is too long for it.
+// Runs as a file to import on another machine: JSON lines, each small, so the size of a run is not
+// limited.
 //   {"type": "header", "format": "crest-runs", "version": 1, ...}
 //   {"type": "run", ...} then its {"type": "samples" | "log", "rows": [...]} and {"type": "document", "name", "json"}
 //   {"type": "end", "runs": N}
@@ -13,15 +14,15 @@
 
 namespace crest {
 
-// Hands whole lines to `write`.
+// Passes whole lines to `write`.
 void write_export(const Store& store, const std::vector<int64_t>& ids,
                   const std::function<void(std::string_view)>& write);
 
-// The longest line that import takes.
+// The longest line that import accepts.
 inline constexpr uint64_t export_line_limit = uint64_t(512) << 20;
-// Whether a first line is that of an export.
+// Whether a first line belongs to an export.
 bool is_export(std::string_view first_line);
-// All runs of the export or, when a line is damaged (the message names it), none.
+// Imports all runs of the export, or none when a line is damaged; the error names it.
 Store::Added import_export(Store& store, LineReader& lines);
 
 }  // namespace crest

@@ -12,7 +12,7 @@ namespace crest {
 
 static void check_known(const char* flag, const std::string& value, const std::vector<std::string>& known) {
   if (!value.empty() && std::find(known.begin(), known.end(), value) == known.end())
-    fail_usage(fmt::format("'{}' is none of {}", printable(value), join(known, ", ")), flag,
+    fail_usage(fmt::format("'{}' is not one of {}", printable(value), join(known, ", ")), flag,
                did_you_mean(value, known));
 }
 
@@ -22,8 +22,8 @@ static void check_time(const char* flag, const std::string& value) {
   for (size_t i = 0; good && i < value.size(); ++i)
     good = form[i] == '0' ? value[i] >= '0' && value[i] <= '9' : value[i] == form[i];
   if (!good || (!value.empty() && value.size() < 4))
-    fail_usage(fmt::format("'{}' is no UTC time", printable(value)), flag,
-               "Write a date or the beginning of a time: 2026-01, 2026-01-31, 2026-01-31T12:00.");
+    fail_usage(fmt::format("'{}' is not a UTC time", printable(value)), flag,
+               "Write a date or the start of a time: 2026-01, 2026-01-31, 2026-01-31T12:00.");
 }
 
 void check_filter(const RunFilter& filter) {

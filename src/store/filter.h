@@ -1,12 +1,12 @@
-// What every command that lists runs asks of a filter.
+// Checks of run filters, for every command that lists runs.
 #pragma once
 #include "store/store.h"
 
 namespace crest {
 
-// Throws for a filter that can match nothing: an unknown kind, a time that is none.
+// Throws for a filter that cannot match anything: an unknown kind, an invalid time.
 void check_filter(const RunFilter& filter);
-// Whether it leaves runs out.
+// Whether the filter excludes any runs.
 bool is_filtered(const RunFilter& filter);
 
 }  // namespace crest

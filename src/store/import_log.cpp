@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t most_steps = 50'000'000;
 
-// The rows of a log, line by line.
+// Collects the rows of a log, line by line.
 class LogReader {
  public:
   void read(const std::string& text) {
@@ -27,19 +27,18 @@ class LogReader {
     hash_.update(text.data(), text.size());
     hash_.update("\n", 1);
     bool told = false;
-    for (auto& part : split(text, '\r'))
-      told = add(scan_log_line(part)) || told;  // progress bars write over themselves
+    for (auto& part : split(text, '\r')) told = add(scan_log_line(part)) || told;  // progress bars overwrite themselves
     if (!told) ++out.skipped;
   }
 
   void finish(const std::string& path) {
     if (rows_.empty())
-      fail("holds no training steps", printable(path),
+      fail("contains no training steps", printable(path),
            "Looked for lines with a step and a loss or time, such as \"iter 10: loss 3.21, time 12.3ms\", "
            "\"step 10/100 | loss 3.21 | 12.3 ms | 41000 tok/s\" or {\"step\": 10, \"loss\": 3.21}; or the header of "
            "crest runs export.");
-    // Some programs print an estimate of the training loss with each validation; beside the loss of the steps
-    // themselves it would be a second curve.
+    // Some programs print an estimate of the training loss with each validation; next to the loss
+    // of the steps it would be a second curve.
     if (step_losses_ > 0)
       for (auto& r : rows_)
         if (!std::isnan(r.val_loss)) r.loss = NAN;
@@ -82,7 +81,7 @@ class LogReader {
   ImportedLog out;
 
  private:
-  // Whether the line said something.
+  // Whether the line had data.
   bool add(const LogLine& l) {
     out.without_unit += l.without_unit;
     if (l.bar) bar_ = *l.bar;
@@ -94,7 +93,7 @@ class LogReader {
     int64_t step = last_step_;
     if (l.step) {
       step = *l.step;
-    } else if (l.braces && l.has_loss) {  // Hugging Face's Trainer leaves the step to its progress bar
+    } else if (l.braces && l.has_loss) {  // Hugging Face's Trainer prints the step only in its progress bar
       out.numbered = out.numbered || bar_ == 0;
       step = bar_ > 0 ? bar_ : last_step_ + 1;
     } else if (!validation) {
@@ -111,7 +110,7 @@ class LogReader {
     r.step = step;
     r.loss = l.loss, r.val_loss = l.val_loss, r.lr = l.lr, r.grad_norm = l.grad_norm;
     r.step_ms = l.step_ms, r.tokens_per_second = l.tokens_per_second, r.skipped = l.skipped;
-    // The time since the start, as modded-nanogpt prints it: steps took what lies between two lines.
+    // Time since the start, as printed by modded-nanogpt: step times are differences between lines.
     if (!std::isnan(l.elapsed_ms)) {
       if (std::isnan(r.step_ms) && step > elapsed_step_ && l.elapsed_ms > elapsed_ms_ && !std::isnan(elapsed_ms_))
         r.step_ms = (l.elapsed_ms - elapsed_ms_) / double(step - elapsed_step_);
@@ -133,7 +132,7 @@ class LogReader {
   double elapsed_ms_ = NAN, memory_ = 0, steps_per_second_ = 0;
 };
 
-// When the file was written last; "" for a pipe.
+// When the file was last written; "" for a pipe.
 std::string time_of_file(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
@@ -160,7 +159,7 @@ ImportedLog import_log(LineReader& lines, const LogDescription& d) {
   if (d.seq > 0) r.recipe["seq"] = d.seq;
   if (!d.device.empty()) r.device = {{"kind", ""}, {"name", d.device}};
   r.result = reader.result(d);
-  // The same log with the same description is the same run, wherever it lies.
+  // The same log with the same description is the same run, wherever the file is.
   std::string told = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", r.uid, r.name, d.model, d.device, d.batch, d.seq);
   r.uid = sha256_hex(told.data(), told.size()).substr(0, 16);
   return std::move(reader.out);

@@ -1,4 +1,4 @@
-// The output of a training program as a run: its steps, and the medians that stand for a measurement.
+// Imports the output of a training program as a run: its steps, and medians as the measurement.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,21 +10,21 @@ namespace crest {
 
 inline constexpr uint64_t log_line_limit = uint64_t(4) << 20;  // bytes
 
-// What a log does not tell; "" and 0 when unknown.
+// What the log does not contain; "" and 0 when unknown.
 struct LogDescription {
   std::string name = {}, model = {}, device = {};
-  int64_t batch = 0, seq = 0;  // sequences and tokens each of a step
+  int64_t batch = 0, seq = 0;  // sequences per step, tokens per sequence
 };
 
 struct ImportedLog {
   RunRecord record;
-  int64_t lines = 0, skipped = 0;  // skipped: lines that say nothing about training
+  int64_t lines = 0, skipped = 0;  // skipped: lines without training data
   int64_t steps = 0, validations = 0;
-  int64_t without_unit = 0;  // times and sizes left out because they had no unit
-  bool numbered = false;     // the log has no step numbers: its rows were counted
+  int64_t without_unit = 0;  // times and sizes ignored because they had no unit
+  bool numbered = false;     // the log has no step numbers, so its rows were counted
 };
 
-// Throws for a text without a single step.
+// Throws for a text without any step.
 ImportedLog import_log(LineReader& lines, const LogDescription& description);
 
 }  // namespace crest

@@ -31,7 +31,7 @@ bool LineReader::next(std::string& line) {
     size_t old = buffer_.size();
     if (old > limit_) {
       ++number_;
-      fail(fmt::format("is longer than the {} that a line may have", format_bytes(double(limit_))), where(),
+      fail(fmt::format("is longer than the limit of {} per line", format_bytes(double(limit_))), where(),
            "Check that this is the right file.");
     }
     buffer_.resize(old + chunk_bytes);

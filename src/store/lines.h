@@ -1,4 +1,4 @@
-// Lines of a file or a pipe, one at a time, however long the file is.
+// Reads a file or pipe line by line, whatever its length.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,11 +14,11 @@ class LineReader {
   // "-" is standard input. A line of more than `limit` bytes is an error.
   LineReader(const std::string& path, uint64_t limit);
 
-  // False at the end. The line comes without its "\n" or "\r\n".
+  // False at the end. The line excludes its "\n" or "\r\n".
   bool next(std::string& line);
-  // The line that was just read comes again.
+  // Returns the last line again on the next call.
   void unread(std::string line) { again_ = std::move(line), --number_; }
-  int64_t number() const { return number_; }  // of the last line, from 1
+  int64_t number() const { return number_; }  // number of the last line, from 1
   // "FILE, line 3", safe for a terminal.
   std::string where() const;
   const std::string& path() const { return path_; }

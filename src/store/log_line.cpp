@@ -61,7 +61,7 @@ class Scanner {
     while (at(at_) == ' ' || at(at_) == '\t') ++at_;
   }
 
-  // A sign counts where a number may begin: not within "2026-01-31".
+  // A sign counts only where a number can start: not inside "2026-01-31".
   bool is_sign_or_point(char c) const {
     bool inside = is_digit(before()) || is_letter(before());
     return c == '.' ? !inside : (c == '-' || c == '+') && !inside;
@@ -72,7 +72,7 @@ class Scanner {
     return at(i) == '.' ? i + 1 : i;
   }
 
-  // Colours of a terminal: ESC [ ... letter.
+  // Terminal colors: ESC [ ... letter.
   void skip_escape() {
     ++at_;
     if (at(at_) != '[') return;
@@ -83,7 +83,7 @@ class Scanner {
   void punctuation(char c) {
     ++at_;
     if (c == '{') line_.braces = true;
-    // These stand between a key and its value, or around either; everything else ends what was said.
+    // These can be between a key and its value, or around either; anything else ends the key.
     static constexpr std::string_view links = " \t\"'=:([{";
     bool dash = c == '-' && before() == ' ' && at(at_) == ' ';
     if (dash || links.find(c) == std::string_view::npos) clear();
@@ -116,7 +116,7 @@ class Scanner {
   void number() {
     bool first = text_.find_first_not_of(" \t") == at_, whole = true;
     double value = take_number(whole);
-    if (at(at_) == '/' && is_digit(at(at_ + 1))) {  // "3/1000": the second one is where it ends
+    if (at(at_) == '/' && is_digit(at(at_ + 1))) {  // "3/1000": the second number is the last step
       ++at_;
       bool ignored;
       take_number(ignored);
@@ -136,7 +136,7 @@ class Scanner {
     return at(i) == '[' && is_digit(at(i + 1)) && is_digit(at(i + 2)) && at(i + 3) == ':';
   }
 
-  // Digits may stand in groups of three: "1,234,567".
+  // Digits may be in groups of three: "1,234,567".
   double take_number(bool& whole) {
     std::string digits;
     if (text_[at_] == '-' || text_[at_] == '+') {
@@ -177,7 +177,8 @@ class Scanner {
     return is_digit(at(at_ + 1)) && is_digit(at(at_ + 2)) && is_digit(at(at_ + 3)) && !is_digit(at(at_ + 4));
   }
 
-  // What follows a number at once, or a known unit after a space that is no key of the next number.
+  // The text right after a number, or a known unit after a space that is not the key of the next
+  // number.
   std::string take_unit() {
     if (at(at_) == '%') return ++at_, "%";
     if (is_letter(at(at_))) return take_word();
@@ -195,7 +196,7 @@ class Scanner {
     return "";
   }
 
-  // What the words before a number name; those that loggers put in front are left out.
+  // The quantity that the words before a number name, without logger prefixes.
   LogKey key() const {
     for (size_t from = 0; from < words_.size(); ++from) {
       std::string phrase;
@@ -208,16 +209,16 @@ class Scanner {
     return {};
   }
 
-  // What was said first counts.
+  // The first value wins.
   static void set(double& field, double value) {
     if (!said(field) && std::isfinite(value)) field = value;
   }
-  // Whether a number can be one of steps.
+  // Whether a number can be a step.
   static bool counts(double value) { return value >= 0 && value < 1e15; }
   void set_step(double value) {
     if (!line_.step && counts(value)) line_.step = int64_t(value);
   }
-  // A time or size: its unit follows it or is part of its key; without one it is not known.
+  // A time or size: its unit follows it or is part of its key; without one the value is unknown.
   void set_measured(double& field, double value, LogUnit unit, LogUnit::Kind kind, double key_factor) {
     if (unit.kind == kind)
       set(field, value);
@@ -275,10 +276,10 @@ class Scanner {
 
   std::string_view text_;
   size_t at_ = 0;
-  std::vector<std::string> words_;  // since the last number or separator
-  double percent_ = NAN;            // the number before as a share, when it was "50.2%"
-  double leading_ = -1;             // the whole number that the line begins with
-  bool whole_ = false;              // the number at hand has neither point nor exponent nor unit
+  std::vector<std::string> words_;  // words since the last number or separator
+  double percent_ = NAN;            // the previous number as a share, if it was "50.2%"
+  double leading_ = -1;             // the integer at the start of the line
+  bool whole_ = false;              // the current number has no point, exponent or unit
   LogLine line_;
 };
 

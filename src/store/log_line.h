@@ -1,6 +1,6 @@
-// What one line of a training program's output says: numbers with their keys and units, whatever the punctuation
-// between them. Understands what nanoGPT, llm.c, build-nanogpt, modded-nanogpt and Hugging Face's Trainer print, and
-// JSON objects such as those of Crest's log.jsonl.
+// Parses one line of a training program's output: numbers with their keys and units, with any
+// punctuation. Reads the output of nanoGPT, llm.c, build-nanogpt, modded-nanogpt and Hugging Face's
+// Trainer, and JSON objects such as those in Crest's log.jsonl.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace crest {
 
-// NaN: not said (or said to be NaN).
+// NaN: missing (or NaN in the log).
 struct LogLine {
   LogLine();
   std::optional<int64_t> step;
@@ -17,12 +17,12 @@ struct LogLine {
   double step_ms;     // of one step
   double elapsed_ms;  // since the start of training
   double tokens_per_second, memory_bytes, mfu;
-  double steps_per_second;  // of the whole training: the line that sums it up
+  double steps_per_second;  // of the whole training, from its summary line
   bool skipped = false;
-  bool braces = false;     // a {...}: may stand without a step
-  int without_unit = 0;    // times and sizes left out because they have no unit
-  bool has_loss = false;   // said, even if NaN
-  bool says_step() const;  // it has something to say about a step
+  bool braces = false;     // a {...}: may lack a step
+  int without_unit = 0;    // times and sizes ignored because they have no unit
+  bool has_loss = false;   // present, even if NaN
+  bool says_step() const;  // it has data of a step
   bool says_nothing() const;
 };
 

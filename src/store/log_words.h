@@ -1,4 +1,5 @@
-// The words of training logs: which quantity a key names, and what a unit is worth. One row each in log_words.cpp.
+// The words of training logs: the quantity of a key, and the factor of a unit. One row each in
+// log_words.cpp.
 #pragma once
 #include <string>
 
@@ -22,7 +23,7 @@ enum class Quantity {
 
 struct LogKey {
   Quantity quantity = Quantity::none;
-  double factor = 0;  // to milliseconds or bytes when the key itself names the unit, else 0
+  double factor = 0;  // to milliseconds or bytes if the key includes the unit, else 0
 };
 // phrase: the words of the key in lower case, '_' between them ("tok/sec" is tok_sec).
 LogKey log_key(const std::string& phrase);
@@ -31,7 +32,7 @@ struct LogUnit {
   enum Kind { none, percent, time, rate, bytes, other } kind = other;
   double factor = 1;  // to 1, milliseconds, tokens per second, bytes
 };
-// In lower case, as it follows the number; "" is none.
+// In lower case, as it follows the number; "": none.
 LogUnit log_unit(const std::string& word);
 
 // Words that loggers put before a key.

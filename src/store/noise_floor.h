@@ -1,4 +1,4 @@
-// What differences between measurements of a recipe mean nothing, as earlier measurements against itself found.
+// The noise floor of a recipe, from an earlier measurement against itself.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,11 +9,12 @@ namespace crest {
 
 struct NoiseFloor {
   double relative = 0;  // 0.01: differences below 1% are noise
-  int64_t run = 0;      // of the store
-  std::string when;     // UTC, its start
+  int64_t run = 0;      // id in the store
+  std::string when;     // start of the run, UTC
 };
 
-// Of the newest run with this key on this device (its name) that measured one: --noise, --ab or --peer.
+// From the newest run with this key on this device (by name) that measured one: --noise, --ab or
+// --peer.
 std::optional<NoiseFloor> noise_floor_of(const Store& store, const std::string& key, const std::string& device);
 
 }  // namespace crest

@@ -24,7 +24,7 @@ std::string absolute_folder(const std::string& folder) {
 
 namespace {
 
-// The conditions of a WHERE and the texts that belong to their question marks.
+// The conditions of a WHERE clause and their parameters.
 struct Where {
   std::vector<std::string> conditions, texts;
   void add(const std::string& condition, std::initializer_list<std::string> values) {
@@ -34,7 +34,7 @@ struct Where {
   std::string text() const { return conditions.empty() ? "" : " WHERE " + join(conditions, " AND "); }
 };
 
-// A pattern of LIKE that finds the text anywhere.
+// A LIKE pattern that matches the text anywhere.
 std::string anywhere(const std::string& text) {
   std::string pattern = "%";
   for (char c : text) {
@@ -57,9 +57,9 @@ Where where_of(const RunFilter& f) {
     w.add("name LIKE ? ESCAPE '\\' OR command LIKE ? ESCAPE '\\' OR folder LIKE ? ESCAPE '\\'", {p, p, p});
   }
   for (auto& [key, value] : f.settings) {
-    std::string plain = value == "true" ? "1" : value == "false" ? "0" : value;  // as SQLite has JSON's
+    std::string plain = value == "true" ? "1" : value == "false" ? "0" : value;  // as SQLite represents JSON booleans
     bool number = !plain.empty() && plain.find_first_not_of("0123456789.eE+-") == std::string::npos;
-    // A recipe that is no JSON has no settings; asked first, since AND promises no order.
+    // An invalid recipe has no settings; checked with CASE, since AND guarantees no order.
     const char* whole = "CASE WHEN json_valid(recipe) THEN {} END";
     if (number)
       w.add(fmt::format(fmt::runtime(whole),
@@ -69,7 +69,7 @@ Where where_of(const RunFilter& f) {
     else
       w.add(fmt::format(fmt::runtime(whole), "json_extract(recipe, '$.' || ?) = ?"), {key, plain});
   }
-  // Whether a run still runs is seen from its process, not from its row.
+  // Whether a run is still running depends on its process, not on its row.
   if (f.status == "running" || f.status == "lost")
     w.add("status IN ('running', 'lost')", {});
   else if (!f.status.empty())
@@ -96,9 +96,9 @@ bool all_of(const std::string& text, const char* characters) {
     names.push_back(s.text(0));
     if (!s.text(1).empty()) names.push_back(fs::path(s.text(1)).filename().string());
   }
-  std::string advice = names.empty() ? "No run is recorded yet: crest bench --model nano records one."
-                                     : did_you_mean(run, names) + " See crest runs list.";
-  fail(fmt::format("there is no run '{}'", printable(run)), printable(database.file()),
+  std::string advice = names.empty() ? "No runs are recorded yet: crest bench --model nano records one."
+                                     : did_you_mean(run, names) + " crest runs list shows all.";
+  fail(fmt::format("no run '{}'", printable(run)), printable(database.file()),
        advice.substr(advice.find_first_not_of(' ')));
 }
 
@@ -108,7 +108,7 @@ std::vector<RunRecord> list_runs(Database& database, const RunFilter& f) {
   Where where = where_of(f);
   Statement s(database, fmt::format("SELECT id FROM runs{} ORDER BY started DESC, id DESC", where.text()));
   for (auto& text : where.texts) s.add(text);
-  // Each run by itself: what is damaged in one says nothing about the next.
+  // Each run separately: damage in one does not affect the others.
   Statement row(database, fmt::format("SELECT {} FROM runs WHERE id = ?", run_columns));
   std::vector<RunRecord> runs;
   while ((f.limit <= 0 || int64_t(runs.size()) < f.limit) && s.step()) {

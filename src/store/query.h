@@ -1,4 +1,4 @@
-// Which runs: filters of a list, and the run that somebody names.
+// Selects runs: filters of a list, and a run by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace crest {
 
-// Store::list and Store::find.
+// Behind Store::list and Store::find.
 std::vector<RunRecord> list_runs(Database& database, const RunFilter& filter);
 int64_t find_run(Database& database, const std::string& run);
 
-// Folders of this machine as absolute paths without links, so that every way to write one finds it.
+// A folder as an absolute path without links, so every spelling finds it.
 std::string absolute_folder(const std::string& folder);
 
 }  // namespace crest

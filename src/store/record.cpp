@@ -15,7 +15,8 @@ LogRow::LogRow() : loss(NAN), val_loss(NAN), lr(NAN), grad_norm(NAN), step_ms(NA
 
 std::string new_uid() {
   uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != ssize_t(sizeof bits)) fail("the system has no random numbers", "getrandom");
+  if (::getrandom(&bits, sizeof bits, 0) != ssize_t(sizeof bits))
+    fail("the system provides no random numbers", "getrandom");
   return fmt::format("{:016x}", bits);
 }
 
@@ -46,10 +47,11 @@ std::string recipe_name(const RunRecord& record) {
 std::string measurement_key(const Json& recipe, const Json& device, const std::string& phase) {
   if (!recipe.is_object()) return "";
   Json what = {{"recipe", recipe}, {"phase", phase}};
-  // Not the memory: what is free differs from run to run.
+  // Not the memory: free memory varies from run to run.
   for (const char* key : {"kind", "name", "threads", "isa"}) what[key] = text_at(device, key);
   std::string text = nlohmann::json(what).dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);  // sorted keys: the order of a recipe's does not count
+      -1, ' ', false,
+      nlohmann::json::error_handler_t::replace);  // sorted keys: their order in the recipe does not matter
   return sha256_hex(text.data(), text.size()).substr(0, 16);
 }
 

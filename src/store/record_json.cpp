@@ -21,8 +21,7 @@ const std::vector<std::string> run_kinds = {"bench", "profile",    "train", "com
                                             "comm",  "experiment", "gemm",  "log"};
 const std::vector<std::string> run_states = {"running", "done", "failed", "interrupted", "lost", "out_of_memory"};
 
-const char* const import_advice =
-    "The file is damaged, or was not written by crest runs export; nothing of it was imported.";
+const char* const import_advice = "The file is damaged or was not written by crest runs export; nothing was imported.";
 
 namespace {
 
@@ -74,7 +73,7 @@ bool bool_of(const Json& value, const char* what, const std::string& where) {
 }
 
 std::string text_of(const Json& value, const char* what, const std::string& where) {
-  if (!value.is_string()) refuse(fmt::format("{} is not a text", what), where);
+  if (!value.is_string()) refuse(fmt::format("{} is not a string", what), where);
   auto& text = value.get_ref<const std::string&>();
   if (text.size() > longest_text) refuse(fmt::format("{} is longer than {} bytes", what, longest_text), where);
   return text;

@@ -1,4 +1,4 @@
-// Records as JSON: what commands print, and the lines of an export. Keys in docs/contract.md.
+// Records as JSON: the output of commands, and the lines of an export. Keys: docs/contract.md.
 #pragma once
 #include <string>
 
@@ -6,18 +6,18 @@
 
 namespace crest {
 
-// Everything but samples, log and documents.
+// Everything except samples, log and documents.
 Json run_to_json(const RunRecord& record);
 Json to_json(const SampleRow& row);
 Json to_json(const LogRow& row);
-// All of it; of the documents the names.
+// Everything, with only the names of documents.
 Json record_to_json(const RunRecord& record);
 
-// Checks types and sizes: the text may come from anywhere. `where` names file and line. `id` is not read; a run that
-// was running is "lost", since its end will not be told here.
+// Checks types and sizes, since the text may come from anywhere. `where` names file and line. `id`
+// is not read; a running run becomes "lost", since its end will not be recorded here.
 RunRecord run_from_json(const Json& json, const std::string& where);
 
-// What every message about a damaged export ends with.
+// The advice in every error about a damaged export.
 extern const char* const import_advice;
 
 // Rows of an export: arrays, in the order of the fields of SampleRow and LogRow.
@@ -26,14 +26,14 @@ Json log_to_rows(const std::vector<LogRow>& log, size_t first, size_t count);
 void append_samples(const Json& rows, std::vector<SampleRow>& samples, const std::string& where);
 void append_log(const Json& rows, std::vector<LogRow>& log, const std::string& where);
 
-// The text fields of a record that is JSON, by their keys; the order of everything that is printed.
+// The text fields of a record, by JSON key, in output order.
 struct RunText {
   const char* key;
   std::string RunRecord::*field;
 };
 extern const std::vector<RunText> run_texts;
 
-// What a run may be, for messages about unknown values.
+// All kinds and states of a run, for messages about unknown values.
 extern const std::vector<std::string> run_kinds, run_states;
 
 }  // namespace crest

@@ -1,4 +1,4 @@
-// The run database that a command reads or writes, and what it records there: --store, --name, --no-store.
+// The run database of a command, and what it records there: --store, --name, --no-store.
 #pragma once
 #include <string>
 
@@ -9,14 +9,14 @@ namespace crest {
 
 struct StoreFile {
   std::string file;  // "" = default_store_file()
-  double wait = 5;   // seconds, for another process that keeps it locked
+  double wait = 5;   // seconds to wait when another process holds the lock
   std::string path() const;
-  Store open_to_write() const;  // created when it is missing
-  Store open_to_read() const;   // an error when it is missing
+  Store open_to_write() const;  // created when missing
+  Store open_to_read() const;   // an error when missing
 };
 
 struct RecordOptions : StoreFile {
-  std::string name;  // of the record
+  std::string name;  // name of the record
   bool off = false;
   Recorder open() const { return off ? Recorder() : Recorder(file, {}, {.seconds = wait}); }
 };

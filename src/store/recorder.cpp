@@ -21,7 +21,7 @@ Recorder::Recorder(const std::string& file, Warn warn, Patience patience)
 void Recorder::stop(const std::string& why) {
   std::string file = store_->file();
   store_.reset();
-  warn_(fmt::format("nothing more is recorded in {}: {}", file, why));
+  warn_(fmt::format("stopped recording in {}: {}", file, why));
 }
 
 void Recorder::begin(RunRecord& record, int64_t earlier) {

@@ -1,5 +1,6 @@
-// Records measurements in the run store, or nowhere. A measurement is worth more than its record: a store that cannot
-// be written is an error only before the first one has begun; later it is one warning, and recording stops.
+// Records measurements in the run store, or nowhere. A measurement matters more than its record: a
+// store that cannot be written is an error only before the first measurement; later it gives one
+// warning, and recording stops.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,16 +17,16 @@ class Recorder {
   using Warn = std::function<void(const std::string&)>;
 
   Recorder() = default;  // records nothing
-  // Opens or creates the store ("": default_store_file()); throws when that fails. warn: where the one warning goes,
-  // standard error unless said otherwise.
+  // Opens or creates the store ("": default_store_file()); throws when that fails. warn: receives
+  // the warning; default standard error.
   explicit Recorder(const std::string& file, Warn warn = {}, Patience patience = {});
 
   bool on() const { return store_ != nullptr; }
-  Store* store() const { return store_.get(); }  // null when nothing is recorded
+  Store* store() const { return store_.get(); }  // null when not recording
   std::string file() const { return store_ ? store_->file() : ""; }
 
-  // Sets record.id; 0 when nothing is recorded, and then the calls below do nothing. earlier: a record to continue
-  // (Store::reopen) instead of a new one; 0: none.
+  // Sets record.id; 0 when not recording, and then the calls below do nothing. earlier: a record to
+  // continue (Store::reopen) instead of a new one; 0: none.
   void begin(RunRecord& record, int64_t earlier = 0);
   void add_samples(const RunRecord& record, const std::vector<SampleRow>& samples);
   void add_log(const RunRecord& record, const std::vector<LogRow>& rows);

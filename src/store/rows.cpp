@@ -12,7 +12,7 @@ namespace crest {
 
 namespace {
 
-// A profile of a deep unfused model has some million values.
+// A profile of a deep unfused model has millions of values.
 constexpr JsonLimits json_limits{.bytes = uint64_t(512) << 20,
                                  .depth = 64,
                                  .values = 20'000'000,
@@ -98,11 +98,11 @@ const char* const run_columns =
 
 namespace {
 
-// Of a cell of runs, samples or log that no Crest has written.
+// For a cell of runs, samples or log that Crest did not write.
 constexpr int64_t longest_cell = 1 << 20;
 constexpr JsonLimits cell_limits{.bytes = uint64_t(16) << 20, .keys = 20'000};
 
-// Where a value stands: a column of the run's row, or of one of its rows in another table.
+// The place of a value: a column of the run's row, or of one of its rows in another table.
 struct Cell {
   const char* column;
   const char* row = nullptr;
@@ -118,7 +118,7 @@ void add_damage(RunRecord& r, const Cell& cell, const std::string& what) {
 
 std::string read_text(const Statement& s, int column, const Cell& cell, RunRecord& r) {
   if (!is(s.type(column), "text"))
-    add_damage(r, cell, fmt::format("a {}, not a text", s.type(column)));
+    add_damage(r, cell, fmt::format("a {}, not a string", s.type(column)));
   else if (s.bytes(column) > longest_cell)
     add_damage(r, cell, fmt::format("a text of {}", format_bytes(double(s.bytes(column)))));
   else
@@ -129,7 +129,7 @@ std::string read_text(const Statement& s, int column, const Cell& cell, RunRecor
 Json read_object(const Statement& s, int column, const char* what, RunRecord& r) {
   if (s.is_null(column)) return nullptr;
   if (!is(s.type(column), "text")) {
-    add_damage(r, {what}, fmt::format("a {}, not a text", s.type(column)));
+    add_damage(r, {what}, fmt::format("a {}, not a string", s.type(column)));
     return nullptr;
   }
   try {

@@ -1,4 +1,4 @@
-// Records as rows of the database: what Store's functions are made of. Writing happens within the caller's transaction.
+// Records as rows of the database, used by Store. Writes happen in the caller's transaction.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,9 +11,9 @@ namespace crest {
 
 // A row of runs, without samples, log and documents; returns its id.
 int64_t insert_run(Database& database, const RunRecord& record);
-// "running" again, of this process, without log and end.
+// Sets the run to "running" in this process, without log and end.
 void reopen_run(Database& database, int64_t id);
-// They append: rows are numbered in the order of writing.
+// Append rows, numbered in the order of writing.
 void insert_samples(Database& database, int64_t id, const std::vector<SampleRow>& samples);
 void insert_log(Database& database, int64_t id, const std::vector<LogRow>& rows);
 // Replaces the document of that name.
@@ -21,17 +21,17 @@ void insert_document(Database& database, int64_t id, const std::string& name, co
 // status, error, result, environment_after, finished.
 void update_end(Database& database, int64_t id, const RunRecord& record);
 
-// What read_run reads, for SELECT ... WHERE id = ?.
+// The columns that read_run reads, for SELECT ... WHERE id = ?.
 extern const char* const run_columns;
-// The record of a row, nothing when there is none; "running" of a process that is gone becomes "lost". A cell of the
-// wrong type, too long or no JSON is told in `damage`.
+// The record of a row, or nothing. "running" of a dead process becomes "lost". Cells that are
+// mistyped, too long or not JSON are listed in `damage`.
 std::optional<RunRecord> read_run(const Database& database, Statement& row, int64_t id, bool environments);
-// Of the record's id; damage as above.
+// For the record's id; damage as above.
 void read_samples(Database& database, RunRecord& record);
 void read_log(Database& database, RunRecord& record);
-// Names the run and its damaged cells.
+// Throws an error with the run and its damaged cells.
 [[noreturn]] void fail_damaged(const Database& database, const RunRecord& record);
-// Guarded; null for an empty text. `what` is for messages.
+// Parses with limits; null for an empty text. `what` is for messages.
 Json read_json(const Database& database, const std::string& text, int64_t id, const std::string& what);
 
 }  // namespace crest

@@ -14,10 +14,10 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t application_id = 0x43525354;       // "CRST"; file(1) and SQLite tell formats apart by it
-constexpr int64_t checked_bytes = int64_t(4) << 20;  // a file up to this size is checked whole when it is opened
+constexpr int64_t application_id = 0x43525354;       // "CRST"; identifies the format for file(1) and SQLite
+constexpr int64_t checked_bytes = int64_t(4) << 20;  // files up to this size are fully checked when opened
 
-// Columns are what lists are filtered by; what a run is in full is JSON, with the keys of docs/contract.md.
+// Columns serve to filter lists; the full run is JSON, with the keys of docs/contract.md.
 constexpr const char* tables = R"sql(
 CREATE TABLE runs (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -88,24 +88,25 @@ bool is_empty(Database& database) {
 void create(Database& database) {
   database.run("PRAGMA auto_vacuum = INCREMENTAL");
   Transaction transaction(database);
-  if (!is_empty(database)) return;  // another process was faster
+  if (!is_empty(database)) return;  // another process was first
   database.run(tables);
   database.run(
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", application_id, store_version).c_str());
   transaction.commit();
 }
 
-// Switching takes the file for a moment, and SQLite does not wait for others here. Where there is no shared memory
-// (some network file systems) the answer is another mode, which works as well, one process after the other.
+// Switching locks the file for a moment, and SQLite does not wait for other processes here. Without
+// shared memory (some network file systems) the result is another mode, which also works, one
+// process at a time.
 void use_wal(Database& database) {
   for (int attempt = 0; !database.try_to_run("PRAGMA journal_mode = WAL"); ++attempt)
     if (!database.wait(attempt)) database.fail_with(SQLITE_BUSY);
 }
 
 constexpr const char* repair_advice =
-    "Save what can be read with: sqlite3 FILE .recover | sqlite3 NEW. Or start another one with --store.";
+    "Recover readable data with: sqlite3 FILE .recover | sqlite3 NEW. Or start a new one with --store.";
 
-// The tables that are read and written, and their columns. What else the file holds is nobody's business.
+// The tables that are read and written, and their columns. Everything else in the file is ignored.
 constexpr std::pair<const char*, const char*> needed[] = {
     {"runs",
      "id uid name kind status started finished command folder grid key phase error imported_from recipe device "
@@ -114,26 +115,26 @@ constexpr std::pair<const char*, const char*> needed[] = {
     {"log", "run number step loss val_loss lr grad_norm step_ms tokens_per_second skipped"},
     {"documents", "run name json"}};
 
-// A view, a table of a module or a computed column would run what the file's author wrote.
+// A view, a virtual table or a computed column would run code from the file.
 void check_tables(Database& database) {
   std::string where = printable(database.file());
   for (auto& [table, columns] : needed) {
     Statement s(database, "SELECT type, rootpage FROM sqlite_schema WHERE name = ? COLLATE NOCASE");
     bool there = s.add(std::string_view(table)).step();
     if (!there)
-      fail(fmt::format("is no run database any more: the table '{}' is missing", table), where, repair_advice);
+      fail(fmt::format("is not a valid run database: the table '{}' is missing", table), where, repair_advice);
     bool is_table = s.text(0) == "table";
     if (!is_table || s.integer(1) == 0)
       fail(fmt::format("holds a {} where the table '{}' should be",
                        is_table ? "virtual table" : printable(s.text(0), 20), table),
-           where, "Crest did not make it so: nothing of the file was used. Ask for an export (crest runs export).");
+           where, "Crest did not create it, so nothing was read. Ask for an export instead (crest runs export).");
     std::set<std::string> plain;
     Statement c(database, fmt::format("PRAGMA table_xinfo({})", table));
     while (c.step())
       if (c.integer(6) == 0) plain.insert(c.text(1));  // not hidden, not computed
     for (auto& column : split(columns, ' '))
       if (!plain.contains(column))
-        fail(fmt::format("is no run database any more: the table '{}' has no plain column '{}'", table, column), where,
+        fail(fmt::format("is not a valid run database: the table '{}' has no plain column '{}'", table, column), where,
              repair_advice);
   }
 }
@@ -147,7 +148,7 @@ void check_kind(Database& database) {
   int64_t version = database.integer("PRAGMA user_version");
   if (version > store_version)
     fail(fmt::format("was written by a newer Crest (format {}, this one reads {})", version, store_version), where,
-         "Use that Crest, or name another --store FILE.");
+         "Use that version of Crest, or give another --store FILE.");
   if (version < 1) database.fail_with(SQLITE_CORRUPT);
 }
 
@@ -169,7 +170,8 @@ void prepare_schema(Database& database, Database::Mode mode) {
   check_tables(database);
   if (!database.read_only()) {
     use_wal(database);
-    // What was written survives the death of its process. A power failure may take the last moments, never the rest.
+    // Committed data survives a crash of the process. A power failure may lose the last commits,
+    // but nothing else.
     database.run("PRAGMA synchronous = NORMAL");
   }
   database.run("PRAGMA foreign_keys = ON");

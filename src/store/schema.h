@@ -1,4 +1,4 @@
-// Tables of the run database and what marks a file as one.
+// The tables of the run database, and the mark that identifies the file.
 #pragma once
 #include "store/database.h"
 
@@ -6,7 +6,8 @@ namespace crest {
 
 inline constexpr int store_version = 1;
 
-// Makes the tables in an empty file; throws for a database of another program, of a newer Crest, or a damaged one.
+// Creates the tables in an empty file. Throws for a database of another program, of a newer Crest,
+// or a damaged one.
 void prepare_schema(Database& database, Database::Mode mode);
 
 }  // namespace crest

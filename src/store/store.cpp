@@ -22,10 +22,11 @@ struct Store::Impl {
   void require(int64_t id) {
     Statement s(database, "SELECT 1 FROM runs WHERE id = ?");
     if (!s.add(id).step())
-      fail(fmt::format("there is no run {} (any more)", id), printable(database.file()), "See crest runs list.");
+      fail(fmt::format("run {} does not exist or was deleted", id), printable(database.file()),
+           "crest runs list shows all.");
   }
 
-  // A change of one run, all of it or nothing.
+  // An atomic change of one run.
   template <class Write>
   void change(int64_t id, Write write) {
     Transaction transaction(database);
@@ -51,7 +52,7 @@ struct Store::Impl {
   RunRecord head(int64_t id, bool environments) const {
     Statement s(database, fmt::format("SELECT {} FROM runs WHERE id = ?", run_columns));
     auto r = read_run(database, s, id, environments);
-    if (!r) fail(fmt::format("there is no run {}", id), printable(database.file()), "See crest runs list.");
+    if (!r) fail(fmt::format("no run {}", id), printable(database.file()), "crest runs list shows all.");
     return std::move(*r);
   }
 
@@ -151,13 +152,13 @@ Json Store::document(int64_t id, const std::string& name) const {
   Statement d(impl_->database, "SELECT json FROM documents WHERE run = ? AND name = ?");
   if (!d.add(id).add(name).step())
     fail(fmt::format("run {} has no document '{}'", id, printable(name)), printable(file()),
-         names.empty() ? "It has none." : fmt::format("It has: {}.", join(names, ", ")));
+         names.empty() ? "It has no documents." : fmt::format("It has: {}.", join(names, ", ")));
   return read_json(impl_->database, d.text(0), id, "document " + printable(name));
 }
 
 void Store::erase(int64_t id) {
   impl_->change(id, [&] { Statement(impl_->database, "DELETE FROM runs WHERE id = ?").add(id).run(); });
-  impl_->database.run("PRAGMA incremental_vacuum");  // gives the pages back to the disk
+  impl_->database.run("PRAGMA incremental_vacuum");  // returns the pages to the file system
 }
 
 std::string default_store_file() {

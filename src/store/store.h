@@ -1,5 +1,6 @@
-// The run database: one SQLite file (WAL) in which every bench, profile, experiment and training run is recorded. Two
-// processes may write at once; what a killed process leaves is its own open run, with all it had written until then.
+// The run database: one SQLite file (WAL) that records every bench, profile, experiment and
+// training run. Several processes can write at once; a killed process leaves its own open run with
+// everything it had written.
 #pragma once
 #include <functional>
 #include <memory>
@@ -23,44 +24,46 @@ struct RunFilter {
 
 class Store {
  public:
-  // Throws for a file that is no run database of Crest, is damaged, or was written by a newer Crest. write: opens or
-  // creates; read: the file must be there, its folder need not be writable.
+  // Throws for a file that is not a Crest run database, is damaged, or was written by a newer
+  // Crest. write: opens or creates; read: the file must exist, but its folder need not be writable.
   enum class Mode { write, read };
   explicit Store(const std::string& file, Mode mode = Mode::write, Patience patience = {});
   ~Store();
   Store(Store&&) noexcept;
 
-  // Writes the record with status "running" unless it says otherwise, returns its id. uid, started, name and key are
-  // filled in when empty, and the folder is made absolute. The add_ functions append; what they wrote stays when the
-  // process is killed after their return.
+  // Writes the record with status "running" unless set, and returns its id. Fills in empty uid,
+  // started, name and key, and makes the folder absolute. The add_ functions append; their data
+  // survives if the process is killed after they return.
   int64_t begin(RunRecord& record);
-  // Continues a record, as of a training run that is resumed: "running" again, of this process, with an empty log.
+  // Continues a record, such as that of a resumed training run: "running" in this process, with an
+  // empty log.
   void reopen(int64_t id);
   void add_samples(int64_t id, const std::vector<SampleRow>& samples);
   void add_log(int64_t id, const std::vector<LogRow>& rows);
   void set_document(int64_t id, const std::string& name, const Json& json);
   // Writes status, error, result and environment_after and the end time.
   void finish(int64_t id, const RunRecord& record);
-  // Everything at once, in one transaction (runs that were measured before they are recorded). A uid that is there
-  // already is left alone; returns its id.
+  // Writes everything in one transaction (for runs measured before they are recorded). An existing
+  // uid is left unchanged; returns its id.
   int64_t add(RunRecord& record);
-  // The records that `next` fills in until it returns false: all of them, or none when it throws.
+  // Adds the records that `next` fills in until it returns false: all of them, or none when it
+  // throws.
   struct Added {
     std::vector<int64_t> ids;
-    int64_t known = 0;  // uids that were there already
+    int64_t known = 0;  // uids already present
   };
   Added add_all(const std::function<bool(RunRecord&)>& next);
 
-  // Without samples, log and documents; newest first. Runs whose process is gone are "lost". What cannot be read of a
-  // run stays empty and is told in its `damage`.
+  // Without samples, log and documents; newest first. Runs of dead processes are "lost". Unreadable
+  // parts of a run stay empty and are listed in its `damage`.
   std::vector<RunRecord> list(const RunFilter& filter = {}) const;
-  RunRecord head(int64_t id) const;  // as in a list
-  // Throw for a damaged run, naming it and what is damaged.
+  RunRecord head(int64_t id) const;  // as in list()
+  // These throw for a damaged run, with the run and the damage.
   RunRecord load(int64_t id) const;                          // everything
-  RunRecord load_without_documents(int64_t id) const;        // their names stand with null
-  Json document(int64_t id, const std::string& name) const;  // throws with the names that there are
-  // id, uid (or a start of it of at least 4 digits), name (the newest of that name), or path of a run folder. Throws
-  // with the nearest names.
+  RunRecord load_without_documents(int64_t id) const;        // document names map to null
+  Json document(int64_t id, const std::string& name) const;  // the error lists the existing names
+  // By id, uid (or a prefix of at least 4 digits), name (the newest with it), or path of a run
+  // folder. The error suggests near names.
   int64_t find(const std::string& run) const;
   void erase(int64_t id);
 

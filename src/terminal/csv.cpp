@@ -18,7 +18,7 @@ std::string csv_text(std::string_view text) {
     field += shown ? rest.substr(0, c.size) : std::string_view("\xEF\xBF\xBD");
     rest.remove_prefix(c.size);
   }
-  // "-", "+", "=" and "@" begin formulas; a tab or line break in front of them is skipped by some programs.
+  // "-", "+", "=" and "@" start formulas; some programs skip a tab or line break in front of them.
   if (!field.empty() && std::string_view("=+-@\t\r\n").find(field[0]) != std::string_view::npos) field = '\'' + field;
   if (field.find_first_of(",\"\r\n") == std::string::npos && field.find('\0') == std::string::npos) return field;
   std::string quoted = "\"";

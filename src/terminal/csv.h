@@ -1,4 +1,4 @@
-// Comma-separated values that spreadsheets open without harm.
+// Comma-separated values that are safe to open in a spreadsheet.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,11 +6,11 @@
 
 namespace crest {
 
-// A text as a field: quoted where needed; one that a spreadsheet would take for a formula gets an apostrophe in front.
+// A text field: quoted where needed; one that looks like a formula gets a leading apostrophe.
 std::string csv_text(std::string_view text);
 // A number, empty when it is not finite.
 std::string csv_number(double value);
-// Fields made by the functions above, with the line's end.
+// A line of fields made by the functions above, with its newline.
 std::string csv_line(const std::vector<std::string>& fields);
 
 }  // namespace crest

@@ -3,7 +3,7 @@
 
 namespace crest {
 
-// Prints the document to standard output; text from files that is no UTF-8 is replaced.
+// Prints the document to standard output; invalid UTF-8 is replaced.
 void print_json(const nlohmann::ordered_json& document);
 
 }  // namespace crest

@@ -23,7 +23,8 @@ bool in(uint32_t code, const CodeRange* ranges, size_t count) {
 }
 
 size_t code_width(uint32_t code) {
-  // Combining marks of the common scripts, joiners, variation selectors (Unicode categories Mn, Me, Cf).
+  // Combining marks of the common scripts, joiners, variation selectors (Unicode categories Mn, Me,
+  // Cf).
   static const CodeRange zero[] = {
       {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x0610, 0x061A}, {0x064B, 0x065F}, {0x0900, 0x0902},
       {0x0941, 0x0948}, {0x0E34, 0x0E3A}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF}, {0x200B, 0x200F}, {0x202A, 0x202E},

@@ -17,10 +17,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Names come from elsewhere: what is no UTF-8 is replaced.
+// Names may be invalid UTF-8, which is replaced.
 std::string text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
-// Microseconds with three digits: exact for whole nanoseconds.
+// Microseconds with three decimals: exact for whole nanoseconds.
 std::string us(int64_t ns) {
   return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
 }
@@ -35,7 +35,7 @@ class Writer {
     for (auto& s : slices_) slice(s);
     arrows();
     memory();
-    // The recipe and what else explains the run: other top-level keys are metadata.
+    // The recipe and other context: additional top-level keys are metadata.
     put("\n],\n\"traceName\": \"crest profile\",\n\"crest\": {}\n}}\n",
         text({{"recipe", p_.recipe}, {"phase", p_.phase}, {"method", p_.method}, {"step_ms", p_.step_ms}}));
     return std::move(out_);
@@ -117,14 +117,14 @@ class Writer {
     }
   }
 
-  // Every allocation and free as Kineto's [memory] event, and bytes by category as counters.
+  // Every allocation and free as a Kineto [memory] event, and bytes by category as counters.
   void memory() {
     int64_t allocated = 0, reserved = 0;
     std::map<std::string, int64_t> by_category;
     auto events = memory_events(p_);
     for (auto& e : events) {
       reserved = std::max(reserved, address(p_, e) + bytes(p_, e) - persistent_address);
-      by_category[category(e)] = 0;  // importers take a counter's series from its first value
+      by_category[category(e)] = 0;  // importers read a counter's series from its first value
     }
     for (size_t i = 0; i < events.size(); ++i) {
       const MemoryEvent& e = events[i];

@@ -18,21 +18,21 @@ bool is_gzip(const File& file) {
 struct GzipBuffer::State {
   State(File& f, uint64_t limit) : file(f), most(limit) {
     constexpr int with_gzip_header = 16;
-    if (inflateInit2(&stream, MAX_WBITS + with_gzip_header) != Z_OK) fail_internal("zlib cannot be used", "gzip");
+    if (inflateInit2(&stream, MAX_WBITS + with_gzip_header) != Z_OK) fail_internal("zlib is not usable", "gzip");
   }
   ~State() { inflateEnd(&stream); }
 
-  // Returns how many bytes of text there are now; 0: the end.
+  // Returns the number of bytes of text now available; 0: the end.
   size_t unpack() {
     stream.next_out = text.data(), stream.avail_out = unsigned(text.size());
     while (stream.avail_out == text.size()) {
       if (stream.avail_in == 0) {
         size_t n = file.read_some(packed.data(), packed.size());
         if (n == 0 && between_members) return 0;
-        if (n == 0) fail_damaged("it ends in the middle");
+        if (n == 0) fail_damaged("it is truncated");
         stream.next_in = packed.data(), stream.avail_in = unsigned(n);
       }
-      // gzip allows several members, one behind the other.
+      // gzip allows several consecutive members.
       if (between_members) inflateReset(&stream), between_members = false;
       int result = inflate(&stream, Z_NO_FLUSH);
       if (result == Z_STREAM_END)
@@ -43,7 +43,7 @@ struct GzipBuffer::State {
     size_t n = text.size() - stream.avail_out;
     done += n;
     if (done > most)
-      fail(fmt::format("unpacked it has more than {}", format_bytes(double(most))), printable(file.path()),
+      fail(fmt::format("is larger than {} when unpacked", format_bytes(double(most))), printable(file.path()),
            "Record fewer steps, or without stacks.");
     return n;
   }

@@ -28,7 +28,8 @@ std::map<std::pair<int, int>, Span> spans(const Profile& p) {
   return out;
 }
 
-// One Program's changes of the transient arena: allocations stand before an instruction, frees behind it.
+// The changes of the transient arena in one Program: allocations before an instruction, frees after
+// it.
 struct Change {
   int index;
   bool free;

@@ -1,5 +1,5 @@
-// The planned memory of a step as a list of allocations and frees, as an allocator would have seen them: what trace
-// files and memory viewers show.
+// The planned memory of a step as a list of allocations and frees, as an allocator would see them,
+// for trace files and memory viewers.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,19 +12,20 @@ struct MemoryEvent {
   bool alloc = true;
   int persistent = -1;  // row of ProfileMemory::persistent, or
   int block = -1;       // row of ProfileMemory::blocks
-  int call = -1;        // of the step; -1: before it
+  int call = -1;        // call of the step; -1: before it
   int instr = -1;       // row of Profile::instrs; -1: before the step
-  double ms = 0;        // never goes back
+  double ms = 0;        // never decreases
 };
 
-// The arenas get addresses as a device has them; the transient one begins behind the persistent one.
+// The arenas get plausible device addresses; the transient one follows the persistent one.
 inline constexpr int64_t persistent_address = int64_t(0x7f) << 40;
 int64_t transient_address(const Profile&);
 int64_t address(const Profile&, const MemoryEvent&);
 int64_t bytes(const Profile&, const MemoryEvent&);
 
-// Persistent memory first, then, call by call and instruction by instruction, what is taken before it and what is given
-// back after it. Beyond `limit` events, calls that repeat a Program are left out: they repeat its memory, too.
+// Persistent memory first; then, for each instruction of each call, the allocations before it and
+// the frees after it. Beyond `limit` events, repeated calls of a Program are omitted, since they
+// repeat its memory.
 std::vector<MemoryEvent> memory_events(const Profile&, size_t limit = 400'000);
 
 }  // namespace crest

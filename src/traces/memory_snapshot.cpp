@@ -20,7 +20,8 @@ struct Frame {
   std::string name;
 };
 
-// A piece of a segment; pieces follow each other without gaps, as the viewer adds up their sizes.
+// A block of a segment; blocks follow each other without gaps, since the viewer adds up their
+// sizes.
 struct Piece {
   int64_t offset = 0, bytes = 0;
   int persistent = -1;  // -1: free
@@ -43,7 +44,7 @@ class Snapshot {
   void entry(std::string_view key, int64_t value) { out_.key(key), out_.integer(value); }
   void entry(std::string_view key, std::string_view value) { out_.key(key), out_.text(value); }
 
-  // A stack is made and written once; later uses refer to it.
+  // A stack is written once; later uses refer to it.
   template <class Make>
   void frames(const std::string& id, Make make) {
     out_.key("frames");
@@ -74,7 +75,7 @@ class Snapshot {
         return row.index == b.first && row.program == b.program;
       });
       std::string op = instr == p_.instrs.end() ? "instruction" : instr->op;
-      return {{b.program, b.first, fmt::format("{} makes {}", op, b.name)},
+      return {{b.program, b.first, fmt::format("{} writes {}", op, b.name)},
               {"scope", 0, b.scope.empty() ? "none" : b.scope},
               {"phase", 0, b.phase},
               {"layer", std::max(0, b.layer), b.layer < 0 ? "outside" : fmt::format("layer {}", b.layer)},
@@ -166,7 +167,8 @@ class Snapshot {
     entry("size", size);
     entry("stream", 0);
     entry("time_us", std::llround(ms * 1e3));
-    // The viewer colours by category, and fails on files with categories unless one of them is "unknown": the arenas.
+    // The viewer colors by category, and fails on files with categories unless one is "unknown":
+    // the arenas use it.
     entry("category", category);
   }
 
@@ -208,7 +210,7 @@ class Snapshot {
     out_.end_list();
   }
 
-  // What the allocator of PyTorch was told; Crest plans instead, so that only the kind of allocator is of use.
+  // Settings of PyTorch's allocator; Crest plans instead, so only the backend is meaningful.
   void settings() {
     out_.key("allocator_settings");
     out_.begin_dict();

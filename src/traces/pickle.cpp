@@ -32,7 +32,8 @@ enum Opcode : uint8_t {
   LONG_BINGET = 'j',
 };
 
-// Values between two marks: a reader may pass them as arguments of one call. As many as Python writes.
+// Values between two marks; a reader may pass them as arguments of one call. The same number as in
+// Python.
 constexpr size_t batch = 1000;
 
 }  // namespace
@@ -42,7 +43,7 @@ PickleWriter::PickleWriter() {
   out_ += char(4);
 }
 
-// Starts a batch of the enclosing list or dict, or the next one when it is full.
+// Starts a batch of the enclosing list or dict, or the next one when full.
 void PickleWriter::before_value() {
   if (open_.empty()) return;
   Level& level = open_.back();

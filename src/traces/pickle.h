@@ -1,5 +1,5 @@
-// Writes Python's pickle format (protocol 4) with the few opcodes that small unpicklers know, too: lists, dicts, text,
-// numbers, and references to what was written before.
+// Writes Python's pickle format (protocol 4) using only opcodes that small unpicklers support:
+// lists, dicts, text, numbers, and references to earlier values.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,11 +24,11 @@ class PickleWriter {
   void boolean(bool value);
   void none();
 
-  // Gives the value that was just written a number; recall(number) writes a reference to it.
+  // Numbers the value just written; recall(number) writes a reference to it.
   uint32_t remember();
   void recall(uint32_t number);
 
-  // The pickle; nothing may be written afterwards.
+  // Returns the pickle; nothing can be written afterwards.
   std::string finish();
 
  private:

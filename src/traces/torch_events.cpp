@@ -27,7 +27,7 @@ constexpr size_t max_name = 2000;  // characters; demangled templates are long
 constexpr int max_depth = 200;
 constexpr double max_time = 1e16;  // microseconds: 300 years
 
-// A file as a stream that is read in pieces.
+// A file as a stream that is read in chunks.
 class FileBuffer : public std::streambuf {
  public:
   explicit FileBuffer(File& file) : file_(file) {}
@@ -44,7 +44,7 @@ class FileBuffer : public std::streambuf {
   std::array<char, 1 << 16> data_;
 };
 
-// What is kept of one event while it is read.
+// The fields of one event while it is read.
 struct Event {
   std::string name, category, phase, process, thread;
   double ts = NAN, dur = NAN;
@@ -78,7 +78,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(size_t) override {
-    // The list of events stands under "traceEvents", or is the whole file.
+    // The list of events is under "traceEvents", or is the whole file.
     if (section_ == Section::none && (depth_ == 0 || (depth_ == 1 && key_ == "traceEvents"))) {
       section_ = Section::events, level_ = depth_ + 1, found_ = true;
     } else if (section_ == Section::none && depth_ == 1 && key_ == "deviceProperties") {
@@ -102,8 +102,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& e) override {
     bool range = std::string_view(e.what()).find("out_of_range") != std::string_view::npos;
-    fail(range ? "a number is out of range" : "not valid JSON, or it ends in the middle",
-         fmt::format("{} (byte {})", where_, byte), "Export the trace again.");
+    fail(range ? "a number is out of range" : "not valid JSON, or truncated", fmt::format("{} (byte {})", where_, byte),
+         "Export the trace again.");
   }
 
  private:
@@ -124,7 +124,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  // Process and thread are numbers or texts.
+  // Process and thread are numbers or strings.
   static std::string id(const std::string* text, double number) {
     return text ? text->substr(0, 100) : fmt::format("{:.0f}", number);
   }
@@ -165,7 +165,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     if (!operation && !copy && !runtime && cat != "user_annotation" && cat != "kernel" && cat != "Kernel") return;
     if (!(std::abs(event_.ts) < max_time) || !(std::abs(event_.dur) < max_time))
       fail(fmt::format("event {} ('{}') has no usable ts and dur", out_.events, printable(event_.name, 60)), where_,
-           "Both must be numbers of microseconds.");
+           "Both must be microseconds, as numbers.");
     keep(operation, copy, runtime);
     if (out_.host.size() + out_.launches.size() + out_.work.size() > max_kept)
       fail(fmt::format("more than {} operations and kernels in one trace", max_kept), where_,
@@ -203,7 +203,7 @@ int TextTable::number(const std::string& text) {
 TorchEvents read_torch_events(const std::string& path) {
   File file = File::open_read(path);
   std::string where = printable(path);
-  if (file.size() > max_file) fail("a trace of more than 8 GiB", where, "Record fewer steps, or without stacks.");
+  if (file.size() > max_file) fail("a trace larger than 8 GiB", where, "Record fewer steps, or without stacks.");
   TorchEvents out;
   Handler handler(out, path);
   std::unique_ptr<std::streambuf> buffer;
@@ -212,10 +212,10 @@ TorchEvents read_torch_events(const std::string& path) {
   else
     buffer = std::make_unique<FileBuffer>(file);
   std::istream stream(buffer.get());
-  stream.exceptions(std::ios::badbit);  // errors of reading pass through
+  stream.exceptions(std::ios::badbit);  // read errors propagate
   nlohmann::json::sax_parse(stream, &handler);
   if (!handler.found())
-    fail("this is JSON, but no trace: the list \"traceEvents\" is missing", where,
+    fail("this is JSON but not a trace: the list \"traceEvents\" is missing", where,
          "Name a file that prof.export_chrome_trace wrote.");
   return out;
 }
@@ -224,7 +224,7 @@ namespace {
 
 struct Row {
   OpClass op_class;
-  std::vector<std::string_view> parts;  // any of them, in lower case
+  std::vector<std::string_view> parts;  // any of these, in lower case
 };
 
 std::string lower(const std::string& text) {
@@ -245,8 +245,8 @@ const Row* find(const std::vector<Row>& rows, std::string_view name) {
   return nullptr;
 }
 
-// What operations and generated kernels are called after; the first row wins. A loss stands before the normalisations,
-// as its log-softmax is one.
+// Parts of the names of operations and generated kernels; the first match wins. Losses come before
+// normalisations, since they contain a log-softmax.
 const std::vector<Row> topics = {
     {OpClass::communication, {"nccl", "c10d::", "gloo:", "all_reduce", "allreduce", "all_gather", "reduce_scatter"}},
     {OpClass::optimizer, {"adam", "multi_tensor_apply", "foreach", "optimizer.step", "optimizer.zero_grad"}},
@@ -257,7 +257,8 @@ const std::vector<Row> topics = {
     {OpClass::embedding, {"embedding"}},
 };
 
-// Kernels of libraries; cutlass and cuBLAS also stand in names of attention kernels, which are found before.
+// Library kernels; names of attention kernels also contain cutlass and cuBLAS, but match earlier
+// rows.
 const std::vector<Row> libraries = {
     {OpClass::contraction,
      {"gemm", "gemv", "cutlass", "nvjet", "cublas", "xmma", "splitk", "triton_mm", "dot_kernel", "convolve"}},
@@ -271,7 +272,7 @@ const std::vector<Row> generic_kernels = {
     {OpClass::elementwise, {"elementwise", "pointwise"}},
 };
 
-// Whole names of operations, without aten:: and a trailing underscore.
+// Full names of operations, without aten:: and a trailing underscore.
 const std::vector<Row> operations = {
     {OpClass::contraction,
      {"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addmv", "mv", "dot", "einsum", "_scaled_mm",
@@ -331,7 +332,7 @@ std::optional<KernelClass> class_of_kernel(const std::string& full_name) {
 
 std::optional<OpClass> class_of_operation(const std::string& full_name) {
   std::string name = lower(full_name);
-  // Autograd's nodes only call operations.
+  // Autograd nodes only call operations.
   if (name.rfind("autograd::", 0) == 0 || name.rfind("torch::autograd", 0) == 0) return {};
   if (auto* row = find(topics, name)) return row->op_class;
   if (name.rfind("aten::", 0) != 0) return {};

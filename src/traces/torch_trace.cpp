@@ -20,18 +20,18 @@ namespace {
 
 bool starts_with(const std::string& text, std::string_view start) { return text.compare(0, start.size(), start) == 0; }
 
-// What is known at a point of a host thread from the ranges around it.
+// The context at a point of a host thread, from the enclosing ranges.
 struct Context {
   int operation = -1;  // row of TorchEvents::host: the innermost operation
   std::optional<OpClass> op_class;
   enum Phase : uint8_t { forward, backward, update } phase = forward;
 };
 
-// A piece of work before it is given to a step; times in microseconds.
+// A piece of work before it is assigned to a step; times in microseconds.
 struct Piece {
   TorchWork work;
   double start = 0, end = 0;
-  double issued = 0;  // when the host asked for it, on the host's clock
+  double issued = 0;  // when the host issued it, on the host's clock
 };
 
 struct Window {
@@ -75,7 +75,7 @@ class Reader {
 
   std::optional<OpClass> operation_class(const TorchHostRange& r) {
     auto [at, is_new] = operation_classes_.try_emplace(r.name);
-    // Of the annotations only the optimizer's is PyTorch's own; others are called as somebody liked.
+    // Among annotations only the optimizer's comes from PyTorch; others have arbitrary names.
     if (is_new && (r.operation || starts_with(name(r), "Optimizer."))) at->second = class_of_operation(name(r));
     return at->second;
   }
@@ -88,10 +88,10 @@ class Reader {
     return context;
   }
 
-  // Ranges of a thread nest. Launches are looked up on the way; without a GPU the time between the ranges that an
-  // operation calls is its own work.
+  // Ranges of a thread nest. Launches are resolved along the way. Without a GPU, the time between
+  // the ranges that an operation calls is its own work.
   void walk_threads() {
-    std::map<int, std::pair<std::vector<int>, std::vector<int>>> threads;  // rows of ranges, of launches
+    std::map<int, std::pair<std::vector<int>, std::vector<int>>> threads;  // rows of ranges; of launches
     for (int i = 0; i < int(events_.host.size()); ++i) threads[events_.host[size_t(i)].thread].first.push_back(i);
     for (int i = 0; i < int(events_.launches.size()); ++i)
       threads[events_.launches[size_t(i)].thread].second.push_back(i);
@@ -136,7 +136,7 @@ class Reader {
       close_until(r.start);
       own(r.start);
       Context context = inside(r, row, open.empty() ? Context() : open.back().context);
-      // A range that ends behind the one around it is damaged: cut it.
+      // A range that ends after its parent is damaged: cut it.
       open.push_back({open.empty() ? r.end : std::min(r.end, open.back().end), context});
       if (out_.gpu && r.operation && r.external_id >= 0) by_external_id_[r.external_id] = {r.start, context};
     }
@@ -151,7 +151,7 @@ class Reader {
     pieces_.push_back({make(r.name, c.operation, c, c.op_class, r.thread), start, end, start});
   }
 
-  // All small work of an optimizer's step is the optimizer's.
+  // All small kernels in an optimizer step belong to the optimizer.
   static bool of_optimizer(const Context& c, std::optional<OpClass> k) {
     return c.phase == Context::update &&
            (!k || k == OpClass::elementwise || k == OpClass::reduction || k == OpClass::movement);
@@ -190,18 +190,18 @@ class Reader {
         from = at->second;
       else if (auto other = by_external_id_.find(w.external_id); other != by_external_id_.end())
         from = other->second;
-      else if (w.start < first)  // of a step before the recording, which the device had not finished
+      else if (w.start < first)  // from a step before the recording that the device had not finished
         from.first = -std::numeric_limits<double>::infinity();
       auto [kernel, is_new] = classes.try_emplace(w.name);
       if (is_new) kernel->second = class_of_kernel(out_.names[size_t(w.name)]);
       std::optional<OpClass> op_class = from.second.op_class;
-      // What the kernel is called decides, unless it could serve anything.
+      // The kernel's name decides, unless it is generic.
       if (kernel->second && (!kernel->second->generic || !op_class || w.copy)) op_class = kernel->second->op_class;
       pieces_.push_back({make(w.name, int64_t(i), from.second, op_class, w.stream), w.start, w.end, from.first});
     }
   }
 
-  // By when the host asked for it: the device may be a step behind.
+  // Assign by issue time: the device may be a step behind.
   void fill_steps() {
     std::stable_sort(pieces_.begin(), pieces_.end(), [](auto& a, auto& b) { return a.start < b.start; });
     for (auto& w : windows_) {
@@ -242,17 +242,17 @@ class Reader {
       s.idle_ms = s.span_ms - s.busy_ms;
     }
     std::erase_if(steps, [](const TorchStep& s) { return s.work.empty(); });
-    // Of the last one on a GPU nobody knows how long the next would have waited.
+    // For the last step on a GPU the start of the next one is unknown.
     if (out_.gpu && steps.size() > 1) steps.pop_back();
     if (steps.empty()) {
-      fail("no kernel and no operation lies within a step (ProfilerStep#N)", printable(out_.file),
+      fail("no kernel and no operation is inside a step (ProfilerStep#N)", printable(out_.file),
            "Call prof.step() after every training step.");
     }
   }
 
   TorchEvents events_;
   TorchTrace& out_;
-  bool marked_ = false;  // autograd tells what is backward
+  bool marked_ = false;  // autograd marks the backward pass
   std::vector<Window> windows_;
   std::unordered_map<int, std::optional<OpClass>> operation_classes_;  // by name
   std::unordered_map<int64_t, std::pair<double, Context>> launched_, by_external_id_;
@@ -335,7 +335,7 @@ class Converter {
   }
 
   void add(const TorchStep& s) {
-    std::map<std::pair<int, int64_t>, double> launches;  // stretches of one call add up
+    std::map<std::pair<int, int64_t>, double> launches;  // intervals of one call add up
     for (auto& w : s.work) {
       row_sums_[size_t(row(w))].ms[&s] += w.ms;
       Sums& k = kernel_sums_[size_t(kernel(w))];
@@ -350,7 +350,7 @@ class Converter {
     }
   }
 
-  // A step in which a row did nothing counts as zero.
+  // A step without work in a row counts as zero.
   double median_ms(const Sums& sums) const {
     std::vector<double> values(trace_.steps.size());
     size_t i = 0;

@@ -30,7 +30,7 @@ std::string category(const std::string& kernel) {
   return "kernel";
 }
 
-// One execution of an instruction: all its intervals of one call.
+// One execution of an instruction: all its intervals in one call.
 struct Execution {
   int call = 0, instr = 0;
   int64_t start = 0, end = 0;
@@ -87,7 +87,7 @@ class Slices {
     annotation(0, "ProfilerStep#0", start, end);
   }
 
-  // Ranges over the executions of the compute stream with an equal key, in their order.
+  // Ranges over consecutive executions on the compute stream with the same key.
   template <class Key>
   void ranges(int depth, Key key) {
     std::vector<const Execution*> stream;
@@ -112,7 +112,7 @@ class Slices {
     ranges(2, [&](const Execution& e) { return std::pair(e.call, instr(e).phase); });
   }
 
-  // Costs are of one call, though a row of the profile sums them up.
+  // Costs per call; a row of the profile has their sum.
   void instruction(const Execution& e, int64_t id) {
     const ProfileInstr& row = instr(e);
     double share = 1.0 / std::max(1, row.calls);
@@ -143,7 +143,7 @@ class Slices {
   void kernels() {
     for (size_t n = 0; n < p_.intervals.size(); ++n) {
       const ProfileInterval& i = p_.intervals[n];
-      if (i.kernel < 0) continue;  // the CPU: an instruction is all there is to see
+      if (i.kernel < 0) continue;  // the CPU: only instructions
       const std::string& name = p_.kernels[size_t(i.kernel)].name;
       auto correlation = int64_t(n) + 1;
       TraceSlice slice{.track = {0, i.stream},
@@ -177,7 +177,7 @@ bool before(const TraceSlice& a, const TraceSlice& b) {
 }  // namespace
 
 void nest(std::vector<TraceSlice>& slices) {
-  std::map<TraceTrack, std::vector<int64_t>> open;  // ends of the slices around the place that was reached
+  std::map<TraceTrack, std::vector<int64_t>> open;  // ends of the slices around the current position
   std::stable_sort(slices.begin(), slices.end(), before);
   for (auto& s : slices) {
     for (;; s.track.thread += overflow_threads) {

@@ -1,5 +1,7 @@
 #include "train/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -60,7 +62,7 @@ void Engine::send(const HostBatch& h, int r, int program) {
   if (!h.positions.empty()) ports.positions.write(h.positions.data());
 }
 
-// The Programs divide by all targets of the step, whether they count or not.
+// The Programs divide by all targets of the step, counted or not.
 float Engine::read_step(int64_t step, const SampleSource& source) {
   run_on_ranks(ranks(), [&](int r) {
     batches_[size_t(r)].resize(size_t(session_.recipe.grad_accumulation));
@@ -75,20 +77,34 @@ float Engine::read_step(int64_t step, const SampleSource& source) {
   return counted ? float(double(all) / double(counted)) : 0.0f;
 }
 
+int Engine::steps_ahead() const { return ranks() == 1 && !executors_[0]->runtime().host_memory() ? 1 : 0; }
+
 StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                         std::vector<StepTrace>* traces) {
+  if (!queued_.empty()) fail_internal("a step is run while others are queued", "engine");
+  queue(step, lr, seed, source, traces);
+  if (traces) rank(0).runtime().synchronize();
+  return take_step();
+}
+
+void Engine::queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source) {
+  queue(step, lr, seed, source, nullptr);
+}
+
+void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces) {
   if (traces) traces->assign(calls_.size(), {});
-  auto start = std::chrono::steady_clock::now();
   size_t loss_call = 0;
   for (size_t c = 0; c < calls_.size(); ++c)
     if (calls_[c].micro_step >= 0) loss_call = c;
-  float loss = 0;
-  Scalars s = {};
-  StepResult result;
+  failed_.emplace_back();
+  Queued& queued = failed_.back();
+  queued.start = std::chrono::steady_clock::now();
+  StepResult& result = queued.result;
   float weight = whole_steps_ ? read_step(step, source) : 1.0f;
   std::vector<int64_t> counted(size_t(ranks()), 0);
   run_on_ranks(ranks(), [&](int r) {
     Executor& e = rank(r);
+    RangeScope range(e.runtime(), fmt::format("step {}", step));
     for (size_t c = 0; c < calls_.size(); ++c) {
       const SegmentCall& call = calls_[c];
       if (call.micro_step >= 0) {
@@ -103,22 +119,40 @@ StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSour
         e.set_inputs(inputs);
         send(batch, r, call.segment);
         counted[size_t(r)] += batch.counted;
-        if (r == 0) result.wait_seconds += batch.seconds;
+        // Reading beside a running step costs that step time only when it takes longer.
+        if (r == 0 && queued_.empty())
+          result.wait_seconds += batch.seconds;
+        else if (r == 0 && e.runtime().reached(queued_.back().mark))
+          queued_.front().result.wait_seconds += batch.seconds;
       }
       e.run(call.segment, traces && r == 0 ? &(*traces)[c] : nullptr);
-      // Later Programs may use the memory that the loss is in.
-      if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&loss);
+      // Later Programs may reuse the memory of the loss.
+      if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&queued.loss);
     }
-    if (r == 0) e.read_scalars_later(s);
-    e.runtime().synchronize();
+    if (r == 0) e.read_scalars_later(queued.after);
+    if (ranks() > 1) e.runtime().synchronize();
   });
-  result.loss_scale = loss_scale_;
-  loss_scale_ = s.loss_scale;
-  result.loss = loss;
+  queued.mark = rank(0).runtime().mark();
   result.targets = std::accumulate(counted.begin(), counted.end(), int64_t(0));
+  queued_.splice(queued_.end(), failed_, std::prev(failed_.end()));
+}
+
+StepResult Engine::take_step() {
+  if (queued_.empty()) fail_internal("no step is queued", "engine");
+  Queued& queued = queued_.front();
+  rank(0).runtime().wait(queued.mark);
+  auto end = std::chrono::steady_clock::now();
+  StepResult result = queued.result;
+  const Scalars& s = queued.after;
+  result.loss_scale = loss_scale_;
+  result.next_loss_scale = loss_scale_ = s.loss_scale;
+  result.skipped_steps = int64_t(s.skipped);
+  result.loss = queued.loss;
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(end - std::max(queued.start, taken_)).count();
+  taken_ = end;
+  queued_.pop_front();
   return result;
 }
 
@@ -130,11 +164,13 @@ int64_t Engine::validation_batch() const {
 double Engine::validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces) {
   int program = session_.find("validation");
   if (program < 0) fail_internal("the session has no validation program");
+  if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
   double sum = 0;
   std::vector<int64_t> all(size_t(ranks()), 0), counted = all;
   run_on_ranks(ranks(), [&](int r) {
     Scalars inputs = {};
+    RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {
@@ -146,7 +182,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
     }
     if (traces) rank(r).runtime().synchronize();
   });
-  // Each batch's loss is its sum over all targets of a batch, whether they count or not.
+  // The loss of a batch is its sum divided by all targets of the batch, counted or not.
   int64_t slots = std::accumulate(all.begin(), all.end(), int64_t(0));
   int64_t count = std::accumulate(counted.begin(), counted.end(), int64_t(0));
   double mean = sum / double(batches);

@@ -1,7 +1,9 @@
-// Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on every rank, reads
-// loss and norm. No user interface, no files.
+// Runs training steps of a compiled session: fills inputs, calls the segments of a step in order on
+// every rank, and reads loss and norm. No user interface, no files.
 #pragma once
+#include <chrono>
 #include <functional>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -12,24 +14,26 @@
 
 namespace crest {
 
-// Writes seq tokens and targets of a global sample (data/loader.h); targets below 0 do not count. positions: of each
-// token in its document, null unless the Programs ask for them (input `positions`).
+// Writes seq tokens and targets of a global sample (data/loader.h). Targets below 0 do not count.
+// positions: of each token in its document; null unless the Programs have an input `positions`.
 using SampleSource = std::function<void(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions)>;
 
 struct StepResult {
-  double loss = 0;        // mean over the targets of the step that count
+  double loss = 0;        // mean over the targets that count
   double grad_norm = 0;   // before clipping
-  int64_t targets = 0;    // that count
+  int64_t targets = 0;    // targets that count
   bool skipped = false;   // gradients held NaN or infinity
   double loss_scale = 1;  // that the step ran with
-  double seconds = 0;
-  double wait_seconds = 0;  // of them, until the source had given rank 0 its samples
+  double next_loss_scale = 1;
+  int64_t skipped_steps = 0;  // up to and with this one
+  double seconds = 0;         // since the step was queued, or since the step before it ended
+  double wait_seconds = 0;    // of them, at most: the device had nothing to do while the source gave rank 0 samples
 };
 
 class Engine {
  public:
-  // Executors for recipe.data_parallel ranks (threads of this process); weights are zero until initialize or a load.
-  // choices: of the session that is continued.
+  // Executors for recipe.data_parallel ranks (threads of this process). Weights are zero until
+  // initialize or a load. choices: those of the session that is continued.
   explicit Engine(CompiledSession session, Choices choices = {});
 
   const CompiledSession& session() const { return session_; }
@@ -38,14 +42,22 @@ class Engine {
   const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
-  // The samples of all micro steps are read before the first one runs: where targets may be negative, since each micro
-  // step is weighted by the count of the whole step; and where reading may throw beside other ranks.
+  // Whether the samples of all micro steps are read before the first one runs. Needed if targets
+  // may be negative, because the count of the whole step weights each micro step, and if reading
+  // may throw with several ranks.
   void read_whole_steps(bool whole) { whole_steps_ = whole; }
-  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. seed is of dropout. In a session
-  // without an update Program: forward and backward of the micro steps only.
-  // With traces: one per call of training_step(session), each instruction timed on its own (rank 0).
+  // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. `seed` is for
+  // dropout. In a session without an update Program, runs only forward and backward of the micro
+  // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
+  // The same in two halves. A device that works by itself can have the next step queued before the results of the
+  // present one are taken, and is then never idle between them: up to steps_ahead() besides the one that is taken. What
+  // reads or writes weights (validate, a checkpoint, broadcast) comes when nothing is queued.
+  void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
+  StepResult take_step();  // of the oldest queued step
+  int queued_steps() const { return int(queued_.size()); }
+  int steps_ahead() const;
   // Mean loss over the targets that count of `batches` validation batches of the source (samples 0, 1, ..). With
   // traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
@@ -54,7 +66,8 @@ class Engine {
   void broadcast();
 
  private:
-  // Tensors that every step touches, of one Program on one rank; no data where the Program has no such value.
+  // Tensors that every step uses, of one Program on one rank. No data if the Program has no such
+  // value.
   struct Ports {
     TensorRef tokens, targets, positions, loss;
   };
@@ -62,11 +75,20 @@ class Engine {
   struct HostBatch {
     std::vector<int32_t> tokens, targets, positions;
     int64_t counted = 0;  // targets that count
-    double seconds = 0;   // that the source took
+    double seconds = 0;   // that the source needed
   };
   uint64_t first_sample(int64_t step, int64_t micro_step, int rank) const;
   void read(HostBatch& batch, int rank, int program, uint64_t first_sample, const SampleSource& source) const;
   void send(const HostBatch& batch, int rank, int program);
+  // A queued step; results arrive here, so it stays where it is.
+  struct Queued {
+    StepResult result;
+    float loss = 0;
+    Scalars after = {};
+    Runtime::Mark mark = 0;
+    std::chrono::steady_clock::time_point start;
+  };
+  void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
   // Reads the whole step; returns the factor on its losses.
   float read_step(int64_t step, const SampleSource& source);
 
@@ -75,9 +97,11 @@ class Engine {
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
-  float loss_scale_ = 1;                         // that the next step runs with
+  float loss_scale_ = 1;                         // that the next step to be taken runs with
+  std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
+  std::chrono::steady_clock::time_point taken_;  // when the last one had ended
   std::vector<std::vector<Ports>> ports_;        // by rank and Program
-  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (whole steps; else the first one only)
+  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;
 };
 

@@ -15,7 +15,7 @@ namespace crest {
 namespace {
 
 struct Field {
-  int importance;  // 0 stays longest
+  int importance;  // 0 is dropped last
   std::string text;
 };
 
@@ -39,7 +39,8 @@ std::vector<Field> fields(const StepReport& r) {
   return f;
 }
 
-// A closed terminal or a full disk behind standard error must not end the run (fmt::print would throw).
+// A closed terminal or a full disk behind standard error must not end the run (fmt::print would
+// throw).
 void put(std::FILE* out, const std::string& text) { std::fputs(text.c_str(), out); }
 
 }  // namespace
@@ -60,7 +61,7 @@ std::string progress_line(const StepReport& report, int width) {
 Progress::Progress(ProgressOptions options) : options_(options) {
   int fd = fileno(options_.out);
   const char* term = std::getenv("TERM");
-  // Without NO_COLOR's veto: that variable is about colour, a live line needs only a carriage return and "erase".
+  // NO_COLOR does not apply here: a live line needs only a carriage return and "erase line".
   bool can_move = isatty(fd) && term && *term && std::string_view(term) != "dumb";
   live_ = options_.live >= 0 ? options_.live != 0 : can_move;
   color_ = options_.color >= 0 ? options_.color != 0 : use_color(fd);
@@ -89,7 +90,7 @@ void Progress::step(const StepReport& report) {
   last_time_ = now;
 }
 
-// A line as wide as the terminal would wrap on some of them: one column stays free.
+// Some terminals wrap a line of their full width, so one column stays free.
 void Progress::draw() {
   int width = options_.width > 0 ? options_.width : terminal_width(fileno(options_.out));
   put(options_.out, fmt::format("\r{}\x1b[K", progress_line(last_, width - 1)));

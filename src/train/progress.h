@@ -1,4 +1,5 @@
-// What a training run shows while it runs: one live line in a terminal, plain lines elsewhere. Standard error only.
+// What a training run shows while it runs: one live line in a terminal, plain lines elsewhere.
+// Standard error only.
 #pragma once
 #include <chrono>
 #include <cmath>
@@ -9,7 +10,8 @@
 
 namespace crest {
 
-// One optimizer step. What is negative or NaN is not known and not shown (loss and grad_norm show NaN as "nan").
+// One optimizer step. Negative or NaN means unknown, and is not shown (loss and grad_norm show NaN
+// as "nan").
 struct StepReport {
   int64_t step = 0, total_steps = -1;  // step counts from 1; total -1 = open end
   double loss = NAN, grad_norm = -1, lr = -1;
@@ -20,7 +22,7 @@ struct StepReport {
   bool skipped = false;  // the update was skipped (NaN, fp16 overflow)
 };
 
-// The line, at most `width` columns: of the fields the least important are left out first.
+// The line, at most `width` columns; the least important fields are dropped first.
 std::string progress_line(const StepReport& report, int width);
 
 struct ProgressOptions {
@@ -29,14 +31,14 @@ struct ProgressOptions {
   double every_seconds = 5;   // ... and at least this far apart; the first and the last step always
   double live_seconds = 0.1;  // live line: redrawn no more often than this
   bool quiet = false;         // no step lines at all, messages only
-  // -1 = find out (a terminal that can move its cursor); tests say 0 or 1.
+  // -1 = detect (a terminal that can move its cursor); tests set 0 or 1
   int live = -1;
   int width = 0;   // 0 = ask the terminal at every redraw
-  int color = -1;  // -1 = as the terminal and NO_COLOR say
+  int color = -1;  // -1 = decided by the terminal and NO_COLOR
 };
 
-// Not thread-safe. The cursor is never hidden, so nothing is left to restore when the process is killed; the live line
-// is ended with a newline by finish() or the destructor.
+// Not thread-safe. The cursor is never hidden, so a killed process leaves nothing to restore.
+// finish() or the destructor ends the live line with a newline.
 class Progress {
  public:
   explicit Progress(ProgressOptions options = {});
@@ -45,10 +47,10 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void step(const StepReport& report);
-  // A line (or lines) above the live line. Warnings are marked with colour where there is colour.
+  // A line (or lines) above the live line. Warnings are colored, if the terminal has color.
   void message(std::string_view text);
   void warning(std::string_view text);
-  // Ends the live line with its last report; later reports start a new one.
+  // Ends the live line with its last report. Later reports start a new one.
   void finish();
 
   bool live() const { return live_; }
@@ -63,7 +65,7 @@ class Progress {
   bool live_ = false, color_ = false;
   bool drawn_ = false;    // the live line is on the screen
   bool pending_ = false;  // last_ has not been shown
-  bool any_ = false;      // a plain line was printed
+  bool any_ = false;      // a plain line has been printed
   StepReport last_;
   int64_t last_printed_step_ = 0;
   Clock::time_point last_time_{};

@@ -20,7 +20,7 @@ void ReadAheadSource::sample(uint64_t global, int32_t* tokens, int32_t* targets,
   uint64_t row = global % uint64_t(batch_);
   Rank& rank = ranks_[global / uint64_t(batch_) % ranks_.size()];
   if (row == 0) rank.batch = nullptr, rank.batch = &rank.prefetcher->next();
-  if (!rank.batch || rank.batch->samples[row] != global) fail_internal("samples were not asked for in order", "loader");
+  if (!rank.batch || rank.batch->samples[row] != global) fail_internal("samples were not requested in order", "loader");
   const int64_t at = int64_t(row) * seq_;
   std::copy_n(rank.batch->tokens.data() + at, seq_, tokens);
   std::copy_n(rank.batch->targets.data() + at, seq_, targets);

@@ -1,4 +1,5 @@
-// Samples for an engine from batches that threads have read ahead (data/loader.h), a Prefetcher a rank.
+// Delivers samples to an engine from batches that threads read ahead (data/loader.h), with one
+// Prefetcher per rank.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,9 +11,9 @@ namespace crest {
 
 class ReadAheadSource {
  public:
-  // From optimizer step `first_step` on. The loader must outlive it.
+  // Starts with optimizer step `first_step`. The loader must outlive it.
   ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead);
-  // A sample in the order in which the engine's rank asks for them: batch by batch.
+  // Returns a sample, in the order in which the engine's rank requests them: batch by batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
  private:

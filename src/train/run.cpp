@@ -36,7 +36,8 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr int64_t most_bad_steps = 5;
 
-// The loop: data, schedule, saving and telling are its parts (run_data, run_schedule, saver, run_report).
+// The training loop. Data, schedule, saving and reporting are its parts (run_data, run_schedule,
+// saver, run_report).
 class Training {
  public:
   explicit Training(const TrainOptions& o)
@@ -51,7 +52,7 @@ class Training {
     use.train = use.update = true;
     use.sampling = !o_.out.empty();
     use.validation = data_.validates();
-    // A split of few windows is read once, not partly twice.
+    // A split with few windows is read once, not partly twice.
     if (use.validation)
       use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_parallel, 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
@@ -64,7 +65,8 @@ class Training {
     report_.describe(*engine_, data_.dataset());
     describe_plan();
     record_.begin(*files_, stored_settings());
-    // Until the last line is told: a closed pipe must not end the process before. A caller may have one.
+    // SIGPIPE is caught until the last line is printed: a closed pipe must not end the process
+    // before. A caller may already hold a guard.
     std::optional<StopSignal> signal;
     if (!StopSignal::guarded()) signal.emplace();
     try {
@@ -75,7 +77,7 @@ class Training {
     } catch (const std::exception& e) {
       saver_->settle();
       try {
-        files_->check_folder();  // else what failed may be a file in a folder that is gone
+        files_->check_folder();  // otherwise the failure may be a file in a folder that was removed
       } catch (const Error& gone) {
         record_.finish("failed", nullptr, gone.what());
         throw;
@@ -108,7 +110,7 @@ class Training {
     files_->continue_at(0);
   }
 
-  // The engine chooses kernels when it is made, so it is told first what the run chose before.
+  // The engine chooses kernels when it is created, so it gets the run's earlier choices first.
   void continue_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
     files_.emplace(RunFiles::open(o_.out));
@@ -116,24 +118,22 @@ class Training {
     engine_.emplace(std::move(session), kernel_choices(checkpoint, warn));
     state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
     if (state_.seed != o_.seed)
-      fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed",
-                 "Leave --seed out when a run is continued.");
+      fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
     if (state_.threads != o_.device.threads)
-      report_.warning(fmt::format("the run used {} threads, now {}: it continues, but not bit for bit", state_.threads,
-                                  o_.device.threads));
+      report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit",
+                                  state_.threads, o_.device.threads));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset().train().total_tokens();
     if (state_.train_tokens != tokens)
       report_.warning(
-          fmt::format("the run was made with {} training tokens, this data has {}: it continues with other "
-                      "data",
+          fmt::format("the run was started with {} training tokens, this data has {}: it continues with different data",
                       state_.train_tokens, tokens));
     else if (std::string hash = dataset().info().content_hash;
              !hash.empty() && !state_.data_hash.empty() && hash != state_.data_hash)
-      report_.warning(
-          fmt::format("the run was made with data of content {}, this data has {}: it continues with other data",
-                      printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
+      report_.warning(fmt::format(
+          "the run was started with data of content hash {}, this data has {}: it continues with different data",
+          printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
     state_.train_tokens = tokens;
     state_.data_hash = dataset().info().content_hash;
     state_.threads = o_.device.threads;
@@ -145,12 +145,12 @@ class Training {
     if (files_->steps().empty()) return;
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
-    // More steps stretch the schedule, and another --lr moves it.
+    // More steps stretch the schedule; a different --lr moves it.
     double now = schedule_->rate(last.step - 1);
     if (last.lr > 0 && now > last.lr * (1 + 1e-9) && state_.step < schedule_->steps())
       report_.message(
-          fmt::format("note     the learning rate rises where the run goes on: step {} was made with {:.3g}, "
-                      "the schedule of {} steps has {:.3g} there",
+          fmt::format("note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has "
+                      "{:.3g} there",
                       last.step, last.lr, schedule_->steps(), now));
   }
 
@@ -170,7 +170,7 @@ class Training {
                    [this](const std::string& text) { report_.warning(text); });
   }
 
-  // For the record: what two runs can differ in besides their recipes.
+  // Recorded for comparisons: how two runs can differ besides their recipes.
   Json stored_settings() const {
     TrainOptions options = schedule_->used(recipe());
     Json json = settings_of(options).json([](const Setting& s) { return s.stored; });
@@ -214,6 +214,7 @@ class Training {
       end_ = RunEnd::data;
       data_error_ = failed.error;
     }
+    while (engine_->queued_steps()) take_step();
     if (StopSignal::requested() && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name();
@@ -223,7 +224,7 @@ class Training {
       save_at_end();
     } catch (const std::exception& e) {
       if (!data_error_) throw;
-      report_.warning(fmt::format("the run is not saved at its last step: {}", e.what()));
+      report_.warning(fmt::format("the run was not saved at its last step: {}", e.what()));
     }
     last_save_seconds_ = since(start);
     seconds_ = since(begin);
@@ -236,14 +237,15 @@ class Training {
     if (data_error_) data_error_ = with_advice(data_error_);
   }
 
-  // What could not be read, and that nothing is lost.
+  // Reports what could not be read, and that nothing is lost.
   std::exception_ptr with_advice(const std::exception_ptr& error) const {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
       if (!files_->on_disk()) return error;
-      std::string saved = fmt::format("The run is saved at step {}: mend the data, then crest train --resume {}.",
-                                      state_.step, printable(o_.out));
+      std::string saved =
+          fmt::format("The run is saved at step {}. Repair the data, then continue: crest train --resume {}.",
+                      state_.step, printable(o_.out));
       return std::make_exception_ptr(
           Error(e.code(), e.problem(), e.where(), e.advice().empty() ? saved : e.advice() + " " + saved));
     } catch (...) {
@@ -251,9 +253,27 @@ class Training {
     }
   }
 
+  // The step after the present one is queued before the results of the present one are taken, where the device works
+  // by itself and nothing comes between the two.
   void train_step() {
+    if (engine_->queued_steps() == 0) queue_step();
+    if (engine_->queued_steps() <= engine_->steps_ahead() && !stops_after(queued_until())) queue_step();
+    take_step();
+  }
+  int64_t queued_until() const { return state_.step + engine_->queued_steps(); }
+  void queue_step() {
+    int64_t step = queued_until();
+    engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
+  }
+  // Whether something needs the state after `steps` steps, or ends the run there.
+  bool stops_after(int64_t steps) const {
+    return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
+           (o_.sample_every && steps % o_.sample_every == 0) || (o_.stop_after && steps - start_step_ >= o_.stop_after) ||
+           (schedule_->fitting() && steps - start_step_ == RunSchedule::fit_after);
+  }
+  void take_step() {
     double lr = schedule_->rate(state_.step);
-    StepResult r = engine_->step(state_.step, lr, state_.seed, data_.training());
+    StepResult r = engine_->take_step();
     ++state_.step;
     record(r, lr);
     count_bad(r);
@@ -262,7 +282,7 @@ class Training {
     if (last_good_ > saver_->saved_step() && !saver_->busy()) saver_->prune();
   }
 
-  // Steps that fit into --max-seconds, from the median of the first ones.
+  // The number of steps that fit into --max-seconds, from the median of the first ones.
   void fit(double spent) {
     schedule_->fit(state_.step, report_.median_step_ms(2) / 1e3, spent);
     write_config();
@@ -281,20 +301,20 @@ class Training {
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
 
-  // A skipped step above the smallest loss scale only searches for the scale; anything else is a sign of
-  // trouble.
+  // Steps skipped above the smallest loss scale only search for the scale. Any other skipped step
+  // is a sign of trouble.
   void count_bad(const StepResult& r) {
     const CompiledSession& session = engine_->session();
     bool scaled = session.programs[size_t(session.find("update"))].program.properties.has("loss_scale");
     bool searching = scaled && r.loss_scale > 1;
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
-    Scalars s = engine_->rank(0).scalars();
     report_.warning(
         searching
             ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
-                          state_.step, r.loss_scale, s.skipped, s.loss_scale)
-            : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step, s.skipped));
+                          state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
+            : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
+                          r.skipped_steps));
     if (bad_steps_ >= most_bad_steps) stop_bad_run();
   }
 
@@ -302,14 +322,14 @@ class Training {
     report_.end_steps();
     files_->flush();
     saver_->settle();
-    std::string kept = files_->on_disk() ? keep_good_checkpoints() : "nothing was to be saved";
-    fail(fmt::format("{} steps in a row gave gradients that are not finite", bad_steps_),
+    std::string kept = files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
+    fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
   }
 
-  // Checkpoints since the last good step hold the weights that gave these gradients, and some have weights that are not
-  // finite. Says what is left.
+  // Checkpoints since the last good step hold the weights that led to these gradients, and some
+  // hold weights that are not finite. Reports what is left.
   std::string keep_good_checkpoints() {
     std::string root = files_->checkpoints();
     auto saved = list_checkpoints(root);
@@ -317,13 +337,13 @@ class Training {
     int64_t finite = newest_finite(root);
     if (finite >= 0) reject_newer(root, finite);
     saved = list_checkpoints(root);
-    if (saved.empty()) return "no checkpoint was saved before";
+    if (saved.empty()) return "no checkpoint was saved before that";
     if (finite < 0) return "no checkpoint has finite weights";
     return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
                        printable(o_.out));
   }
 
-  // A signal may have kept a continued run from it.
+  // A signal may have prevented it in a continued run.
   bool validated() const { return !files_->validations().empty() && files_->validations().back().step == state_.step; }
 
   void validate_now() {
@@ -333,7 +353,7 @@ class Training {
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
     validation_seconds_ += since(start);
     data_.check();
-    if (std::isnan(loss)) loss = NAN;  // without a sign in messages
+    if (std::isnan(loss)) loss = NAN;  // messages show no sign
     ValidationRow row{state_.step, loss};
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
@@ -374,11 +394,10 @@ class Training {
     if (files_->on_disk() && state_.step > 0 && !data_error_)
       if (int64_t finite = newest_finite(files_->checkpoints()); finite != state_.step)
         report_.warning(
-            finite < 0
-                ? "the weights are not finite, and no checkpoint has finite ones: lower --lr, raise --warmup"
-                : fmt::format("the weights are not finite: the last finite checkpoint is step {}, which --resume "
-                              "and crest sample take; lower --lr, raise --warmup",
-                              finite));
+            finite < 0 ? "the weights are not finite, and no checkpoint has finite ones: lower --lr or raise --warmup"
+                       : fmt::format("the weights are not finite; --resume and crest sample use the last finite "
+                                     "checkpoint, step {}: lower --lr or raise --warmup",
+                                     finite));
     end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));

@@ -1,4 +1,4 @@
-// A training run from data folder to checkpoints.
+// A training run, from data folder to checkpoints.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,16 +15,16 @@ namespace crest {
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
-  double wait = 5;    // seconds, for another process that keeps the store locked; then the run is not recorded
+  double wait = 5;    // seconds to wait for a process that locks the store; after that the run is not recorded
   RunRecord head;     // name, command, recipe, device, key, environment
   Conditions before;
 };
 
 // What training does while a checkpoint is written.
 enum class SaveMode {
-  automatic,   // goes on where weights and optimizer state are copied to the host anyway
+  automatic,   // continues, if weights and optimizer state are copied to the host anyway
   waiting,     // waits
-  background,  // goes on; the host holds a copy of weights and optimizer state until then
+  background,  // continues; meanwhile the host holds a copy of weights and optimizer state
 };
 
 struct TrainOptions {
@@ -32,13 +32,13 @@ struct TrainOptions {
   Device device;
   int64_t memory_limit = 0;
   std::string data;     // folder of shards
-  std::string out;      // RUN; "": the run leaves no files
+  std::string out;      // RUN; "": no files are written
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
-  bool fresh = false;  // `out` was made for this run (FreshFolder)
-  std::string init;    // folder, file, run or checkpoint with weights to start from; not read when the run is continued
-  // What is written to RUN/config.toml, from options with steps, lr and warmup as they are used. It is asked again when
-  // the steps have been fitted to max_seconds.
+  bool fresh = false;  // `out` was created for this run (FreshFolder)
+  std::string init;    // folder, file, run or checkpoint with initial weights; ignored when a run is continued
+  // The text of RUN/config.toml, from options with the steps, lr and warmup in use. Called again
+  // after the steps were fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
 
   std::optional<TrainRecord> record;
@@ -47,23 +47,23 @@ struct TrainOptions {
   double lr = 0;           // 0: 6e-4 sqrt(768 / width), within [1e-4, 3e-3]
   double min_lr = -1;      // below 0: a tenth of lr
   int64_t warmup = -1;     // below 0: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth
-  int64_t steps = 0;       // 0: 1000, or as many as max_seconds allows
-  double max_seconds = 0;  // 0: no limit; without steps the schedule is fitted to it after the first steps
+  int64_t steps = 0;       // 0: 1000, or as many as fit into max_seconds
+  double max_seconds = 0;  // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;  // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
   int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
   SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
-  int keep = 3;            // checkpoints; 0: all
-  int64_t stop_after = 0;  // leave (saved) after this many steps of this call
+  int keep = 3;            // checkpoints to keep; 0: all
+  int64_t stop_after = 0;  // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
-  int prefetch = 0;            // batches that are read ahead by threads; 0: read where a step needs them
-  int loader_threads = 1;      // that read them
-  double loader_delay_ms = 0;  // a training sample takes so much longer, as from slow storage: for experiments
+  int prefetch = 0;            // batches that threads read ahead; 0: read when a step needs them
+  int loader_threads = 1;      // threads that read ahead
+  double loader_delay_ms = 0;  // extra time per training sample, as from slow storage: for experiments
 
-  // What came out, as it comes.
+  // Results, as they become available.
   std::function<void(const StepRow&)> on_step;
   std::function<void(const ValidationRow&)> on_validation;
 };
@@ -71,11 +71,11 @@ struct TrainOptions {
 struct TrainOutcome {
   bool interrupted = false;
   int64_t held_bytes = 0;    // arenas of all ranks
-  int64_t device_bytes = 0;  // on a GPU: what it took of the device
+  int64_t device_bytes = 0;  // on a GPU: device memory in use
 };
 
-// Runs to the end, the limit or a signal, then saves. Throws when something fails or five steps in a row had gradients
-// that are not finite: checkpoints saved until then are intact.
+// Runs to the end, the limit or a signal, then saves. Throws on errors, and when five steps in a
+// row had gradients that are not finite. Checkpoints saved until then stay intact.
 TrainOutcome run_training(const TrainOptions& options);
 
 }  // namespace crest

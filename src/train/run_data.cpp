@@ -13,8 +13,8 @@
 
 namespace crest {
 
-// Tokens are checked against the data's own vocabulary, which may be smaller than the model's; where the folder does
-// not say it, against the model's.
+// Tokens are checked against the data's own vocabulary, which may be smaller than the model's. If
+// the folder does not state it, they are checked against the model's.
 static Dataset open_data(const TrainOptions& o) {
   Dataset data = Dataset::open(o.data);
   return data.vocab_size() ? data : Dataset::open(o.data, uint32_t(o.recipe.model.vocab));
@@ -22,10 +22,10 @@ static Dataset open_data(const TrainOptions& o) {
 
 RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o), dataset_(open_data(o)) {
   if (dataset_.vocab_size() > uint64_t(o_.recipe.model.vocab))
-    fail(fmt::format("the data has a vocabulary of {}, the model one of {}", dataset_.vocab_size(),
+    fail(fmt::format("the data has a vocabulary of {}, but the model has {}", dataset_.vocab_size(),
                      o_.recipe.model.vocab),
          printable(o_.data),
-         "Prepare the data with the model's tokenizer, or train a model of the data's vocabulary (leave --vocab "
+         "Prepare the data with the model's tokenizer, or train a model with the data's vocabulary (leave --vocab "
          "out).");
   int64_t seq = o_.recipe.seq_length();
   if (packs_documents(o_.recipe))
@@ -44,8 +44,8 @@ RunData::RunData(const TrainOptions& o, const Say& say, const Say& warn) : o_(o)
 void RunData::pack(const Say& say, const Say& warn) {
   auto tokenizer = dataset_.tokenizer();
   if (!tokenizer || !tokenizer->end_of_text())
-    fail("documents cannot be told apart: the data has no tokenizer with an end-of-text token", printable(o_.data),
-         "Prepare the data with crest data prepare, or leave --packing documents out.");
+    fail("document boundaries are unknown: the data has no tokenizer with an end-of-text token", printable(o_.data),
+         "Prepare the data with crest data prepare, or leave out --packing documents.");
   auto packed = [&](const TokenStream& split) {
     return std::make_shared<const Packing>(split, *tokenizer->end_of_text(), o_.recipe.seq_length());
   };
@@ -59,7 +59,7 @@ void RunData::pack(const Say& say, const Say& warn) {
   if (val->rows())
     val_.emplace(dataset_.val(), val, o_.seed, SampleOrder::sequential);
   else if (!o_.quiet)
-    warn("no validation: the split has no document with a token that counts");
+    warn("no validation: the split has no document with a token to predict");
 }
 
 int64_t RunData::val_batches(int64_t per_batch) const {
@@ -68,8 +68,8 @@ int64_t RunData::val_batches(int64_t per_batch) const {
 }
 
 void RunData::start(const Recipe& recipe, int64_t step) {
-  // Without --prefetch samples are read where the engine needs them: 1.1 us for 256 tokens is 0.01% of nano's step
-  // (experiment data-loader).
+  // Without --prefetch, samples are read when the engine needs them: 1.1 us for 256 tokens is 0.01%
+  // of nano's step (experiment data-loader).
   if (o_.prefetch > 0) read_ahead_.emplace(*train_, recipe, step, ReadAhead{o_.prefetch, o_.loader_threads});
 }
 
@@ -98,7 +98,7 @@ SampleSource RunData::validation(int ranks) {
   uint64_t windows = val_->samples_per_epoch();
   return source(ranks == 1, [this, windows](uint64_t g, int32_t* x, int32_t* y, int32_t* p) {
     if (g < windows || !val_->masked()) return val_->sample(g % windows, x, y, p);
-    // What is left of the last batch does not count.
+    // The rest of the last batch does not count.
     std::fill_n(x, val_->seq(), 0), std::fill_n(y, val_->seq(), -1);
     if (p) std::fill_n(p, val_->seq(), 0);
   });

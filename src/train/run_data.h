@@ -1,4 +1,5 @@
-// The data of a run: its splits as rows of tokens, and what reading them says to a step that is under way.
+// The data of a run: its splits as rows of tokens, and what happens when reading fails during a
+// step.
 #pragma once
 #include <exception>
 #include <functional>
@@ -15,26 +16,26 @@ namespace crest {
 
 class RunData {
  public:
-  // Opens and checks; the options must outlive it. say, warn: what a user should know.
+  // Opens and checks the data; the options must outlive it. say, warn: messages for the user.
   using Say = std::function<void(const std::string&)>;
   RunData(const TrainOptions& options, const Say& say, const Say& warn);
 
   const Dataset& dataset() const { return dataset_; }
   bool masked() const { return train_->masked(); }
   bool validates() const { return val_.has_value(); }
-  // Batches of a validation, and of --val-batches those that the split has, for `per_batch` rows each.
+  // Batches per validation; of --val-batches, as many as the split has, for `per_batch` rows each.
   int64_t val_rows() const { return int64_t(val_->samples_per_epoch()); }
   int64_t val_batches(int64_t per_batch) const;
 
-  // From here on batches are read ahead, with --prefetch.
+  // With --prefetch, batches are read ahead from here on.
   void start(const Recipe& recipe, int64_t step);
-  // A signal ends a step between two micro steps (Stopped), and what cannot be read ends it, too (Failed): weights are
-  // those of the step before. Several ranks read all of a step before it begins (Engine::read_whole_steps). In a
-  // validation no rank may leave the others waiting in a reduction: it runs to its end, and an error is kept until
-  // check().
+  // A signal ends a step between two micro steps (Stopped), and so does a read error (Failed); the
+  // weights are then those of the previous step. With several ranks, a step is read completely
+  // before it begins (Engine::read_whole_steps). In a validation no rank may leave the others
+  // waiting in a reduction: it runs to its end, and check() throws the error.
   SampleSource training();
   SampleSource validation(int ranks);
-  // Throws Failed with what reading threw in a validation of several ranks.
+  // Throws Failed with the error of a validation with several ranks.
   void check();
 
   struct Stopped {};

@@ -25,19 +25,19 @@ namespace crest {
 namespace fs = std::filesystem;
 
 static constexpr const char* free_space_hint =
-    "Free some space; the last checkpoint is intact, continue with --resume.";
+    "Free some space. The last checkpoint is intact; continue with --resume.";
 
-// The first line of every config.toml that Crest writes; by it --overwrite knows a run.
+// The first line of every config.toml that Crest writes. --overwrite recognizes a run by it.
 static constexpr const char* config_mark = "# crest train";
 
-// The open folder, locked; the system lets go of it when the process dies.
+// The open, locked folder. The system releases the lock when the process dies.
 static std::shared_ptr<const int> lock_folder(const std::string& folder) {
   int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail(std::strerror(errno), printable(folder), "Check the path.");
   std::shared_ptr<const int> lock(new int(fd), [](const int* f) { ::close(*f), delete f; });
-  // Some network file systems have no locks: the run then goes on without one.
+  // Some network file systems have no locks; the run then continues without one.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail("another process is training in this folder", printable(folder), "Wait for its end, or stop it.");
+    fail("another process is training in this folder", printable(folder), "Wait until it ends, or stop it.");
   return lock;
 }
 
@@ -51,7 +51,7 @@ static bool is_run(const std::string& folder) {
 
 bool is_begun(const std::string& folder) {
   for (auto& entry : fs::directory_iterator(folder))
-    if (!entry.path().filename().string().starts_with("config.toml.")) return false;  // io.cpp's temporary files
+    if (!entry.path().filename().string().starts_with("config.toml.")) return false;  // temporary files of io.cpp
   return true;
 }
 
@@ -64,30 +64,30 @@ RunFiles::RunFiles(std::string folder) : RunFiles(folder, lock_folder(folder)) {
 RunFiles::RunFiles(std::string folder, std::shared_ptr<const int> lock)
     : folder_(std::move(folder)), lock_(std::move(lock)) {}
 
-// Of two processes one makes the folder or locks it; the other is told. What a kill at any moment leaves can be
-// overwritten, since config.toml is the first file.
+// If two processes compete, one creates the folder or locks it, and the other gets an error. A kill
+// at any moment leaves a folder that can be overwritten, because config.toml is written first.
 RunFiles RunFiles::create(const std::string& folder, bool overwrite, bool fresh) {
   std::error_code error;
   fs::path parent = fs::path(folder).parent_path();
   if (!parent.empty()) fs::create_directories(parent, error);
   bool made = !error && fs::create_directory(folder, error);
   if (error && !fs::exists(folder))
-    fail(error.message(), printable(folder), "The run folder could not be made; choose another --out.");
+    fail(error.message(), printable(folder), "The run folder could not be created; choose another --out.");
   auto exists = [&] {
     fail(fmt::format("'{}' exists", printable(folder)), "--out",
-         "Give another --out, continue it with --resume, or add --overwrite.");
+         "Choose another --out, continue the run with --resume, or add --overwrite.");
   };
   if (!made && !overwrite && !fresh) exists();
   auto refuse = [&] {
-    fail(fmt::format("'{}' is not the folder of a run", printable(folder)), "--overwrite",
-         "Only runs are overwritten; choose another --out.");
+    fail(fmt::format("'{}' is not a run folder", printable(folder)), "--overwrite",
+         "--overwrite replaces runs only; choose another --out.");
   };
   if (!fs::is_directory(folder)) refuse();
   RunFiles files(folder);
   if (!made && !overwrite && !fs::is_empty(folder)) exists();
   if (!made) {
     if (!is_run(folder) && !is_begun(folder)) refuse();
-    // config.toml goes last: it tells that this is a run.
+    // config.toml is removed last: it marks the folder as a run.
     for (bool last : {false, true})
       for (auto& entry : fs::directory_iterator(folder))
         if (last || entry.path().filename() != "config.toml") {
@@ -103,13 +103,13 @@ void RunFiles::check_folder() const {
   struct stat mine, there;
   if (!on_disk() || fstat(*lock_, &mine) != 0) return;
   if (stat(folder_.c_str(), &there) != 0 || mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
-    fail("the folder of the run was removed or moved while it trained", printable(folder_),
-         "Nothing more is saved. Start again, or move it back and continue with --resume.");
+    fail("the run folder was removed or moved during training", printable(folder_),
+         "Nothing more can be saved. Start again, or move it back and continue with --resume.");
 }
 
 RunFiles RunFiles::open(const std::string& folder) { return RunFiles(folder); }
 
-// A row of the log as it stands there, and parsed; null: cut short by a kill, or no row at all.
+// A row of the log, as text and parsed. null: cut short by a kill, or not a row.
 static bool next_row(std::istream& in, std::string& line, nlohmann::json& row) {
   constexpr size_t longest = 64 << 10;
   line.clear();
@@ -130,7 +130,7 @@ void RunFiles::continue_at(int64_t step) {
   std::string kept, line;
   std::string path = folder_ + "/log.jsonl";
   if (fs::exists(path) && !fs::is_regular_file(path))
-    fail("is not a regular file", printable(path), "Remove it; rows of the log up to here are lost.");
+    fail("is not a regular file", printable(path), "Remove it; earlier rows of the log are lost.");
   std::ifstream in(path);
   for (nlohmann::json row; next_row(in, line, row);) {
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
@@ -167,7 +167,7 @@ void RunFiles::write_line(const std::string& line) {
   }
 }
 
-// JSON has no NaN: null stands for it.
+// JSON has no NaN; null stands for it.
 static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
 void RunFiles::add(const StepRow& r) {
@@ -205,7 +205,7 @@ void RunFiles::flush() {
 std::string RunFiles::draw_loss(int width) const {
   Series train{"train", {}, {}}, smooth{"train, smoothed", {}, {}}, val{"validation", {}, {}};
   double mean = NAN;
-  // An exponential mean over some tenth of the run, at least two and at most fifty steps.
+  // An exponential mean over about a tenth of the run: at least two and at most fifty steps.
   double weight = std::clamp(10.0 / double(std::max<size_t>(steps_.size(), 1)), 0.02, 0.5);
   for (auto& r : steps_) {
     if (r.skipped || !std::isfinite(r.loss)) continue;
@@ -226,7 +226,7 @@ std::string RunFiles::draw_loss(int width) const {
   return terminal_chart(terminal, options, width);
 }
 
-// What every file system and every TOML takes, with room for a number behind it.
+// Names that every file system and TOML accept, with room for a number at the end.
 static std::string plain_name(std::string_view name) {
   constexpr size_t longest = 200;
   std::string plain;
@@ -247,12 +247,12 @@ FreshFolder::FreshFolder(const std::string& root, const std::string& name) {
     if (errno == EEXIST)
       path_ = fmt::format("{}-{}", base, i++);
     else if (errno != ENOENT && errno != EINTR)  // another process may have removed the empty root
-      fail(std::strerror(errno), printable(path_), "The run folder could not be made; choose one with --out.");
+      fail(std::strerror(errno), printable(path_), "The run folder could not be created; choose one with --out.");
   }
 }
 
 FreshFolder::~FreshFolder() {
-  // Both fail, as they should, when something is inside.
+  // Both calls fail, as intended, if something is inside.
   if (::rmdir(path_.c_str()) == 0) ::rmdir(parent_path(path_).c_str());
 }
 

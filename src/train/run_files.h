@@ -1,5 +1,5 @@
-// The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/, loss.svg,
-// samples.txt, checkpoints/.
+// The folder of a training run: config.toml, model.toml, environment.json, log.jsonl, tensorboard/,
+// loss.svg, samples.txt, checkpoints/.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,26 +11,27 @@
 
 namespace crest {
 
-// While it lives, no other process can create, overwrite or continue the run (flock on its folder; the system releases
-// it when the process dies).
+// While this object lives, no other process can create, overwrite or continue the run (flock on its
+// folder; the system releases it when the process dies).
 class RunFiles {
  public:
-  // A new run: `folder` must not exist unless overwrite, which removes an earlier run there (never another folder).
-  // fresh: the folder was made for this run (FreshFolder) and is empty.
+  // A new run: `folder` must not exist unless overwrite is set, which removes an earlier run there
+  // (never another folder). fresh: the folder was created for this run (FreshFolder) and is empty.
   static RunFiles create(const std::string& folder, bool overwrite, bool fresh = false);
-  // A run that leaves nothing behind: rows are kept in memory.
+  // A run without files: rows are kept in memory.
   static RunFiles none() { return RunFiles(); }
   bool on_disk() const { return !folder_.empty(); }
-  // An earlier run.
+  // Continues an existing run.
   static RunFiles open(const std::string& folder);
 
-  // Opens the logs; before it nothing may be added. Rows of log.jsonl beyond `step` are dropped, the others fill
-  // steps() and validations().
+  // Opens the logs; call it before adding anything. Drops rows of log.jsonl beyond `step`; the
+  // others fill steps() and validations().
   void continue_at(int64_t step);
-  // config.toml, model.toml, ...; the old content stays until the new one is on the disk.
+  // config.toml, model.toml, ...; the old content stays until the new one is on disk.
   void write(const std::string& name, const std::string& bytes) const;
 
-  // Throws when the folder is no longer where it was: a checkpoint in a new one would have no run around it.
+  // Throws if the folder is no longer in its place: a checkpoint in a new folder would have no run
+  // around it.
   void check_folder() const;
 
   const std::string& folder() const { return folder_; }
@@ -41,7 +42,8 @@ class RunFiles {
   void flush();
   const std::vector<StepRow>& steps() const { return steps_; }
   const std::vector<ValidationRow>& validations() const { return validations_; }
-  // Writes loss.svg; returns the curve as characters for a terminal `width` columns wide ("" when there is nothing).
+  // Writes loss.svg. Returns the curve as text for a terminal that is `width` columns wide ("" if
+  // there is nothing to show).
   std::string draw_loss(int width) const;
 
  private:
@@ -57,13 +59,14 @@ class RunFiles {
   std::vector<ValidationRow> validations_;
 };
 
-// A run that was killed before its settings were written: nothing, or only a temporary file of theirs.
+// A run that was killed before its settings were written: the folder is empty, or has only
+// temporary files of them.
 bool is_begun(const std::string& folder);
-// The error of whoever continues such a run.
+// Throws the error for --resume of such a run.
 [[noreturn]] void fail_not_begun(const std::string& folder);
 
-// A new empty folder: ROOT/NAME, else ROOT/NAME-2, ... It is made at once, so that of two processes that ask for the
-// same name each has one of its own. Removed again if it is still empty in the end.
+// A new empty folder: ROOT/NAME, else ROOT/NAME-2, ... It is created at once, so that two processes
+// with the same name get different folders. It is removed again if it is still empty at the end.
 class FreshFolder {
  public:
   FreshFolder(const std::string& root, const std::string& name);

@@ -10,7 +10,7 @@
 
 namespace crest {
 
-static constexpr double background_wait = 60;  // seconds; an import of many runs takes some
+static constexpr double background_wait = 60;  // seconds; importing many runs takes a while
 
 LogRow log_row(const StepRow& r) {
   LogRow row;
@@ -27,7 +27,7 @@ LogRow log_row(const ValidationRow& r) {
 
 namespace {
 
-// The newest record of a run's folder; 0: none. An imported one is of another machine.
+// The newest record of a run's folder; 0: none. Imported records belong to another machine.
 int64_t record_of(const Store& store, const std::string& folder) {
   RunFilter filter;
   filter.kind = "train";
@@ -102,7 +102,7 @@ void TrainingRecord::add(LogRow row) {
   pass_warning_on();
 }
 
-// Called by the writer alone, then, when it has ended, by finish().
+// Called by the writer only and, after it has ended, by finish().
 void TrainingRecord::write_rows() {
   std::vector<LogRow> rows;
   {

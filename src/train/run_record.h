@@ -1,5 +1,5 @@
-// The record of a training run in the run store. Rows are handed to a thread that writes them once a second, so that a
-// slow disk never holds up a step; a store that fails costs one warning and nothing else.
+// The record of a training run in the run store. A thread writes the rows once a second, so a slow
+// disk never delays a step. A store that fails costs one warning and nothing else.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -21,19 +21,20 @@ LogRow log_row(const ValidationRow& row);
 
 class TrainingRecord {
  public:
-  // Opens the store; throws when that fails, but one that another process keeps locked costs a warning only. Without
-  // options.record nothing is recorded. warn is called by the thread that calls add() and finish().
+  // Opens the store and throws if that fails; a store that another process keeps locked only causes
+  // a warning. Without options.record, nothing is recorded. warn is called by the thread that calls
+  // add() and finish().
   TrainingRecord(const TrainOptions& options, std::function<void(const std::string&)> warn);
   ~TrainingRecord();
   TrainingRecord(const TrainingRecord&) = delete;
   TrainingRecord& operator=(const TrainingRecord&) = delete;
 
-  // A new record, or the one that the store has of this run's folder: with the rows that the files have.
-  // settings: of training, beside the recipe's.
+  // A new record, or the store's existing record of this run's folder, with the rows from the
+  // files. settings: the training settings, in addition to the recipe's.
   void begin(const RunFiles& files, const Json& settings);
   void add(const StepRow& row);
   void add(const ValidationRow& row);
-  // status: done, interrupted, failed. The first call counts.
+  // status: done, interrupted, failed. Only the first call has an effect.
   void finish(const std::string& status, const Json& result, const std::string& error = "");
 
  private:
@@ -50,12 +51,12 @@ class TrainingRecord {
   Recorder recorder_;
   RunRecord record_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::vector<LogRow> rows_;
   std::string warning_;
   bool stop_ = false;
-  std::thread writer_;  // last: everything it uses is there
+  std::thread writer_;  // last: everything it uses must exist before it
 };
 
 }  // namespace crest

@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-constexpr double saving_share_told = 0.035;  // of the run's time
+constexpr double noted_saving_share = 0.035;  // fraction of the run's time
 
 ProgressOptions progress_options(const TrainOptions& o) {
   ProgressOptions p;
@@ -22,7 +22,7 @@ ProgressOptions progress_options(const TrainOptions& o) {
   return p;
 }
 
-// What a model wrote may hold terminal escapes: only line breaks and tabs pass.
+// Model output may contain terminal escapes: only line breaks and tabs pass.
 std::string terminal_text(const std::string& s) {
   std::string out;
   for (auto& line : split(valid_utf8(s), '\n')) out += (out.empty() ? "" : "\n") + printable(line, line.size());
@@ -68,18 +68,24 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   message(fmt::format("data     {} training tokens, {} validation tokens in {}",
                       format_count(double(data.train().total_tokens())),
                       format_count(double(data.val().total_tokens())), printable(options_.data)));
-  message(fmt::format("step     {} sequences x {} tokens x {} micro steps x {} ranks = {} tokens", r.batch,
-                      r.seq_length(), r.grad_accumulation, ranks, r.tokens_per_step()));
+  std::vector<std::string> factors;
+  for (auto& [n, noun] : {std::pair{r.batch, "sequence"},
+                          {r.seq_length(), "token"},
+                          {r.grad_accumulation, "micro step"},
+                          {int64_t(ranks), "rank"}})
+    if (n > 1) factors.push_back(format_number_of(n, noun));
+  std::string tokens = format_number_of(r.tokens_per_step(), "token");
+  message(fmt::format("step     {}", factors.size() > 1 ? join(factors, " x ") + " = " + tokens : tokens));
   message(fmt::format("memory   {} planned ({} persistent, {} transient{})",
                       format_bytes(double(s.planned_bytes()) * ranks), format_bytes(double(s.persistent_bytes)),
-                      format_bytes(double(s.transient_bytes)), ranks > 1 ? " a rank" : ""));
+                      format_bytes(double(s.transient_bytes)), ranks > 1 ? " per rank" : ""));
 }
 
 void RunReport::describe(const RunState& state, const Plan& plan) {
   std::string continued = options_.resume ? fmt::format("; continued at step {}", state.step) : "";
   if (plan.fitting) {
-    message(fmt::format("run      {}{}; how many steps fit into {} is measured first", printable(options_.out),
-                        continued, format_duration(options_.max_seconds)));
+    message(fmt::format("run      {}{}; measuring how many steps fit into {}", printable(options_.out), continued,
+                        format_duration(options_.max_seconds)));
     return;
   }
   const Schedule& c = plan.schedule;
@@ -87,14 +93,18 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
   message(fmt::format("schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps, c.lr, decay, c.warmup_steps,
                       state.seed));
-  auto every = [](int64_t n, const char* otherwise) { return n > 0 ? fmt::format("every {}", n) : otherwise; };
-  std::string of = plan.val_every > 0 ? fmt::format(" ({} batch{} of {} sequences)", plan.val_batches,
-                                                    plan.val_batches == 1 ? "" : "es", plan.val_rows)
-                                      : "";
+  auto every = [](int64_t n, const char* otherwise) {
+    return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
+  };
+  std::string of = plan.val_every > 0
+                       ? fmt::format(" ({} batch{} of {})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
+                                     format_number_of(plan.val_rows, "sequence"))
+                       : "";
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
-    message(fmt::format("the run has all of its {} steps: give a larger --steps to train on", c.total_steps));
+    message(fmt::format("the run already has all of its {} steps: give a larger --steps to continue training",
+                        c.total_steps));
 }
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
@@ -142,7 +152,7 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
   const char* stopped = s.saved ? "stopped; saved" : "stopped";
   switch (s.end) {
     case RunEnd::steps: return "done " + at;
-    case RunEnd::time: return fmt::format("{} {} (--max-seconds {:g} are over)", stopped, at, o.max_seconds);
+    case RunEnd::time: return fmt::format("{} {} (--max-seconds {:g} reached)", stopped, at, o.max_seconds);
     case RunEnd::stop_after: return fmt::format("{} {} (--stop-after {})", stopped, at, o.stop_after);
     case RunEnd::signal: return fmt::format("interrupted; {} {} ({})", s.saved ? "saved" : "ended", at, s.signal);
     case RunEnd::data: return fmt::format("{} {} (data could not be read)", stopped, at);
@@ -150,7 +160,7 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
   return at;
 }
 
-// Parts that add up to the whole, as they are printed.
+// The parts of the time; as printed, they add up to the total.
 std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms, double median) {
   double steps = 0;
   for (double ms : step_ms) steps += ms / 1e3;
@@ -173,8 +183,8 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
 void RunReport::finish(const Summary& s) {
   if (options_.json) fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
-  if (s.saving_seconds > saving_share_told * s.seconds)
-    message(fmt::format("saving took {} ({:.1f}% of the time): a larger --save-every lowers it",
+  if (s.saving_seconds > noted_saving_share * s.seconds)
+    message(fmt::format("saving took {} ({:.1f}% of the time): raise --save-every to reduce it",
                         format_duration(s.saving_seconds), 100 * s.saving_seconds / s.seconds));
   std::string text = ending(s, options_);
   if (std::isfinite(s.loss)) text += fmt::format(": loss {:.4f} (step {})", s.loss, s.loss_step);

@@ -1,5 +1,5 @@
-// What a training run tells: its description, its steps, and how it ended. Standard error, and one JSON document on
-// standard output where that was asked for.
+// What a training run prints: its description, its steps, and how it ended. It goes to standard
+// error; with --json, one JSON document goes to standard output.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,15 +24,15 @@ class RunReport {
   // The options must outlive it.
   explicit RunReport(const TrainOptions& options);
 
-  // Lines that --quiet leaves out; warnings always come.
+  // Lines that --quiet suppresses; warnings are always shown.
   void message(const std::string& text);
   void warning(const std::string& text) { progress_.warning(text); }
 
   struct Plan {
     const Schedule& schedule;
-    bool fitting;                   // the number of steps is not known yet, nor what follows from it
-    int64_t val_every, save_every;  // 0: never, only at the end
-    int64_t val_batches, val_rows;  // of a validation; rows of a batch
+    bool fitting;                   // the number of steps, and what follows from it, is not known yet
+    int64_t val_every, save_every;  // 0: never; only at the end
+    int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
   void describe(Engine& engine, const Dataset& data);
   void describe(const RunState& state, const Plan& plan);
@@ -49,15 +49,15 @@ class RunReport {
     bool saved;
     double loss, val_loss;  // NaN: none
     int64_t loss_step, val_step;
-    // Of the first; what is left is steps. saving: without the last one.
+    // parts of the first value; the rest is steps; saving: without the last checkpoint
     double seconds, saving_seconds, last_save_seconds, validation_seconds, sampling_seconds;
-    std::string curve;  // for a terminal
+    std::string curve;  // text for a terminal
   };
   void finish(const Summary& summary);
   // What --json prints.
   nlohmann::ordered_json result(const Summary& summary) const;
 
-  // Of the steps of this process.
+  // For the steps of this process.
   double median_step_ms(size_t skip_first = 0) const;
 
  private:

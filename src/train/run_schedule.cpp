@@ -14,7 +14,7 @@ RunSchedule::RunSchedule(const TrainOptions& o, const Recipe& recipe, int64_t to
   validate(schedule_);
 }
 
-// A fiftieth; a short run has a tenth, since without any the first step is the largest.
+// A fiftieth; short runs get a tenth, because without a warm-up the first step is the largest.
 static int64_t default_warmup(int64_t steps) {
   if (steps < 50) return std::min(steps / 2, std::max<int64_t>(1, steps / 10));
   return std::clamp<int64_t>(steps / 50, 5, 2000);
@@ -26,8 +26,8 @@ void RunSchedule::apply() {
   schedule_.min_lr = o_.min_lr >= 0 ? o_.min_lr : schedule_.lr / 10;
   schedule_.total_steps = steps_;
   schedule_.warmup_steps = o_.warmup >= 0 ? o_.warmup : default_warmup(steps_);
-  // The steps before the fit are all of the warm-up: their rates do not depend on what is fitted, and the run can be
-  // repeated with the steps that were found.
+  // The steps before the fit are all warm-up steps: their learning rates do not depend on the fit,
+  // so the run can be repeated with the fitted number of steps.
   if (o_.max_seconds > 0 && o_.steps == 0 && (fitting_ || fitted_))
     schedule_.warmup_steps = std::max<int64_t>(o_.warmup, fit_after);
   val_every_ = o_.val_every < 0 ? std::max<int64_t>(1, steps_ / 10) : o_.val_every;

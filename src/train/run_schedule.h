@@ -1,4 +1,4 @@
-// How many steps a run takes, at which learning rate, and when it validates and saves.
+// How many steps a run takes, with which learning rates, and when it validates and saves.
 #pragma once
 #include "train/run.h"
 #include "train/schedule.h"
@@ -7,14 +7,16 @@ namespace crest {
 
 class RunSchedule {
  public:
-  // The options must outlive it. total_steps: of the run that is continued; 0: none, or not fitted yet.
+  // The options must outlive it. total_steps: of the run that is continued; 0: none, or not fitted
+  // yet.
   RunSchedule(const TrainOptions& options, const Recipe& recipe, int64_t total_steps);
 
-  // Steps that are measured before the number of steps is fitted to --max-seconds.
+  // Number of steps to measure before the total is fitted to --max-seconds.
   static constexpr int fit_after = 12;
   // Whether the number of steps still has to be fitted.
   bool fitting() const { return fitting_; }
-  // So many steps after `step` as fit into what `spent` seconds left of the limit.
+  // Fits the total number of steps: after `step`, as many as fit into the limit after `spent`
+  // seconds.
   void fit(int64_t step, double step_seconds, double spent);
 
   int64_t steps() const { return steps_; }
@@ -24,9 +26,9 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
-  // Whether the time limit ends the run: what was fitted may run a little over.
+  // Whether the time limit ends the run: fitted runs may exceed it slightly.
   bool over(double seconds) const;
-  // The options as they are used.
+  // The options with the values in use.
   TrainOptions used(const Recipe& recipe) const;
 
  private:

@@ -49,26 +49,27 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 
 namespace {
 
-// state.json of a checkpoint; a key that is missing is an error.
+// state.json of a checkpoint; a missing key is an error.
 struct StateFile {
   explicit StateFile(const Checkpoint& c)
       : where(printable(c.path() + "/state.json")), json(parse_json_guarded(c.state(), {}, where)) {}
   float number(const char* key) const {
     double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
-    if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or no number", key), where);
+    if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or not a number", key), where);
     return float(n);
   }
   template <class T = int64_t>
   T whole(const char* key) const {
     auto n = json.contains(key) ? whole_number<T>(json[key]) : std::nullopt;
-    if (!n) fail(fmt::format("key '{}' is missing or no whole number", key), where);
+    if (!n) fail(fmt::format("key '{}' is missing or not a whole number", key), where);
     return *n;
   }
   std::string where;
   nlohmann::json json;
 };
 
-// Sample numbers follow from the step, so they are continued exactly only with as many samples a step.
+// Sample numbers follow from the step, so an exact continuation needs the same number of samples
+// per step.
 void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
@@ -76,11 +77,10 @@ void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
           samples = get.whole("samples");
   int64_t seq = get.whole("seq");
   if (seq != r.seq_length())
-    fail(fmt::format("the checkpoint was made with sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
+    fail(fmt::format("the checkpoint has sequences of {} tokens, this recipe has {}", seq, r.seq_length()),
          printable(checkpoint.path()), "Keep --seq, so that the order of the data is continued exactly.");
   if (samples != step * now)
-    fail(fmt::format("the checkpoint was made with {} samples a step, this recipe has {}", step ? samples / step : 0,
-                     now),
+    fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
          printable(checkpoint.path()),
          "Keep batch x grad-accumulation x data-parallel, so that the order of the data is continued exactly.");
 }
@@ -91,11 +91,11 @@ Checkpoint newest_checkpoint(const std::string& root, const Report& warn) {
   auto checkpoint = find_checkpoint(root, warn);
   if (!checkpoint && !list_checkpoints(root).empty())
     fail("every checkpoint of the run is damaged or has weights that are not finite", printable(root),
-         "What is wrong stands above. Check disk and memory; restore the folder from a copy, or start again without "
+         "The reasons are listed above. Check disk and memory. Restore the folder from a copy, or start again without "
          "--resume (add --overwrite to replace the run).");
   if (!checkpoint)
     fail("no checkpoint to continue from", printable(root),
-         "Start the run again without --resume (add --overwrite to replace it).");
+         "Start again without --resume (add --overwrite to replace the run).");
   return std::move(*checkpoint);
 }
 
@@ -105,7 +105,7 @@ Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn) {
   try {
     return Choices(parse_choices(*text, join_path(checkpoint.path(), choices_file)));
   } catch (const Error& e) {
-    warn(fmt::format("kernels are chosen anew: {}", e.what()));
+    warn(fmt::format("kernels are chosen again: {}", e.what()));
     return {};
   }
 }
@@ -139,7 +139,7 @@ void load_initial_weights(Engine& engine, const std::string& path, const Report&
   engine.broadcast();
 }
 
-// What cannot be read is nothing to rely on.
+// If it cannot be read, it cannot be relied on.
 static bool says_finite(const std::string& folder) {
   try {
     return Checkpoint::open(folder).finite_weights();
@@ -160,8 +160,8 @@ void keep_newest(const std::string& root, int keep) {
   int64_t finite = newest_finite(root);
   for (size_t i = size_t(keep); i < folders.size(); ++i) {
     if (folders[i].step == finite) continue;
-    // First the name goes: a removal that is cut in two must not leave half a checkpoint under it. The next save
-    // removes what is left.
+    // The name goes first: an interrupted removal must not leave half a checkpoint under it. The
+    // next save removes the rest.
     std::string trash = join_path(root, ".trash-" + folders[i].name);
     remove_tree(trash);
     rename_path(join_path(root, folders[i].name), trash);

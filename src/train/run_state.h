@@ -10,39 +10,41 @@ namespace crest {
 
 class Tokenizer;
 
-// Everything that the next step depends on; the loader's position follows from `step`.
+// Everything that the next step depends on. The loader's position follows from `step`.
 struct RunState {
   int64_t step = 0;         // completed steps
   int64_t total_steps = 0;  // of the schedule; 0 while it is being fitted
   uint64_t seed = 0;
-  int threads = 0;            // bits depend on it
-  uint64_t train_tokens = 0;  // of the data: tells when it is another
-  std::string data_hash;      // the same, of its content; "": unknown
+  int threads = 0;            // results depend on it bit for bit
+  uint64_t train_tokens = 0;  // of the data: detects different data
+  std::string data_hash;      // content hash of the data, for the same purpose; "": unknown
 };
 
 using Report = std::function<void(const std::string&)>;
 
-// Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml, config.json,
-// tokenizer.json). copied: the tensors are a copy, which stays as it is while the engine trains on.
+// Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml,
+// config.json, tokenizer.json). copied: the tensors are a copy, which stays unchanged while the
+// engine trains.
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
                                     const Tokenizer* tokenizer, bool copied);
-// The newest valid checkpoint below root; throws when there is none.
+// The newest valid checkpoint below root. Throws if there is none.
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
-// Its kernel choices, for the Engine that continues the run; none where the checkpoint has none.
+// Its kernel choices, for the Engine that continues the run; empty if the checkpoint has none.
 Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn);
-// Restores a checkpoint below root; damaged ones that are newer are set aside (reject_newer). Throws when it is of
-// another model or another number of samples a step.
+// Restores a checkpoint below root. Damaged newer ones are set aside (reject_newer). Throws if the
+// model or the number of samples per step differs.
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);
-// --init: weights of a Hugging Face folder, a run or a checkpoint; the optimizer starts fresh.
+// --init: loads weights of a Hugging Face folder, a run or a checkpoint. The optimizer starts
+// fresh.
 void load_initial_weights(Engine& engine, const std::string& path, const Report& warn);
 
-// Removes the oldest checkpoints until `keep` are left (0: none is removed). The newest one with finite weights stays
-// beside them where none of them has.
+// Removes the oldest checkpoints until `keep` are left (0: keep all). If none of those has finite
+// weights, the newest one with finite weights is kept as well.
 void keep_newest(const std::string& root, int keep);
-// The newest checkpoint below root that says of its weights that they are finite, unverified; -1: none.
+// The newest checkpoint below root that is marked as having finite weights, unverified; -1: none.
 int64_t newest_finite(const std::string& root);
-// Renames checkpoints newer than `step` to .rejected-NAME, so that no later --resume meets the future of a run that was
-// continued from before it. Returns how many.
+// Renames checkpoints newer than `step` to .rejected-NAME, so that a later --resume never meets the
+// future of a run that was continued from before it. Returns their number.
 int reject_newer(const std::string& root, int64_t step);
 
 }  // namespace crest

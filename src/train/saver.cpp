@@ -38,7 +38,7 @@ void Saver::start(Work work) {
   finish();
   if (background_) {
     job_ = std::async(std::launch::async, [work = std::move(work)] {
-      // The cores are not all for hashing while a step is being launched.
+      // Hashing must not use all cores while a step is being launched.
       omp_set_num_threads(std::max(1, omp_get_max_threads() / 2));
       return work();
     });

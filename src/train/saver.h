@@ -1,5 +1,5 @@
-// Saves checkpoints and removes old ones, one job after the other, in the background where training can go on
-// meanwhile.
+// Saves checkpoints and removes old ones, one job at a time; in the background if training can
+// continue meanwhile.
 #pragma once
 #include <functional>
 #include <future>
@@ -12,28 +12,30 @@ namespace crest {
 
 class Saver {
  public:
-  // root: of the checkpoints. keep: how many stay, 0: all. background: tensors are copied, and a thread writes them.
+  // root: folder of the checkpoints. keep: how many to keep, 0: all. background: tensors are
+  // copied, and a thread writes them.
   Saver(std::string root, int keep, bool background, Report warn)
       : root_(std::move(root)), keep_(keep), background_(background), warn_(std::move(warn)) {}
 
-  // The last step that was saved, -1: none.
+  // The last step that was saved; -1: none.
   int64_t saved_step() const { return saved_step_; }
-  // Nothing where this step was saved already. last_good_step: the last one with finite gradients.
+  // Does nothing if this step was already saved. last_good_step: the last step with finite
+  // gradients.
   void save(Engine& engine, const RunState& state, const std::string& config_toml, const Tokenizer* tokenizer,
             int64_t last_good_step);
-  // Removes older checkpoints. Saving removes nothing: they go when finite gradients of the next step have confirmed
-  // the new weights.
+  // Removes older checkpoints. Saving removes none: they go after finite gradients of the next step
+  // have confirmed the new weights.
   void prune();
-  // Notices a job that has ended; throws what went wrong with it.
+  // Collects a finished job. Throws its error.
   void poll();
-  // Waits for what is under way; throws what went wrong with it.
+  // Waits for the current job. Throws its error.
   void finish();
   // For a run that ends with another error: only warns.
   void settle();
   bool busy() const { return job_.valid(); }
 
  private:
-  using Work = std::function<std::vector<std::string>()>;  // gives warnings
+  using Work = std::function<std::vector<std::string>()>;  // returns warnings
   void start(Work work);
 
   std::string root_;
@@ -42,7 +44,7 @@ class Saver {
   Report warn_;
   int64_t saved_step_ = -1;
   bool prune_pending_ = false;                 // old checkpoints have not been pruned since the last save
-  std::future<std::vector<std::string>> job_;  // valid from the start of work until its end is noticed
+  std::future<std::vector<std::string>> job_;  // valid from the start of a job until its end is noticed
 };
 
 }  // namespace crest

@@ -36,7 +36,7 @@ void validate(const Schedule& c) {
   if (decays && (!std::isfinite(c.min_lr) || c.min_lr < 0 || c.min_lr > c.lr))
     fail_usage(fmt::format("{} is not between 0 and the peak {}", c.min_lr, c.lr), "--min-lr",
                "Lower it, raise --lr, or use --schedule constant.");
-  if (c.total_steps < 1) fail_usage(fmt::format("{} steps are no training", c.total_steps), "--steps");
+  if (c.total_steps < 1) fail_usage(fmt::format("the number of steps is {}", c.total_steps), "--steps");
   if (c.warmup_steps < 0 || c.warmup_steps > c.total_steps)
     fail_usage(fmt::format("{} warm-up steps do not fit into {} steps", c.warmup_steps, c.total_steps), "--warmup");
   if (c.kind == ScheduleKind::wsd && !(c.decay_fraction >= 0 && c.decay_fraction <= 1))

@@ -94,9 +94,9 @@ std::string scalar_event(std::string_view tag, int64_t step, float value, double
 TensorboardWriter::TensorboardWriter(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail(fmt::format("cannot make the folder: {}", error.message()), folder);
-  // TensorBoard takes files whose name contains "tfevents", in the order of their names: so the time comes first. The
-  // process id and a counter keep two writers of the same second apart.
+  if (error) fail(fmt::format("cannot create the folder: {}", error.message()), folder);
+  // TensorBoard reads files with "tfevents" in their name, sorted by name: so the time comes first.
+  // The process id and a counter tell writers of the same second apart.
   static std::atomic<int> counter = 0;
   double time = now();
   path_ = fmt::format("{}/events.out.tfevents.{}.crest.{}.{}", folder, int64_t(time), getpid(), counter++);

@@ -1,5 +1,6 @@
-// TensorBoard event files, written without TensorFlow: TFRecord framing around Event protocol buffers
-// (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe both).
+// TensorBoard event files, written without TensorFlow: TFRecord framing around Event protocol
+// buffers (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe
+// both).
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -17,9 +18,9 @@ std::string tfrecord(std::string_view data);
 // An Event with one scalar Summary.Value; wall_time in seconds since 1970.
 std::string scalar_event(std::string_view tag, int64_t step, float value, double wall_time);
 
-// Appends scalars to one new event file in `folder` (made when missing; a resumed run adds a file, which TensorBoard
-// joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (its mfu
-// needs a peak rate, which a run does not know).
+// Appends scalars to one new event file in `folder` (created if missing; a resumed run adds a file,
+// which TensorBoard joins with the earlier ones). nanoGPT's tags: train/loss, val/loss, lr (not
+// mfu, which needs a peak rate that a run does not know).
 class TensorboardWriter {
  public:
   explicit TensorboardWriter(const std::string& folder);

@@ -1,4 +1,4 @@
-// The settings of a training run besides its recipe.
+// The settings of a training run that are not part of its recipe.
 #pragma once
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace crest {
 
-// Rows over TrainOptions: data, schedule, validation, saving, samples, reading ahead.
+// Rows bound to TrainOptions: data, schedule, validation, saving, samples, reading ahead.
 const std::vector<Setting>& training_settings();
-// All settings that the record of a run can hold: of its recipe and of training.
+// All settings that the record of a run can hold: of the recipe and of training.
 const std::vector<const Setting*>& run_settings();
-// By name or key; null where there is none.
+// Finds a row by name or key; null if there is none.
 const Setting* find_run_setting(const std::string& name);
 Settings settings_of(TrainOptions& options);
 Settings settings_of(const TrainOptions& options);
 
-// The peak of the learning rate where --lr is not given: (6e-4 sqrt(768 / width), within 1e-4 and 3e-3) for AdamW and
-// its relatives, a fraction or a multiple of it for others (learning_rate_scale).
+// The peak learning rate without --lr: (6e-4 sqrt(768 / width), from 1e-4 to 3e-3) for AdamW and
+// its relatives; a fraction or a multiple of it for others (learning_rate_scale).
 double default_learning_rate(const Recipe& recipe);
 
 }  // namespace crest

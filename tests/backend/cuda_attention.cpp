@@ -15,6 +15,8 @@ struct Problem {
   int64_t batch = 64, tokens = 1024, heads = 12, kv_heads = 12, head_dim = 64;
   DType dtype = DType::bf16;
   double p = 0;
+  bool bias = false;  // of the gradient
+  bool tf32 = false;
 };
 
 // Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an attention and its
@@ -32,7 +34,9 @@ std::string ask(const std::string& op, const std::string& suffix, const Problem&
   ValueId qkv = input("qkv", x.dtype, {x.batch, x.tokens, width}), scalars = input("scalars", DType::u8, {64});
   ValueId dout = input("dout", x.dtype, {x.batch, x.tokens, out});
   attrs.set("p", x.p).set("rng_id", 1);
+  if (x.tf32) attrs.set("tf32", 1);
   auto saved = b.emit("attention", {qkv, scalars}, attrs);
+  if (x.bias) attrs.set("bias", 1);
   b.emit("attention_grad", {dout, qkv, saved[0], saved[1], scalars}, attrs);
   for (const Kernel& k : kernels_of("cuda"))
     for (const Instr& i : program.code)
@@ -102,6 +106,26 @@ TEST(Sm90Planning, IsChosenWhereItIsFaster) {
   EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
 }
 
+// A kernel on tensor cores takes every dtype and head; the one for everything is left with what none of them has.
+TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
+  for (const char* op : {"attention", "attention_grad"}) {
+    for (int64_t head_dim : {8, 64, 80, 128}) {
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32}), "cuda.flash.fp32") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32, .tf32 = true}), "cuda.flash.tf32") << head_dim;
+    }
+    for (int64_t head_dim : {136, 160, 192, 256}) {
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim}), "cuda.flash.wide") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32}), "cuda.flash.wide.fp32") << head_dim;
+      EXPECT_EQ(chosen(op, {.head_dim = head_dim, .dtype = DType::f32, .tf32 = true}), "cuda.flash.wide.tf32");
+    }
+    EXPECT_EQ(chosen(op, {.heads = 4, .kv_heads = 2, .head_dim = 512, .dtype = DType::f16, .p = 0.1}),
+              "cuda.flash.wide");
+    EXPECT_EQ(chosen(op, {.heads = 2, .kv_heads = 2, .head_dim = 520}), "cuda.attention.generic");
+    EXPECT_EQ(chosen(op, {.heads = 2, .kv_heads = 2, .head_dim = 264, .dtype = DType::f32}), "cuda.attention.generic");
+    EXPECT_NE(reject(op, {.dtype = DType::f32}, h200(), ".flash.tf32").find("--precision tf32"), std::string::npos);
+  }
+}
+
 TEST(Sm90Planning, SaysWhyNot) {
   for (const char* op : {"attention", "attention_grad"}) {
     EXPECT_NE(reject(op, {.head_dim = 128}, h200(), ".sm90.d64").find("head_dim of 64, not 128"), std::string::npos);
@@ -110,6 +134,10 @@ TEST(Sm90Planning, SaysWhyNot) {
     newer.sm = 100;
     EXPECT_NE(reject(op, {}, newer, ".sm90.d64").find("compute capability 9.0"), std::string::npos);
   }
+  EXPECT_EQ(reject("attention_grad", {.bias = true}, h200(), ".sm90.d64"), "");
+  Problem wide = {.head_dim = 128, .bias = true};
+  for (const char* kernel : {".sm90.d128", ".cudnn", ".generic", ".mma"})
+    EXPECT_EQ(reject("attention_grad", wide, h200(), kernel), "makes no bias gradient") << kernel;
 }
 
 // 128 queries have 1 KiB of statistics; 160 heads at once have their sums of dQ, 32 KiB for 128 queries.
@@ -117,6 +145,8 @@ TEST(Sm90Planning, ReservesSumsOfAFewHeads) {
   int64_t statistics = 64 * 12 * 8 * 1024, sums = 160 * 8 * 32768, counters = 10496;
   EXPECT_EQ(workspace("attention_grad", {}, h200(), ".sm90.d64"), statistics + sums + counters);
   EXPECT_LT(workspace("attention_grad", {.batch = 4, .tokens = 16384}, h200(), ".sm90.d64"), 160 << 20);
+  int64_t partial = int64_t(64) * 16 * 3 * 12 * 64 * 4;  // of the bias gradient: 16 times 64 tokens
+  EXPECT_EQ(workspace("attention_grad", {.bias = true}, h200(), ".sm90.d64"), statistics + sums + counters + partial);
 }
 
 }  // namespace

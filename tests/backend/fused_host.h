@@ -53,6 +53,7 @@ extern "C" { HostDevice device; }
 #define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+static void wait_for_predecessors() {}
 static float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
 static float exp2_fast(float x) { return exp2f(x); }

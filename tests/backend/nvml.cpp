@@ -36,6 +36,7 @@ const char* const figures = R"(
 int nvmlDeviceGetClockInfo(void* d, unsigned type, unsigned* v) { *v = type == 1 ? 1755 : 2619; return 0; }
 int nvmlDeviceGetMaxClockInfo(void* d, unsigned type, unsigned* v) { *v = type == 1 ? 1980 : 2619; return 0; }
 int nvmlDeviceGetPowerUsage(void* d, unsigned* v) { *v = 694500; return 0; }
+int nvmlDeviceGetTotalEnergyConsumption(void* d, unsigned long long* v) { *v = 8123456789ull; return 0; }
 int nvmlDeviceGetEnforcedPowerLimit(void* d, unsigned* v) { *v = 700000; return 0; }
 int nvmlDeviceGetTemperature(void* d, unsigned sensor, unsigned* v) { *v = sensor == 0 ? 71 : 0; return 0; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* d, unsigned long long* v) {
@@ -96,6 +97,8 @@ TEST_F(FakeNvml, ReadsEveryFigure) {
   EXPECT_EQ(s.memory_used_bytes, 30);
   EXPECT_EQ(s.throttle_bits, 5u);
   EXPECT_EQ(nvml.read_throttle_bits("0000:17:00.0"), 5u);
+  EXPECT_DOUBLE_EQ(nvml.read_energy_joules("0000:17:00.0").value(), 8123456.789);
+  EXPECT_DOUBLE_EQ(nvml.read_power_watts("0000:17:00.0").value(), 694.5);
   EXPECT_TRUE(s.own_listed);
   EXPECT_EQ(s.own_bytes, 5000);
   EXPECT_EQ(s.other_processes, 2);
@@ -119,6 +122,8 @@ TEST_F(FakeNvml, WhatALibraryDoesNotTellIsAbsent) {
   EXPECT_FALSE(s.sm_mhz || s.power_watts || s.temperature_c || s.throttle_bits || s.memory_used_bytes);
   EXPECT_FALSE(s.other_processes.has_value());
   EXPECT_FALSE(nvml.read_throttle_bits("0000:17:00.0").has_value());
+  EXPECT_FALSE(nvml.read_energy_joules("0000:17:00.0").has_value());
+  EXPECT_FALSE(nvml.read_power_watts("0000:17:00.0").has_value());
 }
 
 TEST_F(FakeNvml, UnknownDevicesAndBrokenLibrariesSayWhatIsWrong) {

@@ -13,7 +13,7 @@ WorkRecord record(const char* name, uint64_t node, double start, double seconds,
 }
 
 TEST(WorkMap, RunsOfTwoGraphsAreToldApartByOrder) {
-  NodeMap train = {{10, 0}, {11, 0}, {12, 2}}, update = {{20, 0}};
+  NodeMap train = {{10, {0}}, {11, {0}}, {12, {2}}}, update = {{20, {0}}};
   StepTrace first, second, last;
   assign_work({record("sum", 12, 3.0, 0.5), record("gemm", 10, 1.0, 1.0), record("split", 11, 2.0, 0.25),
                record("gemm", 10, 4.0, 2.0), record("split", 11, 6.0, 0.5), record("sum", 12, 6.5, 0.5),
@@ -32,7 +32,7 @@ TEST(WorkMap, RunsOfTwoGraphsAreToldApartByOrder) {
 }
 
 TEST(WorkMap, ARunThatNobodyTracedStillCounts) {
-  NodeMap nodes = {{1, 0}};
+  NodeMap nodes = {{1, {0}}};
   StepTrace traced;
   assign_work({record("a", 1, 1.0, 1.0), record("a", 1, 5.0, 3.0)}, {{&nodes, 1, nullptr}, {&nodes, 1, &traced}});
   EXPECT_EQ(traced.seconds, (std::vector<double>{3.0}));
@@ -40,7 +40,7 @@ TEST(WorkMap, ARunThatNobodyTracedStillCounts) {
 }
 
 TEST(WorkMap, CopiesOutsideOfGraphsGoToTheRunTheyComeBefore) {
-  NodeMap nodes = {{1, 0}};
+  NodeMap nodes = {{1, {0}}};
   StepTrace trace;
   assign_work({record("memcpy", 0, 0.0, 0.5), record("a", 1, 1.0, 1.0), record("memcpy", 0, 3.0, 0.5)},
               {{&nodes, 1, &trace}});
@@ -52,8 +52,27 @@ TEST(WorkMap, CopiesOutsideOfGraphsGoToTheRunTheyComeBefore) {
   EXPECT_EQ(trace.total, 3.5);
 }
 
+// Kernel 2 was started while kernel 1 ended and waited for it, kernel 3 for kernel 2; the communication beside them ran
+// for all of its time.
+TEST(WorkMap, AKernelThatWaitsForTheOneBeforeBeginsAtItsEnd) {
+  NodeMap nodes = {{1, {0, 0}}, {2, {1, 0}}, {3, {2, 0}}, {9, {3, 1}}};
+  StepTrace first, second;
+  assign_work(
+      {record("a", 1, 1.0, 1.0), record("b", 2, 1.75, 0.75), record("reduce", 9, 1.5, 2.0), record("c", 3, 2.25, 0.25),
+       record("a", 1, 4.0, 1.0), record("b", 2, 5.0, 0.5), record("c", 3, 5.5, 0.25), record("reduce", 9, 5.5, 1.0)},
+      {{&nodes, 4, &first}, {&nodes, 4, &second}});
+  EXPECT_EQ(first.seconds, (std::vector<double>{1.0, 0.5, 0.0, 2.0}));
+  EXPECT_EQ(first.starts, (std::vector<double>{1.0, 2.0, 2.5, 1.5}));
+  EXPECT_EQ(first.total, 2.5);
+  ASSERT_EQ(first.work.size(), 4u);
+  EXPECT_EQ(first.work[1].start, 1.5);  // in the order of what was recorded: reduce, then b
+  EXPECT_EQ(first.work[2].start, 2.0);
+  EXPECT_EQ(second.seconds, (std::vector<double>{1.0, 0.5, 0.25, 1.0}));
+  EXPECT_EQ(second.starts, (std::vector<double>{4.0, 5.0, 5.5, 5.5}));
+}
+
 TEST(WorkMap, LostRecordsAreAnError) {
-  NodeMap nodes = {{1, 0}, {2, 1}};
+  NodeMap nodes = {{1, {0}}, {2, {1}}};
   StepTrace trace;
   EXPECT_THROW(assign_work({record("a", 1, 1.0, 1.0)}, {{&nodes, 2, &trace}}), Error);
 }

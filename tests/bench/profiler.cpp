@@ -197,6 +197,28 @@ TEST(Profiler, BlocksNameWhatMadeThem) {
   EXPECT_GE(largest[0].bytes, largest[1].bytes);
 }
 
+// Runs for the power are in no other figure.
+TEST(Profiler, PowerIsMeasuredBesides) {
+  Recipe r = tiny_recipe();
+  BenchCell cell(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);
+  ProfilerOptions options;
+  options.rates = rates;
+  options.rule = {.warmup = 1, .min_samples = 2, .max_samples = 2};
+  int runs = 0, asked = 0;
+  options.before_run = [&] { ++runs; };
+  Profile p = run_profiler(cell, options);
+  EXPECT_FALSE(p.power_w.has_value());
+  int plain = std::exchange(runs, 0);
+  options.power = [&] { return EnergyReading{asked * 2.0, asked++ * 500.0, {}}; };
+  p = run_profiler(cell, options);
+  EXPECT_GT(runs, plain);
+  EXPECT_DOUBLE_EQ(p.power_w.value(), 250);
+  EXPECT_DOUBLE_EQ(p.joules_per_token().value(), 0.25 * p.step_median_ms() / double(p.tokens));
+  EXPECT_EQ(p.step_ms.size(), 2u);
+  EXPECT_EQ(p.throttled.size(), 2u);
+  EXPECT_EQ(profile_result(p, "d")["power_w"], 250.0);
+}
+
 TEST(Profiler, StopsWhenItIsTold) {
   Recipe r = tiny_recipe();
   BenchCell cell(compile_phase(r, find_device("cpu", 1), BenchPhase::step), BenchPhase::step, 1);

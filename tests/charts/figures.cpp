@@ -115,7 +115,7 @@ TEST(Figures, AreSoundAtEveryWidth) {
     expect_sound(draw_areas(areas(3), w));
     expect_sound(draw_roofline(roofline(60), w));
     Series s{hostile, {1, 2, 4, 8, 1000}, {1e-5, 3, NAN, 7, 2e6}}, t{"second", {1, 1000}, {5, 5}};
-    ChartOptions o{"lines", "batch", "tokens a second", false, false};
+    ChartOptions o{"lines", "batch", "tokens/s", false, false};
     expect_sound(draw_lines({s, t}, o, w));
     o.log_x = o.log_y = true;
     expect_sound(draw_lines({s, t, s, s, s, s, s, s, s, s}, o, w));
@@ -143,7 +143,7 @@ TEST(Figures, BarsSayWhatIsMissing) {
 
 TEST(Figures, WaterfallsOfSmallDifferencesSayThatTheirAxisIsCut) {
   auto says = [](const Waterfall& w) {
-    return draw_waterfall(w, wide_figure).embedded().find("does not begin at zero") != std::string::npos;
+    return draw_waterfall(w, wide_figure).embedded().find("does not start at zero") != std::string::npos;
   };
   EXPECT_TRUE(says(waterfall(100, {-3, 1})));
   EXPECT_FALSE(says(waterfall(100, {-60, 10})));

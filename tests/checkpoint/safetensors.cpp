@@ -121,9 +121,9 @@ TEST(Safetensors, MalformedFilesAreRefusedForTheirReason) {
       {with_length(a.substr(0, 30), eight), "not valid JSON"},
       {with_length(a + "x", eight), "not valid JSON"},
       {with_length("{\"\xff\":1}", ""), "not valid JSON"},
-      {with_length(R"({"a":1})", ""), "a number where none belongs"},
-      {with_length(R"({"a":[]})", ""), "a list where none belongs"},
-      {with_length(R"({"a":"b"})", ""), "a text where none belongs"},
+      {with_length(R"({"a":1})", ""), "an unexpected number"},
+      {with_length(R"({"a":[]})", ""), "an unexpected list"},
+      {with_length(R"({"a":"b"})", ""), "an unexpected string"},
       {with_length(R"({"a":null})", ""), "null"},
       {with_length(R"({"a":true})", ""), "true or false"},
       {with_length(R"({"a":{}})", ""), "is missing"},
@@ -133,13 +133,13 @@ TEST(Safetensors, MalformedFilesAreRefusedForTheirReason) {
       {with_length(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight), "twice"},
       {with_length(a.substr(0, a.size() - 1) + "," + a.substr(1), eight), "'a' appears twice"},
       {with_length(one("F31", "[2]", "[0,8]"), eight), "unknown dtype 'F31'"},
-      {with_length(one("F32", "2", "[0,8]"), eight), "a number where none belongs"},
-      {with_length(one("F32", "[[2]]", "[0,8]"), eight), "a list where none belongs"},
-      {with_length(one("F32", "[{}]", "[0,8]"), eight), "an object where none belongs"},
+      {with_length(one("F32", "2", "[0,8]"), eight), "an unexpected number"},
+      {with_length(one("F32", "[[2]]", "[0,8]"), eight), "an unexpected list"},
+      {with_length(one("F32", "[{}]", "[0,8]"), eight), "an unexpected object"},
       {with_length(one("F32", "[-2]", "[0,8]"), eight), "negative"},
       {with_length(one("F32", "[2.0]", "[0,8]"), eight), "fraction"},
       {with_length(one("F32", "[1e0]", "[0,8]"), eight), "fraction"},
-      {with_length(one("F32", "[\"2\"]", "[0,8]"), eight), "a text where none belongs"},
+      {with_length(one("F32", "[\"2\"]", "[0,8]"), eight), "an unexpected string"},
       {with_length(one("F32", "[18446744073709551615]", "[0,8]"), eight), "too large"},
       {with_length(one("F32", "[4294967296,4294967296]", "[0,0]"), ""), "overflows"},
       {with_length(one("F32", "[4611686018427387904]", "[0,0]"), ""), "overflows"},
@@ -155,9 +155,9 @@ TEST(Safetensors, MalformedFilesAreRefusedForTheirReason) {
       {with_length(many, ""), "more than 100000 tensors"},
       {with_length(many_metadata, ""), "more than 10000 metadata entries"},
       {with_length(R"({")" + std::string(513, 'n') + R"(":1})", ""), "longer than 512 bytes"},
-      {with_length(R"({"__metadata__":{"a":1}})", ""), "a number where none belongs"},
+      {with_length(R"({"__metadata__":{"a":1}})", ""), "an unexpected number"},
       {with_length(R"({"__metadata__":{"a":"","a":""}})", ""), "twice"},
-      {with_length(R"({"__metadata__":"a"})", ""), "a text where none belongs"},
+      {with_length(R"({"__metadata__":"a"})", ""), "an unexpected string"},
       {with_length(R"({"__metadata__":{"a":")" + std::string(9'000'000, 'x') + "\"}}", ""),
        "longer than 8388608 bytes"},
       {std::string("PK\x03\x04", 4) + std::string(100, 0), "pickle"},
@@ -256,7 +256,7 @@ TEST(WeightsFolder, AnIndexCannotLeaveItsFolder) {
         ".hidden.safetensors", "evil\\u0000.safetensors", "model.bin", "c:x.safetensors"}) {
     write_file_synced(folder / "inner/model.safetensors.index.json", R"({"weight_map":{"a":")" + name + "\"}}");
     std::string error = error_of([&] { WeightsFolder::open(folder / "inner"); });
-    EXPECT_TRUE(contains(error, "not the name of a .safetensors file")) << name << ": " << error;
+    EXPECT_TRUE(contains(error, "not a .safetensors file")) << name << ": " << error;
   }
   for (std::string index :
        {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", R"({"weight_map":{"a":1}})", "",

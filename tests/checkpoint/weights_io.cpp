@@ -185,8 +185,8 @@ TEST(Weights, OfAnotherModelAreRefusedAndNothingChanges) {
   wider.model.ff = 100;
   for (const Recipe& recipe : {wider, small_recipe("llama")}) {
     Runner b(recipe, training()), untouched(recipe, training());
-    expect_error([&] { load_weights(*b.executor, Checkpoint::open(path)); }, {"not those of model"});
-    expect_error([&] { load_weights(*b.executor, WeightsFolder::open(path)); }, {"not those of model"});
+    expect_error([&] { load_weights(*b.executor, Checkpoint::open(path)); }, {"do not fit model"});
+    expect_error([&] { load_weights(*b.executor, WeightsFolder::open(path)); }, {"do not fit model"});
     expect_error([&] { load_optimizer(*b.executor, Checkpoint::open(path)); }, {"optimizer state"});
     expect_equal(*b.executor, *untouched.executor);
   }
@@ -241,7 +241,7 @@ TEST(Weights, OnlyFloatsAreWeights) {
   w.weights[3].spec.dtype = DType::i32;
   write_safetensors(folder / "ints.safetensors", w.weights);
   expect_error([&] { load_weights(*a.executor, WeightsFolder::open(folder / "ints.safetensors")); },
-               {w.weights[3].spec.name, "I32", "not floating-point"});
+               {w.weights[3].spec.name, "I32", "not a float"});
 }
 
 TEST(OpenModel, RunCheckpointsCheckpoint) {

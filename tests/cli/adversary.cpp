@@ -49,7 +49,7 @@ TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
   RunOptions o = f.options();
   o.output = "/dev/full";
   RunResult done = run_crest({"data", "info", "data"}, o);
-  EXPECT_TRUE(contains(done.err, "What the command did is done; its output is lost.")) << done.err;
+  EXPECT_TRUE(contains(done.err, "The command finished, but its output is lost.")) << done.err;
   EXPECT_FALSE(contains(done.err, "stopped")) << done.err;
   RunResult stopped = run_crest({"help", "settings"}, o);  // more than the buffer holds
   EXPECT_EQ(stopped.code, 1);
@@ -62,7 +62,7 @@ TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
                                      endless, "--out", "run", "--threads", "1", "--val-every", "0", "--json"},
                                     o);
   EXPECT_EQ(interrupted.code, 130);
-  EXPECT_TRUE(contains(interrupted.err, "The command was interrupted; its output is lost.")) << interrupted.err;
+  EXPECT_TRUE(contains(interrupted.err, "The command was interrupted, and its output is lost.")) << interrupted.err;
   EXPECT_EQ(f.checkpoints("run").size(), 1u) << "it has saved";
 }
 
@@ -106,7 +106,7 @@ TEST(RunFolder, OfARunThatHadHardlyBegunIsOverwritten) {
   for (const char* name : {"foreign", "worse"}) {
     RunResult r = f.train(name, 2, {"--overwrite"});
     EXPECT_EQ(r.code, 1) << name;
-    EXPECT_NE(r.err.find("is not the folder of a run"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("is not a run folder"), std::string::npos) << r.err;
   }
   EXPECT_EQ(f.read("foreign/notes.txt"), "mine");
   EXPECT_EQ(f.read("worse/thesis.txt"), "mine");
@@ -125,7 +125,7 @@ TEST(RunFolder, ThatIsRemovedWhileItTrainsEndsTheRun) {
                            "--out", "run", "--threads", "1", "--save-every", "20", "--val-every", "0"},
                           o);
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.err.find("was removed or moved while it trained"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("was removed or moved during training"), std::string::npos) << r.err;
   EXPECT_FALSE(std::filesystem::exists(f.path() / "run"));
 }
 

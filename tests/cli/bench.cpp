@@ -67,6 +67,8 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "tokens_per_second",
                                                 "model_tflops",
                                                 "mfu",
+                                                "power_w",
+                                                "joules_per_token",
                                                 "flops_convention",
                                                 "memory"}));
     EXPECT_LE(row["step_ms_p10"], row["step_ms_median"]);
@@ -163,7 +165,7 @@ TEST_F(CliBench, MfuIsTheShareOfTheStatedPeak) {
   // Measured, in a table for people: says against what.
   RunResult text = run({"--batch", "2", "--precision", "fp32"}, {"--samples", "6"});
   ASSERT_EQ(text.code, 0) << text.err;
-  for (const char* said : {"tokens/s", "MFU", "6N + 12 L d T", "measured fp32 matrix-product rate", "step"})
+  for (const char* said : {"tokens/s", "MFU", "6N + 12 L d T", "measured fp32 matmul rate", "step"})
     EXPECT_NE(text.out.find(said), std::string::npos) << said << " in\n" << text.out;
   json executed = rows({"--batch", "2", "--flops-convention", "executed"})[0];
   EXPECT_NE(executed["flops_convention"].get<std::string>().find("executed"), std::string::npos);

@@ -75,7 +75,7 @@ TEST_F(BenchStore, EveryCellIsARecord) {
 TEST_F(BenchStore, DocumentsSayWhatTheStepIsMadeOf) {
   bench({"--batch", "2", "--grad-accumulation", "2", "--samples", "2", "--flops-convention", "executed"});
   const RunRecord run = records().at(0);
-  EXPECT_TRUE(run.grid.empty()) << "one cell is no grid";
+  EXPECT_TRUE(run.grid.empty()) << "a single cell has no grid";
   const Json &plan = run.documents.at("plan"), &program = run.documents.at("program");
   EXPECT_EQ(plan["memory"]["planned_bytes"], run.result["memory"]["planned_bytes"]);
   EXPECT_EQ(plan["memory"]["by_category"], run.result["memory"]["by_category"]);
@@ -250,7 +250,7 @@ TEST_F(BenchStore, AGridIsContinuedWhereItStopped) {
 TEST_F(BenchStore, AGridHasTwoRoundsTheSecondReversed) {
   RunResult r = bench({"--batch", "1,2,3", "--samples", "5", "--json"});
   std::vector<size_t> places;
-  for (const char* said : {"[1/3]", "[2/3]", "[3/3]", "again: 3 of 3", "again: 2 of 3", "again: 1 of 3"})
+  for (const char* said : {"[1/3]", "[2/3]", "[3/3]", "[3/3, round 2]", "[2/3, round 2]", "[1/3, round 2]"})
     places.push_back(r.err.find(said));
   EXPECT_TRUE(std::is_sorted(places.begin(), places.end())) << r.err;
   EXPECT_LT(places.back(), r.err.size()) << r.err;

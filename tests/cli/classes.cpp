@@ -40,7 +40,7 @@ TEST_F(CliClasses, WhatTheMachineLacksDoesNotRun) {
     std::string name(crest::name(isa));
     std::vector<std::string> bench = {"bench", "--model", model_, "--batch", "2", "--samples", "3", "--no-mfu"};
     if (isa > best_isa()) {
-      expect_error(bench, 4, {"does not have " + name, "CREST_ISA", std::string(crest::name(best_isa()))}, as(name));
+      expect_error(bench, 4, {"does not support " + name, "CREST_ISA", std::string(crest::name(best_isa()))}, as(name));
     } else {
       RunResult r = run_crest(bench, as(name));
       EXPECT_EQ(r.code, 0) << name << r.err;

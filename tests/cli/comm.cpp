@@ -186,7 +186,7 @@ TEST(Comm, AStoppedRankEndsAllWithItsNumber) {
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("rank 1 does not take part ("), std::string::npos) << r.err;
   // Rank 0's and rank 2's time is over at moments of their own: one may see first that the other has hung up.
-  bool silent = r.err.find("nothing came for " + timeout + " s") != std::string::npos;
+  bool silent = r.err.find("nothing arrived for " + timeout + " s") != std::string::npos;
   EXPECT_TRUE(silent || r.err.find("a connection between two ranks broke") != std::string::npos) << r.err;
 }
 
@@ -211,9 +211,9 @@ TEST(Comm, ARankThatNeverComesIsNamed) {
   NEEDS_GLOO();
   Port port;
   port.release();
-  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 1 did not come within 1 s (1 of 2 came)"},
+  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 1 did not start within 1 s (1 of 2 did)"},
                {.environment = rank_variables(0, 2, port.text)});
-  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 0 did not come within 1 s", port.text},
+  expect_error({"comm", "all-reduce", "--timeout", "1"}, 1, {"rank 0 did not start within 1 s", port.text},
                {.environment = rank_variables(1, 2, port.text)});
 }
 
@@ -229,15 +229,15 @@ TEST(Comm, WrongVariablesAreNamed) {
   expect_error({"comm", "all-reduce"}, 2, {"WORLD_SIZE is not set"}, {.environment = {{"RANK", "0"}}});
   expect_error({"comm", "all-reduce"}, 2, {"RANK=7", "from 0 to 1"}, {.environment = rank_variables(7, 2, "29500")});
   NEEDS_GLOO();
-  expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun has started 2"},
+  expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun started 2"},
                {.environment = rank_variables(0, 2, "29500")});
-  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks are asked for, 2 are there"},
+  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks requested, 2 available"},
                {.environment = rank_variables(0, 2, "29500")});
 }
 
 TEST(Comm, WrongWordsGetTheNearest) {
   expect_error({"comm", "all-redcue"}, 2, {"unknown collective 'all-redcue'", "Did you mean 'all-reduce'?"});
-  expect_error({"comm"}, 2, {"no collective is named", "broadcast"});
+  expect_error({"comm"}, 2, {"no collective given", "broadcast"});
   expect_error({"comm", "broadcast", "--backend", "glo"}, 2, {"unknown backend 'glo'", "Did you mean 'gloo'?"});
   expect_error({"comm", "broadcast", "--dtype", "f23"}, 2, {"'f23'", "--dtype", "fp32"});
   expect_error({"comm", "broadcast", "--rank", "2"}, 2, {"--rank", "--ranks"});

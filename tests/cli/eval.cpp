@@ -76,7 +76,7 @@ TEST_F(EvalCommand, DataOfAnotherVocabularyOrTokenizer) {
   make_checkpoint(folder_ / "larger", 1, larger);
   r = eval("--data '" + *shared_ / "bpe'", folder_ / "larger");
   EXPECT_EQ(r.code, 1);
-  EXPECT_TRUE(contains(r.err, "another tokenizer")) << r.err;
+  EXPECT_TRUE(contains(r.err, "not prepared with the model's tokenizer")) << r.err;
   // Shards that say nothing: every token is checked.
   std::filesystem::create_directories(folder_ / "plain");
   ShardWriter writer(folder_ / "plain", "val", 1000);
@@ -91,7 +91,7 @@ TEST_F(EvalCommand, DataOfAnotherVocabularyOrTokenizer) {
   // There is no training split.
   r = eval("--split train --data '" + folder_ / "plain'");
   EXPECT_EQ(r.code, 1);
-  EXPECT_TRUE(contains(r.err, "no tokens of split 'train'")) << r.err;
+  EXPECT_TRUE(contains(r.err, "no tokens in split 'train'")) << r.err;
 }
 
 TEST_F(EvalCommand, WrongUsage) {

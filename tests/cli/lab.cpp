@@ -160,7 +160,7 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
     EXPECT_EQ(shown["samples"].size(), 3u);
     EXPECT_EQ(shown["result"]["n"].dump(), row["keys"]["n"].get<std::string>());
   }
-  folder.error({"report", "--all", "-o", "all.html"}, 1, {"no figures"});
+  folder.error({"report", "--all", "-o", "all.html"}, 1, {"nothing to report"});
 }
 
 TEST(Lab, WhatDoesNotFitIsACell) {
@@ -218,7 +218,7 @@ TEST(Lab, AReportOfAllVerdicts) {
   r = folder.run({"runs", "show", json["experiments"][0]["uid"]});
   EXPECT_EQ(r.code, 0) << r.err;
   // Records of the lab are no steps of a model.
-  folder.error({"report", "--all", "-o", "all.html"}, 1, {"no figures"});
+  folder.error({"report", "--all", "-o", "all.html"}, 1, {"nothing to report"});
 }
 
 TEST(Lab, BadInput) {
@@ -231,16 +231,16 @@ TEST(Lab, BadInput) {
   expect_error({"lab", "run", "flops", "--bugdet", "10m"}, 2, {"--budget"});
   expect_error({"lab", "run", "nowhere.toml"}, 1, {"nowhere.toml"});
   expect_error({"lab", "run", "flops", "--resume", "--no-store"}, 2, {"--no-store"});
-  expect_error({"lab", "run", "ddp-ladder"}, 1, {"not yet available"});
+  expect_error({"lab", "run", "ddp-ladder"}, 1, {"not available yet"});
   std::string text = grid;
   folder.write("flag.toml", std::string(text).replace(text.find("batch = 2"), 9, "bacth = 2"));
   folder.error({"lab", "run", "flag.toml"}, 2, {"flag.toml", "Did you mean 'batch'?"});
   folder.write("value.toml", std::string(text).replace(text.find("\"off\", \"on\""), 11, "\"of\", \"on\""));
   folder.error({"lab", "run", "value.toml"}, 2, {"value.toml", "fusion"});
   folder.write("claim.toml", std::string(text).replace(text.find("<= 1"), 4, "<= "));
-  folder.error({"lab", "run", "claim.toml"}, 2, {"claim.toml (line 14, column 57)", "was expected"});
+  folder.error({"lab", "run", "claim.toml"}, 2, {"claim.toml (line 14, column 57)", "expected"});
   folder.write("type.toml", std::string(text).replace(text.find(" <= 1"), 5, ""));
-  folder.error({"lab", "run", "type.toml"}, 2, {"must compare"});
+  folder.error({"lab", "run", "type.toml"}, 2, {"must be a comparison"});
 }
 
 }  // namespace crest::test

@@ -165,7 +165,7 @@ TEST(LabProcess, BadSettingsAreToldWithTheirPlace) {
 
 TEST(LabProcess, TheTileOfFlashAttention) {
   Folder folder;
-  EXPECT_NE(absent(folder.run(one_cell("tile = 64")).json()[0]["rows"][0]).find("one tile on the CPU"),
+  EXPECT_NE(absent(folder.run(one_cell("tile = 64")).json()[0]["rows"][0]).find("one tile size on the CPU"),
             std::string::npos);
   std::vector<std::string> plan = {"program", "--model", "gpt2-124M", "--device", "h200", "--precision", "bf16"};
   auto pinned = [&](const std::string& tile) {

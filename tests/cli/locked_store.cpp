@@ -69,7 +69,7 @@ TEST(LockedStoreCli, CtrlCEndsTheWait) {
     Lock lock(f / "crest.db", whole_lock);
     RunOptions o = f.options();
     o.while_running = [](const RunningProcess& process) {
-      process.wait_for_text("waiting for it");
+      process.wait_for_text("waiting up to");
       kill(process, SIGINT);
     };
     RunResult r = run_crest(endless_run, o);
@@ -92,7 +92,7 @@ TEST(LockedStoreCli, CtrlCEndsTheWait) {
   RunResult r = run_crest(again, o);
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_FALSE(f.checkpoints("waits").empty()) << "saved";
-  EXPECT_EQ(count(r.err, "nothing more is recorded"), 1u) << r.err;
+  EXPECT_EQ(count(r.err, "stopped recording"), 1u) << r.err;
 }
 
 TEST(DamagedRuns, AreToldInAListThatGoesOn) {

@@ -159,3 +159,22 @@ TEST(PlanSearch, IsTheLargestBatchThatFits) {
       }
     }
 }
+
+// Factors of one are left out; what is planned for is named.
+TEST(CliPlan, TextNamesFactorsAndDevice) {
+  auto text = [](std::vector<std::string> flags) {
+    for (const char* flag : {"nano", "--model", "plan"}) flags.insert(flags.begin(), flag);
+    return run_crest(flags).out;
+  };
+  std::string one = text({"--batch", "8", "--seq", "64"});
+  EXPECT_NE(one.find("512 tokens = batch 8 x seq 64\n"), std::string::npos) << one;
+  EXPECT_NE(one.find("(available here): "), std::string::npos) << one;
+  std::string four =
+      text({"--batch", "8", "--seq", "64", "--grad-accumulation", "4", "--data-parallel", "2", "--device", "cpu"});
+  EXPECT_NE(four.find("4096 tokens = batch 8 x seq 64 x 4 micro steps x 2 ranks\n"), std::string::npos) << four;
+  std::string h200 = text({"--device", "h200"});
+  EXPECT_NE(h200.find("largest micro batch on the NVIDIA H200 SXM 141GB (139.65 GiB): "), std::string::npos) << h200;
+  std::string small = text({"--device", "h200", "--memory", "1MiB"});
+  EXPECT_NE(small.find("does not fit in 1.00 MiB (given): "), std::string::npos) << small;
+  EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): try "), std::string::npos) << small;
+}

@@ -99,7 +99,7 @@ TEST_F(CliRuns, ShowsARun) {
   EXPECT_TRUE(j["log"][2]["loss"].is_null());
   EXPECT_EQ(j["documents"], json::array());
   EXPECT_EQ(done({"show", j["uid"].get<std::string>().substr(0, 12), "--json"}).json(), j);
-  fails({"show", "1", "--document", "profile"}, 1, {"no document 'profile'", "It has none"});
+  fails({"show", "1", "--document", "profile"}, 1, {"no document 'profile'", "It has no documents"});
   fails({"show", "frist"}, 1, {"no run 'frist'", "Did you mean 'first'"});
   fails({"show"}, 2, {"0 runs"});
   fails({"show", "1", "2"}, 2, {"2 runs"});
@@ -140,9 +140,9 @@ TEST_F(CliRuns, ImportsNothingOfADamagedExport) {
   std::string text = done({"export", "--all", "-o", "-"}).out;
   std::string file = folder_.write("cut.jsonl", text.substr(0, text.size() - 30));
   std::string other = folder_ / "other.db";
-  expect_error({"runs", "import", file, "--store", other}, 1, {"cut.jsonl, line", "nothing of it was imported"});
+  expect_error({"runs", "import", file, "--store", other}, 1, {"cut.jsonl, line", "nothing was imported"});
   EXPECT_EQ(run_crest({"runs", "list", "--json", "--store", other}).json(), json::array());
-  expect_error({"runs", "import", store_, "--store", other}, 1, {"run database itself", "--store"});
+  expect_error({"runs", "import", store_, "--store", other}, 1, {"is a run database, not an export", "--store"});
   expect_error({"runs", "import", folder_ / "none", "--store", other}, 1, {"none"});
   expect_error({"runs", "import", folder_.write("x.txt", "hello\n"), "--store", other}, 1, {"no training steps"});
   expect_error({"runs", "import", "--store", other}, 2, {"no file"});

@@ -82,8 +82,8 @@ TEST_F(SampleCommand, PromptsOfEveryKind) {
   // Longer than the context of 33.
   CommandResult longer = sample("--prompt '" + std::string(100, 'x') + "' --max-tokens 40 --ignore-end");
   EXPECT_EQ(longer.code, 0);
-  EXPECT_TRUE(contains(longer.err, "100 tokens, the model's context 33")) << longer.err;
-  EXPECT_TRUE(contains(longer.err, "its last half was kept")) << longer.err;
+  EXPECT_TRUE(contains(longer.err, "100 tokens but the context is 33")) << longer.err;
+  EXPECT_TRUE(contains(longer.err, "the last half was kept")) << longer.err;
 }
 
 TEST_F(SampleCommand, TokensInTokensOut) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "host/external.h"
@@ -84,6 +85,22 @@ TEST(InstallDeps, RootInstallsWhatIsMissing) {
   EXPECT_NE(m.log().find("libfmt-dev"), std::string::npos);
   EXPECT_NE(m.log().find("bible-kjv"), std::string::npos);
   EXPECT_EQ(m.log().find("libdnnl-dev"), std::string::npos) << "what is there is not asked for";
+}
+
+TEST(InstallDeps, ListsBeforeItInstallsAndIsQuiet) {
+  Mocks m;
+  m.put("installed", required_packages());
+  m.script("apt-get", "echo scrolling; echo apt-get >&2");
+  CommandOutput r = m.run();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.err.find("(3), now installed with apt-get"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("\n  ccache bible-kjv libgloo-dev\n"), std::string::npos) << r.err;
+  EXPECT_EQ((r.out + r.err).find("scrolling"), std::string::npos) << "what apt-get prints is in its log";
+  m.put("installed", "");
+  m.script("apt-get", "echo E: scrolling; exit 100");
+  r = m.run();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.err.find("E: scrolling"), std::string::npos) << "unless it fails\n" << r.err;
 }
 
 TEST(InstallDeps, UserTakesSudo) {
@@ -182,39 +199,74 @@ struct DemoFolder : Mocks {
   explicit DemoFolder(const std::string& crest) {
     fs::create_directories(root / "build/release");
     fs::create_directories(root / ".cache");
+    fs::create_directories(root / "runs/demo");
+    script("make", "echo \"make $*\" >> " + in_quotes(file("log")));
     fs::copy(std::string(CREST_TEST_DIR) + "/../scripts", root / "scripts");
     fs::copy(std::string(CREST_TEST_DIR) + "/../.ci", root / ".ci");
     std::ofstream(root / ".cache/kjv.txt") << "text";
     script("repo/build/release/crest", "echo \"$*\" >> " + in_quotes(file("log")) + "\n" + crest);
   }
   CommandOutput demo(const std::string& variables = "") const {
-    return run_command("unset CREST_CACHE CORPUS MODEL SECONDS_TO_TRAIN SECONDS_A_CELL; " + variables + " sh " +
-                       in_quotes((root / "scripts/demo.sh").string()));
+    return run_command("unset CREST_CACHE CORPUS MODEL SECONDS_TO_TRAIN SECONDS_TO_MEASURE; " + variables + " " +
+                       search_path() + ":\"$PATH\" sh " + in_quotes((root / "scripts/demo.sh").string()));
   }
 };
 // What `data prepare` leaves: the folder named last, with meta.json.
 const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; touch $d/meta.json ;; esac";
 }  // namespace
 
-TEST(Demo, PreparesTrainsSamplesMeasures) {
+TEST(Demo, BuildsPreparesTrainsSamplesCompares) {
   DemoFolder d(prepares);
   CommandOutput r = d.demo("SECONDS_TO_TRAIN=7");
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_EQ(d.log(),
-            "data prepare .cache/kjv.txt --tokenizer bpe:2048 --out .cache/demo-data\n"
-            "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
-            "sample --run runs/demo --prompt In the beginning\n"
-            "bench --model nano --vocab 2048 --precision fp32,bf16 --attention naive,flash --fusion off,on"
-            " --max-seconds 8 --yes\n"
-            "compare --model nano --vocab 2048 --max-seconds 16 --a --precision fp32 --attention naive --fusion off"
-            " --b --precision bf16 --attention flash --fusion on\n"
-            "report --all -o runs/demo/report.html\n");
+  EXPECT_EQ(
+      d.log(),
+      "make --no-print-directory build\n"
+      "data prepare .cache/kjv.txt --tokenizer bpe:2048 --overwrite --out .cache/demo-data\n"
+      "train --data .cache/demo-data --model nano --max-seconds 7 --out runs/demo --overwrite\n"
+      "sample --run runs/demo --prompt In the beginning --max-tokens 120\n"
+      "compare --model nano --vocab 2048 --max-seconds 30 --a --precision fp32 --attention naive --fusion off --b \n"
+      "report --all -o runs/demo/report.html\n");
   EXPECT_NE(r.out.find("repo/runs/demo/report.html\n"), std::string::npos) << r.out;
-  EXPECT_NE(r.out.find("Try next"), std::string::npos);
-  EXPECT_NE(r.err.find("== What it writes"), std::string::npos);
+  EXPECT_EQ(r.out.rfind("From a text to a model that writes, in six stages:\n", 0), 0u) << r.out;
+  for (const char* stage : {"1 build", "2 prepare", "3 train", "4 sample", "5 compare", "6 report"}) {
+    EXPECT_NE(r.out.find(std::string("\n  ") + stage), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find(std::string("\n== ") + stage), std::string::npos) << r.out;
+  }
+  EXPECT_NE(r.out.find("  3 train     a model of the preset nano                          7 seconds at most\n"),
+            std::string::npos)
+      << r.out;
   d.put("log", "");
   EXPECT_EQ(d.demo().exit_code, 0);
   EXPECT_EQ(d.log().find("data prepare"), std::string::npos) << "the shards are kept";
+}
+
+TEST(Demo, ItsCommandsCanBePasted) {
+  DemoFolder d(prepares);
+  CommandOutput r = d.demo();
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  std::string ran = d.log(), commands;
+  std::stringstream lines(r.out);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("$ ", 0) == 0) commands += line.substr(2) + "\n";
+  EXPECT_NE(commands.find(" --prompt 'In the beginning' "), std::string::npos) << commands;
+  EXPECT_EQ(commands.rfind("export CREST_STORE=", 0), 0u) << commands;
+  d.put("log", "");
+  CommandOutput pasted =
+      run_command("cd " + in_quotes(d.root.string()) + " && " + d.search_path() + ":\"$PATH\" sh -e -c " +
+                  in_quotes(std::regex_replace(commands, std::regex("'"), "'\\''")));
+  EXPECT_EQ(pasted.exit_code, 0) << pasted.err;
+  EXPECT_EQ(d.log(), ran);
+}
+
+TEST(Demo, ShowsTheFirstSentencesOfTheComparison) {
+  DemoFolder d(std::string(prepares) +
+               "\ncase $1 in compare) printf 'B is faster\\nthan A.\\n\\nOne change.\\n\\nTable\\n' ;; esac");
+  CommandOutput r = d.demo();
+  EXPECT_NE(r.out.find("\nB is faster\nthan A.\n\nOne change.\n\n== 6 report"), std::string::npos) << r.out;
+  std::stringstream whole;
+  whole << std::ifstream(d.root / "runs/demo/compare.txt").rdbuf();
+  EXPECT_EQ(whole.str(), "B is faster\nthan A.\n\nOne change.\n\nTable\n");
 }
 
 TEST(Demo, OwnCorpusAndFailures) {
@@ -224,8 +276,9 @@ TEST(Demo, OwnCorpusAndFailures) {
   EXPECT_EQ(r.exit_code, 130) << "an interrupted run is still sampled";
   EXPECT_NE(d.log().find("data prepare mine.txt"), std::string::npos) << d.log();
   EXPECT_NE(d.log().find("sample "), std::string::npos);
-  EXPECT_EQ(d.log().find("bench "), std::string::npos) << "but not measured";
-  EXPECT_EQ(r.out.find("report"), std::string::npos);
+  EXPECT_EQ(d.log().find("compare "), std::string::npos) << "but not measured";
+  EXPECT_EQ(r.out.find("== 6 report"), std::string::npos);
+  EXPECT_EQ(r.out.find("report.html"), std::string::npos);
   DemoFolder bad(std::string(prepares) + "\ncase $1 in train) exit 3 ;; esac");
   EXPECT_EQ(bad.demo().exit_code, 3);
   EXPECT_EQ(bad.log().find("sample "), std::string::npos);
@@ -244,7 +297,9 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
   std::string parts = d.log();
   if (size_t at = parts.find("make cuda CUDA_ARCHS=90a "); at != std::string::npos)  // where there is an nvcc
     parts.erase(at, parts.find('\n', at) + 1 - at);
-  EXPECT_EQ(parts, "make check-format\nmake check-layers\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=10\n");
+  EXPECT_EQ(
+      parts,
+      "make check-format\nmake check-layers\nmake check-prose\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=10\n");
   EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
   EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
   EXPECT_NE(r.out.find("7 s Cases.Slow\n"), std::string::npos) << r.out;
@@ -285,6 +340,103 @@ TEST(Ledger, SaysWhatIsSlowerAndKeepsIt) {
   EXPECT_NE(ledger("10").out.find("the base does not know it"), std::string::npos);
   crest("new", "case $1 in bench) echo broken >&2; exit 1 ;; esac\n");
   EXPECT_EQ(ledger("10").exit_code, 2);
+}
+
+TEST(Ninja, PrintsATenthAtATimeInAPipeAndAllThatFails) {
+  Mocks m;
+  m.script("ninja",
+           "i=0; while [ $i -lt 50 ]; do i=$((i+1)); echo \"[$i/50] Building $i\"; done; echo 'a.cpp: warning'; exit "
+           "${1#-j}");
+  CommandOutput r = run_command(m.search_path() + ":\"$PATH\" bash " + script_path("ninja.sh") + " -j3");
+  EXPECT_EQ(r.exit_code, 3) << "ninja's own";
+  EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 11) << r.out;
+  EXPECT_NE(r.out.find("[50/50] Building 50\na.cpp: warning\n"), std::string::npos) << r.out;
+}
+
+namespace {
+// A tree with a list of two phrases, for check-prose.py.
+struct ProseFolder : Mocks {
+  ProseFolder() {
+    file_of("scripts/banned-phrases.txt",
+            "# comment\nany: cannot be told -> inconclusive\noutput: (?<=\")as much(?=\") -> unchanged\n"
+            "history: since then -> the present state\n");
+  }
+  void file_of(const std::string& name, const std::string& text) const {
+    fs::create_directories((path / "tree" / name).parent_path());
+    std::ofstream(path / "tree" / name) << text;
+  }
+  CommandOutput check(const std::string& more = "") const {
+    return run_command("python3 " + script_path("check-prose.py") + " --root " + in_quotes((path / "tree").string()) +
+                       more);
+  }
+};
+}  // namespace
+
+TEST(Prose, FindsPhrasesWhereProseIs) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
+  ProseFolder p;
+  p.file_of("docs/a.md", "It cannot be\ntold.\n\nIt cannot be\n\ntold. `cannot be told`\n\n- since Then\n");
+  p.file_of("CHANGELOG.md", "since then\ncannot be told\n");
+  p.file_of("src/a.cpp",
+            "#include \"as much.h\"\n"
+            "// It cannot\n// be told.\nint cannot_be_told;  // cannot be tolded\n"
+            "const char* a = \"It cannot \"\n                \"be told.\";\n"
+            "char b = '\"'; int c = 1'000;  // since then\n"
+            "auto d = \"as much\"; auto e = \"twice as much\";\n"
+            "auto f = R\"(\n // cannot be told)\";\n");
+  p.file_of("src/a.prog", "cannot be told\n");
+  p.file_of("tests/a.cpp", "// cannot be told\n");
+  p.file_of("build/a.md", "cannot be told\n");
+  p.file_of("experiments/a.toml", "text = \"cannot be told\"\n");
+  p.file_of("scripts/a.sh", "echo cannot be told\n");
+  p.file_of("Makefile", "all: ## cannot be told\n");
+  CommandOutput r = p.check();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_EQ(r.out,
+            "CHANGELOG.md:2: \"cannot be told\": write inconclusive\n"
+            "Makefile:1: \"cannot be told\": write inconclusive\n"
+            "docs/a.md:1: \"cannot be told\": write inconclusive\n"
+            "docs/a.md:8: \"since Then\": write the present state\n"
+            "experiments/a.toml:1: \"cannot be told\": write inconclusive\n"
+            "scripts/a.sh:1: \"cannot be told\": write inconclusive\n"
+            "src/a.cpp:2: \"cannot be told\": write inconclusive\n"
+            "src/a.cpp:5: \"cannot be told\": write inconclusive\n"
+            "src/a.cpp:7: \"since then\": write the present state\n"
+            "src/a.cpp:8: \"as much\": write unchanged\n"
+            "src/a.cpp:10: \"cannot be told\": write inconclusive\n");
+  EXPECT_EQ(p.check(" docs").out.find("src/"), std::string::npos) << "a path limits it";
+}
+
+TEST(Prose, FindsLinesOver100Columns) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
+  ProseFolder p;
+  std::string fits(96, 'x'), over = fits + " xxxx";  // 96 and 101 columns
+  p.file_of("a.md", over + "\n" + fits + " \u00fc\u00fc\u00fc\n" + "| " + over + " |\n" + "```\n" + over + "\n```\n" +
+                        "[a]: " + over + "\nhttps://" + fits + " x y\n" + fits + fits + "\n![" + over + "](a.svg)\n- " +
+                        over + "\n");
+  p.file_of("src/a.cpp", "// " + over + "\nint a;  // " + over + "\n  // " + fits + "\n");
+  p.file_of("tests/a.cpp", "// " + over + "\n");
+  p.file_of("studies/a.cpp", "// " + over + "\n");
+  CommandOutput r = p.check();
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_EQ(r.out,
+            "a.md:1: 101 columns, at most 100\n"
+            "a.md:11: 103 columns, at most 100\n"
+            "src/a.cpp:1: 104 columns, at most 100\n"
+            "tests/a.cpp:1: 104 columns, at most 100\n");
+}
+
+TEST(Prose, ChecksThisTreeAndItsOwnList) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
+  CommandOutput r = run_command("python3 " + script_path("check-prose.py"));
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  ProseFolder p;
+  p.file_of("a.md", "Good text.\n");
+  EXPECT_EQ(p.check().exit_code, 0);
+  for (const char* wrong : {"any: a( -> b\n", "any: Upper -> b\n", "any: a\n", "some: a -> b\n", "any: a -> \n", ""}) {
+    p.file_of("scripts/banned-phrases.txt", wrong);
+    EXPECT_EQ(p.check().exit_code, 2) << wrong;
+  }
 }
 
 TEST(Jobs, IsAPositiveNumber) {

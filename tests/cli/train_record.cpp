@@ -175,16 +175,16 @@ TEST_F(TrainRecords, AStoreThatFailsDuringTrainingCostsOneWarning) {
   RunResult r = train_until(5,
                             [&](auto& process) {
                               Store(file_).erase(records().at(0).id);
-                              process.wait_for_text("nothing more is recorded");
+                              process.wait_for_text("stopped recording");
                               warned_at = int64_t(folder_.log_rows("run"));
                               folder_.wait_for_rows(process, "run", size_t(warned_at) + 100);  // it trains on
                               kill(process, SIGINT);
                             },
                             {"--val-every", "0"});
   EXPECT_EQ(r.code, 130) << r.err;
-  size_t at = r.err.find("nothing more is recorded");
+  size_t at = r.err.find("stopped recording");
   EXPECT_NE(at, std::string::npos) << r.err;
-  EXPECT_EQ(r.err.find("nothing more is recorded", at + 1), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find("stopped recording", at + 1), std::string::npos) << r.err;
   EXPECT_GE(folder_.log("run").back()["step"], warned_at + 100);
 }
 

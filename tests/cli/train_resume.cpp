@@ -149,7 +149,7 @@ TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
     a.insert(a.end(), more.begin(), more.end());
     expect_error(a, code, said, f.options());
   };
-  refused({"--batch", "4"}, 1, {"2 samples a step, this recipe has 4"});
+  refused({"--batch", "4"}, 1, {"2 samples per step, this recipe has 4"});
   refused({"--seq", "16"}, 2, {"the run has seq 32, and 16 was given"});
   refused({"--seed", "5"}, 2, {"the run has seed 1337"});
   refused({"--optimizer", "sgd"}, 2, {"the run has optimizer adamw"});
@@ -166,17 +166,17 @@ TEST(ResumeChanged, WhatChangesTheRunIsSaid) {
   // More steps stretch the schedule: the rate rises.
   RunResult r = f.resume("run", {"--steps", "40", "--stop-after", "1"});
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_TRUE(contains(r.err, "the learning rate rises where the run goes on: step 10 was made with")) << r.err;
+  EXPECT_TRUE(contains(r.err, "the learning rate jumps up here: step 10 used")) << r.err;
   r = f.resume("run", {"--stop-after", "1"});
-  EXPECT_FALSE(contains(r.err, "the learning rate rises")) << r.err;
+  EXPECT_FALSE(contains(r.err, "the learning rate jumps up")) << r.err;
   r = f.resume("run", {"--lr", "0.01", "--precision", "bf16", "--dropout", "0.1", "--stop-after", "1"});
   ASSERT_EQ(r.code, 0) << r.err;
   for (const char* said :
-       {"the run had --lr ", "it goes on with 0.01", "the learning rate rises",
-        "the run had --precision fp32; it goes on with bf16", "the run had --dropout 0; it goes on with 0.1"})
+       {"note     --lr was ", "the run continues with 0.01", "the learning rate jumps up here",
+        "--precision was fp32; the run continues with bf16", "--dropout was 0; the run continues with 0.1"})
     EXPECT_TRUE(contains(r.err, said)) << said << " in\n" << r.err;
   r = f.resume("run", {"--packing", "documents", "--stop-after", "1"});
-  EXPECT_TRUE(r.code != 0 || contains(r.err, "the run had --packing stream; it goes on with documents")) << r.err;
+  EXPECT_TRUE(r.code != 0 || contains(r.err, "--packing was stream; the run continues with documents")) << r.err;
   // Other text of the same length.
   std::string text = f.read("text.txt");
   std::swap(text[0], text[1]), std::swap(text[40], text[41]);
@@ -186,7 +186,7 @@ TEST(ResumeChanged, WhatChangesTheRunIsSaid) {
           .code,
       0);
   r = f.resume("run", {"--stop-after", "1"});
-  EXPECT_TRUE(contains(r.err, "it continues with other data")) << r.err;
+  EXPECT_TRUE(contains(r.err, "it continues with different data")) << r.err;
 }
 
 TEST(ResumeChanged, EvalIsOfTheRunsTraining) {
@@ -199,7 +199,7 @@ TEST(ResumeChanged, EvalIsOfTheRunsTraining) {
   EXPECT_EQ(run_crest({"eval", "--run", "run", "--seq", "32", "--data", "data", "--json"}, f.options()).json()["seq"],
             32);
   std::filesystem::rename(f.path() / "data", f.path() / "moved");
-  expect_error({"eval", "--run", "run"}, 2, {"is not there any more", "--data"}, f.options());
+  expect_error({"eval", "--run", "run"}, 2, {"training data no longer exists", "--data"}, f.options());
 }
 
 TEST(ResumeDamaged, FallsBackAndForgetsTheDroppedFuture) {

@@ -113,8 +113,10 @@ TEST(RunFolder, HoldsWhatTheContractNames) {
 TEST(Messages, SayWhatIsUsedAndNothingThatIsNot) {
   TrainFolder f;
   RunResult r = f.train("run", 12);
+  EXPECT_TRUE(contains(r.err, "step     2 sequences x 32 tokens = 64 tokens\n")) << r.err;
   EXPECT_TRUE(contains(r.err, "schedule 12 steps, lr 0.00294 cosine to 0.000294, warm-up 1, seed 1337")) << r.err;
-  EXPECT_TRUE(contains(r.err, "run      run; validation every 1 (3 batches of 2 sequences), checkpoint every 3"))
+  EXPECT_TRUE(
+      contains(r.err, "run      run; validation every step (3 batches of 2 sequences), checkpoint every 3 steps"))
       << r.err;
   size_t last = r.err.find("step 12/12");
   ASSERT_NE(last, std::string::npos) << r.err;
@@ -131,7 +133,7 @@ TEST(Messages, SayWhatIsUsedAndNothingThatIsNot) {
   EXPECT_TRUE(json["val_loss"].is_number());
 
   RunResult help = run_crest({"train", "--help-all"}, f.options());
-  for (const char* text : {"default 1000", "6e-4 sqrt(768 / width)", "fiftieth", "1337", "cosine"})
+  for (const char* text : {"default: 1000", "6e-4 sqrt(768 / width)", "2% of the steps", "1337", "cosine"})
     EXPECT_TRUE(contains(help.out, text)) << text;
 }
 

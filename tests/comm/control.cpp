@@ -67,9 +67,9 @@ TEST(Control, ARankThatNeverComesIsNamed) {
     first = error_of([&] { Control::join(environment(0, 3, port), seconds, std::move(listener)); });
     second = other.get();
     std::ostringstream text;
-    text << "rank 1 did not come within " << seconds << " s (2 of 3 came)";
+    text << "rank 1 did not start within " << seconds << " s (2 of 3 did)";
     said = text.str();
-    if (first.find("(1 of 3 came)") == std::string::npos) break;  // else rank 2 was held up: more time for both
+    if (first.find("(1 of 3 did)") == std::string::npos) break;  // else rank 2 was held up: more time for both
   }
   for (auto& e : {first, second}) expect_says(e, said);
 }
@@ -79,7 +79,7 @@ TEST(Control, ARankWithoutRank0SaysSo) {
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
   listener.close();
-  expect_says(error_of([&] { Control::join(environment(1, 2, port), 0.3); }), "rank 0 did not come within 0.3 s");
+  expect_says(error_of([&] { Control::join(environment(1, 2, port), 0.3); }), "rank 0 did not start within 0.3 s");
 }
 
 TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {
@@ -90,7 +90,7 @@ TEST(Control, AnotherNumberOfRanksAndASecondRankAreRefused) {
     return error_of([&] { Control::join(environment(0, 2, port), longest_wait, std::move(l)); });
   });
   expect_says(error_of([&] { Control::join(environment(1, 3, port), longest_wait); }),
-              "rank 1 was started with another number");
+              "rank 1 was started with a different number");
   expect_says(error_of([&] { Control::join(environment(0, 2, port), longest_wait); }), "cannot listen on port");
   EXPECT_EQ(error_of([&] { Control::join(environment(1, 2, port), longest_wait); }), "") << "the right one";
   EXPECT_EQ(first.get(), "") << "those that were refused did not disturb it";

@@ -20,3 +20,9 @@ TEST(Printable, WhatATerminalWouldObeyIsWritten) {
   EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("aaaa", 2), "aa...");
 }
+
+TEST(Text, NumbersOfThings) {
+  EXPECT_EQ(format_number_of(1, "rank"), "1 rank");
+  EXPECT_EQ(format_number_of(0, "token"), "0 tokens");
+  EXPECT_EQ(format_number_of(4, "micro step"), "4 micro steps");
+}

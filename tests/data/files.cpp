@@ -25,7 +25,7 @@ TEST(DataFiles, PartialReadsStopAtTheEnd) {
   EXPECT_EQ(f.read_some_at(to.data(), 8, 1000), 0u);
   f.read_at(to.data(), 8, 2);
   EXPECT_EQ(to, "23456789");
-  EXPECT_ERROR(f.read_at(to.data(), 8, 6), "ends at byte 10, 4 bytes before what was expected");
+  EXPECT_ERROR(f.read_at(to.data(), 8, 6), "ends at byte 10, 4 bytes short");
   EXPECT_EQ(f.read_some(to.data(), 6), 6u) << "pread does not move the place of read";
   EXPECT_EQ(f.read_some(to.data(), 6), 4u);
   EXPECT_EQ(f.read_some(to.data(), 6), 0u);

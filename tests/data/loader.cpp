@@ -144,7 +144,7 @@ TEST(Loader, ShortSplitsAreErrors) {
   TokenStream s = make_stream(dir, 100);
   Loader exact(s, 99, 0);
   EXPECT_EQ(exact.samples_per_epoch(), 1u);
-  EXPECT_ERROR(Loader(s, 100, 0), "has 100 tokens, a sequence of 100 needs at least 101");
+  EXPECT_ERROR(Loader(s, 100, 0), "has 100 tokens, but a sequence of 100 needs at least 101");
   EXPECT_ERROR(Loader(s, 0, 0), "--seq");
   EXPECT_ERROR(Loader(TokenStream(), 4, 0), "has 0 tokens");
 }

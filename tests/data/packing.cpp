@@ -181,13 +181,13 @@ TEST(LossMask, DamagedMasksAreNamed) {
   write_file(path, good + "x");
   EXPECT_ERROR(open(), "the mask has 1125 bytes");
   write_file(path, "some text");
-  EXPECT_ERROR(open(), "no loss mask");
+  EXPECT_ERROR(open(), "not a loss mask");
   bad[4] = 7;
   write_file(path, bad);
   EXPECT_ERROR(open(), "mask version 7");
   bad = good, bad[8] = 99;
   write_file(path, bad);
-  EXPECT_ERROR(open(), "the mask is of 99 tokens, its shard has 100");
+  EXPECT_ERROR(open(), "the mask has 99 tokens, but its shard has 100");
   bad = good, bad[1024 + 50] = 2;
   write_file(path, bad);
   EXPECT_ERROR(open(), "the mask of token 50 is 2");
@@ -195,5 +195,5 @@ TEST(LossMask, DamagedMasksAreNamed) {
   open();  // a shard without a mask is one of text
   std::vector<ShardReader> shards;
   for (const char* name : {"train-000000.bin", "train-000001.bin"}) shards.emplace_back(dir / name);
-  EXPECT_ERROR(TokenStream("train", std::move(shards)), "no loss mask, others of its split do");
+  EXPECT_ERROR(TokenStream("train", std::move(shards)), "no loss mask, but others of its split have one");
 }

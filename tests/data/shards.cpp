@@ -101,7 +101,7 @@ TEST(Shards, CutShortWhileOpenIsAnErrorNotASignal) {
   fs::resize_file(dir / "train-000000.bin", 1024 + 101);
   std::vector<int32_t> out(4000);
   r.read(0, 50, out.data());
-  EXPECT_ERROR(r.read(0, 4000, out.data()), "ends at byte 1125, while token 50");
+  EXPECT_ERROR(r.read(0, 4000, out.data()), "ends at byte 1125, before token 50");
   EXPECT_ERROR(r.read(3999, 2, out.data()), "the shard has 4000");
 }
 
@@ -157,5 +157,5 @@ TEST(Shards, TokenBeyondTheVocabularyNamesFileAndPosition) {
   EXPECT_ERROR(r.read(0, 30000, out.data()), "train-000000.bin: token 100 at position 23456");
   r.read(23457, 100, out.data());
   ShardWriter narrow(dir.path(), "narrow", 100);
-  EXPECT_ERROR(narrow.append(tokens), "does not belong");
+  EXPECT_ERROR(narrow.append(tokens), "is outside a vocabulary");
 }

@@ -251,7 +251,7 @@ TEST(Tokenizer, DamagedAndForeignFilesAreErrors) {
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 1")), "two tokens have id 1");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": -1")), "negative");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 4000000000")), "above the limit");
-  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 900000")), "most ids mean nothing");
+  EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 900000")), "leaves most ids unused");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": \"x\"")), "not a number");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"\\u4e00\": 0")), "alphabet");
   EXPECT_ERROR(parse(with("\"!\": 0,\n", "\n")), "byte 0x21");

@@ -87,7 +87,7 @@ TEST(DataSheets, DamagedOnesAreToldWithTheirPlace) {
   m = message_of(replaced(h100(), "fp8 = ", "fp9 = "));
   EXPECT_TRUE(holds(m, "'fp9' is no precision") && holds(m, "fp8")) << m;
   m = message_of(replaced(h100(), "capability = \"9.0\"", "capability = \"nine\""));
-  EXPECT_TRUE(holds(m, "no compute capability") && holds(m, "line 4")) << m;
+  EXPECT_TRUE(holds(m, "is not a compute capability") && holds(m, "line 4")) << m;
   m = message_of(replaced(h100(), "multiprocessors = 132", "multiprocessors = 1.5"));
   EXPECT_TRUE(holds(m, "whole number")) << m;
   m = message_of("title = \"x\"\n");

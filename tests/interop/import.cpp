@@ -181,7 +181,7 @@ TEST(Import, SaysWhatIsWrongWithAnLlmcFile) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {header(0, 20240520) + body, "token data"},
       {header(0, 20240803) + body, "Llama 3"},
-      {header(0, 1) + body, "no checkpoint that Crest knows"},
+      {header(0, 1) + body, "not a checkpoint that Crest can import"},
       {header(1, 1) + body, "version 1"},
       {header(1, 5) + body, "bytes after the weights"},
       {header(2, 0) + body, "context = 0"},
@@ -189,7 +189,7 @@ TEST(Import, SaysWhatIsWrongWithAnLlmcFile) {
       {header(3, 100) + body, "padded to 16"},
       {header(4, 2147483647) + body, "layers = 2147483647"},
       {header(4, 1024) + body, "the header describes"},
-      {header(4, 4096) + body, "layers must lie between 1 and 1024"},
+      {header(4, 4096) + body, "layers must be from 1 to 1024"},
       {header(5, 3) + body, "3 heads do not divide"},
       {header(5, 0) + body, "0 heads"},
       {header(6, 2147483646) + body, "out of range"},
@@ -198,7 +198,7 @@ TEST(Import, SaysWhatIsWrongWithAnLlmcFile) {
       {llmc_file(3).substr(0, 500), "cut short"},
       {llmc_file(3).substr(0, 4000), "cut short"},
       {llmc_file(3) + "x", "bytes after the weights"},
-      {"", "no checkpoint that Crest knows"},
+      {"", "not a checkpoint that Crest can import"},
   };
   TempFolder folder;
   for (auto& [content, said] : bad) {
@@ -248,8 +248,8 @@ TEST(Import, SaysWhatIsWrongWithANanogptFile) {
   };
   bad({.leave_out = "transformer.h.1.mlp.c_fc.weight"}, 1, "transformer.h.1.mlp.c_fc.weight is missing");
   bad({.leave_out = "transformer.wpe.weight"}, 1, "transformer.wpe.weight is missing");
-  bad({.leave_out = "transformer.h.0.attn.c_attn.weight"}, 1, "not one of nanoGPT");
-  bad({.add = "transformer.h.0.attn.rotary"}, 1, "transformer.h.0.attn.rotary is no part");
+  bad({.leave_out = "transformer.h.0.attn.c_attn.weight"}, 1, "not from nanoGPT");
+  bad({.add = "transformer.h.0.attn.rotary"}, 1, "transformer.h.0.attn.rotary is not part");
   bad({.metadata = {{"n_head", "many"}}}, 1, "'many'");
   bad({.metadata = {{"n_head", "3"}}}, 2, "3 heads do not divide");
 }

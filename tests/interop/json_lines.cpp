@@ -58,7 +58,7 @@ TEST(JsonLinesInput, BadLinesAreNamed) {
   std::string good = "{\"text\": \"fine\"}\n";
   for (auto& [line, said] :
        std::vector<std::pair<std::string, std::string>>{{"{\"text\": \"open", "JSON"},
-                                                        {"[1, 2]", "no JSON object"},
+                                                        {"[1, 2]", "not a JSON object"},
                                                         {"{\"content\": \"x\"}", "no key \"text\""},
                                                         {"{\"text\": 5}", "no text"},
                                                         {"{\"text\": \"\xff\"}", "JSON"},
@@ -123,8 +123,8 @@ TEST(JsonLinesInput, BadRecordsAreNamed) {
   for (auto& [line, said] : std::vector<std::pair<std::string, std::string>>{
            {"{\"prompt\": \"q\"}", "no \"answer\""},
            {"{\"answer\": \"a\"}", "no key \"text\""},
-           {"{\"prompt\": 3, \"answer\": \"a\"}", "\"prompt\" is no text"},
-           {"{\"prompt\": \"q\", \"completion\": [\"a\"]}", "\"completion\" is no text"},
+           {"{\"prompt\": 3, \"answer\": \"a\"}", "\"prompt\" is not a string"},
+           {"{\"prompt\": \"q\", \"completion\": [\"a\"]}", "\"completion\" is not a string"},
            {"{\"prompt\": \"q\", \"response\": \"\"}", "\"response\" is empty"},
            {"{\"prompt\": \"q\", \"answer\": \"a\", \"response\": \"b\"}", "both \"answer\" and \"response\""},
            {"{\"prompt\": \"q\", \"answer\": \"\xc3\"}", "JSON"}}) {

@@ -74,20 +74,20 @@ TEST(Experiment, MistakesNameLineAndColumn) {
   const std::string grid = std::string(head) + "[recipe]\nbatch = [1, 2]\n";
   const std::string claim = grid + "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\n";
   for (auto& c : std::vector<Case>{
-           {"title = \"t\"\nkind = \"bench\"", {"no name"}},
+           {"title = \"t\"\nkind = \"bench\"", {"missing key 'name'"}},
            {"name = \"x\"\ntitle = \"t\"\nkind = \"bensh\"", {"line 3", "'bench'"}},
            {std::string(head) + "recpe = 1\n", {"line 5", "'recipe'"}},
            {std::string(head) + "[scale.tny]\nbatch = 1\n", {"'tiny'"}},
            {std::string(head) + "[recipe]\nbatch = []\n", {"line 6", "empty"}},
-           {claim + "check = \"value(ms, batch=1) >\"\n", {"line 11, column 30", "was expected"}},
+           {claim + "check = \"value(ms, batch=1) >\"\n", {"line 11, column 30", "expected a"}},
            {claim + "check = \"value(msec, batch=1) > 1\"\n", {"line 11, column 16", "'ms'"}},
            {claim + "check = 'value(ms, bach=1) > 1'\n", {"line 11, column 20", "'batch'"}},
            {claim + "check = \"\"\"\nvalue(ms, batch=1)\n  > 1 +\"\"\"\n", {"line 13, column 8"}},
            {claim + "check = \"1 > 0\"\nneeds = \"cudaa\"\n", {"line 12, column 10", "'cuda'"}},
-           {claim, {"there is no check"}},
-           {grid + "[columns]\nshare = \"sum(ms)\"\n", {"'ms' is no column"}},
-           {grid + "[quantities]\na = \"b + 1\"\nb = \"1\"\n", {"line 8, column 6", "'b' is no quantity"}},
-           {"name = \"x\"\ntitle = \"t\"\nkind = \"plan\"\nshow = [\"ms\"]\n", {"'ms' is no column of a plan"}},
+           {claim, {"missing key 'check'"}},
+           {grid + "[columns]\nshare = \"sum(ms)\"\n", {"'ms' is not a column"}},
+           {grid + "[quantities]\na = \"b + 1\"\nb = \"1\"\n", {"line 8, column 6", "'b' is not a quantity"}},
+           {"name = \"x\"\ntitle = \"t\"\nkind = \"plan\"\nshow = [\"ms\"]\n", {"'ms' is not a column of a plan"}},
            {std::string(head) + "available = \"later\"\n", {"no: REASON"}},
            {std::string(head) + "[[then]]\nwhat = \"w\"\nhere = \"1\"\n", {"document must be"}},
            {"name = ", {"TOML", "line 1"}}}) {

@@ -104,7 +104,7 @@ TEST(HuggingFaceConfig, BadValuesAreNamed) {
       refused(with(gpt2, key, bad), {key, bad.dump()});
   }
   refused(with(gpt2, "n_embd", int64_t(12) << 30), {"out of range"});
-  refused(with(gpt2, "n_layer", 4096), {"layers = 4096", "between 1 and 1024"});
+  refused(with(gpt2, "n_layer", 4096), {"layers = 4096", "from 1 to 1024"});
   refused(with(gpt2, "n_head", 7), {"n_head = 7", "does not divide"});
   refused(with(gpt2, "layer_norm_epsilon", "small"), {"layer_norm_epsilon", "number"});
   refused(with(gpt2, "layer_norm_epsilon", -1), {"norm_eps"});

@@ -302,7 +302,7 @@ TEST(MatchNames, DifferencesAreListedWithWhatWouldFit) {
   wrong(c, offered, {"c_attn.weight is [144, 48], not [48, 144] (transposed)"});
   offered = offer(c);
   offered.push_back({"ln_f.weight", {48}});
-  wrong(c, offered, {"holds both 'transformer.ln_f.weight' and 'ln_f.weight'"});
+  wrong(c, offered, {"has both 'transformer.ln_f.weight' and 'ln_f.weight'"});
 }
 
 TEST(MatchNames, HostileNamesAndShapesAreJustDifferent) {

@@ -44,10 +44,13 @@ static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& 
   DType f = DType::f32;
   Arg dy = tensor(t, s), rstd = tensor(f, rows), mean = layer ? tensor(f, rows) : absent();
   Arg acc = tensor(f, c, 10);
-  auto grad = [&](const std::string& name, std::vector<Arg> extra, bool with_beta, DType dtype) {
+  auto grad = [&](const std::string& name, std::vector<Arg> extra, bool with_beta, DType dtype, bool bias = false,
+                  bool keep = false) {
     std::vector<Arg> in = {dy, x, gamma, rstd, mean};
     in.insert(in.end(), extra.begin(), extra.end());
     Attrs a = Attrs().set("kind", layer ? "layer" : "rms").set("beta", with_beta).set("dtype", crest::name(dtype));
+    if (bias) a.set("bias", 1);
+    if (keep) a.set("keep", 1);
     add(list, t, "norm_grad", kind + name + n, in, a).complete = statistics;
   };
   grad("", {}, false, f);
@@ -56,6 +59,13 @@ static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& 
   if (layer) grad("beta_", {absent(), absent(), absent()}, true, f);
   if (layer) grad("beta_acc_", {dy, acc, acc}, true, f);
   if (t == DType::bf16) grad("acc_bf16_", {absent(), tensor(t, c, 10)}, false, t);
+  if (layer) grad("bias_", {}, true, f, true);
+  if (layer) grad("bias_acc_", {dy, acc, acc, acc}, true, f, true);
+  if (Arg half = tensor(t, c, 10); layer && t == DType::bf16)
+    grad("bias_acc_bf16_", {absent(), half, half, half}, true, t, true);
+  grad("keep_", {dy}, false, f, false, true);
+  if (layer) grad("keep_beta_", {dy, acc, acc, absent(), beta}, true, f, false, true);
+  if (layer) grad("bias_keep_", {absent(), absent(), absent(), acc, beta}, true, f, true, true);
 }
 
 void add_row_cases(std::vector<Case>& list, DType t) {

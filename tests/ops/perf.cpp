@@ -46,6 +46,8 @@ void add_attention(List& list, int64_t b, int64_t s, int64_t h, int64_t d) {
   std::string size = fmt::format("{}x{} {} heads of {}", b, s, h, d);
   list.add("attention", size, {qkv}, attrs);
   list.add("attention_grad", size, {o, qkv, o, positive(f, {b, h, s})}, attrs);
+  if (d == 64 && is_half(list.t))
+    list.add("attention_grad", size + " bias", {o, qkv, o, positive(f, {b, h, s})}, attrs.set("bias", 1));
 }
 
 // What is as large as its tensors: `b` sequences of `s` tokens through a layer of GPT-2 124M.
@@ -69,6 +71,8 @@ void add_layer(List& list, int64_t b, int64_t s) {
   list.add("add_norm", size(768), {narrow, narrow, gamma, gamma}, layer);
   list.add("norm_grad", size(768), {narrow, narrow, gamma, statistic, statistic, narrow, absent(), absent()},
            Attrs().set("kind", "layer").set("beta", 1).set("dtype", "f32"));
+  list.add("norm_grad", size(768) + " bias", {narrow, narrow, gamma, statistic, statistic, narrow},
+           Attrs().set("kind", "layer").set("beta", 1).set("bias", 1).set("dtype", "f32"));
   add_attention(list, b, s, 12, 64);
   Arg qkv = tensor(t, {b, s, 2304}, 0.5), head = tensor(t, {b, 12, s, 64}), scores = tensor(t, {b, 12, s, s});
   list.add("softmax", fmt::format("{}x12x{}x{}", b, s, s), {scores});

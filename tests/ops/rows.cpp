@@ -35,11 +35,18 @@ void add_norms(std::vector<Case>& list, DType t, const Shape& s, bool full) {
   Arg rstd = tensor(f, rows), mean = full ? tensor(f, rows) : absent(), acc = full ? tensor(f, c, 10) : absent();
   Attrs a = Attrs().set("kind", full ? "layer" : "rms").set("beta", full).set("dtype", "f32");
   Arg dy = tensor(t, s), dres = full ? dy : absent();
-  add(list, t, "norm_grad", n, {dy, x, gamma, rstd, mean, dres, acc, acc}, a).complete = [=](Values& v) {
+  auto statistics = [=](Values& v) {
     Values out = forward("norm", {x, gamma}, attrs, {v[1], v[2]});
     v[3] = out[1];
     if (full) v[4] = out[2];
   };
+  add(list, t, "norm_grad", n, {dy, x, gamma, rstd, mean, dres, acc, acc}, a).complete = statistics;
+  if (full)
+    add(list, t, "norm_grad", n + "_bias", {dy, x, gamma, rstd, mean, dres, acc, acc, acc}, a.set("bias", 1)).complete =
+        statistics;
+  add(list, t, "norm_grad", n + "_keep", {dy, x, gamma, rstd, mean, dres, acc, acc, full ? acc : absent(), beta},
+      a.set("keep", 1))
+      .complete = statistics;
 }
 
 void add_cases(std::vector<Case>& list, DType t) {

@@ -97,7 +97,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   DType f = DType::f32;
   ValueId x = value(f, {2, 3, 8}), w = value(f, {4, 8}), half = value(DType::bf16, {4, 8}),
           id = value(DType::i32, {2, 3});
-  refused("linear", {x}, {}, "takes 2 to 3 inputs");
+  refused("linear", {x}, {}, "needs 2 to 3 inputs");
   refused("linear", {x, value(f, {4, 7})}, {}, "last dimension");
   refused("linear", {x, half}, {}, "one dtype");
   refused("linear", {x, w, value(f, {5})}, {}, "must have shape [4]");
@@ -111,6 +111,16 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("dropout", {x, id}, Attrs().set("p", 0.1).set("rng_id", 1), "scalars");
   refused("norm", {x, value(f, {8}), value(f, {8})}, Attrs().set("kind", "rms").set("eps", 1e-5), "no beta");
   refused("norm", {x, value(f, {8})}, Attrs().set("kind", "batch").set("eps", 1e-5), "layer or rms");
+  ValueId c8 = value(f, {8}), rows6 = value(f, {6});
+  Attrs layer = Attrs().set("kind", "layer").set("beta", 1);
+  refused("norm_grad", {x, x, c8, rows6, rows6}, Attrs().set("kind", "layer").set("bias", 1), "needs attribute 'beta'");
+  refused("norm_grad", {x, x, c8, rows6, rows6, no_value, no_value, no_value, c8}, layer, "attribute 'bias' is 0");
+  refused("norm_grad", {x, x, c8, rows6, rows6, no_value, no_value, no_value, w}, layer.set("bias", 1),
+          "must have shape [8]");
+  std::vector<ValueId> with_beta = {x, x, c8, rows6, rows6, no_value, no_value, no_value, no_value, c8};
+  refused("norm_grad", with_beta, layer, "attribute 'keep' is 0");
+  with_beta[4] = no_value;
+  refused("norm_grad", with_beta, Attrs().set("kind", "rms").set("keep", 1), "no beta");
   refused("attention", {x}, Attrs().set("heads", 3).set("kv_heads", 2).set("scale", 1.0), "cannot be shared");
   refused("attention", {x}, Attrs().set("heads", 1).set("kv_heads", 1).set("scale", 1.0), "not a multiple");
   refused("causal_mask", {value(f, {1, 1, 2, 3})}, {}, "square");
@@ -119,7 +129,7 @@ TEST(Infer, RefusesWrongShapesDtypesAndAttributes) {
   refused("softmax", {x}, Attrs().set("causal", 2), "must be 0 or 1");
   refused("embedding", {x, w}, {}, "dimensions");
   refused("add_position", {x, value(f, {2, 8})}, {}, "longer than the position table");
-  refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry a row");
+  refused("cross_entropy", {x, value(DType::i32, {5})}, Attrs().set("vocab", 8), "one entry per row");
   refused("cross_entropy", {x, value(DType::i32, {6})}, Attrs().set("vocab", 9), "exceeds the width");
   ValueId q = b.emit("split_heads", {value(f, {2, 3, 12})}, Attrs().set("heads", 1).set("kv_heads", 1))[0];
   refused("tanh", {q}, {}, "must be contiguous");
@@ -142,6 +152,8 @@ TEST(Cost, CountsExecutedArithmetic) {
   EXPECT_EQ(flops(), 4.0 * 2 * (8 * 9 / 2) * 6);
   b.emit("attention_grad", {o[0], x, o[0], o[1]}, heads);
   EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6);
+  b.emit("attention_grad", {o[0], x, o[0], o[1]}, Attrs(heads).set("bias", 1));
+  EXPECT_EQ(flops(), 2.5 * 4 * 2 * (8 * 9 / 2) * 6 + 2 * 8 * 12);
   ValueId s = value("s", {2, 2, 8, 8});
   b.emit("softmax", {s}, Attrs().set("causal", 1));
   Cost causal = op("softmax").cost(p, p.code.back());

@@ -152,7 +152,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
   }
   PassContext context() const {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
-    if (GetParam().pass == "epilogues") c.has_kernel = [](const Program&, const Instr&) { return true; };
+    if (GetParam().pass == "epilogues") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }
   std::string path(const char* part) const {

@@ -52,11 +52,15 @@ void expect_has(const std::string& text, const std::vector<std::string>& said) {
 
 TEST(ProfileText, SaysWhatMatters) {
   std::string text = all_text(gpu_profile());
-  expect_has(text, {"tiny, phase step, on a GPU", "2 micro steps", "overhead +10.0%", "closure   90.0%",
-                    "off by more than 2%", "slowed down during 1 of 3 runs (power_cap)", "CUPTI",
-                    "cuda.linear.cublaslt forward h.*.attn.qkv", "norm_rows<float>", "nvjet_tst_128x256",
-                    "kernel of the device", "1 layer ", "75.0% of the time of all instructions", "in 2 gaps",
-                    "the largest 500.0 us", "3.00 MiB in call 1 of 2, train[0]"});
+  expect_has(
+      text, {"tiny, phase step, on a GPU", "2 micro steps", "overhead +10.0%", "closure   90.0%", "off by more than 2%",
+             "throttled during 1 of 3 runs (power_cap)", "CUPTI", "cuda.linear.cublaslt forward h.*.attn.qkv",
+             "norm_rows<float>", "nvjet_tst_128x256", "device kernel", "1 layer, ", "75.0% of instruction time",
+             "in 2 gaps", "the largest 500.0 us", "3.00 MiB in call 1 of 2, train[0]"});
+  EXPECT_EQ(text.find("J/token"), std::string::npos) << text;
+  Profile measured = gpu_profile();
+  measured.power_w = 512;
+  expect_has(all_text(measured), {"power     512 W, 0.08 J/token\n"});
   EXPECT_EQ(text.find("anonymous"), std::string::npos) << text;
   EXPECT_EQ(text.find("nan"), std::string::npos) << text;
 }

@@ -45,7 +45,7 @@ TEST(Parse, MalformedTextNamesLineAndColumn) {
       {head + "value\n", "x.prog:3:6", "'%' expected"},
       {head + "value %\n", "x.prog:3:8", "a word expected"},
       {head + "value %x f32[1]\n", "x.prog:3:", "%x is defined twice"},
-      {head + "value %y f31[1]\n", "x.prog:3:13", "'f31' is no element type"},
+      {head + "value %y f31[1]\n", "x.prog:3:13", "'f31' is not an element type"},
       {head + "value %y f32\n", "x.prog:3:13", "'[' expected"},
       {head + "value %y f32[a]\n", "x.prog:3:14", "a whole number expected"},
       {head + "value %y f32[1,]\n", "x.prog:3:16", "a whole number expected"},

@@ -73,23 +73,23 @@ const std::vector<Broken>& broken() {
        },
        {"reads %b.split_heads", "consumed"}},
       {"output_consumed", [](Sample& s) { s.p.outputs.push_back(s.t); }, {"output %b.tanh is consumed"}},
-      {"result_is_not_there", [](Sample& s) { s.p.outputs = {ValueId(99)}; }, {"output list names value 99"}},
+      {"result_is_not_there", [](Sample& s) { s.p.outputs = {ValueId(99)}; }, {"output list refers to value 99"}},
       {"double_producer", [](Sample& s) { s.p.code.push_back(s.p.code[1]); }, {"%b.tanh is written twice"}},
-      {"duplicate_names", [](Sample& s) { s.p.at(s.t).name = "w"; }, {"two values are called %w"}},
+      {"duplicate_names", [](Sample& s) { s.p.at(s.t).name = "w"; }, {"two values are named %w"}},
       {"missing_origin", [](Sample& s) { s.p.code[2].origin = Origin(); }, {"no origin", "instruction 2"}},
-      {"wrong_dtype", [](Sample& s) { s.p.at(s.r).dtype = DType::bf16; }, {"inference says f32[1,4,8]"}},
+      {"wrong_dtype", [](Sample& s) { s.p.at(s.r).dtype = DType::bf16; }, {"inference gives f32[1,4,8]"}},
       {"wrong_shape",
        [](Sample& s) {
          s.p.at(s.r).shape = {1, 2, 8};
          s.p.at(s.r).layout.strides = s.p.at(s.r).shape.contiguous_strides();
        },
-       {"is f32[1,2,8], inference says f32[1,4,8]"}},
+       {"is f32[1,2,8], but inference gives f32[1,4,8]"}},
       {"inputs_do_not_fit",
        [](Sample& s) {
          s.p.code[0].in = {s.w, s.x};
        },
        {"linear"}},
-      {"too_few_outputs", [](Sample& s) { s.p.code[1].out.clear(); }, {"has 0 outputs, inference says 1"}},
+      {"too_few_outputs", [](Sample& s) { s.p.code[1].out.clear(); }, {"has 0 outputs, but inference gives 1"}},
       {"view_beyond_storage", [](Sample& s) { s.p.at(s.q).layout.offset = 4; }, {"reaches beyond its storage"}},
       {"view_before_storage", [](Sample& s) { s.p.at(s.q).layout.offset = -1; }, {"reaches beyond its storage"}},
       {"view_elsewhere",
@@ -97,10 +97,10 @@ const std::vector<Broken>& broken() {
          s.p.at(s.q).layout = {s.w, 0, s.p.at(s.q).layout.strides};
        },
        {"must share the memory of input 0"}},
-      {"storage_is_a_view", [](Sample& s) { s.p.at(s.r).layout.storage = s.q; }, {"is no storage"}},
-      {"storage_is_not_there", [](Sample& s) { s.p.at(s.r).layout.storage = 77; }, {"layout names value 77"}},
-      {"input_is_not_there", [](Sample& s) { s.p.code[1].in[0] = 77; }, {"input names value 77"}},
-      {"output_is_not_there", [](Sample& s) { s.p.code[1].out[0] = -5; }, {"output names value -5"}},
+      {"storage_is_a_view", [](Sample& s) { s.p.at(s.r).layout.storage = s.q; }, {"is not a storage"}},
+      {"storage_is_not_there", [](Sample& s) { s.p.at(s.r).layout.storage = 77; }, {"layout refers to value 77"}},
+      {"input_is_not_there", [](Sample& s) { s.p.code[1].in[0] = 77; }, {"input refers to value 77"}},
+      {"output_is_not_there", [](Sample& s) { s.p.code[1].out[0] = -5; }, {"output refers to value -5"}},
       {"missing_input", [](Sample& s) { s.p.code[1].in = {no_value}; }, {"tanh"}},
   };
   return all;
@@ -149,7 +149,7 @@ TEST(Verify, LooksIntoBodies) {
   Value& t = body->at(body->code[0].out[0]);
   t.shape = {4, 8};
   t.layout.strides = t.shape.contiguous_strides();
-  EXPECT_NE(problem(s.p).find("inference says"), std::string::npos) << problem(s.p);
+  EXPECT_NE(problem(s.p).find("inference gives"), std::string::npos) << problem(s.p);
 }
 
 // A group's root may be read as a whole after its members were written; a member's old version may not.

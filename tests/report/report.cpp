@@ -63,24 +63,24 @@ TEST(Words, ReadAsTheyShould) {
 
 TEST(Report, NamesTheFastestAndTheSmallest) {
   std::string text = summary(sample_grid());
-  says(text, "The fastest of 7 recipes is bf16, flash attention, fusion on: 58.1 ms a step");
-  says(text, "It also takes the least memory");
+  says(text, "The fastest of 7 recipes is bf16, flash attention, fusion on: 58.1 ms per step");
+  says(text, "It also needs the least memory");
   says(text, "1 recipe does not fit in memory: fp32, naive attention, fusion off");
-  says(text, "The setting that matters most: precision fp32 to bf16: ");
-  EXPECT_TRUE(silent(text, "cannot be told apart"));
+  says(text, "Largest effect on speed: precision fp32 to bf16: ");
+  EXPECT_TRUE(silent(text, "within noise. Lowest median"));
 }
 
 TEST(Report, FastestMayTakeMoreMemory) {
   auto runs = two(100, 50);
   runs[1].result["memory"]["planned_bytes"] = 400e6;
   says(summary(runs),
-       "The least memory takes naive attention: 190.73 MiB planned; the fastest takes 381.47 MiB, 2.0 times as much.");
+       "Least memory: naive attention, 190.73 MiB planned; the fastest needs 381.47 MiB, 2.0 times as much.");
 }
 
 TEST(Report, SaysWhenItCannotTell) {
   std::string text = summary(two(100, 100.2));
-  says(text, "No clear winner: the top 2 are within noise (of 2 recipes). The lowest median has ");
-  says(advice(two(100, 100.2)), "No recipe is recommended: no clear winner: the top 2 are within noise");
+  says(text, "No clear winner among 2 recipes: the top 2 are within noise. Lowest median: ");
+  says(advice(two(100, 100.2)), "No recipe is recommended: the top 2 are within noise");
   EXPECT_TRUE(silent(advice(two(100, 100.2)), "Use --"));
   says(advice(two(100, 50)), "Use --attention flash");
   auto busy = two(100, 50);
@@ -90,7 +90,7 @@ TEST(Report, SaysWhenItCannotTell) {
   Report r = make_report(two(100, 100.2));
   says(r.json["groups"][0]["changes"][0]["sentence"], "no difference in speed beyond noise");
   EXPECT_EQ(r.json["groups"][0]["changes"][0]["pairs"][0]["verdict"], "cannot_tell");
-  says(advice(two(100, 100.2)), "Within noise here, so choose by memory: attention naive or flash");
+  says(advice(two(100, 100.2)), "Within noise, so choose by memory: attention naive or flash");
 }
 
 TEST(Report, RepeatedRunsSetTheNoise) {
@@ -122,9 +122,9 @@ TEST(Report, BatchesAreComparedByTokens) {
   EXPECT_EQ(r.json["groups"][0]["fastest"], "batch 32");
   std::string text = advice(sample_sweep());
   says(text, "Use --batch 32");
-  says(text, "the largest batch that was measured (32)");
+  says(text, "the largest batch measured (32)");
   // 16 GiB at 20e6 + 8e6 B.
-  says(text, "a sequence takes 7.63 MiB of planned memory, so about 2144 of them would fit in the 16.00 GiB");
+  says(text, "each sequence adds 7.63 MiB of planned memory, so about 2144 would fit in the 16.00 GiB");
   std::string html = html_of(sample_sweep());
   says(html, "Speed over batch");
   says(html, "Memory over batch");
@@ -138,7 +138,7 @@ TEST(Report, WarnsOfABusyOrSlowedMachine) {
   runs[1].result["throttle_reasons"] = {"power"};
   std::string text = careful(runs);
   says(text, "The machine was busy during 1 of 2 runs: other processes kept up to 1.7 CPUs busy");
-  says(text, "1 of 40 samples were taken while the device was slowed down (power), in 1 run.");
+  says(text, "1 of 40 samples were taken while the device was throttled (power), in 1 run.");
   runs[1].environment["host_id"] = "another";
   says(careful(runs), "The runs come from 2 machines");
 }
@@ -182,9 +182,9 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
   auto runs = sample_runs();
   Report r = make_report(runs);
   std::string html = to_html(r.page);
-  for (const char* part : {"Where time and memory go", "Time by kind of work", "What runs when", "Roofline",
-                           "Where time could be won", "Memory over the instructions", "What is alive at the peak",
-                           "Why they differ", "Loss by step", "Machine and software", "Repeat it", "How to read this"})
+  for (const char* part : {"Where time and memory go", "Time by operation class", "Timeline", "Roofline",
+                           "Where time could be saved", "Memory over the instructions", "Live blocks at the peak",
+                           "Why they differ", "Loss by step", "Machine and software", "Reproduce", "Terms"})
     says(html, part);
 }
 
@@ -214,7 +214,7 @@ TEST(Report, NamesWithMarkupOrEscapesAreHarmless) {
   MarkdownFiles md = to_markdown(r.page, "files");
   EXPECT_TRUE(silent(md.text, "\x1b"));
   EXPECT_TRUE(silent(md.text, "\n# heading"));
-  std::string words = md.text.substr(0, md.text.find("## Repeat it"));  // there it stands in a code block
+  std::string words = md.text.substr(0, md.text.find("## Reproduce"));  // there it stands in a code block
   EXPECT_TRUE(silent(words, "<script"));
   EXPECT_TRUE(silent(words, "[x](javascript"));
   for (auto& [name, svg] : md.figures) EXPECT_TRUE(well_formed(svg)) << name;
@@ -230,7 +230,7 @@ TEST(Report, MarkdownHasTheSameTextAndFiguresBesideIt) {
   for (auto* text : {&with.text, &without.text}) {
     says(*text, "The fastest of ");
     says(*text, "| precision | attention | fusion |");
-    says(*text, "## Repeat it");
+    says(*text, "## Reproduce");
   }
 }
 

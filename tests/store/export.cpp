@@ -107,12 +107,12 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   std::string text = sample();
   auto lines = split(text, '\n');
   EXPECT_EQ(lines.at(1).find("{\"type\":\"run\""), 0u);
-  expect_refused("", {"ends in the middle"});
+  expect_refused("", {"is truncated"});
   expect_refused("{\"type\":\"header\"}\n", {"line 1", "header"});
   expect_refused(replaced(text, "\"version\":1", "\"version\":2"), {"newer Crest"});
   expect_refused(replaced(text, "\"version\":1", "\"version\":\"1\""), {"line 1", "version"});
   expect_refused(replaced(text, "\"status\":\"done\"", "\"status\":\"fine\""), {"line 2", "fine"});
-  expect_refused(replaced(text, "\"status\":\"done\"", "\"status\":7"), {"line 2", "status", "not a text"});
+  expect_refused(replaced(text, "\"status\":\"done\"", "\"status\":7"), {"line 2", "status", "not a string"});
   expect_refused(replaced(text, "\"name\":", "\"nome\":"), {"line 2", "'name'"});
   expect_refused(replaced(text, "\"uid\":\"", "\"uid\":\"x"), {"line 2", "uid"});
   expect_refused(replaced(text, "\"finished\":\"2026-01-31T12", "\"finished\":\"yesterday 12"), {"line 2", "finished"});
@@ -132,9 +132,9 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   expect_refused(replaced(text, "\"name\":\"profile\"", "\"name\":\"plan\""), {"line 6", "before"});
   expect_refused(replaced(text, "{\"type\":\"document\"", "{\"type\":\"movie\""), {"line 5", "movie"});
   expect_refused(replaced(text, "{\"type\":\"end\",\"runs\":2}", "{\"type\":\"end\",\"runs\":3}"), {"number of runs"});
-  expect_refused(text.substr(0, text.rfind("{\"type\":\"end\"")), {"ends in the middle"});
-  expect_refused(text.substr(0, text.find("\"rows\"") + 10), {"JSON ends in the middle"});
-  expect_refused(text + "{}\n", {"behind the end"});
+  expect_refused(text.substr(0, text.rfind("{\"type\":\"end\"")), {"is truncated"});
+  expect_refused(text.substr(0, text.find("\"rows\"") + 10), {"the JSON text is incomplete"});
+  expect_refused(text + "{}\n", {"after the end"});
   expect_refused(lines[0] + "\n" + lines[2] + "\n", {"line 2", "no run"});
   expect_refused(lines[0] + "\n" + lines[1] + "\n" + lines[1] + "\n{\"type\":\"end\",\"runs\":2}\n", {"line 3", "uid"});
   expect_refused(replaced(text, "\"z\":1", "\"z\":" + std::string(200, '[') + std::string(200, ']')),

@@ -149,7 +149,7 @@ TEST(LockedStore, ARecorderWarnsOnceAndGoesOn) {
   recorder.finish(r);
   EXPECT_FALSE(recorder.on());
   EXPECT_EQ(count, 1) << warnings;
-  expect_says(warnings, {"nothing more is recorded", "locked"});
+  expect_says(warnings, {"stopped recording", "locked"});
 }
 
 }  // namespace crest::test

@@ -200,8 +200,8 @@ TEST(TorchTrace, AListOfEventsIsATraceToo) {
 }
 
 TEST(TorchTrace, WhatIsNotATraceIsRefused) {
-  expect_error("", "ends in the middle");
-  expect_error("{\"traceEvents\": [", "ends in the middle");
+  expect_error("", "truncated");
+  expect_error("{\"traceEvents\": [", "truncated");
   expect_error("not json", "not valid JSON");
   expect_error("{\"a\": 1}", "traceEvents");
   expect_error("{\"traceEvents\": 3}", "traceEvents");
@@ -214,10 +214,10 @@ TEST(TorchTrace, WhatIsNotATraceIsRefused) {
                "no usable ts");
   expect_error("{\"a\": 1e999}", "out of range");
   expect_error(std::string(1000, '['), "nested deeper");
-  expect_error("\x1f\x8b\x08", "ends in the middle");
+  expect_error("\x1f\x8b\x08", "truncated");
   expect_error(
       "{\"traceEvents\": [" + op("ProfilerStep#1", 0, 10, "user_annotation") + "," + op("k", 50, 1, "kernel") + "]}",
-      "within a step");
+      "inside a step");
   EXPECT_THROW(read_torch_trace("/no/such/trace.json"), Error);
   EXPECT_THROW(read_torch_trace("/"), Error);
 }
@@ -245,7 +245,7 @@ TEST(TorchTrace, PackedTracesAreTheSame) {
   }
   std::string whole = packed(text);
   for (size_t size : {size_t(2), size_t(9), size_t(12), whole.size() / 2, whole.size() - 1})
-    expect_error(whole.substr(0, size), "ends in the middle");
+    expect_error(whole.substr(0, size), "truncated");
   std::string damaged = whole;
   damaged[damaged.size() - 5] = char(damaged[damaged.size() - 5] ^ 1);  // of the checksum
   expect_error(damaged, "it is damaged");

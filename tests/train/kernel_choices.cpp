@@ -99,5 +99,5 @@ TEST_F(KernelChoices, ThatCannotBeReadAreMadeAnew) {
   Choices none =
       kernel_choices(Checkpoint::open(folder / "other/step-000003"), [&](const std::string& m) { told += m; });
   EXPECT_EQ(none.find(chooser.scope, "anything"), std::nullopt);
-  EXPECT_TRUE(contains(told, "kernels are chosen anew") && contains(told, "kernel_choices.json")) << told;
+  EXPECT_TRUE(contains(told, "kernels are chosen again") && contains(told, "kernel_choices.json")) << told;
 }

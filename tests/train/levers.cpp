@@ -238,4 +238,22 @@ TEST_P(Levers, SameSeedSameBits) {
   }
 }
 
+// How a GPU gets its work is not what it computes.
+TEST_P(Levers, LaunchesDoNotChangeBits) {
+  Recipe r = base();
+  r.precision = "bf16", r.deterministic = true;
+  Trained usual = train(r, steps);
+  auto expect_bits = [&](const char* what, void (*change)(Recipe&)) {
+    SCOPED_TRACE(what);
+    Recipe n = r;
+    change(n);
+    Trained t = train(n, steps);
+    EXPECT_EQ(t.weights, usual.weights);
+    EXPECT_EQ(t.losses, usual.losses);
+  };
+  expect_bits("kernel by kernel", [](Recipe& n) { n.graphs = "off"; });
+  expect_bits("without overlap", [](Recipe& n) { n.programmatic_launch = "off"; });
+  expect_bits("neither", [](Recipe& n) { n.graphs = n.programmatic_launch = "off"; });
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Levers, testing::Bool(), [](auto& i) { return i.param ? "Llama" : "GPT2"; });

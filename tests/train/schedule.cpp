@@ -87,7 +87,7 @@ TEST(Schedule, RefusesWhatMakesNoSense) {
   EXPECT_EQ(error_of(s), "--schedule wsd");
 }
 
-// As `--warmup` says in the settings: a fiftieth of the steps, 5 to 2000; below 50 steps a tenth.
+// As the settings page states for `--warmup`: 2% of the steps, from 5 to 2000; 10% below 50 steps.
 TEST(RunSchedule, DefaultWarmup) {
   auto warmup = [](int64_t steps, int64_t given = -1) {
     TrainOptions o;

@@ -66,6 +66,8 @@ void launch_norm(const KernelCall& c) {
 int64_t chunks_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
 std::string reject_grad(const KernelQuery& q) {
+  if (q.instr.attrs.integer("bias", 0)) return "makes no bias gradient";
+  if (q.instr.attrs.integer("keep", 0)) return "makes no output of the norm";
   if (std::string why = check_all_float(q); !why.empty()) return why;
   if (std::string why = check_same(q.in(in::norm_grad::x), q.in(in::norm_grad::dy)); !why.empty()) return why;
   if (q.has(in::norm_grad::dres))

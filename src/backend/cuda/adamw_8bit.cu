@@ -116,6 +116,7 @@ __device__ inline void step_quad(const Tensors<P, G, W>& t, int64_t e, int64_t c
 template <int Chunks, class P, class G, class W>
 __global__ void __launch_bounds__(threads) quantized_step(Tensors<P, G, W> t, int64_t n, int block, bool aligned,
                                                           UpdateFactors factors, Codes codes, const Scalars* scalars) {
+  wait_for_predecessors();
   [[maybe_unused]] constexpr int unroll = Chunks <= 4 ? Chunks : 1;
   __shared__ float signed_value[256], unsigned_value[256];
   if (scalars->found_inf) return;

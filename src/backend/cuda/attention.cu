@@ -1,5 +1,6 @@
 // cuda.attention.generic: attention and its gradient for every head_dim, dtype and scale; one block a row. It is simple
-// rather than fast: where FlashAttention kernels (flash*.cu) do not go, such as a head_dim above 128.
+// rather than fast, for what the FlashAttention kernels (flash*.cu) refuse: heads above 512 (f32: 256), a scale that is
+// not positive, GPUs with little shared memory.
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
@@ -32,6 +33,7 @@ __device__ inline float keep_factor(const AttentionSizes& s, int batch, int head
 template <class T>
 __global__ void __launch_bounds__(threads)
     generic_attention(const T* qkv, T* o, float* lse, AttentionSizes s, BlockOrder order) {
+  wait_for_predecessors();
   CREST_DYNAMIC_SHARED(float, q);
   float *sum = q + s.head_dim, *weights = sum + s.head_dim;
   BlockPlace at = place_of_block(order, s.batch);
@@ -74,6 +76,7 @@ struct GenericGradArgs {
 // dQ of a query row, or dK and dV of a key row. Shared memory: the row of q and dO (of k and v), its sums, the weights.
 template <class T, bool Keys>
 __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArgs<T> a) {
+  wait_for_predecessors();
   const AttentionSizes& s = a.s;
   int dim = s.head_dim;
   CREST_DYNAMIC_SHARED(float, fixed1);
@@ -159,6 +162,7 @@ void launch_grad(const KernelCall& c) {
 
 std::string reject_with(const KernelQuery& q, size_t qkv, size_t (*bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
+  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   return reject_shared_memory(q, bytes(head_dim_of(q.in(qkv), q.instr.attrs)));
 }
 std::string reject(const KernelQuery& q) { return reject_with(q, in::attention::qkv, forward_bytes); }

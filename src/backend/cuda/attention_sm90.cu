@@ -16,7 +16,7 @@ void launch_attention(const KernelCall& c) {
     using Tile = sm90::ForwardTile<decltype(type), D, first(), p()>;
     check(sm90::start_forward<Tile>(sm90::ForwardPlan<Tile>(s), sm90::encode_tiled(), c.in[at::qkv],
                                     c.out[out::attention::o], c.output<float>(out::attention::lse),
-                                    c.device->multiprocessors, c.stream),
+                                    c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
 }

@@ -4,6 +4,7 @@
 #include "backend/cuda/device/hopper.h"
 #include "backend/cuda/device/hopper_dropout.h"
 #include "backend/cuda/device/numeric.h"
+#include "backend/cuda/launch.h"
 
 namespace crest::cuda::sm90 {
 

@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     barrier_init_fence();
   }
   sync_block();
+  wait_for_predecessors();
 
   if (warp < 4) {
     registers_give<Tile::few_registers>();
@@ -342,7 +343,7 @@ struct ForwardPlan {
 // qkv, o, lse: as in attention (ops/attention.cpp). Returns a cudaError_t.
 template <class Tile>
 int start_forward(const ForwardPlan<Tile>& plan, EncodeTiled encode, const void* qkv, void* o, float* lse, int blocks,
-                  void* stream) {
+                  const LaunchOn& on) {
   using T = typename Tile::T;
   ForwardArgs a;
   a.s = plan.s, a.lse = lse;
@@ -352,13 +353,9 @@ int start_forward(const ForwardPlan<Tile>& plan, EncodeTiled encode, const void*
     return 1;
   unsigned taken = unsigned(blocks < a.s.items ? blocks : a.s.items);
 #ifdef __CUDACC__
-  cudaError_t code =
-      cudaFuncSetAttribute(forward_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::shared_bytes);
-  if (code != cudaSuccess) return code;
-  forward_kernel<Tile><<<taken, Tile::threads, Tile::shared_bytes, static_cast<cudaStream_t>(stream)>>>(a);
-  return cudaGetLastError();
+  return start_kernel(on, forward_kernel<Tile>, taken, Tile::threads, Tile::shared_bytes, a);
 #else
-  (void)stream;
+  (void)on;
   emulated::run(taken, Tile::threads, Tile::shared_bytes, [&] { forward_kernel<Tile>(a); });
   return 0;
 #endif

@@ -30,6 +30,7 @@ struct Operand {
 template <int V>
 __global__ void __launch_bounds__(threads)
     axpby_step(void* x, DType x_dtype, Operand y, Operand z, int64_t n, Coefficients k, const Scalars* scalars) {
+  wait_for_predecessors();
   __shared__ float factor[2];
   if (scalars->found_inf) return;
   if (threadIdx.x == 0) {
@@ -95,6 +96,7 @@ void launch_axpby(const KernelCall& c) {
 
 template <int V>
 __global__ void __launch_bounds__(threads) square_roots(const void* x, void* y, DType t, int64_t n) {
+  wait_for_predecessors();
   int64_t first = int64_t(blockIdx.x) * (threads * unroll) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {

@@ -13,6 +13,7 @@ namespace {
 template <class S, class T, class Out, int V>
 __global__ void __launch_bounds__(256, 4)
     column_sums(const T* x, int64_t rows, int64_t n, int64_t rows_per_block, const Out* acc, Out* out) {
+  wait_for_predecessors();
   int64_t first = int64_t(blockIdx.x) * S::columns, begin = blockIdx.y * rows_per_block;
   int64_t column = first + S::column_lane() * V;
   float sum[V] = {};

@@ -15,6 +15,7 @@ struct AppendArgs {
 // A thread copies N elements of a key or value head.
 template <class T, int N>
 __global__ void append(const T* qkv, T* cache, AppendArgs a, const Scalars* scalars) {
+  wait_for_predecessors();
   int per_head = a.dim / N, kv = 2 * a.kv_heads;
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= int64_t(a.batch) * a.tokens * kv * per_head) return;

@@ -71,6 +71,7 @@ __device__ inline void load_tile(const T* __restrict__ from_keys, const T* __res
 template <class T, int N, int Rows>
 __global__ void __launch_bounds__(threads)
     decode(const T* qkv, const T* cache, T* out, DecodeArgs a, const Scalars* scalars, Parts parts) {
+  wait_for_predecessors();
   constexpr int W = Vec<T>::size;
   CREST_DYNAMIC_SHARED(float, shared);
   float* query = shared;                         // [Rows][padded_dim]
@@ -208,6 +209,7 @@ __global__ void __launch_bounds__(threads)
 // Block: one row of [B,T,heads]. Joins the parts of the splits that it sees, in order.
 template <class T>
 __global__ void __launch_bounds__(threads) join_splits(T* out, DecodeArgs a, const Scalars* scalars, Parts parts) {
+  wait_for_predecessors();
   int64_t o = blockIdx.x;
   int token = int(o / a.heads % a.tokens), valid = valid_tokens(a, scalars);
   // Of the splits that its block computed, those in which this row sees a key.

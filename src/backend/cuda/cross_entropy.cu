@@ -202,6 +202,7 @@ __device__ void zero_row(T* d, const Row<T>& row) {
 
 template <class T, Mode mode>
 __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropyArgs a) {
+  wait_for_predecessors();
   Vec<T>* kept = nullptr;
   const int64_t r = blockIdx.x;
   const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/flash.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/index.h"
@@ -43,11 +44,16 @@ int64_t score_bytes(const AttentionProblem& p) {
   return p.batch * p.heads * round_up(p.tokens, 64) * round_up(p.tokens, 128) * 2;
 }
 
+// Heads up to which every version of cuDNN 9 has both passes, and heads that newer ones have on some GPUs.
+constexpr int64_t certain_head_dim = 128, possible_head_dim = 256;
+
 // Why cuDNN is not asked at all.
 std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
   if (!is_half(p.dtype)) return fmt::format("takes bf16 or f16, not {}", name(p.dtype));
-  if (p.head_dim % 8 || p.head_dim > 128)
-    return fmt::format("head_dim {} is not a multiple of 8 up to 128", p.head_dim);
+  if (p.head_dim % 8 || p.head_dim > possible_head_dim)
+    return fmt::format("head_dim {} is not a multiple of 8 up to {}", p.head_dim, possible_head_dim);
+  if (p.head_dim > certain_head_dim && !device_present(q.device))
+    return fmt::format("whether cuDNN supports a head_dim of {} is known on the device itself only", p.head_dim);
   if (!(p.scale > 0)) return "takes a positive scale";
   if (q.has(p.backward ? size_t(in::attention_grad::positions) : size_t(in::attention::positions)))
     return "has no mask for documents that share a row (--packing documents)";
@@ -62,6 +68,7 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
 
 template <bool backward>
 std::string reject(const KernelQuery& q) {
+  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   AttentionProblem p = problem_of(q, backward);
   if (std::string why = unsuitable(p, q); !why.empty()) return why;
   return device_present(q.device) ? attention_plan(p).reason : "";

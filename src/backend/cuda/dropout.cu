@@ -33,6 +33,7 @@ __device__ inline void drop(float (&x)[N], uint64_t seed, uint64_t stream, int64
 template <class T, int N, bool vectors>
 __global__ void __launch_bounds__(threads)
     dropout(const T* x, T* y, const Scalars* scalars, int64_t size, unsigned blocks_per_sample, Rule rule) {
+  wait_for_predecessors();
   unsigned sample = blockIdx.x / blocks_per_sample, part = blockIdx.x % blocks_per_sample;
   int64_t first = (int64_t(part) * unroll * threads + threadIdx.x) * N;
   x += sample * size, y += sample * size;

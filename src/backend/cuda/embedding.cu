@@ -12,6 +12,7 @@ constexpr int warps = 8, at_once = 4;  // vectors that a lane has under way
 // W elements of a row at a time, W = 1 where rows are not aligned.
 template <class T, class O, int W>
 __global__ void embedding_rows(const int32_t* ids, const T* table, O* out, int64_t rows, int64_t vocab, int64_t cols) {
+  wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
   const int64_t id = ids[row];

@@ -83,6 +83,7 @@ __device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old
 // it begins in; the chunks of a longer one leave partial sums.
 template <class T, class O, int W>
 __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* dy, O* out, int column_tiles) {
+  wait_for_predecessors();
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   if (int(blockIdx.x) >= a.sum_blocks)
     return clear_rows<O, W>(a, out, ((int(blockIdx.x) - a.sum_blocks) * warps + warp) * zero_rows);
@@ -153,6 +154,7 @@ constexpr int join_warps = 8, join_chunks = 8;
 // Adds the partial sums of the long runs that begin in join_chunks chunks, for 32 W columns.
 template <class O, int W>
 __global__ void __launch_bounds__(join_warps * 32) join_runs(GradArgs a, O* out) {
+  wait_for_predecessors();
   __shared__ float part[join_warps][W][32];
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   const int64_t column = (int64_t(blockIdx.y) * 32 + lane) * W;

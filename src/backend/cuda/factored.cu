@@ -49,6 +49,7 @@ __device__ inline float keep_factor(float rate, const Scalars* s) {
 template <int V, class G>
 __global__ void __launch_bounds__(threads)
     tile_squares(Tiling t, const G* g, float* row_part, float* column_part, const Scalars* scalars) {
+  wait_for_predecessors();
   __shared__ float shared[warps][32 * V];
   if (scalars->found_inf) return;
   Place<V> at(t);
@@ -80,6 +81,7 @@ __global__ void __launch_bounds__(threads)
 __global__ void __launch_bounds__(threads)
     keep_moments(Tiling t, float* row, float* col, const float* row_part, const float* column_part, float rate,
                  float eps, const Scalars* scalars) {
+  wait_for_predecessors();
   int64_t id = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (scalars->found_inf || id >= t.rows + t.cols) return;
   bool is_row = id < t.rows;
@@ -125,6 +127,7 @@ void launch_moments(const KernelCall& c) {
 // One block: out[0] = mean of n numbers.
 constexpr int mean_threads = 1024;
 __global__ void __launch_bounds__(mean_threads) mean_of(const float* x, int64_t n, float* out) {
+  wait_for_predecessors();
   float sum = 0;
   for (int64_t i = threadIdx.x; i < n; i += mean_threads) sum += x[i];
   sum = block_sum<mean_threads>(sum);
@@ -154,6 +157,7 @@ struct Direction {
 template <int V, class G>
 __global__ void __launch_bounds__(threads) direction_squares(Tiling t, const G* g, const float* row, const float* col,
                                                              const float* mean, float* part, const Scalars* scalars) {
+  wait_for_predecessors();
   if (scalars->found_inf) return;
   Place<V> at(t);
   Direction<V, G> direction(at, g, row, col, mean, scalars);
@@ -174,6 +178,7 @@ template <int V, class G, class W>
 __global__ void __launch_bounds__(threads)
     factored_step(Tiling t, float* parameter, W* copy, const G* g, const float* row, const float* col,
                   const float* mean, const float* part, float clip, float weight_decay, const Scalars* scalars) {
+  wait_for_predecessors();
   if (scalars->found_inf) return;
   float sum = 0;
   for (unsigned b = threadIdx.x; b < t.across * t.down; b += threads) sum += part[b];

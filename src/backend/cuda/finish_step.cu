@@ -14,6 +14,7 @@ struct Rules {
 };
 
 __global__ void finish_step(Scalars* s, Rules rules) {
+  wait_for_predecessors();
   if (s->found_inf) {
     ++s->skipped;
     s->good_steps = 0;

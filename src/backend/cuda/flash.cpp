@@ -1,9 +1,11 @@
-// Host side that the attention kernels share: flash_forward.cu, flash_grad.cu, flash_f32.cu, attention.cu.
+// Host side that the attention kernels share: flash_*.cu, attention.cu.
 #include "backend/cuda/flash.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
+
+#include "ops/index.h"
 
 namespace crest::cuda {
 
@@ -36,22 +38,34 @@ std::string reject_attention(const KernelQuery& q, size_t qkv) {
   return "";
 }
 
+std::string reject_bias_gradient(const KernelQuery& q) {
+  return q.instr.attrs.integer("bias", 0) ? "makes no bias gradient" : "";
+}
+
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes) {
   if (int64_t(bytes) <= q.device.shared_per_block) return "";
   return fmt::format("needs {} bytes of shared memory a block, the device has {}", bytes, q.device.shared_per_block);
 }
 
-std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*shared_bytes)(int)) {
+std::string reject_flash(const KernelQuery& q, size_t qkv, const FlashHeads& heads, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
+  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   const Value& v = q.in(qkv);
+  bool half = heads.numbers == FlashHeads::half;
   if (half && !is_half(v.dtype)) return fmt::format("takes bf16 or f16, not {}", name(v.dtype));
   if (!half && v.dtype != DType::f32) return fmt::format("takes f32, not {}", name(v.dtype));
+  if (heads.numbers == FlashHeads::tf32 && !q.instr.attrs.integer("tf32", 0))
+    return "rounds to TF32, which only --precision tf32 allows";
   int head_dim = head_dim_of(v, q.instr.attrs);
-  if (head_dim > max_flash_head_dim)
-    return fmt::format("takes a head_dim of up to {}, not {}", max_flash_head_dim, head_dim);
+  if (head_dim < heads.least || head_dim > heads.most)
+    return fmt::format("takes a head_dim of {} to {}, not {}", heads.least, heads.most, head_dim);
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
-  if (half && q.device.sm < 80) return "needs compute capability 8.0";
+  if (q.device.sm < 80) return "needs compute capability 8.0";
   return reject_shared_memory(q, shared_bytes(head_dim));
+}
+
+size_t flash_grad_workspace(const KernelQuery& q) {
+  return size_t(q.in(in::attention_grad::lse).numel()) * 2 * sizeof(float);
 }
 
 static int multiprocessors(const KernelCall& c) { return c.device ? std::max(c.device->multiprocessors, 1) : 1; }

@@ -11,10 +11,20 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 
 // Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to 2^31 - 1 blocks.
 std::string reject_attention(const KernelQuery& q, size_t qkv);
+// Why a kernel that makes no bias gradient cannot take an `attention_grad`.
+std::string reject_bias_gradient(const KernelQuery& q);
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
-// The same for the FlashAttention kernels, whose tiles have up to max_flash_head_dim columns; half: they take 16-bit
-// dtypes, otherwise f32. shared_bytes: of a block, by head dimension.
-std::string reject_flash(const KernelQuery& q, size_t qkv, bool half, size_t (*shared_bytes)(int head_dim));
+// What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32 (tf32: only where that
+// is allowed) or not; heads of `least` to `most` columns.
+struct FlashHeads {
+  enum Numbers { half, tf32, fp32 } numbers;
+  int least, most;
+};
+// The same for such a kernel. shared_bytes: of a block, by head dimension.
+std::string reject_flash(const KernelQuery& q, size_t qkv, const FlashHeads& heads,
+                         size_t (*shared_bytes)(int head_dim));
+// Of kernels of attention_grad: {lse, dO . O} of every query row.
+size_t flash_grad_workspace(const KernelQuery& q);
 
 // The grid of tiles of `rows` rows of each head.
 BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, int heads, bool last_first);

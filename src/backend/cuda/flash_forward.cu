@@ -39,7 +39,7 @@ void launch_forward(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention::qkv, true, [](int head_dim) {
+  return reject_flash(q, in::attention::qkv, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(ForwardTiles<d()>::Small::shared_bytes); });
   });
 }

@@ -3,7 +3,7 @@
 // fragments of Q K^T are the A fragments of P V. Softmax runs in powers of two on scores scaled by log2(e); row maxima
 // may lag behind by a factor of 2^8, so that the accumulators are rescaled rarely.
 #pragma once
-#include "backend/cuda/device/flash_args.h"
+#include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
 #include "ops/index.h"
 
@@ -18,70 +18,11 @@ struct ForwardTile {
   static constexpr int shared_bytes = q_bytes + 2 * stage_bytes;
 };
 
-// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row but for `sum`, which is
-// the lane's share. Scores are raw; exponents are score * scale_log2.
-template <int MT>
-struct OnlineSoftmax {
-  float largest[MT][2], sum[MT][2], scale_log2, slack;
-
-  __device__ explicit OnlineSoftmax(float scale) : scale_log2(scale * log2_e), slack(8 / scale_log2) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) largest[m][h] = -INFINITY, sum[m][h] = 0;
-  }
-
-  // Scores to exp2((s - largest) scale_log2); rescales sums and o where a maximum has to follow. Partly: a row may see
-  // nothing of a tile, or yet.
-  template <bool Partly, int NT, int OT>
-  __device__ void update(float (&s)[MT][NT][4], float (&o)[MT][OT][4]) {
-    float top[MT][2];
-    bool follow = false;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float x = s[m][0][2 * h];
-#pragma unroll
-        for (int n = 0; n < NT; ++n) x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-        top[m][h] = x;
-        follow |= x > largest[m][h] + slack;
-      }
-    if (__any_sync(0xffffffffu, follow)) {
-#pragma unroll
-      for (int m = 0; m < MT; ++m)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          float now = fmaxf(largest[m][h], top[m][h]);
-          float factor = exp2_fast((largest[m][h] - now) * scale_log2);
-          if (Partly && now == -INFINITY) factor = 1;
-          largest[m][h] = now, sum[m][h] *= factor;
-#pragma unroll
-          for (int n = 0; n < OT; ++n) o[m][n][2 * h] *= factor, o[m][n][2 * h + 1] *= factor;
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float shift = Partly && largest[m][h] == -INFINITY ? 0.f : largest[m][h] * scale_log2;
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-          for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            s[m][n][e] = exp2_fast(fmaf(s[m][n][e], scale_log2, -shift));
-            sum[m][h] += s[m][n][e];
-          }
-      }
-  }
-};
-
 // Documents: there are positions.
 template <class T, class Tile, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
     flash_forward(const T* qkv, T* o_out, float* lse, AttentionSizes s, BlockOrder order) {
+  wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = N / 8;
   CREST_DYNAMIC_SHARED(unsigned char, shared);
   unsigned char *q_tile = shared, *stages = shared + Tile::q_bytes;
@@ -121,32 +62,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
       SharedAddress stage = shared_address(stages) + unsigned(tile % 2 * Tile::stage_bytes);
       float p[MT][NT][4];
       multiply_transposed<T, D>(p, q, stage, by_rows, by_chunks);
-      if (column + N > s.tokens || (s.causal && column + N > warp_row + 1)) {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            int row = warp_row + 16 * m + 8 * h + g, end = s.causal ? min(row + 1, s.tokens) : s.tokens;
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-              for (int e = 0; e < 2; ++e)
-                if (column + 8 * n + 2 * t + e >= end) p[m][n][2 * h + e] = -INFINITY;
-          }
-      }
-      if (Documents && first_key(s, at.batch, warp_row + Tile::warp_rows - 1) > column) {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            int first = first_key(s, at.batch, warp_row + 16 * m + 8 * h + g);
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-              for (int e = 0; e < 2; ++e)
-                if (column + 8 * n + 2 * t + e < first) p[m][n][2 * h + e] = -INFINITY;
-          }
-      }
+      hide_keys<Documents>(p, s, at.batch, warp_row, column);
       softmax.template update<Documents>(p, o);
       uint32_t packed[MT][NT][2];
 #pragma unroll

@@ -43,7 +43,7 @@ void launch_grad(const KernelCall& c) {
 }
 
 std::string reject(const KernelQuery& q) {
-  return reject_flash(q, in::attention_grad::qkv, true, [](int head_dim) {
+  return reject_flash(q, in::attention_grad::qkv, {FlashHeads::half, 1, max_flash_head_dim}, [](int head_dim) {
     return with_head_dim(head_dim, [](auto d) { return size_t(GradTiles<d()>::SmallKeys::shared_bytes); });
   });
 }

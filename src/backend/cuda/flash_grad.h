@@ -8,7 +8,7 @@
 // side gives the rows of all of them, in both kernels. The first kernel also writes what the second needs of every
 // query row: {lse log2(e), dO . O}.
 #pragma once
-#include "backend/cuda/device/flash_args.h"
+#include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
 #include "ops/index.h"
 
@@ -69,12 +69,13 @@ __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& 
 // Documents: there are positions.
 template <class T, class Tile, bool Keys, bool Dropout, bool Documents>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(GradArgs<T> a) {
+  wait_for_predecessors();
   constexpr int D = Tile::D, MT = Tile::MT, N = Tile::columns, NT = Tile::slice / 8;
   const AttentionSizes& s = a.s;
   CREST_DYNAMIC_SHARED(unsigned char, shared);
   unsigned char *fixed1 = shared, *fixed2 = shared + Tile::fixed_bytes, *stages = fixed2 + Tile::fixed_bytes;
   BlockPlace at = place_of_block(a.order, s.batch);
-  int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), g = lane / 4, t = lane % 4;
+  int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
   // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of
@@ -152,34 +153,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
       auto column_statistics = [&](int n) {
         return reinterpret_cast<const float4*>(stage + 2 * Tile::streamed_bytes + slice * 8)[4 * n + t];
       };
-      // Keys beyond the end: their rows are not written (Keys), their columns must not see an infinity.
-      if ((!Keys && column + Tile::slice > s.tokens) ||
-          (s.causal && (Keys ? column < warp_row + Tile::warp_rows - 1 : column + Tile::slice > warp_row + 1))) {
-#pragma unroll
-        for (int m = 0; m < MT; ++m)
-#pragma unroll
-          for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              int row = warp_row + 16 * m + 8 * (i / 2) + g, other = column + 8 * n + 2 * t + i % 2;
-              int key = Keys ? row : other, query = Keys ? other : row;
-              if (key >= s.tokens || (s.causal && key > query)) p[m][n][i] = -INFINITY;
-            }
-      }
-      if constexpr (Documents) {
-        int last_query = (Keys ? column + Tile::slice : warp_row + Tile::warp_rows) - 1;
-        if (first_key(s, at.batch, last_query) > (Keys ? warp_row : column)) {
-#pragma unroll
-          for (int m = 0; m < MT; ++m)
-#pragma unroll
-            for (int n = 0; n < NT; ++n)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) {
-                int row = warp_row + 16 * m + 8 * (i / 2) + g, other = column + 8 * n + 2 * t + i % 2;
-                if ((Keys ? row : other) < first_key(s, at.batch, Keys ? other : row)) p[m][n][i] = -INFINITY;
-              }
-        }
-      }
+      hide_pairs<Keys, Documents>(p, s, at.batch, warp_row, column);
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         float4 of_columns = Keys ? column_statistics(n) : float4{};
@@ -283,10 +257,6 @@ template <class T, class Queries, class Keys, bool Dropout, bool Documents = fal
 void start_grads(const KernelCall& c, const AttentionSizes& s) {
   start_grad<T, Queries, false, Dropout, Documents>(c, s);
   start_grad<T, Keys, true, Dropout, Documents>(c, s);
-}
-
-inline size_t flash_grad_workspace(const KernelQuery& q) {
-  return size_t(q.in(in::attention_grad::lse).numel()) * sizeof(float2);
 }
 
 }  // namespace crest::cuda

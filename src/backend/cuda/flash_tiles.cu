@@ -16,9 +16,8 @@ template <int N>
 using Grad = GradTile<width, 1, N / 16, N, (N < 32 ? N : 32), true, 1>;
 
 std::string reject_tile(const KernelQuery& q, size_t qkv, size_t positions, size_t (*shared_bytes)(int)) {
-  if (std::string why = reject_flash(q, qkv, true, shared_bytes); !why.empty()) return why;
+  if (std::string why = reject_flash(q, qkv, {FlashHeads::half, width, width}, shared_bytes); !why.empty()) return why;
   if (q.in(qkv).dtype != DType::bf16) return "takes bf16, not " + std::string(name(q.in(qkv).dtype));
-  if (head_dim_of(q.in(qkv), q.instr.attrs) != width) return "takes a head_dim of 64";
   if (q.instr.attrs.number("p", 0) > 0) return "takes no dropout";
   if (q.has(positions)) return "takes no positions of documents";
   return "";

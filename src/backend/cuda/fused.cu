@@ -66,6 +66,7 @@ __device__ void run_element(const Code& code, int64_t e, float* sums) {
 }
 
 __global__ void interpret(const __grid_constant__ Code code, int64_t n) {
+  wait_for_predecessors();
   int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (e < n) run_element(code, e, nullptr);
 }
@@ -73,6 +74,7 @@ __global__ void interpret(const __grid_constant__ Code code, int64_t n) {
 // See ColumnGrid.
 __global__ void interpret_columns(const __grid_constant__ Code code, float* partials, int64_t rows, int64_t columns,
                                   int64_t slab) {
+  wait_for_predecessors();
   int64_t column = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   int64_t begin = blockIdx.y * slab, end = begin + slab < rows ? begin + slab : rows;
   float sums[most_sums] = {};
@@ -96,6 +98,7 @@ constexpr int reduce_columns = 32, reduce_rows = 16;
 // out[c] = sum over slabs of partials[slab][c] (+ acc[c]).
 template <class T>
 __global__ void reduce_slabs(const float* partials, int64_t slabs, int64_t columns, const T* acc, T* out) {
+  wait_for_predecessors();
   int64_t column = int64_t(blockIdx.x) * reduce_columns + threadIdx.x;
   float sum = 0;
   if (column < columns) {

@@ -78,9 +78,11 @@ void launch(const KernelCall& c) {
   FusedLaunch l = fused_launch(c, p.body, p.device);
   cudaKernel_t kernel = l.vector ? p.functions.vector : p.functions.scalar;
   auto arguments = l.arguments();
-  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(l.grid[0], l.grid[1]),
-                         dim3(l.block[0], l.block[1]), arguments.data(), 0, static_cast<cudaStream_t>(c.stream)),
-        c.instr_name());
+  auto* address = reinterpret_cast<const void*>(kernel);
+  cudaLaunchAttribute attribute;
+  cudaLaunchConfig_t config =
+      launch_config(launch_on(c), address, dim3(l.grid[0], l.grid[1]), dim3(l.block[0], l.block[1]), 0, &attribute);
+  check(cudaLaunchKernelExC(&config, address, arguments.data()), c.instr_name());
   for (size_t i = 0; i < p.body.sums.size(); ++i)
     reduce_partials(c, p.body.sums[i], l.partials + int64_t(i) * l.grid[1] * p.body.columns, l.grid[1], p.body.columns);
 }

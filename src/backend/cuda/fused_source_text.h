@@ -5,6 +5,11 @@ namespace crest::cuda {
 
 // The runtime compiler has no headers, so conversions are written as instructions (PTX ISA, cvt).
 inline constexpr const char* device_primitives = R"(// Written by Crest.
+__device__ __forceinline__ void wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -128,6 +133,7 @@ template <int N, int U> __device__ __forceinline__ void elements(const Pointers&
 
 inline constexpr const char* flat_kernel = R"(
 extern "C" __global__ void __launch_bounds__(block_threads, resident_blocks) {0}(const Pointers p, long long n) {{
+  wait_for_predecessors();
   elements<{1}, {2}>(p, n);
 }}
 )";
@@ -179,6 +185,7 @@ __device__ __forceinline__ void rows_of_columns(const Pointers& p, float* partia
 inline constexpr const char* column_kernel = R"(
 extern "C" __global__ void __launch_bounds__(block_threads, resident_blocks) {0}(
     const Pointers p, float* partials, long long rows, long long columns, long long slab) {{
+  wait_for_predecessors();
   rows_of_columns<{1}, {2}>(p, partials, rows, columns, slab);
 }}
 )";

@@ -44,7 +44,7 @@ void launch_gelu(const KernelCall& c) {
                            nullptr};
     if (c.instr.out.size() > out::linear_gelu::h) call.second = c.out[out::linear_gelu::h];
     check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
-                                 c.device->multiprocessors, c.stream),
+                                 c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
 }
@@ -58,7 +58,7 @@ void launch_gelu_grad(const KernelCall& c) {
                            c.out[dx_to::dx], nullptr,        partial};
     if (c.instr.out.size() > dx_to::a) call.second = c.out[dx_to::a];
     check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
-                                 c.device->multiprocessors, c.stream),
+                                 c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
   launch_column_sums(c, partial, row_tiles(s.m), s.n, c.out_value(dx_to::db).dtype,

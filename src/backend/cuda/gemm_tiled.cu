@@ -41,6 +41,7 @@ __device__ inline Share share(int e, bool deep_is_dense) {
 template <class T, class C>
 __global__ void __launch_bounds__(threads)
     gemm(TiledArgs g, const T* a, const T* b, const C* bias, const C* acc, C* c, C* h) {
+  wait_for_predecessors();
   __shared__ Vec<float, 4> as[depth][tile / 4 + 1], bs[depth][tile / 4 + 1];
   int64_t block = blockIdx.x;
   int64_t n0 = block % g.tiles_n * tile, m0 = block / g.tiles_n % g.tiles_m * tile;
@@ -106,6 +107,7 @@ constexpr int vectors = 4;  // loads of 16 bytes that a thread has in flight
 
 template <class T>
 __global__ void __launch_bounds__(256) gelu_vectors(const T* x, T* y, int64_t n) {
+  wait_for_predecessors();
   constexpr int N = Vec<T>::size;
   int64_t first = (int64_t(blockIdx.x) * vectors * blockDim.x + threadIdx.x) * N, stride = int64_t(blockDim.x) * N;
   Vec<T> v[vectors];
@@ -128,6 +130,7 @@ __global__ void __launch_bounds__(256) gelu_vectors(const T* x, T* y, int64_t n)
 
 template <class T>
 __global__ void gelu_scalar(const T* x, T* y, int64_t n) {
+  wait_for_predecessors();
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) y[i] = narrow<T>(gelu(widen(x[i])));
 }
@@ -141,6 +144,7 @@ __device__ inline uint32_t mixed(uint32_t x) {
 // Box and Muller's transform: two numbers a thread.
 template <class T>
 __global__ void fill_normal(T* x, int64_t n, uint32_t seed) {
+  wait_for_predecessors();
   int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 2;
   uint32_t bits = mixed(uint32_t(i) ^ mixed(seed ^ uint32_t(i >> 32)));
   float radius = sqrtf(-2.f * __logf(float((bits >> 8) + 1) * 0x1p-24f));

@@ -41,6 +41,7 @@ __device__ inline double block_sum_double(double x) {
 template <class T, int V>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     sum_squares(const Tensors tensors, int64_t tiles, double* partial) {
+  wait_for_predecessors();
   constexpr int64_t tile_size = tile_elements(sizeof(T));
   constexpr int loads = int(tile_size) / (threads * V);
   double sum = 0;
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
 // One block. scalars is read and written in place.
 __global__ void __launch_bounds__(threads)
     finish_norm(const double* partial, int count, double clip, Scalars* scalars) {
+  wait_for_predecessors();
   double sum = 0;
   for (int i = int(threadIdx.x); i < count; i += threads) sum += partial[i];
   sum = block_sum_double(sum);

@@ -28,6 +28,7 @@ struct JoinArgs {
 // larger part of the instructions.
 template <class T, int N, class Index>
 __global__ void join(const __grid_constant__ JoinArgs<T> a, T* out) {
+  wait_for_predecessors();
   Index i = Index(blockIdx.x) * Index(blockDim.x) + threadIdx.x;
   if (i >= Index(a.vectors)) return;
   Index per_head = Index(a.dim / N), slot = i / per_head, row = slot / Index(a.heads);

@@ -21,13 +21,21 @@
   KERNEL(attention_cudnn)          \
   KERNEL(attention_sm90_d128)      \
   KERNEL(flash_mma)                \
+  KERNEL(flash_tf32)               \
   KERNEL(flash_fp32)               \
+  KERNEL(flash_wide)               \
+  KERNEL(flash_wide_tf32)          \
+  KERNEL(flash_wide_fp32)          \
   KERNEL(attention_generic)        \
   KERNEL(attention_sm90_d64_grad)  \
   KERNEL(attention_grad_cudnn)     \
   KERNEL(attention_sm90_d128_grad) \
   KERNEL(flash_mma_grad)           \
+  KERNEL(flash_tf32_grad)          \
   KERNEL(flash_fp32_grad)          \
+  KERNEL(flash_wide_grad)          \
+  KERNEL(flash_wide_tf32_grad)     \
+  KERNEL(flash_wide_fp32_grad)     \
   KERNEL(attention_generic_grad)   \
   KERNEL(rope)                     \
   KERNEL(split_heads)              \

@@ -2,11 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "core/error.h"
 
 namespace crest::cuda {
 
-#if !CREST_HAVE_CUDA
+#if CREST_HAVE_CUDA
+bool waits_for_predecessors(const void* kernel) {
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, bool> known;  // by kernel and device
+  int device = 0;
+  check(cudaGetDevice(&device), "the device");
+  std::lock_guard lock(mutex);
+  auto [it, added] = known.try_emplace({kernel, device}, false);
+  if (!added) return it->second;
+  cudaFuncAttributes attributes;
+  if (cudaError_t code = cudaFuncGetAttributes(&attributes, kernel); code != cudaSuccess) {
+    known.erase(it);
+    check(code, "a kernel's attributes");
+  }
+  return it->second = attributes.ptxVersion >= 90;
+}
+#else
 void check(int code, const char* what) {
   if (code) fail_internal(fmt::format("{} failed in the emulation: {}", what, code));
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/cuda/device/platform.h"
+#include "backend/cuda/launch.h"
 #include "core/error.h"
 
 namespace crest::cuda {
@@ -24,22 +24,19 @@ void check(int code, const char* what);
 #define CREST_DEVICE_CODE(launch) nullptr
 #endif
 
+inline LaunchOn launch_on(const KernelCall& call) { return {call.stream, call.overlap}; }
+
 #if defined(__CUDACC__) || !CREST_HAVE_CUDA
-// Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
+// start_kernel() for an instruction.
 template <class... P, class... A>
 void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-#if defined(__CUDACC__) || CREST_HAVE_CUDA
-  if (shared > 48 * 1024)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               int(shared)),
-          call.instr_name());
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
-  config.stream = static_cast<cudaStream_t>(call.stream);
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...), call.instr_name());
+#if defined(__CUDACC__)
+  check(start_kernel(launch_on(call), kernel, grid, block, shared, std::forward<A>(args)...), call.instr_name());
 #else
-  (void)call;
+  uint64_t waits = emulator::waits(), threads = uint64_t(grid.x) * grid.y * grid.z * block.x * block.y * block.z;
   emulator::run(grid, block, shared, [&] { kernel(static_cast<P>(args)...); });
+  if (emulator::waits() - waits != threads)
+    fail_internal("a kernel does not wait for its predecessors, once in every thread", call.instr_name());
 #endif
 }
 #endif

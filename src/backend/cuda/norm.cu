@@ -22,6 +22,7 @@ struct Norm {
 
 template <class T, int K, int Threads, bool Add>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm<T> p) {
+  wait_for_predecessors();
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(p.cols);
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
 // Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
 template <class T, int Threads, bool Add>
 __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
+  wait_for_predecessors();
   int64_t row = blockIdx.x, begin = row * p.cols;
   const T* x = (Add ? p.s : p.a) + begin;  // of s a thread reads what it wrote
   float sum = 0, squares = 0, mean = 0;

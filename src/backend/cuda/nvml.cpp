@@ -76,6 +76,7 @@ struct Nvml::Api {
   int (*clock)(void*, unsigned, unsigned*) = nullptr;
   int (*max_clock)(void*, unsigned, unsigned*) = nullptr;
   int (*power)(void*, unsigned*) = nullptr;
+  int (*energy)(void*, unsigned long long*) = nullptr;
   int (*power_limit)(void*, unsigned*) = nullptr;
   int (*temperature)(void*, unsigned, unsigned*) = nullptr;
   int (*throttle)(void*, unsigned long long*) = nullptr;
@@ -110,6 +111,7 @@ Nvml::Nvml(const std::string& file) : api_(std::make_unique<Api>()) {
   a.find(a.clock, {"nvmlDeviceGetClockInfo"});
   a.find(a.max_clock, {"nvmlDeviceGetMaxClockInfo"});
   a.find(a.power, {"nvmlDeviceGetPowerUsage"});
+  a.find(a.energy, {"nvmlDeviceGetTotalEnergyConsumption"});
   a.find(a.power_limit, {"nvmlDeviceGetEnforcedPowerLimit"});
   a.find(a.temperature, {"nvmlDeviceGetTemperature"});
   a.find(a.throttle, {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
@@ -200,6 +202,16 @@ std::optional<uint64_t> Nvml::read_throttle_bits(const std::string& bus_id) cons
   unsigned long long bits = 0;
   if (!api_->throttle || api_->throttle(device(bus_id), &bits) != success) return std::nullopt;
   return bits;
+}
+
+std::optional<double> Nvml::read_energy_joules(const std::string& bus_id) const {
+  unsigned long long millijoules = 0;
+  if (!api_->energy || api_->energy(device(bus_id), &millijoules) != success) return std::nullopt;
+  return double(millijoules) * 1e-3;
+}
+
+std::optional<double> Nvml::read_power_watts(const std::string& bus_id) const {
+  return ask(api_->power, 1e-3, device(bus_id));
 }
 
 #if CREST_HAVE_CUDA

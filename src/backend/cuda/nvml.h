@@ -45,6 +45,9 @@ class Nvml {
   GpuState read(const std::string& bus_id) const;
   // throttle_bits alone; absent when the driver does not tell. Cheaper: for use between samples.
   std::optional<uint64_t> read_throttle_bits(const std::string& bus_id) const;
+  // The GPU's counter, which only grows, and its power now; both are the whole board's. Cheap as well.
+  std::optional<double> read_energy_joules(const std::string& bus_id) const;
+  std::optional<double> read_power_watts(const std::string& bus_id) const;
 
  private:
   struct Api;

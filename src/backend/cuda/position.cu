@@ -15,6 +15,7 @@ constexpr int warps = 8, at_once = 4;
 template <class T, int W>
 __global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* y, int64_t rows, int64_t length,
                          int64_t positions, int64_t cols) {
+  wait_for_predecessors();
   int64_t row = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= rows) return;
   int64_t position = row % length + (scalars ? scalars->position : 0);
@@ -58,6 +59,7 @@ void launch_add(const KernelCall& c) {
 template <class T, class O, int W>
 __global__ void __launch_bounds__(warps * 32)
     sum_samples(const T* dy, O* out, bool accumulate, int64_t batch, int64_t n, int64_t size, int slices) {
+  wait_for_predecessors();
   __shared__ float part[warps][W][32];
   int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32), slice = warp % slices;
   int64_t e = ((int64_t(blockIdx.x) * (warps / slices) + warp / slices) * 32 + lane) * W;
@@ -117,6 +119,7 @@ std::string reject_grad(const KernelQuery& q) {
 // Row length - 1 of every sample of x[B,T,row]; U is what a thread copies, row and the sizes count in U.
 template <class U>
 __global__ void take_rows(const U* x, const Scalars* scalars, U* y, int64_t length, int64_t row) {
+  wait_for_predecessors();
   int64_t t = max(int64_t(0), min(int64_t(scalars->length) - 1, length - 1));
   for (int64_t i = threadIdx.x; i < row; i += blockDim.x)
     y[blockIdx.x * row + i] = x[(blockIdx.x * length + t) * row + i];

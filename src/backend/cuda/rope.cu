@@ -49,6 +49,7 @@ __device__ float2 cosine_sine(double angle) {
 template <class T, int N>
 __global__ void __launch_bounds__(256)
     rotate(const T* x, T* y, RopeArgs a, const Scalars* scalars, const int32_t* positions) {
+  wait_for_predecessors();
   CREST_DYNAMIC_SHARED(float2, table);  // [dim / 2]
   int half = a.dim / 2, token = int(blockIdx.x);
   double position = double(token) + (scalars ? double(scalars->position) : 0.0);

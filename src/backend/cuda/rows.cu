@@ -9,6 +9,7 @@ namespace {
 
 template <class T, int N>
 __global__ void copy_piece(const T* from, T* to, int64_t vectors) {
+  wait_for_predecessors();
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= vectors) return;
   if constexpr (N == 1)

@@ -8,11 +8,14 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "backend/cuda/cupti.h"
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/ranges.h"
 #include "core/text.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 
@@ -21,7 +24,8 @@ namespace {
 constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
-constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads
+constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads before a mark
+constexpr int mark_places = 3;        // two marks to wait for, and the next one
 
 struct Event {
   cudaEvent_t event = nullptr;
@@ -32,15 +36,19 @@ struct Event {
 
 class GpuRuntime : public Runtime {
  public:
-  GpuRuntime(const Device& device, Communicator* communicator) : device_(device), communicator_(communicator) {
+  GpuRuntime(const Device& device, Communicator* communicator, const RuntimeOptions& options)
+      : device_(device), communicator_(communicator), options_(options) {
+    if (options.ranges) ranges_.emplace();
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
     for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
     for (auto& e : stream_events_) e = std::make_unique<Event>();
     for (auto& e : slot_events_) e = std::make_unique<Event>();
-    check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + later_bytes)), "pinned memory");
-    later_ = ring_ + slots * slot_bytes;
+    for (auto& r : reads_) r.event = std::make_unique<Event>();
+    check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + mark_places * later_bytes)),
+          "pinned memory");
+    for (int i = 0; i < mark_places; ++i) reads_[size_t(i)].memory = ring_ + slots * slot_bytes + i * later_bytes;
   }
   ~GpuRuntime() override {
     for (auto s : streams_) cudaStreamSynchronize(s), cudaStreamDestroy(s);
@@ -100,10 +108,34 @@ class GpuRuntime : public Runtime {
   }
   void read_later(void* to, const void* from, int64_t bytes) override {
     activate();
-    int64_t begin = pending_.empty() ? 0 : (pending_.back().offset + pending_.back().bytes + 63) / 64 * 64;
+    Reads& reads = reads_of(next_mark_);
+    auto& list = reads.list;
+    int64_t begin = list.empty() ? 0 : (list.back().offset + list.back().bytes + 63) / 64 * 64;
     if (begin + bytes > later_bytes) fail_internal("too many reads wait", "runtime");
-    check(cudaMemcpyAsync(later_ + begin, from, size_t(bytes), cudaMemcpyDeviceToHost, main()), "copy");
-    pending_.push_back({to, begin, bytes});
+    check(cudaMemcpyAsync(reads.memory + begin, from, size_t(bytes), cudaMemcpyDeviceToHost, main()), "copy");
+    list.push_back({to, begin, bytes});
+  }
+  Mark mark() override {
+    activate();
+    Mark made = next_mark_++;
+    check(cudaEventRecord(reads_of(made).event->event, main()), "event");
+    if (next_mark_ > mark_places) wait(next_mark_ - mark_places);  // the place of the next reads is free
+    return made;
+  }
+  void wait(Mark mark) override {
+    if (mark < first_mark_) return;
+    activate();
+    for (; first_mark_ <= mark; ++first_mark_) {
+      check(cudaEventSynchronize(reads_of(first_mark_).event->event), "work of the GPU");
+      reads_of(first_mark_).arrive();
+    }
+  }
+  bool reached(Mark mark) override {
+    if (mark < first_mark_) return true;
+    cudaError_t code = cudaEventQuery(reads_of(mark).event->event);
+    if (code == cudaErrorNotReady) return false;
+    check(code, "work of the GPU");
+    return true;
   }
   void zero(void* to, int64_t bytes) override {
     activate();
@@ -116,8 +148,8 @@ class GpuRuntime : public Runtime {
       assign_work(Cupti::get().take(), recorded_);
       recorded_.clear();
     }
-    for (auto& p : pending_) std::memcpy(p.to, later_ + p.offset, size_t(p.bytes));
-    pending_.clear();
+    for (; first_mark_ <= next_mark_; ++first_mark_) reads_of(first_mark_).arrive();
+    first_mark_ = next_mark_;
   }
 
   KernelCall call(const BoundProgram& p, size_t i) override {
@@ -129,13 +161,14 @@ class GpuRuntime : public Runtime {
             &device_};
   }
 
-  // The first run launches one by one (modules load lazily, which a capture does not allow); the second is captured.
+  // With graphs: the first run launches one by one (modules load lazily, which a capture does not allow), the second is
+  // captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
     if (trace && !recording_) return run_traced(p, *trace);
-    if (p.runs++ == 0) {
+    if (p.runs++ == 0 || !options_.graphs) {
       if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
-      Order order(*this, p);
+      Order order(*this, p, options_.overlap);
       order.begin();
       for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
       order.end();
@@ -146,19 +179,28 @@ class GpuRuntime : public Runtime {
     auto& graph = recording_ ? replays.recorded : replays.plain;
     if (!graph) graph = capture(p);
     if (recording_) {
-      if (replays.nodes.empty()) replays.nodes = node_map(*graph, p.code.size());
+      if (replays.nodes.empty()) replays.nodes = node_map(*graph, *p.program);
       recorded_.push_back({&replays.nodes, p.code.size(), trace});
     }
     graph->replay(main());
   }
 
+  // Records name the graph's node that launched them: without graphs nothing says whose they are.
   bool record_work(bool on) override {
+    if (!options_.graphs) return false;
     if (on == recording_) return true;
     synchronize();
     Cupti::get().record(on);
     if (on) Cupti::get().take();  // of what else ran in this process
     recording_ = on;
     return true;
+  }
+
+  void push_range(const std::string& name) override {
+    if (ranges_) ranges_->push(name);
+  }
+  void pop_range() override {
+    if (ranges_) ranges_->pop();
   }
 
   int64_t other_bytes() const override {
@@ -168,10 +210,21 @@ class GpuRuntime : public Runtime {
   }
 
  private:
-  struct Pending {
+  struct Read {
     void* to;
     int64_t offset, bytes;
   };
+  // Small reads up to a mark: into `memory`, and from there to where they were wanted.
+  struct Reads {
+    std::unique_ptr<Event> event;
+    char* memory = nullptr;
+    std::vector<Read> list;
+    void arrive() {
+      for (auto& r : list) std::memcpy(r.to, memory + r.offset, size_t(r.bytes));
+      list.clear();
+    }
+  };
+  Reads& reads_of(Mark mark) { return reads_[size_t(mark % mark_places)]; }
 
   // A graph that was captured while records were on may carry what makes them, so it is not used for anything else.
   struct Replays {
@@ -179,23 +232,27 @@ class GpuRuntime : public Runtime {
     NodeMap nodes;  // of `recorded`
   };
   std::unique_ptr<Graph> capture(BoundProgram& p) {
-    Order order(*this, p);
+    Order order(*this, p, options_.overlap);
     return std::make_unique<Graph>(
         main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
   }
-  static NodeMap node_map(const Graph& graph, size_t instructions) {
+  static NodeMap node_map(const Graph& graph, const Program& program) {
     NodeMap map;
-    for (size_t i = 0; i < instructions; ++i)
+    for (size_t i = 0; i < program.code.size(); ++i)
       for (size_t n = graph.first_node(i); n < graph.first_node(i + 1); ++n)
-        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = int(i);
+        if (graph.makes_work(n)) map[Cupti::get().id_of(graph.nodes()[n])] = {int(i), int(program.code[i].stream)};
     return map;
   }
 
   // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of another stream when
   // it reads or overwrites what that stream made: the lists of a Program are in an order where that is always enough.
+  //
+  // A kernel may overlap with the one before it on its stream where that is a kernel of this Program: the first one
+  // follows copies, one behind a switch of streams also waits for the other stream's event, and NCCL puts more on a
+  // stream than kernels.
   class Order {
    public:
-    Order(GpuRuntime& r, BoundProgram& p) : r_(r), p_(p) {
+    Order(GpuRuntime& r, BoundProgram& p, bool overlap) : r_(r), p_(p), overlap_(overlap && r.device_.sm >= 90) {
       for (auto& instr : p.program->code) used_[size_t(instr.stream)] = true;
       single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
     }
@@ -207,13 +264,19 @@ class GpuRuntime : public Runtime {
       last_ = 0;
     }
     void launch(size_t i) {
-      int stream = int(p_.program->code[i].stream);
-      if (!single_ && stream != last_) {
+      const Instr& instr = p_.program->code[i];
+      int stream = int(instr.stream);
+      bool switches = !single_ && stream != last_;
+      if (switches) {
         r_.record(last_);
         r_.wait(stream, last_);
         last_ = stream;
       }
-      p_.code[i].kernel->launch(r_.call(p_, i));
+      KernelCall call = r_.call(p_, i);
+      call.overlap = overlap_ && i > 0 && !switches && p_.program->code[i - 1].op->op_class != OpClass::communication;
+      if (r_.ranges_) r_.ranges_->push(range_name(p_.code[i].kernel->name, instr.origin.text()));
+      p_.code[i].kernel->launch(call);
+      if (r_.ranges_) r_.ranges_->pop();
     }
     void end() {
       if (single_) return;
@@ -228,7 +291,7 @@ class GpuRuntime : public Runtime {
     GpuRuntime& r_;
     BoundProgram& p_;
     std::array<bool, streams> used_ = {};
-    bool single_ = true;
+    bool overlap_, single_ = true;
     int last_ = 0;
   };
 
@@ -236,7 +299,7 @@ class GpuRuntime : public Runtime {
     size_t n = p.code.size();
     std::vector<std::unique_ptr<Event>> marks;
     for (size_t i = 0; i <= n; ++i) marks.push_back(std::make_unique<Event>(cudaEventDefault));
-    Order order(*this, p);
+    Order order(*this, p, false);  // each is timed alone
     order.begin();
     check(cudaEventRecord(marks[0]->event, main()), "event");
     for (size_t i = 0; i < n; ++i) {
@@ -278,22 +341,25 @@ class GpuRuntime : public Runtime {
 
   const Device& device_;
   Communicator* communicator_;
+  RuntimeOptions options_;
+  std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
   std::array<cudaStream_t, streams> streams_ = {};
   std::array<std::unique_ptr<Event>, streams> stream_events_;
   std::array<std::unique_ptr<Event>, slots> slot_events_;
-  char *ring_ = nullptr, *later_ = nullptr;
+  char* ring_ = nullptr;
   int64_t slot_ = 0;
-  std::vector<Pending> pending_;
+  std::array<Reads, mark_places> reads_;
+  Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
   bool recording_ = false;
   std::vector<GraphRun> recorded_;  // since the last synchronize()
 };
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator) {
-  return std::make_unique<GpuRuntime>(device, communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator, const RuntimeOptions& options) {
+  return std::make_unique<GpuRuntime>(device, communicator, options);
 }
 
 void check(int code, const char* what) {

@@ -1,9 +1,10 @@
-// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs.
+// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs or launched kernel by kernel.
 #pragma once
 #include "backend/runtime.h"
 
 namespace crest::cuda {
 
-std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator);
+std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* communicator,
+                                      const RuntimeOptions& options = {});
 
 }  // namespace crest::cuda

@@ -43,6 +43,7 @@ __device__ inline void hide(Pack<T>& v, int seen) {
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
+  wait_for_predecessors();
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_grad_rows(const T* dy, const T* y, T* dx, int64_t rows, int cols, float scale, bool causal) {
+  wait_for_predecessors();
   using Slice = RowSlice<T, K, Threads>;
   constexpr int N = Slice::N;
   Slice slice(cols);
@@ -118,6 +120,7 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
 // Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
 template <class T>
 __global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, float scale, bool causal) {
+  wait_for_predecessors();
   int64_t begin = int64_t(blockIdx.x) * cols;
   int n = visible(blockIdx.x, cols, causal);
   float top = -INFINITY, sum = 0;
@@ -132,6 +135,7 @@ __global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, f
 template <class T>
 __global__ void __launch_bounds__(256)
     softmax_grad_any(const T* dy, const T* y, T* dx, int cols, float scale, bool causal) {
+  wait_for_predecessors();
   int64_t begin = int64_t(blockIdx.x) * cols;
   int n = visible(blockIdx.x, cols, causal);
   float sum = 0;
@@ -146,6 +150,7 @@ __global__ void __launch_bounds__(256)
 template <class T, int N>
 __global__ void __launch_bounds__(128)
     mask_rows(const T* s, T* y, int cols, const int32_t* positions, int64_t rows_a_sample) {
+  wait_for_predecessors();
   int64_t begin = int64_t(blockIdx.x) * cols;
   int row = int(blockIdx.x % unsigned(cols));
   int first = positions ? row - positions[blockIdx.x / rows_a_sample * cols + row] : 0;

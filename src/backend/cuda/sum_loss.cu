@@ -11,6 +11,7 @@ constexpr int threads = 1024;
 
 __global__ void __launch_bounds__(threads)
     sum_rows(const float* loss, float* out, bool accumulate, int64_t vectors, int64_t n, double scale) {
+  wait_for_predecessors();
   __shared__ double part[threads];
   double sums[4] = {};
 #pragma unroll 4

@@ -15,6 +15,7 @@ unsigned norm_blocks(const Value& x, const Device& device) {
 
 template <int V>
 __global__ void __launch_bounds__(threads) part_squares(const void* x, DType t, int64_t n, float* part) {
+  wait_for_predecessors();
   float sum = 0;
   int64_t stride = int64_t(gridDim.x) * threads * V;
   for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V; i < n; i += stride) {
@@ -31,6 +32,7 @@ __global__ void __launch_bounds__(threads) part_squares(const void* x, DType t, 
 template <int V>
 __global__ void __launch_bounds__(threads)
     divide(const void* x, DType from, void* y, DType to, int64_t n, const float* part, int parts, float eps) {
+  wait_for_predecessors();
   float sum = 0;
   for (int b = int(threadIdx.x); b < parts; b += threads) sum += part[b];
   float factor = 1 / (sqrtf(block_sum<threads>(sum)) + eps);

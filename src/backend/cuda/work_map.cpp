@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 
@@ -15,6 +16,7 @@ void summarize(StepTrace& trace, size_t instructions) {
   trace.seconds.assign(instructions, 0);
   trace.starts.assign(instructions, trace.work.empty() ? 0 : -1);
   if (trace.work.empty()) return;
+  std::stable_sort(trace.work.begin(), trace.work.end(), [](auto& a, auto& b) { return a.start < b.start; });
   trace.start = trace.work.front().start;
   double end = trace.start;
   for (auto& w : trace.work) {
@@ -40,7 +42,8 @@ void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& r
   for (size_t r = 0; r < runs.size(); ++r)
     for (auto& [node, instruction] : *runs[r].nodes) runs_of[node].push_back(r);
   std::unordered_map<uint64_t, size_t> seen;
-  std::vector<DeviceWork> waiting;  // work outside of graphs goes to the next run
+  std::vector<DeviceWork> waiting;                // work outside of graphs goes to the next run
+  std::map<std::pair<size_t, int>, double> ends;  // of the last work, by run and stream
   for (auto& record : records) {
     auto it = runs_of.find(record.node);
     DeviceWork work{record.name, -1, record.stream, record.start, record.seconds};
@@ -52,7 +55,12 @@ void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& r
     if (k >= it->second.size()) fail_internal("more records of a graph's node than runs of the graph");
     const GraphRun& run = runs[it->second[k]];
     if (!run.trace) continue;
-    work.instruction = run.nodes->at(record.node);
+    const NodeOf& node = run.nodes->at(record.node);
+    work.instruction = node.instruction;
+    double& before = ends.try_emplace({it->second[k], node.stream}, work.start).first->second;
+    double end = std::max(work.start + work.seconds, before);
+    work.start = std::max(work.start, before), work.seconds = end - work.start;
+    before = end;
     auto& to = run.trace->work;
     to.insert(to.end(), std::make_move_iterator(waiting.begin()), std::make_move_iterator(waiting.end()));
     waiting.clear();

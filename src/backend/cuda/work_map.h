@@ -17,8 +17,11 @@ struct WorkRecord {
   double start = 0, seconds = 0;
 };
 
-// Instruction of each node of a graph, by the id that records name.
-using NodeMap = std::unordered_map<uint64_t, int>;
+// Instruction of each node of a graph and the Program's stream of it, by the id that records name.
+struct NodeOf {
+  int instruction = -1, stream = 0;
+};
+using NodeMap = std::unordered_map<uint64_t, NodeOf>;
 
 // A replay of a graph. trace: null when nobody asked for it.
 struct GraphRun {
@@ -30,6 +33,8 @@ struct GraphRun {
 // Fills the traces of runs (in the order of their launch). A graph runs each of its nodes once, so the k-th record of a
 // node belongs to the k-th run of its graph. Work outside of graphs (copies of inputs) goes to the trace it ran before,
 // as instruction -1. Fails when a traced run has no record of one of its nodes: the device lost some.
+// A kernel that overlaps with the one before it on its stream (backend/cuda/launch.h) waits until that one has ended:
+// its record then begins there, so that no time counts twice.
 void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& runs);
 
 }  // namespace crest::cuda

@@ -49,9 +49,11 @@ void norm_grad(const KernelCall& c) {
   Tensor dy = input(c, in::norm_grad::dy), x = input(c, in::norm_grad::x), gamma = input(c, in::norm_grad::gamma),
          rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);
   Tensor dres = input(c, in::norm_grad::dres), acc_gamma = input(c, in::norm_grad::acc_gamma),
-         acc_beta = input(c, in::norm_grad::acc_beta), dx = output(c, out::norm_grad::dx);
+         acc_beta = input(c, in::norm_grad::acc_beta), acc_bias = input(c, in::norm_grad::acc_bias),
+         beta = input(c, in::norm_grad::beta), dx = output(c, out::norm_grad::dx);
+  const bool keep = c.instr.attrs.integer("keep", 0) != 0;
   int64_t rows = dy.shape().rows(), width = dy.shape().back();
-  std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(static_cast<size_t>(width));
+  std::vector<double> dgamma(static_cast<size_t>(width)), dbeta(dgamma), dbias(dgamma);
   for (int64_t r = 0; r < rows; ++r) {
     auto normalised = [&](int64_t j) { return (x[r * width + j] - so_far(mean, r)) * rstd[r]; };
     double mean_g = 0, mean_gn = 0;
@@ -66,11 +68,15 @@ void norm_grad(const KernelCall& c) {
     for (int64_t j = 0; j < width; ++j) {
       int64_t e = r * width + j;
       dx.set(e, rstd[r] * (dy[e] * gamma[j] - mean_g - normalised(j) * mean_gn) + so_far(dres, e));
+      dbias[size_t(j)] += dx[e];
+      if (keep) output(c, c.instr.out.size() - 1).set(e, normalised(j) * gamma[j] + so_far(beta, j));
     }
   }
   for (int64_t j = 0; j < width; ++j) {
     output(c, out::norm_grad::dgamma).set(j, dgamma[size_t(j)] + so_far(acc_gamma, j));
-    if (c.instr.out.size() > 2) output(c, out::norm_grad::dbeta).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
+    if (c.instr.attrs.integer("beta")) output(c, out::norm_grad::dbeta).set(j, dbeta[size_t(j)] + so_far(acc_beta, j));
+    if (c.instr.attrs.integer("bias", 0))
+      output(c, out::norm_grad::dbias).set(j, dbias[size_t(j)] + so_far(acc_bias, j));
   }
 }
 

@@ -283,6 +283,10 @@ uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site si
   return t.result;
 }
 
+static thread_local uint64_t waits_counted = 0;
+void count_wait() { ++waits_counted; }
+uint64_t waits() { return waits_counted; }
+
 unsigned lane() { return now % 32; }
 unsigned live_lanes() { return warps[now / 32].live; }
 

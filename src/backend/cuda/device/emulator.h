@@ -56,6 +56,9 @@ struct Site {
 };
 
 void* dynamic_shared();
+// Of the launches of the calling OS thread: threads that have come to wait_for_predecessors().
+void count_wait();
+uint64_t waits();
 // Returns the number of threads that came with a true predicate; *threads: how many came.
 int barrier(bool predicate, Site site, int* threads = nullptr);
 

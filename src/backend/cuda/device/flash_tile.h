@@ -60,6 +60,8 @@ class LaneRow {
   __device__ static LaneRow by_chunks() {
     return {int(threadIdx.x % 8 + threadIdx.x % 32 / 16 * 8), int(threadIdx.x / 8 % 2)};
   }
+  // (rows 0-7, first to fourth chunk): B fragments of the transpose of 8 rows, of two k.
+  __device__ static LaneRow by_row() { return {int(threadIdx.x % 8), int(threadIdx.x % 32 / 8)}; }
   // Bytes from the tile's row to columns 16 k of this lane's row.
   __device__ int at(int k) const { return row_ + (chunk_ ^ (k << 5)); }
 
@@ -84,7 +86,7 @@ template <int D, int Rows, int Threads, class T>
 __device__ inline void load_tile(unsigned char* tile, const HeadRows<T>& g, int first) {
   using Layout = TileLayout<D>;
   // Threads side by side in a row, and rows that they take at a time: whole periods of the swizzle.
-  constexpr int across = Layout::chunks % 8 == 0 ? Layout::chunks : 4, step = Threads / across;
+  constexpr int across = Layout::chunks % 8 ? 4 : Layout::chunks <= 16 ? Layout::chunks : 8, step = Threads / across;
   if constexpr (Rows % step != 0 || step % 8 != 0) {  // a block of one warp is less than a period
     for (int item = int(threadIdx.x); item < Rows * Layout::chunks; item += Threads) {
       int row = item / Layout::chunks, chunk = item % Layout::chunks;
@@ -182,6 +184,7 @@ __device__ inline void multiply_transposed(float (&c)[MT][NT][4], const RowFragm
     for (int n = 0; n < NT; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
+  static_assert(NT % 2 == 0);
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
     uint32_t a[MT][4];
@@ -199,17 +202,17 @@ __device__ inline void multiply_transposed(float (&c)[MT][NT][4], const RowFragm
   }
 }
 
-// c += P B: P of 16 MT rows and 8 NT columns, given as packed C fragments; B the 8 NT rows of a tile at `rows`.
-// Fragments 2 k and 2 k + 1 of C side by side are fragment k of A.
-template <class T, int D, int MT, int NT>
-__device__ inline void multiply_accumulate(float (&c)[MT][D / 8][4], const uint32_t (&p)[MT][NT][2], SharedAddress rows,
-                                           const LaneRow<D>& by_rows) {
+// c += P B: P of 16 MT rows and 8 NT columns, given as packed C fragments; B the 8 NT rows of a tile at `rows`, 8 OT of
+// their columns from 8 first (even) on. Fragments 2 k and 2 k + 1 of C side by side are fragment k of A.
+template <class T, int D, int MT, int NT, int OT>
+__device__ inline void multiply_accumulate(float (&c)[MT][OT][4], const uint32_t (&p)[MT][NT][2], SharedAddress rows,
+                                           const LaneRow<D>& by_rows, int first = 0) {
 #pragma unroll
   for (int k = 0; k < NT / 2; ++k)
 #pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
+    for (int n = 0; n < OT; n += 2) {
       uint32_t b[4];
-      load_matrices_transposed(b, rows + unsigned(16 * k * TileLayout<D>::pitch + by_rows.at(n / 2)));
+      load_matrices_transposed(b, rows + unsigned(16 * k * TileLayout<D>::pitch + by_rows.at((first + n) / 2)));
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
         const uint32_t a[4] = {p[m][2 * k][0], p[m][2 * k][1], p[m][2 * k + 1][0], p[m][2 * k + 1][1]};

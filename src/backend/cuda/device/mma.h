@@ -1,9 +1,12 @@
-// Tensor cores and asynchronous copies (compute capability 8.0 and newer): mma.sync m16n8k16, ldmatrix, cp.async, each
-// with an emulation for the host. Fragments lie in registers as the PTX ISA says ("Matrix fragments for mma.m16n8k16
+// Tensor cores and asynchronous copies (compute capability 8.0 and newer): mma.sync, ldmatrix, cp.async, each with an
+// emulation for the host. Fragments lie in registers as the PTX ISA says ("Matrix fragments for mma.m16n8k16
 // with floating point type"). With g = lane / 4 and t = lane % 4 a lane holds, two 16-bit elements in a register:
 //   A 16 x 16: a[0] (row g; columns 2t, 2t + 1), a[1] (row g + 8), a[2] (row g; columns 2t + 8, + 9), a[3] (g + 8)
 //   B 16 x 8:  b[0] (rows 2t, 2t + 1; column g), b[1] (rows 2t + 8, 2t + 9; column g)
 //   C 16 x 8:  c[0], c[1] (row g; columns 2t, 2t + 1), c[2], c[3] (row g + 8)
+// Of m16n8k8 on TF32 numbers, one in a register:
+//   A 16 x 8:  a[0] (row g; column t), a[1] (row g + 8; t), a[2] (row g; column t + 4), a[3] (row g + 8; t + 4)
+//   B 8 x 8:   b[0] (row t; column g), b[1] (row t + 4; column g)
 #pragma once
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/numeric.h"
@@ -25,6 +28,18 @@ __device__ inline uint32_t pack2(float low, float high) {
   return r;
 #else
   return uint32_t(narrow<T>(low).bits) | uint32_t(narrow<T>(high).bits) << 16;
+#endif
+}
+
+// To the nearest TF32 number: a float with 10 bits of mantissa.
+__device__ inline uint32_t round_tf32(float x) {
+#ifdef __CUDACC__
+  uint32_t r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+#else
+  uint32_t bits = __float_as_uint(x);
+  return std::isfinite(x) ? (bits + 0x1000u) & ~0x1fffu : bits;
 #endif
 }
 
@@ -84,6 +99,13 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// C += A B of 16 x 8 and 8 x 8 floats, whose 13 low bits are ignored.
+__device__ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #endif

@@ -1,6 +1,7 @@
 // The host's side of mma.h. Copies are done at the wait, as late as the device may do them, so that a missing wait
 // shows.
 #pragma once
+#include <cmath>
 #include <vector>
 
 #include "backend/cuda/device/numeric.h"
@@ -32,11 +33,20 @@ inline PendingCopies& pending_copies() {
   return mine;
 }
 
-// The value of another lane's variable, all lanes giving theirs.
+// What every lane of the calling thread's warp shows the others, by lane; valid up to the next __syncwarp.
 template <class T>
-T of_lane(const T& mine, int lane) {
-  return __shfl_sync(0xffffffffu, mine, lane);
+const T* of_lanes(const T& mine) {
+  static T shown[1024];
+  unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  shown[thread] = mine;
+  __syncwarp();
+  return shown + thread / 32 * 32;
 }
+
+// Registers of a lane that others read: they stay where they are until the next __syncwarp.
+struct Operands {
+  const uint32_t *a, *b;
+};
 
 inline int lane_id() { return int(lane()); }
 
@@ -73,45 +83,58 @@ void copy_wait() {
 inline void load_matrices(uint32_t (&r)[4], SharedAddress row) {
   emulator::require_aligned(reinterpret_cast<void*>(row), 16);
   int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
+  const SharedAddress* rows = emulator::of_lanes(row);
   for (int i = 0; i < 4; ++i) {
-    uint64_t from = emulator::of_lane(uint64_t(row), 8 * i + g);
+    SharedAddress from = rows[8 * i + g];
     r[i] = emulator::element16(from, 2 * t) | emulator::element16(from, 2 * t + 1) << 16;
   }
+  __syncwarp();
 }
 inline void load_matrices_transposed(uint32_t (&r)[4], SharedAddress row) {
   emulator::require_aligned(reinterpret_cast<void*>(row), 16);
   int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  for (int i = 0; i < 4; ++i) {
-    uint64_t low = emulator::of_lane(uint64_t(row), 8 * i + 2 * t);
-    uint64_t high = emulator::of_lane(uint64_t(row), 8 * i + 2 * t + 1);
-    r[i] = emulator::element16(low, g) | emulator::element16(high, g) << 16;
-  }
+  const SharedAddress* rows = emulator::of_lanes(row);
+  for (int i = 0; i < 4; ++i)
+    r[i] = emulator::element16(rows[8 * i + 2 * t], g) | emulator::element16(rows[8 * i + 2 * t + 1], g) << 16;
+  __syncwarp();
 }
 
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  // The lanes' registers, by address: they stay where they are until all have read them.
   const uint32_t b[2] = {b0, b1};
-  auto registers = [](const uint32_t* mine, int lane) {
-    return reinterpret_cast<const uint32_t*>(emulator::of_lane(uint64_t(reinterpret_cast<uintptr_t>(mine)), lane));
-  };
   auto element = [](uint32_t pair, int half) {
     auto bits = uint16_t(half ? pair >> 16 : pair);
     return widen(T{bits});
   };
   int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
-  const uint32_t *row[4], *column[2][4];
-  for (int i = 0; i < 4; ++i) row[i] = registers(a, 4 * g + i);
-  for (int n = 0; n < 2; ++n)
-    for (int i = 0; i < 4; ++i) column[n][i] = registers(b, 4 * (2 * t + n) + i);
+  const emulator::Operands* lanes = emulator::of_lanes(emulator::Operands{a, b});
   float sum[4];
   for (int e = 0; e < 4; ++e) {
     sum[e] = c[e];
     int lower = e / 2, n = e % 2;
     for (int k = 0; k < 16; ++k) {
       int owner = k % 8 / 2, upper = k / 8;
-      sum[e] += element(row[owner][2 * upper + lower], k % 2) * element(column[n][owner][upper], k % 2);
+      sum[e] += element(lanes[4 * g + owner].a[2 * upper + lower], k % 2) *
+                element(lanes[4 * (2 * t + n) + owner].b[upper], k % 2);
     }
+  }
+  __syncwarp();
+  for (int e = 0; e < 4; ++e) c[e] = sum[e];
+}
+
+// Like the device: operands lose the 13 low bits, sums are rounded towards zero, so that long chains of them drift.
+inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const uint32_t b[2] = {b0, b1};
+  auto value = [](uint32_t bits) { return double(__uint_as_float(bits & ~0x1fffu)); };
+  int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
+  const emulator::Operands* lanes = emulator::of_lanes(emulator::Operands{a, b});
+  float sum[4];
+  for (int e = 0; e < 4; ++e) {
+    double exact = c[e];
+    for (int k = 0; k < 8; ++k)
+      exact += value(lanes[4 * g + k % 4].a[k / 4 * 2 + e / 2]) * value(lanes[4 * (2 * t + e % 2) + k % 4].b[k / 4]);
+    sum[e] = float(exact);
+    if (std::abs(double(sum[e])) > std::abs(exact)) sum[e] = std::nextafter(sum[e], 0.f);
   }
   __syncwarp();
   for (int e = 0; e < 4; ++e) c[e] = sum[e];

@@ -18,6 +18,7 @@ __device__ inline void pointwise_vector(const Vec<In, N>& a, const Vec<In, N>& b
 // output is written, so y may be a or b. Without `binary`, f does not use its second argument and b is not read.
 template <int N, int Unroll, bool binary, class In, class Out, class F>
 __global__ void __launch_bounds__(pointwise_threads) pointwise(const In* a, const In* b, Out* y, int64_t n, F f) {
+  wait_for_predecessors();
   constexpr int64_t step = int64_t(pointwise_threads) * N;
   int64_t first = blockIdx.x * (Unroll * step) + int64_t(threadIdx.x) * N;
   Vec<In, N> x[Unroll], z[Unroll];

@@ -98,6 +98,7 @@ struct SortedTokens {
 // All passes in one block; the sorted tokens end in `even` after an odd number of passes.
 static __global__ void __launch_bounds__(sort_threads)
     sort_alone(SortIds ids, int n, int passes, int bits, SortToken* even, SortToken* odd) {
+  wait_for_predecessors();
   for (int p = 0; p < passes; ++p) {
     SortToken *from = p % 2 ? even : odd, *to = p % 2 ? odd : even;
     sort_scatter(
@@ -109,6 +110,7 @@ static __global__ void __launch_bounds__(sort_threads)
 // counts[pass][tile][bin]: of the first digit here, of a later one by the pass before it.
 static __global__ void __launch_bounds__(sort_threads)
     sort_count(SortIds ids, int n, int tile, int passes, SortDigit digit, int* counts) {
+  wait_for_predecessors();
   __shared__ int count[sort_most_bins];
   int d = int(threadIdx.x), begin = int(blockIdx.x) * tile;
   if (d < digit.bins) count[d] = 0;
@@ -123,6 +125,7 @@ template <class Load>
 __global__ void __launch_bounds__(sort_threads)
     sort_tile(Load load, int n, int tile, SortDigit digit, const int* counts, SortToken* out, SortDigit next,
               int* next_counts) {
+  wait_for_predecessors();
   int d = int(threadIdx.x), total = 0, before = 0;
   if (d < digit.bins) {
 #pragma unroll 16

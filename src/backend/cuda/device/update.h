@@ -204,6 +204,7 @@ __device__ inline void update_at(const UpdateTensors<Rule::states, P, G, W>& t, 
 template <class Rule, Rounding rounding, class P, class G, class W, int V>
 __global__ void __launch_bounds__(update_threads, update_blocks_per_multiprocessor)
     update_step(UpdateTensors<Rule::states, P, G, W> t, int64_t n, UpdateFactors factors, const Scalars* scalars) {
+  wait_for_predecessors();
   int64_t id = int64_t(blockIdx.x) * update_threads + threadIdx.x, stride = int64_t(gridDim.x) * update_threads * V;
   int64_t i = id * V;
   // The first loads need nothing of what follows: they run while the factors are computed.

@@ -1,0 +1,23 @@
+// Ranges of NVTX: a tool that watches the process (Nsight Systems) shows them above a thread's calls, and can record
+// the kernels that were launched in one. Nothing is recorded while no tool is there.
+#pragma once
+#include <string>
+
+namespace crest::cuda {
+
+// Of an instruction: its kernel and where in the model it is: "cuda.linear.cublaslt h.3.attn.qkv".
+std::string range_name(const std::string& kernel, const std::string& scope);
+
+// In the domain "Crest". Ranges of a thread nest.
+class Ranges {
+ public:
+  // Throws where this build has no NVTX.
+  Ranges();
+  void push(const std::string& name);
+  void pop();
+
+ private:
+  void* domain_ = nullptr;
+};
+
+}  // namespace crest::cuda

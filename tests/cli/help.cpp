@@ -1,0 +1,73 @@
+// What a person reads in a terminal: help, the layout of errors.
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "run.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+// Runs crest with a terminal of `columns` columns as standard output. Returns what it printed.
+std::string in_terminal(const std::vector<std::string>& arguments, unsigned short columns) {
+  int master = posix_openpt(O_RDWR | O_NOCTTY);
+  EXPECT_TRUE(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0) << std::strerror(errno);
+  std::string name = ptsname(master), text;
+  winsize size{40, columns, 0, 0};
+  ioctl(master, TIOCSWINSZ, &size);
+  int slave = open(name.c_str(), O_RDWR | O_NOCTTY);
+  std::thread reader([&] {
+    char buffer[4096];
+    for (ssize_t n; (n = read(master, buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  });
+  RunResult r = run_crest(arguments, {.output = name});
+  EXPECT_EQ(r.code, 0) << r.err;
+  close(slave);
+  reader.join();
+  close(master);
+  text.erase(std::remove(text.begin(), text.end(), '\r'), text.end());
+  return text;
+}
+
+size_t longest_line(const std::string& text) {
+  size_t longest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("  crest ", 0) != 0) longest = std::max(longest, line.size());  // examples are not broken
+  return longest;
+}
+
+}  // namespace
+
+TEST(Help, FitsTheTerminal) {
+  for (const char* command : {"plan", "bench", "compare"}) {
+    std::string narrow = in_terminal({command, "--help-all"}, 80), wide = in_terminal({command, "--help-all"}, 200);
+    EXPECT_LE(longest_line(narrow), 80u) << narrow;
+    EXPECT_GT(longest_line(wide), 80u) << wide;
+    EXPECT_LE(longest_line(wide), 100u) << wide;
+  }
+}
+
+TEST(Help, NamesValuesAndDefaults) {
+  std::string help = run_crest({"plan", "--help-all"}).out;
+  for (const char* text : {"\nParameters, memory and FLOPs before anything runs.\n", "--config FILE ", "--memory SIZE ",
+                           "sequences per micro batch (default: 8)", "(flash, naive; default: flash)"})
+    EXPECT_NE(help.find(text), std::string::npos) << text << help;
+}
+
+// Advice without a suggestion starts in the same column as any other advice.
+TEST(Help, AdviceIsIndentedByTwo) {
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"profile", "--by", "qqqqqqqq"}, {"comm", "qqqqqqqqqqqqqqqq"}, {"qqqqqqqqqqqqqqqq"}}) {
+    RunResult r = run_crest(wrong);
+    size_t line = r.err.find('\n');
+    ASSERT_NE(line, std::string::npos) << r.err;
+    EXPECT_EQ(r.err.substr(line + 1, 2), "  ") << r.err;
+    EXPECT_NE(r.err[line + 3], ' ') << r.err;
+  }
+}
