@@ -1,7 +1,8 @@
-// gemm_sm90.h in the emulation of Hopper (device/hopper_emulated.h): against double precision, and the same bits
-// whenever copies and products happen and however many blocks share the work.
+// gemm_sm90_pingpong.h and gemm_sm90_gelu_grad.h in the emulation of Hopper (device/hopper_emulated.h): against double
+// precision, and bitwise identical whenever copies and multiplications happen and however many blocks share the work.
 #if !CREST_HAVE_CUDA
-#include "backend/cuda/gemm_sm90.h"
+#include "backend/cuda/gemm_sm90_gelu_grad.h"
+#include "backend/cuda/gemm_sm90_pingpong.h"
 
 #include <gtest/gtest.h>
 
@@ -19,40 +20,71 @@ struct Case {
   int m, n, k;
 };
 
+template <class T>
 struct Results {
-  std::vector<bfloat16> c, second;
+  std::vector<T> c, second;
   std::vector<float> partial;
 };
 
-bool same(const Results& a, const Results& b) {
+template <class T>
+bool same(const Results<T>& a, const Results<T>& b) {
   auto equal = [](auto& x, auto& y) { return std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0; };
   return equal(a.c, b.c) && equal(a.second, b.second) && equal(a.partial, b.partial);
 }
 
 // Aligned to 64 bytes, as storages are.
-class Halves {
+template <class T>
+class Numbers {
  public:
-  Halves(size_t size, float deviation, unsigned seed) : memory_(size + 32) {
-    size_t skip = (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) / sizeof(bfloat16);
+  Numbers(size_t size, float deviation, unsigned seed) : memory_(size + 32) {
+    size_t skip = (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) / sizeof(T);
     data_ = memory_.data() + skip % 32;
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, deviation);
-    for (size_t i = 0; i < size; ++i) data_[i] = to_bfloat16(normal(random));
+    for (size_t i = 0; i < size; ++i) data_[i] = narrow<T>(normal(random));
   }
-  bfloat16* data() { return data_; }
-  double operator[](int64_t i) const { return double(to_float(data_[i])); }
+  T* data() { return data_; }
+  double operator[](int64_t i) const { return double(widen(data_[i])); }
 
  private:
-  std::vector<bfloat16> memory_;
-  bfloat16* data_;
+  std::vector<T> memory_;
+  T* data_;
 };
 
 double gelu_of(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double slope_of(double x) { return (gelu_of(x + 1e-4) - gelu_of(x - 1e-4)) / 2e-4; }
-double rounded(double x) { return double(to_float(to_bfloat16(float(x)))); }
+template <class T>
+double rounded(double x) {
+  return double(widen(narrow<T>(float(x))));
+}
 
-template <After after, bool AT, bool BT>
+// A tile and its kernel.
+template <class Tile_, void (*kernel_)(GemmArgs), After after_ = After::plain, bool gelu_grad_ = false>
+struct Variant {
+  using Tile = Tile_;
+  static constexpr auto kernel = kernel_;
+  static constexpr After after = after_;
+  static constexpr bool gelu_grad = gelu_grad_;
+};
+template <class T, After after, bool AT = false, bool BT = false>
+using PingPong = Variant<PingPongTile<T, after, AT, BT>, pingpong_kernel<PingPongTile<T, after, AT, BT>>, after>;
+template <class T>
+using Deep = Variant<DeepTile<T>, deep_kernel<DeepTile<T>>, After::plain, true>;
+template <class T>
+using Shallow = Variant<ShallowTile<T>, shallow_kernel<ShallowTile<T>>, After::plain, true>;
+
+// What a run differs in from the others.
+struct Options {
+  bool without_second = false;
+  bool over_x = false;  // c is where x is
+};
+
+template <class V>
 class Problem {
+  using Tile = typename V::Tile;
+  using T = typename Tile::T;
+  static constexpr bool AT = Tile::AT, BT = Tile::BT;
+
  public:
   explicit Problem(const Case& of)
       : s(of),
@@ -61,19 +93,28 @@ class Problem {
         x(size_t(s.m) * size_t(s.n), 1.5f, 3),
         bias(size_t(s.n), 1, 4) {}
 
-  Results run(int blocks, int group) {
-    using Tile = GemmTile<bfloat16, after, AT, BT>;
-    size_t size = size_t(s.m) * size_t(s.n);
-    Halves c(size, 0, 0), second(size, 0, 0);
-    Results r;
-    r.partial.assign(size_t(gemm_partial_rows<Tile>(s.m)) * size_t(s.n), NAN);
-    GemmCall call = {a.data(), b.data(), x.data(), bias.data(), c.data(), second.data(), r.partial.data()};
-    EXPECT_EQ(start_gemm<Tile>(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
+  // How a kernel is started.
+  using Start = int (*)(const GemmCall&, int, int, int, int, EncodeTiled, int, const LaunchOn&);
+  static int start(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks,
+                   const LaunchOn& on) {
+    return start_gemm<Tile>(V::kernel, call, m, n, k, group, encode, blocks, on);
+  }
+
+  Results<T> run(int blocks, int group, Options options = {}, Start by = start) {
+    const size_t size = size_t(s.m) * size_t(s.n);
+    Numbers<T> c(size, 0, 0), second(size, 0, 0);
+    if (options.over_x) std::copy(x.data(), x.data() + size, c.data());
+    Results<T> r;
+    if (V::gelu_grad) r.partial.assign(size_t(gelu_grad_row_tiles(s.m)) * size_t(s.n), NAN);
+    GemmCall call = {a.data(),        b.data(), options.over_x ? c.data() : x.data(),
+                     bias.data(),     c.data(), options.without_second ? nullptr : second.data(),
+                     r.partial.data()};
+    EXPECT_EQ(by(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
     return r;
   }
 
-  void compare(const Results& r) {
+  void compare(const Results<T>& r) {
     double worst = 0, worst_second = 0, worst_sum = 0;
     auto beside = [](double got, double wanted) { return std::abs(got - wanted) / (1 + std::abs(wanted)); };
     std::vector<double> sums(size_t(s.n), 0.0), got(size_t(s.n), 0.0);
@@ -83,17 +124,16 @@ class Problem {
         for (int64_t l = 0; l < s.k; ++l) y += a[AT ? l * s.m + i : i * s.k + l] * b[BT ? l * s.n + j : j * s.k + l];
         const int64_t at = i * s.n + j;
         double c = y, second = 0;
-        if (after == After::bias) c = y + bias[j];
-        if (after == After::bias_gelu) second = y + bias[j], c = gelu_of(rounded(second));
-        if (after == After::add) c = rounded(y) + x[at];
-        if (after == After::gelu_grad) c = rounded(y) * slope_of(x[at]), second = gelu_of(x[at]);
-        worst = std::max(worst, beside(to_float(r.c[size_t(at)]), c));
-        worst_second = std::max(worst_second, beside(to_float(r.second[size_t(at)]), second));
+        if (V::after == After::bias) c = y + bias[j];
+        if (V::after == After::bias_gelu) second = y + bias[j], c = gelu_of(rounded<T>(second));
+        if (V::gelu_grad) c = rounded<T>(y) * slope_of(x[at]), second = gelu_of(x[at]);
+        worst = std::max(worst, beside(widen(r.c[size_t(at)]), c));
+        worst_second = std::max(worst_second, beside(widen(r.second[size_t(at)]), second));
         sums[size_t(j)] += c;
       }
     EXPECT_LT(worst, 1.2e-2);
     EXPECT_LT(worst_second, 1.2e-2);
-    if (after != After::gelu_grad) return;
+    if (!V::gelu_grad) return;
     for (size_t i = 0; i < r.partial.size(); ++i) got[i % size_t(s.n)] += double(r.partial[i]);
     for (size_t j = 0; j < got.size(); ++j) worst_sum = std::max(worst_sum, std::abs(got[j] - sums[j]));
     EXPECT_LT(worst_sum, 5e-3 * std::sqrt(double(s.m)) + 1e-3);
@@ -101,26 +141,68 @@ class Problem {
 
   void check() {
     hopper::emulated::set_timing(Timing::early, 1);
-    Results first = run(1, 4);
+    const Results<T> first = run(1, 4);
     compare(first);
     for (uint64_t seed : {1, 2}) {
       hopper::emulated::set_timing(Timing::late, seed);
       EXPECT_TRUE(same(first, run(1 + int(seed), int(seed)))) << "seed " << seed;
     }
+    Results<T> alone = run(2, 4, {.without_second = true});
+    if (V::gelu_grad || V::after == After::bias_gelu) alone.second = first.second;
+    EXPECT_TRUE(same(first, alone)) << "without the second result";
+    if (V::gelu_grad) {
+      EXPECT_TRUE(same(first, run(2, 4, {.over_x = true}))) << "in place";
+    }
   }
 
  private:
   const Case s;
-  Halves a, b, x, bias;
+  Numbers<T> a, b, x, bias;
 };
 
 class Sm90Gemm : public testing::TestWithParam<Case> {};
 
-TEST_P(Sm90Gemm, GeluGradientIsRightAndAlwaysTheSame) { Problem<After::gelu_grad, false, true>(GetParam()).check(); }
-TEST_P(Sm90Gemm, BiasAndGeluAreRightAndAlwaysTheSame) { Problem<After::bias_gelu, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, BiasIsRightAndAlwaysTheSame) { Problem<After::bias, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, SumIsRightAndAlwaysTheSame) { Problem<After::add, false, false>(GetParam()).check(); }
-TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) { Problem<After::plain, true, true>(GetParam()).check(); }
+template <class V>
+void check(const Case& c) {
+  Problem<V>(c).check();
+}
+TEST_P(Sm90Gemm, GeluGradientOfSmallKIsRightAndAlwaysTheSame) {
+  check<Shallow<bfloat16>>(GetParam());
+  check<Shallow<float16>>(GetParam());
+}
+TEST_P(Sm90Gemm, GeluGradientOfLargeKIsRightAndAlwaysTheSame) {
+  check<Deep<bfloat16>>(GetParam());
+  check<Deep<float16>>(GetParam());
+}
+TEST_P(Sm90Gemm, BiasAndGeluAreRightAndAlwaysTheSame) {
+  check<PingPong<bfloat16, After::bias_gelu>>(GetParam());
+  check<PingPong<float16, After::bias_gelu>>(GetParam());
+}
+TEST_P(Sm90Gemm, BiasIsRightAndAlwaysTheSame) {
+  check<PingPong<bfloat16, After::bias>>(GetParam());
+  check<PingPong<float16, After::bias>>(GetParam());
+}
+TEST_P(Sm90Gemm, PlainResultIsRightAndAlwaysTheSame) {
+  check<PingPong<bfloat16, After::plain>>(GetParam());
+  check<PingPong<float16, After::plain>>(GetParam());
+}
+TEST_P(Sm90Gemm, OtherLayoutsAreRightAndAlwaysTheSame) {
+  check<PingPong<bfloat16, After::plain, false, true>>(GetParam());
+  check<PingPong<bfloat16, After::plain, true, true>>(GetParam());
+}
+
+// The order of the column sums shows which kernel ran.
+TEST(Sm90GeluGrad, KChoosesTheKernel) {
+  hopper::emulated::set_timing(Timing::early, 1);
+  for (int k : {1024, 1032}) {
+    const Case c = {128, 64, k};
+    auto got = Problem<Deep<bfloat16>>(c).run(1, 4, {}, start_gelu_grad<bfloat16>);
+    auto deep = Problem<Deep<bfloat16>>(c).run(1, 4);
+    auto shallow = Problem<Shallow<bfloat16>>(c).run(1, 4);
+    ASSERT_FALSE(same(deep, shallow));
+    EXPECT_TRUE(same(got, k <= 1024 ? shallow : deep)) << k;
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Cases, Sm90Gemm,
                          testing::Values(Case{8, 8, 8}, Case{128, 256, 64}, Case{136, 264, 72}, Case{64, 520, 200},

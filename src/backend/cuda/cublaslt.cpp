@@ -60,8 +60,8 @@ namespace {
 
 using Algorithm = Product::Algorithm;
 
-// A way to compute a contraction: what the library's product does itself (none: our kernel does everything), and
-// whether our GELU kernel follows.
+// A way to compute a contraction: what the library's product does itself (none: gemm_sm90_pingpong.h does everything),
+// and whether our GELU kernel follows.
 struct Variant {
   const char* name;
   std::optional<Product> product;
@@ -245,8 +245,8 @@ std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_v
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
   std::shared_ptr<Prepared> p = prepared_variants(q);
   if (p->variants.empty()) return nullptr;
-  p->key += " or sm90";  // the other's choices are not ours
-  p->variants.push_back({"sm90", std::nullopt, false, {Algorithm{}}});
+  p->key += " or pingpong";  // choices without it do not hold here
+  p->variants.push_back({"pingpong", std::nullopt, false, {Algorithm{}}});
   return p;
 }
 

@@ -17,7 +17,7 @@ inline constexpr size_t cublaslt_workspace = size_t(32) << 20;
 std::string reject_cublaslt(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
-// The same with one more alternative that timing may choose: our kernel (gemm_sm90.h).
+// The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_pingpong.h).
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& query);
 void launch_cublaslt(const KernelCall& call);
 void tune_cublaslt(const KernelCall& call);

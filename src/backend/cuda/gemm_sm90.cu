@@ -1,11 +1,11 @@
-// linear_gelu and linear_dx_gelu_grad by backend/cuda/gemm_sm90.h.
-#include "backend/cuda/gemm_sm90.h"
-
+// linear, linear_gelu and linear_dx_gelu_grad by Crest's own GEMMs for compute capability 9.0.
 #include "backend/cuda/attention_sm90_entry.h"
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/contraction.h"
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/gemm_sm90_entry.h"
+#include "backend/cuda/gemm_sm90_gelu_grad.h"
+#include "backend/cuda/gemm_sm90_pingpong.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -17,7 +17,8 @@ namespace dx_to = out::linear_dx_gelu_grad;
 
 constexpr int group = 8;  // row tiles; 4 to 64 take the same time within 2% (H200)
 
-bool is_gradient(const Instr& instr) { return std::string_view(instr.op->name) == "linear_dx_gelu_grad"; }
+bool is(const Instr& instr, std::string_view op) { return op == instr.op->name; }
+bool is_gradient(const Instr& instr) { return is(instr, "linear_dx_gelu_grad"); }
 
 // x[m,k] w[n,k]^T, or dy[m,k] w[k,n].
 struct Sizes {
@@ -29,23 +30,28 @@ Sizes sizes_of(const Program& program, const Instr& instr) {
   return {a.shape.rows(), w.shape[gradient ? 1 : 0], w.shape[gradient ? 0 : 1]};
 }
 
-int64_t row_tiles(int64_t rows) { return (rows + 127) / 128; }
+template <class T, sm90::After after>
+int start_linear(const KernelCall& c) {
+  const Sizes s = sizes_of(c.program, c.instr);
+  const bool keep = c.instr.out.size() > out::linear_gelu::h;
+  const sm90::GemmCall call = {c.in[in::linear::x],
+                               c.in[in::linear::w],
+                               nullptr,
+                               c.has(in::linear::b) ? c.in[in::linear::b] : nullptr,
+                               c.out[0],
+                               keep ? c.out[out::linear_gelu::h] : nullptr,
+                               nullptr};
+  return sm90::start_pingpong<sm90::PingPongTile<T, after, false, false>>(
+      call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(), c.device->multiprocessors, launch_on(c));
+}
 
-void launch_gelu(const KernelCall& c) {
-  Sizes s = sizes_of(c.program, c.instr);
-  with_half_type(c.in_value(in::linear_gelu::x).dtype, [&](auto type) {
-    using Tile = sm90::GemmTile<decltype(type), sm90::After::bias_gelu, false, false>;
-    sm90::GemmCall call = {c.in[in::linear_gelu::x],
-                           c.in[in::linear_gelu::w],
-                           nullptr,
-                           c.in[in::linear_gelu::b],
-                           c.out[out::linear_gelu::a],
-                           nullptr,
-                           nullptr};
-    if (c.instr.out.size() > out::linear_gelu::h) call.second = c.out[out::linear_gelu::h];
-    check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
-                                 c.device->multiprocessors, launch_on(c)),
-          c.instr_name());
+void launch_linear(const KernelCall& c) {
+  with_half_type(c.in_value(in::linear::x).dtype, [&](auto type) {
+    using T = decltype(type);
+    const int code = is(c.instr, "linear_gelu") ? start_linear<T, sm90::After::bias_gelu>(c)
+                     : c.has(in::linear::b)     ? start_linear<T, sm90::After::bias>(c)
+                                                : start_linear<T, sm90::After::plain>(c);
+    check(code, c.instr_name());
   });
 }
 
@@ -53,15 +59,14 @@ void launch_gelu_grad(const KernelCall& c) {
   Sizes s = sizes_of(c.program, c.instr);
   auto* partial = static_cast<float*>(c.workspace);
   with_half_type(c.in_value(dx_at::dy).dtype, [&](auto type) {
-    using Tile = sm90::GemmTile<decltype(type), sm90::After::gelu_grad, false, true>;
     sm90::GemmCall call = {c.in[dx_at::dy],  c.in[dx_at::w], c.in[dx_at::x], nullptr,
                            c.out[dx_to::dx], nullptr,        partial};
     if (c.instr.out.size() > dx_to::a) call.second = c.out[dx_to::a];
-    check(sm90::start_gemm<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
-                                 c.device->multiprocessors, launch_on(c)),
+    check(sm90::start_gelu_grad<decltype(type)>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                                c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
-  launch_column_sums(c, partial, row_tiles(s.m), s.n, c.out_value(dx_to::db).dtype,
+  launch_column_sums(c, partial, sm90::gelu_grad_row_tiles(s.m), s.n, c.out_value(dx_to::db).dtype,
                      c.has(dx_at::acc) ? c.in[dx_at::acc] : nullptr, c.out[dx_to::db]);
 }
 
@@ -71,7 +76,7 @@ std::string reject_gemm_sm90(const KernelQuery& q) {
   if (q.device.sm != 90) return "needs compute capability 9.0";
   if (!compiled_for("90a")) return "was not compiled: CUDA_ARCHS of this build lacks 90a";
   bool gradient = is_gradient(q.instr);
-  if (!gradient && !q.has(in::linear_gelu::b)) return "takes a bias";
+  if (is(q.instr, "linear_gelu") && !q.has(in::linear_gelu::b)) return "takes a bias";
   for (auto* list : {&q.instr.in, &q.instr.out})
     for (ValueId id : *list) {
       if (id == no_value) continue;
@@ -90,7 +95,7 @@ std::string reject_gemm_sm90(const KernelQuery& q) {
 
 size_t gemm_sm90_workspace(const KernelQuery& q) {
   Sizes s = sizes_of(q.program, q.instr);
-  return is_gradient(q.instr) ? size_t(row_tiles(s.m) * s.n) * sizeof(float) : 0;
+  return is_gradient(q.instr) ? size_t(sm90::gelu_grad_row_tiles(s.m) * s.n) * sizeof(float) : 0;
 }
 
 #if CREST_HAS_DEVICE_CODE
@@ -98,13 +103,13 @@ void launch_gemm_sm90(const KernelCall& c) {
   if (is_gradient(c.instr))
     launch_gelu_grad(c);
   else
-    launch_gelu(c);
+    launch_linear(c);
 }
 #endif
 
 namespace {
 
-// linear_gelu: ours or the library's, whichever is faster; without timing the library's.
+// linear and linear_gelu: Crest's own kernel or cuBLASLt's, whichever is faster; cuBLASLt's where nothing is timed.
 bool has_library(const KernelQuery& q) { return reject_cublaslt(q).empty(); }
 size_t workspace_of_either(const KernelQuery& q) { return has_library(q) ? workspace_cublaslt(q) : 0; }
 std::shared_ptr<void> prepare_either(const KernelQuery& q) {
@@ -119,13 +124,15 @@ void launch_either(const KernelCall& c) {
 void tune_either(const KernelCall& c) {
   if (c.prepared) tune_cublaslt(c);
 }
+Kernel either(const char* op, const char* name) {
+  return {op,         name, reject_gemm_sm90, workspace_of_either, prepare_either, CREST_DEVICE_CODE(launch_either),
+          tune_either};
+}
 
 }  // namespace
 
-Kernel linear_gelu_sm90_kernel() {
-  return {"linear_gelu",  "cuda.linear_gelu.sm90_or_cublaslt", reject_gemm_sm90, workspace_of_either,
-          prepare_either, CREST_DEVICE_CODE(launch_either),    tune_either};
-}
+Kernel linear_sm90_kernel() { return either("linear", "cuda.linear.sm90_or_cublaslt"); }
+Kernel linear_gelu_sm90_kernel() { return either("linear_gelu", "cuda.linear_gelu.sm90_or_cublaslt"); }
 Kernel linear_dx_gelu_grad_sm90_kernel() {
   return {"linear_dx_gelu_grad",
           "cuda.linear_dx_gelu_grad.sm90",

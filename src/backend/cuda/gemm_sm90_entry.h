@@ -1,10 +1,10 @@
-// Our products for compute capability 9.0 as kernels of instructions (gemm_sm90.cu).
+// Crest's GEMMs for compute capability 9.0 as kernels of instructions (gemm_sm90.cu).
 #pragma once
 #include "backend/backend.h"
 
 namespace crest::cuda {
 
-// linear_gelu with a bias, linear_dx_gelu_grad. Scratch memory: gemm_sm90_workspace.
+// linear, linear_gelu with a bias, linear_dx_gelu_grad. Workspace: gemm_sm90_workspace.
 std::string reject_gemm_sm90(const KernelQuery& query);
 size_t gemm_sm90_workspace(const KernelQuery& query);
 void launch_gemm_sm90(const KernelCall& call);

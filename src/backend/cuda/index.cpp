@@ -5,6 +5,7 @@
 // The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel x_kernel()`, which one
 // file of this folder defines.
 #define CREST_CUDA_KERNELS(KERNEL) \
+  KERNEL(linear_sm90)              \
   KERNEL(linear)                   \
   KERNEL(linear_tiled)             \
   KERNEL(linear_gelu_sm90)         \

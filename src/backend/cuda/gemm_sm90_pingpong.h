@@ -1,0 +1,226 @@
+// A GEMM with bias and GELU for compute capability 9.0 ("ping-pong"): two warpgroups take turns. One multiplies a whole
+// tile of 128 x 192 while the other does the pointwise work of its own tile before. A warp of the third warpgroup loads
+// operands by TMA.
+#pragma once
+#include "backend/cuda/gemm_sm90.h"
+
+namespace crest::cuda::sm90 {
+
+// What becomes of y = a b.
+enum class After {
+  plain,     // c = y
+  bias,      // c = y + bias
+  bias_gelu  // h = y + bias, second = h (may be absent), c = gelu(h rounded to the type of c)
+};
+
+// AT: a is [k, m] in memory, else [m, k]. BT: b is [k, n], else [n, k].
+template <class T_, After after_, bool AT_, bool BT_>
+struct PingPongTile {
+  using T = T_;
+  static constexpr After after = after_;
+  static constexpr bool AT = AT_, BT = BT_, has_bias = after != After::plain, prefetches_x = false;
+  static constexpr int rows = 128, columns = 192, depth = 64, stages = 4, threads = 384;
+  static constexpr int box_bytes = 64 * 64 * 2, a_boxes = rows / 64, b_boxes = columns / 64;
+  static constexpr int stage_bytes = (a_boxes + b_boxes) * box_bytes, b_at = a_boxes * box_bytes;
+  static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
+  static constexpr int bias_at = result_at + result_bytes, bias_bytes = has_bias ? 2 * columns * 4 : 0;
+  static constexpr int barriers_at = bias_at + bias_bytes, barriers = 2 * stages + 2;
+  static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
+  static_assert(shared_bytes <= 232448);
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid_constant__ GemmArgs a) {
+#if CREST_HOPPER_CODE
+  using T = typename Tile::T;
+  constexpr int S = Tile::stages;
+  const GemmSizes& s = a.s;
+  unsigned char* const raw = dynamic_shared();
+  const uint32_t raw_address = shared_address(raw), base = (raw_address + 1023) & ~1023u;
+  unsigned char* const memory = raw + (base - raw_address);
+  auto barrier = [&](int i) { return base + uint32_t(Tile::barriers_at + 8 * i); };
+  auto full = [&](int i) { return barrier(i); };
+  auto empty = [&](int i) { return barrier(S + i); };
+  const uint32_t result_empty = barrier(2 * S), operands_here = barrier(2 * S + 1);
+
+  const int warp = warp_index(), lane = thread_index() % 32;
+  if (thread_index() == 0) {
+    for (int i = 0; i < S; ++i) barrier_init(full(i), 1), barrier_init(empty(i), 4);
+    barrier_init(result_empty, 4), barrier_init(operands_here, 4);
+    barrier_init_fence();
+  }
+  sync_block();
+  wait_for_predecessors();
+
+  const int items = s.row_tiles * s.column_tiles, step = block_count(), first_item = block_index();
+  const int k_steps = (s.k + Tile::depth - 1) / Tile::depth;
+
+  if (warp < 4) {
+    registers_give<24>();
+    if (warp == 0 && lane == 0) {
+      int stage = 0, parity = 1;
+      for (int item = first_item; item < items; item += step) {
+        const GemmPlace at = gemm_place(s, item);
+        const int row = at.row * Tile::rows, column = at.column * Tile::columns;
+        for (int i = 0; i < k_steps; ++i) {
+          barrier_wait(empty(stage), uint32_t(parity));
+          barrier_arrive_expect(full(stage), Tile::stage_bytes);
+          const uint32_t to = base + uint32_t(stage * Tile::stage_bytes);
+          const int k = i * Tile::depth;
+#pragma unroll
+          for (int r = 0; r < Tile::a_boxes; ++r)
+            tensor_load(to + uint32_t(r * Tile::box_bytes), &a.a, Tile::AT ? row + 64 * r : k,
+                        Tile::AT ? k : row + 64 * r, 0, full(stage));
+#pragma unroll
+          for (int j = 0; j < Tile::b_boxes; ++j)
+            tensor_load(to + uint32_t(Tile::b_at + j * Tile::box_bytes), &a.b, Tile::BT ? column + 64 * j : k,
+                        Tile::BT ? k : column + 64 * j, 0, full(stage));
+          if (++stage == S) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    registers_take<240>();
+    constexpr int chunks = Tile::columns / 8, E = 3, groups = 8;  // 4 rows of a warp are 3 times 32 chunks
+    static_assert(4 * chunks == 32 * E);
+    const int w = warp / 4 - 1, slab = warp % 4, t = lane % 4;
+    const uint32_t matrix = base + Tile::result_at + swizzled(16 * slab + lane % 16, lane / 16);
+    auto row_of = [&](int group) { return group / 4 * 64 + 16 * slab + group % 4 * 4; };
+
+    int stage = 0, parity = 0;
+    auto skip = [&](int steps) {
+      stage += steps;
+      parity ^= stage / S & 1, stage %= S;
+    };
+    if (w == 1) skip(k_steps);
+    float d[2][Tile::columns / 2];
+    int turn = w;
+    for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
+      const GemmPlace place = gemm_place(s, item);
+      const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
+      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers that count turns
+      // are at most a phase behind.
+      named_sync(1 + w, 128);
+      if constexpr (Tile::has_bias) {
+        float* const to = reinterpret_cast<float*>(memory + Tile::bias_at) + w * Tile::columns;
+        for (int i = thread_index() % 128; i < Tile::columns; i += 128)
+          to[i] = column0 + i < s.n ? widen(static_cast<const T*>(a.bias)[column0 + i]) : 0.f;
+        named_sync(1 + w, 128);
+      }
+      auto multiply = [&](auto zero) {
+        barrier_wait(full(stage), uint32_t(parity));
+        const uint32_t at = base + uint32_t(stage * Tile::stage_bytes);
+        const uint64_t x = operand(at), y = operand(at + Tile::b_at, Tile::BT ? Tile::box_bytes : 0);
+        constexpr int dx = (Tile::AT ? 2048 : 32) >> 4, dy = (Tile::BT ? 2048 : 32) >> 4, half = Tile::box_bytes >> 4;
+        wgmma_fence();
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          wgmma<T, Tile::columns, Tile::AT, Tile::BT, zero()>(d[h], x + uint64_t(h * half), y, !zero());
+#pragma unroll
+        for (int i = 1; i < Tile::depth / 16; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            wgmma<T, Tile::columns, Tile::AT, Tile::BT>(d[h], x + uint64_t(h * half + i * dx), y + uint64_t(i * dy), 1);
+        wgmma_commit();
+      };
+      auto release = [&](int i) {
+        if (lane == 0) barrier_arrive(empty(i));
+      };
+      // The other warpgroup has all its operands: so each barrier of a stage is at most a phase ahead.
+      barrier_wait(operands_here, uint32_t((turn + 1) & 1));
+      multiply(std::true_type());
+      for (int i = 1; i < k_steps; ++i) {
+        const int before = stage;
+        skip(1);
+        multiply(std::false_type());
+        wgmma_wait<1>();
+        release(before);
+      }
+      if (lane == 0) barrier_arrive(operands_here);
+      wgmma_wait<0>();
+      pin(d[0]), pin(d[1]);
+      release(stage);
+      skip(1 + k_steps);
+
+      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x 24. Computed anew
+      // for each tile: accumulators leave no registers for it.
+      uint32_t mine[1] = {uint32_t(lane)};
+      pin(mine);
+      int row_in[E], column_in[E];
+      int64_t at[E];
+      bool inside[E];
+#pragma unroll
+      for (int e = 0; e < E; ++e)
+        row_in[e] = (int(mine[0]) + 32 * e) / chunks, column_in[e] = (int(mine[0]) + 32 * e) % chunks * 8;
+#pragma unroll
+      for (int e = 0; e < E; ++e)
+        at[e] = int64_t(row0 + row_in[e]) * s.n + column0 + column_in[e], inside[e] = column0 + column_in[e] < s.n;
+      auto is_inside = [&](int group, int e) { return inside[e] && row0 + row_of(group) + row_in[e] < s.m; };
+      barrier_wait(result_empty, uint32_t((turn + 1) & 1));
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int j = 0; j < Tile::columns / 16; ++j) {
+          uint32_t words[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {  // rows and the next 8, then the same of the next 8 columns
+            float low = d[h][8 * j + 2 * e], high = d[h][8 * j + 2 * e + 1];
+            if constexpr (Tile::has_bias) {
+              const float2 b = reinterpret_cast<const float2*>(
+                  memory + Tile::bias_at)[w * Tile::columns / 2 + t + 8 * j + e / 2 * 4];
+              low += b.x, high += b.y;
+            }
+            words[e] = pack<T>(low, high);
+          }
+          store_matrices((matrix ^ uint32_t(j % 4 * 32)) + uint32_t(j / 4 * Tile::rows * 128 + h * 64 * 128), words[0],
+                         words[1], words[2], words[3]);
+        }
+      sync_warp();
+
+      auto load_y = [&](Eight(&y)[E], int group) {
+#pragma unroll
+        for (int e = 0; e < E; ++e)
+          y[e] = *reinterpret_cast<const Eight*>(memory + Tile::result_at + column_in[e] / 64 * (Tile::rows * 128) +
+                                                 swizzled(row_of(group) + row_in[e], column_in[e] / 8 % 8));
+      };
+      auto finish = [&](const Eight(&y)[E], int group) {
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+          Eight f;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t both = y[e].word[i];
+            const float low = low_half<T>(both), high = high_half<T>(both);
+            if constexpr (Tile::after == After::bias_gelu) {
+              f.word[i] = pack<T>(gelu(low), gelu(high));
+            } else {
+              f.word[i] = both;
+            }
+          }
+          const int64_t to = at[e] + int64_t(row_of(group)) * s.n;
+          store_if(is_inside(group, e), static_cast<T*>(a.c) + to, f);
+          if constexpr (Tile::after == After::bias_gelu)
+            store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + to, y[e]);
+        }
+      };
+      Eight y[2][E];
+      load_y(y[0], 0);
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        if (g + 1 < groups) load_y(y[(g + 1) % 2], g + 1);
+        finish(y[g % 2], g);
+      }
+      sync_warp();
+      if (lane == 0) barrier_arrive(result_empty);
+    }
+  }
+#endif
+}
+
+template <class Tile>
+int start_pingpong(const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode, int blocks,
+                   const LaunchOn& on) {
+  return start_gemm<Tile>(pingpong_kernel<Tile>, call, m, n, k, group, encode, blocks, on);
+}
+
+}  // namespace crest::cuda::sm90
