@@ -88,7 +88,7 @@ std::vector<fs::path> sources() {
 TEST(LaunchSource, EveryKernelWaitsFirst) {
   size_t kernels = 0;
   for (auto& file : sources()) {
-    std::string text = without_comments(read_file(file, 1 << 20));
+    std::string text = source_of(file);
     if (file.filename() == "fused_source_text.h") {  // braces are doubled, as it is a format
       text = std::regex_replace(text, std::regex(R"(\{\{)"), "{");
       text = std::regex_replace(text, std::regex(R"(\}\})"), "}");
@@ -109,7 +109,7 @@ TEST(LaunchSource, EveryKernelWaitsFirst) {
 TEST(LaunchSource, KernelsAreLaunchedInOnePlace) {
   const std::set<std::string> launchers = {"launch.h", "fused_nvrtc.cpp"};
   for (auto& file : sources()) {
-    std::string text = without_comments(read_file(file, 1 << 20));
+    std::string text = source_of(file);
     EXPECT_EQ(text.find("<<<"), text.npos) << file;
     EXPECT_EQ(text.find("cudaLaunchKernel") != text.npos, launchers.count(file.filename()) > 0) << file;
   }
