@@ -9,6 +9,7 @@
 
 #if CREST_HAVE_CUDA && __has_include(<nvtx3/nvToolsExt.h>)
 #define NVTX_STATIC_INJECTION_IMPL
+extern "C" int (*InitializeInjectionNvtx2_fnptr)(const void* (*)(uint32_t));  // which the header then reads
 #include <nvtx3/nvToolsExt.h>
 
 static std::vector<std::string> seen;
@@ -37,7 +38,6 @@ static int NVTX_API attach(NvtxGetExportTableFunc_t table_of) {
   *table[NVTX_CBID_CORE2_DomainRangePop] = reinterpret_cast<NvtxFunctionPointer>(pop);
   return 1;
 }
-extern "C" NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr;
 NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr = attach;
 
 TEST(Ranges, ReachATool) {

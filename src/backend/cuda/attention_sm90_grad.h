@@ -184,12 +184,6 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
 
   const int warp = warp_index(), lane = thread_index() % 32;
   const bool add = Tile::adds_columns && a.sums;
-  // Where the sums of 64 tokens go, from a column on; null behind the last token.
-  auto sums_of = [&](int batch, int rows, int column) {
-    const int all = (s.tokens + 63) / 64;
-    const int64_t width = int64_t(s.heads + 2 * s.kv_heads) * D;
-    return rows < all ? a.sums + (int64_t(batch) * all + rows) * width + column : nullptr;
-  };
   if (thread_index() == 0) {
     for (int i = 0; i < KS; ++i) barrier_init(kv_full(i), 1), barrier_init(kv_empty(i), add ? 5 : 4);
     for (int i = 0; i < KS; ++i) barrier_init(columns_full(i), 2);
@@ -208,6 +202,12 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
     if (lane != 0 && (warp == 0 || !add)) return;
     auto together = [&] {
       if (add) sync_warp();
+    };
+    // Where the sums of 64 tokens go, from a column on; null behind the last token.
+    auto sums_of = [&](int batch, int rows, int column) {
+      const int all = (s.tokens + 63) / 64;
+      const int64_t width = int64_t(s.heads + 2 * s.kv_heads) * D;
+      return rows < all ? a.sums + (int64_t(batch) * all + rows) * width + column : nullptr;
     };
     if (warp == 0) {  // loads
       int ks = 0, kp = 1, qs = 0, qp = 1, os = 0, op = 1;
