@@ -136,6 +136,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
         wgmma_wait<1>();
         release(before);
       }
+      sync_warp();  // all lanes have seen the other warpgroup's arrival
       if (lane == 0) barrier_arrive(operands_here);
       wgmma_wait<0>();
       pin(d[0]), pin(d[1]);
