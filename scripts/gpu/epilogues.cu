@@ -1,9 +1,10 @@
-// Epilogues of the products of a GPT step: what cuBLASLt and gemm_sm90.h take for them at real sizes. Build and run:
+// Epilogues of the GEMMs of a GPT step: how long cuBLASLt and Crest's own (gemm_sm90_*.h) take at real sizes. Build,
+// run:
 //   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
 //     -o epilogues scripts/gpu/epilogues.cu -lcublasLt -lcuda
-//   epilogues check              # gemm_sm90.h against fp64, and the same bits every time
-//   epilogues abcdef [MODEL]..   # which tables to print, of which models ("124M-B64"; all)
-// Data is random. Alternatives run in turns on a warm GPU; a time is the median.
+//   epilogues check [quick]     # the own GEMMs against fp64, and bitwise identical every time
+//   epilogues abcdefg [MODEL].. # which tables to print, of which models ("124M-B64"; all)
+// Data is random. Alternatives are interleaved on a warm GPU; a time is the median.
 #include <cublasLt.h>
 #include <unistd.h>
 
@@ -19,7 +20,8 @@
 #include <vector>
 
 #include "backend/cuda/device/column_sum.h"
-#include "backend/cuda/gemm_sm90.h"
+#include "backend/cuda/gemm_sm90_gelu_grad.h"
+#include "backend/cuda/gemm_sm90_pingpong.h"
 
 using namespace crest;
 using namespace crest::cuda;
@@ -286,11 +288,9 @@ struct Model {
   int64_t rows, width;
   int layers;
 };
-constexpr Model models[] = {{"124M-B64", 65536, 768, 12},
-                            {"124M-B16", 16384, 768, 12},
-                            {"355M-B32", 32768, 1024, 24},
-                            {"774M-B16", 16384, 1280, 36},
-                            {"1558M-B16", 16384, 1600, 48}};
+constexpr Model models[] = {{"124M-B64", 65536, 768, 12},  {"124M-B16", 16384, 768, 12},
+                            {"124M-B4", 4096, 768, 12},    {"355M-B32", 32768, 1024, 24},
+                            {"774M-B16", 16384, 1280, 36}, {"1558M-B16", 16384, 1600, 48}};
 
 bfloat16* halves(int64_t n, float deviation, uint32_t seed) {
   void* p;
@@ -313,14 +313,28 @@ EncodeTiled encode() {
 }
 
 template <After after, bool AT, bool BT>
-bool own(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group, float* out = nullptr) {
-  using Tile = GemmTile<bfloat16, after, AT, BT>;
+bool own(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group) {
   static const EncodeTiled f = encode();
-  if (start_gemm<Tile>(call, int(m), int(n), int(k), group, f, 132, {stream})) return false;
-  if (out) {
-    int64_t rows = gemm_partial_rows<Tile>(m);
-    column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(call.partial, rows, n, rows, out);
-  }
+  return !start_pingpong<PingPongTile<bfloat16, after, AT, BT>>(call, int(m), int(n), int(k), group, f, 132, {stream});
+}
+
+// The kernels for the gradient of GELU; k: what Crest chooses.
+enum class Grad { k, shallow, deep };
+template <Grad way = Grad::k>
+bool own_grad(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group, float* out) {
+  static const EncodeTiled f = encode();
+  using S = ShallowTile<bfloat16>;
+  using D = DeepTile<bfloat16>;
+  int code;
+  if constexpr (way == Grad::k)
+    code = start_gelu_grad<bfloat16>(call, int(m), int(n), int(k), group, f, 132, {stream});
+  else if constexpr (way == Grad::shallow)
+    code = start_gemm<S>(shallow_kernel<S>, call, int(m), int(n), int(k), group, f, 132, {stream});
+  else
+    code = start_gemm<D>(deep_kernel<D>, call, int(m), int(n), int(k), group, f, 132, {stream});
+  if (code) return false;
+  int64_t rows = gelu_grad_row_tiles(m);
+  column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(call.partial, rows, n, rows, out);
   return true;
 }
 
@@ -410,10 +424,9 @@ void table_a(const Model& m, Memory& s) {
   drop.second = nullptr;
   for (int group : {4, 16, 64}) {
     std::string name = "own, groups of " + std::to_string(group) + " row tiles";
-    rows.emplace_back(name, [=] { return own<After::gelu_grad, false, true>(keep, M, N, K, group, sums); });
+    rows.emplace_back(name, [=] { return own_grad(keep, M, N, K, group, sums); });
   }
-  rows.emplace_back("own, without GELU again",
-                    [=] { return own<After::gelu_grad, false, true>(drop, M, N, K, 16, sums); });
+  rows.emplace_back("own, without GELU again", [=] { return own_grad(drop, M, N, K, 16, sums); });
   rows.emplace_back("own, plain", [=] { return own<After::plain, false, true>(plain_call, M, N, K, 16); });
   print_rows(m, "a", rows, 2.0 * double(M) * double(N) * double(K));
 }
@@ -472,9 +485,7 @@ void table_d(const Model& m, Memory& s) {
     Work p = best_work("linear", plain, x, s.w, nullptr, to),
          r = best_work("linear + residual", added, x, s.w, s.y, to);
     std::string name = wide == 1 ? "out" : "proj";
-    GemmCall call = {x, s.w, s.y, nullptr, to, nullptr, nullptr};
     Rows rows = {{name + " alone", p}, {name + " with residual as C", r}};
-    rows.emplace_back(name + " own with residual", [=] { return own<After::add, false, false>(call, M, N, K, 16); });
     print_rows(m, "d", rows, 2.0 * double(M) * double(N) * double(K));
   }
 }
@@ -598,6 +609,35 @@ void table_f(const Model& m, Memory& s) {
   }
 }
 
+void table_g(const Model& m, Memory& s) {
+  int64_t M = m.rows, N = 4 * m.width, K = m.width;
+  Lt plain(M, N, K, false, false, CUDA_R_16BF, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, false, 24);
+  Lt bias(M, N, K, false, true, CUDA_R_16BF, CUBLASLT_EPILOGUE_BIAS, s.bias, nullptr, false, 24);
+  Lt gelu(M, N, K, false, true, CUDA_R_16BF, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, s.bias, s.wide, false, 24);
+  Work p = best_work("dX", plain, s.x, s.w, nullptr, s.wide2);
+  Work b = best_work("linear BIAS", bias, s.x, s.w, nullptr, s.wide);
+  Work g = best_work("linear GELU_AUX_BIAS", gelu, s.x, s.w, nullptr, s.wide2);
+  GemmCall grad = {s.x, s.w, s.wide, nullptr, s.wide2, s.wide3, s.partial};
+  GemmCall linear = {s.x, s.w, nullptr, s.bias, s.wide2, s.wide, nullptr};
+  Rows rows;
+  rows.emplace_back("dX, cuBLASLt", p);
+  rows.emplace_back("dX, own", [=] { return own<After::plain, false, true>(grad, M, N, K, 8); });
+  rows.emplace_back("dX, then dGELU + sums + GELU, cuBLASLt", [&] {
+    run_pointwise<true, true, true>(s.wide2, s.wide, s.wide2, s.wide3, s.partial, s.sums, M, N);
+    return p();
+  });
+  float* sums = s.sums;
+  rows.emplace_back("dX dGELU sums GELU, own for small K",
+                    [=] { return own_grad<Grad::shallow>(grad, M, N, K, 8, sums); });
+  rows.emplace_back("dX dGELU sums GELU, own for large K",
+                    [=] { return own_grad<Grad::deep>(grad, M, N, K, 8, sums); });
+  rows.emplace_back("fc BIAS, cuBLASLt", b);
+  rows.emplace_back("fc BIAS, own", [=] { return own<After::bias, false, false>(linear, M, N, K, 8); });
+  rows.emplace_back("fc GELU_AUX_BIAS, cuBLASLt", g);
+  rows.emplace_back("fc bias GELU, own", [=] { return own<After::bias_gelu, false, false>(linear, M, N, K, 8); });
+  print_rows(m, "g", rows, 2.0 * double(M) * double(N) * double(K));
+}
+
 // --- correctness ---
 
 __global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m, int n, int k, bool at, bool bt) {
@@ -613,15 +653,34 @@ __global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m
 double host_gelu(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double rounded(double x) { return double(to_float(to_bfloat16(float(x)))); }
 
-template <After after, bool AT, bool BT>
-int check(int m, int n, int k, int repeats) {
+// A kernel of the gradient of GELU, or the ping-pong kernel.
+template <After after_, bool AT_, bool BT_>
+struct Linear {
+  static constexpr After after = after_;
+  static constexpr bool AT = AT_, BT = BT_, gelu_grad = false;
+  static bool run(const GemmCall& call, int m, int n, int k, int group, float*) {
+    return own<after, AT, BT>(call, m, n, k, group);
+  }
+};
+template <Grad way>
+struct GeluGrad {
+  static constexpr After after = After::plain;
+  static constexpr bool AT = false, BT = true, gelu_grad = true;
+  static bool run(const GemmCall& call, int m, int n, int k, int group, float* sums) {
+    return own_grad<way>(call, m, n, k, group, sums);
+  }
+};
+
+template <class Kernel>
+int check(const char* name, int m, int n, int k, int repeats) {
   bfloat16 *a = halves(int64_t(m) * k, 1, 1), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
   bfloat16 *x = halves(int64_t(m) * n, 1.5f, 3), *bias = halves(n, 1, 4);
   bfloat16 *c = halves(int64_t(m) * n, 1, 5), *second = halves(int64_t(m) * n, 1, 6);
   float *partial = floats(int64_t(m + 127) / 128 * n), *sums = floats(n);
   void* y;
   ok(cudaMalloc(&y, size_t(m) * size_t(n) * 8), "memory");
-  reference<<<unsigned((int64_t(m) * n + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k, AT, BT);
+  reference<<<unsigned((int64_t(m) * n + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k,
+                                                                        Kernel::AT, Kernel::BT);
   size_t count = size_t(m) * size_t(n);
   std::vector<double> wanted(count), sum(static_cast<size_t>(n), 0.0);
   std::vector<bfloat16> hx(count), hb(static_cast<size_t>(n)), hc(count), hs(count), hc0, hs0;
@@ -634,35 +693,32 @@ int check(int m, int n, int k, int repeats) {
   for (int r = 0; r < repeats; ++r) {
     cudaMemsetAsync(c, 0xff, count * 2, stream), cudaMemsetAsync(second, 0xff, count * 2, stream);
     GemmCall call = {a, b, x, bias, c, second, partial};
-    if (!own<after, AT, BT>(call, m, n, k, 1 + r % 5 * 4, sums)) return std::printf("start failed\n"), 1;
+    if (!Kernel::run(call, m, n, k, 1 + r % 5 * 4, sums)) return std::printf("start failed\n"), 1;
     fetch(hc, c), fetch(hs, second), fetch(got, sums);
     ok(cudaStreamSynchronize(stream), "the kernel");
     if (r == 0) hc0 = hc, hs0 = hs, got0 = got;
     changed += std::memcmp(hc.data(), hc0.data(), count * 2) || std::memcmp(hs.data(), hs0.data(), count * 2) ||
-               (after == After::gelu_grad && std::memcmp(got.data(), got0.data(), got.size() * 4));
+               (Kernel::gelu_grad && std::memcmp(got.data(), got0.data(), got.size() * 4));
   }
   double worst = 0, worst_second = 0, worst_sum = 0;
   auto beside = [](double g, double w) { return std::abs(g - w) / (1 + std::abs(w)); };
   for (size_t i = 0; i < count; ++i) {
     double v = wanted[i], z = 0, xi = to_float(hx[i]);
-    if (after == After::bias) v += to_float(hb[i % size_t(n)]);
-    if (after == After::bias_gelu) z = v + to_float(hb[i % size_t(n)]), v = host_gelu(rounded(z));
-    if (after == After::add) v = rounded(v) + xi;
-    if (after == After::gelu_grad)
-      v = rounded(v) * (host_gelu(xi + 1e-4) - host_gelu(xi - 1e-4)) / 2e-4, z = host_gelu(xi);
-    double scale = after == After::add ? std::abs(wanted[i]) : 0;  // sums may cancel
-    worst = std::max(worst, beside(to_float(hc[i]), v) / (1 + scale));
-    if (after == After::bias_gelu || after == After::gelu_grad)
+    if (Kernel::after == After::bias) v += to_float(hb[i % size_t(n)]);
+    if (Kernel::after == After::bias_gelu) z = v + to_float(hb[i % size_t(n)]), v = host_gelu(rounded(z));
+    if (Kernel::gelu_grad) v = rounded(v) * (host_gelu(xi + 1e-4) - host_gelu(xi - 1e-4)) / 2e-4, z = host_gelu(xi);
+    worst = std::max(worst, beside(to_float(hc[i]), v));
+    if (Kernel::after == After::bias_gelu || Kernel::gelu_grad)
       worst_second = std::max(worst_second, beside(to_float(hs[i]), z));
     sum[i % size_t(n)] += v;
     if (!(beside(to_float(hc[i]), v) < 1)) worst = 99;
   }
-  if (after == After::gelu_grad)
+  if (Kernel::gelu_grad)
     for (size_t j = 0; j < sum.size(); ++j)
       worst_sum = std::max(worst_sum, std::abs(got[j] - sum[j]) / std::sqrt(double(m)));
   bool good = worst < 1.2e-2 && worst_second < 1.2e-2 && worst_sum < 5e-3 && !changed;
-  std::printf("%s after %d AT %d BT %d m %d n %d k %d: c %.1e second %.1e sums %.1e, %d of %d runs differ\n",
-              good ? "ok   " : "WRONG", int(after), AT, BT, m, n, k, worst, worst_second, worst_sum, changed, repeats);
+  std::printf("%s %s m %d n %d k %d: c %.1e second %.1e sums %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG",
+              name, m, n, k, worst, worst_second, worst_sum, changed, repeats);
   std::fflush(stdout);
   for (void* p : {(void*)a, (void*)b, (void*)x, (void*)bias, (void*)c, (void*)second, (void*)partial, (void*)sums, y})
     cudaFree(p);
@@ -675,15 +731,19 @@ struct Size {
 constexpr Size sizes[] = {{8, 8, 8, 5},         {128, 256, 64, 5},     {136, 264, 72, 5},
                           {1000, 776, 328, 20}, {2048, 3072, 768, 60}, {1304, 6400, 1600, 20}};
 
-int check_all() {
+int check_all(bool quick) {
   int wrong = 0;
   for (const Size& z : sizes) {
-    wrong += check<After::gelu_grad, false, true>(z.m, z.n, z.k, z.repeats);
-    wrong += check<After::bias_gelu, false, false>(z.m, z.n, z.k, z.repeats);
-    wrong += check<After::add, false, false>(z.m, z.n, z.k, z.repeats / 5);
-    wrong += check<After::plain, false, true>(z.m, z.n, z.k, z.repeats / 5);
-    wrong += check<After::bias, false, false>(z.m, z.n, z.k, z.repeats / 5);
-    wrong += check<After::plain, true, true>(z.m, z.n, z.k, z.repeats / 5);
+    const bool large = int64_t(z.m) * z.n > 1 << 20;
+    if (quick && large) continue;
+    const int few = (z.repeats + 4) / 5;
+    wrong += check<GeluGrad<Grad::shallow>>("GELU gradient, small K", z.m, z.n, z.k, z.repeats);
+    wrong += check<GeluGrad<Grad::deep>>("GELU gradient, large K", z.m, z.n, z.k, z.repeats);
+    wrong += check<Linear<After::bias_gelu, false, false>>("bias GELU", z.m, z.n, z.k, z.repeats);
+    wrong += check<Linear<After::bias, false, false>>("bias", z.m, z.n, z.k, few);
+    wrong += check<Linear<After::plain, false, false>>("plain", z.m, z.n, z.k, few);
+    wrong += check<Linear<After::plain, false, true>>("plain, b [k, n]", z.m, z.n, z.k, few);
+    wrong += check<Linear<After::plain, true, true>>("plain, a [k, m], b [k, n]", z.m, z.n, z.k, few);
   }
   return wrong;
 }
@@ -694,7 +754,7 @@ int main(int count, char** arguments) {
   if (count < 2) return std::printf("usage: epilogues check | epilogues TABLES [MODEL]..\n"), 2;
   ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   std::string tables = arguments[1];
-  if (tables == "check") return check_all() ? 1 : 0;
+  if (tables == "check") return check_all(count > 2) ? 1 : 0;
   ok(cublasLtCreate(&handle), "cuBLASLt");
   ok(cudaMalloc(&workspace, workspace_bytes), "memory");
   std::printf("cuBLASLt %zu\n", cublasLtGetVersion());
@@ -715,6 +775,7 @@ int main(int count, char** arguments) {
     if (has('d')) table_d(m, s);
     if (has('e')) table_e(m, s, has('E'));
     if (has('f')) table_f(m, s);
+    if (has('g')) table_g(m, s);
     std::printf("%s: %.1f s\n", m.name, now_s() - start);
   }
   return 0;
