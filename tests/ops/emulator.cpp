@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "backend/cuda/device/numeric.h"
+#include "backend/cuda/kernel.h"
 #include "core/error.h"
+#include "program/op.h"
 
 namespace crest::cuda {
 namespace {
@@ -133,6 +135,29 @@ TEST(Emulator, ThreadsMayReturnBeforeABarrier) {
     ++after;
   });
   EXPECT_EQ(after, 50);
+}
+
+__global__ void waits_first(int n, int* out) {
+  wait_for_predecessors();
+  if (int(threadIdx.x) < n) out[blockIdx.x] += 1;
+}
+__global__ void waits_in_some_threads(int n, int* out) {
+  if (int(threadIdx.x) >= n) return;
+  wait_for_predecessors();
+  out[blockIdx.x] += 1;
+}
+
+// tests/backend/launch_source.cpp reads the source of all kernels; a launch counts.
+TEST(Emulator, EveryThreadOfAKernelWaitsForItsPredecessors) {
+  Program program;
+  Instr instr;
+  instr.op = &op("gelu");
+  KernelCall call{program, instr, nullptr, nullptr, nullptr, nullptr, 1, nullptr};
+  int out[2] = {};
+  cuda::launch(call, waits_first, 2, 64, 0, 40, out);
+  EXPECT_EQ(out[1], 40);
+  cuda::launch(call, waits_in_some_threads, 2, 64, 0, 64, out);
+  EXPECT_THROW(cuda::launch(call, waits_in_some_threads, 2, 64, 0, 40, out), Error);
 }
 
 TEST(Emulator, ReportsMisuse) {
