@@ -4,7 +4,7 @@
 (a) phrases of scripts/banned-phrases.txt in Markdown, in comments and string literals of src/, in
     experiments/*.toml, scripts/*.sh, scripts/*.py and the Makefile;
 (b) lines over 100 columns in Markdown (not tables, code blocks, HTML, link definitions, URLs) and
-    comment lines of src/ and tests/.
+    comment lines of src/ and tests/ (not those indented by three columns: tables, code).
 
 Paths (files or folders) limit the check to them, and check what NOT_YET lists, too. Exits with 1
 when something was found, with 2 when it could not check."""
@@ -118,6 +118,11 @@ def long_line(line):
     return " " in re.sub(r"^[\s*>#/.-]*(\d+\. )?", "", line[:COLUMNS])
 
 
+def no_code(text):
+    """Names of code, which are within backticks, are not prose."""
+    return re.sub(r"`[^`]*`", "`", text)
+
+
 NOT_WRAPPED = re.compile(r"[|<]|\[[^]]+\]:\s|!?\[[^]]*\]\([^)]*\)$")
 
 
@@ -133,12 +138,14 @@ def read_markdown(lines):
             continue
         if fence is None and long_line(line) and not NOT_WRAPPED.match(stripped):
             long.append(number)
-        # Within backticks are names of code; a line of a code block is a paragraph.
-        text.add(number, line if fence else re.sub(r"`[^`]*`", "`", stripped), BREAK if fence else between)
+        # A line of a code block is a paragraph.
+        text.add(number, line if fence else no_code(stripped), BREAK if fence else between)
         between = BREAK if not stripped or stripped.startswith(("|", "#")) else " "
     return text, long
 
 
+# Not one that is indented by three columns: a table or code.
+COMMENT_LINE = re.compile(r"\s*(//|/\*)(?!   )")
 TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|R"([A-Za-z]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
                     r"|(?<![0-9A-Fa-f])'(?:\\[^'\n]{1,8}|[^'\\\n])'", re.DOTALL)
 
@@ -155,7 +162,7 @@ def read_code(source):
             # Comment lines under each other are one paragraph.
             joined = source[end_of_comment:start].strip() == ""
             for i, part in enumerate(written.split("\n")):
-                comments.add(line + i + 1, part.strip("/* \t"), " " if joined or i else BREAK)
+                comments.add(line + i + 1, no_code(part.strip("/* \t")), " " if joined or i else BREAK)
             end_of_comment = token.end()
         elif written[0] in '"R':
             # Literals with only white space between them are one.
@@ -203,7 +210,7 @@ def check(path, name, phrases, report):
     elif name.endswith(CODE):
         if name.startswith(("src/", "tests/")):
             long_lines(n for n, line in enumerate(lines, 1)
-                       if long_line(line) and line.lstrip().startswith(("//", "/*")))
+                       if long_line(line) and COMMENT_LINE.match(line))
         if name.startswith("src/"):
             comments, literals = read_code(source)
             phrases_in(comments, kinds)

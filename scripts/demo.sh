@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make demo`: builds Crest, trains a small GPT on real text for two minutes, lets it write, compares
-# its step with the plainest one, and writes a report.
+# `make demo`: builds Crest, trains a small GPT on real text for two minutes at most, lets it write,
+# compares its step with the plainest one, and writes a report.
 # CORPUS=FILE uses another text, MODEL another preset, SECONDS_TO_TRAIN and SECONDS_TO_MEASURE other
 # times.
 set -eu

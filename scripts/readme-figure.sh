@@ -1,7 +1,7 @@
 #!/bin/sh
 # Draws the picture of README.md: scripts/readme-figure.sh [CREST] [SVG]
 # Trains as the demo does, profiles a step of the same model, and puts two figures of the report on
-# them, the loss and the time by kind of work, into one. Takes three minutes.
+# them, the loss and the time by kind of work, into one. Takes about two minutes.
 set -eu
 cd "$(dirname "$0")/.."
 crest=${1:-build/release/crest} out=${2:-docs/images/readme.svg}

@@ -379,7 +379,7 @@ TEST(Prose, FindsPhrasesWhereProseIs) {
   p.file_of("CHANGELOG.md", "since then\ncannot be told\n");
   p.file_of("src/a.cpp",
             "#include \"as much.h\"\n"
-            "// It cannot\n// be told.\nint cannot_be_told;  // cannot be tolded\n"
+            "// It cannot\n// be told.\nint cannot_be_told;  // cannot be tolded, `cannot be told`\n"
             "const char* a = \"It cannot \"\n                \"be told.\";\n"
             "char b = '\"'; int c = 1'000;  // since then\n"
             "auto d = \"as much\"; auto e = \"twice as much\";\n"
@@ -414,7 +414,7 @@ TEST(Prose, FindsLinesOver100Columns) {
   p.file_of("a.md", over + "\n" + fits + " \u00fc\u00fc\u00fc\n" + "| " + over + " |\n" + "```\n" + over + "\n```\n" +
                         "[a]: " + over + "\nhttps://" + fits + " x y\n" + fits + fits + "\n![" + over + "](a.svg)\n- " +
                         over + "\n");
-  p.file_of("src/a.cpp", "// " + over + "\nint a;  // " + over + "\n  // " + fits + "\n");
+  p.file_of("src/a.cpp", "// " + over + "\nint a;  // " + over + "\n  // " + fits + "\n//   " + over + "\n");
   p.file_of("tests/a.cpp", "// " + over + "\n");
   p.file_of("studies/a.cpp", "// " + over + "\n");
   CommandOutput r = p.check();

@@ -204,7 +204,7 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
     prepare(options_for(std::move(inputs), dir / "out", tokenizer));
   };
   EXPECT_ERROR(attempt({}), "no input");
-  EXPECT_ERROR(attempt({dir / "absent.txt"}), "absent.txt: there is no such file");
+  EXPECT_ERROR(attempt({dir / "absent.txt"}), "absent.txt: no such file or folder");
   EXPECT_ERROR(attempt({dir / "good.txt", dir / "absent.txt"}), "no such file");
   EXPECT_ERROR(attempt({dir / "empty.txt"}), "no text");
   EXPECT_ERROR(attempt({dir / "nothing"}), "no text");

@@ -155,7 +155,7 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   EXPECT_ERROR(Tokenizer::load(dir / "text"), "unknown tokenizer format");
   write_file(dir / "empty/file", "");
   EXPECT_ERROR(Tokenizer::load(dir / "empty"), "the folder has no tokenizer");
-  EXPECT_ERROR(Tokenizer::load(dir / "empty/file"), "no tokenizer");
+  EXPECT_ERROR(Tokenizer::load(dir / "empty/file"), "unknown tokenizer format");
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "qwen2"), "states its split rule: llama3");
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
 }

@@ -85,7 +85,7 @@ TEST(DataSheets, DamagedOnesAreToldWithTheirPlace) {
   m = message_of(replaced(h100(), "bandwidth = 3.35e12", "bandwidth = nan"));
   EXPECT_TRUE(holds(m, "positive")) << m;
   m = message_of(replaced(h100(), "fp8 = ", "fp9 = "));
-  EXPECT_TRUE(holds(m, "'fp9' is no precision") && holds(m, "fp8")) << m;
+  EXPECT_TRUE(holds(m, "'fp9' is not a precision") && holds(m, "fp8")) << m;
   m = message_of(replaced(h100(), "capability = \"9.0\"", "capability = \"nine\""));
   EXPECT_TRUE(holds(m, "is not a compute capability") && holds(m, "line 4")) << m;
   m = message_of(replaced(h100(), "multiprocessors = 132", "multiprocessors = 1.5"));

@@ -60,7 +60,7 @@ TEST(JsonLinesInput, BadLinesAreNamed) {
        std::vector<std::pair<std::string, std::string>>{{"{\"text\": \"open", "JSON"},
                                                         {"[1, 2]", "not a JSON object"},
                                                         {"{\"content\": \"x\"}", "no key \"text\""},
-                                                        {"{\"text\": 5}", "no text"},
+                                                        {"{\"text\": 5}", "not a string"},
                                                         {"{\"text\": \"\xff\"}", "JSON"},
                                                         {"{\"text\": \"a\"} {\"text\": \"b\"}", "JSON"},
                                                         {std::string(5000, '['), "deep"},

@@ -201,7 +201,7 @@ TEST(WeightsMap, ScatterReadsEveryFloatType) {
     EXPECT_EQ(parameter.back(), 1000);
   }
   float buffer[4] = {};
-  expect_error([&] { scatter(t, buffer, DType::i32, buffer); }, {"i32", "floating-point"}, Exit::failed);
+  expect_error([&] { scatter(t, buffer, DType::i32, buffer); }, {"i32", "not a float"}, Exit::failed);
 }
 
 TEST(WeightsMap, LargeTensorsRoundTripInParallel) {
@@ -292,8 +292,8 @@ TEST(MatchNames, DifferencesAreListedWithWhatWouldFit) {
   wrong(small("llama-nano"), offer(other), {"kv_heads * head_dim = 24 (the model has 16)"});
   other = small("llama-nano"), other.tied = false;
   wrong(other, offer(small("llama-nano")), {"missing: lm_head.weight", "tied = true"});
-  wrong(c, offer(small("llama-nano")), {"form Llama", "form GPT-2"});
-  wrong(own(), offer(c), {"form GPT-2", "form Crest"});
+  wrong(c, offer(small("llama-nano")), {"format Llama", "needs GPT-2"});
+  wrong(own(), offer(c), {"format GPT-2", "needs Crest"});
   wrong(c, {}, {"missing: transformer.wte.weight, "});
 
   offered = offer(c);

@@ -53,7 +53,7 @@ TEST(Words, ReadAsTheyShould) {
   EXPECT_EQ(say_faster(0.9), "10% slower");
   EXPECT_EQ(say_faster(2.87), "2.9 times as fast");
   EXPECT_EQ(say_more(0.66), "34% less");
-  EXPECT_EQ(say_more(1), "as much");
+  EXPECT_EQ(say_more(1), "unchanged");
   EXPECT_EQ(say_faster_range(1.1, 1.4), "10% to 40% faster");
   EXPECT_EQ(say_faster_range(0.6, 0.9), "10% to 40% slower");
   EXPECT_EQ(say_faster_range(0.9, 1.4), "10% slower to 40% faster");

@@ -129,7 +129,7 @@ TEST_F(Export, DamageIsNamedByItsLine) {
                  {"line 3", "rows"});
   expect_refused(replaced(text, "[1099511627776,", "[-1,"), {"line 4", "step"});
   expect_refused(replaced(text, "[1099511627776,", "[18446744073709551615,"), {"line 4", "step"});
-  expect_refused(replaced(text, "\"name\":\"profile\"", "\"name\":\"plan\""), {"line 6", "before"});
+  expect_refused(replaced(text, "\"name\":\"profile\"", "\"name\":\"plan\""), {"line 6", "duplicate document"});
   expect_refused(replaced(text, "{\"type\":\"document\"", "{\"type\":\"movie\""), {"line 5", "movie"});
   expect_refused(replaced(text, "{\"type\":\"end\",\"runs\":2}", "{\"type\":\"end\",\"runs\":3}"), {"number of runs"});
   expect_refused(text.substr(0, text.rfind("{\"type\":\"end\"")), {"is truncated"});

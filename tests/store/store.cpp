@@ -183,7 +183,7 @@ TEST_F(StoreTest, DeletesARunWithAllItHas) {
     EXPECT_EQ(raw_sql(file_, std::string("SELECT count(*) FROM ") + table), "1") << table;
   for (auto& text : {error_of([&] { store_.erase(id); }), error_of([&] { store_.add_log(id, {LogRow()}); }),
                      error_of([&] { store_.finish(id, RunRecord()); })})
-    expect_says(text, {"no run 1"});
+    expect_says(text, {"run 1 does not exist"});
   EXPECT_EQ(begin("next"), 3) << "an id is never used again";
 }
 

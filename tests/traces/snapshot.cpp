@@ -115,7 +115,7 @@ TEST(MemorySnapshot, FramesSayWhoMadeIt) {
       for (auto& f : e["frames"])
         stack += f["filename"].get<std::string>() + ":" + f["line"].dump() + ":" + f["name"].get<std::string>() + "\n";
       EXPECT_EQ(stack,
-                "train:3:norm makes t\nscope:0:h.0.ln_1\nphase:0:recompute\nlayer:0:layer 0\n"
+                "train:3:norm writes t\nscope:0:h.0.ln_1\nphase:0:recompute\nlayer:0:layer 0\n"
                 "category:0:temporary\n");
       return;
     }
