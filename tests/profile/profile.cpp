@@ -124,7 +124,7 @@ TEST(Profile, WrongTypesAndIndicesAreNamed) {
   expect_refused(with("/instrs/1/index", 1e300), "instrs[1].index is not a whole number");
   expect_refused(with("/instrs/1/calls", int64_t(1) << 40), "instrs[1].calls");
   expect_refused(with("/launches", UINT64_MAX - 5), "launches");
-  expect_refused(with("/instrs/1/scopes", {1}), "instrs[1].scopes[0] is not a text");
+  expect_refused(with("/instrs/1/scopes", {1}), "instrs[1].scopes[0] is not a string");
   expect_refused(with("/instrs/1/index", 0), "order of their Programs");
   expect_refused(with("/intervals/0", {1, 2}), "intervals[0]");
   expect_refused(with("/intervals/0/0", 4), "row 4 of 4");
