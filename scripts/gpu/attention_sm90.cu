@@ -22,7 +22,6 @@ struct Call {
   void* lse;
   void *dqkv, *out, *workspace;
   void* stream;
-  int64_t bias;  // whether the gradient leaves column sums of dqkv in the workspace
 };
 
 namespace {
@@ -71,21 +70,13 @@ int64_t with_grad_tile(const Call& c, Body&& body) {
 
 template <class Tile>
 GradPlan<Tile> grad_plan(const Call& c) {
-  return GradPlan<Tile>(sizes_of(c), c.bias != 0, int(c.chunk), c.ring ? int(c.ring) : 2);
+  return GradPlan<Tile>(sizes_of(c), int(c.chunk), c.ring ? int(c.ring) : 2);
 }
 
 }  // namespace
 
 extern "C" int64_t grad_workspace(const Call* c) {
   return with_grad_tile(*c, [&](auto tile) { return grad_plan<decltype(tile)>(*c).workspace(); });
-}
-
-// The bytes before the column sums [rows, width of qkv] in the workspace; these are the last in it.
-extern "C" int64_t grad_sums(const Call* c) {
-  return with_grad_tile(*c, [&](auto tile) {
-    GradPlan<decltype(tile)> plan = grad_plan<decltype(tile)>(*c);
-    return plan.workspace() - plan.sum_bytes;
-  });
 }
 
 extern "C" int64_t grad(const Call* c) {

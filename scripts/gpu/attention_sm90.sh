@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and measures the attention kernels for compute capability 9.0 by themselves.
 #   attention_sm90.sh build DIR   where nvcc is: sm90.so, and sm90_delays.so with injected delays
-#   DIR/attention_sm90.sh PART..  on the GPU machine: info check time repeat packed dropout chunks bias ncu memcheck
+#   DIR/attention_sm90.sh PART..  on the GPU machine: info check time repeat packed dropout chunks ncu memcheck
 # Each part has a time limit of its own, so that a kernel that hangs costs no more than that.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,7 +30,6 @@ for part; do
     packed) t 30 packed ./sm90.so ;;
     dropout) t 20 dropout ./sm90.so ;;
     chunks) t 40 chunks ./sm90.so ;;
-    bias) t 60 bias ./sm90.so ;;
     ncu)
       for k in grad_kernel forward_kernel; do
         timeout 90 ncu --clock-control none -k regex:$k -s 1 -c 1 --set full \

@@ -34,7 +34,7 @@ static void infer_attention(Infer& c) {
 }
 
 static void infer_attention_grad(Infer& c) {
-  rules::inputs(c, 4, 7);
+  rules::inputs(c, 4, 6);
   rules::contiguous(c);
   auto h = check_attention(c, in::attention_grad::qkv, in::attention_grad::scalars);
   for (size_t i : {in::attention_grad::d_o, in::attention_grad::o}) {
@@ -43,12 +43,7 @@ static void infer_attention_grad(Infer& c) {
   }
   rules::shape(c, in::attention_grad::lse, {h.batch, h.heads, h.seq});
   rules::dtype(c, in::attention_grad::lse, rules::stat(c.in(in::attention_grad::qkv).dtype));
-  bool bias = rules::flag(c, "bias");
-  c.check(bias || !c.has(in::attention_grad::acc_bias),
-          "an accumulator of the bias is given but attribute 'bias' is 0");
   c.out_like(in::attention_grad::qkv);
-  const Value& qkv = c.in(in::attention_grad::qkv);
-  if (bias) rules::out_sum(c, in::attention_grad::acc_bias, rules::gradient(c, qkv.dtype), {qkv.shape.back()});
 }
 
 // Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it documents leave
@@ -65,8 +60,7 @@ static Cost cost_attention(const Program& p, const Instr& i) {
 
 // Five products instead of two: scores again, dv, dp, dq, dk.
 static Cost cost_attention_grad(const Program& p, const Instr& i) {
-  double sums = i.out.size() > out::attention_grad::dbias ? double(p.at(i.out[out::attention_grad::dqkv]).numel()) : 0;
-  return traffic_with_flops(p, i, 2.5 * forward_flops(i, p.at(i.in[in::attention_grad::d_o])) + sums);
+  return traffic_with_flops(p, i, 2.5 * forward_flops(i, p.at(i.in[in::attention_grad::d_o])));
 }
 
 static void grad(Grad& g) {
@@ -92,10 +86,9 @@ const OpDef op_attention = {
 const OpDef op_attention_grad = {.name = "attention_grad",
                                  .inputs = in::attention_grad::names,
                                  .outputs = out::attention_grad::names,
-                                 .help = "d_o, qkv, o, lse, [scalars], [positions], [acc_bias] -> dqkv, [dbias]",
+                                 .help = "d_o, qkv, o, lse, [scalars], [positions] -> dqkv",
                                  .op_class = OpClass::attention,
                                  .infer = infer_attention_grad,
-                                 .cost = cost_attention_grad,
-                                 .accumulators = {{out::attention_grad::dbias, in::attention_grad::acc_bias}}};
+                                 .cost = cost_attention_grad};
 
 }  // namespace crest

@@ -27,7 +27,7 @@
   OP(softmax_grad, (dy, y), (dx))                                                                                     \
   OP(causal_mask, (s, positions), (y))                                                                                \
   OP(attention, (qkv, scalars, positions), (o, lse))                                                                  \
-  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions, acc_bias), (dqkv, dbias))                                 \
+  OP(attention_grad, (d_o, qkv, o, lse, scalars, positions), (dqkv))                                                  \
   OP(split_heads, (qkv), (q, k, v))                                                                                   \
   OP(join_heads, (q, k, v), (qkv))                                                                                    \
   OP(split_rows, (x), (parts))                                                                                        \

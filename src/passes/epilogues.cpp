@@ -1,7 +1,7 @@
 // Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes it, which has it in
-// registers. Pointwise work behind a product; the bias gradient, column sums, behind what makes the gradient that it
-// sums; a norm that is repeated for the sake of a weight's gradient in its own gradient, which reads the same rows.
-// Before the fusion pass, which would join the same work into passes over memory.
+// registers. Pointwise work and column sums behind a product; in a norm's gradient, the bias gradient that sums what it
+// makes, and the norm itself where it is repeated for a weight's gradient, as both read the same rows. Before the
+// fusion pass, which would join the same work into passes over memory.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -30,7 +30,6 @@ class Epilogues {
       if (gone_[i]) continue;
       if (is(p_.code[i], "linear_dx")) gelu_gradient(i);
       if (is(p_.code[i], "norm_grad")) norm_gradient(i);
-      if (is(p_.code[i], "attention_grad")) attention_gradient(i);
     }
     std::vector<Instr> code;
     for (size_t i = 0; i < p_.code.size(); ++i) {
@@ -172,23 +171,6 @@ class Epilogues {
     gone_[size_t(n)] = gone_[size_t(d)] = true;
     put(i, norm = std::move(joined));
     instead_[i].push_back(p_.code[size_t(d)]);
-  }
-
-  // dqkv = attention_grad(..); db = bias_grad(dqkv)  ->  dqkv, db = attention_grad(..)
-  void attention_gradient(size_t i) {
-    Instr joined = p_.code[i];
-    if (joined.out.size() != out::attention_grad::dbias) return;
-    const int s = column_sums(joined.out[out::attention_grad::dqkv], joined, i);
-    if (s < 0) return;
-    const Instr& sum = p_.code[size_t(s)];
-    if (sum.attrs.has("dtype")) joined.attrs.set("dtype", sum.attrs.text("dtype"));
-    joined.in.resize(in::attention_grad::count, no_value);
-    joined.in[in::attention_grad::acc_bias] = accumulator(sum);
-    joined.out.push_back(sum.out[out::bias_grad::db]);
-    joined.attrs.set("bias", 1);
-    if (!has_the_same_kernel(i, joined)) return;
-    gone_[size_t(s)] = true;
-    put(i, std::move(joined));
   }
 
   // Whether the kernel of instruction i takes `joined`, too, and would be chosen.

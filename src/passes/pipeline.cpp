@@ -71,7 +71,7 @@ const std::vector<Pass>& pipeline() {
        data_parallel, data_parallel_settings, "it sums over the ranks"},
       {"epilogues",
        "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "
-       "gradients part of the kernel that makes what they sum; repeated norms part of the norm's gradient",
+       "gradients that sum a norm's gradient and repeated norms become part of the norm's gradient",
        join_epilogues},
       {"fusion",
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "

@@ -15,7 +15,6 @@ struct Problem {
   int64_t batch = 64, tokens = 1024, heads = 12, kv_heads = 12, head_dim = 64;
   DType dtype = DType::bf16;
   double p = 0;
-  bool bias = false;  // of the gradient
   bool tf32 = false;
 };
 
@@ -36,7 +35,6 @@ std::string ask(const std::string& op, const std::string& suffix, const Problem&
   attrs.set("p", x.p).set("rng_id", 1);
   if (x.tf32) attrs.set("tf32", 1);
   auto saved = b.emit("attention", {qkv, scalars}, attrs);
-  if (x.bias) attrs.set("bias", 1);
   b.emit("attention_grad", {dout, qkv, saved[0], saved[1], scalars}, attrs);
   for (const Kernel& k : kernels_of("cuda"))
     for (const Instr& i : program.code)
@@ -134,10 +132,6 @@ TEST(Sm90Planning, SaysWhyNot) {
     newer.sm = 100;
     EXPECT_NE(reject(op, {}, newer, ".sm90.d64").find("compute capability 9.0"), std::string::npos);
   }
-  EXPECT_EQ(reject("attention_grad", {.bias = true}, h200(), ".sm90.d64"), "");
-  Problem wide = {.head_dim = 128, .bias = true};
-  for (const char* kernel : {".sm90.d128", ".cudnn", ".generic", ".mma"})
-    EXPECT_EQ(reject("attention_grad", wide, h200(), kernel), "makes no bias gradient") << kernel;
 }
 
 // 128 queries have 1 KiB of statistics; 160 heads at once have their sums of dQ, 32 KiB for 128 queries.
@@ -145,8 +139,6 @@ TEST(Sm90Planning, ReservesSumsOfAFewHeads) {
   int64_t statistics = 64 * 12 * 8 * 1024, sums = 160 * 8 * 32768, counters = 10496;
   EXPECT_EQ(workspace("attention_grad", {}, h200(), ".sm90.d64"), statistics + sums + counters);
   EXPECT_LT(workspace("attention_grad", {.batch = 4, .tokens = 16384}, h200(), ".sm90.d64"), 160 << 20);
-  int64_t partial = int64_t(64) * 16 * 3 * 12 * 64 * 4;  // of the bias gradient: 16 times 64 tokens
-  EXPECT_EQ(workspace("attention_grad", {.bias = true}, h200(), ".sm90.d64"), statistics + sums + counters + partial);
 }
 
 }  // namespace

@@ -26,20 +26,6 @@ static void add_attention(std::vector<Case>& list, DType t, const std::string& n
     v[2] = out[0], v[3] = out[1];
   };
   list.push_back({"attention_grad", name, {o, in, o, lse, extra, documents}, attrs, nullptr, some_scalars(), complete});
-  if (d != 64 || !is_half(t)) return;
-  attrs.set("bias", 1);
-  list.push_back(
-      {"attention_grad", name + "_bias", {o, in, o, lse, extra, documents}, attrs, nullptr, some_scalars(), complete});
-  for (DType sums : {DType::f32, t}) {
-    Arg acc = tensor(sums, {qkv[2]}, 10);
-    list.push_back({"attention_grad",
-                    name + "_bias_acc_" + std::string(crest::name(sums)),
-                    {o, in, o, lse, extra, documents, acc},
-                    attrs.set("dtype", crest::name(sums)),
-                    nullptr,
-                    some_scalars(),
-                    complete});
-  }
 }
 
 static void add_cases(std::vector<Case>& list, DType t) {

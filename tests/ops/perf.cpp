@@ -46,8 +46,6 @@ void add_attention(List& list, int64_t b, int64_t s, int64_t h, int64_t d) {
   std::string size = fmt::format("{}x{} {} heads of {}", b, s, h, d);
   list.add("attention", size, {qkv}, attrs);
   list.add("attention_grad", size, {o, qkv, o, positive(f, {b, h, s})}, attrs);
-  if (d == 64 && is_half(list.t))
-    list.add("attention_grad", size + " bias", {o, qkv, o, positive(f, {b, h, s})}, attrs.set("bias", 1));
 }
 
 // What is as large as its tensors: `b` sequences of `s` tokens through a layer of GPT-2 124M.

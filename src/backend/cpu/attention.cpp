@@ -131,7 +131,6 @@ std::string reject(const KernelQuery& q) {
 }
 template <Unit unit>
 std::string reject_grad(const KernelQuery& q) {
-  if (q.instr.out.size() > out::attention_grad::dbias) return "makes no bias gradient";
   if (std::string why = reject_common(q, q.in(in::attention_grad::qkv)); !why.empty()) return why;
   for (const Value* v :
        {&q.in(in::attention_grad::d_o), &q.in(in::attention_grad::o), &q.out(out::attention_grad::dqkv)})

@@ -162,7 +162,6 @@ void launch_grad(const KernelCall& c) {
 
 std::string reject_with(const KernelQuery& q, size_t qkv, size_t (*bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
-  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   return reject_shared_memory(q, bytes(head_dim_of(q.in(qkv), q.instr.attrs)));
 }
 std::string reject(const KernelQuery& q) { return reject_with(q, in::attention::qkv, forward_bytes); }

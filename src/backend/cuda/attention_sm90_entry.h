@@ -31,8 +31,6 @@ std::string reject(const KernelQuery& q, size_t qkv) {
   if (!is_half(v.dtype)) return "takes bf16 or f16, not " + std::string(name(v.dtype));
   if (int head_dim = head_dim_of(v, q.instr.attrs); head_dim != D)
     return "takes a head_dim of " + std::to_string(D) + ", not " + std::to_string(head_dim);
-  if constexpr (D != 64)  // GradTile::adds_columns
-    if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   if (!(q.instr.attrs.number("scale") > 0)) return "takes a positive scale";
   if (v.shape[0] > 65535 || q.instr.attrs.integer("heads") > 65535) return "takes up to 65535 samples and heads";
   for (auto* list : {&q.instr.in, &q.instr.out})

@@ -1,7 +1,6 @@
 // attention_grad for compute capability 9.0: backend/cuda/attention_sm90_grad.h.
 #include "backend/cuda/attention_sm90_entry.h"
 #include "backend/cuda/attention_sm90_grad_start.h"
-#include "backend/cuda/column_sums.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -9,16 +8,13 @@ namespace crest::cuda {
 namespace {
 
 namespace at = in::attention_grad;
-namespace to = out::attention_grad;
-
-bool has_bias(const Instr& instr) { return instr.attrs.integer("bias", 0) != 0; }
 
 template <int D>
 size_t workspace(const KernelQuery& q) {
   sm90::Sizes s = sm90::sizes_of(q, at::qkv);
   size_t bytes = 0;
   sm90::with_kind(q.in(at::qkv).dtype, q.has(at::positions), false, [&](auto type, auto first, auto p) {
-    bytes = size_t(sm90::GradPlan<sm90::GradTile<decltype(type), D, first(), p()>>(s, has_bias(q.instr)).workspace());
+    bytes = size_t(sm90::GradPlan<sm90::GradTile<decltype(type), D, first(), p()>>(s).workspace());
   });
   return bytes;
 }
@@ -28,14 +24,10 @@ void launch_grad(const KernelCall& c) {
   sm90::Sizes s = sm90::sizes_of(c, at::qkv, at::scalars);
   sm90::with_kind(c.in_value(at::qkv).dtype, s.has_first(), s.dropout.scalars, [&](auto type, auto first, auto p) {
     using Tile = sm90::GradTile<decltype(type), D, first(), p()>;
-    sm90::GradPlan<Tile> plan(s, has_bias(c.instr));
-    check(sm90::start_grad<Tile>(plan, sm90::encode_tiled(), c.in[at::d_o], c.in[at::qkv], c.in[at::o],
-                                 c.input<float>(at::lse), c.out[to::dqkv], c.workspace, c.device->multiprocessors,
-                                 launch_on(c)),
+    check(sm90::start_grad<Tile>(sm90::GradPlan<Tile>(s), sm90::encode_tiled(), c.in[at::d_o], c.in[at::qkv],
+                                 c.in[at::o], c.input<float>(at::lse), c.out[out::attention_grad::dqkv], c.workspace,
+                                 c.device->multiprocessors, launch_on(c)),
           c.instr_name());
-    if (has_bias(c.instr))
-      launch_column_sums(c, plan.sums(c.workspace), plan.rows_of_sums, plan.width, c.out_value(to::dbias).dtype,
-                         c.has(at::acc_bias) ? c.in[at::acc_bias] : nullptr, c.out[to::dbias]);
   });
 }
 

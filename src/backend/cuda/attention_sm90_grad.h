@@ -16,10 +16,6 @@
 // items of a head that run beside each other are at the same tile, each an addition behind the one before it: from the
 // first queries on, an item could only start a step after the one before it, and with documents, where items have few
 // steps, all items of a head would form one chain.
-//
-// Bias gradient: the column sums of dqkv as it is stored. Warps that would idle add up the columns of finished tiles in
-// shared memory, 64 tokens each: warps 1 and 2 those of the dQ that they pass on, warp 3 those of dK and dV. Each tile
-// has its own place among the partial sums, so that their order is fixed, too.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 
@@ -38,7 +34,6 @@ struct GradArgs {
   const float* stats;
   float* slots;
   uint32_t* counters;  // [0]: items taken; then [ring, query_tiles, 2]
-  float* sums;         // [batch, ceil(tokens / 64), width of qkv]: column sums of 64 tokens; null: not wanted
 };
 
 template <class T_, int D_, bool First_, bool Dropout_ = false>
@@ -47,8 +42,6 @@ struct GradTile {
   static constexpr int D = D_;
   static constexpr bool dropout = Dropout_;
   static constexpr bool first = First_;  // queries have a first key: documents, window
-  // The bias gradient: heads of 128 have one stage of keys, which would wait for warp 3.
-  static constexpr bool adds_columns = D == 64;
   static constexpr int keys = 128, queries = D <= 64 ? 128 : 64;
   // Registers of a thread that loads, that computes: 128 and 256 of them have 65536 - 1024, which a launch with 384
   // threads gives a block.
@@ -64,7 +57,7 @@ struct GradTile {
   static constexpr int do_at = q_at + q_stages * q_bytes, ds_at = do_at + do_stages * q_bytes, dq_at = ds_at + ds_bytes;
   static constexpr int stats_at = dq_at + 2 * half_bytes, work_at = stats_at + q_stages * stat_bytes;
   static constexpr int barriers_at = work_at + kv_stages * 32;
-  static constexpr int barriers = 3 * kv_stages + 2 * q_stages + 2 * do_stages + 6;
+  static constexpr int barriers = 2 * kv_stages + 2 * q_stages + 2 * do_stages + 6;
   static constexpr int shared_bytes = barriers_at + 8 * barriers + 1024;
   static_assert(D == 64 || D == 128);
   static_assert(shared_bytes <= max_shared_bytes);
@@ -101,30 +94,6 @@ __device__ inline GradItem place_of_item(const GradArgs& a, int item) {
   int heads = min(s.chunk, s.batch * s.kv_heads - chunk * s.chunk);
   int tile = rest / heads, head = chunk * s.chunk + rest - tile * heads;
   return {tile, head / s.kv_heads, head % s.kv_heads, s.causal ? tile * Tile::keys / Tile::queries : 0, s.query_tiles};
-}
-
-// Column sums of a tile of 64 rows and 64 columns in shared memory, by a warp: a lane has 8 columns of every fourth
-// row.
-template <class T>
-__device__ inline void add_columns(const unsigned char* tile, float* to) {
-  const int lane = thread_index() % 32;
-  const unsigned char* const rows[2] = {tile + swizzled(lane / 8, lane % 8), tile + swizzled(lane / 8 + 4, lane % 8)};
-  float sum[8] = {};
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const uint4 x = *reinterpret_cast<const uint4*>(rows[i % 2] + i / 2 * 1024);
-    sum[0] += low_half<T>(x.x), sum[1] += high_half<T>(x.x), sum[2] += low_half<T>(x.y), sum[3] += high_half<T>(x.y);
-    sum[4] += low_half<T>(x.z), sum[5] += high_half<T>(x.z), sum[6] += low_half<T>(x.w), sum[7] += high_half<T>(x.w);
-  }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    sum[i] += shuffle_xor(sum[i], 8);
-    sum[i] += shuffle_xor(sum[i], 16);
-  }
-  if (lane < 8) {
-    float4* out = reinterpret_cast<float4*>(to + 8 * lane);
-    out[0] = make_float4(sum[0], sum[1], sum[2], sum[3]), out[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-  }
 }
 
 // Dot products of o and its gradient, one row of a head a group of D / 8 lanes; zeroes the counters.
@@ -179,14 +148,11 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
   auto dq_full = [&](int i) { return barrier(2 * KS + 2 * QS + 2 * OS + i); };
   auto dq_empty = [&](int i) { return barrier(2 * KS + 2 * QS + 2 * OS + 2 + i); };
   auto prior_full = [&](int i) { return barrier(2 * KS + 2 * QS + 2 * OS + 4 + i); };
-  auto columns_full = [&](int i) { return barrier(2 * KS + 2 * QS + 2 * OS + 6 + i); };  // dK and dV of a stage
   GradItem* const work = reinterpret_cast<GradItem*>(memory + Tile::work_at);
 
   const int warp = warp_index(), lane = thread_index() % 32;
-  const bool add = Tile::adds_columns && a.sums;
   if (thread_index() == 0) {
-    for (int i = 0; i < KS; ++i) barrier_init(kv_full(i), 1), barrier_init(kv_empty(i), add ? 5 : 4);
-    for (int i = 0; i < KS; ++i) barrier_init(columns_full(i), 2);
+    for (int i = 0; i < KS; ++i) barrier_init(kv_full(i), 1), barrier_init(kv_empty(i), 4);
     for (int i = 0; i < QS; ++i) barrier_init(q_full(i), 1), barrier_init(q_empty(i), 8);
     for (int i = 0; i < OS; ++i) barrier_init(do_full(i), 1), barrier_init(do_empty(i), 8);
     for (int i = 0; i < 2; ++i)
@@ -198,17 +164,7 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
 
   if (warp < 4) {
     registers_give<Tile::few_registers>();
-    // Lane 0 does everything but the sums. What it has waited for, the others see behind `together`.
-    if (lane != 0 && (warp == 0 || !add)) return;
-    auto together = [&] {
-      if (add) sync_warp();
-    };
-    // Where the sums of 64 tokens go, from a column on; null behind the last token.
-    auto sums_of = [&](int batch, int rows, int column) {
-      const int all = (s.tokens + 63) / 64;
-      const int64_t width = int64_t(s.heads + 2 * s.kv_heads) * D;
-      return rows < all ? a.sums + (int64_t(batch) * all + rows) * width + column : nullptr;
-    };
+    if (lane != 0) return;
     if (warp == 0) {  // loads
       int ks = 0, kp = 1, qs = 0, qp = 1, os = 0, op = 1;
       for (;;) {
@@ -274,12 +230,10 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       const uint32_t half = base + uint32_t(Tile::dq_at + w * Tile::half_bytes);
       int ks = 0, kp = 0, dp = 0;
       for (;;) {
-        if (lane == 0) barrier_wait(kv_full(ks), kp);
-        together();
+        barrier_wait(kv_full(ks), kp);
         const GradItem at = work[ks];
         if (at.key_tile < 0) break;
-        together();
-        if (lane == 0) barrier_arrive(kv_empty(ks));
+        barrier_arrive(kv_empty(ks));
         for (int i = at.end - 1; i >= at.begin; --i) {
           const KeyTiles seen = key_tiles_of<Tile>(a, at.batch, i);
           const bool is_first = at.key_tile == seen.first, is_last = at.key_tile == seen.last;
@@ -287,66 +241,37 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
             int place = at.batch * s.heads + head, slot = place % s.ring, before = place / s.ring;
             int64_t index = (int64_t(slot) * s.query_tiles + i) * 2 + w;
             uint32_t* counter = a.counters + 1 + index;
+            float* sum = a.slots + index * Tile::half_floats;
             uint32_t turn = uint32_t(before * (s.key_tiles + 1) + at.key_tile - seen.first);
-            int column = head * D + (D == 64 ? 0 : 64 * w), row = i * M + (D == 64 ? 64 * w : 0);
-            if (lane == 0) {
-              float* sum = a.slots + index * Tile::half_floats;
-              if (turn)
-                while (load_acquire(counter) != turn) {
-                }
-              async_fence();
-              if (is_last && !is_first) {
-                barrier_arrive_expect(prior_full(w), Tile::half_bytes);
-                bulk_load(half, sum, Tile::half_bytes, prior_full(w));
+            if (turn)
+              while (load_acquire(counter) != turn) {
               }
-              barrier_wait(dq_full(w), dp);
-              if (is_last)
-                tensor_store(&a.dqkv, column, row, at.batch, half);
-              else if (is_first)
-                bulk_store(sum, half, Tile::half_bytes);
-              else
-                bulk_add(sum, half, Tile::half_bytes);
-              bulk_commit();
+            async_fence();
+            if (is_last && !is_first) {
+              barrier_arrive_expect(prior_full(w), Tile::half_bytes);
+              bulk_load(half, sum, Tile::half_bytes, prior_full(w));
             }
+            barrier_wait(dq_full(w), dp);
             dp ^= 1;
-            if constexpr (Tile::adds_columns)
-              if (add && is_last) {
-                sync_warp();
-                if (float* to = sums_of(at.batch, row / 64, column))
-                  add_columns<T>(memory + Tile::dq_at + w * Tile::half_bytes, to);
-                sync_warp();
-              }
-            if (lane == 0) {
-              bulk_wait_read<0>();
-              barrier_arrive(dq_empty(w));
-              if (!is_last) bulk_wait<0>();
-              async_fence();
-              store_release(counter, is_last ? uint32_t((before + 1) * (s.key_tiles + 1)) : turn + 1);
+            if (is_last) {
+              int column = head * D + (D == 64 ? 0 : 64 * w), row = i * M + (D == 64 ? 64 * w : 0);
+              tensor_store(&a.dqkv, column, row, at.batch, half);
+            } else if (is_first) {
+              bulk_store(sum, half, Tile::half_bytes);
+            } else {
+              bulk_add(sum, half, Tile::half_bytes);
             }
+            bulk_commit();
+            bulk_wait_read<0>();
+            barrier_arrive(dq_empty(w));
+            if (!is_last) bulk_wait<0>();
+            async_fence();
+            store_release(counter, is_last ? uint32_t((before + 1) * (s.key_tiles + 1)) : turn + 1);
           }
         }
         if (++ks == KS) ks = 0, kp ^= 1;
       }
-      if (lane == 0) bulk_wait<0>();
-    } else if constexpr (Tile::adds_columns) {  // warp 3: adds up the columns of dK and dV
-      if (!add) return;
-      for (int ks = 0, kp = 0;;) {
-        if (lane == 0) barrier_wait(kv_full(ks), kp);
-        sync_warp();
-        const GradItem at = work[ks];
-        if (at.key_tile < 0) break;
-        if (lane == 0) barrier_wait(columns_full(ks), kp);
-        sync_warp();
-        for (int half = 0; half < 2; ++half)
-          if (float* to = sums_of(at.batch, 2 * at.key_tile + half, (s.heads + at.kv_head) * D)) {
-            const unsigned char* tile = memory + ks * Tile::kv_bytes + half * 64 * 128;
-            add_columns<T>(tile + Tile::k_at, to);
-            add_columns<T>(tile + Tile::v_at, to + s.kv_heads * D);
-          }
-        sync_warp();
-        if (lane == 0) barrier_arrive(kv_empty(ks));
-        if (++ks == KS) ks = 0, kp ^= 1;
-      }
+      bulk_wait<0>();
     }
     return;
   }
@@ -596,7 +521,6 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
         tensor_store(&a.dqkv, column + s.kv_heads * D + d, row, batch, this_keys + uint32_t(Tile::v_at) + from);
       }
       bulk_commit();
-      if (add) barrier_arrive(columns_full(this_ks));
       if constexpr (KS == 1) bulk_wait_read<0>(), barrier_arrive(kv_empty(0));
     }
     if constexpr (KS > 1) {

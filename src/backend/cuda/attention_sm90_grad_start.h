@@ -8,14 +8,12 @@ template <class Tile>
 struct GradPlan {
   GradSizes s;
   int counters;
-  int64_t width;         // of qkv
-  int64_t rows_of_sums;  // of partial sums of the bias gradient
-  int64_t stats_bytes, counter_bytes, slot_bytes, sum_bytes;
-  int64_t workspace() const { return stats_bytes + counter_bytes + slot_bytes + sum_bytes; }
+  int64_t stats_bytes, counter_bytes, slot_bytes;
+  int64_t workspace() const { return stats_bytes + counter_bytes + slot_bytes; }
 
   // chunk_heads: 0 for as many key heads as have their sums of dQ in the second-level cache together (measured on an
   // H200: 64 to 80 heads of 256 KiB).
-  explicit GradPlan(const Sizes& sizes, bool bias = false, int chunk_heads = 0, int ring_chunks = 2) {
+  explicit GradPlan(const Sizes& sizes, int chunk_heads = 0, int ring_chunks = 2) {
     static_cast<Sizes&>(s) = sizes;
     int64_t fit = (int64_t(20) << 20) / (int64_t(s.tokens) * Tile::D * 4 * s.group());
     if (chunk_heads <= 0) chunk_heads = int(fit < 16 ? 16 : fit);
@@ -31,14 +29,6 @@ struct GradPlan {
     stats_bytes = round(int64_t(s.batch) * s.heads * s.query_tiles * Tile::stat_bytes);
     counter_bytes = round(int64_t(counters) * 4);
     slot_bytes = int64_t(s.ring) * s.query_tiles * 2 * Tile::half_bytes;
-    width = int64_t(s.heads + 2 * s.kv_heads) * Tile::D;
-    rows_of_sums = bias ? int64_t(s.batch) * ((s.tokens + 63) / 64) : 0;
-    sum_bytes = rows_of_sums * width * 4;
-  }
-  // The partial sums in a workspace: [rows_of_sums, width].
-  float* sums(void* workspace) const {
-    auto* bytes = static_cast<unsigned char*>(workspace) + stats_bytes + counter_bytes + slot_bytes;
-    return sum_bytes ? reinterpret_cast<float*>(bytes) : nullptr;
   }
 };
 
@@ -54,10 +44,10 @@ int start_grad(const GradPlan<Tile>& plan, EncodeTiled encode, const void* d_o, 
   a.stats = stats;
   a.counters = reinterpret_cast<uint32_t*>(bytes + plan.stats_bytes);
   a.slots = reinterpret_cast<float*>(bytes + plan.stats_bytes + plan.counter_bytes);
-  a.sums = plan.sums(workspace);
+  int64_t width = int64_t(a.s.heads + 2 * a.s.kv_heads) * Tile::D;
   constexpr bool bf16 = std::is_same_v<T, bfloat16>;
-  if (!rows_map(&a.qkv, encode, qkv, bf16, a.s.batch, a.s.tokens, plan.width) ||
-      !rows_map(&a.dqkv, encode, dqkv, bf16, a.s.batch, a.s.tokens, plan.width) ||
+  if (!rows_map(&a.qkv, encode, qkv, bf16, a.s.batch, a.s.tokens, width) ||
+      !rows_map(&a.dqkv, encode, dqkv, bf16, a.s.batch, a.s.tokens, width) ||
       !rows_map(&a.d_o, encode, d_o, bf16, a.s.batch, a.s.tokens, int64_t(a.s.heads) * Tile::D))
     return 1;
   constexpr int rows = 256 / (Tile::D / 8);

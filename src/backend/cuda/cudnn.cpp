@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "backend/cuda/flash.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "ops/index.h"
@@ -68,7 +67,6 @@ std::string unsuitable(const AttentionProblem& p, const KernelQuery& q) {
 
 template <bool backward>
 std::string reject(const KernelQuery& q) {
-  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   AttentionProblem p = problem_of(q, backward);
   if (std::string why = unsuitable(p, q); !why.empty()) return why;
   return device_present(q.device) ? attention_plan(p).reason : "";

@@ -38,10 +38,6 @@ std::string reject_attention(const KernelQuery& q, size_t qkv) {
   return "";
 }
 
-std::string reject_bias_gradient(const KernelQuery& q) {
-  return q.instr.attrs.integer("bias", 0) ? "makes no bias gradient" : "";
-}
-
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes) {
   if (int64_t(bytes) <= q.device.shared_per_block) return "";
   return fmt::format("needs {} bytes of shared memory a block, the device has {}", bytes, q.device.shared_per_block);
@@ -49,7 +45,6 @@ std::string reject_shared_memory(const KernelQuery& q, size_t bytes) {
 
 std::string reject_flash(const KernelQuery& q, size_t qkv, const FlashHeads& heads, size_t (*shared_bytes)(int)) {
   if (std::string why = reject_attention(q, qkv); !why.empty()) return why;
-  if (std::string why = reject_bias_gradient(q); !why.empty()) return why;
   const Value& v = q.in(qkv);
   bool half = heads.numbers == FlashHeads::half;
   if (half && !is_half(v.dtype)) return fmt::format("takes bf16 or f16, not {}", name(v.dtype));

@@ -11,8 +11,6 @@ AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 
 // Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to 2^31 - 1 blocks.
 std::string reject_attention(const KernelQuery& q, size_t qkv);
-// Why a kernel that makes no bias gradient cannot take an `attention_grad`.
-std::string reject_bias_gradient(const KernelQuery& q);
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
 // What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32 (tf32: only where that
 // is allowed) or not; heads of `least` to `most` columns.

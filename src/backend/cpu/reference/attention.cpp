@@ -103,13 +103,6 @@ void attention_grad(const KernelCall& c) {
         }
       }
   for (size_t e = 0; e < grad.size(); ++e) dqkv.set(int64_t(e), grad[e]);
-  if (c.instr.out.size() <= out::attention_grad::dbias) return;
-  Tensor acc = input(c, in::attention_grad::acc_bias), dbias = output(c, out::attention_grad::dbias);
-  for (int64_t j = 0; j < dbias.numel(); ++j) {
-    double sum = so_far(acc, j);
-    for (int64_t e = j; e < dqkv.numel(); e += dbias.numel()) sum += dqkv[e];
-    dbias.set(j, sum);
-  }
 }
 
 }  // namespace crest::reference
