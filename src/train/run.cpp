@@ -253,8 +253,8 @@ class Training {
     }
   }
 
-  // The step after the present one is queued before the results of the present one are taken, where the device works
-  // by itself and nothing comes between the two.
+  // The step after the present one is queued before the results of the present one are taken, where
+  // the device works by itself and nothing comes between the two.
   void train_step() {
     if (engine_->queued_steps() == 0) queue_step();
     if (engine_->queued_steps() <= engine_->steps_ahead() && !stops_after(queued_until())) queue_step();

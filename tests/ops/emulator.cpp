@@ -1,5 +1,5 @@
-// The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the mistakes that it promises
-// to.
+// The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the
+// mistakes that it promises to.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 

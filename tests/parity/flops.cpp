@@ -1,4 +1,5 @@
-// FLOPs of Crest's instructions beside those that PyTorch's FlopCounterMode counts for the same model (flops_torch.py).
+// FLOPs of Crest's instructions beside those that PyTorch's FlopCounterMode counts for the same
+// model (flops_torch.py).
 #include <gtest/gtest.h>
 
 #include <fstream>

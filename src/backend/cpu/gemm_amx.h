@@ -1,7 +1,7 @@
-// A matrix product of our own on bf16 matrix units (AMX, Sapphire Rapids and later): operands are packed into tiles
-// that lie one after the other (simd/amx.h), blocks of them stay in the second level of the cache, sums in tile
-// registers, and results get bias, GELU, earlier sums and their type on their way out. How the product is cut was
-// measured: docs/results/cpu_gemm.md.
+// A matrix product of our own on bf16 matrix units (AMX, Sapphire Rapids and later): operands are
+// packed into tiles that lie one after the other (simd/amx.h), blocks of them stay in the second
+// level of the cache, sums in tile registers, and results get bias, GELU, earlier sums and their
+// type on their way out. How the product is cut was measured: docs/results/cpu_gemm.md.
 #pragma once
 #include "backend/cpu/gemm_packed.h"
 

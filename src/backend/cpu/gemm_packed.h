@@ -1,6 +1,7 @@
-// A matrix product of our own on f32, bf16 and f16: both operands are packed into panels of floats that lie in the
-// caches (simd/gemm.h), so that a half-precision operand is converted on the way and the results get bias, GELU,
-// earlier sums and their type while they are in registers. Where it runs: docs/results/cpu_gemm.md.
+// A matrix product of our own on f32, bf16 and f16: both operands are packed into panels of floats
+// that lie in the caches (simd/gemm.h), so that a half-precision operand is converted on the way
+// and the results get bias, GELU, earlier sums and their type while they are in registers. Where it
+// runs: docs/results/cpu_gemm.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace crest::cpu {
 
-// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ add), or its GELU, in dense rows. A transposed operand is stored [k,m] or
-// [n,k].
+// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ add), or its GELU, in dense rows. A transposed operand is
+// stored [k,m] or [n,k].
 struct PackedShape {
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;

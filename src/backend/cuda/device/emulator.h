@@ -1,4 +1,5 @@
-// CUDA on the host, as much as our kernels use (platform.h): they run in tests on machines without a GPU.
+// CUDA on the host, as much as our kernels use (platform.h): they run in tests on machines without
+// a GPU.
 //  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block are fibers that
 //  switch
 //    only at barriers and warp operations. Waiting for another block in a loop therefore hangs.
@@ -36,8 +37,8 @@ constexpr int warpSize = 32;
 
 namespace crest::cuda::emulator {
 
-// Runs body once for every thread of every block. Throws an Error for a launch that CUDA refuses, and for misuse of
-// barriers and warp operations.
+// Runs body once for every thread of every block. Throws an Error for a launch that CUDA refuses,
+// and for misuse of barriers and warp operations.
 void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const void* context);
 template <class Body>
 void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
@@ -63,7 +64,8 @@ uint64_t waits();
 int barrier(bool predicate, Site site, int* threads = nullptr);
 
 enum class WarpOp { sync, exchange, ballot, match };
-// Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask of lanes.
+// Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask
+// of lanes.
 uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site site);
 unsigned lane();
 unsigned live_lanes();  // of the calling thread's warp
@@ -154,7 +156,8 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// Only one thread runs at a time, so that plain reads and writes are atomic. All return what was there before.
+// Only one thread runs at a time, so that plain reads and writes are atomic. All return what was
+// there before.
 template <class T, class F>
 T crest_emulator_update(T* p, F f) {
   T old = *p;

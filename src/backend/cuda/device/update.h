@@ -1,4 +1,5 @@
-// One step of an element-wise optimizer in one launch (ops/update.h); a Rule is one of ops/update_rules.h.
+// One step of an element-wise optimizer in one launch (ops/update.h); a Rule is one of
+// ops/update_rules.h.
 #pragma once
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
