@@ -80,7 +80,7 @@ struct Kernel {
   const char* name;  // "cpu.norm.simd"; patterns of --kernel match it
   // Why the kernel cannot run this instruction; empty when it can.
   std::string (*reject)(const KernelQuery&);
-  // Scratch bytes during the launch; null means none.
+  // Bytes of workspace during the launch; null means none.
   size_t (*workspace)(const KernelQuery&) = nullptr;
   // Makes what is needed once per instruction (library primitives, packed tables); null means
   // nothing.

@@ -112,8 +112,8 @@ class Epilogues {
     norm_output(i, joined);
   }
 
-  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)  ->  s, dgamma, dbeta, db =
-  // norm_grad(.., dres)
+  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)
+  //   ->  s, dgamma, dbeta, db = norm_grad(.., dres)
   void norm_bias(size_t i, Instr& norm) {
     namespace at = in::norm_grad;
     namespace to = out::norm_grad;
@@ -144,8 +144,8 @@ class Epilogues {
     put(i, norm = std::move(joined));
   }
 
-  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y); dx, .. = norm_grad(.., x, gamma,
-  // rstd, mean)
+  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y);
+  // dx, .. = norm_grad(.., x, gamma, rstd, mean)
   //   ->  dx, .., y = norm_grad(.., x, gamma, rstd and mean of the forward half, beta); dw = linear_dw(.., y)
   void norm_output(size_t i, Instr& norm) {
     namespace at = in::norm_grad;

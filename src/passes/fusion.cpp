@@ -86,8 +86,8 @@ class Patterns {
     }
   }
 
-  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x); h stays when the backward half reads
-  // it.
+  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x);
+  // h stays when the backward half reads it.
   void linear_gelu(size_t i) {
     Instr& linear = p_.code[i];
     ValueId h = linear.out[out::linear::y];

@@ -67,9 +67,10 @@ bool has_bias(const Case& c) { return c.attrs.integer("bias", 0) != 0; }
 
 // Relative L2 error allowed for an output of dtype t.
 // f32: sums of up to a few hundred products, rounded to 2^-24 each, in any order, and exponentials
-// of 2 ulp: 1e-5. bf16: unit roundoff 2^-9 = 2e-3; kernels may round an intermediate
-// (probabilities, ds) once before the result, and differences cancel a bit in attention's gradient:
-// 1e-2. f16: the same with 2^-12 = 2.4e-4: 2e-3.
+// of 2 ulp: 1e-5.
+// bf16: unit roundoff 2^-9 = 2e-3; kernels may round an intermediate (probabilities, ds) once
+// before the result, and differences cancel a bit in attention's gradient: 1e-2.
+// f16: the same with 2^-12 = 2.4e-4: 2e-3.
 double tolerance(DType t) {
   switch (t) {
     case DType::bf16: return 1e-2;

@@ -184,7 +184,7 @@ TEST(Emulator, ReportsMisuse) {
     else
       __any_sync(~0u, 1);
   });
-  expect_error("no multiple of 16", 32, [] {
+  expect_error("not a multiple of 16", 32, [] {
     alignas(16) static float x[8] = {};
     load_vec<4>(x + 1);
   });

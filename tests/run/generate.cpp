@@ -30,8 +30,9 @@ Recipe recipe_for(const std::string& shape, const std::string& precision) {
   return r;
 }
 
-// -ln p of every token at every position by the Program that has no cache: row v of the batch has target v everywhere,
-// so the losses of its cross-entropy are the whole distribution. Result [position][token].
+// -ln p of every token at every position by the Program that has no cache: row v of the batch has
+// target v everywhere, so the losses of its cross-entropy are the whole distribution. Result
+// [position][token].
 std::vector<std::vector<double>> reference(Runner& r, const std::vector<int32_t>& tokens) {
   int program = r.session.find("validation");
   const Program& p = r.session.programs[size_t(program)].program;

@@ -171,7 +171,7 @@ void launch(const KernelCall& c) {
       place(a, s, c.in[in::attention::qkv], c.out[out::attention::o], c.output<float>(out::attention::lse),
             head / s.kv_heads, head % s.kv_heads, scalars, positions, rng_id);
       f.pack(a, scratch);
-      // Causal: late blocks see more keys, so the parts take them in turns.
+      // Causal: late blocks see more keys, so they are interleaved among the parts.
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
     }
   }

@@ -72,8 +72,8 @@ void start_from(const KernelCall& c, size_t acc) {
   }
 }
 
-// One thread sums all rows of an id in order of position: the same bits for any number of threads,
-// and half-precision gradients round once.
+// One thread sums all rows of an id in order of position: bitwise identical for any number of
+// threads, and half-precision gradients round once.
 void launch_grad(const KernelCall& c) {
   const Value &dy = c.in_value(in::embedding_grad::dy), &out = c.out_value(out::embedding_grad::dtable);
   const auto* ids = c.input<int32_t>(in::embedding_grad::ids);

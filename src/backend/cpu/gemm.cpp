@@ -24,7 +24,7 @@ namespace {
 using MemoryDesc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-// The library runs the class of processors that CREST_ISA names, as our own kernels do;
+// The library runs the class of processors that CREST_ISA names, as Crest's kernels do;
 // ONEDNN_MAX_CPU_ISA counts first.
 void limit_library() {
   if (!std::getenv("CREST_ISA") || std::getenv("ONEDNN_MAX_CPU_ISA")) return;
@@ -312,7 +312,7 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   return nullptr;
 }
 
-// Stands in plans for a product that cannot be made here.
+// Represents in plans a product that cannot be made here.
 class Estimated : public Gemm {
  public:
   Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}

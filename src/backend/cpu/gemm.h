@@ -31,7 +31,7 @@ struct GemmShape {
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  // Scratch bytes of run() besides what oneDNN's sgemm allocates for its packed panels.
+  // Bytes of workspace of run() besides what oneDNN's sgemm allocates for its packed panels.
   virtual size_t workspace() const = 0;
   // May be called from several threads at once with different workspaces. Inside an OpenMP region
   // the shape's threads must be 1.

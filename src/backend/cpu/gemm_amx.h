@@ -15,7 +15,7 @@ struct AmxBlocking {
   bool emulated = false;              // without the instructions: tests on other machines
 };
 
-// Scratch bytes of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
+// Bytes of workspace of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
 size_t amx_gemm_workspace(const PackedShape& s, int threads, const AmxBlocking& = {});
 // Every element of c is summed in the same order for any number of threads.
 void amx_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads, const AmxBlocking& = {});

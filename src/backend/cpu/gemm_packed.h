@@ -28,7 +28,7 @@ struct PackedOperands {
   void* h = nullptr;  // gelu: the product, as c; null: not wanted
 };
 
-// Scratch bytes of packed_gemm() with the vector kernels `vectors`.
+// Bytes of workspace of packed_gemm() with the vector kernels `vectors`.
 size_t packed_gemm_workspace(const PackedShape&, Isa vectors = running_vector_isa());
 // Every element of c is summed in the same order for any number of threads.
 void packed_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads);

@@ -35,7 +35,7 @@ __device__ inline int first_key(const Sizes& s, int batch, int query) {
 }
 
 // Boxes of 64 rows and 64 columns, swizzled, of a contiguous tensor [batch, tokens, width] of
-// halves.
+// 16-bit floats.
 #ifdef __CUDACC__
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 inline bool rows_map(CUtensorMap* map, EncodeTiled encode, const void* base, bool bf16, int64_t batch, int64_t tokens,

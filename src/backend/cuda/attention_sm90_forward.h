@@ -1,7 +1,7 @@
 // attention for compute capability 9.0. A block goes over items of work: a tile of queries of one
 // head. Warpgroup 0 loads by TMA; each of the others has 64 queries and goes over the keys in tiles
 // of 128: scores of a tile are computed while the probabilities of the tile before meet the values,
-// and softmax runs beside both.
+// and softmax runs alongside both.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 

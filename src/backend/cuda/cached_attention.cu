@@ -37,7 +37,7 @@ struct Parts {
   float* values;
 };
 
-// Tokens that are no padding and fit into the cache.
+// Tokens that are not padding and fit into the cache.
 __device__ inline int valid_tokens(const DecodeArgs& a, const Scalars* s) {
   return max(0, min(min(int(s->length), a.context - int(s->position)), a.tokens));
 }

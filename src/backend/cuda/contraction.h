@@ -1,6 +1,6 @@
 // linear, linear_gelu, linear_dx, linear_dw and matmul as one thing: a product of strided matrices,
 // repeated over batches, with what is done to the result. Both implementations read this: cuBLASLt
-// (cublaslt.h) and our tiled kernel.
+// (cublaslt.h) and the tiled kernel.
 #pragma once
 #include "backend/backend.h"
 
@@ -13,8 +13,9 @@ struct Strided {
 };
 
 // c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the batch
-// dimensions. Of the call: a, b are inputs 0 and 1; bias or the accumulator is input 2; c is output
-// 0. gelu: c = gelu(h), h = the above; keep: h, laid out as c, is output 1.
+// dimensions.
+// Of the call: a, b are inputs 0 and 1; bias or the accumulator is input 2; c is output 0.
+// gelu: c = gelu(h), h = the above; keep: h, laid out as c, is output 1.
 struct Contraction {
   int64_t m = 0, n = 0, k = 0;
   Strided a, b, c;

@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
 }
 
 // Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB
-// beside its own.
+// on top of its own.
 int64_t shared_for_row(const Device* device) {
   int64_t most = device && device->shared_per_block > 0 ? device->shared_per_block : 48 * 1024;
   return (most + 1024) / 2 - 1024 - 256;

@@ -203,7 +203,7 @@ void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
     }
   std::vector<double> us = time_alternatives(alternatives);
   size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
-  if (!std::isfinite(us[best])) {  // the library's own candidates fail: ours does not
+  if (!std::isfinite(us[best])) {  // the library's own candidates fail: Crest's does not
     p.variants.clear();
     return;
   }

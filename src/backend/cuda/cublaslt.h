@@ -10,7 +10,7 @@ namespace crest::cuda {
 // Library::problem says so.
 const Library& cublaslt_library();
 
-// Scratch memory of every contraction: algorithms that need more are not asked for.
+// Workspace of every contraction: algorithms that need more are not asked for.
 inline constexpr size_t cublaslt_workspace = size_t(32) << 20;
 
 // Parts of a Kernel, for every contraction. Where the library has no algorithm for a product,

@@ -35,7 +35,7 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  // The library's candidates, its favourite first, none above the workspace, none whose bits vary
+  // The library's candidates, its favorite first, none above the workspace, none whose bits vary
   // from run to run; empty when it has none.
   std::vector<Algorithm> algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const;
   // Whether an algorithm that was kept from an earlier run can be used.

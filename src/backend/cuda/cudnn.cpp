@@ -1,10 +1,9 @@
 // attention and attention_grad by cuDNN, on interleaved qkv in place.
 //
 // The backward pass adds up dQ with atomics, in an order that differs between runs: the fastest
-// algorithm, taken unless
-// --deterministic is given. Then cuDNN keeps the gradient of the scores (batch x heads x tokens^2, half precision) in
-// its workspace; problems that would need more than deterministic_limit bytes go to own kernels,
-// which are deterministic.
+// algorithm, taken unless --deterministic is given. Then cuDNN keeps the gradient of the scores
+// (batch x heads x tokens^2, half precision) in its workspace; problems that would need more than
+// deterministic_limit bytes go to own kernels, which are deterministic.
 #include "backend/cuda/cudnn.h"
 
 #include <fmt/format.h>

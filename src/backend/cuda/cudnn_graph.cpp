@@ -149,8 +149,8 @@ std::shared_ptr<Graph> make_graph(const AttentionProblem& p) {
   return g;
 }
 
-// cuDNN's messages go on with a trace for every engine that it tried: the first line, and why the
-// first one failed.
+// cuDNN's messages continue with a trace for every engine that it tried: the first line, and why
+// the first one failed.
 std::string shortened(const std::string& message) {
   std::string what = message.substr(0, message.find('\n'));
   size_t reason = message.find("Reason: ");

@@ -32,7 +32,7 @@ BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, i
 inline unsigned blocks_of(const BlockOrder& order, const AttentionSizes& s) {
   return unsigned(order.tiles) * unsigned(order.heads) * unsigned(s.batch);
 }
-// Whether that grid, with so much shared memory a block, leaves multiprocessors idle or does not
+// Whether that grid, with `shared_bytes` a block, leaves multiprocessors idle or does not
 // fit on the device.
 bool prefer_small_tiles(const KernelCall& c, const AttentionSizes& s, int heads, int rows, int shared_bytes);
 

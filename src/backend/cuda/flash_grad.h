@@ -1,5 +1,5 @@
 // The kernels of attention_grad: FlashAttention-2 (Dao 2023), algorithm 2, on tensor cores, without
-// atomics and so with the same bits in every run. Two kernels of one shape:
+// atomics and so bitwise identical in every run. Two kernels of one shape:
 //   queries: a block takes a tile of queries and goes over the keys:    dQ = scale dS K
 //   keys:    a block takes a tile of keys and goes over the queries of all heads of its group:
 //                                                                       dV = P^T dO, dK = scale dS^T Q

@@ -1,4 +1,4 @@
-// Fused bodies as kernels of their own, compiled at run time (fused_source.h).
+// Fused bodies as dedicated kernels, compiled at run time (fused_source.h).
 #include <map>
 #include <mutex>
 

@@ -144,8 +144,9 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       release(stage);
       skip(1 + k_steps);
 
-      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x
-      // 24. Computed anew for each tile: accumulators leave no registers for it.
+      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk
+      // (lane + 32 e) of 4 x 24. Computed anew for each tile: accumulators leave no registers for
+      // it.
       uint32_t mine[1] = {uint32_t(lane)};
       pin(mine);
       int row_in[E], column_in[E];

@@ -1,4 +1,4 @@
-// Our own product of matrices: takes every contraction, and is fast only beside other simple
+// Crest's own matrix product: takes every contraction, and is fast only compared with other simple
 // kernels. It multiplies in f32 without matrix units. cuBLASLt does the work wherever it can
 // (cublaslt.h).
 #include "backend/cuda/contraction.h"

@@ -91,7 +91,7 @@ std::vector<Kernel> cuda_kernels() {
 #define CREST_LIST_KERNEL(name, ...) cuda::name##_kernel(),
   std::vector<Kernel> list = {CREST_CUDA_KERNELS(CREST_LIST_KERNEL)};
 #undef CREST_LIST_KERNEL
-  // For --kernel: each stands behind one that takes everything.
+  // For --kernel: each comes after one that takes everything.
   for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
     list.insert(list.end(), kernels.begin(), kernels.end());
   return list;

@@ -66,7 +66,7 @@ class Folders {
   std::vector<fs::path> seen_;
 };
 
-// Wheels lie beside each other in many folders: .../nvidia/*/lib stands for them.
+// Wheels lie next to each other in many folders: .../nvidia/*/lib stands for them.
 std::string summary(const std::vector<std::string>& folders) {
   std::vector<std::string> shown;
   for (auto& folder : folders) {

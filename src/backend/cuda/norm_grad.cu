@@ -25,7 +25,7 @@ struct NormGrad {
   float inverse_cols;
 };
 
-// Sums of both over the threads of a row, the same bits in each of them.
+// Sums of both over the threads of a row, bitwise identical in each of them.
 template <int Threads>
 __device__ inline void row_sums(float& a, float& b) {
   a = warp_sum(a), b = warp_sum(b);

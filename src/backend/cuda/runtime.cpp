@@ -25,7 +25,7 @@ constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
 constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads before a mark
-constexpr int mark_places = 3;        // two marks to wait for, and the next one
+constexpr int mark_places = 3;             // two marks to wait for, and the next one
 
 struct Event {
   cudaEvent_t event = nullptr;

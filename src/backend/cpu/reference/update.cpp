@@ -26,7 +26,7 @@ struct RoundingWords {
   int64_t first_;
 };
 
-// Master weights: the parameter of an update, beside its copy as input and output (an input may be
+// Master weights: the parameter of an update, next to its copy as input and output (an input may be
 // absent).
 class Master {
  public:

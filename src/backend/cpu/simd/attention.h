@@ -6,8 +6,8 @@ namespace crest::cpu {
 
 // softmax(scale q k^T) v of one key/value head and the query heads that read it, without a T x T
 // matrix in memory (online softmax and recomputation after Dao, "FlashAttention-2", 2023). Pointers
-// of strided rows are in elements of `dtype`; row t of head h of q lies at q + h * head_dim + t *
-// q_stride.
+// of strided rows are in elements of `dtype`; row t of head h of q lies at
+// q + h * head_dim + t * q_stride.
 struct AttentionArgs {
   const void* q;  // first query head of this key/value head
   const void* k;
@@ -37,7 +37,8 @@ struct AttentionGradArgs {
   void* dk;               // rows as k
   void* dv;               // rows as v
   // Key blocks are summed into dq in `segments` interleaved groups, in order: part s of n covers
-  // segments s, s + n, ... partial: null when this call covers all segments (it writes dq), else
+  // segments s, s + n, ...
+  // partial: null when this call covers all segments (it writes dq), else
   // [segments][heads][queries][padded] floats.
   int64_t segments;
   float* partial;

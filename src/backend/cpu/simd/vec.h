@@ -217,8 +217,8 @@ CREST_INLINE Vf exp(Vf x) {
   Vf r = p * as_float((Vu)((half + 127) << 23)) * as_float((Vu)((k - half + 127) << 23));
   return x < -87.3f ? Vf{} : r;
 }
-// e^x for x in [-87.3, 88]; NaN stays NaN. Argument reduction in two steps (Cody and Waite) to |f|
-// <= ln(2)/2, Taylor polynomial of degree 6 (remainder 1.2e-7), and the exponent added as bits;
+// e^x for x in [-87.3, 88]; NaN stays NaN. Argument reduction in two steps (Cody and Waite) to
+// |f| <= ln(2)/2, Taylor polynomial of degree 6 (remainder 1.2e-7), and the exponent added as bits;
 // relative error below 3e-7.
 CREST_INLINE Vf exp_in_range(Vf x) {
   Vf shifted = x * 1.44269504f + 12582912.0f;

@@ -3,8 +3,8 @@
 //
 // A block of X * Y threads owns a strip of X * V columns. Thread t is column lane t % X and holds V
 // columns in sum[V]; it adds up every Y-th row, from row lane t / X on. Then reduce_strip() joins
-// the row lanes. The order of the additions depends on X, Y, V and the rows only, so results have
-// the same bits every time.
+// the row lanes. The order of the additions depends on X, Y, V and the rows only, so results are
+// bitwise identical every time.
 #pragma once
 #include "backend/cuda/device/words.h"
 

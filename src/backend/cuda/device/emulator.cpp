@@ -293,7 +293,7 @@ unsigned live_lanes() { return warps[now / 32].live; }
 
 void require_aligned(const void* p, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(p) % bytes)
-    misuse(fmt::format("{} accesses {} bytes at an address that is no multiple of {}", name_of(now), bytes, bytes));
+    misuse(fmt::format("{} accesses {} bytes at an address that is not a multiple of {}", name_of(now), bytes, bytes));
 }
 
 }  // namespace crest::cuda::emulator

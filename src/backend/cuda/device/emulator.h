@@ -1,16 +1,19 @@
-// CUDA on the host, as much as our kernels use (platform.h): they run in tests on machines without
-// a GPU.
-//  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block are fibers that
-//  switch
-//    only at barriers and warp operations. Waiting for another block in a loop therefore hangs.
-//  * __syncthreads waits for every thread of the block that has not returned. Threads at different barriers, a warp
-//    operation whose mask names a lane that has returned (or never was), and a deadlock end in an Error that says
-//    where.
-//  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every block, and is seen by
-//    AddressSanitizer. __shared__ arrays are static: they keep what the block before left there.
-//  * Runnable threads are resumed forwards, backwards or shuffled, depending on block, pass and set_order(), so that a
-//    missing barrier shows as a wrong or changing result. CREST_EMULATOR_ORDER=forward|reverse|shuffled fixes one.
-//  * Not seen: races within the code between two barriers of one thread, bank conflicts, the limit of registers.
+// CUDA on the host, as much as Crest's kernels use (platform.h): they run in tests on machines
+// without a GPU.
+//  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block
+//    are fibers that switch only at barriers and warp operations. Waiting for another block in a
+//    loop therefore hangs.
+//  * __syncthreads waits for every thread of the block that has not returned. Threads at different
+//    barriers, a warp operation whose mask names a lane that has returned (or never was), and a
+//    deadlock end in an Error that says where.
+//  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every
+//    block, and is seen by AddressSanitizer. __shared__ arrays are static: they keep what the block
+//    before left there.
+//  * Runnable threads are resumed forwards, backwards or shuffled, depending on block, pass and
+//    set_order(), so that a missing barrier shows as a wrong or changing result.
+//    CREST_EMULATOR_ORDER=forward|reverse|shuffled fixes one.
+//  * Not seen: races within the code between two barriers of one thread, bank conflicts, the limit
+//    of registers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +52,7 @@ void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
 // Another order of resuming for the launches that follow; deterministic.
 void set_order(unsigned order);
 
-// Where a barrier or warp operation stands in the kernel.
+// The place of a barrier or warp operation in the kernel.
 struct Site {
   const char* call;
   const char* file;

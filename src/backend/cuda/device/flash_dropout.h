@@ -51,8 +51,8 @@ __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int
         word |= uint32_t(head.kept(row + g + i / 2 * 8, column + 8 * n + 2 * t + i % 2)) << (4 * n + i);
     return word;
   }
-  // A block has the columns of two lanes: the even one computes it for row g, the odd one for row g
-  // + 8.
+  // A block has the columns of two lanes: the even one computes it for row g, the odd one for
+  // row g + 8.
 #pragma unroll
   for (int n = 0; n < NT; ++n) word |= head.kept4(row + g + t % 2 * 8, column + 8 * n + t / 2 * 4) << 4 * n;
   uint32_t other = __shfl_xor_sync(0xffffffffu, word, 1);

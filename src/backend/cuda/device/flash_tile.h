@@ -5,8 +5,8 @@
 
 namespace crest::cuda {
 
-// Rows of one head in global memory: row r starts at base + r stride and has `width` elements; rows
-// >= count read as zeros.
+// Rows of one head in global memory: row r starts at base + r stride and has `width` elements;
+// rows >= count read as zeros.
 template <class T>
 struct HeadRows {
   T* base;

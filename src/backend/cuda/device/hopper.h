@@ -52,7 +52,7 @@ __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvt
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-// Makes initialised barriers visible to copies.
+// Makes initialized barriers visible to copies.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(uint32_t barrier) {
   delay();
@@ -88,7 +88,7 @@ __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// --- copies; `barrier` is told of the bytes that arrived ---
+// --- copies; the bytes that arrived are counted by `barrier` ---
 
 // Of a box of a tensor of three dimensions, `c0` the fastest. What lies outside of the tensor
 // arrives as zeros.
@@ -177,8 +177,8 @@ __device__ inline void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint3
                : "memory");
 }
 
-// --- wgmma: D[64, N] (+)= A[64, 16] B[16, N] of four warps; warp w has rows 16 w .. + 15 of D (and of A in registers)
-// ---
+// --- wgmma: D[64, N] (+)= A[64, 16] B[16, N] of four warps; warp w has rows 16 w .. + 15 of D (and
+// of A in registers) ---
 
 // An operand in shared memory: rows of 128 bytes, swizzled, groups of 8 rows 1024 bytes apart.
 // `across`: bytes between blocks of 64 columns where the columns are not the dimension that is

@@ -1,5 +1,5 @@
 // What kernels are written against: CUDA under nvcc, and otherwise a small emulation of it on the
-// host, which lets the tests run every kernel of ours on a machine without a GPU. Kernels use only
+// host, which lets the tests run every kernel of Crest on a machine without a GPU. Kernels use only
 // what both have: thread and block indices, __shared__, CREST_DYNAMIC_SHARED, barriers, warp
 // shuffles and votes, integer and float atomics.
 #pragma once

@@ -1,6 +1,6 @@
 // Kernels over rows: a row of C elements lies in the registers of `Threads` threads (a warp, or a
 // whole block), up to K vectors of 16 bytes in each. Vector k of a thread is vector k * Threads +
-// index of the row, so that neighbouring threads touch neighbouring memory.
+// index of the row, so that neighboring threads touch neighboring memory.
 #pragma once
 #include "backend/cuda/device/rows_pack.h"
 
