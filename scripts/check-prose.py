@@ -18,19 +18,9 @@ import sys
 # Files and folders whose prose is not yet written this way. Shrink it: a line goes when
 # `scripts/check-prose.py LINE` finds nothing.
 NOT_YET = """
-CHANGELOG.md
-docs/contract.md docs/decisions.md docs/gpu.md docs/measuring.md docs/ops.md docs/performance.md
-docs/reliability.md docs/settings.md docs/testing.md docs/guides docs/results
-experiments/memory-anatomy.toml studies/loss_curve
-src/README.md
-src/backend src/bench src/charts src/checkpoint src/cli src/comm src/compare src/core src/data
-src/device src/host src/interop src/lab src/measure src/model src/ops src/passes src/plan
-src/profile src/program src/report src/run src/settings src/stats src/store src/terminal src/traces
-src/train
-tests/backend tests/bench tests/charts tests/checkpoint tests/cli tests/comm tests/compare
-tests/core tests/data tests/device tests/fuzz tests/host tests/interop tests/lab tests/malformed
-tests/ops tests/parity tests/passes tests/plan tests/program tests/report tests/run tests/settings
-tests/store tests/traces tests/train
+docs/gpu.md docs/performance.md docs/results
+src/backend/cuda/attention_sm90_grad.cu src/backend/cuda/attention_sm90_grad.h
+src/backend/cuda/attention_sm90_grad_start.h
 """.split()
 
 COLUMNS = 100

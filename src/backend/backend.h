@@ -1,5 +1,6 @@
-// What a backend offers: for every operation a list of kernels, best first, the reference last. Choosing (reject,
-// workspace) is host code that is compiled on every machine; launching needs the device.
+// What a backend offers: for every operation a list of kernels, best first, the reference last.
+// Choosing (reject, workspace) is host code that is compiled on every machine; launching needs the
+// device.
 #pragma once
 #include <memory>
 #include <string>
@@ -32,7 +33,8 @@ struct Device {
   bool described = false;                               // known by its data sheet only: for planning
   bool deterministic = false;  // choose nothing by timing, no kernels whose bits vary from run to run
   std::string note;            // what a user should know: libraries that were not found
-  // For tests: a GPU whose kernels run on the host, or a CPU whose matrix units' work is done without them.
+  // For tests: a GPU whose kernels run on the host, or a CPU whose matrix units' work is done
+  // without them.
   bool emulated = false;
 };
 
@@ -78,15 +80,16 @@ struct Kernel {
   const char* name;  // "cpu.norm.simd"; patterns of --kernel match it
   // Why the kernel cannot run this instruction; empty when it can.
   std::string (*reject)(const KernelQuery&);
-  // Scratch bytes during the launch; null means none.
+  // Bytes of workspace during the launch; null means none.
   size_t (*workspace)(const KernelQuery&) = nullptr;
-  // Makes what is needed once per instruction (library primitives, packed tables); null means nothing.
+  // Makes what is needed once per instruction (library primitives, packed tables); null means
+  // nothing.
   std::shared_ptr<void> (*prepare)(const KernelQuery&) = nullptr;
   void (*launch)(const KernelCall&) = nullptr;
-  // Chooses between variants by timing them on the call's own memory, whose content it may overwrite; keeps the choice
-  // in call.prepared. Takes what call.choices has for the problem instead of timing, and tells it what is used. Called
-  // once after binding, before any tensor has a meaning, and never with --deterministic. Null: there is nothing to
-  // choose.
+  // Chooses between variants by timing them on the call's own memory, whose content it may
+  // overwrite; keeps the choice in call.prepared. Takes what call.choices has for the problem
+  // instead of timing, and tells it what is used. Called once after binding, before any tensor has
+  // a meaning, and never with --deterministic. Null: there is nothing to choose.
   void (*tune)(const KernelCall&) = nullptr;
 };
 

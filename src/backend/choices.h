@@ -1,5 +1,5 @@
-// Choices between variants of a kernel that were made by timing them (Kernel::tune). A run that is continued makes the
-// same ones again: other algorithms add up in another order, and bits change.
+// Choices between variants of a kernel that were made by timing them (Kernel::tune). A run that is
+// continued makes the same ones again: other algorithms add up in another order, and bits change.
 #pragma once
 #include <map>
 #include <optional>
@@ -11,8 +11,9 @@ namespace crest {
 // The choices of one session. Used by one thread at a time.
 class Choices {
  public:
-  // scope -> problem -> choice. Scope: device and library with its version ("NVIDIA H200, cuBLASLt 130100"), outside of
-  // which a choice means nothing. Problem: all else that it depends on. The choice is text that only its kernel reads.
+  // scope -> problem -> choice. Scope: device and library with its version ("NVIDIA H200, cuBLASLt
+  // 130100"), outside of which a choice means nothing. Problem: all else that it depends on. The
+  // choice is text that only its kernel reads.
   using Table = std::map<std::string, std::map<std::string, std::string>>;
 
   Choices() = default;

@@ -1,4 +1,5 @@
-// What an executor needs of a device: memory, copies in order with the work, and running bound Programs.
+// What an executor needs of a device: memory, copies in order with the work, and running bound
+// Programs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,13 +18,13 @@ struct DeviceWork {
   double start = 0, seconds = 0;
 };
 
-// One run of a Program, measured; row i is instruction i. Starts are in seconds on a clock that all traces of a step
-// share.
+// One run of a Program, measured; row i is instruction i. Starts are in seconds on a clock that all
+// traces of a step share.
 struct StepTrace {
   std::vector<double> seconds, starts;
   double start = 0, total = 0;
-  // With Runtime::record_work: what ran, in order of start; seconds[i] is then the sum of instruction i's work. Filled
-  // by the next synchronize().
+  // With Runtime::record_work: what ran, in order of start; seconds[i] is then the sum of
+  // instruction i's work. Filled by the next synchronize().
   std::vector<DeviceWork> work;
 };
 
@@ -34,7 +35,8 @@ struct BoundInstr {
   std::shared_ptr<void> prepared;
 };
 
-// A Program with kernels and addresses; what a runtime keeps to repeat it (a captured graph) hangs on `replay`.
+// A Program with kernels and addresses; what a runtime keeps to repeat it (a captured graph) hangs
+// on `replay`.
 struct BoundProgram {
   const Program* program = nullptr;
   std::vector<BoundInstr> code;
@@ -58,35 +60,38 @@ class Runtime {
   virtual void release(void* memory, int64_t bytes) = 0;
   // Whether the host may use addresses of this memory itself.
   virtual bool host_memory() const = 0;
-  // Copies between host and device memory, ordered after all work before them. `from` of a write may be reused at once;
-  // a read has arrived on return.
+  // Copies between host and device memory, ordered after all work before them. `from` of a write
+  // may be reused at once; a read has arrived on return.
   virtual void write(void* to, const void* from, int64_t bytes) = 0;
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
-  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the next synchronize(), or
-  // after wait() for a mark made since.
+  // A small read (at most 4 KiB) in order with the work, without waiting: it has arrived after the
+  // next synchronize(), or after wait() for a mark made since.
   virtual void read_later(void* to, const void* from, int64_t bytes) = 0;
-  // A point after all work queued so far. The last two marks can be waited for; a device that has finished when a call
-  // returns needs none.
+  // A point after all work queued so far. The last two marks can be waited for; a device that has
+  // finished when a call returns needs none.
   using Mark = uint64_t;
   virtual Mark mark() { return 0; }
   virtual void wait(Mark) {}
   // Whether all work before the mark is done, without waiting.
   virtual bool reached(Mark) { return true; }
   virtual void zero(void* to, int64_t bytes) = 0;
-  // Runs every instruction in order. With a trace each instruction is timed on its own, unless record_work is on. The
-  // trace must stay where it is until synchronize().
+  // Runs every instruction in order. With a trace each instruction is timed on its own, unless
+  // record_work is on. The trace must stay where it is until synchronize().
   virtual void run(BoundProgram& program, StepTrace* trace) = 0;
   // One instruction's call, outside of a Program's run (for tuning).
   virtual KernelCall call(const BoundProgram& program, size_t instruction) = 0;
   // Waits for all work; throws what went wrong in it.
   virtual void synchronize() = 0;
-  // On: traces are filled from the device's own records while the Program runs as it always does (a replayed graph).
-  // False: this runtime has no such records. Throws when they should be there but are not (library, permission).
+  // On: traces are filled from the device's own records while the Program runs as it always does (a
+  // replayed graph). False: this runtime has no such records. Throws when they should be there but
+  // are not (library, permission).
   virtual bool record_work(bool) { return false; }
-  // RuntimeOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`. Ranges nest.
+  // RuntimeOptions::ranges: what the calling thread launches up to pop_range() belongs to `name`.
+  // Ranges nest.
   virtual void push_range(const std::string& name) { (void)name; }
   virtual void pop_range() {}
-  // Bytes of device memory that are taken besides what allocate() gave: context, code, library handles, graphs.
+  // Bytes of device memory that are taken besides what allocate() gave: context, code, library
+  // handles, graphs.
   virtual int64_t other_bytes() const { return 0; }
 };
 

@@ -51,8 +51,9 @@ class BenchCell {
   // Runs the phase once and returns the seconds. Fails when the loss is not finite. traces: one for
   // each of phase_calls (rank 0).
   double run(std::vector<StepTrace>* traces = nullptr);
-  // Runs the phase as training does: on a device that works by itself the next step is queued before this one ends.
-  // Seconds since the step before ended. settle() ends what is queued; other calls come after it.
+  // Runs the phase as training does: on a device that works by itself the next step is queued
+  // before this one ends. Seconds since the step before ended. settle() ends what is queued; other
+  // calls come after it.
   double run_in_sequence();
   void settle();
   // Executor::launch_seconds of rank 0, over all runs.

@@ -1,5 +1,6 @@
-// Checkpoints that survive kills, full disks, power loss and bit rot. One is a folder ROOT/step-NNNNNN with
-//   model.safetensors      canonical weights (with a config.json beside it, transformers loads the folder)
+// Checkpoints that survive kills, full disks, power loss and bit rot. One is a folder
+// ROOT/step-NNNNNN with
+//   model.safetensors      canonical weights (with a config.json next to it, transformers loads the folder)
 //   optimizer.safetensors  moments and other states (masters are the weights above); absent when there are none
 //   state.json             {"step": N, "state": what the caller gave}, with "finite_weights": false where they are not
 //   whatever small files the caller adds (config.json, tokenizer.json, config.toml)

@@ -62,8 +62,8 @@ void ControlServer::read(Peer& peer) {
   if (!open || (peer.rank < 0 && peer.reader.waiting() > largest_greeting)) lose(peer);
 }
 
-// Accepts all waiting connections. A rank among them has already sent its greeting, so it is not one
-// of the strangers that make room for the next.
+// Accepts all waiting connections. A rank among them has already sent its greeting, so it is not
+// one of the strangers that make room for the next.
 void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -1,9 +1,11 @@
-// The 8-bit numbers of block-wise quantized optimizer state: dynamic tree quantization (Dettmers 2016; Dettmers et al.
-// 2022, section 1.3). The position of a code's leading one is the decimal exponent, the bits behind it are linear: code
-// 2^i + f stands for 10^(i - top) (0.1 + 0.9 (f + 1/2) / 2^i), the middle of the f-th of 2^i equal parts of a decade.
+// The 8-bit numbers of block-wise quantized optimizer state: dynamic tree quantization (Dettmers
+// 2016; Dettmers et al. 2022, section 1.3). The position of a code's leading one is the decimal
+// exponent, the bits behind it are linear: code 2^i + f stands for 10^(i - top) (0.1 + 0.9 (f +
+// 1/2) / 2^i), the middle of the f-th of 2^i equal parts of a decade.
 //   signed (first moment):     bit 7 is the sign, top = 6, 0 is 0 and 0x80 (which would be -0) is 1
 //   unsigned (second moment):  top = 7, 0 is 0 and 1 is 1
-// Both sets of 256 numbers are those of bitsandbytes; code 0 is 0, so that fresh zeroed state means zero.
+// Both sets of 256 numbers are those of bitsandbytes; code 0 is 0, so that fresh zeroed state means
+// zero.
 #pragma once
 #include <cstdint>
 

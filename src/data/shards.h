@@ -1,7 +1,7 @@
 // Token shards on disk.
 //   llm.c:    256 little-endian int32 of header (magic 20240520, version 1, number of tokens), then uint16 tokens
 //   llm.c's Llama 3 variant: magic 20240801, version 7, uint32 tokens; written for vocabularies above 65536
-//   mask:     beside a shard, .mask for .bin: the same header with magic 20260301, version 1, and a byte a token: 1
+//   mask:     next to a shard, .mask for .bin: the same header with magic 20260301, version 1, and a byte a token: 1
 //             where the token is trained on as a target, else 0. No file: all are. Other readers pass it over.
 //   nanoGPT:  uint16 tokens without a header (read only)
 #pragma once

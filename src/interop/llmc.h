@@ -1,4 +1,5 @@
-// llm.c's GPT-2 checkpoints (gpt2_124M.bin, model_NNNNNNNN.bin): 256 little-endian int32 of header, then the weights.
+// llm.c's GPT-2 checkpoints (gpt2_124M.bin, model_NNNNNNNN.bin): 256 little-endian int32 of header,
+// then the weights.
 //   header: 20240326, version (3: fp32, 5: bf16), context, vocabulary, layers, heads, width, padded vocabulary
 //   weights: wte [padded, C], wpe, then each member of the layers for all layers, then ln_f; matrices are [out, in]
 #pragma once

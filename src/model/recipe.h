@@ -39,7 +39,7 @@ struct Recipe {
   std::vector<std::string> disabled_passes;
   bool deterministic = false;
 
-  // How a GPU gets its work; results are the same bits.
+  // How a GPU gets its work; results are bitwise identical.
   std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
 
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }

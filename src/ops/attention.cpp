@@ -1,11 +1,13 @@
-// Attention without a T x T matrix in memory: FlashAttention (Dao et al. 2022), forward and backward.
+// Attention without a T x T matrix in memory: FlashAttention (Dao et al. 2022), forward and
+// backward.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"
 
 namespace crest {
 
-// Attributes, the scalars at input `scalars` and the positions after them; returns the heads of qkv at input `qkv`.
+// Attributes, the scalars at input `scalars` and the positions after them; returns the heads of qkv
+// at input `qkv`.
 static rules::Heads check_attention(const Infer& c, size_t qkv, size_t scalars) {
   rules::Heads h = rules::heads(c, qkv);
   rules::number(c, "scale");
@@ -46,8 +48,8 @@ static void infer_attention_grad(Infer& c) {
   c.out_like(in::attention_grad::qkv);
 }
 
-// Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it documents leave
-// (positions) is known to the data alone: not counted here.
+// Two products of T x T x D per head; causal: only the lower triangle is computed. How much of it
+// documents leave (positions) is known to the data alone: not counted here.
 static double forward_flops(const Instr& i, const Value& o) {
   double b = double(o.shape[0]), t = double(o.shape[1]), width = double(o.shape[2]);
   double pairs = i.attrs.integer("causal", 0) ? t * (t + 1) / 2 : t * t;

@@ -1,4 +1,5 @@
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them, and their gradient.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), the residual sum before them, and
+// their gradient.
 #include "ops/index.h"
 #include "ops/rules.h"
 #include "program/builder.h"

@@ -33,7 +33,7 @@ void master(const Infer& c, size_t copy) {
           "master weights must be f32, or u16 (their low halves)");
   if (t == DType::u16)
     c.check(c.has(copy) && (c.in(copy).dtype == DType::bf16 || c.in(copy).dtype == DType::f64),
-            "low halves of master weights need bf16 weights");
+            "split master weights need bf16 weights");
 }
 
 void update(Infer& c, size_t states, bool bf16) {

@@ -1,7 +1,8 @@
-// Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes it, which has it in
-// registers. Pointwise work and column sums behind a product; in a norm's gradient, the bias gradient that sums what it
-// makes, and the norm itself where it is repeated for a weight's gradient, as both read the same rows. Before the
-// fusion pass, which would join the same work into passes over memory.
+// Lever --fusion on, where the device has kernels for it: work on a result in the kernel that makes
+// it, which has it in registers. Pointwise work and column sums after a matmul; in a norm's gradient,
+// the bias gradient that sums what it makes, and the norm itself where it is repeated for a weight
+// gradient, because both read the same rows. Before the fusion pass, which would join the same work
+// into passes over memory.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -110,7 +111,8 @@ class Epilogues {
     norm_output(i, joined);
   }
 
-  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)  ->  s, dgamma, dbeta, db = norm_grad(.., dres)
+  // dx = norm_grad(..); [s = add(dx, dres);] db = bias_grad(s)
+  //   ->  s, dgamma, dbeta, db = norm_grad(.., dres)
   void norm_bias(size_t i, Instr& norm) {
     namespace at = in::norm_grad;
     namespace to = out::norm_grad;
@@ -141,7 +143,8 @@ class Epilogues {
     put(i, norm = std::move(joined));
   }
 
-  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y); dx, .. = norm_grad(.., x, gamma, rstd, mean)
+  // y, rstd, mean = norm(x), repeated; dw = linear_dw(.., y);
+  // dx, .. = norm_grad(.., x, gamma, rstd, mean)
   //   ->  dx, .., y = norm_grad(.., x, gamma, rstd and mean of the forward half, beta); dw = linear_dw(.., y)
   void norm_output(size_t i, Instr& norm) {
     namespace at = in::norm_grad;

@@ -12,9 +12,10 @@ namespace {
 
 constexpr size_t longest = 24;  // instructions of a body; keeps scratch tiles in L1
 
-// Greedy clustering in program order: an instruction joins the clusters of its producers, and a gradient the repeated
-// activation that reads the same input (recompute), when there is a position at which all members of the merged cluster
-// can run: after every input, and before anybody outside reads a result.
+// Greedy clustering in program order: an instruction joins the clusters of its producers, and a
+// gradient the repeated activation that reads the same input (recompute), when there is a position
+// at which all members of the merged cluster can run: after every input, and before anybody outside
+// reads a result.
 class ChainFuser {
  public:
   explicit ChainFuser(Program& program)
@@ -89,8 +90,8 @@ class ChainFuser {
   }
   int place(int i) const { return clustered(i) ? position_[size_t(cluster_[size_t(i)])] : i; }
 
-  // Where all members may run at once: at their last one's place, or before the first reader outside when that comes
-  // earlier; -1 when some input is made only after that.
+  // Where all members may run at once: at their last one's place, or before the first reader
+  // outside when that comes earlier; -1 when some input is made only after that.
   int position_of(const std::vector<int>& members) const {
     auto member = [&](int i) { return std::binary_search(members.begin(), members.end(), i); };
     int position = members.back();

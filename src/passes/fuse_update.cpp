@@ -1,4 +1,5 @@
-// The flat optimizer: instructions that update the tensors of a group one by one become one over the group's memory.
+// The flat optimizer: instructions that update the tensors of a group one by one become one over
+// the group's memory.
 #include <algorithm>
 #include <map>
 

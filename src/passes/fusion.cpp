@@ -1,6 +1,7 @@
-// Lever --fusion on. Named patterns first (they have hand-written kernels), then chains of pointwise instructions
-// (passes/fuse_chains.cpp), then the flat optimizer (passes/fuse_update.cpp). Fused instructions never span phases, but
-// for the loss: its gradient is written while the row of logits is in cache.
+// Lever --fusion on. Named patterns first (they have hand-written kernels), then chains of
+// pointwise instructions (passes/fuse_chains.cpp), then the flat optimizer
+// (passes/fuse_update.cpp). Fused instructions never span phases, but for the loss: its gradient is
+// written while the row of logits is in cache.
 #include <algorithm>
 
 #include "ops/index.h"
@@ -12,8 +13,8 @@ namespace crest {
 
 namespace {
 
-// Marks instructions as absorbed into an earlier or later one, which is rewritten in place with the old values as its
-// outputs; so names, storage and consumers stay as they are.
+// Marks instructions as absorbed into an earlier or later one, which is rewritten in place with the
+// old values as its outputs; so names, storage and consumers stay as they are.
 class Patterns {
  public:
   explicit Patterns(Program& program)
@@ -85,7 +86,8 @@ class Patterns {
     }
   }
 
-  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x); h stays when the backward half reads it.
+  // h = linear(x); a = gelu(h)  ->  a, [h] = linear_gelu(x);
+  // h stays when the backward half reads it.
   void linear_gelu(size_t i) {
     Instr& linear = p_.code[i];
     ValueId h = linear.out[out::linear::y];
@@ -104,8 +106,9 @@ class Patterns {
   }
 
   // softmax(causal_mask(scale(x))), in any order and part, also behind a cast to more precision  ->
-  // softmax(x) {scale, causal}. The mask's gradient is the identity and that of scale needs no value, so mostly nobody
-  // else reads the intermediates; the probabilities' gradient learns of the mask, too: hidden ones need no reading.
+  // softmax(x) {scale, causal}. The mask's gradient is the identity and that of scale needs no
+  // value, so mostly nobody else reads the intermediates; the probabilities' gradient learns of the
+  // mask, too: hidden ones need no reading.
   void scores_softmax(size_t i) {
     Instr& softmax = p_.code[i];
     double scale = softmax.attrs.number("scale", 1);

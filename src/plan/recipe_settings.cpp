@@ -63,6 +63,7 @@ std::vector<Setting> launch_settings() {
                                 .help = "launches a step as captured CUDA graphs (on) or kernel by kernel (off); a "
                                         "profile without graphs times instructions one by one",
                                 .choices = {"on", "off"},
+                                .identity = false,
                                 .resume = OnResume::accepts,
                                 .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
       setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
@@ -70,6 +71,7 @@ std::vector<Setting> launch_settings() {
                                              .help = "starts a kernel while the one before it ends (compute "
                                                      "capability 9.0 or newer, Crest's own kernels)",
                                              .choices = {"on", "off"},
+                                             .identity = false,
                                              .resume = OnResume::accepts,
                                              .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
       setting<&Recipe::nvtx>({.name = "nvtx",

@@ -100,8 +100,8 @@ struct Profile {
   // between them. The gaps have two parts: what recording adds on a GPU, which must record the end
   // of each kernel (the time by which the step is longer than an unprofiled one), and idle time.
   double kept_ms = 0, span_ms = 0, busy_ms = 0, idle_ms = 0, recording_ms = 0;
-  int64_t launches = 0;  // kernels (GPU) or instructions (CPU) per step
-  double clock_mhz = 0;  // of the device during the measurement; 0: unknown
+  int64_t launches = 0;           // kernels (GPU) or instructions (CPU) per step
+  double clock_mhz = 0;           // of the device during the measurement; 0: unknown
   std::optional<double> power_w;  // mean power of unprofiled steps in sequence (device/energy.h)
   std::vector<ProfileRate> rates;
   std::vector<std::string> calls;  // Program of each call of the step, in order

@@ -38,7 +38,7 @@ pre { background: var(--faint); border-radius: 8px; padding: 14px 16px; white-sp
 dt { color: var(--soft); font-size: 13px }
 dd { margin: 2px 0 0; font-size: 25px; font-weight: 650; letter-spacing: -.015em; line-height: 1.25; font-variant-numeric: tabular-nums }
 dd.note { font-size: 13px; font-weight: 400; letter-spacing: 0; line-height: 1.4; color: var(--soft); margin-top: 4px }
-/* A shadow at the edge behind which a table goes on: paper that moves along hides it at the ends. */
+/* A shadow at the edge behind which a table goes on: paper moving along hides it at the ends. */
 .scroll { overflow-x: auto; margin: 0 0 8px; background:
   linear-gradient(to right, var(--paper) 40%, transparent) left / 40px 100% no-repeat local,
   linear-gradient(to left, var(--paper) 40%, transparent) right / 40px 100% no-repeat local,

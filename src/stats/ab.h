@@ -53,7 +53,7 @@ struct AbRule {
 };
 
 // Needs at least two contenders. Round r starts at contender (r / 2) mod n and every odd round runs
-// backwards, so each order of neighbours occurs equally often. The noise floor is the far end of
+// backwards, so each order of neighbors occurs equally often. The noise floor is the far end of
 // the 95% interval of the A/A ratio. Verdicts: stats/ratio.h.
 AbResult compare_interleaved(const std::vector<Contender>& contenders, const AbRule& rule = {});
 

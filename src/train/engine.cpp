@@ -119,7 +119,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         e.set_inputs(inputs);
         send(batch, r, call.segment);
         counted[size_t(r)] += batch.counted;
-        // Reading beside a running step costs that step time only when it takes longer.
+        // Reading during a running step costs that step time only when it takes longer.
         if (r == 0 && queued_.empty())
           result.wait_seconds += batch.seconds;
         else if (r == 0 && e.runtime().reached(queued_.back().mark))

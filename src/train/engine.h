@@ -51,15 +51,16 @@ class Engine {
   // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
   StepResult step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                   std::vector<StepTrace>* traces = nullptr);
-  // The same in two halves. A device that works by itself can have the next step queued before the results of the
-  // present one are taken, and is then never idle between them: up to steps_ahead() besides the one that is taken. What
-  // reads or writes weights (validate, a checkpoint, broadcast) comes when nothing is queued.
+  // The same in two halves. A device that works by itself can have the next step queued before the
+  // results of the present one are taken, and is then never idle between them: up to steps_ahead()
+  // besides the one that is taken. What reads or writes weights (validate, a checkpoint, broadcast)
+  // comes when nothing is queued.
   void queue_step(int64_t step, double lr, uint64_t seed, const SampleSource& source);
   StepResult take_step();  // of the oldest queued step
   int queued_steps() const { return int(queued_.size()); }
   int steps_ahead() const;
-  // Mean loss over the targets that count of `batches` validation batches of the source (samples 0, 1, ..). With
-  // traces: one a batch (rank 0).
+  // Mean loss over the targets that count of `batches` validation batches of the source (samples 0,
+  // 1, ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
   // Copies rank 0's weights and optimizer state to the other ranks (after a load).

@@ -253,8 +253,8 @@ class Training {
     }
   }
 
-  // The step after the present one is queued before the results of the present one are taken, where the device works
-  // by itself and nothing comes between the two.
+  // The step after the present one is queued before the results of the present one are taken, where
+  // the device works by itself and nothing comes between the two.
   void train_step() {
     if (engine_->queued_steps() == 0) queue_step();
     if (engine_->queued_steps() <= engine_->steps_ahead() && !stops_after(queued_until())) queue_step();
@@ -268,7 +268,8 @@ class Training {
   // Whether something needs the state after `steps` steps, or ends the run there.
   bool stops_after(int64_t steps) const {
     return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
-           (o_.sample_every && steps % o_.sample_every == 0) || (o_.stop_after && steps - start_step_ >= o_.stop_after) ||
+           (o_.sample_every && steps % o_.sample_every == 0) ||
+           (o_.stop_after && steps - start_step_ >= o_.stop_after) ||
            (schedule_->fitting() && steps - start_step_ == RunSchedule::fit_after);
   }
   void take_step() {
@@ -310,11 +311,10 @@ class Training {
     if (!searching) bad_steps_ = r.skipped ? bad_steps_ + 1 : 0;
     if (!r.skipped) return;
     report_.warning(
-        searching
-            ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
-                          state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
-            : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
-                          r.skipped_steps));
+        searching ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
+                                state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
+                  : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
+                                r.skipped_steps));
     if (bad_steps_ >= most_bad_steps) stop_bad_run();
   }
 

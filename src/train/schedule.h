@@ -18,7 +18,8 @@ struct Schedule {
   double decay_fraction = 0.2;  // wsd: the share of total_steps spent decaying at the end
 };
 
-// Learning rate of step s = 0, 1, ... (W warm-up steps, N total, peak, min; t = progress of the decay in [0, 1]):
+// Learning rate of step s = 0, 1, ... (W warm-up steps, N total, peak, min; t = progress of the
+// decay in [0, 1]):
 //   s < W       peak (s + 1) / (W + 1), as nanoGPT: never zero, and the peak is reached at s = W
 //   cosine      min + (peak - min) (1 + cos(pi t)) / 2        t = (s - W) / (N - W)   (Loshchilov and Hutter 2017)
 //   linear      min + (peak - min) (1 - t)                    t as for cosine

@@ -1,5 +1,5 @@
-// attention and attention_grad against the formula in double precision with the T x T matrix in memory: on float
-// vectors, on matrix units, and on what stands in for these on other machines.
+// attention and attention_grad against the formula in double precision with the T x T matrix in
+// memory: on float vectors, on matrix units, and on what stands in for these on other machines.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -153,10 +153,11 @@ TEST_P(Attention, EqualsTheFormula) {
   double scale = 1 / std::sqrt(double(c.head_dim));
   Reference want = reference(c, qkv, d_o, scale, scalars, 5);
   Result got = run(unit, c, qkv, d_o, scale, scalars, 5, 3);
-  // Float arithmetic over sums of up to a few hundred terms of size 1; half precision rounds o (which the backward
-  // pass reads) and the gradients once: 2^-9 and 2^-11 relative. Matrix units round probabilities and dS too: 2^-9 of
-  // sums of p |v|, which lie near 1 here, so that o is within 2^-8 of 1 + |o|. A gradient adds what o's two roundings
-  // do to dS and dS' own rounding: four times that. The sum of probabilities, and so lse, is one of floats everywhere.
+  // Float arithmetic over sums of up to a few hundred terms of size 1; half precision rounds o
+  // (which the backward pass reads) and the gradients once: 2^-9 and 2^-11 relative. Matrix units
+  // round probabilities and dS too: 2^-9 of sums of p |v|, which lie near 1 here, so that o is
+  // within 2^-8 of 1 + |o|. A gradient adds what o's two roundings do to dS and dS' own rounding:
+  // four times that. The sum of probabilities, and so lse, is one of floats everywhere.
   double eps = c.dtype == DType::f32 ? 2e-6 : c.dtype == DType::bf16 ? 4e-3 : 5e-4;
   EXPECT_LT(worst(got.lse, want.lse, 1), 2e-6);
   EXPECT_LT(worst(got.o, want.o, 1), eps);
@@ -177,7 +178,8 @@ INSTANTIATE_TEST_SUITE_P(
                         Case{1, 530, 1, 1, 80, false, 0.5, DType::f32}, Case{1, 90, 2, 2, 96, true, 0, DType::f16},
                         Case{3, 5, 2, 2, 3, false, 0, DType::f16})));
 
-// Single tokens, lengths at and across blocks of 64 and slivers of 32, several segments of keys, every width of tiles.
+// Single tokens, lengths at and across blocks of 64 and slivers of 32, several segments of keys,
+// every width of tiles.
 INSTANTIATE_TEST_SUITE_P(
     Bf16, Attention,
     testing::Combine(

@@ -1,4 +1,5 @@
-// Norms, softmax, rope, head movement and cached attention against the formulas in double precision.
+// Norms, softmax, rope, head movement and cached attention against the formulas in double
+// precision.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Planning attention for a GPU that is not here, by cuDNN and by the kernels for compute capability 9.0: which kernel
-// takes it, what the others refuse and why, and how much workspace is reserved.
+// Planning attention for a GPU that is not here, by cuDNN and by the kernels for compute capability
+// 9.0: which kernel takes it, what the others refuse and why, and how much workspace is reserved.
 #include <gtest/gtest.h>
 
 #include "backend/backend.h"
@@ -18,8 +18,8 @@ struct Problem {
   bool tf32 = false;
 };
 
-// Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an attention and its
-// gradient: the first answer that is not empty.
+// Asks the kernels of `op` whose names end in `suffix`, in their order, about a Program of an
+// attention and its gradient: the first answer that is not empty.
 template <class Ask>
 std::string ask(const std::string& op, const std::string& suffix, const Problem& x, const Device& device, Ask answer) {
   Program program;
@@ -104,7 +104,8 @@ TEST(Sm90Planning, IsChosenWhereItIsFaster) {
   EXPECT_EQ(chosen("attention_grad", {}, a100), "cuda.attention_grad.cudnn");
 }
 
-// A kernel on tensor cores takes every dtype and head; the one for everything is left with what none of them has.
+// A kernel on tensor cores takes every dtype and head; the one for everything is left with what
+// none of them has.
 TEST(FlashPlanning, NoUsualHeadFallsToTheGenericKernel) {
   for (const char* op : {"attention", "attention_grad"}) {
     for (int64_t head_dim : {8, 64, 80, 128}) {
@@ -134,7 +135,8 @@ TEST(Sm90Planning, SaysWhyNot) {
   }
 }
 
-// 128 queries have 1 KiB of statistics; 160 heads at once have their sums of dQ, 32 KiB for 128 queries.
+// 128 queries have 1 KiB of statistics; 160 heads at once have their sums of dQ, 32 KiB for 128
+// queries.
 TEST(Sm90Planning, ReservesSumsOfAFewHeads) {
   int64_t statistics = 64 * 12 * 8 * 1024, sums = 160 * 8 * 32768, counters = 10496;
   EXPECT_EQ(workspace("attention_grad", {}, h200(), ".sm90.d64"), statistics + sums + counters);

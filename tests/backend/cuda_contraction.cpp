@@ -1,5 +1,5 @@
-// What the CUDA contractions plan on the host: their translation to BLAS calls, checked by running those calls in plain
-// loops, and what a machine without a GPU says about one that has it.
+// What the CUDA contractions plan on the host: their translation to BLAS calls, checked by running
+// those calls in plain loops, and what a machine without a GPU says about one that has it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -103,7 +103,8 @@ TEST(BlasPlan, ViewsOfHeadsAreBatchesAndLoops) {
   Attrs transpose_b = Attrs().set("transpose_b", true);
   // All heads share a stride but the samples do not continue it: one call per sample.
   check({{B, H, T, D}, interleaved, 0, {B, H, T, D}, interleaved, 0, transpose_b}, 3);
-  // Grouped: the largest of (samples, groups, heads of a group) is the batch, the other two are loops.
+  // Grouped: the largest of (samples, groups, heads of a group) is the batch, the other two are
+  // loops.
   check({{B, H, T, D}, interleaved, 0, {B, G, T, D}, interleaved, H * D, transpose_b}, 4);
   // The heads of a group have one b, and their rows continue: they are one matrix with more rows.
   check({{B, H, T, T}, square, 0, {B, G, T, D}, interleaved, (H + G) * D, Attrs()}, 2);

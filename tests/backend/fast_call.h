@@ -1,5 +1,5 @@
-// Runs one instruction with the vector kernels on arrays of doubles that are rounded to the storage dtype: what the
-// tests of the fast CPU kernels and the studies share.
+// Runs one instruction with the vector kernels on arrays of doubles that are rounded to the storage
+// dtype: what the tests of the fast CPU kernels and the studies share.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,5 @@
-// Builds the generated source of fused kernels as host code: what CUDA gives it, from the emulator of the test program.
+// Builds the generated source of fused kernels as host code: what CUDA gives it, from the emulator
+// of the test program.
 #pragma once
 #include <string>
 #include <vector>

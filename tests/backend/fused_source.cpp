@@ -1,5 +1,6 @@
-// Fused CUDA kernels: the generated source as text, compiled by NVRTC (which needs no GPU), and compiled for the host
-// and run on the emulator; the interpreter on the emulator. Expected numbers come from the CPU reference in double.
+// Fused CUDA kernels: the generated source as text, compiled by NVRTC (which needs no GPU), and
+// compiled for the host and run on the emulator; the interpreter on the emulator. Expected numbers
+// come from the CPU reference in double.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +81,8 @@ std::vector<ValueId> swiglu(Builder& b, const std::vector<ValueId>& in) {
   return {b.emit1("mul", {b.emit1("silu", {in[0]}), in[1]})};
 }
 
-// Casts, an input that is an output, an output of each dtype, all operations that the others leave out.
+// Casts, an input that is an output, an output of each dtype, all operations that the others leave
+// out.
 std::vector<ValueId> mixed(Builder& b, const std::vector<ValueId>& in) {
   ValueId up = b.emit1("cast", {in[0]}, as(DType::f32));
   ValueId sum = b.emit1("add", {b.emit1("gelu", {up}), in[1]});
@@ -118,7 +120,8 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-// Memory of an instruction, `shift` bytes off an aligned address; in-place outputs lie on their inputs.
+// Memory of an instruction, `shift` bytes off an aligned address; in-place outputs lie on their
+// inputs.
 class Bound {
  public:
   Bound(const Case& c, bool in_double, size_t shift = 0) {
@@ -176,7 +179,8 @@ std::vector<std::vector<double>> expected(const Case& c) {
   return all;
 }
 
-// One rounding of the output; f32: sums of hundreds of terms and exponentials of two units in the last place.
+// One rounding of the output; f32: sums of hundreds of terms and exponentials of two units in the
+// last place.
 double tolerance(DType t) { return t == DType::bf16 ? 4e-3 : t == DType::f16 ? 5e-4 : 2e-6; }
 
 [[maybe_unused]] void expect_outputs(const Case& c, const Bound& bound) {

@@ -1,4 +1,5 @@
-// The products that the process keeps are bounded, and one that a kernel holds outlives its place among them.
+// The products that the process keeps are bounded, and one that a kernel holds outlives its place
+// among them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

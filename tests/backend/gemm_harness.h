@@ -1,4 +1,5 @@
-// Runs one kernel of the contraction, loss, embedding and update family on arrays of a test, without a planner.
+// Runs one kernel of the contraction, loss, embedding and update family on arrays of a test,
+// without a planner.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -17,8 +18,8 @@ namespace crest {
 using test::cpu_without_bf16;
 using test::this_cpu;
 
-// A contiguous array; `view` makes the value that kernels see another shape, offset and strides of it. The memory
-// starts `shift` elements after an aligned address.
+// A contiguous array; `view` makes the value that kernels see another shape, offset and strides of
+// it. The memory starts `shift` elements after an aligned address.
 struct Array {
   DType dtype = DType::f32;
   Shape shape;

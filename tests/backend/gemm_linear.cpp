@@ -1,5 +1,6 @@
-// Linear layers against double loops. Tolerance: the products of k terms are summed in float in some order, so the
-// error is at most k 2^-24 sum|a||b| and in practice near its square root; plus rounding of the result to its storage.
+// Linear layers against double loops. Tolerance: the products of k terms are summed in float in
+// some order, so the error is at most k 2^-24 sum|a||b| and in practice near its square root; plus
+// rounding of the result to its storage.
 #include <cmath>
 
 #include "backend/gemm_harness.h"

@@ -18,7 +18,8 @@ struct LossCase {
 };
 const LossCase cases[] = {{1, 3, 3}, {5, 64, 50}, {9, 1100, 1027}, {3, 5000, 4999}};
 
-// Probability error of float: |logit - max| ulp, exp and sum, below 4e-6 relative for these logits; stored rounding.
+// Probability error of float: |logit - max| ulp, exp and sum, below 4e-6 relative for these logits;
+// stored rounding.
 void check_loss(DType t, bool fused, bool overlay) {
   for (auto [rows, cols, vocab] : cases) {
     Array x(t, {rows, cols}), targets(DType::i32, {rows}), loss(DType::f32, {rows}), lse(DType::f32, {rows}),
@@ -93,8 +94,8 @@ TEST(GemmLoss, ExtremeLogits) {
   EXPECT_TRUE(std::isnan(loss.at(2)));
 }
 
-// Rows that begin with a block of what is masked. e^-x of their maximum is beyond the floats, which only a gradient
-// that takes exponentials relative to 0 there would meet.
+// Rows that begin with a block of what is masked. e^-x of their maximum is beyond the floats, which
+// only a gradient that takes exponentials relative to 0 there would meet.
 TEST(GemmLoss, GradientOfMaskedBlocks) {
   Array x(DType::f32, {1, 3000}), targets(DType::i32, {1}), loss(DType::f32, {1}), d(DType::f32, {1, 3000});
   Scalars values;

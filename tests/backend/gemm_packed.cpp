@@ -1,5 +1,5 @@
-// Our own products on sizes that cross their panels (the case lists of tests/ops are smaller than one): packed into
-// floats, on the matrix units, and on what stands in for these on other machines.
+// Our own products on sizes that cross their panels (the case lists of tests/ops are smaller than
+// one): packed into floats, on the matrix units, and on what stands in for these on other machines.
 #include "backend/cpu/gemm_packed.h"
 
 #include <fmt/format.h>

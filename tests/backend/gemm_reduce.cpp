@@ -40,7 +40,8 @@ TEST(GemmReduce, BiasGradient) {
           for (int64_t c = 0; c < cols; ++c) {
             double want = accumulate ? before[size_t(c)] : 0, magnitude = std::abs(want);
             for (int64_t i = 0; i < rows; ++i) want += dy.at(i * cols + c), magnitude += std::abs(dy.at(i * cols + c));
-            // Pairs of partial sums in float: a few roundings of the magnitude, and one to the storage.
+            // Pairs of partial sums in float: a few roundings of the magnitude, and one to the
+            // storage.
             ASSERT_NEAR(db.at(c), want, 4 * 0x1p-24 * magnitude + 1.01 * roundoff(out) * std::abs(want));
           }
         }

@@ -1,5 +1,6 @@
-// gemm_sm90_pingpong.h and gemm_sm90_gelu_grad.h in the emulation of Hopper (device/hopper_emulated.h): against double
-// precision, and bitwise identical whenever copies and multiplications happen and however many blocks share the work.
+// gemm_sm90_pingpong.h and gemm_sm90_gelu_grad.h in the emulation of Hopper
+// (device/hopper_emulated.h): against double precision, and bitwise identical whenever copies and
+// multiplications happen and however many blocks share the work.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/gemm_sm90_gelu_grad.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"

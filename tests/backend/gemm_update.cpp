@@ -19,7 +19,8 @@ Scalars scalars_of(Array& a) {
   return s;
 }
 
-// Every float operation of the update rounds once (2^-24); the quotient of small moments amplifies that a little.
+// Every float operation of the update rounds once (2^-24); the quotient of small moments amplifies
+// that a little.
 void check_adamw(DType gradient, const DType* weight, bool found_inf) {
   for (int64_t n : {1, 15, 1000, 70001}) {
     Array master(DType::f32, {n}), m(DType::f32, {n}), v(DType::f32, {n}), g(gradient, {n}, 1),

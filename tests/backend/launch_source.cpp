@@ -1,5 +1,6 @@
-// Every kernel waits for the kernels before it before it does anything that another one could see: the source of all of
-// them is read. A kernel that forgets would be a race on a GPU, where kernels overlap, and nowhere else.
+// Every kernel waits for the kernels before it before it does anything that another one could see:
+// the source of all of them is read. A kernel that forgets would be a race on a GPU, where kernels
+// overlap, and nowhere else.
 #include <gtest/gtest.h>
 
 #include <filesystem>

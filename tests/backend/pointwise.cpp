@@ -113,7 +113,8 @@ ValueId body_op(Program& p, const char* op, std::vector<ValueId> in, DType t, co
   return i.out[0];
 }
 
-// y = gelu(x + u) as `t`, z = (x + u) * u, column sums of y * x onto acc: several outputs, a cast, reused values.
+// y = gelu(x + u) as `t`, z = (x + u) * u, column sums of y * x onto acc: several outputs, a cast,
+// reused values.
 TEST_P(Pointwise, FusedBodyWithColumnSums) {
   DType t = GetParam();
   for (int64_t rows : {1, 5, 400}) {

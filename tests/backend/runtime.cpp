@@ -1,4 +1,5 @@
-// Large writes to the CPU's memory are shared by the threads: every byte arrives, nothing behind the last is touched.
+// Large writes to the CPU's memory are shared by the threads: every byte arrives, nothing behind
+// the last is touched.
 #include "backend/cpu/runtime.h"
 
 #include <gtest/gtest.h>

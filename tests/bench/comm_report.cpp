@@ -9,7 +9,8 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-// All-reduce of two ranks: bus bandwidth is algorithm bandwidth. 1 GB/s and 1 ms; `spread`: of the largest size.
+// All-reduce of two ranks: bus bandwidth is algorithm bandwidth. 1 GB/s and 1 ms; `spread`: of the
+// largest size.
 CommGroup known(double spread = 0.001) {
   CommGroup g;
   g.backend = "gloo", g.ranks = 2, g.link_measured = 1e9;

@@ -55,7 +55,8 @@ TEST(ProfileRuns, RowsAreSumsOverCallsOfTheMiddleRuns) {
 // On a machine that is busy now and then, rows must still add up to a step.
 TEST(ProfileRuns, RowsOfTheMiddleHalfAddUp) {
   Profile p = rows();
-  // Six runs, of which the second and the fifth by time set the ends of the middle half; the slow instruction differs.
+  // Six runs, of which the second and the fifth by time set the ends of the middle half; the slow
+  // instruction differs.
   auto busy = [](double wall, double first, double second) {
     return ProfiledRun{wall, {timed(0, {first, second}), timed(1, {first, second}), timed(2, {0.001})}};
   };
@@ -85,7 +86,8 @@ TEST(ProfileRuns, TheRunNearestToTheMedianIsKeptWhole) {
   EXPECT_NEAR(f.largest_gap_ms, 1, 1e-6);
 }
 
-// As a GPU reports: several kernels an instruction, two streams at once, copies that no instruction made.
+// As a GPU reports: several kernels an instruction, two streams at once, copies that no instruction
+// made.
 TEST(ProfileRuns, WorkOfADeviceIsSplitByKernel) {
   Profile p = rows();
   auto trace = [](double start, double scale) {
@@ -118,7 +120,8 @@ TEST(ProfileRuns, WorkOfADeviceIsSplitByKernel) {
   EXPECT_EQ(find("nccl").instr, 1);
   EXPECT_EQ(find("adam").instr, 2);
   EXPECT_NEAR(p.instrs[0].ms, 10, 1e-9);
-  // Each call: copy [0,1), nothing [1,2), two streams together [2,8), nothing [8,10); then the update [20,22).
+  // Each call: copy [0,1), nothing [1,2), two streams together [2,8), nothing [8,10); then the
+  // update [20,22).
   EXPECT_NEAR(p.span_ms, 22, 1e-6);
   EXPECT_NEAR(p.busy_ms, 16, 1e-6);
   EXPECT_NEAR(p.idle_ms, 6, 1e-6);
@@ -137,7 +140,8 @@ TEST(ProfileRuns, ARunOfOtherCallsIsRefused) {
   EXPECT_THROW(summarize_runs(p, {}), Error);
 }
 
-// CUPTI makes the gaps longer, not the kernels: what a step that is not profiled is shorter by was no idle time.
+// CUPTI makes the gaps longer, not the kernels: what a step that is not profiled is shorter by was
+// no idle time.
 TEST(ProfileRuns, WhatRecordingAddsIsNoIdleTime) {
   auto profile = [](double step_ms, const char* method) {
     Profile p = rows();

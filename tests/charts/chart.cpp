@@ -144,7 +144,8 @@ TEST(TerminalChart, FitsItsCells) {
 TEST(TerminalChart, DrawsTheCurve) {
   std::string chart = terminal_chart({{"line", {0, 1}, {0, 1}}}, {}, 24, 8);
   auto lines = split(chart, '\n');
-  // A rising line: its ink moves left from row to row; the plot has six rows here (axis, labels, legend below).
+  // A rising line: its ink moves left from row to row; the plot has six rows here (axis, labels,
+  // legend below).
   size_t last = 1000;
   int rows = 0;
   for (auto& line : lines) {

@@ -1,4 +1,5 @@
-// Every figure, wide and narrow: well formed, nothing that is no number, no label over another or outside.
+// Every figure, wide and narrow: well formed, nothing that is no number, no label over another or
+// outside.
 #include "charts/figure.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Dying, failing and shortened system calls at every point of a save: what was safe before stays safe.
+// Dying, failing and shortened system calls at every point of a save: what was safe before stays
+// safe.
 #include "faults.h"
 
 #include <dirent.h>
@@ -131,7 +132,8 @@ TEST(Faults, EveryCallFailing) {
       }
 }
 
-// A second fault while the first one is cleared away, or in the save that follows: 60 seeded pairs, CREST_FAULT_PAIRS.
+// A second fault while the first one is cleared away, or in the save that follows: 60 seeded pairs,
+// CREST_FAULT_PAIRS.
 TEST(Faults, PairsNeverLoseTheLastGoodCheckpoint) {
   const int64_t pairs = count_from("CREST_FAULT_PAIRS", 60);
   auto all = scenarios();
@@ -195,8 +197,8 @@ TEST(Faults, FailedSavesGiveTheirSpaceBack) {
   EXPECT_FALSE(has_leftovers(folder.path()));
 }
 
-// `latest` syncs the root too, which would hide a missing sync from every replay; but it may fail without failing the
-// save.
+// `latest` syncs the root too, which would hide a missing sync from every replay; but it may fail
+// without failing the save.
 TEST(Faults, PublishingIsSyncedBeforeAnythingElse) {
   MemoryFolder folder;
   Faults faults(Fault::none, -1, 0, true);

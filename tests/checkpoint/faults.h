@@ -1,4 +1,5 @@
-// Faults at the system calls of core/io.h: count them, fail, shorten or die at the k-th, record them for power_loss.h.
+// Faults at the system calls of core/io.h: count them, fail, shorten or die at the k-th, record
+// them for power_loss.h.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +31,8 @@ class Faults {
     current() = this;
   }
   ~Faults() { current() = nullptr; }
-  // A second fault, at a later call: while what the first one left is cleared away, or in the next save.
+  // A second fault, at a later call: while what the first one left is cleared away, or in the next
+  // save.
   void then(Fault fault, int64_t k, int error) { second_ = {fault, k, error}; }
   int64_t calls() const { return calls_; }
   // The operation that the fault hit, empty when the run had fewer calls.

@@ -16,8 +16,8 @@
 using namespace crest;
 using namespace crest::testing;
 
-// Every allocation of this test program is counted, so that the promise "at most 2x file + 64 MB" is measured, not
-// argued.
+// Every allocation of this test program is counted, so that the promise "at most 2x file + 64 MB"
+// is measured, not argued.
 static std::atomic<int64_t> held{0}, peak{0};
 
 static void* counted_allocate(size_t bytes) {
@@ -200,7 +200,8 @@ TEST(Sha256, KnownAnswersAndBothImplementations) {
   std::string million(1'000'000, 'a');
   EXPECT_EQ(sha256_hex(million.data(), million.size()),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  // Every length around the block borders, in uneven pieces, by instructions and by the portable rounds.
+  // Every length around the block borders, in uneven pieces, by instructions and by the portable
+  // rounds.
   for (size_t n = 0; n < 300; ++n) {
     std::string text;
     for (size_t i = 0; i < n; ++i) text += char(mix(n * 1000 + i));

@@ -1,5 +1,6 @@
-// Power loss: replays a recorded save up to every operation and keeps of what was not synced nothing, all, or a random
-// part, as a file system may. Files and folders are inodes; an fsync makes data or names durable, nothing else does.
+// Power loss: replays a recorded save up to every operation and keeps of what was not synced
+// nothing, all, or a random part, as a file system may. Files and folders are inodes; an fsync
+// makes data or names durable, nothing else does.
 #include <random>
 
 #include "faults.h"
@@ -19,7 +20,8 @@ class Disk {
   void apply(const RecordedCall& call) {
     auto [folder, name] = locate(call.path);
     if (call.op == "mkdir" || call.op == "create") {
-      // Opening an existing file empties it; here that is a new inode under the name, which is no kinder.
+      // Opening an existing file empties it; here that is a new inode under the name, which is no
+      // kinder.
       int node = int(nodes_.size());
       nodes_.push_back({call.op == "mkdir", "", "", {}, {}});
       change(folder, {{name, node}});

@@ -1,4 +1,5 @@
-// The safetensors reader and writer: what is written is read, and every malformed file is refused for its own reason.
+// The safetensors reader and writer: what is written is read, and every malformed file is refused
+// for its own reason.
 #include "checkpoint/safetensors.h"
 
 #include "checkpoint/safetensors_folder.h"

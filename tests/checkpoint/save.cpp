@@ -126,7 +126,8 @@ TEST(Checkpoint, AnotherModelIsRefusedByName) {
   EXPECT_NE(error_of([&] { checkpoint.load_weights({}); }), "");
 }
 
-// Single bits of all files of a checkpoint, spread evenly: 500 of them, or CREST_FLIPS (at most all).
+// Single bits of all files of a checkpoint, spread evenly: 500 of them, or CREST_FLIPS (at most
+// all).
 TEST(Checkpoint, FlippedBitsAreFoundAndThePreviousUsed) {
   MemoryFolder folder;
   save_checkpoint(TinyModel(1).contents(), folder.path(), 0);

@@ -14,8 +14,8 @@
 
 namespace crest::testing {
 
-// Weights and moments that are a function of (step, variant), so that a loaded checkpoint can be told apart byte by
-// byte.
+// Weights and moments that are a function of (step, variant), so that a loaded checkpoint can be
+// told apart byte by byte.
 class TinyModel {
  public:
   explicit TinyModel(int64_t step, uint64_t variant = 0, int64_t width = 8) : step_(step) {
@@ -79,7 +79,8 @@ inline std::string error_of(const std::function<void()>& action) {
   return "";
 }
 
-// How often a test repeats: `variable` of the environment (scripts/reliability.sh sets it), else `otherwise`.
+// How often a test repeats: `variable` of the environment (scripts/reliability.sh sets it), else
+// `otherwise`.
 inline int64_t count_from(const char* variable, int64_t otherwise) {
   const char* text = std::getenv(variable);
   return text ? std::atoll(text) : otherwise;

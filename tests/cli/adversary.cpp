@@ -1,5 +1,5 @@
-// What an adversary, or a bad day, does to files and streams: nothing is lost without a word, nothing hangs, and
-// nothing outside of the run's folder is touched.
+// What an adversary, or a bad day, does to files and streams: nothing is lost without a word,
+// nothing hangs, and nothing outside of the run's folder is touched.
 #include <sys/stat.h>
 
 #include "cli/train_harness.h"
@@ -43,7 +43,8 @@ TEST(Streams, AClosedStandardErrorStopsNothing) {
   EXPECT_EQ(run_crest({"bench", "--model", "tiny.toml", "--samples", "1", "--warmup", "0", "--no-store"}, o).code, 0);
 }
 
-// What became of the command is told as it is: done, interrupted, or stopped where its output failed.
+// What became of the command is told as it is: done, interrupted, or stopped where its output
+// failed.
 TEST(Streams, OfLostOutputTheErrorSaysWhatIsTrue) {
   TrainFolder f;
   RunOptions o = f.options();
@@ -129,7 +130,8 @@ TEST(RunFolder, ThatIsRemovedWhileItTrainsEndsTheRun) {
   EXPECT_FALSE(std::filesystem::exists(f.path() / "run"));
 }
 
-// Pipes where files should be: an error, or an older checkpoint and a warning, never a wait without an end.
+// Pipes where files should be: an error, or an older checkpoint and a warning, never a wait without
+// an end.
 TEST(RunFolder, NamedPipesInItAreTold) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 2).code, 0);

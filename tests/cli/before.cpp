@@ -1,4 +1,5 @@
-// What an earlier build made still opens: a database, a run with its config and checkpoint, scripts with its flags.
+// What an earlier build made still opens: a database, a run with its config and checkpoint, scripts
+// with its flags.
 #include <map>
 #include <set>
 #include <sstream>
@@ -60,7 +61,8 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then
 }
 
-// Measurements of before and of now are of one key, so that noise floors and grids of before still count.
+// Measurements of before and of now are of one key, so that noise floors and grids of before still
+// count.
 TEST(Before, KeysOfMeasurementsStay) {
   TempFolder folder;
   Store store(copied(folder, "runs.sqlite"), Store::Mode::read);

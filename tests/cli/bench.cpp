@@ -82,7 +82,8 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
     double seconds = row["step_ms_median"].get<double>() / 1e3;
     EXPECT_GT(seconds, 0);
     EXPECT_NEAR(row["tokens_per_second"].get<double>() * seconds, 2 * 32, 1e-6);
-    // 6N + 12 L d T per token by hand: 2 layers of 12 d^2, the head of 101 rows; a forward pass is a third.
+    // 6N + 12 L d T per token by hand: 2 layers of 12 d^2, the head of 101 rows; a forward pass is
+    // a third.
     double n = 2 * 12 * 32 * 32 + 101 * 32, flops = 64 * (6 * n + 12.0 * 2 * 32 * 32);
     if (i == 0) flops /= 3;
     EXPECT_NEAR(row["model_tflops"].get<double>() * 1e12 * seconds / flops, 1, 1e-6);
@@ -117,7 +118,8 @@ TEST_F(CliBench, GridsAreProductsInOrder) {
         EXPECT_EQ(all[i]["recipe"]["seq"], 16) << i;
         ++i;
       }
-  // Every recipe flag with one value takes a list; the order is that of the settings, batch and seq inside.
+  // Every recipe flag with one value takes a list; the order is that of the settings, batch and seq
+  // inside.
   json more = rows({"--batch", "1,2", "--policy", "autocast,pure", "--grad-accumulation", "1,2", "--vocab", "101,128",
                     "--threads", "1", "--pad-vocab", "1"});
   ASSERT_EQ(more.size(), 16u);
@@ -188,8 +190,8 @@ TEST_F(CliBench, WhatDoesNotFitIsARowOfAGridAndAnErrorAlone) {
 }
 
 TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
-  // Five hundred times the work a step: the verdict cannot be in doubt, unless other work keeps this machine busy; then
-  // it is measured again.
+  // Five hundred times the work a step: the verdict cannot be in doubt, unless other work keeps
+  // this machine busy; then it is measured again.
   RunResult r;
   for (int attempt = 0; attempt < 5; ++attempt) {
     r = run({"--batch", "1", "--recompute", "full", "--ab", "--batch 512"}, {"--samples", "12", "--no-mfu", "--json"});
@@ -210,8 +212,8 @@ TEST_F(CliBench, SecondRecipeIsMeasuredInTurns) {
   EXPECT_GE(c["noise_floor"], 0);
 }
 
-// The verdict follows from the interval and the floor. That the same work is told apart is chance, on a busy machine
-// too: not five times running.
+// The verdict follows from the interval and the floor. That the same work is told apart is chance,
+// on a busy machine too: not five times running.
 TEST_F(CliBench, ItselfCannotBeToldFromItself) {
   bool cannot_tell = false;
   for (int i = 0; i < 5 && !cannot_tell; ++i) {

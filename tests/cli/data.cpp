@@ -28,7 +28,8 @@ TEST(CliData, PrepareThenInfoTellTheSame) {
   EXPECT_EQ(prepared["text_bytes"], bytes);
   EXPECT_EQ(prepared["tokenizer"], "bytes");
   EXPECT_EQ(prepared["vocab_size"], 257);
-  // Tokens are bytes: both splits together are the text, the held-out part a quarter up to the next word's end.
+  // Tokens are bytes: both splits together are the text, the held-out part a quarter up to the next
+  // word's end.
   uint64_t train = prepared["train_tokens"], val = prepared["val_tokens"];
   EXPECT_EQ(train + val, bytes);
   EXPECT_NEAR(double(val) / double(bytes), 0.25, 0.01);

@@ -44,7 +44,8 @@ TEST(CliDevices, ThreadsAndInstructionSetAreRespected) {
 
 TEST(CliDevices, MeasuredLimitsArePlausible) {
   nlohmann::json m;
-  // No product is faster than the units it runs on; a machine that was busy while those were measured says nothing.
+  // No product is faster than the units it runs on; a machine that was busy while those were
+  // measured says nothing.
   bool possible = false;
   for (int i = 0; i < 8 && !possible; ++i) {
     RunResult r = run_crest({"devices", "--measure", "--json"});

@@ -1,7 +1,8 @@
-// Every `crest` command in a code block of README.md, CONTRIBUTING.md, docs/ and docs/guides/ runs here, as a shell
-// runs it, through a wrapper that makes it tiny: models, steps, batches and samples shrink, and inputs that a document
-// takes for granted (a text, data, a run) are put where the command looks for them. The other words of the command,
-// every flag among them, stay, and it has to end with code 0.
+// Every `crest` command in a code block of README.md, CONTRIBUTING.md, docs/ and docs/guides/ runs
+// here, as a shell runs it, through a wrapper that makes it tiny: models, steps, batches and
+// samples shrink, and inputs that a document takes for granted (a text, data, a run) are put where
+// the command looks for them. The other words of the command, every flag among them, stay, and it
+// has to end with code 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// From prompt / answer lines to a tuned model: masks and packing through crest data, train, eval and sample.
+// From prompt / answer lines to a tuned model: masks and packing through crest data, train, eval
+// and sample.
 #include "cli/train_harness.h"
 
 using namespace crest::test;
@@ -53,7 +54,8 @@ TEST_F(FineTune, LossFallsAndValidationIsThatOfEval) {
                              "--threads", "1", "--json"},
                             f.options());
     ASSERT_EQ(e.code, 0) << e.err;
-    // Training leaves the last part of a window out, which eval reads too: the same only for documents.
+    // Training leaves the last part of a window out, which eval reads too: the same only for
+    // documents.
     EXPECT_NEAR(e.json()["loss"].get<double>(), validation, packing == "documents" ? 1e-5 : 0.15 * validation);
     RunResult info = run_crest({"data", "info", "qa", "--json"}, f.options());
     if (packing == "documents") {

@@ -1,4 +1,5 @@
-// crest lab: what it lists, shows and measures; files of the user's; budget, resume, Ctrl-C; bad input.
+// crest lab: what it lists, shows and measures; files of the user's; budget, resume, Ctrl-C; bad
+// input.
 #include "cli/run.h"
 
 namespace crest::test {
@@ -89,7 +90,8 @@ TEST(Lab, RunsAFileOfTheUsersAndRecordsIt) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0], "upheld");
   EXPECT_EQ(all[1], "refuted");
-  // Two rounds of three samples, on a machine that does something else too: the noise may be as large.
+  // Two rounds of three samples, on a machine that does something else too: the noise may be as
+  // large.
   EXPECT_NE(all[2], "upheld");
   EXPECT_GE(result["noise_floor"], 0.01);
   // Each row leads to its samples, half of them from each round.

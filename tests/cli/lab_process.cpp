@@ -1,4 +1,5 @@
-// crest lab: cells that start processes: ranks of a collective, and recipes with other libraries or variables.
+// crest lab: cells that start processes: ranks of a collective, and recipes with other libraries or
+// variables.
 #include "cli/run.h"
 
 namespace crest::test {

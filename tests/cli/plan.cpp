@@ -39,12 +39,14 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_EQ(j["tokens_per_step"], 4096);
   double flops = 4096.0 * (6.0 * double(matmul) + 12.0 * 12 * 768 * 1024);
   EXPECT_DOUBLE_EQ(j["flops"]["model_per_step"].get<double>(), flops);
-  // Causal attention halves 12 L d T in what is executed; the padded vocabulary and pointwise work add a little.
+  // Causal attention halves 12 L d T in what is executed; the padded vocabulary and pointwise work
+  // add a little.
   EXPECT_NEAR(j["flops"]["executed_per_step"].get<double>() / flops, 1, 0.12);
   auto& m = j["memory"];
   EXPECT_EQ(m["planned_bytes"], m["persistent_bytes"].get<int64_t>() + m["transient_bytes"].get<int64_t>());
   EXPECT_EQ(m["planned_bytes"], sum(m["by_category"]));
-  // fp32: 4 bytes of weights, 8 of moments a parameter; the padded vocabulary and alignment add at most 1%.
+  // fp32: 4 bytes of weights, 8 of moments a parameter; the padded vocabulary and alignment add at
+  // most 1%.
   EXPECT_NEAR(m["by_category"]["weights"].get<double>() / (4.0 * 124439808), 1, 0.01);
   EXPECT_NEAR(m["by_category"]["optimizer_state"].get<double>() / (8.0 * 124439808), 1, 0.01);
   auto& peak = m["peak"];
@@ -56,8 +58,9 @@ TEST(CliPlan, CountsOfGpt2) {
   EXPECT_LE(m["largest_blocks"][0]["bytes"], m["transient_bytes"]);
 }
 
-// The whole process, start included; it runs on one thread, so its CPU time is what a user waits on an idle machine.
-// Where many programs share caches and cores, CPU time grows too: then until they leave it alone for a moment.
+// The whole process, start included; it runs on one thread, so its CPU time is what a user waits on
+// an idle machine. Where many programs share caches and cores, CPU time grows too: then until they
+// leave it alone for a moment.
 TEST(CliPlan, TakesNoTime) {
   for (const char* precision : {"fp32", "bf16"}) {
     double best = 1e9;

@@ -77,7 +77,8 @@ TEST_F(CliProfile, IntervalsCloseTheStep) {
 }
 
 TEST_F(CliProfile, NaiveAttentionShowsItsParts) {
-  // Long enough that the scores weigh more than flash attention's scratch, which depends on the class of processors.
+  // Long enough that the scores weigh more than flash attention's scratch, which depends on the
+  // class of processors.
   std::string model = tiny_model;
   model.replace(model.find("context = 32"), 12, "context = 256");
   folder_.write("long.toml", model);

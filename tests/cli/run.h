@@ -1,4 +1,5 @@
-// Runs the real binary with arguments in a temporary folder: what the tests of the command line share.
+// Runs the real binary with arguments in a temporary folder: what the tests of the command line
+// share.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -71,7 +72,8 @@ class RunningProcess {
       if (line.rfind("ShdPnd:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
     return false;
   }
-  // Until happened(). False, and a failure of the test, when the process ends before, or it takes too long.
+  // Until happened(). False, and a failure of the test, when the process ends before, or it takes
+  // too long.
   template <class Happened>
   bool wait(const std::string& event, Happened happened) const {
     bool seen = false, over = false;
@@ -83,7 +85,8 @@ class RunningProcess {
   bool wait_for_text(const std::string& text) const {
     return wait("'" + text + "' on standard error", [&] { return err().find(text) != std::string::npos; });
   }
-  // Stops it between two instructions until resume(): whatever the test does meanwhile takes the process no time.
+  // Stops it between two instructions until resume(): whatever the test does meanwhile takes the
+  // process no time.
   bool stop() const {
     kill(pid_, SIGSTOP);
     return wait("stop", [&] {
@@ -98,8 +101,8 @@ class RunningProcess {
   std::string err_;
 };
 
-// Of the environment that tests are started in: what Crest would take from it. (CREST_ISA and OMP_* stay: they are how
-// the whole suite runs on other processors and threads.)
+// Of the environment that tests are started in: what Crest would take from it. (CREST_ISA and OMP_*
+// stay: they are how the whole suite runs on other processors and threads.)
 inline constexpr const char* callers_variables[] = {"RANK",
                                                     "LOCAL_RANK",
                                                     "WORLD_SIZE",
@@ -166,8 +169,8 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     if (options.closed_error) close(2);
     rlimit largest{rlim_t(options.largest_file), rlim_t(options.largest_file)};
     if (options.largest_file >= 0) setrlimit(RLIMIT_FSIZE, &largest);
-    // The defaults, whatever the caller's environment says: a run under srun, with a store and a cache of its own, or
-    // with a home that cannot be written.
+    // The defaults, whatever the caller's environment says: a run under srun, with a store and a
+    // cache of its own, or with a home that cannot be written.
     for (const char* name : callers_variables) unsetenv(name);
     setenv("CREST_STORE", (folder + "/crest.db").c_str(), 1);
     setenv("CREST_CACHE", (folder + "/cache").c_str(), 1);

@@ -1,4 +1,5 @@
-// The scripts behind `make`, with apt-get, sudo and dpkg-query replaced: nothing is installed by these tests.
+// The scripts behind `make`, with apt-get, sudo and dpkg-query replaced: nothing is installed by
+// these tests.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -193,7 +194,8 @@ i=0; while [ $i -lt 40 ]; do head -c 99999 /dev/zero | tr '\0' x; echo; i=$((i+1
 }
 
 namespace {
-// A copy of the scripts in a folder of its own, where build/release/crest is a stand-in that logs its arguments.
+// A copy of the scripts in a folder of its own, where build/release/crest is a stand-in that logs
+// its arguments.
 struct DemoFolder : Mocks {
   fs::path root = path / "repo";
   explicit DemoFolder(const std::string& crest) {

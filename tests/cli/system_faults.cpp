@@ -1,5 +1,5 @@
-// Output that cannot be written and files that cannot be read, at every call of the real binary: an end with one error,
-// or none; never a crash, and nothing that was there before is damaged.
+// Output that cannot be written and files that cannot be read, at every call of the real binary: an
+// end with one error, or none; never a crash, and nothing that was there before is damaged.
 #include "cli/system_faults.h"
 
 using namespace crest::test;

@@ -1,5 +1,6 @@
-// Runs crest and lets one of its system calls fail: every kind of call that a test names is counted from the beginning
-// of main() on. The process is traced (ptrace), so this is the binary that people use, with all of its libraries.
+// Runs crest and lets one of its system calls fail: every kind of call that a test names is counted
+// from the beginning of main() on. The process is traced (ptrace), so this is the binary that
+// people use, with all of its libraries.
 #pragma once
 #include <sys/ptrace.h>
 #include <sys/syscall.h>

@@ -1,4 +1,5 @@
-// Tiny training runs of the real binary: data, a model of milliseconds, and what two runs are compared by.
+// Tiny training runs of the real binary: data, a model of milliseconds, and what two runs are
+// compared by.
 #pragma once
 #include "cli/run.h"
 #include "core/random.h"

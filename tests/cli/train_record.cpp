@@ -20,7 +20,8 @@ class TrainRecords : public testing::Test {
     more.insert(more.end(), {"--store", file_});
     return folder_.train("run", steps, more);
   }
-  // Trains until act() sends a signal; it is called once the store has `rows` rows of the first run.
+  // Trains until act() sends a signal; it is called once the store has `rows` rows of the first
+  // run.
   RunResult train_until(size_t rows, const std::function<void(const RunningProcess&)>& act,
                         std::vector<std::string> more = {}) {
     RunOptions o = folder_.options();
@@ -131,7 +132,8 @@ TEST_F(TrainRecords, ARunThatTheStoreDoesNotKnowGetsAWholeRecord) {
   expect_log(records()[0]);
 }
 
-// Two trainings that differ in a training setting alone: the record says so, lists find them by it, compare names it.
+// Two trainings that differ in a training setting alone: the record says so, lists find them by it,
+// compare names it.
 TEST_F(TrainRecords, TrainingSettingsAreDifferences) {
   auto run = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(), {"--store", file_});

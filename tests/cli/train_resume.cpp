@@ -29,8 +29,8 @@ const std::vector<Setting> settings = {
 
 class Resume : public testing::TestWithParam<Setting> {};
 
-// The data has about 50 windows of 32 tokens: 24 steps of 2 to 8 samples cross at least one epoch edge in most settings
-// (all of those with 4 or more samples a step).
+// The data has about 50 windows of 32 tokens: 24 steps of 2 to 8 samples cross at least one epoch
+// edge in most settings (all of those with 4 or more samples a step).
 TEST_P(Resume, IsBitwise) {
   TrainFolder f;
   constexpr int steps = 32;
@@ -38,7 +38,8 @@ TEST_P(Resume, IsBitwise) {
   flags.insert(flags.end(), {"--save-every", "0", "--val-every", "6", "--sample-every", "8", "--sample-tokens", "4"});
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch. Others below.
+  // 1: nothing but a first step; 6: at a validation; 27: near the end, after the edge of an epoch.
+  // Others below.
   for (int cut : {1, 6, 27}) {
     SCOPED_TRACE(cut);
     std::string run = "cut" + std::to_string(cut);
@@ -70,8 +71,8 @@ TEST(ResumeKilled, TwentyRandomKillsLoseNothing) {
   std::vector<std::string> flags = {"--save-every", "25", "--keep", "2", "--precision", "bf16", "--val-every", "100"};
   RunResult straight = f.train("straight", steps, flags);
   ASSERT_EQ(straight.code, 0) << straight.err;
-  // Kills spread over the processor time of half a run, so that they meet start, steps, saves and removals on a machine
-  // of any speed and load.
+  // Kills spread over the processor time of half a run, so that they meet start, steps, saves and
+  // removals on a machine of any speed and load.
   int kills = 0, before = 0;
   for (int i = 0; kills < 20 && i < 200; ++i) {
     double life = straight.cpu_seconds * (0.02 + 0.5 * double(crest::random_bits(5, 6, uint64_t(i)) % 1000) / 1000);
@@ -150,10 +151,10 @@ TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
     expect_error(a, code, said, f.options());
   };
   refused({"--batch", "4"}, 1, {"2 samples per step, this recipe has 4"});
-  refused({"--seq", "16"}, 2, {"the run has seq 32, and 16 was given"});
+  refused({"--seq", "16"}, 2, {"the run has seq 32, but 16 was given"});
   refused({"--seed", "5"}, 2, {"the run has seed 1337"});
   refused({"--optimizer", "sgd"}, 2, {"the run has optimizer adamw"});
-  refused({"--model", "nano"}, 2, {"the run has model", "nano", "Leave --model out"});
+  refused({"--model", "nano"}, 2, {"the run has model", "nano", "Leave out --model"});
   refused({"--out", "other"}, 2, {"in its own folder"});
   EXPECT_TRUE(f.last_state("run") == before);
   // The same samples in another split are the same run.

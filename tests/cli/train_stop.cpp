@@ -30,7 +30,8 @@ const std::vector<std::string> long_run =
     small +
     std::vector<std::string>{"--steps", endless, "--schedule", "constant", "--warmup", "4", "--val-every", "50"};
 
-// A signal ends a run after the step that it comes in, and the run goes on where it was as if nothing had been.
+// A signal ends a run after the step that it comes in, and the run goes on where it was as if
+// nothing had been.
 void expect_saved_and_continued(const TrainFolder& f, int number, const std::vector<std::string>& flags) {
   size_t rows = 0;
   RunResult r = train_while(f, flags + std::vector<std::string>{"--out", "run"}, [&](const RunningProcess& process) {
@@ -258,8 +259,9 @@ TEST(NotFinite, FiveInARowStopAndTheLastGoodCheckpointStays) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4, {"--val-every", "0"}).code, 0);
   std::string good = f.last_state("run");
-  // The rate throws the weights out of the world in one step; every later gradient is NaN or infinite. A checkpoint of
-  // every step would push the good one out if saving alone removed old ones.
+  // The rate throws the weights out of the world in one step; every later gradient is NaN or
+  // infinite. A checkpoint of every step would push the good one out if saving alone removed old
+  // ones.
   std::vector<std::string> wild = {"train",  "--resume", "run",    "--steps", "40",           "--lr", "1e30",
                                    "--clip", "0",        "--keep", "1",       "--save-every", "1"};
   expect_error(wild, 1,
@@ -301,7 +303,8 @@ TEST(NotFinite, Fp16SearchesItsLossScale) {
   EXPECT_EQ(f.checkpoints("run").size(), 2u) << "old checkpoints go once a step has succeeded";
 }
 
-// Everything that the process writes fails, standard error too (so that tests/train/run_faults.cpp looks at the text).
+// Everything that the process writes fails, standard error too (so that tests/train/run_faults.cpp
+// looks at the text).
 TEST(FullDisk, TheExitCodeIsOneAndTheCheckpointIntact) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 5).code, 0);

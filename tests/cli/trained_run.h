@@ -40,7 +40,8 @@ inline Recipe byte_recipe(const std::string& shape = "gpt2") {
   return r;
 }
 
-// Saves a checkpoint of a byte-level model with lively weights below RUN/checkpoints; returns its folder.
+// Saves a checkpoint of a byte-level model with lively weights below RUN/checkpoints; returns its
+// folder.
 inline std::string make_checkpoint(const std::string& run, int64_t step, const Recipe& recipe, bool tokenizer = true,
                                    bool zero_weights = false) {
   SessionUse use;

@@ -122,7 +122,8 @@ TEST(Control, GarbageOnThePortDoesNotDisturb) {
 
 namespace {
 
-// Another process that opens connections, says nothing on them, and keeps them until the object goes away.
+// Another process that opens connections, says nothing on them, and keeps them until the object
+// goes away.
 class IdleStrangers {
  public:
   IdleStrangers(int port, int count) {

@@ -10,7 +10,8 @@
 
 namespace crest::test {
 
-// Calls work(control) on a thread for each of `ranks` ranks; the messages of the errors, by rank ("": none).
+// Calls work(control) on a thread for each of `ranks` ranks; the messages of the errors, by rank
+// ("": none).
 std::vector<std::string> with_ranks(int ranks, const std::function<void(Control&)>& work,
                                     double seconds = longest_wait);
 

@@ -191,7 +191,8 @@ TEST(Compare, ModelsOfOtherShapes) {
   for (auto& x : c.causes) EXPECT_TRUE(x.a.instructions && x.b.instructions) << x.label << " has no counterpart";
 }
 
-// A learning rate or a seed changes numbers, not time: it is a difference and never a cause, in either direction.
+// A learning rate or a seed changes numbers, not time: it is a difference and never a cause, in
+// either direction.
 TEST(Compare, WhatTakesNoTimeExplainsNone) {
   Synthetic a = gpt2(), b = gpt2();
   b.slowdown = [](const ProfileInstr&) { return 3.0; };
@@ -464,7 +465,8 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   EXPECT_TRUE(contains(c.sentences[0], "because of attention")) << c.sentences[0];
 }
 
-// Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain nothing.
+// Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain
+// nothing.
 TEST(Compare, NoBarIsLargerThanBothSteps) {
   Synthetic a = gpt2(), b = gpt2();
   b.recipe.batch = 1;

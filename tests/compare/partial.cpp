@@ -1,4 +1,5 @@
-// Runs that lack something: no profile, a foreign trace, training logs, other phases, nothing at all; hostile text.
+// Runs that lack something: no profile, a foreign trace, training logs, other phases, nothing at
+// all; hostile text.
 #include <gtest/gtest.h>
 
 #include <cmath>

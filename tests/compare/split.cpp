@@ -85,8 +85,8 @@ TEST(Split, OneFactorAloneTakesAll) {
 }
 
 TEST(Split, TwoFactorsShareByTheMeanOverTheOrders) {
-  // Memory-bound at the limit, then half the bytes at twice the slowdown: bytes first: 2 -> 1 (-1), then +1; slowdown
-  // first: 2 -> 4 (+2), then -2. Means: -1.5 and +1.5.
+  // Memory-bound at the limit, then half the bytes at twice the slowdown: bytes first: 2 -> 1 (-1),
+  // then +1; slowdown first: 2 -> 4 (+2), then -2. Means: -1.5 and +1.5.
   Work a = work(2, 0, 1, 2e9), b = work(2, 0, 1, 1e9);
   FactorMs parts = split(a, b, same);
   EXPECT_NEAR(part(parts, Factor::bytes), -1.5, 1e-12);
@@ -94,7 +94,8 @@ TEST(Split, TwoFactorsShareByTheMeanOverTheOrders) {
 }
 
 TEST(Split, PrecisionMovesARowFromArithmeticToMemoryWithoutMoreOfEither) {
-  // 1 TFLOP at 50 TFLOP/s is 20 ms, 4 GB at 1 TB/s 4 ms; in half precision at 700 TFLOP/s 1.4 ms and 2 GB 2 ms.
+  // 1 TFLOP at 50 TFLOP/s is 20 ms, 4 GB at 1 TB/s 4 ms; in half precision at 700 TFLOP/s 1.4 ms
+  // and 2 GB 2 ms.
   Work a, b;
   a.ms = 20, a.pools[0] = {1e12, 4e9, 0.02};
   b.ms = 2, b.pools[0] = {1e12, 2e9, 1e12 / 700e12};

@@ -1,4 +1,5 @@
-// Profiles of real Programs with made-up times: time = floor * slowdown(row), so every cause is known.
+// Profiles of real Programs with made-up times: time = floor * slowdown(row), so every cause is
+// known.
 #pragma once
 #include <functional>
 #include <string>

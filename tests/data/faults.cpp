@@ -1,5 +1,6 @@
-// Every system call of a preparation that changes the file system fails once, or fails from then on: a clear error, and
-// under the name of the result there is nothing, the old data or the new data, never a part.
+// Every system call of a preparation that changes the file system fails once, or fails from then
+// on: a clear error, and under the name of the result there is nothing, the old data or the new
+// data, never a part.
 #include "checkpoint/faults.h"
 
 #include <omp.h>
@@ -58,7 +59,8 @@ class PrepareFaults : public ::testing::TestWithParam<Scenario> {
   }
   fs::path out() const { return fs::path(dir_ / "work") / "out"; }
   void run() { prepare(tiny(dir_ / "new.txt", out(), GetParam().overwrite)); }
-  // 0: nothing there; otherwise the bytes of text of the whole data set that is there (opening checks every shard).
+  // 0: nothing there; otherwise the bytes of text of the whole data set that is there (opening
+  // checks every shard).
   uint64_t there() const { return fs::exists(out()) ? Dataset::open(out()).info().text_bytes : 0; }
 
   DataFolder dir_;
@@ -185,7 +187,8 @@ class PrepareKilled : public ::testing::TestWithParam<bool> {
 
 }  // namespace
 
-// At every moment the old data or the new is under the name, or the next who looks for it finds the old.
+// At every moment the old data or the new is under the name, or the next who looks for it finds the
+// old.
 TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   int64_t all = calls();
   ASSERT_GT(all, 30);
@@ -212,7 +215,8 @@ TEST_P(PrepareKilled, AtEveryCallLeavesTheOldOrTheNewData) {
   EXPECT_EQ(put_back, GetParam() ? 0 : 1);  // killed before the second rename
 }
 
-// Not only opening finds it: a preparation that must not replace anything does not take the free name.
+// Not only opening finds it: a preparation that must not replace anything does not take the free
+// name.
 TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
   int64_t all = calls();
   bool gone = false;
@@ -229,7 +233,8 @@ TEST_P(PrepareKilled, IsPutBackByTheNextPreparationToo) {
 INSTANTIATE_TEST_SUITE_P(FileSystems, PrepareKilled, ::testing::Bool(),
                          [](auto& i) { return i.param ? "ThatExchangeNames" : "ThatDoNot"; });
 
-// While the process that set it aside lives, nobody else touches it; the error says where the data is.
+// While the process that set it aside lives, nobody else touches it; the error says where the data
+// is.
 TEST(PrepareReplacing, OfALivingProcessIsLeftAlone) {
   TemporaryFolder dir;
   write_file(dir / "in.txt", sentences(1000));

@@ -45,7 +45,8 @@ TEST(Permutation, IsABijectionForEverySmallSizeAndKey) {
 }
 
 TEST(Permutation, LooksUniform) {
-  // Mean position of the first tenth; the standard error of a uniform sample of 1000 from 10000 is 87.
+  // Mean position of the first tenth; the standard error of a uniform sample of 1000 from 10000 is
+  // 87.
   Permutation p(10000, 7);
   double sum = 0;
   for (uint64_t i = 0; i < 1000; ++i) sum += double(p(i));

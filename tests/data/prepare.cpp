@@ -280,7 +280,8 @@ TEST(Prepare, CacheIsReusedUntilSomethingChanges) {
   if (null != 0) ::close(null);
 }
 
-// What counts is the content: other text of the same size and time is prepared, the same text of another time is not.
+// What counts is the content: other text of the same size and time is prepared, the same text of
+// another time is not.
 TEST(Prepare, CacheIsKeyedByTheContent) {
   TemporaryFolder dir;
   std::string text = sentences(5000), other = text;

@@ -79,7 +79,8 @@ TEST(Shards, CutShortAtEveryByteIsAnErrorThatNamesTheFile) {
   w.finish();
   std::string whole = read_file(dir / "train-000000.bin");
   for (size_t n = 0; n < whole.size(); ++n) {
-    // Below four bytes there is no magic number: zero to three bytes can only be a short headerless file.
+    // Below four bytes there is no magic number: zero to three bytes can only be a short headerless
+    // file.
     write_file(dir / "cut.bin", whole.substr(0, n));
     if (n == 2) continue;  // one valid nanoGPT token
     std::string message = error_of([&] { ShardReader r(dir / "cut.bin", 300); });

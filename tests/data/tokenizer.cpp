@@ -281,7 +281,8 @@ TEST(BpeTrain, IsDeterministicAtAnyThreadCountAndDivision) {
 }
 
 TEST(BpeTrain, TiesGoToTheSmallestIdsAndCountsDecide) {
-  // "bc" twice, "ab" twice: equal counts, ids of a < ids of b, so "ab" comes first; then "abc" and so on.
+  // "bc" twice, "ab" twice: equal counts, ids of a < ids of b, so "ab" comes first; then "abc" and
+  // so on.
   Tokenizer t = trained("abc abc", 260);
   std::string json = t.to_json();
   EXPECT_NE(json.find("\"a b\",\n      \"ab c\""), std::string::npos) << json.substr(json.find("merges"));

@@ -1,4 +1,5 @@
-// Tokenizers of other programs: their formats and split rules, and what is wrong with damaged files.
+// Tokenizers of other programs: their formats and split rules, and what is wrong with damaged
+// files.
 #include <omp.h>
 
 #include <iterator>

@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// A folder that looks like the root of a machine, with the same files for every CPU that this process may use.
+// A folder that looks like the root of a machine, with the same files for every CPU that this
+// process may use.
 class ConditionsTest : public testing::Test {
  protected:
   void put(const std::string& file, const std::string& text) {

@@ -1,5 +1,5 @@
-// A whole checkpoint folder with one strange file, and a manifest whose hashes are right for it, so that what lies
-// behind them is reached: a clear error, or tensors that can all be read.
+// A whole checkpoint folder with one strange file, and a manifest whose hashes are right for it, so
+// that what lies behind them is reached: a clear error, or tensors that can all be read.
 #include "checkpoint/checkpoint.h"
 
 #include <filesystem>

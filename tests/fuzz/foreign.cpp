@@ -1,5 +1,5 @@
-// Any bytes as another program's checkpoint (llm.c, nanoGPT after its conversion): a clear error, or weights that all
-// lie inside of the file.
+// Any bytes as another program's checkpoint (llm.c, nanoGPT after its conversion): a clear error,
+// or weights that all lie inside of the file.
 #include "fuzz.h"
 #include "interop/import.h"
 #include "interop/llmc.h"

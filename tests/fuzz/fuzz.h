@@ -1,5 +1,5 @@
-// What the fuzz targets share. One execution is one parse: the first byte of the input says which of a target's ways it
-// takes (seeds.py writes every seed once for each).
+// What the fuzz targets share. One execution is one parse: the first byte of the input says which
+// of a target's ways it takes (seeds.py writes every seed once for each).
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -57,8 +57,8 @@ class Folder : public TemporaryFolder {
   }
 };
 
-// Files begin with a header of 1024 bytes, most of them 0: the input's first 32 bytes are its start, the rest follows
-// it.
+// Files begin with a header of 1024 bytes, most of them 0: the input's first 32 bytes are its
+// start, the rest follows it.
 inline std::string after_header(std::string_view input) {
   std::string bytes(input.substr(0, 32));
   bytes.resize(1024);

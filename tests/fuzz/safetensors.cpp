@@ -1,5 +1,5 @@
-// The whole reader on an in-memory file, and the header parser with the length that fits, which random files rarely
-// have.
+// The whole reader on an in-memory file, and the header parser with the length that fits, which
+// random files rarely have.
 #include "checkpoint/safetensors.h"
 
 #include <vector>

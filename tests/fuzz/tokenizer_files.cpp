@@ -1,5 +1,6 @@
-// Any bytes as GPT-2's pair of files (divided at a NUL), as .tiktoken and as the tokenizer.json of another split rule:
-// a clear error, or a tokenizer that encodes any bytes, and whose tokenizer.json is the same tokenizer.
+// Any bytes as GPT-2's pair of files (divided at a NUL), as .tiktoken and as the tokenizer.json of
+// another split rule: a clear error, or a tokenizer that encodes any bytes, and whose
+// tokenizer.json is the same tokenizer.
 #include "data/tokenizer.h"
 #include "fuzz.h"
 

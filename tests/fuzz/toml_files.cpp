@@ -1,4 +1,5 @@
-// What is read out of TOML: models, devices, experiments and their grids. A clear error, or what is within its limits.
+// What is read out of TOML: models, devices, experiments and their grids. A clear error, or what is
+// within its limits.
 #include "device/data_sheet.h"
 #include "fuzz.h"
 #include "lab/experiment.h"

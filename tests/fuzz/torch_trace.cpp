@@ -1,4 +1,5 @@
-// Any bytes as a PyTorch trace: a clear error, or steps whose times add up and a Profile whose rows fit together.
+// Any bytes as a PyTorch trace: a clear error, or steps whose times add up and a Profile whose rows
+// fit together.
 #include "traces/torch_trace.h"
 
 #include <cmath>

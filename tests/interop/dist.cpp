@@ -1,4 +1,5 @@
-// The release archive runs when it is unpacked elsewhere, with an empty environment and of the system only glibc.
+// The release archive runs when it is unpacked elsewhere, with an empty environment and of the
+// system only glibc.
 #include "cli/run.h"
 
 using namespace crest::test;

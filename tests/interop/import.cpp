@@ -131,8 +131,8 @@ TEST(Import, LlmcGivesTransformersGpt2) {
   }
 }
 
-// With a tokenizer the folder is complete: text in, text out, trained further. The logits that eval writes are those
-// that its loss is made of.
+// With a tokenizer the folder is complete: text in, text out, trained further. The logits that eval
+// writes are those that its loss is made of.
 TEST(Import, FolderEvaluatesSamplesAndTrains) {
   TempFolder folder;
   std::string text;

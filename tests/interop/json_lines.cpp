@@ -38,7 +38,8 @@ TEST(JsonLinesInput, EveryLineIsADocument) {
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["documents"], 201);
   EXPECT_EQ(text_of(folder, "d"), expected);
-  // A folder takes it beside a text; another key; lines longer than a block make no difference to memory's blocks.
+  // A folder takes it beside a text; another key; lines longer than a block make no difference to
+  // memory's blocks.
   folder.write("corpus/b.txt", "plain text, one document");
   r = run_crest({"data", "prepare", "corpus", "--out", "both", "--json"}, in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
@@ -49,7 +50,8 @@ TEST(JsonLinesInput, EveryLineIsADocument) {
   r = run_crest({"data", "prepare", "keys.jsonl", "--text-key", "body", "--out", "keys", "--json"}, in(folder));
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["text_bytes"], (9 << 20) + 9);
-  // The held-out part may begin between the two: then the token between them is the first of the second split.
+  // The held-out part may begin between the two: then the token between them is the first of the
+  // second split.
   EXPECT_TRUE(text_of(folder, "keys").ends_with("xx|two words"));
 }
 

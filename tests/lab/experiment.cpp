@@ -1,4 +1,5 @@
-// Experiment files: every one that comes with the program, grids, and mistakes with line and column.
+// Experiment files: every one that comes with the program, grids, and mistakes with line and
+// column.
 #include "lab/experiment.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The language of claims: what expressions give, what the noise leaves open, and where mistakes are told to be.
+// The language of claims: what expressions give, what the noise leaves open, and where mistakes are
+// told to be.
 #include "lab/expression.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Two rounds of a cell: what becomes of its figures, and the noise floor that all cells together give.
+// Two rounds of a cell: what becomes of its figures, and the noise floor that all cells together
+// give.
 #include "lab/rounds.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +65,8 @@ TEST(Rounds, NoiseIsTheDeviationOfDuplicatesTimesStudentsT) {
   EXPECT_FALSE(noise_of_rounds({two(1, 2), round_of(1, 1, 1, "once")}).has_value());
 }
 
-// One cell of a hundred pairs: with the floor as its interval, equal cells are told apart in 5% of the pairs at most.
+// One cell of a hundred pairs: with the floor as its interval, equal cells are told apart in 5% of
+// the pairs at most.
 TEST(Rounds, TheFloorCoversCellsThatAreEquallyFast) {
   uint64_t state = 7;
   auto uniform = [&] {

@@ -4,7 +4,8 @@
 
 namespace crest::test {
 
-// Sanitizers keep memory that was freed and have an operator new of their own: then nothing is counted.
+// Sanitizers keep memory that was freed and have an operator new of their own: then nothing is
+// counted.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool counts_allocations = false;
 #else

@@ -1,5 +1,6 @@
-// All seeds of the fuzz targets (tests/fuzz/seeds.py), whole, cut short and with flipped bits, through the targets
-// themselves: what the fuzzers start from holds in every `make test`, without clang.
+// All seeds of the fuzz targets (tests/fuzz/seeds.py), whole, cut short and with flipped bits,
+// through the targets themselves: what the fuzzers start from holds in every `make test`, without
+// clang.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -23,8 +24,8 @@ std::map<std::string, Target>& targets() {
   return all;
 }
 
-// Far above what any input of its size needs, far below what the square of its size takes where it is large: a file of
-// 100 KB may take some 0.6 s and 36 MB.
+// Far above what any input of its size needs, far below what the square of its size takes where it
+// is large: a file of 100 KB may take some 0.6 s and 36 MB.
 #ifdef __SANITIZE_ADDRESS__
 constexpr double base_seconds = 3, seconds_per_byte = 60e-6;
 constexpr int64_t peak_resident = int64_t(1) << 30;
@@ -120,8 +121,8 @@ TEST(Malformed, SeedsAreReadOrRefusedInTimeAndMemory) {
   }
 }
 
-// What takes the square of its size shows where a piece of a file is repeated until the file is large.
-// CREST_GROWN_SEEDS: how many of each target.
+// What takes the square of its size shows where a piece of a file is repeated until the file is
+// large. CREST_GROWN_SEEDS: how many of each target.
 TEST(Malformed, LargeInputsTakeTimeAndMemoryInProportion) {
   if (!has_python()) GTEST_SKIP() << "no python3, which makes the seeds";
   const auto wanted = uint64_t(count_from("CREST_GROWN_SEEDS", 24));

@@ -1,4 +1,5 @@
-// One case of an operation: input types and how they are filled, attributes, body. The same list serves every mode.
+// One case of an operation: input types and how they are filled, attributes, body. The same list
+// serves every mode.
 #pragma once
 #include <functional>
 #include <memory>
@@ -38,7 +39,8 @@ struct Case {
   std::function<void(Values&)> complete = nullptr;
 };
 
-// A few instructions between inputs and outputs; what is differentiated is the sum of the outputs times random weights.
+// A few instructions between inputs and outputs; what is differentiated is the sum of the outputs
+// times random weights.
 struct GradCase {
   std::string name;
   std::vector<Arg> in;               // f64; with `weights`, parameters whose gradients accumulate
@@ -47,8 +49,8 @@ struct GradCase {
   bool root = false;  // cross-entropy: the rule itself sets the gradient of the output to scale * loss_scale
 };
 
-// Cases of an operation in a file of its own: `static const CaseFile file = {add_cases, add_grad_cases};` at its end.
-// add_cases is called once a dtype.
+// Cases of an operation in a file of its own: `static const CaseFile file = {add_cases,
+// add_grad_cases};` at its end. add_cases is called once a dtype.
 struct CaseFile {
   using Cases = void (*)(std::vector<Case>&, DType);
   using GradCases = void (*)(std::vector<GradCase>&);

@@ -1,5 +1,6 @@
-// The case list, part one: contractions and pointwise operations. Sizes are odd on purpose: batch 3, sequence 65,
-// width 96 (no power of two), a vocabulary of 257 padded to 384, single rows, lengths below a vector.
+// The case list, part one: contractions and pointwise operations. Sizes are odd on purpose: batch
+// 3, sequence 65, width 96 (no power of two), a vocabulary of 257 padded to 384, single rows,
+// lengths below a vector.
 #include "ops/case.h"
 #include "program/builder.h"
 
@@ -72,7 +73,8 @@ void add_contraction_cases(std::vector<Case>& list, DType t) {
     if (t == DType::bf16) add(list, t, "bias_grad", n + "_acc_bf16", {dy, tensor(t, {s.n}, 10)}, dtype_attr(t));
   }
 
-  // Attention's products: views into interleaved qkv with 4 query and 2 key/value heads, and contiguous T x T matrices.
+  // Attention's products: views into interleaved qkv with 4 query and 2 key/value heads, and
+  // contiguous T x T matrices.
   int64_t b = 3, tokens = 65, h = 4, kv = 2, d = 24, width = (h + 2 * kv) * d;
   Shape strides = {tokens * width, d, width, 1};
   Arg q = view(t, {b, h, tokens, d}, strides, 0), k = view(t, {b, kv, tokens, d}, strides, h * d);
@@ -155,8 +157,8 @@ void add_pointwise_cases(std::vector<Case>& list, DType t) {
     for (DType to : {DType::f32, DType::bf16, DType::f16})
       add(list, t, "cast", n + "_to_" + std::string(name(to)), {x}, dtype_attr(to));
   }
-  // Large enough for kernels that change their grid with the size; the end is ragged. A contiguous view need not be
-  // aligned to more than an element.
+  // Large enough for kernels that change their grid with the size; the end is ragged. A contiguous
+  // view need not be aligned to more than an element.
   Arg large = tensor(t, {131, 513}, 2), shifted = view(t, {7, 33}, {33, 1}, 1);
   for (const char* op : {"mul", "gelu_grad"}) add(list, t, op, "large", {large, large});
   add(list, t, "silu", "large", {large});

@@ -1,5 +1,5 @@
-// What the CUDA kernels of decoding treat apart: caches of several tiles and splits, groups of query heads, tiles of
-// rows, head dimensions and addresses that vectors do not fit, long contexts.
+// What the CUDA kernels of decoding treat apart: caches of several tiles and splits, groups of
+// query heads, tiles of rows, head dimensions and addresses that vectors do not fit, long contexts.
 #include <cmath>
 
 #include "ops/case.h"

@@ -1,5 +1,5 @@
-// Attention at the sizes that divide tiles: head dimensions between and beyond the widths of tiles, lengths across
-// their borders with and without dropout, groups of heads; f32 with TF32 allowed.
+// Attention at the sizes that divide tiles: head dimensions between and beyond the widths of tiles,
+// lengths across their borders with and without dropout, groups of heads; f32 with TF32 allowed.
 #include <cmath>
 
 #include "ops/case.h"
@@ -40,7 +40,8 @@ static void add_cases(std::vector<Case>& list, DType t) {
   add_attention(list, t, "aligned_full_dropout", {1, 72, 3 * 128}, 1, 1, false, 0.1);
   add_attention(list, t, "wide", {1, 20, 4 * 136}, 2, 1, true, 0.2);
   add_attention(list, t, "negative_scale", {1, 20, 3 * 16}, 1, 1, true, 0, -0.5);
-  // Documents from a token to several tiles; as long as the row; with dropout, groups, odd widths, wide heads.
+  // Documents from a token to several tiles; as long as the row; with dropout, groups, odd widths,
+  // wide heads.
   add_attention(list, t, "documents", {2, 330, 6 * 64}, 2, 2, true, 0, 0, 50);
   add_attention(list, t, "documents_short", {2, 130, 4 * 64}, 2, 1, true, 0, 0, 4);
   add_attention(list, t, "documents_one", {1, 200, 3 * 32}, 1, 1, true, 0, 0, 1000000);

@@ -1,5 +1,5 @@
-// Loss and embedding where kernels change their way: rows beyond on-chip memory, rows that vectors do not fit, more
-// tokens than one block sorts, ids with a thousand occurrences.
+// Loss and embedding where kernels change their way: rows beyond on-chip memory, rows that vectors
+// do not fit, more tokens than one block sorts, ids with a thousand occurrences.
 #include <cmath>
 
 #include "ops/case.h"
@@ -33,8 +33,8 @@ static void add_cases(std::vector<Case>& list, DType t) {
       v[0][1] = -INFINITY, v[0][width + size_t(s.vocab) - 1] = 50;
       v[1][0] = 0, v[1][1] = double(s.vocab - 1);
     };
-    // A power of two: rounding the target's gradient, far larger than the others, does not hide them. Those of f16
-    // need a loss scale, as in training.
+    // A power of two: rounding the target's gradient, far larger than the others, does not hide
+    // them. Those of f16 need a loss scale, as in training.
     Attrs attrs = Attrs().set("vocab", s.vocab).set("scale", 0.125);
     float loss_scale = t == DType::f16 ? 524288 : 1024;
     add("cross_entropy", s.name, {s.logits, labels}, attrs).complete = edit;

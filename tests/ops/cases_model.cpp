@@ -25,8 +25,8 @@ static void add_norm_cases(std::vector<Case>& list, DType t, const std::string& 
   std::string kind = layer ? "layer_" : "rms_";
   Arg x = tensor(t, s, 3), gamma = positive(t, c), beta = tensor(t, c);
   add(list, t, "norm", kind + n, {x, gamma}, attrs);
-  // Summands are multiples of 1/4 below 32, so that their sum is exact in every dtype and the statistics of the sum
-  // agree to f32.
+  // Summands are multiples of 1/4 below 32, so that their sum is exact in every dtype and the
+  // statistics of the sum agree to f32.
   auto exact_sum = [](Values& v) {
     for (size_t i : {0, 1})
       for (double& e : v[i]) e = std::round(e * 4) / 4;

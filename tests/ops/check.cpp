@@ -1,5 +1,5 @@
-// Mode check: every kernel that takes a case computes what the reference kernel computes in double from the same
-// inputs. Mode support: every case is taken by a kernel, every operation has cases.
+// Mode check: every kernel that takes a case computes what the reference kernel computes in double
+// from the same inputs. Mode support: every case is taken by a kernel, every operation has cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,9 +66,11 @@ std::string pair_name(const testing::TestParamInfo<Pair>& info) {
 bool has_bias(const Case& c) { return c.op == "norm_grad" && c.attrs.integer("bias", 0) != 0; }
 
 // Relative L2 error allowed for an output of dtype t.
-// f32: sums of up to a few hundred products, rounded to 2^-24 each, in any order, and exponentials of 2 ulp: 1e-5.
-// bf16: unit roundoff 2^-9 = 2e-3; kernels may round an intermediate (probabilities, ds) once before the result, and
-// differences cancel a bit in attention's gradient: 1e-2. f16: the same with 2^-12 = 2.4e-4: 2e-3.
+// f32: sums of up to a few hundred products, rounded to 2^-24 each, in any order, and exponentials
+// of 2 ulp: 1e-5.
+// bf16: unit roundoff 2^-9 = 2e-3; kernels may round an intermediate (probabilities, ds) once
+// before the result, and differences cancel a bit in attention's gradient: 1e-2.
+// f16: the same with 2^-12 = 2.4e-4: 2e-3.
 double tolerance(DType t) {
   switch (t) {
     case DType::bf16: return 1e-2;
@@ -79,8 +81,9 @@ double tolerance(DType t) {
 
 // f32 whose products may be rounded to TF32 has the mantissa of f16 there.
 //
-// A fused body may or may not round the operand of a column sum to the operand's dtype, and the product before it, so
-// the f32 sums of a half-precision body carry half-precision errors. So does a bias gradient: it sums what was rounded.
+// A fused body may or may not round the operand of a column sum to the operand's dtype, and the
+// product before it, so the f32 sums of a half-precision body carry half-precision errors. So does
+// a bias gradient: it sums what was rounded.
 double tolerance(const Case& c, const Value& output, size_t index) {
   double t = tolerance(output.dtype);
   if (c.attrs.integer("tf32", 0)) t = std::max(t, tolerance(DType::f16));
@@ -111,7 +114,8 @@ void expect_scalars(const std::vector<double>& out, const std::vector<double>& e
   EXPECT_NEAR(a.grad_factor, b.grad_factor, 1e-5 * b.grad_factor);
 }
 
-// Quantized state: f32 and double may disagree where a number lies in the middle between two codes, which is rare.
+// Quantized state: f32 and double may disagree where a number lies in the middle between two codes,
+// which is rare.
 void expect_codes(const std::vector<double>& out, const std::vector<double>& expected) {
   size_t other = 0;
   for (size_t i = 0; i < out.size(); ++i)
@@ -158,8 +162,8 @@ class Check : public testing::TestWithParam<Pair> {
       }
       double allowed = tolerance(c, v, o);
       EXPECT_LE(relative_error(out, wanted), allowed);
-      // One wrong element of a large tensor would drown in the norm. Elements err in proportion to their size, which
-      // is at most some ten times the root mean square for the inputs drawn here.
+      // One wrong element of a large tensor would drown in the norm. Elements err in proportion to
+      // their size, which is at most some ten times the root mean square for the inputs drawn here.
       EXPECT_LE(worst_element(out, wanted), 30 * allowed);
     }
     EXPECT_TRUE(memory.guards_intact()) << "wrote outside of its memory";

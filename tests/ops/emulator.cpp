@@ -1,5 +1,5 @@
-// The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the mistakes that it promises
-// to.
+// The emulation that CUDA kernels are tested on: it must compute what CUDA does, and find the
+// mistakes that it promises to.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/device/emulator.h"
 
@@ -184,7 +184,7 @@ TEST(Emulator, ReportsMisuse) {
     else
       __any_sync(~0u, 1);
   });
-  expect_error("no multiple of 16", 32, [] {
+  expect_error("not a multiple of 16", 32, [] {
     alignas(16) static float x[8] = {};
     load_vec<4>(x + 1);
   });

@@ -1,4 +1,5 @@
-// The GPU that tests run on, through CUDA's runtime. A build without CUDA has the functions, too, and never calls them.
+// The GPU that tests run on, through CUDA's runtime. A build without CUDA has the functions, too,
+// and never calls them.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -29,7 +30,8 @@ class Buffer {
 void* stream();
 // Waits for the stream; throws an Error that names `what` when something failed on the device.
 void synchronize(const char* what);
-// Seconds of each of `repetitions` calls of launch(), which enqueues on stream(), measured with events on the device.
+// Seconds of each of `repetitions` calls of launch(), which enqueues on stream(), measured with
+// events on the device.
 std::vector<double> measure(const std::function<void()>& launch, int repetitions);
 // Bytes per second, read and written, of a device-to-device copy far larger than the caches.
 double copy_rate();

@@ -1,5 +1,6 @@
-// Mode grad: gradient rules against central finite differences, both in double on the reference kernels; and forward
-// and backward in float on the kernels of every device against the same in double.
+// Mode grad: gradient rules against central finite differences, both in double on the reference
+// kernels; and forward and backward in float on the kernels of every device against the same in
+// double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -152,8 +153,8 @@ struct Differentiated {
       for (size_t w = 0; w < before.size(); ++w)
         if (c.weights[w] == i)
           for (size_t e = 0; e < expected.size(); ++e) expected[e] += before_values[w][e];
-      // Central differences err by h^2 f''' / 6 (about 1e-10) and by roundoff 1e-16 |sum| / h (1e-11 times a loss scale
-      // of up to 1024): 1e-6 is above both and below any wrong factor.
+      // Central differences err by h^2 f''' / 6 (about 1e-10) and by roundoff 1e-16 |sum| / h
+      // (1e-11 times a loss scale of up to 1024): 1e-6 is above both and below any wrong factor.
       EXPECT_LE(relative_error(found, expected), 1e-6);
     }
   }

@@ -1,4 +1,5 @@
-// An update of masters in two halves (core/split_float.h) is that of f32 masters: the same kernel, the same bits.
+// An update of masters in two halves (core/split_float.h) is that of f32 masters: the same kernel,
+// the same bits.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -30,7 +31,8 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
     for (const Case& halves : all_cases()) {
       if (halves.in.size() < 2 || halves.in[1].dtype != DType::u16) continue;
       Case whole = halves;
-      // Aligned alike: the code for vectors may join other products and sums than the code for single elements.
+      // Aligned alike: the code for vectors may join other products and sums than the code for
+      // single elements.
       whole.in[1].fill = Arg::Fill::normal, whole.in[1].dtype = DType::f32;
       Values values = make_values(halves), joined_values = values;
       joined_values[1] = joined(values[1], values.back());
@@ -49,7 +51,8 @@ TEST(MasterHalves, AreTheF32MasterBitForBit) {
   }
 }
 
-// A step of zero keeps every bit, of what random numbers hardly meet, too. (-0 becomes 0 as in any subtraction.)
+// A step of zero keeps every bit, of what random numbers hardly meet, too. (-0 becomes 0 as in any
+// subtraction.)
 TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
   std::vector<uint32_t> bits;
   for (uint32_t high : {0x3f80u, 0x3f81u, 0xbf80u, 0xbf81u, 0x0000u, 0x0001u, 0x8001u, 0x7f7fu, 0xff7fu, 0x3fffu})
@@ -86,8 +89,8 @@ TEST(MasterHalves, KeepWhatRandomNumbersHardlyMeet) {
     }
 }
 
-// Every update that keeps whole masters gives the weights that splitting them would give: of 10^6 numbers in all, ties,
-// the edge of infinity, infinities, NaN and denormals among them.
+// Every update that keeps whole masters gives the weights that splitting them would give: of 10^6
+// numbers in all, ties, the edge of infinity, infinities, NaN and denormals among them.
 TEST(MasterHalves, WeightsOfWholeMastersAreTheUpperHalves) {
   constexpr int64_t rows = 200, cols = 1000, n = rows * cols;
   std::vector<double> masters(size_t(n), 0);

@@ -1,4 +1,5 @@
-// Runs single instructions and tiny Programs on kernels, in memory of its own (no planner): guarded, poisoned with NaN.
+// Runs single instructions and tiny Programs on kernels, in memory of its own (no planner):
+// guarded, poisoned with NaN.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,8 +11,9 @@
 
 namespace crest::test {
 
-// Memory of a Program's values on the host. Every storage is filled with bytes 0xff (NaN in every floating-point dtype)
-// and guarded on both sides; AddressSanitizer sees accesses to the guards at once. Aligned as the planner aligns: 256.
+// Memory of a Program's values on the host. Every storage is filled with bytes 0xff (NaN in every
+// floating-point dtype) and guarded on both sides; AddressSanitizer sees accesses to the guards at
+// once. Aligned as the planner aligns: 256.
 class Memory {
  public:
   explicit Memory(const Program& program);
@@ -60,8 +62,9 @@ Values make_values(const Case& c);
 
 // This machine with two threads.
 const Device& cpu();
-// What kernels are tested on: the CPU and CUDA, which is GPU 0, or the emulator in a build without CUDA. A build with
-// CUDA on a machine without a GPU tests the CPU only; why_no_gpu() then says what was missing.
+// What kernels are tested on: the CPU and CUDA, which is GPU 0, or the emulator in a build without
+// CUDA. A build with CUDA on a machine without a GPU tests the CPU only; why_no_gpu() then says
+// what was missing.
 const std::vector<Device>& devices();
 // "cpu", "emulated_cpu" or "cuda", for names of tests.
 std::string device_name(const Device&);
@@ -69,14 +72,15 @@ const std::string& why_no_gpu();
 bool is_gpu(const Device& device);  // not emulated
 std::vector<const Kernel*> kernels_for(const std::string& op, const Device& device);
 const Kernel& reference_kernel(const std::string& op);
-// A kernel with its prepared state, workspace and pointers: may be launched again and again. On a GPU it has copies of
-// the memory there, which every launch takes from `memory` and returns to it.
+// A kernel with its prepared state, workspace and pointers: may be launched again and again. On a
+// GPU it has copies of the memory there, which every launch takes from `memory` and returns to it.
 class BoundKernel {
  public:
   BoundKernel(const Kernel& kernel, const Device& device, const Program& program, const Instr& instr,
               const Memory& memory);
   ~BoundKernel();
-  // Throws when the kernel wrote beyond its workspace. The emulator resumes threads in another order every time.
+  // Throws when the kernel wrote beyond its workspace. The emulator resumes threads in another
+  // order every time.
   void launch();
   void tune();  // what is in `memory` stays
 

@@ -19,7 +19,8 @@ static size_t extent(const Value& v) {
   return size_t(last + 1) * size_of(v.dtype);
 }
 
-// Calls f(k, place) for the elements of a value: logical number, place in elements from the value's first element.
+// Calls f(k, place) for the elements of a value: logical number, place in elements from the value's
+// first element.
 template <class F>
 static void for_each_element(const Value& v, F f) {
   int64_t n = v.numel();

@@ -1,5 +1,5 @@
-// Mode perf: CREST_PERF=1 prints time, rates and the share of the roofline of every kernel. On the CPU at the sizes of
-// a small GPT-2 step, on a GPU at sizes that fill it.
+// Mode perf: CREST_PERF=1 prints time, rates and the share of the roofline of every kernel. On the
+// CPU at the sizes of a small GPT-2 step, on a GPU at sizes that fill it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -182,7 +182,8 @@ double measure(const Kernel& kernel, const Single& s, const Memory& memory) {
   return median(seconds);
 }
 
-// A case bound to memory of the GPU alone: the host could not hold it as doubles. Inputs repeat a random tile.
+// A case bound to memory of the GPU alone: the host could not hold it as doubles. Inputs repeat a
+// random tile.
 class OnGpu {
  public:
   OnGpu(const Case& c, const Device& device) : c_(c), single_(c), device_(device) {
@@ -245,7 +246,8 @@ class OnGpu {
   std::vector<void*> in_, out_;
 };
 
-// Arithmetic peak in FLOP/s of the data sheet (dense; H100 and H200 SXM), 0 when this GPU's is not known here.
+// Arithmetic peak in FLOP/s of the data sheet (dense; H100 and H200 SXM), 0 when this GPU's is not
+// known here.
 double datasheet_peak(const Device& device, DType t) {
   bool hopper = device.name.find("H100") != std::string::npos || device.name.find("H200") != std::string::npos;
   return !hopper ? 0 : is_half(t) ? 990e12 : 67e12;

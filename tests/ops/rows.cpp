@@ -1,5 +1,6 @@
-// Row-wise operations at the widths at which kernels change: rows in the registers of a warp or of a block, rows that
-// are too long for that, widths that are no whole vectors; and more rows than all blocks of a GPU work on at once.
+// Row-wise operations at the widths at which kernels change: rows in the registers of a warp or of
+// a block, rows that are too long for that, widths that are no whole vectors; and more rows than
+// all blocks of a GPU work on at once.
 #include <cmath>
 #include <limits>
 
@@ -66,8 +67,8 @@ void add_cases(std::vector<Case>& list, DType t) {
       v[1] = forward("softmax", {tensor(DType::f64, s)}, {}, {v[1]})[0];
     };
   }
-  // The first probabilities of a causal row are near 1: of long half-precision ones their rounding alone is more than
-  // the bound on single elements, which goes by the mean square of all.
+  // The first probabilities of a causal row are near 1: of long half-precision ones their rounding
+  // alone is more than the bound on single elements, which goes by the mean square of all.
   for (int64_t cols :
        t == DType::f32 ? std::vector<int64_t>{256, 511, 520, 1032} : std::vector<int64_t>{256, 511, 520}) {
     Shape s = {1, 1, cols, cols};

@@ -35,7 +35,8 @@ struct Fixture {
 // Compiled with its executor, weights loaded from the fixture.
 class Session {
  public:
-  // With keep_logits the validation Program keeps its logits to the end (tensor "logits", maybe padded).
+  // With keep_logits the validation Program keeps its logits to the end (tensor "logits", maybe
+  // padded).
   Session(const Fixture& fixture, const crest::Recipe& recipe, const crest::SessionUse& use, bool keep_logits = false);
   crest::Executor& executor() { return *executor_; }
 

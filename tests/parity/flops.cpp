@@ -1,4 +1,5 @@
-// FLOPs of Crest's instructions beside those that PyTorch's FlopCounterMode counts for the same model (flops_torch.py).
+// FLOPs of Crest's instructions beside those that PyTorch's FlopCounterMode counts for the same
+// model (flops_torch.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,10 +18,10 @@ struct Flops {
 };
 
 // What the two count differently is taken out here, and nothing else:
-// - PyTorch counts the product of a linear layer; Crest adds the bias (one addition an output) and, where the kernel
-//   applies it, GELU (nine operations an output).
-// - PyTorch counts causal attention as if every token saw all T; Crest counts the T (T + 1) / 2 pairs that are
-// computed.
+// - PyTorch counts the product of a linear layer; Crest adds the bias (one addition an output) and,
+//   where the kernel applies it, GELU (nine operations an output).
+// - PyTorch counts causal attention as if every token saw all T; Crest counts the T (T + 1) / 2
+//   pairs that are computed.
 Flops counted(const CompiledSession& session, BenchPhase phase) {
   Flops sum;
   for (int call : phase_calls(session, phase)) {

@@ -1,4 +1,5 @@
-// Crest computes what PyTorch computes: logits, loss, every gradient, ten optimizer steps. Tolerances: README.md.
+// Crest computes what PyTorch computes: logits, loss, every gradient, ten optimizer steps.
+// Tolerances: README.md.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -119,7 +120,8 @@ TEST_P(Parity, TenStepsOfAdamW) {
   }
 }
 
-// Prefill at every length: rotary positions, masks and the cache against the whole sequence at once.
+// Prefill at every length: rotary positions, masks and the cache against the whole sequence at
+// once.
 TEST_P(Parity, PrefillAndDecodeGiveTheSameLogits) {
   SessionUse use;
   use.sampling = true, use.prefill = 8;

@@ -27,8 +27,8 @@ struct Golden {
   std::function<void(Program&)> prepare = [](Program&) {};
 };
 
-// Two instructions whose results nobody reads, as passes leave them when they replace a consumer. Today's passes clean
-// up behind themselves, so prune finds nothing in the pipeline's own Programs.
+// Two instructions whose results nobody reads, as passes leave them when they replace a consumer.
+// Today's passes clean up behind themselves, so prune finds nothing in the pipeline's own Programs.
 void add_dead_code(Program& p) {
   Builder b(p);
   b.origin = Origin("h.0.dead");
@@ -196,7 +196,8 @@ TEST_P(Passes, GiveTheGoldenText) {
   EXPECT_EQ(print(parse_program(got, "got")), got);
 }
 
-// The golden inputs are what the pipeline makes today, and text loses nothing that the pass looks at.
+// The golden inputs are what the pipeline makes today, and text loses nothing that the pass looks
+// at.
 TEST_P(Passes, GoldenInputsAreCurrent) {
   std::string before = file(path("before")), now = print(input());
   EXPECT_TRUE(now == before) << difference(before, now) << hint;

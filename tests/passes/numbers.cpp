@@ -63,8 +63,8 @@ Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = 
 
 }  // namespace
 
-// The whole pipeline with a pass and without it: loss, every gradient, and after the update every weight and moment.
-// 1e-5: fp32, sums of at most some hundred terms in another order.
+// The whole pipeline with a pass and without it: loss, every gradient, and after the update every
+// weight and moment. 1e-5: fp32, sums of at most some hundred terms in another order.
 TEST(PassNumbers, WithAndWithoutAPassAreEqual) {
   [[maybe_unused]] int number = 0;
   for (auto& lever : levers()) {
@@ -111,7 +111,8 @@ TEST(PassNumbers, GradientsAccumulateIntoWhatTheyWere) {
   Recipe r = numeric_recipe(false, 0);
   r.grad_accumulation = 2;
   auto first = evaluate(built(r, ProgramKind::train, true, false), Kernels::reference);
-  // The second micro step starts from invented sums: what it adds must be what the first one wrote (same data).
+  // The second micro step starts from invented sums: what it adds must be what the first one wrote
+  // (same data).
   Program next = built(r, ProgramKind::train, false, true);
   auto second = evaluate(next, Kernels::reference);
   int compared = 0;

@@ -1,5 +1,5 @@
-// The update Program of every optimizer against its published formula, written down here once more in double, on
-// invented weights, gradients and states (passes/evaluate.h).
+// The update Program of every optimizer against its published formula, written down here once more
+// in double, on invented weights, gradients and states (passes/evaluate.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -216,8 +216,9 @@ INSTANTIATE_TEST_SUITE_P(Formulas, Optimizers, testing::ValuesIn(formulas), [](a
   return n;
 });
 
-// The numbers of the 8-bit codes: those of the dynamic map of the paper's library, built as its documentation tells
-// (decades, each cut into equal parts whose middles are the numbers; 0 and 1 besides).
+// The numbers of the 8-bit codes: those of the dynamic map of the paper's library, built as its
+// documentation tells (decades, each cut into equal parts whose middles are the numbers; 0 and 1
+// besides).
 TEST(DynamicCode, NumbersAreThoseOfTheDynamicMap) {
   for (bool is_signed : {true, false}) {
     Numbers expected = {0, 1}, got;

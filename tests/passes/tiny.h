@@ -7,7 +7,8 @@
 
 namespace crest::test {
 
-// One layer, width 8, two heads, 11 tokens padded to 16, batch 2, 4 tokens: a person can read the whole Program.
+// One layer, width 8, two heads, 11 tokens padded to 16, batch 2, 4 tokens: a person can read the
+// whole Program.
 inline Recipe tiny_recipe(bool llama = false) {
   Recipe r;
   r.model = load_model_config(llama ? "llama-nano" : "nano");

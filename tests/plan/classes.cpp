@@ -1,5 +1,5 @@
-// Every machine plans for every class of processors: which kernels a class runs, and that what is planned depends on
-// the class alone.
+// Every machine plans for every class of processors: which kernels a class runs, and that what is
+// planned depends on the class alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Where pass epilogues leaves the bias gradients and the repeated norms of a training step, by device and recipe.
+// Where pass epilogues leaves the bias gradients and the repeated norms of a training step, by
+// device and recipe.
 #include <gtest/gtest.h>
 
 #include <string_view>

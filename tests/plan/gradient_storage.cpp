@@ -1,4 +1,5 @@
-// Gradients in the transient arena: what they take of it, and that nobody else's data gets into them or the update.
+// Gradients in the transient arena: what they take of it, and that nobody else's data gets into
+// them or the update.
 #include "plan/gradient_storage.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +97,8 @@ TEST(GradientStorage, NothingThatAStepLeavesReachesTheNext) {
         }
 }
 
-// A gradient has one address in the Programs that share it, and is taken there from its first write to its last read.
+// A gradient has one address in the Programs that share it, and is taken there from its first write
+// to its last read.
 TEST(GradientStorage, TensorsAreTakenFromWriteToUpdate) {
   Recipe r = recipe(false);
   CompiledSession s = compile(r, cpu(), session_programs(r, everything()));
@@ -134,7 +136,8 @@ TEST(GradientStorage, NotWhereMicroStepsAddUp) {
   EXPECT_TRUE(compile(r, cpu(), session_programs(r, alone)).gradients.empty()) << "nor in a Program by itself";
 }
 
-// GPT-2 124M on 1024 tokens: activations and gradients take what the larger sum of live ones is, within a twentieth.
+// GPT-2 124M on 1024 tokens: activations and gradients take what the larger sum of live ones is,
+// within a twentieth.
 TEST(GradientStorage, SavesMostOfTheSmaller) {
   Recipe r;
   r.model = load_model_config("gpt2-124M");

@@ -1,5 +1,5 @@
-// Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here once more, by brute
-// force, so that a mistake of the planner and of verify() does not hide itself.
+// Properties of the memory planner on random Programs. Lifetimes and overlaps are computed here
+// once more, by brute force, so that a mistake of the planner and of verify() does not hide itself.
 #include "plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,8 @@ struct Use {
   bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
 };
 
-// An instruction of another stream may run until the first later instruction outside the stream that touches a result.
+// An instruction of another stream may run until the first later instruction outside the stream
+// that touches a result.
 int end_of(const Program& p, int i) {
   const Instr& instr = p.code[size_t(i)];
   if (instr.stream == Stream::compute) return i;
@@ -93,8 +94,8 @@ std::vector<Use> uses(const RandomProgram& r, const MemoryPlan& plan) {
   return used;
 }
 
-// Whether `late` may stand where `early` was: it is an output of the instruction that reads `early` for the last time,
-// and the operation allows it.
+// Whether `late` may stand where `early` was: it is an output of the instruction that reads `early`
+// for the last time, and the operation allows it.
 bool may_take_over(const Program& p, const Use& early, const Use& late) {
   if (early.storage == no_value || late.storage == no_value || early.last != late.first) return false;
   if (early.begin != late.begin || early.end != late.end) return false;
@@ -205,8 +206,8 @@ TEST(MemoryPlan, VerifyNamesBothBlocksAndTheInstruction) {
   EXPECT_NE(problem([&] { verify(outside); }).find("leaves the arena"), std::string::npos);
 }
 
-// While a collective runs, compute goes on: what it reads must stay until somebody waits for its result, even though no
-// instruction mentions it any more.
+// While a collective runs, compute goes on: what it reads must stay until somebody waits for its
+// result, even though no instruction mentions it any more.
 TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
   for (bool waited : {true, false}) {
     Program p;

@@ -1,5 +1,6 @@
-// Random but valid Programs for the planner: pointwise chains, views, copies, row operations, in-place collectives on
-// their own stream, tensors of several sizes, dead results, early and late last uses.
+// Random but valid Programs for the planner: pointwise chains, views, copies, row operations,
+// in-place collectives on their own stream, tensors of several sizes, dead results, early and late
+// last uses.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,5 @@
-// Sessions: what several Programs share, what a process holds, what fits, and how long planning takes.
+// Sessions: what several Programs share, what a process holds, what fits, and how long planning
+// takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-// Every precision and policy: the arenas that the executor really has are what was planned, and the categories add up.
+// Every precision and policy: the arenas that the executor really has are what was planned, and the
+// categories add up.
 TEST(Session, HoldsWhatWasPlanned) {
   for (const char* model : {"gpt2", "llama"})
     for (const char* precision : {"fp32", "bf16", "fp16"})
@@ -62,7 +64,8 @@ TEST(Session, HoldsWhatWasPlanned) {
             }
 }
 
-// The logits of one piece in place of all, in every Program with a loss; what is held is what was planned.
+// The logits of one piece in place of all, in every Program with a loss; what is held is what was
+// planned.
 TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
   for (const char* precision : {"fp32", "bf16"})
     for (const char* policy : {"pure", "autocast"})
@@ -78,7 +81,8 @@ TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
         CompiledSession pieces = compile(r, cpu(), session_programs(r, use));
         EXPECT_EQ(Executor(pieces).held_bytes(), pieces.planned_bytes());
         EXPECT_EQ(pieces.persistent_bytes, whole.persistent_bytes);
-        // 120 tokens in 4 pieces; an fp32 copy beside a bf16 one (autocast) or a gradient beside it is cut alike.
+        // 120 tokens in 4 pieces; an fp32 copy beside a bf16 one (autocast) or a gradient beside it
+        // is cut alike.
         int64_t logits = 120 * 5120 * (precision == std::string("fp32") ? 4 : 2), gone = logits - logits / 4;
         for (const char* program : {"train", "validation"}) {
           int64_t a = whole.programs[size_t(whole.find(program))].memory.bytes;
@@ -241,8 +245,8 @@ TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
   }
 }
 
-// A validation batch that is larger than the micro batch does not shrink with it: nothing that is offered may forget
-// it.
+// A validation batch that is larger than the micro batch does not shrink with it: nothing that is
+// offered may forget it.
 TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
   Recipe r = small("gpt2");
   SessionUse use = everything();
@@ -257,8 +261,9 @@ TEST(CheckFits, RemembersWhatTheBatchDoesNotChange) {
   }
 }
 
-// Best fit over lifetimes wastes little: the arena of GPT-2 124M against the largest sum of live tensors, for every
-// class of processors. Fused and unfused recipes differ in their lifetimes, classes and dtypes in their workspaces.
+// Best fit over lifetimes wastes little: the arena of GPT-2 124M against the largest sum of live
+// tensors, for every class of processors. Fused and unfused recipes differ in their lifetimes,
+// classes and dtypes in their workspaces.
 TEST(Fragmentation, IsSmallForGpt2) {
   Recipe r;
   r.model = load_model_config("gpt2-124M");
@@ -300,8 +305,8 @@ TEST(Fragmentation, IsSmallForGpt2) {
 
 namespace {
 
-// CPU seconds of passes, verification, kernel choice and planning of a whole training session (first and later micro
-// steps, update, validation, sampling), unfused; median of five.
+// CPU seconds of passes, verification, kernel choice and planning of a whole training session
+// (first and later micro steps, update, validation, sampling), unfused; median of five.
 double compile_seconds(int64_t layers) {
   Recipe r;
   r.model = load_model_config("gpt2-1558M");
@@ -322,7 +327,8 @@ double compile_seconds(int64_t layers) {
 
 }  // namespace
 
-// The limit is that of an optimised build; sanitizers and -O0 only check that the time grows with the Program.
+// The limit is that of an optimised build; sanitizers and -O0 only check that the time grows with
+// the Program.
 TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
   double half = compile_seconds(24), whole = compile_seconds(48);
   std::printf("24 layers %.3f s, 48 layers %.3f s of CPU time\n", half, whole);
@@ -334,8 +340,8 @@ TEST(CompileTime, IsNearLinearAndUnderHalfASecond) {
 
 namespace {
 
-// CPU seconds of what `crest plan` does for a model of many small layers: a session and the largest batch. The least of
-// some rounds, since others may share the core.
+// CPU seconds of what `crest plan` does for a model of many small layers: a session and the largest
+// batch. The least of some rounds, since others may share the core.
 double plan_seconds(int64_t layers, const char* fusion, bool verify, int rounds) {
   Recipe r;
   r.model = load_model_config("nano");
@@ -355,8 +361,8 @@ double plan_seconds(int64_t layers, const char* fusion, bool verify, int rounds)
 
 }  // namespace
 
-// Eight times the layers take eight times as long, and some more where they leave the caches, not sixty-four:
-// placement, the flat update of thousands of tensors, names and verification.
+// Eight times the layers take eight times as long, and some more where they leave the caches, not
+// sixty-four: placement, the flat update of thousands of tensors, names and verification.
 TEST(CompileTime, GrowsWithTheLayers) {
   for (const char* fusion : {"on", "off"})
     for (bool verify : {false, true}) {

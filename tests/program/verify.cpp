@@ -1,4 +1,5 @@
-// verify() finds each way in which a pass can break a Program, and says which instruction and what is wrong.
+// verify() finds each way in which a pass can break a Program, and says which instruction and what
+// is wrong.
 #include "program/verify.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ using namespace crest;
 
 namespace {
 
-// x, w -> h = linear(x, w); t = tanh(h); q = view of h; r = all_reduce(t) in place of t; outputs: r.
+// x, w -> h = linear(x, w); t = tanh(h); q = view of h; r = all_reduce(t) in place of t; outputs:
+// r.
 struct Sample {
   Program p;
   ValueId x, w, h, t, q, r;
@@ -152,7 +154,8 @@ TEST(Verify, LooksIntoBodies) {
   EXPECT_NE(problem(s.p).find("inference gives"), std::string::npos) << problem(s.p);
 }
 
-// A group's root may be read as a whole after its members were written; a member's old version may not.
+// A group's root may be read as a whole after its members were written; a member's old version may
+// not.
 TEST(Verify, GroupsKeepTheirRootReadable) {
   Program p;
   Builder b(p);

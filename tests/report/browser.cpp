@@ -44,7 +44,8 @@ Checked check(const std::vector<std::pair<std::string, std::string>>& pages) {
     write_text_file(file, html);
     files += " '" + file + "'";
   }
-  // Selenium is a package of the system's Python more often than of another one that comes first in PATH.
+  // Selenium is a package of the system's Python more often than of another one that comes first in
+  // PATH.
   for (std::string python : {"/usr/bin/python3", "python3"}) {
     std::string command = python + " '" + CREST_TEST_DIR + "/tools/check_report.py'" + files + " > '" +
                           (folder / "said").string() + "' 2>&1";

@@ -1,4 +1,5 @@
-// Reports over the sample runs; with CREST_SAMPLE_REPORT=FOLDER they are written there, to be looked at.
+// Reports over the sample runs; with CREST_SAMPLE_REPORT=FOLDER they are written there, to be
+// looked at.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -14,8 +14,8 @@ inline size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// The size of one tag `<...>` at the start of `xml` with its attributes name="value"; 0 when it is malformed.
-// (No std::regex: g++ 12 warns inside it under sanitizers.)
+// The size of one tag `<...>` at the start of `xml` with its attributes name="value"; 0 when it is
+// malformed. (No std::regex: g++ 12 warns inside it under sanitizers.)
 inline size_t tag_size(std::string_view xml, std::string& tag_name, bool& closes, bool& empty) {
   size_t i = 1;
   auto at = [&](size_t k) { return k < xml.size() ? xml[k] : '\0'; };

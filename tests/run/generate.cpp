@@ -30,8 +30,9 @@ Recipe recipe_for(const std::string& shape, const std::string& precision) {
   return r;
 }
 
-// -ln p of every token at every position by the Program that has no cache: row v of the batch has target v everywhere,
-// so the losses of its cross-entropy are the whole distribution. Result [position][token].
+// -ln p of every token at every position by the Program that has no cache: row v of the batch has
+// target v everywhere, so the losses of its cross-entropy are the whole distribution. Result
+// [position][token].
 std::vector<std::vector<double>> reference(Runner& r, const std::vector<int32_t>& tokens) {
   int program = r.session.find("validation");
   const Program& p = r.session.programs[size_t(program)].program;
@@ -62,8 +63,9 @@ void expect_same(std::span<const float> logits, const std::vector<double>& expec
   EXPECT_LT(relative_l2(negative_log_probabilities(logits), expected), tolerance);
 }
 
-// fp32: parity's bound for logits. bf16: other kernels round at other places; PyTorch's own pure bf16 is 1.2% off
-// float64 for models of this size (tests/parity), so two such computations differ by no more than twice that.
+// fp32: parity's bound for logits. bf16: other kernels round at other places; PyTorch's own pure
+// bf16 is 1.2% off float64 for models of this size (tests/parity), so two such computations differ
+// by no more than twice that.
 double tolerance_of(const std::string& precision) { return precision == "fp32" ? 1e-5 : 2.4e-2; }
 
 }  // namespace
@@ -128,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecoderTest,
                                             ::testing::Values("fp32", "bf16")),
                          [](auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
-// Logits of transformers in float64 (tests/parity/README.md): weights files, names, orientation, and both Programs.
+// Logits of transformers in float64 (tests/parity/README.md): weights files, names, orientation,
+// and both Programs.
 TEST(Decoder, EqualsTransformers) {
   for (std::string name : {"gpt2-tiny", "llama-tiny", "llama3-tied-tiny"}) {
     SCOPED_TRACE(name);

@@ -52,8 +52,8 @@ TEST(Sampler, ExtremeTemperaturesAndLogitsDoNotOverflow) {
   for (auto& c : distribution(logits, o)) EXPECT_NEAR(c.probability, 1.0 / 3, 1e-12);
 }
 
-// Pearson's statistic of 100,000 draws with 7 degrees of freedom: below 24.3 in 99.9% of all seeds. Draws that differ
-// in position, in sample, or in seed only must all be independent.
+// Pearson's statistic of 100,000 draws with 7 degrees of freedom: below 24.3 in 99.9% of all seeds.
+// Draws that differ in position, in sample, or in seed only must all be independent.
 TEST(Sampler, FrequenciesFollowTheProbabilities) {
   std::vector<float> logits = {0, 1, -1, 2, 0.25f, -2, 1.5f, 0.5f};
   constexpr int draws = 100'000;

@@ -42,8 +42,8 @@ inline void expect_error(const std::function<void()>& action, const std::vector<
   ADD_FAILURE() << "no error" << (parts.empty() ? "" : " with " + parts[0]);
 }
 
-// "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied; "mixed": what transformers
-// has no name for.
+// "gpt2": learned positions, biases, tied; "llama": RoPE, grouped queries, SwiGLU, untied; "mixed":
+// what transformers has no name for.
 inline ModelConfig small_model(const std::string& shape) {
   ModelConfig c;
   c.name = shape, c.layers = 2, c.vocab = 97, c.context = 33;

@@ -82,7 +82,8 @@ TEST(Settings, ValuesAreParsedStrictly) {
   EXPECT_NE(error_of("the-count", "0").find("at least 1 and at most 9"), std::string::npos);
 }
 
-// Every row is complete, every default is one that may be given, and every value that is proposed, too.
+// Every row is complete, every default is one that may be given, and every value that is proposed,
+// too.
 TEST(Settings, TablesAreWhole) {
   std::set<std::string> names;
   Recipe recipe;

@@ -1,4 +1,5 @@
-// Files that are no run database, or one that cannot be used: an error that says so, and nothing is changed.
+// Files that are no run database, or one that cannot be used: an error that says so, and nothing is
+// changed.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,7 +91,8 @@ TEST(StoreFiles, NamesThatSqliteUnderstandsDifferently) {
   std::filesystem::current_path(before);
 }
 
-// Bytes changed anywhere: an error with a name, or the runs that are there; never a crash or an endless loop.
+// Bytes changed anywhere: an error with a name, or the runs that are there; never a crash or an
+// endless loop.
 TEST(StoreFiles, DamagedOnes) {
   Folder f;
   std::string good = f.read(std::filesystem::path(good_file(f)).filename().string());

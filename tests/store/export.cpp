@@ -1,4 +1,5 @@
-// Export and import: whole records from machine to machine, and damaged files of which nothing is taken.
+// Export and import: whole records from machine to machine, and damaged files of which nothing is
+// taken.
 #include "store/export.h"
 
 #include <cmath>
@@ -145,7 +146,8 @@ TEST_F(Export, DamageIsNamedByItsLine) {
   EXPECT_EQ(import_text(text).ids.size(), 2u) << "the undamaged text is fine";
 }
 
-// Bytes changed, lines left out, doubled or swapped: imported whole or refused with a line, never anything else.
+// Bytes changed, lines left out, doubled or swapped: imported whole or refused with a line, never
+// anything else.
 TEST_F(Export, MutatedTexts) {
   std::string text = sample();
   int taken = 0, refused = 0;

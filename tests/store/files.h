@@ -1,4 +1,5 @@
-// What the tests of the run store share: a folder that goes away, records, and SQLite without the Store.
+// What the tests of the run store share: a folder that goes away, records, and SQLite without the
+// Store.
 #pragma once
 #include <gtest/gtest.h>
 #include <sqlite3.h>
@@ -53,7 +54,8 @@ inline void expect_says(const std::string& text, std::initializer_list<const cha
   for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
 }
 
-// Statements on the file itself, as the sqlite3 program runs them; the first column of the last row as text.
+// Statements on the file itself, as the sqlite3 program runs them; the first column of the last row
+// as text.
 inline std::string raw_sql(const std::string& file, const std::string& sql) {
   sqlite3* db = nullptr;
   EXPECT_EQ(sqlite3_open(file.c_str(), &db), SQLITE_OK);

@@ -1,5 +1,5 @@
-// Run databases that somebody else made: what they say is data and nothing of it runs, and what is damaged in one run
-// says nothing about the others.
+// Run databases that somebody else made: what they say is data and nothing of it runs, and what is
+// damaged in one run says nothing about the others.
 #include "store/files.h"
 
 namespace crest::test {

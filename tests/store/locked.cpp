@@ -1,4 +1,5 @@
-// A run database that another process keeps locked: waited for, not for long, and it is said whom for.
+// A run database that another process keeps locked: waited for, not for long, and it is said whom
+// for.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// SQLite's calls to the system failing, one after the other: what was recorded stays, what returned is there, the
-// reason is told.
+// SQLite's calls to the system failing, one after the other: what was recorded stays, what returned
+// is there, the reason is told.
 #include <sqlite3.h>
 
 #include <cstring>

@@ -115,7 +115,8 @@ TEST(TraceSlices, WhatOverlapsMovesToAnotherTrack) {
             (std::map<std::string, int>{{"a", 7}, {"in a", 7}, {"behind", 7}, {"cuts a", 7 + overflow_threads}}));
 }
 
-// Readers add ts and dur as floating-point numbers: slices that touch would overlap by their rounding.
+// Readers add ts and dur as floating-point numbers: slices that touch would overlap by their
+// rounding.
 TEST(ChromeTrace, NeighboursDoNotTouch) {
   Profile p = test::sample_profile(false);
   double at = 0.1 / 3;

@@ -32,7 +32,8 @@ inline void add_program(Profile& p, const std::string& program, int first, int c
   }
 }
 
-// Persistent memory has a gap; block "x" lives through the Program, "t" takes the place of "q" when that is dead.
+// Persistent memory has a gap; block "x" lives through the Program, "t" takes the place of "q" when
+// that is dead.
 inline void add_memory(Profile& p) {
   p.memory.persistent = {{"weights", "weights", 0, 1000}, {"moments", "optimizer_state", 1024, 2000}};
   p.memory.persistent_bytes = 3024;
@@ -46,7 +47,8 @@ inline void add_memory(Profile& p) {
   p.memory.planned_bytes = 3792;
 }
 
-// With a GPU every instruction has two kernels, the second of attention on another stream, at the same time.
+// With a GPU every instruction has two kernels, the second of attention on another stream, at the
+// same time.
 inline Profile sample_profile(bool gpu) {
   Profile p;
   p.recipe = {{"model", "nano"}, {"batch", 8}};

@@ -128,7 +128,8 @@ TEST(MemorySnapshot, NothingToSayIsStillASnapshot) {
   EXPECT_EQ(s["device_traces"].dump(), "[[]]");
 }
 
-// Python's own unpickler and pickletools agree (tests/tools/check_snapshot.py, standard library only).
+// Python's own unpickler and pickletools agree (tests/tools/check_snapshot.py, standard library
+// only).
 TEST(MemorySnapshot, PythonReadsIt) {
   std::string path = testing::TempDir() + "crest_snapshot.pickle";
   write_memory_snapshot(test::sample_profile(true), path);

@@ -1,4 +1,5 @@
-// PyTorch profiler traces: a recorded one of a CPU, a made-up one with the fields of a GPU's, and broken ones.
+// PyTorch profiler traces: a recorded one of a CPU, a made-up one with the fields of a GPU's, and
+// broken ones.
 #include "traces/torch_trace.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,8 @@ TEST(TorchTrace, GpuStepsAddUpByHand) {
   for (auto& s : t.steps) {
     EXPECT_EQ(s.work.size(), 14u);
     EXPECT_NEAR(s.span_ms, 1.0, 1e-9) << "until the next step's first work";
-    // 522 us of work; the all-reduce runs beside the 2 us of the memset and the last 5 us of the kernel before.
+    // 522 us of work; the all-reduce runs beside the 2 us of the memset and the last 5 us of the
+    // kernel before.
     EXPECT_NEAR(s.busy_ms, 0.515, 1e-9) << s.name;
     EXPECT_NEAR(s.busy_ms + s.idle_ms, s.span_ms, 1e-9);
   }
@@ -153,7 +155,8 @@ TEST(TorchTrace, AKernelIsOfTheStepThatLaunchedIt) {
   EXPECT_NEAR(t.outside_ms, 0.010, 1e-9);
 }
 
-// The device is behind the host: what it still has to do when recording begins belongs to no recorded step.
+// The device is behind the host: what it still has to do when recording begins belongs to no
+// recorded step.
 TEST(TorchTrace, WorkFromBeforeTheRecordingIsOutside) {
   TorchTrace t =
       read(op("ProfilerStep#3", 0, 100, "user_annotation") + "," + op("ProfilerStep#4", 100, 100, "user_annotation") +

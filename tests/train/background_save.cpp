@@ -1,4 +1,5 @@
-// Saves in the background: training goes on meanwhile, and what is saved is what it was when the save began.
+// Saves in the background: training goes on meanwhile, and what is saved is what it was when the
+// save began.
 #include <atomic>
 #include <map>
 
@@ -137,7 +138,8 @@ TEST_F(BackgroundSave, EndsWellWhenTheRunDoesNot) {
   }
 }
 
-// The save of a bad step ends after five of them have stopped the run, and must not become its newest checkpoint.
+// The save of a bad step ends after five of them have stopped the run, and must not become its
+// newest checkpoint.
 TEST_F(BackgroundSave, OfBadWeightsDoesNotOutliveThem) {
   ASSERT_FALSE(run_training(options(SaveMode::waiting)).interrupted);
   TrainOptions o = options(SaveMode::background);

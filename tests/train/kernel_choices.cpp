@@ -1,5 +1,5 @@
-// A run that is continued uses the kernels that it had: choices go into checkpoints and come back before anything is
-// timed. A kernel that chooses by "timing" stands for those of a GPU.
+// A run that is continued uses the kernels that it had: choices go into checkpoints and come back
+// before anything is timed. A kernel that chooses by "timing" stands for those of a GPU.
 #include "backend/choices.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int steps = 5;
 
-// fp32 levers reorder sums only; five AdamW steps amplify rounding where a gradient is near zero (the update is
-// g / |g| there), which keeps weights within a small fraction of lr.
+// fp32 levers reorder sums only; five AdamW steps amplify rounding where a gradient is near zero
+// (the update is g / |g| there), which keeps weights within a small fraction of lr.
 constexpr double reorder = 2e-4;
 
 void expect_same(const Recipe& a, const Recipe& b, double loss_tolerance = 1e-5, double weights = reorder) {
@@ -109,7 +109,8 @@ TEST_P(Levers, LossInPiecesWithOtherLevers) {
   }
 }
 
-// Half precision: a token's row is what it was; only sums over the tokens (the head's gradient) are cut.
+// Half precision: a token's row is what it was; only sums over the tokens (the head's gradient) are
+// cut.
 TEST_P(Levers, LossInPiecesInHalfPrecision) {
   for (std::string precision : {"bf16", "fp16"})
     for (std::string policy : {"pure", "autocast"}) {

@@ -1,4 +1,5 @@
-// Every optimizer end to end: it learns, its formula is the published one, ranks and checkpoints keep its state.
+// Every optimizer end to end: it learns, its formula is the published one, ranks and checkpoints
+// keep its state.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -71,8 +72,9 @@ TEST_P(Optimizers, Learns) {
   EXPECT_LT(t.losses.back(), 0.8 * t.losses.front());
 }
 
-// The same with two instructions instead of a flat one, with micro steps, and on two ranks: an update sees sums of
-// gradients only. Random bits of stochastic rounding have coordinates, so that not even those differ.
+// The same with two instructions instead of a flat one, with micro steps, and on two ranks: an
+// update sees sums of gradients only. Random bits of stochastic rounding have coordinates, so that
+// not even those differ.
 TEST_P(Optimizers, FusionAccumulationAndRanksChangeNothing) {
   Recipe r = recipe(), unfused = r, micro_steps = r, ranks = r;
   double tolerance = GetParam().bf16 ? 5e-3 : 1e-3;  // lion: a sign may flip where the momentum is nearly zero
@@ -146,7 +148,8 @@ TEST(Optimizer, HalfPrecisionStateFollowsAdamW) {
   EXPECT_NEAR(train(recipe_of("adamw-8bit"), 40, 1e-3).losses.back(), b.losses.back(), 0.02 * b.losses.back());
 }
 
-// Steps below half a unit in the last place of a weight: rounding to nearest loses them, the two others do not.
+// Steps below half a unit in the last place of a weight: rounding to nearest loses them, the two
+// others do not.
 TEST(Optimizer, SmallStepsAreLostOnlyByRoundingToNearest) {
   auto moved = [](const char* name) {
     Recipe r = recipe_of(name);
@@ -171,7 +174,8 @@ TEST(Optimizer, TheGroupsOfEightBitStateAreBlocks) {
   EXPECT_GT(distance(large, small), 0);
 }
 
-// Two bytes less a parameter for the same fp32 masters. bf16 weights differ where a master lies in the middle of two.
+// Two bytes less a parameter for the same fp32 masters. bf16 weights differ where a master lies in
+// the middle of two.
 TEST(Optimizer, MastersInHalvesTrainLikeWholeOnes) {
   for (const Choice& choice : choices) {
     std::string n = choice.name;

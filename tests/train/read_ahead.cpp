@@ -51,7 +51,8 @@ TEST_F(ReadAheadRun, ContinuesWhereTheRunStopped) {
 }
 
 TEST_F(ReadAheadRun, HidesSlowStorage) {
-  // How long threads wait for a core does not grow with the storage's delay: where that hides it all, a longer one.
+  // How long threads wait for a core does not grow with the storage's delay: where that hides it
+  // all, a longer one.
   double in_step = 0, ahead = 1e9;
   for (double delay = 20; delay < 3000 && ahead >= in_step / 2; delay *= 4) {
     in_step = ahead = 0;

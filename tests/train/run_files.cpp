@@ -13,7 +13,8 @@
 
 using namespace crest;
 
-// What a kill, a full disk or somebody's editor left in a log is not taken for a step, whatever it is.
+// What a kill, a full disk or somebody's editor left in a log is not taken for a step, whatever it
+// is.
 TEST(RunFiles, WhatIsNoRowOfTheLogIsLeftOut) {
   std::string folder = testing::TempDir() + "crest-run-files";
   std::filesystem::remove_all(folder);

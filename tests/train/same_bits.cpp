@@ -1,5 +1,6 @@
-// A continued run has the bits of the run in one piece: every optimizer, policy, form of masters and precision, and of
-// weights those that rounding treats in its own way: ties, denormals, the edge of infinity, NaN.
+// A continued run has the bits of the run in one piece: every optimizer, policy, form of masters
+// and precision, and of weights those that rounding treats in its own way: ties, denormals, the
+// edge of infinity, NaN.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -102,8 +103,8 @@ void continue_as(Engine& from, Engine& to) {
 
 }  // namespace
 
-// An update that moves nothing writes every weight anew out of its master; what it leaves is what restoring makes of
-// the checkpoint.
+// An update that moves nothing writes every weight anew out of its master; what it leaves is what
+// restoring makes of the checkpoint.
 TEST(SameBits, RestoringRoundsAsEveryUpdateDoes) {
   int64_t weights = 0;
   for (const Recipe& r : recipes()) {

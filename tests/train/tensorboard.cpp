@@ -69,7 +69,8 @@ TEST(Tensorboard, Framing) {
 }
 
 TEST(Tensorboard, EventBytes) {
-  // wall_time 1.5 (double), step 300 (varint ac 02), summary { value { tag "a/b", simple_value 0.5 } }
+  // wall_time 1.5 (double), step 300 (varint ac 02), summary { value { tag "a/b", simple_value 0.5
+  // } }
   std::string want = std::string("\x09\0\0\0\0\0\0\xf8\x3f", 9) + std::string("\x10\xac\x02", 3) +
                      std::string(
                          "\x2a\x0c\x0a\x0a\x0a\x03"

@@ -1,4 +1,5 @@
-// Collectives on host memory: handed to the communicator, tensors that lie next to each other in one call.
+// Collectives on host memory: handed to the communicator, tensors that lie next to each other in
+// one call.
 #include "backend/backend.h"
 #include "comm/comm.h"
 #include "core/error.h"

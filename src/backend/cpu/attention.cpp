@@ -1,5 +1,6 @@
-// attention and attention_grad: parallel over (batch, key/value head), and over query blocks or key segments where
-// there are too few of those. The work is done on float vectors or on matrix units (simd/attention*.cpp).
+// attention and attention_grad: parallel over (batch, key/value head), and over query blocks or key
+// segments where there are too few of those. The work is done on float vectors or on matrix units
+// (simd/attention*.cpp).
 #include "backend/cpu/attention.h"
 
 #include <omp.h>
@@ -169,14 +170,14 @@ void launch(const KernelCall& c) {
       place(a, s, c.in[in::attention::qkv], c.out[out::attention::o], c.output<float>(out::attention::lse),
             head / s.kv_heads, head % s.kv_heads, scalars, positions, rng_id);
       f.pack(a, scratch);
-      // Causal: late blocks see more keys, so the parts take them in turns.
+      // Causal: late blocks see more keys, so they are interleaved among the parts.
       for (int64_t i = part; i < blocks; i += parts) f.forward(a, i, scratch);
     }
   }
 }
 
-// Segments of key blocks whose dq are summed in order: a function of the length only, so that results do not depend
-// on the number of threads.
+// Segments of key blocks whose dq are summed in order: a function of the length only, so that
+// results do not depend on the number of threads.
 int64_t segments_of(int64_t tokens) { return std::clamp<int64_t>(tokens / attention_block / 4, 1, 4); }
 
 struct GradSplit {

@@ -67,7 +67,8 @@ void launch(const KernelCall& c) {
   const AttentionFunctions& f = CREST_SIMD_PICK(attention_functions);
   const DecodeFunctions& d = CREST_SIMD_PICK(decode_functions);
   int64_t heads = batch * kv_heads, blocks = (valid + attention_block - 1) / attention_block * all.heads;
-  // Work of one head: its queries, or its query blocks in turns (each part packs the keys again).
+  // Work of one head: its queries, or its query blocks, interleaved (each part packs the keys
+  // again).
   int64_t parts = dots ? valid * all.heads : std::clamp<int64_t>((3 * c.threads + heads - 1) / heads, 1, blocks);
   int threads = threads_for(c.threads, heads * all.heads * valid * all.keys * dim, 32768);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)

@@ -1,4 +1,5 @@
-// What the host entries of the fast CPU kernels share: reasons to reject, thread counts, splitting of ranges.
+// What the host entries of the fast CPU kernels share: reasons to reject, thread counts, splitting
+// of ranges.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -22,7 +23,8 @@ inline int threads_for(int threads, int64_t work, int64_t grain) {
 // Bounds of part i of n of [0, size).
 inline int64_t part_begin(int64_t size, int64_t i, int64_t n) { return size / n * i + std::min(i, size % n); }
 
-// f(begin, end, thread) for one part of the rows of input 0 per thread, in parallel; a thread for `grain` elements.
+// f(begin, end, thread) for one part of the rows of input 0 per thread, in parallel; a thread for
+// `grain` elements.
 template <class F>
 void over_rows(const KernelCall& c, int64_t grain, F f) {
   const Value& x = c.in_value(0);
@@ -32,7 +34,8 @@ void over_rows(const KernelCall& c, int64_t grain, F f) {
   for (int t = 0; t < threads; ++t) f(part_begin(rows, t, threads), part_begin(rows, t + 1, threads), t);
 }
 
-// The class of processors that a device is planned for (a Device without one: that of this process), and its vectors.
+// The class of processors that a device is planned for (a Device without one: that of this
+// process), and its vectors.
 Isa isa_of(const Device&);
 inline Isa vectors_of(const Device& d) { return vector_isa(isa_of(d)); }
 
@@ -40,7 +43,8 @@ inline Isa vectors_of(const Device& d) { return vector_isa(isa_of(d)); }
 inline size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 inline size_t float_lines(int64_t floats) { return lines(size_t(floats) * 4); }
 
-// Converts n elements of dtype t at p to floats (the pointer itself for f32, else `scratch` is filled).
+// Converts n elements of dtype t at p to floats (the pointer itself for f32, else `scratch` is
+// filled).
 const float* floats_of(const void* p, DType t, int64_t n, float* scratch);
 // Stores n floats as dtype t, plus what `acc` (same dtype, may be null or p itself) holds.
 void store_floats(void* p, DType t, int64_t begin, int64_t end, const float* from, const void* acc);

@@ -46,7 +46,8 @@ std::string reject_grad(const KernelQuery& q) {
                                         : std::string();
 }
 
-// The token rows sorted by id, then by position: pairs, pointers to their gradients, and where each id starts.
+// The token rows sorted by id, then by position: pairs, pointers to their gradients, and where each
+// id starts.
 struct Token {
   int32_t id, row;
 };
@@ -71,8 +72,8 @@ void start_from(const KernelCall& c, size_t acc) {
   }
 }
 
-// One thread sums all rows of an id in order of position: the same bits for any number of threads, and half-precision
-// gradients round once.
+// One thread sums all rows of an id in order of position: bitwise identical for any number of
+// threads, and half-precision gradients round once.
 void launch_grad(const KernelCall& c) {
   const Value &dy = c.in_value(in::embedding_grad::dy), &out = c.out_value(out::embedding_grad::dtable);
   const auto* ids = c.input<int32_t>(in::embedding_grad::ids);
@@ -106,7 +107,8 @@ std::string reject_position(const KernelQuery& q) {
   return check_same(q.out(out::add_position::y), q.in(in::add_position::x));
 }
 
-// Padding tokens of a decoding call may lie beyond the table; their rows are not used, so they read its last row.
+// Padding tokens of a decoding call may lie beyond the table; their rows are not used, so they read
+// its last row.
 void launch_position(const KernelCall& c) {
   const Value &x = c.in_value(in::add_position::x), &table = c.in_value(in::add_position::table);
   int64_t rows = x.shape.rows(), length = x.shape[1], cols = x.shape.back(), last = table.shape[0] - 1;

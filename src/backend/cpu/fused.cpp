@@ -1,4 +1,5 @@
-// Fused bodies and single pointwise operations: every instruction is one vector loop over an L1-resident tile.
+// Fused bodies and single pointwise operations: every instruction is one vector loop over an
+// L1-resident tile.
 #include <cstring>
 
 #include "backend/cpu/common.h"
@@ -85,7 +86,8 @@ void launch(const KernelCall& c) {
                 slots + size_t(t) * slots_bytes(p), nullptr);
     return;
   }
-  // Column sums are formed per fixed chunk of rows and combined in order: the same bits for any number of threads.
+  // Column sums are formed per fixed chunk of rows and combined in order: bitwise identical
+  // for any number of threads.
   int64_t rows = p.numel / p.columns, chunks = p.chunks(), stride = int64_t(float_lines(p.columns) / 4);
   int64_t count = int64_t(p.sums.size());
   float* parts = reinterpret_cast<float*>(sums);

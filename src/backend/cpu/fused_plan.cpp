@@ -49,7 +49,8 @@ class Compiler {
         acc = int(std::find(inputs_.begin(), inputs_.end(), i->in[in::bias_grad::acc]) - inputs_.begin());
       plan_.sums.push_back({int(o), acc, place(root(i->in[in::bias_grad::dy]), int(compute_.size()))});
     }
-    // Slots of all tiles together fill about a third of a 48 KiB first-level cache: the rest is for the streams.
+    // Slots of all tiles together fill about a third of a 48 KiB first-level cache: the rest is for
+    // the streams.
     plan_.tile = std::clamp<int64_t>(4096 / std::max(plan_.slots, 1) / 64 * 64, 512, 4096);
     return std::move(plan_);
   }
@@ -116,7 +117,8 @@ class Compiler {
     auto it = where_.find(v);
     if (it != where_.end()) return it->second;
     int input = input_index(v);
-    // An output that merely passes an f32 input on is loaded too: stores of other outputs may overlay that input.
+    // An output that merely passes an f32 input on is loaded too: stores of other outputs may
+    // overlay that input.
     Operand o{Operand::input, input};
     if (plan_.input_dtypes[size_t(input)] != DType::f32 || at == int(compute_.size())) {
       o = {Operand::slot, take_slot()};
@@ -140,7 +142,8 @@ class Compiler {
     s.b = place(b, int(i));
     release(a, int(i)), release(b, int(i));
     ValueId out = instr->out[0];
-    // Outputs may overlay inputs, so only the last step, after which nothing is read, writes to memory at once.
+    // Outputs may overlay inputs, so only the last step, after which nothing is read, writes to
+    // memory at once.
     auto o = std::find_if(outputs_.begin(), outputs_.end(), [&](ValueId v) { return root(v) == out; });
     bool direct =
         i + 1 == compute_.size() && o != outputs_.end() && body_.at(*o).dtype == DType::f32 && !passes_input();

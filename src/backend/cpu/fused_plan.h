@@ -1,4 +1,5 @@
-// The flat form of a fused body (or of a single pointwise instruction) that the CPU runs tile by tile.
+// The flat form of a fused body (or of a single pointwise instruction) that the CPU runs tile by
+// tile.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +10,8 @@
 namespace crest::cpu {
 
 struct FusedPlan {
-  // Where a tile of a value lies: in a scratch slot, or (f32) directly in the memory of an input or output.
+  // Where a tile of a value lies: in a scratch slot, or (f32) directly in the memory of an input or
+  // output.
   struct Operand {
     enum Kind : uint8_t { none, slot, input, output } kind = none;
     int index = 0;
@@ -44,9 +46,10 @@ struct FusedPlan {
   int64_t chunks() const;  // fixed parts of the rows over which column sums are formed
 };
 
-// Compiles `code`. inputs / outputs: values of `body` in the order of the instruction's inputs and outputs; dtypes are
-// those of the stored values. Intermediates stay f32 inside a body whatever dtype the body gives them (also a cast's
-// result): only outputs are rounded. `why` says what cannot be compiled; it stays empty on success.
+// Compiles `code`. inputs / outputs: values of `body` in the order of the instruction's inputs and
+// outputs; dtypes are those of the stored values. Intermediates stay f32 inside a body whatever
+// dtype the body gives them (also a cast's result): only outputs are rounded. `why` says what
+// cannot be compiled; it stays empty on success.
 FusedPlan compile_fused(const Program& body, const std::vector<const Instr*>& code, const std::vector<ValueId>& inputs,
                         const std::vector<ValueId>& outputs, std::string& why);
 

@@ -24,8 +24,8 @@ namespace {
 using MemoryDesc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-// The library runs the class of processors that CREST_ISA names, as our own kernels do; ONEDNN_MAX_CPU_ISA counts
-// first.
+// The library runs the class of processors that CREST_ISA names, as Crest's kernels do;
+// ONEDNN_MAX_CPU_ISA counts first.
 void limit_library() {
   if (!std::getenv("CREST_ISA") || std::getenv("ONEDNN_MAX_CPU_ISA")) return;
   switch (active_isa()) {
@@ -96,8 +96,8 @@ class Sgemm : public Gemm {
   GemmShape s_;
 };
 
-// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias, and the gradient of the
-// input where the reduction is very long.
+// Inner products on plain layouts, which run the packed gemm inside oneDNN: forward with bias, and
+// the gradient of the input where the reduction is very long.
 class InnerProduct : public Gemm {
  public:
   explicit InnerProduct(const GemmShape& s) : threads_(s.threads), has_bias_(s.has_bias) {
@@ -164,7 +164,8 @@ struct Mover {
   }
 };
 
-// The matmul primitive; b first moved to the layout it reads fastest where that was measured to pay.
+// The matmul primitive; b first moved to the layout it reads fastest where that was measured to
+// pay.
 class Matmul : public Gemm {
  public:
   Matmul(const GemmShape& s, bool pack_b) : s_(s), pack_b_(pack_b) {
@@ -214,9 +215,9 @@ int64_t panel_rows(const GemmShape& s) {
   return std::min(s.m, ((s.m + count - 1) / count + 63) / 64 * 64);
 }
 
-// Weight gradients of bf16: panels of rows of c, so that the transposed copy of a panel of a stays in the cache (and
-// the workspace small), with b packed once. An f32 result is cleared and added to: the primitive then writes c
-// directly, which is faster than its own first product.
+// Weight gradients of bf16: panels of rows of c, so that the transposed copy of a panel of a stays
+// in the cache (and the workspace small), with b packed once. An f32 result is cleared and added
+// to: the primitive then writes c directly, which is faster than its own first product.
 class Panels : public Gemm {
  public:
   explicit Panels(const GemmShape& s) : s_(s), adds_(s.accumulate || s.c == DType::f32) {
@@ -311,7 +312,7 @@ std::shared_ptr<const Gemm> make(const GemmShape& s) {
   return nullptr;
 }
 
-// Stands in plans for a product that cannot be made here.
+// Represents in plans a product that cannot be made here.
 class Estimated : public Gemm {
  public:
   Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}

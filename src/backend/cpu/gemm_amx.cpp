@@ -13,7 +13,8 @@ constexpr int64_t width = amx_width;
 
 int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// How a product is cut: panels of both operands that all threads pack, blocks of c that a thread computes.
+// How a product is cut: panels of both operands that all threads pack, blocks of c that a thread
+// computes.
 struct Cut {
   int64_t depth, panel_m, panel_n, block_m, block_n, steps;
   int64_t a_elements, b_elements, block_floats, sum_floats = 0;  // of the workspace

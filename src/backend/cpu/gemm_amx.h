@@ -1,7 +1,7 @@
-// A matrix product of our own on bf16 matrix units (AMX, Sapphire Rapids and later): operands are packed into tiles
-// that lie one after the other (simd/amx.h), blocks of them stay in the second level of the cache, sums in tile
-// registers, and results get bias, GELU, earlier sums and their type on their way out. How the product is cut was
-// measured: docs/results/cpu_gemm.md.
+// A matrix product of our own on bf16 matrix units (AMX, Sapphire Rapids and later): operands are
+// packed into tiles that lie one after the other (simd/amx.h), blocks of them stay in the second
+// level of the cache, sums in tile registers, and results get bias, GELU, earlier sums and their
+// type on their way out. How the product is cut was measured: docs/results/cpu_gemm.md.
 #pragma once
 #include "backend/cpu/gemm_packed.h"
 
@@ -15,7 +15,7 @@ struct AmxBlocking {
   bool emulated = false;              // without the instructions: tests on other machines
 };
 
-// Scratch bytes of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
+// Bytes of workspace of amx_gemm(). s.ab is bf16, s.c f32 or bf16.
 size_t amx_gemm_workspace(const PackedShape& s, int threads, const AmxBlocking& = {});
 // Every element of c is summed in the same order for any number of threads.
 void amx_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads, const AmxBlocking& = {});

@@ -11,8 +11,8 @@ const GemmFunctions& functions() { return CREST_SIMD_PICK(gemm_functions); }
 
 int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// How the product is cut. A panel of each operand stays in the last-level cache; a block of a's panel (half a MiB) and
-// a sliver of b's in the second level.
+// How the product is cut. A panel of each operand stays in the last-level cache; a block of a's
+// panel (half a MiB) and a sliver of b's in the second level.
 struct Cut {
   int64_t depth, panel_m, panel_n;             // of a panel
   int64_t block_m, block_n;                    // what a thread takes at a time

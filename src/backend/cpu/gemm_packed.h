@@ -1,6 +1,7 @@
-// A matrix product of our own on f32, bf16 and f16: both operands are packed into panels of floats that lie in the
-// caches (simd/gemm.h), so that a half-precision operand is converted on the way and the results get bias, GELU,
-// earlier sums and their type while they are in registers. Where it runs: docs/results/cpu_gemm.md.
+// A matrix product of our own on f32, bf16 and f16: both operands are packed into panels of floats
+// that lie in the caches (simd/gemm.h), so that a half-precision operand is converted on the way
+// and the results get bias, GELU, earlier sums and their type while they are in registers. Where it
+// runs: docs/results/cpu_gemm.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace crest::cpu {
 
-// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ add), or its GELU, in dense rows. A transposed operand is stored [k,m] or
-// [n,k].
+// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ add), or its GELU, in dense rows. A transposed operand is
+// stored [k,m] or [n,k].
 struct PackedShape {
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
@@ -27,7 +28,7 @@ struct PackedOperands {
   void* h = nullptr;  // gelu: the product, as c; null: not wanted
 };
 
-// Scratch bytes of packed_gemm() with the vector kernels `vectors`.
+// Bytes of workspace of packed_gemm() with the vector kernels `vectors`.
 size_t packed_gemm_workspace(const PackedShape&, Isa vectors = running_vector_isa());
 // Every element of c is summed in the same order for any number of threads.
 void packed_gemm(const PackedShape&, const PackedOperands&, void* workspace, int threads);

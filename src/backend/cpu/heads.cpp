@@ -1,4 +1,5 @@
-// Movement between [B,T,W] and [B,heads,T,D]: split_heads is a view, join_heads and cache_append copy.
+// Movement between [B,T,W] and [B,heads,T,D]: split_heads is a view, join_heads and cache_append
+// copy.
 #include <cstring>
 
 #include "backend/cpu/common.h"

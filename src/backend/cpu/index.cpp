@@ -4,8 +4,8 @@
 #include "ops/pointwise_ops.h"
 #include "ops/update_ops.h"
 
-// The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel x_kernel()`, which one
-// file of this folder defines.
+// The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel
+// x_kernel()`, which one file of this folder defines.
 #define CREST_CPU_KERNELS(KERNEL) \
   KERNEL(linear_few_rows)         \
   KERNEL(linear_amx)              \

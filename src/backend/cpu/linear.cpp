@@ -1,5 +1,5 @@
-// linear, linear_gelu, linear_dx, linear_dw: oneDNN on the operands as they are (f32; bf16 where the machine multiplies
-// it).
+// linear, linear_gelu, linear_dx, linear_dw: oneDNN on the operands as they are (f32; bf16 where
+// the machine multiplies it).
 #include "backend/cpu/linear.h"
 
 #include <cstring>

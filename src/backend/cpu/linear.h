@@ -21,7 +21,8 @@ struct LinearShape {
 LinearShape linear_shape(const KernelQuery&);
 // Why the operands are none of the above; empty when they are.
 std::string check_linear(const KernelQuery&);
-// Whether the class of processors multiplies this dtype as it is (what the library does is another question).
+// Whether the class of processors multiplies this dtype as it is (what the library does is another
+// question).
 bool multiplied_directly(const Device&, DType);
 // Why oneDNN does not run a linear layer's product on the operands as they are; empty when it does.
 std::string refusal_of_onednn(const KernelQuery&);

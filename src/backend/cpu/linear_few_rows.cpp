@@ -1,5 +1,5 @@
-// linear and linear_gelu of a few rows (decoding): dot products that read the weights once, as fast as memory gives
-// them, without packing or converting them.
+// linear and linear_gelu of a few rows (decoding): dot products that read the weights once, as fast
+// as memory gives them, without packing or converting them.
 #include "backend/cpu/common.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/simd/few_rows.h"

@@ -1,6 +1,6 @@
-// linear, linear_gelu, linear_dx, linear_dw on our own packed products: bf16 on matrix units (gemm_amx.h); half
-// precision that the machine does not multiply (gemm_packed.h), which becomes floats while it is packed. Results are
-// rounded while they are near.
+// linear, linear_gelu, linear_dx, linear_dw on our own packed products: bf16 on matrix units
+// (gemm_amx.h); half precision that the machine does not multiply (gemm_packed.h), which becomes
+// floats while it is packed. Results are rounded while they are near.
 #include "backend/cpu/common.h"
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/linear.h"

@@ -1,5 +1,5 @@
-// matmul: batches of small products on views. Each product runs on one thread; a batch smaller than the machine runs
-// one product after the other on all threads.
+// matmul: batches of small products on views. Each product runs on one thread; a batch smaller than
+// the machine runs one product after the other on all threads.
 #include <omp.h>
 
 #include <optional>
@@ -20,8 +20,8 @@ struct Inner {
   int64_t ld = 0;
 };
 
-// How the last two dimensions of v are of a 4-dimensional v are stored as a matrix; nothing when neither of them is
-// dense.
+// How the last two dimensions of v are of a 4-dimensional v are stored as a matrix; nothing when
+// neither of them is dense.
 std::optional<Inner> inner_of(const Value& v) {
   int64_t rows = v.shape[2], cols = v.shape[3];
   int64_t row_stride = rows == 1 ? cols : v.layout.strides[2], col_stride = cols == 1 ? 1 : v.layout.strides[3];

@@ -61,8 +61,8 @@ void launch_norm(const KernelCall& c) {
               reinterpret_cast<float*>(scratch + size_t(t) * float_lines(2 * a.cols)));
 }
 
-// Weight gradients are summed over fixed chunks of rows, then over the chunks in order: the same bits for any number
-// of threads.
+// Weight gradients are summed over fixed chunks of rows, then over the chunks in order: bitwise
+// identical for any number of threads.
 int64_t chunks_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
 std::string reject_grad(const KernelQuery& q) {

@@ -69,7 +69,7 @@ std::string reject_8bit(const KernelQuery& q) {
   return {};
 }
 
-// Everything is floats but the scalars and halves of masters.
+// Everything is floats but the scalars and split master weights.
 std::string reject(const KernelQuery& q) {
   for (size_t i = parameter_input; i < q.instr.in.size(); ++i)
     if (q.has(i) && q.in(i).dtype != DType::u16)

@@ -1,5 +1,5 @@
-// bias_grad, sum_loss, grad_norm. Partial sums belong to fixed pieces of the input and are combined in order: the same
-// bits for any number of threads.
+// bias_grad, sum_loss, grad_norm. Partial sums belong to fixed pieces of the input and are combined
+// in order: bitwise identical for any number of threads.
 
 #include <cmath>
 #include <cstring>

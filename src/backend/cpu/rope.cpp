@@ -1,4 +1,5 @@
-// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's frequency scaling.
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's
+// frequency scaling.
 #include <cmath>
 
 #include "backend/cpu/common.h"
@@ -9,8 +10,8 @@
 namespace crest::cpu {
 namespace {
 
-// Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them (positions in
-// documents are among these).
+// Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them
+// (positions in documents are among these).
 struct RopeTable {
   std::vector<double> frequency;  // [head_dim / 2]
   std::vector<float> cosine, sine;

@@ -32,7 +32,8 @@ class HostRuntime : public Runtime {
     if (memory) munmap(memory, mapped_bytes(bytes));
   }
   bool host_memory() const override { return true; }
-  // The first to touch a page decides which socket's memory it lies in, so the threads share what is large.
+  // The first to touch a page decides which socket's memory it lies in, so the threads share what
+  // is large.
   void write(void* to, const void* from, int64_t bytes) override {
     int threads = cpu::threads_for(device_.threads, bytes, 4 << 20);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)

@@ -1,6 +1,7 @@
-// AdamW with moments in 8 bits (Dettmers et al. 2022). A warp takes a quantization block: numbers out of codes, the
-// step, the new scale by shuffles, codes at that scale; the new moments wait in registers. Thread blocks stay and take
-// one quantization block after the other, so that the table of numbers is brought to shared memory once.
+// AdamW with moments in 8 bits (Dettmers et al. 2022). A warp takes a quantization block: numbers
+// out of codes, the step, the new scale by shuffles, codes at that scale; the new moments wait in
+// registers. Thread blocks stay and take one quantization block after the other, so that the table
+// of numbers is brought to shared memory once.
 #include "backend/cuda/device/update.h"
 #include "core/dynamic_code.h"
 #include "ops/index.h"
@@ -29,7 +30,8 @@ constexpr Codes make_codes() {
   return c;
 }
 
-// The code nearest to the magnitude y in [0, 1]; `first`: position of the leading one of the first decade.
+// The code nearest to the magnitude y in [0, 1]; `first`: position of the leading one of the first
+// decade.
 __device__ inline uint32_t nearest_code(const DynamicDecades& d, int first, float y) {
   float low = 0, scale = 0;
   uint32_t base = 0;

@@ -1,6 +1,6 @@
-// Choices between algorithms that were made by timing them, kept in a file per GPU, driver and library version, so that
-// they are made once per machine and not once per run. It is a cache: a file that is missing, damaged or not writable
-// costs time and nothing else.
+// Choices between algorithms that were made by timing them, kept in a file per GPU, driver and
+// library version, so that they are made once per machine and not once per run. It is a cache: a
+// file that is missing, damaged or not writable costs time and nothing else.
 #pragma once
 #include <map>
 #include <mutex>
@@ -23,7 +23,8 @@ class AlgorithmCache {
   explicit AlgorithmCache(std::string path);
 
   std::optional<Choice> find(const std::string& key) const;
-  // Remembers a choice and writes the file; what other processes wrote meanwhile stays in it. Thread safe.
+  // Remembers a choice and writes the file; what other processes wrote meanwhile stays in it.
+  // Thread safe.
   void store(const std::string& key, const Choice& choice);
 
   const std::string& path() const { return path_; }
@@ -37,8 +38,9 @@ class AlgorithmCache {
   std::string problem_;
 };
 
-// The file of a GPU, driver and library version: algorithms-nvidia-h200-13000-130100.json in CREST_CACHE, else in
-// $XDG_CACHE_HOME/crest, else in ~/.cache/crest; empty when none of these variables is set.
+// The file of a GPU, driver and library version: algorithms-nvidia-h200-13000-130100.json in
+// CREST_CACHE, else in $XDG_CACHE_HOME/crest, else in ~/.cache/crest; empty when none of these
+// variables is set.
 std::string algorithm_cache_path(std::string_view gpu, int driver, size_t library);
 
 std::string to_hex(const void* data, size_t bytes);

@@ -1,6 +1,6 @@
-// cuda.attention.generic: attention and its gradient for every head_dim, dtype and scale; one block a row. It is simple
-// rather than fast, for what the FlashAttention kernels (flash*.cu) refuse: heads above 512 (f32: 256), a scale that is
-// not positive, GPUs with little shared memory.
+// cuda.attention.generic: attention and its gradient for every head_dim, dtype and scale; one block
+// a row. It is simple rather than fast, for what the FlashAttention kernels (flash*.cu) refuse:
+// heads above 512 (f32: 256), a scale that is not positive, GPUs with little shared memory.
 #include "backend/cuda/flash.h"
 
 #include "backend/cuda/device/flash_args.h"
@@ -73,7 +73,8 @@ struct GenericGradArgs {
   BlockOrder order;
 };
 
-// dQ of a query row, or dK and dV of a key row. Shared memory: the row of q and dO (of k and v), its sums, the weights.
+// dQ of a query row, or dK and dV of a key row. Shared memory: the row of q and dO (of k and v),
+// its sums, the weights.
 template <class T, bool Keys>
 __global__ void __launch_bounds__(threads) generic_attention_grad(GenericGradArgs<T> a) {
   wait_for_predecessors();

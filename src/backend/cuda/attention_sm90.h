@@ -1,4 +1,5 @@
-// What forward and backward of the attention for compute capability 9.0 share: sizes and tensor maps.
+// What forward and backward of the attention for compute capability 9.0 share: sizes and tensor
+// maps.
 #pragma once
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/hopper.h"
@@ -33,7 +34,8 @@ __device__ inline int first_key(const Sizes& s, int batch, int query) {
   return first;
 }
 
-// Boxes of 64 rows and 64 columns, swizzled, of a contiguous tensor [batch, tokens, width] of halves.
+// Boxes of 64 rows and 64 columns, swizzled, of a contiguous tensor [batch, tokens, width] of
+// 16-bit floats.
 #ifdef __CUDACC__
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 inline bool rows_map(CUtensorMap* map, EncodeTiled encode, const void* base, bool bf16, int64_t batch, int64_t tokens,

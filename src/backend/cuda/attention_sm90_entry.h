@@ -1,5 +1,5 @@
-// Host side of the kernels cuda.attention.sm90.* and cuda.attention_grad.sm90.*, one for each head dimension: what
-// attention_sm90.cu and attention_sm90_grad.cu share.
+// Host side of the kernels cuda.attention.sm90.* and cuda.attention_grad.sm90.*, one for each head
+// dimension: what attention_sm90.cu and attention_sm90_grad.cu share.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 #include "backend/cuda/discover.h"

@@ -1,6 +1,7 @@
-// attention for compute capability 9.0. A block goes over items of work: a tile of queries of one head. Warpgroup 0
-// loads by TMA; each of the others has 64 queries and goes over the keys in tiles of 128: scores of a tile are computed
-// while the probabilities of the tile before meet the values, and softmax runs beside both.
+// attention for compute capability 9.0. A block goes over items of work: a tile of queries of one
+// head. Warpgroup 0 loads by TMA; each of the others has 64 queries and goes over the keys in tiles
+// of 128: scores of a tile are computed while the probabilities of the tile before meet the values,
+// and softmax runs alongside both.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 
@@ -53,7 +54,8 @@ __device__ inline ForwardItem forward_item(const ForwardSizes& s, int item) {
   return at;
 }
 
-// Item number `round` of this block: there and back again, so that no block has the longest every time.
+// Item number `round` of this block: there and back again, so that no block has the longest every
+// time.
 __device__ inline int forward_turn(int round, int block, int blocks) {
   return round * blocks + (round % 2 ? blocks - 1 - block : block);
 }
@@ -163,7 +165,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
                           k > 0 || accumulate);
       wgmma_commit();
     };
-    // Scores of tile j to exp2((s - largest) scale log2(e)); returns by what sums and o so far are to be multiplied.
+    // Scores of tile j to exp2((s - largest) scale log2(e)); returns by what sums and o so far are
+    // to be multiplied.
     float x[Tile::keys / 2], factor[2];
     auto softmax = [&](int j) {
 #pragma unroll
@@ -228,8 +231,9 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
     auto next_stage = [&] {
       if (++ks == KS) ks = 0, kp ^= 1;
     };
-    // Tiles that only the other warpgroups see. Lane 0 arrives for a warp once all of its lanes have seen the phase
-    // (products keep lanes together elsewhere): one that lags by two phases would wait for ever.
+    // Tiles that only the other warpgroups see. Lane 0 arrives for a warp once all of its lanes
+    // have seen the phase (products keep lanes together elsewhere): one that lags by two phases
+    // would wait for ever.
     auto pass = [&](int count) {
       for (int j = 0; j < count; ++j) {
         barrier_wait(k_full(ks), kp);

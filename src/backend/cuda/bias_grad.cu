@@ -1,5 +1,6 @@
-// Column sums of dy[rows, n]. Few rows: one kernel. Many: strips of columns times ranges of rows fill the device once
-// and leave partial sums [ranges, n] in the workspace, whose columns the same kernel sums in a second launch.
+// Column sums of dy[rows, n]. Few rows: one kernel. Many: strips of columns times ranges of rows
+// fill the device once and leave partial sums [ranges, n] in the workspace, whose columns the same
+// kernel sums in a second launch.
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/device/column_sum.h"
 #include "backend/cuda/kernel.h"
@@ -9,7 +10,8 @@ namespace crest::cuda {
 
 namespace {
 
-// Block (s, r): columns of strip s, rows [r * rows_per_block, (r + 1) * rows_per_block) -> row r of out[.., n] (+ acc).
+// Block (s, r): columns of strip s, rows [r * rows_per_block, (r + 1) * rows_per_block) -> row r of
+// out[.., n] (+ acc).
 template <class S, class T, class Out, int V>
 __global__ void __launch_bounds__(256, 4)
     column_sums(const T* x, int64_t rows, int64_t n, int64_t rows_per_block, const Out* acc, Out* out) {
@@ -24,8 +26,8 @@ __global__ void __launch_bounds__(256, 4)
   out[blockIdx.y * n + mine] = narrow<Out>(acc ? total + widen(acc[mine]) : total);
 }
 
-// Strips of 8 x 16 bytes are whole cache lines; of 4 x 16 bytes they spread few rows over more blocks. V = 1 is for odd
-// n.
+// Strips of 8 x 16 bytes are whole cache lines; of 4 x 16 bytes they spread few rows over more
+// blocks. V = 1 is for odd n.
 template <int V>
 using Lines = Strip<V == 1 ? 32 : 8, V == 1 ? 8 : 32, V>;
 template <int V>

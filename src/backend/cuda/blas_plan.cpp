@@ -13,7 +13,7 @@ namespace {
 using Dim = Contraction::Dim;
 
 constexpr int64_t storage_alignment = 64;
-// More calls than this are slower than our own kernel on the sizes that lead there.
+// More calls than this are slower than Crest's own kernel on the sizes that lead there.
 constexpr int64_t most_calls = 4096;
 
 std::optional<BlasMatrix> matrix_of(const Strided& s, int64_t rows, int64_t cols) {

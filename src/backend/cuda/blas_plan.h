@@ -1,4 +1,5 @@
-// A contraction as calls of a BLAS: which matrix is transposed, leading dimensions, strided batches.
+// A contraction as calls of a BLAS: which matrix is transposed, leading dimensions, strided
+// batches.
 #pragma once
 #include "backend/cuda/contraction.h"
 
@@ -10,8 +11,8 @@ struct BlasMatrix {
   int64_t ld = 0;
 };
 
-// c[m,n] = a[m,k] b[k,n] for every index of `batch` in one call; loops and sum are calls of their own. Dimensions of
-// the contraction that compose are joined, with each other or with m or k.
+// c[m,n] = a[m,k] b[k,n] for every index of `batch` in one call; loops and sum are calls of their
+// own. Dimensions of the contraction that compose are joined, with each other or with m or k.
 struct BlasPlan {
   int64_t m = 0, n = 0, k = 0;
   BlasMatrix a, b, c;  // c is not transposed

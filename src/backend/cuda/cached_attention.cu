@@ -1,9 +1,10 @@
 // cached_attention: queries of a few new tokens over cache[B,2,kv_heads,C,D].
 //
-// Flash decoding (Dao et al. 2023): the positions of the cache are split over blocks, so that a single sequence fills
-// the device too; each block leaves its part of the softmax in the workspace, a second kernel joins the parts in order.
-// Split and tiles depend on shapes and device only, so results do not depend on how full the cache is elsewhere or on
-// timing. A block serves the query heads that share a key head, and several tokens, with one read of keys and values.
+// Flash decoding (Dao et al. 2023): the positions of the cache are split over blocks, so that a
+// single sequence fills the device too; each block leaves its part of the softmax in the workspace,
+// a second kernel joins the parts in order. Split and tiles depend on shapes and device only, so
+// results do not depend on how full the cache is elsewhere or on timing. A block serves the query
+// heads that share a key head, and several tokens, with one read of keys and values.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
@@ -29,20 +30,20 @@ struct DecodeArgs {
   float scale;        // times log2(e)
 };
 
-// Workspace: for every (row of the output's [B,T,heads], split) the largest score and the sum of weights, then the
-// weighted values [rows][splits][dim].
+// Workspace: for every (row of the output's [B,T,heads], split) the largest score and the sum of
+// weights, then the weighted values [rows][splits][dim].
 struct Parts {
   float2* statistics;
   float* values;
 };
 
-// Tokens that are no padding and fit into the cache.
+// Tokens that are not padding and fit into the cache.
 __device__ inline int valid_tokens(const DecodeArgs& a, const Scalars* s) {
   return max(0, min(min(int(s->length), a.context - int(s->position)), a.tokens));
 }
 
-// Copies `rows` keys and values of dim elements, contiguous in the cache, to rows of `pitch` elements; the loads of
-// both are under way together.
+// Copies `rows` keys and values of dim elements, contiguous in the cache, to rows of `pitch`
+// elements; the loads of both are under way together.
 template <class T, int N>
 __device__ inline void load_tile(const T* __restrict__ from_keys, const T* __restrict__ from_values,
                                  T* __restrict__ keys, T* __restrict__ values, int rows, int dim, int pitch) {
@@ -66,8 +67,9 @@ __device__ inline void load_tile(const T* __restrict__ from_keys, const T* __res
   }
 }
 
-// Block ((sample, key head, row tile), split). Rows of a key head: token * group + query head within the group. Vectors
-// of N elements are read from the cache; from shared memory always 16 bytes.
+// Block ((sample, key head, row tile), split). Rows of a key head: token * group + query head
+// within the group. Vectors of N elements are read from the cache; from shared memory always 16
+// bytes.
 template <class T, int N, int Rows>
 __global__ void __launch_bounds__(threads)
     decode(const T* qkv, const T* cache, T* out, DecodeArgs a, const Scalars* scalars, Parts parts) {

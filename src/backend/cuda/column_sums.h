@@ -4,7 +4,8 @@
 
 namespace crest::cuda {
 
-// out[n] (+ acc[n], null: 0), both of `type`, of partial[rows, n]; n is a multiple of 4. In a fixed order.
+// out[n] (+ acc[n], null: 0), both of `type`, of partial[rows, n]; n is a multiple of 4. In a fixed
+// order.
 void launch_column_sums(const KernelCall& call, const float* partial, int64_t rows, int64_t n, DType type,
                         const void* acc, void* out);
 

@@ -1,5 +1,6 @@
-// linear, linear_gelu, linear_dx, linear_dw and matmul as one thing: a product of strided matrices, repeated over
-// batches, with what is done to the result. Both implementations read this: cuBLASLt (cublaslt.h) and our tiled kernel.
+// linear, linear_gelu, linear_dx, linear_dw and matmul as one thing: a product of strided matrices,
+// repeated over batches, with what is done to the result. Both implementations read this: cuBLASLt
+// (cublaslt.h) and the tiled kernel.
 #pragma once
 #include "backend/backend.h"
 
@@ -11,7 +12,8 @@ struct Strided {
   int64_t row = 0, col = 1;
 };
 
-// c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the batch dimensions.
+// c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the batch
+// dimensions.
 // Of the call: a, b are inputs 0 and 1; bias or the accumulator is input 2; c is output 0.
 // gelu: c = gelu(h), h = the above; keep: h, laid out as c, is output 1.
 struct Contraction {
@@ -32,14 +34,15 @@ struct Contraction {
 // Of linear, linear_gelu, linear_dx, linear_dw or matmul.
 Contraction contraction_of(const Program& program, const Instr& instr);
 
-// The tiled kernel: any strides, any mixture of f32, bf16 and f16. Reads the call as described above.
+// The tiled kernel: any strides, any mixture of f32, bf16 and f16. Reads the call as described
+// above.
 void launch_tiled(const KernelCall& call, const Contraction& what);
 // Why the tiled kernel cannot run the instruction: a dtype that is not f32, bf16 or f16.
 std::string reject_tiled(const KernelQuery& query);
 // y[i] = gelu(x[i]) (tanh form) for n elements; y may be x.
 void launch_gelu(const KernelCall& call, DType dtype, const void* x, void* y, int64_t n);
-// Fills n elements with normally distributed numbers: what algorithms are timed on, since the power that a product
-// draws, and with it the clock, depends on the data.
+// Fills n elements with normally distributed numbers: what algorithms are timed on, since the power
+// that a product draws, and with it the clock, depends on the data.
 void launch_normal(const KernelCall& call, DType dtype, void* x, int64_t n, uint32_t seed);
 
 }  // namespace crest::cuda

@@ -1,5 +1,6 @@
-// cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel the row waits in
-// shared memory between the sum of its exponentials and its gradient, so that the logits are read once.
+// cross_entropy, cross_entropy_grad, cross_entropy_fused. A block takes a row; in the fused kernel
+// the row waits in shared memory between the sum of its exponentials and its gradient, so that the
+// logits are read once.
 #include "backend/cuda/device/exp2.h"
 #include "backend/cuda/device/loss_async.h"
 #include "backend/cuda/device/numeric.h"
@@ -55,8 +56,9 @@ __device__ inline RowSum block_merged(RowSum s) {
   return {__shfl_sync(0xffffffffu, s.max, 0), __shfl_sync(0xffffffffu, s.sum, 0)};
 }
 
-// A row as its threads see it: single columns up to a 16-byte boundary, vectors, single columns. Thread t owns vectors
-// t, t + blockDim.x, .. and the t-th of the single columns; it alone reads and writes them.
+// A row as its threads see it: single columns up to a 16-byte boundary, vectors, single columns.
+// Thread t owns vectors t, t + blockDim.x, .. and the t-th of the single columns; it alone reads
+// and writes them.
 template <class T>
 struct Row {
   static constexpr int N = Vec<T>::size;
@@ -70,7 +72,8 @@ struct Row {
     singles = a.cols - vectors * N;
     batches = max(0, min(vectors, (vocab - head) / N)) / (batch * int(blockDim.x));
   }
-  // Of a column: the number of its vector or its number among the single ones, which modulo blockDim.x is its thread.
+  // Of a column: the number of its vector or its number among the single ones, which modulo
+  // blockDim.x is its thread.
   __device__ int owner(int column) const {
     int i = column - head;
     return i < 0 ? column : i < vectors * N ? i / N : column - vectors * N;
@@ -109,8 +112,8 @@ __device__ inline RowSum sum_vectors(RowSum s, const Vec<T> (&v)[K]) {
   return {max, s.sum * exp2_fast(s.max - shift) + ((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 
-// Starts copies of the first batches of a row (one group each) and, as the last group, of what follows all of them;
-// returns how many groups.
+// Starts copies of the first batches of a row (one group each) and, as the last group, of what
+// follows all of them; returns how many groups.
 template <class T>
 __device__ int keep_row(Vec<T>* kept, const Row<T>& row, int most) {
   const Vec<T>* x = row.all();
@@ -155,8 +158,8 @@ __device__ RowSum sum_row(const Row<T>& row, const Vec<T>* kept, int groups) {
   return block_merged(s);
 }
 
-// e^x over what `shift` stands for: 2^shift after a sum over the row; e^shift when the saved log-sum-exp is given,
-// whose difference from x keeps more digits than that of scaled numbers.
+// e^x over what `shift` stands for: 2^shift after a sum over the row; e^shift when the saved
+// log-sum-exp is given, whose difference from x keeps more digits than that of scaled numbers.
 template <Mode mode>
 __device__ float probability(float x, float shift) {
   return mode == Mode::backward ? exp2_fast((x - shift) * log2_e) : exp2_fast(fmaf(x, log2_e, -shift));
@@ -221,7 +224,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
     kept = shared;
     groups = keep_row(kept, row, a.kept);
   }
-  // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites it.
+  // dlogits may be the logits: read before the barrier in sum_row, or by the thread that overwrites
+  // it.
   const bool owns = row.owner(target) % int(blockDim.x) == int(threadIdx.x);
   const float at_target = counted && (owns || mode != Mode::backward) ? widen(row.x[target]) : 0.f;
   RowSum s{0.f, 1.f};
@@ -240,7 +244,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   if (owns) d[target] = narrow<T>(probability<mode>(at_target, s.max) * factor - scale);  // a second time
 }
 
-// Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB beside its own.
+// Shared memory that the row can have with two blocks on a multiprocessor; a block costs 1 KiB
+// on top of its own.
 int64_t shared_for_row(const Device* device) {
   int64_t most = device && device->shared_per_block > 0 ? device->shared_per_block : 48 * 1024;
   return (most + 1024) / 2 - 1024 - 256;

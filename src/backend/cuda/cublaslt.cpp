@@ -60,8 +60,8 @@ namespace {
 
 using Algorithm = Product::Algorithm;
 
-// A way to compute a contraction: what the library's product does itself (none: gemm_sm90_pingpong.h does everything),
-// and whether our GELU kernel follows.
+// A way to compute a contraction: what the library's product does itself (none:
+// gemm_sm90_pingpong.h does everything), and whether our GELU kernel follows.
 struct Variant {
   const char* name;
   std::optional<Product> product;
@@ -100,7 +100,8 @@ std::string key_of(const Contraction& c, const BlasPlan& p) {
   return key;
 }
 
-// Instructions repeat from layer to layer; the library is asked once. The bound is far above what a session has.
+// Instructions repeat from layer to layer; the library is asked once. The bound is far above what a
+// session has.
 std::vector<Algorithm> algorithms_of(const Prepared& p, const Product& product, const char* variant, int device) {
   static LruCache<std::string, std::vector<Algorithm>> known(4096);
   return known.find_or_make(fmt::format("{} {} on {}", p.key, variant, device),
@@ -202,7 +203,7 @@ void choose(Prepared& p, const KernelCall& c, AlgorithmCache& cache) {
     }
   std::vector<double> us = time_alternatives(alternatives);
   size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
-  if (!std::isfinite(us[best])) {  // the library's own candidates fail: ours does not
+  if (!std::isfinite(us[best])) {  // the library's own candidates fail: Crest's does not
     p.variants.clear();
     return;
   }

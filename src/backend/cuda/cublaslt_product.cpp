@@ -19,7 +19,8 @@ constexpr double slow_flops = 1e12;  // milliseconds a run
 
 cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F; }
 
-// Descriptors look at the alignment of addresses that are bound later: bias and aux start a storage.
+// Descriptors look at the alignment of addresses that are bound later: bias and aux start a
+// storage.
 void* const some_storage = reinterpret_cast<void*>(uintptr_t(64));
 
 void make_layout(cublasLtMatrixLayout_t& layout, DType t, const BlasMatrix& x, int64_t rows, int64_t cols,
@@ -59,7 +60,8 @@ void Product::set(cublasLtMatmulDescAttributes_t attribute, T value) {
 
 Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogue)
     : epilogue_(epilogue), result_type_(what.c.dtype) {
-  // f32 products are f32 throughout unless TF32 is allowed; half-precision operands are always summed in f32.
+  // f32 products are f32 throughout unless TF32 is allowed; half-precision operands are always
+  // summed in f32.
   bool tf32 = what.tf32 && what.a.dtype == DType::f32;
   check_lt(lt_api().desc_create(&desc_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
            "describe a product");
@@ -94,8 +96,9 @@ std::vector<Product::Algorithm> Product::algorithms(cublasLtHandle_t handle, con
     check_lt(lt_api().preference_set(preference, attribute, &value, sizeof value), "set a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(cublaslt_workspace));
-  // Partial sums (split-K) meet in the workspace in a fixed order, in f32. Not in place: there the order differs from
-  // run to run. Not in a half-precision output type: each would be rounded first.
+  // Partial sums (split-K) meet in the workspace in a fixed order, in f32. Not in place: there the
+  // order differs from run to run. Not in a half-precision output type: each would be rounded
+  // first.
   uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (result_type_ == DType::f32) schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);

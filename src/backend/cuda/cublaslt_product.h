@@ -1,4 +1,5 @@
-// One matrix product of cuBLASLt: its descriptors, the algorithms that the library offers for it, and running it.
+// One matrix product of cuBLASLt: its descriptors, the algorithms that the library offers for it,
+// and running it.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cublasLt.h>
@@ -10,7 +11,8 @@
 
 namespace crest::cuda {
 
-// The library's state on a device: one per device and process, made on first use with that device current.
+// The library's state on a device: one per device and process, made on first use with that device
+// current.
 cublasLtHandle_t cublaslt_handle(int device);
 size_t cublaslt_version();
 
@@ -21,8 +23,8 @@ struct Epilogue {
   bool aux = false;  // gelu: what it was applied to is stored too
 };
 
-// The library is column-major: a row-major matrix is its transpose there, and c = a b is c^T = b^T a^T. So its first
-// operand is our b, its second our a, its rows are our n and its columns our m.
+// The library is column-major: a row-major matrix is its transpose there, and c = a b is c^T = b^T
+// a^T. So its first operand is our b, its second our a, its rows are our n and its columns our m.
 class Product {
  public:
   using Algorithm = cublasLtMatmulAlgo_t;
@@ -33,13 +35,14 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  // The library's candidates, its favourite first, none above the workspace, none whose bits vary from run to run;
-  // empty when it has none.
+  // The library's candidates, its favorite first, none above the workspace, none whose bits vary
+  // from run to run; empty when it has none.
   std::vector<Algorithm> algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const;
   // Whether an algorithm that was kept from an earlier run can be used.
   bool accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const;
 
-  // The addresses of the epilogue, for the runs that follow; those that it does not use are ignored.
+  // The addresses of the epilogue, for the runs that follow; those that it does not use are
+  // ignored.
   void bind(const void* bias, void* aux);
   // c = epilogue(a b + beta acc).
   void run(cublasLtHandle_t handle, const Algorithm& algorithm, const void* a, const void* b, float beta,

@@ -1,5 +1,6 @@
-// Attention by cuDNN's graph API. The library is opened at run time (loader.h); the headers of cudnn-frontend that the
-// graphs are written with are needed to build (scripts/install-deps.sh cudnn). Without either, own kernels take over.
+// Attention by cuDNN's graph API. The library is opened at run time (loader.h); the headers of
+// cudnn-frontend that the graphs are written with are needed to build (scripts/install-deps.sh
+// cudnn). Without either, own kernels take over.
 #pragma once
 #include <compare>
 #include <memory>
@@ -30,8 +31,9 @@ struct AttentionPlan {
 // Whether `device` is in this machine and not one that is only planned for.
 bool device_present(const Device& device);
 
-// The plan of a problem on a device that is present. The first call for a problem builds it (cuDNN may compile a
-// kernel: up to a second); it is kept as long as the process, because captured CUDA graphs use its code. Thread safe.
+// The plan of a problem on a device that is present. The first call for a problem builds it (cuDNN
+// may compile a kernel: up to a second); it is kept as long as the process, because captured CUDA
+// graphs use its code. Thread safe.
 const AttentionPlan& attention_plan(const AttentionProblem& problem);
 
 // Forward reads qkv and writes out and lse; backward reads qkv, out, lse and dout and writes dqkv.

@@ -60,7 +60,8 @@ const std::string& open_cudnn() {
     if (!cudnn.handle) return cudnn.problem;
     // cuDNN compiles kernels with NVRTC, which it finds by name when it is open already.
     library("nvrtc", CUDART_VERSION / 1000);
-    // The frontend asks a shared CUDA runtime for the driver's functions; without one it leaves contexts alone.
+    // The frontend asks a shared CUDA runtime for the driver's functions; without one it leaves
+    // contexts alone.
     const Library& runtime = library("cudart", CUDART_VERSION / 1000);
     if (runtime.handle) setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.path.c_str(), 0);
     fe::cudnn_dlhandle = cudnn.handle;
@@ -75,7 +76,8 @@ struct Handle {
   cudnnHandle_t cudnn = nullptr;
 };
 
-// Of a device, made at the first call. Handles live as long as the process: at its end CUDA may be gone before them.
+// Of a device, made at the first call. Handles live as long as the process: at its end CUDA may be
+// gone before them.
 Handle& handle_of(int device) {
   static std::mutex mutex;
   static auto& handles = *new std::map<int, Handle>;
@@ -92,7 +94,8 @@ Handle& handle_of(int device) {
   return h;
 }
 
-// The heads of an interleaved qkv or dqkv, or of out and dout: dimensions [batch, heads, tokens, head_dim].
+// The heads of an interleaved qkv or dqkv, or of out and dout: dimensions [batch, heads, tokens,
+// head_dim].
 template <class Tensor>
 Tensor& in_heads(Tensor& t, const AttentionProblem& p, int64_t heads, int64_t width) {
   return t.set_dim({p.batch, heads, p.tokens, p.head_dim}).set_stride({p.tokens * width, p.head_dim, width, 1});
@@ -146,7 +149,8 @@ std::shared_ptr<Graph> make_graph(const AttentionProblem& p) {
   return g;
 }
 
-// cuDNN's messages go on with a trace for every engine that it tried: the first line, and why the first one failed.
+// cuDNN's messages continue with a trace for every engine that it tried: the first line, and why
+// the first one failed.
 std::string shortened(const std::string& message) {
   std::string what = message.substr(0, message.find('\n'));
   size_t reason = message.find("Reason: ");

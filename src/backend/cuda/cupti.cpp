@@ -54,7 +54,8 @@ void check_cupti(CUptiResult code, const char* what) {
              : "crest profile --method timers needs no CUPTI.");
 }
 
-// The runtime's libraries carry major versions 12 and 13; the records read here have the same layout in both.
+// The runtime's libraries carry major versions 12 and 13; the records read here have the same
+// layout in both.
 const Library& cupti_library() {
   const Library& newest = library("cupti", 13);
   if (newest.handle) return newest;

@@ -1,5 +1,6 @@
-// Records of what a GPU really ran, from CUPTI's activity interface: start and end of each kernel, copy and memset, and
-// the graph node that launched it. No root is needed. One subscriber a process.
+// Records of what a GPU really ran, from CUPTI's activity interface: start and end of each kernel,
+// copy and memset, and the graph node that launched it. No root is needed. One subscriber a
+// process.
 #pragma once
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -12,14 +13,18 @@ namespace crest::cuda {
 
 class Cupti {
  public:
-  // Opens the library and subscribes, once. Throws when it is not there or another profiler (nsys, ncu) holds it.
+  // Opens the library and subscribes, once. Throws when it is not there or another profiler (nsys,
+  // ncu) holds it.
   static Cupti& get();
 
-  // Recording costs time on every launch; while it is off there is none but for graphs captured while it was on.
+  // Recording costs time on every launch; while it is off there is none but for graphs captured
+  // while it was on.
   void record(bool on);
-  // What ran since the last call; the caller has waited for the device. Throws when records were dropped.
+  // What ran since the last call; the caller has waited for the device. Throws when records were
+  // dropped.
   std::vector<WorkRecord> take();
-  // The id by which records name a node of a captured graph, once the graph has been instantiated (the copy's id).
+  // The id by which records name a node of a captured graph, once the graph has been instantiated
+  // (the copy's id).
   uint64_t id_of(cudaGraphNode_t node) const;
 
  private:

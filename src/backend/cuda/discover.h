@@ -27,13 +27,14 @@ struct DriverAnswer {
 };
 // Fills in problem and advice when no GPU can be used; never the devices.
 Found judge(const DriverAnswer& answer);
-// Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty when they can. archs: what they
-// were compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
+// Why this build's kernels cannot run on compute capability `sm` (90 for 9.0); empty when they can.
+// archs: what they were compiled for ("80,89,90a"; PTX of the last too, unless it has a letter).
 std::string no_code_for(int sm, std::string_view archs);
 // The same for a GPU of this machine and this build.
 std::string reject_device(const Device& device);
 
-// Whether this build has the kernels for one chip only ("90a"). Without the CUDA backend, which only plans: yes.
+// Whether this build has the kernels for one chip only ("90a"). Without the CUDA backend, which
+// only plans: yes.
 bool compiled_for(std::string_view arch);
 
 // A library of CUDA that Crest uses: opened, or with the reason why not, and what Crest does then.
@@ -50,7 +51,8 @@ std::string note_of(const std::vector<UsedLibrary>& libraries);
 // What a plan leaves to context, code, library handles and graphs.
 inline constexpr int64_t reserved_memory = int64_t(768) << 20;
 
-// Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the context.
+// Free memory of a GPU less what the context, code, library handles and graphs may take. Makes the
+// context.
 int64_t usable_memory(int index);
 
 // Free bytes of a GPU now.

@@ -1,4 +1,5 @@
-// dropout: one Philox block decides about four elements (core/random.h), the same ones as on the CPU.
+// dropout: one Philox block decides about four elements (core/random.h), the same ones as on the
+// CPU.
 #include <cmath>
 
 #include "backend/cuda/device/numeric.h"
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int threads = 256, unroll = 2;
 
-// An element is kept when the upper 24 bits of its random word are at least `threshold`, and then multiplied.
+// An element is kept when the upper 24 bits of its random word are at least `threshold`, and then
+// multiplied.
 struct Rule {
   uint32_t rng_id, threshold;
   float factor;
@@ -28,8 +30,9 @@ __device__ inline void drop(float (&x)[N], uint64_t seed, uint64_t stream, int64
   }
 }
 
-// A block works on one sample of `size` elements, on unroll * threads groups of N. `vectors`: groups are whole and
-// aligned. y may be x: a thread reads all of its elements before it writes one.
+// A block works on one sample of `size` elements, on unroll * threads groups of N. `vectors`:
+// groups are whole and aligned. y may be x: a thread reads all of its elements before it writes
+// one.
 template <class T, int N, bool vectors>
 __global__ void __launch_bounds__(threads)
     dropout(const T* x, T* y, const Scalars* scalars, int64_t size, unsigned blocks_per_sample, Rule rule) {

@@ -1,5 +1,6 @@
-// embedding_grad: tokens are sorted by id (stable), then runs of one id are summed in order of position. A long run is
-// cut into chunks whose sums are added in a second stage, so that frequent ids do not hold up the rest.
+// embedding_grad: tokens are sorted by id (stable), then runs of one id are summed in order of
+// position. A long run is cut into chunks whose sums are added in a second stage, so that frequent
+// ids do not hold up the rest.
 #include <bit>
 
 #include "backend/cuda/device/numeric.h"
@@ -79,8 +80,8 @@ __device__ inline void write_sum(const GradArgs& a, O* row, const Vec<O, W>& old
   store_vec(row, v);
 }
 
-// A warp takes the runs of 32 sorted tokens, for 32 W columns. A run across one chunk's end belongs to the chunk that
-// it begins in; the chunks of a longer one leave partial sums.
+// A warp takes the runs of 32 sorted tokens, for 32 W columns. A run across one chunk's end belongs
+// to the chunk that it begins in; the chunks of a longer one leave partial sums.
 template <class T, class O, int W>
 __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* dy, O* out, int column_tiles) {
   wait_for_predecessors();
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(warps * 32, 4) sum_runs(GradArgs a, const T* d
   // Long: across the start of another chunk too.
   const bool long_head = from_before && (after_key == first_key || long_before == first_key);
   const bool long_tail = goes_on && (beyond == last_key || before == last_key);
-  // Tokens begin .. end, counted from `start`, are summed here; bit t of `ends`: token t is the last of its run.
+  // Tokens begin .. end, counted from `start`, are summed here; bit t of `ends`: token t is the
+  // last of its run.
   int begin = from_before && !long_head ? __popc(__ballot_sync(0xffffffffu, own.key == first_key)) : 0;
   int end = __popc(__ballot_sync(0xffffffffu, own.key < none));
   if (goes_on && !long_tail) end += __popc(__ballot_sync(0xffffffffu, after.key == last_key));

@@ -1,6 +1,7 @@
-// Adafactor's factored second moment and the step that it makes. A thread block takes a tile of the matrix, a warp its
-// rows, a lane the same few columns of each: sums over rows are shuffles, sums over columns stay in registers, and
-// every sum has a fixed order (parts in the workspace, added up by a second launch).
+// Adafactor's factored second moment and the step that it makes. A thread block takes a tile of the
+// matrix, a warp its rows, a lane the same few columns of each: sums over rows are shuffles, sums
+// over columns stay in registers, and every sum has a fixed order (parts in the workspace, added up
+// by a second launch).
 #include "backend/cuda/device/update.h"
 #include "ops/index.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 constexpr int threads = 256, warps = threads / 32, blocks_per_multiprocessor = 8;
 
-// Tiles of 32 * V columns by `rows_a_tile` rows: blockIdx.x counts along the columns, blockIdx.y along the rows.
+// Tiles of 32 * V columns by `rows_a_tile` rows: blockIdx.x counts along the columns, blockIdx.y
+// along the rows.
 struct Tiling {
   int64_t rows, cols, rows_a_tile;
   unsigned across, down;
@@ -44,8 +46,8 @@ __device__ inline float keep_factor(float rate, const Scalars* s) {
   return float(1 - pow(double(s->adam_step + 1), -double(rate)));
 }
 
-// Sums of squares: of a tile's part of each row into row_part[tile across, row], of each column into
-// column_part[tile down, column].
+// Sums of squares: of a tile's part of each row into row_part[tile across, row], of each column
+// into column_part[tile down, column].
 template <int V, class G>
 __global__ void __launch_bounds__(threads)
     tile_squares(Tiling t, const G* g, float* row_part, float* column_part, const Scalars* scalars) {

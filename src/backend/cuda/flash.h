@@ -5,15 +5,16 @@
 
 namespace crest::cuda {
 
-// Of an instruction `attention` (qkv is input 0, scalars input 1) or `attention_grad` (inputs 1 and 4); positions
-// follow the scalars.
+// Of an instruction `attention` (qkv is input 0, scalars input 1) or `attention_grad` (inputs 1 and
+// 4); positions follow the scalars.
 AttentionSizes attention_sizes(const KernelCall& c, size_t qkv, size_t scalars);
 
-// Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to 2^31 - 1 blocks.
+// Why no kernel takes the instruction: contiguous f32, bf16 or f16 throughout; a grid has up to
+// 2^31 - 1 blocks.
 std::string reject_attention(const KernelQuery& q, size_t qkv);
 std::string reject_shared_memory(const KernelQuery& q, size_t bytes);
-// What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32 (tf32: only where that
-// is allowed) or not; heads of `least` to `most` columns.
+// What a FlashAttention kernel takes: 16-bit dtypes, or f32 whose products are rounded to TF32
+// (tf32: only where that is allowed) or not; heads of `least` to `most` columns.
 struct FlashHeads {
   enum Numbers { half, tf32, fp32 } numbers;
   int least, most;
@@ -29,7 +30,8 @@ BlockOrder block_order(const KernelCall& c, const AttentionSizes& s, int rows, i
 inline unsigned blocks_of(const BlockOrder& order, const AttentionSizes& s) {
   return unsigned(order.tiles) * unsigned(order.heads) * unsigned(s.batch);
 }
-// Whether that grid, with so much shared memory a block, leaves multiprocessors idle or does not fit on the device.
+// Whether that grid, with `shared_bytes` a block, leaves multiprocessors idle or does not
+// fit on the device.
 bool prefer_small_tiles(const KernelCall& c, const AttentionSizes& s, int heads, int rows, int shared_bytes);
 
 // Head dimensions are padded with zeros to the next tile width.

@@ -1,6 +1,7 @@
-// cuda.flash.fp32 and cuda.flash.tf32: FlashAttention-2 (Dao 2023), algorithm 1, on floats (device/flash_float.h). A
-// block takes a tile of queries of one head, a warp 16 MT of its rows. There is one tile of keys and one of values:
-// values are copied while scores are computed, the next keys while these are weighted.
+// cuda.flash.fp32 and cuda.flash.tf32: FlashAttention-2 (Dao 2023), algorithm 1, on floats
+// (device/flash_float.h). A block takes a tile of queries of one head, a warp 16 MT of its rows.
+// There is one tile of keys and one of values: values are copied while scores are computed, the
+// next keys while these are weighted.
 #include "backend/cuda/device/flash_float.h"
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
@@ -94,8 +95,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   store_weighted(output_rows(o_out, s, at.batch, at.head), warp_row, o, factor);
 }
 
-// Large: 32 rows a warp halve the reads and splits of keys and values. Small: more blocks for short batches, less
-// shared memory.
+// Large: 32 rows a warp halve the reads and splits of keys and values. Small: more blocks for short
+// batches, less shared memory.
 template <int D, int Passes>
 struct Tiles {
   static constexpr int columns = Passes == 1 || D <= 64 ? 32 : 16;

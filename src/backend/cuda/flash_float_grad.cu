@@ -1,5 +1,5 @@
-// cuda.flash.fp32 and cuda.flash.tf32 of attention_grad: FlashAttention-2 (Dao 2023), algorithm 2, on floats
-// (device/flash_float.h), split into two kernels as flash_grad.h is.
+// cuda.flash.fp32 and cuda.flash.tf32 of attention_grad: FlashAttention-2 (Dao 2023), algorithm 2,
+// on floats (device/flash_float.h), split into two kernels as flash_grad.h is.
 #include "backend/cuda/device/flash_float.h"
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
@@ -28,7 +28,8 @@ struct GradArgs {
   BlockOrder order;
 };
 
-// Statistics of the query rows of this warp, two a lane and m-fragment; writes them for the other kernel.
+// Statistics of the query rows of this warp, two a lane and m-fragment; writes them for the other
+// kernel.
 template <int MT>
 __device__ inline void query_statistics(const GradArgs& a, const BlockPlace& at, int first, float (&lse)[MT][2],
                                         float (&delta)[MT][2]) {
@@ -54,7 +55,8 @@ __device__ inline void query_statistics(const GradArgs& a, const BlockPlace& at,
     }
 }
 
-// Queries: the tile's rows are queries, their gradient is summed over keys. Keys: the other way round.
+// Queries: the tile's rows are queries, their gradient is summed over keys. Keys: the other way
+// round.
 template <class Tile, int Passes, bool Keys>
 __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_grad(GradArgs a) {
   wait_for_predecessors();
@@ -66,8 +68,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of
-  // the block, for one head of the group after the other.
+  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
+  // first that sees a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
@@ -216,7 +218,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_float_g
   }
 }
 
-// Large: as many rows a warp as registers hold sums for. Small: more blocks for short batches, less shared memory.
+// Large: as many rows a warp as registers hold sums for. Small: more blocks for short batches, less
+// shared memory.
 template <int D, int Passes>
 struct Tiles {
   static constexpr int slice = Passes == 1 ? 32 : 16;

@@ -7,9 +7,9 @@ namespace crest::cuda {
 
 namespace {
 
-// Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks for short batches,
-// less shared memory, registers for dropout, whose random numbers cost more than the reads, and fewer tiles that the
-// documents of a row leave.
+// Large: 32 rows a warp halve the reads of keys and values from shared memory. Small: more blocks
+// for short batches, less shared memory, registers for dropout, whose random numbers cost more than
+// the reads, and fewer tiles that the documents of a row leave.
 template <int D>
 struct ForwardTiles {
   using Large = ForwardTile<D, 2, 4, 64, D <= 64, 2>;

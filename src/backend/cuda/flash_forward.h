@@ -1,7 +1,8 @@
-// The forward kernel of FlashAttention-2 (Dao 2023), algorithm 1, on tensor cores. A block takes a tile of queries of
-// one head, a warp 16 MT of its rows; keys and values come in tiles, copied two deep. Scores stay in registers: C
-// fragments of Q K^T are the A fragments of P V. Softmax runs in powers of two on scores scaled by log2(e); row maxima
-// may lag behind by a factor of 2^8, so that the accumulators are rescaled rarely.
+// The forward kernel of FlashAttention-2 (Dao 2023), algorithm 1, on tensor cores. A block takes a
+// tile of queries of one head, a warp 16 MT of its rows; keys and values come in tiles, copied two
+// deep. Scores stay in registers: C fragments of Q K^T are the A fragments of P V. Softmax runs in
+// powers of two on scores scaled by log2(e); row maxima may lag behind by a factor of 2^8, so that
+// the accumulators are rescaled rarely.
 #pragma once
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"

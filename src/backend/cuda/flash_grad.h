@@ -1,12 +1,13 @@
-// The kernels of attention_grad: FlashAttention-2 (Dao 2023), algorithm 2, on tensor cores, without atomics and so
-// with the same bits in every run. Two kernels of one shape:
+// The kernels of attention_grad: FlashAttention-2 (Dao 2023), algorithm 2, on tensor cores, without
+// atomics and so bitwise identical in every run. Two kernels of one shape:
 //   queries: a block takes a tile of queries and goes over the keys:    dQ = scale dS K
 //   keys:    a block takes a tile of keys and goes over the queries of all heads of its group:
 //                                                                       dV = P^T dO, dK = scale dS^T Q
-// Both compute P (from lse) and dP = dO V^T: seven products instead of the five of one kernel, whose dQ would be summed
-// over blocks in global memory. In return P and dS go from the accumulators straight into the next product: the fixed
-// side gives the rows of all of them, in both kernels. The first kernel also writes what the second needs of every
-// query row: {lse log2(e), dO . O}.
+// Both compute P (from lse) and dP = dO V^T: seven products instead of the five of one kernel,
+// whose dQ would be summed over blocks in global memory. In return P and dS go from the
+// accumulators straight into the next product: the fixed side gives the rows of all of them, in
+// both kernels. The first kernel also writes what the second needs of every query row: {lse
+// log2(e), dO . O}.
 #pragma once
 #include "backend/cuda/device/flash_softmax.h"
 #include "backend/cuda/flash.h"
@@ -36,7 +37,8 @@ struct GradArgs {
   BlockOrder order;
 };
 
-// Statistics of the query rows of this warp, two a lane and m-fragment; writes them for the other kernel.
+// Statistics of the query rows of this warp, two a lane and m-fragment; writes them for the other
+// kernel.
 template <class Tile, class T>
 __device__ inline void query_statistics(const GradArgs<T>& a, const BlockPlace& at, const unsigned char* d_o_tile,
                                         int tile_row, int row, float (&lse2)[Tile::MT][2],
@@ -78,8 +80,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks) flash_grad(Gr
   int warp = int(threadIdx.x / 32), t = int(threadIdx.x % 4);
   int block_row = at.tile * Tile::rows, tile_row = warp * Tile::warp_rows, warp_row = block_row + tile_row;
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of
-  // the block, for one head of the group after the other.
+  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
+  // first that sees a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;

@@ -1,4 +1,5 @@
-// cuda.flash.wide: the kernels of backend/cuda/flash_wide.h on bf16 and f16, for heads of 129 to 512.
+// cuda.flash.wide: the kernels of backend/cuda/flash_wide.h on bf16 and f16, for heads of 129 to
+// 512.
 #include "backend/cuda/flash_wide.h"
 
 namespace crest::cuda {

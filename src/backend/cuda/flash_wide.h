@@ -1,8 +1,8 @@
-// FlashAttention-2 (Dao 2023) for heads whose sums do not fit a warp's registers, forward and backward, on any format
-// of numbers (device/flash_numbers.h). `parts` warps share 16 rows of the block's tile: of the scores with a streamed
-// tile each computes its share of the columns, over the whole width of the head; then they exchange the weights through
-// shared memory, and each sums its share of the head's columns. The backward pass is split into two kernels as
-// flash_grad.h says.
+// FlashAttention-2 (Dao 2023) for heads whose sums do not fit a warp's registers, forward and
+// backward, on any format of numbers (device/flash_numbers.h). `parts` warps share 16 rows of the
+// block's tile: of the scores with a streamed tile each computes its share of the columns, over the
+// whole width of the head; then they exchange the weights through shared memory, and each sums its
+// share of the head's columns. The backward pass is split into two kernels as flash_grad.h says.
 #pragma once
 #include "backend/cuda/device/flash_numbers.h"
 #include "backend/cuda/device/flash_softmax.h"
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
   int block_row = at.tile * Tile::rows, tile_row = 16 * group, warp_row = block_row + tile_row;
   SharedWeights<Tile> weights1(weights_tiles, group), weights2(weights_tiles + Tile::weights_bytes, group);
 
-  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the first that sees a key of
-  // the block, for one head of the group after the other.
+  // Streamed tiles: of keys up to the last that a query of the block sees; of queries from the
+  // first that sees a key of the block, for one head of the group after the other.
   int first_tile = Keys && s.causal ? block_row / N : 0;
   int last = !Keys && s.causal ? min(s.tokens, block_row + Tile::rows) : s.tokens;
   int tiles = (last + N - 1) / N;
@@ -251,7 +251,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::min_blocks)
 
   float sum1[1][Tile::share / 8][4] = {}, sum2[1][Keys ? Tile::share / 8 : 1][4] = {};  // dQ; or dK and dV
   for (int round = 0; round < rounds; ++round) {
-    // With two stages the other one was read in the round before; the barrier at its end made it free.
+    // With two stages the other one was read in the round before; the barrier at its end made it
+    // free.
     int next_tile = tile + 1 < tiles ? tile + 1 : first_tile, next_head = head + (Keys && tile + 1 == tiles);
     bool more = round + 1 < rounds;
     if (Tile::stages == 2 && more) load_stage(round + 1, next_head, next_tile * N);

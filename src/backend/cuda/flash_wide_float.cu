@@ -1,5 +1,5 @@
-// cuda.flash.wide.fp32 and cuda.flash.wide.tf32: the kernels of backend/cuda/flash_wide.h on f32, for heads of 129 to
-// 256.
+// cuda.flash.wide.fp32 and cuda.flash.wide.tf32: the kernels of backend/cuda/flash_wide.h on f32,
+// for heads of 129 to 256.
 #include "backend/cuda/flash_wide.h"
 
 namespace crest::cuda {

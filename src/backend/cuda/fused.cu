@@ -1,4 +1,5 @@
-// Fused bodies by interpretation, where they cannot be compiled at run time; and the second stage of their column sums.
+// Fused bodies by interpretation, where they cannot be compiled at run time; and the second stage
+// of their column sums.
 #include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/fused_body.h"

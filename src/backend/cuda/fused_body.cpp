@@ -126,8 +126,8 @@ ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Devic
   ColumnGrid g;
   int64_t widest_tiles = tiles(widest, &g.tx);
   int64_t ty = fused_threads / g.tx;
-  // About four rounds of four resident blocks a multiprocessor: enough to even out their speed, and partial sums stay
-  // far below a percent of the traffic. A thread has two rows at least.
+  // About four rounds of four resident blocks a multiprocessor: enough to even out their speed, and
+  // partial sums stay far below a percent of the traffic. A thread has two rows at least.
   int64_t blocks = int64_t(device.multiprocessors > 0 ? device.multiprocessors : 132) * 16;
   int64_t most = std::max<int64_t>(body.rows() / (2 * ty), 1);
   g.slabs = std::clamp<int64_t>(blocks / widest_tiles, 1, std::min<int64_t>(most, 65535));

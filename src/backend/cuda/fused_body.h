@@ -1,4 +1,5 @@
-// The flat form of a fused instruction's body, which the generated and the interpreting CUDA kernel both start from.
+// The flat form of a fused instruction's body, which the generated and the interpreting CUDA kernel
+// both start from.
 #pragma once
 #include <string>
 #include <vector>
@@ -44,27 +45,30 @@ struct FusedBody {
 
 const char* name(FusedBody::Op);
 
-// The body of a fused instruction. Casts vanish: intermediates stay float whatever dtype the body gives them. `why`
-// says what CUDA kernels cannot run; it stays empty on success.
+// The body of a fused instruction. Casts vanish: intermediates stay float whatever dtype the body
+// gives them. `why` says what CUDA kernels cannot run; it stays empty on success.
 FusedBody flatten_body(const Instr& instr, std::string& why);
 
-// How a kernel with column sums (there must be one) cuts the rows and columns: blocks of tx x ty threads, a thread has
-// `width` columns next to one another; block (t, s) handles column tile t of rows s * slab .. (s + 1) * slab - 1.
+// How a kernel with column sums (there must be one) cuts the rows and columns: blocks of tx x ty
+// threads, a thread has `width` columns next to one another; block (t, s) handles column tile t of
+// rows s * slab .. (s + 1) * slab - 1.
 struct ColumnGrid {
   int tx = 0, ty = 0;
   int64_t tiles = 0, slabs = 0, slab = 0;
 };
 inline constexpr int fused_threads = 256;  // of a block
-// Slabs do not depend on `width` but on `widest`, so that partial sums have one size whatever is chosen at launch.
+// Slabs do not depend on `width` but on `widest`, so that partial sums have one size whatever is
+// chosen at launch.
 ColumnGrid column_grid(const FusedBody& body, int width, int widest, const Device& device);
 // Of partial column sums, float [sums][slabs][columns]; 0 without.
 size_t partial_bytes(const FusedBody& body, int widest, const Device& device);
 
-// Columns or elements that a thread takes at once: a power of two such that no access exceeds 16 bytes and, with column
-// sums, every row starts at a whole vector.
+// Columns or elements that a thread takes at once: a power of two such that no access exceeds 16
+// bytes and, with column sums, every row starts at a whole vector.
 int vector_width(const FusedBody& body);
 
-// out[c] = sum over slabs of partials[slab][c] (+ acc[c]); adds in a fixed order. For call.instr's column sum `sum`.
+// out[c] = sum over slabs of partials[slab][c] (+ acc[c]); adds in a fixed order. For call.instr's
+// column sum `sum`.
 void reduce_partials(const KernelCall& call, const FusedBody::ColumnSum& sum, const float* partials, int64_t slabs,
                      int64_t columns);
 

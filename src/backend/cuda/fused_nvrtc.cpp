@@ -1,4 +1,4 @@
-// Fused bodies as kernels of their own, compiled at run time (fused_source.h).
+// Fused bodies as dedicated kernels, compiled at run time (fused_source.h).
 #include <map>
 #include <mutex>
 
@@ -32,7 +32,8 @@ struct Functions {
   cudaKernel_t vector = nullptr, scalar = nullptr;
 };
 
-// Compiled and loaded once per process; instructions with the same body share it. Code stays loaded to the end.
+// Compiled and loaded once per process; instructions with the same body share it. Code stays loaded
+// to the end.
 Functions functions_of(const std::string& source, bool has_vector, int sm) {
   static std::mutex mutex;
   static std::map<std::pair<int, std::string>, Functions> loaded;
@@ -51,7 +52,8 @@ Functions functions_of(const std::string& source, bool has_vector, int sm) {
       throw;
     }
   }
-  // Code reaches a device at its first use there, which must not be a launch that is being captured.
+  // Code reaches a device at its first use there, which must not be a launch that is being
+  // captured.
   cudaFuncAttributes ignored;
   for (cudaKernel_t k : {f.vector, f.scalar})
     if (k) check(cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(k)), "a compiled kernel");

@@ -28,7 +28,8 @@ std::string literal(float x) {
   return fmt::format("__uint_as_float({:#x}u)", std::bit_cast<uint32_t>(x));
 }
 
-// Vectors in flight per thread: 64 bytes of loads keep the memory busy at a quarter of the possible threads.
+// Vectors in flight per thread: 64 bytes of loads keep the memory busy at a quarter of the possible
+// threads.
 int unroll(const FusedBody& body, int width) {
   size_t bytes = 0;
   for (auto& l : body.loads) bytes += size_of(l.dtype) * size_t(width);
@@ -64,8 +65,8 @@ class Writer {
     return r < loads ? fmt::format("x{}", r) : fmt::format("r{}", r - loads);
   }
 
-  // Told that it may use 64 registers, the compiler issues all loads at once; left alone it saves registers and waits
-  // for one after the other. Bodies with many streams get 128.
+  // Told that it may use 64 registers, the compiler issues all loads at once; left alone it saves
+  // registers and waits for one after the other. Bodies with many streams get 128.
   int resident_blocks() const { return b_.loads.size() + b_.sums.size() + b_.stores.size() <= 5 ? 4 : 2; }
 
   // y0 .. = stores, s0 .. += sums of one element.

@@ -1,5 +1,6 @@
-// CUDA C++ source of a fused body, compiled at run time. The text depends on operations, dtypes and vector width only:
-// bodies that differ in names or element counts, such as those of all layers, share one kernel.
+// CUDA C++ source of a fused body, compiled at run time. The text depends on operations, dtypes and
+// vector width only: bodies that differ in names or element counts, such as those of all layers,
+// share one kernel.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,8 +9,9 @@
 
 namespace crest::cuda {
 
-// Kernels of a source. The vector kernel, there when vector_width(body) > 1, needs every address aligned to its
-// vectors; the scalar one takes any. Parameters: the addresses of loads and stores as one struct, and
+// Kernels of a source. The vector kernel, there when vector_width(body) > 1, needs every address
+// aligned to its vectors; the scalar one takes any. Parameters: the addresses of loads and stores
+// as one struct, and
 //   without column sums: long long numel; with: float* partials, long long rows, long long columns, long long slab
 inline constexpr const char* fused_vector_kernel = "fused_vector";
 inline constexpr const char* fused_scalar_kernel = "fused_scalar";
@@ -21,7 +23,8 @@ struct FusedSource {
 };
 FusedSource fused_source(const FusedBody& body);
 
-// One launch of a generated kernel. Partial column sums, [sums][grid[1]][columns], are left to reduce_partials.
+// One launch of a generated kernel. Partial column sums, [sums][grid[1]][columns], are left to
+// reduce_partials.
 struct FusedLaunch {
   bool vector = false;  // which kernel
   unsigned grid[2] = {1, 1}, block[2] = {1, 1};

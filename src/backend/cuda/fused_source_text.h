@@ -1,4 +1,5 @@
-// The parts of a fused kernel's source that do not depend on its body; fused_source.cpp puts them together.
+// The parts of a fused kernel's source that do not depend on its body; fused_source.cpp puts them
+// together.
 #pragma once
 
 namespace crest::cuda {
@@ -102,8 +103,8 @@ template <int N, class T> __device__ __forceinline__ void store(T* p, const floa
 
 )";
 
-// All vectors of a thread are loaded before the first is stored: outputs may lie on inputs, so the compiler could not
-// move the loads up itself.
+// All vectors of a thread are loaded before the first is stored: outputs may lie on inputs, so the
+// compiler could not move the loads up itself.
 inline constexpr const char* flat_frame = R"(
 template <int N, int U> __device__ __forceinline__ void elements(const Pointers& p, long long n) {
   const long long vectors = n / N, first = (long long)blockIdx.x * (block_threads * U) + threadIdx.x;

@@ -109,7 +109,8 @@ void launch_gemm_sm90(const KernelCall& c) {
 
 namespace {
 
-// linear and linear_gelu: Crest's own kernel or cuBLASLt's, whichever is faster; cuBLASLt's where nothing is timed.
+// linear and linear_gelu: Crest's own kernel or cuBLASLt's, whichever is faster; cuBLASLt's where
+// nothing is timed.
 bool has_library(const KernelQuery& q) { return reject_cublaslt(q).empty(); }
 size_t workspace_of_either(const KernelQuery& q) { return has_library(q) ? workspace_cublaslt(q) : 0; }
 std::shared_ptr<void> prepare_either(const KernelQuery& q) {

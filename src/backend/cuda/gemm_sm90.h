@@ -1,6 +1,6 @@
 // What the GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_linear.h,
-// gemm_sm90_gelu_grad.h): a block computes tiles of the result, one after another, and pointwise work on a tile runs
-// alongside the multiplications of the next one.
+// gemm_sm90_gelu_grad.h): a block computes tiles of the result, one after another, and pointwise
+// work on a tile runs alongside the multiplications of the next one.
 //
 // The order of all additions depends on the sizes only.
 #pragma once
@@ -14,7 +14,8 @@ namespace crest::cuda::sm90 {
 struct alignas(16) Eight {
   uint32_t word[4];
 };
-// Written in PTX: nvcc 13.0 makes some of these stores pieces of two and four bytes, and a branch of each condition.
+// Written in PTX: nvcc 13.0 makes some of these stores pieces of two and four bytes, and a branch
+// of each condition.
 __device__ inline void store_if(bool condition, void* to, const Eight& x) {
 #ifdef __CUDACC__
   asm volatile(
@@ -74,8 +75,9 @@ struct GemmCall {
   float* partial;
 };
 
-// blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer. Operands are aligned
-// to 16 bytes; m (with Tile::AT), n and k are multiples of 8. Returns a cudaError_t.
+// blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
+// Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. Returns a
+// cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {

@@ -2,11 +2,12 @@
 //   c = y (rounded to the type of c) * gelu'(x), y = a b; second = gelu(x) (may be absent);
 //   partial [row tiles, n] = the sums over the rows of c in a tile.
 //
-// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each, leave their part of
-// the tile rounded to 16 bits in shared memory and continue at once. Warps of warpgroup 0 take the tile from there: a
-// warp has whole rows and a lane 8 columns, so that what it reads and writes of device memory are full lines and sums
-// over rows stay in registers. Which warps load operands, and how many do the pointwise work, depends on k: with it the
-// time grows in which the pointwise work of a tile must be done.
+// A block goes over tiles of 128 x 256 of the result. Warpgroups 1 and 2 multiply, 64 rows each,
+// leave their part of the tile rounded to 16 bits in shared memory and continue at once. Warps of
+// warpgroup 0 take the tile from there: a warp has whole rows and a lane 8 columns, so that what it
+// reads and writes of device memory are full lines and sums over rows stay in registers. Which
+// warps load operands, and how many do the pointwise work, depends on k: with it the time grows in
+// which the pointwise work of a tile must be done.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
@@ -23,8 +24,8 @@ struct GeluGradTile {
   static constexpr int result_at = stages * stage_bytes, result_bytes = rows * columns * 2;
 };
 
-// For large k: warp 0 loads operands, so that no stage waits for anything else. Warps 1 to 3 do the pointwise work; x
-// comes to shared memory by TMA.
+// For large k: warp 0 loads operands, so that no stage waits for anything else. Warps 1 to 3 do the
+// pointwise work; x comes to shared memory by TMA.
 template <class T_>
 struct DeepTile : GeluGradTile<T_> {
   using Base = GeluGradTile<T_>;
@@ -236,10 +237,10 @@ __global__ void __launch_bounds__(Tile::threads, 1) deep_kernel(const __grid_con
 #endif
 }
 
-// For small k: four warps do the pointwise work, each the only such warp of its scheduler, so that nothing but its own
-// instructions hides their latency. It works on 16 results at a time, the special functions of the next 16 among the
-// rest of these, and loads x three such steps ahead. A thread that multiplies loads operands as soon as a stage is
-// free.
+// For small k: four warps do the pointwise work, each the only such warp of its scheduler, so that
+// nothing but its own instructions hides their latency. It works on 16 results at a time, the
+// special functions of the next 16 among the rest of these, and loads x three such steps ahead. A
+// thread that multiplies loads operands as soon as a stage is free.
 template <class T_>
 struct ShallowTile : GeluGradTile<T_> {
   using Base = GeluGradTile<T_>;
@@ -339,7 +340,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) shallow_kernel(const __grid_
         store_if(row + r < tile.inside, c + int64_t(r) * s.n, f);
       }
     };
-    // The sums of a tile, alternating between two places: a fast warp writes those of the next tile meanwhile.
+    // The sums of a tile, alternating between two places: a fast warp writes those of the next tile
+    // meanwhile.
     auto add_up = [&](const GemmPlace& place, int turn) {
       float* const all = reinterpret_cast<float*>(memory + Tile::sums_at) + turn * W * Tile::columns;
       float* const own = all + warp * Tile::columns + 8 * lane;

@@ -1,6 +1,6 @@
-// A GEMM with bias and GELU for compute capability 9.0 ("ping-pong"): two warpgroups take turns. One multiplies a whole
-// tile of 128 x 192 while the other does the pointwise work of its own tile before. A warp of the third warpgroup loads
-// operands by TMA.
+// A GEMM with bias and GELU for compute capability 9.0 ("ping-pong"): two warpgroups take turns.
+// One multiplies a whole tile of 128 x 192 while the other does the pointwise work of its own tile
+// before. A warp of the third warpgroup loads operands by TMA.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
     for (int item = first_item + w * step; item < items; item += 2 * step, turn += 2) {
       const GemmPlace place = gemm_place(s, item);
       const int row0 = place.row * Tile::rows, column0 = place.column * Tile::columns;
-      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers that count turns
-      // are at most a phase behind.
+      // All warps have arrived wherever this warpgroup arrived for its tile before. So the barriers
+      // that count turns are at most a phase behind.
       named_sync(1 + w, 128);
       if constexpr (Tile::has_bias) {
         float* const to = reinterpret_cast<float*>(memory + Tile::bias_at) + w * Tile::columns;
@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       auto release = [&](int i) {
         if (lane == 0) barrier_arrive(empty(i));
       };
-      // The other warpgroup has all its operands: so each barrier of a stage is at most a phase ahead.
+      // The other warpgroup has all its operands: so each barrier of a stage is at most a phase
+      // ahead.
       barrier_wait(operands_here, uint32_t((turn + 1) & 1));
       multiply(std::true_type());
       for (int i = 1; i < k_steps; ++i) {
@@ -143,8 +144,9 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
       release(stage);
       skip(1 + k_steps);
 
-      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk (lane + 32 e) of 4 x 24. Computed anew
-      // for each tile: accumulators leave no registers for it.
+      // A warp has rows 16 slab .. + 15 of each 64. Of 4 rows a lane has chunk
+      // (lane + 32 e) of 4 x 24. Computed anew for each tile: accumulators leave no registers for
+      // it.
       uint32_t mine[1] = {uint32_t(lane)};
       pin(mine);
       int row_in[E], column_in[E];

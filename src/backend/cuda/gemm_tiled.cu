@@ -1,5 +1,6 @@
-// Our own product of matrices: takes every contraction, and is fast only beside other simple kernels. It multiplies in
-// f32 without matrix units. cuBLASLt does the work wherever it can (cublaslt.h).
+// Crest's own matrix product: takes every contraction, and is fast only compared with other simple
+// kernels. It multiplies in f32 without matrix units. cuBLASLt does the work wherever it can
+// (cublaslt.h).
 #include "backend/cuda/contraction.h"
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
@@ -20,15 +21,15 @@ struct TiledArgs {
   bool gelu;
 };
 
-// tanh form, as x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)). The
-// exponential is kept below 2^126, where __fdividef ends.
+// tanh form, as x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = 1 / (1 +
+// exp(-2 u)). The exponential is kept below 2^126, where __fdividef ends.
 __device__ inline float gelu(float x) {
   float u = 0.7978845608f * x * fmaf(0.044715f * x, x, 1.f);
   return __fdividef(x, 1.f + __expf(fminf(-2.f * u, 80.f)));
 }
 
-// Element e of a thread's share of an operand tile of `depth` x `tile`: where it is in the tile. The fastest index
-// follows the dense direction in memory, so that a warp reads whole sectors.
+// Element e of a thread's share of an operand tile of `depth` x `tile`: where it is in the tile.
+// The fastest index follows the dense direction in memory, so that a warp reads whole sectors.
 struct Share {
   int deep, wide;
 };
@@ -37,7 +38,8 @@ __device__ inline Share share(int e, bool deep_is_dense) {
   return deep_is_dense ? Share{i % depth, i / depth} : Share{i / tile, i % tile};
 }
 
-// One block makes a tile x tile part of c; a thread 4 x 4 of it. Operand tiles pass through shared memory as f32.
+// One block makes a tile x tile part of c; a thread 4 x 4 of it. Operand tiles pass through shared
+// memory as f32.
 template <class T, class C>
 __global__ void __launch_bounds__(threads)
     gemm(TiledArgs g, const T* a, const T* b, const C* bias, const C* acc, C* c, C* h) {

@@ -1,6 +1,6 @@
-// Global norm of the gradients in one pass: every block adds up the squares of its tiles of all tensors, then one block
-// joins the sums of the blocks and writes the scalars. Sums are in double: squares in f32 overflow long before the
-// norm.
+// Global norm of the gradients in one pass: every block adds up the squares of its tiles of all
+// tensors, then one block joins the sums of the blocks and writes the scalars. Sums are in double:
+// squares in f32 overflow long before the norm.
 #include <cfloat>
 #include <vector>
 
@@ -19,7 +19,8 @@ constexpr int tensors_a_launch = 128;  // kernel parameters end at 4 KiB
 
 constexpr int64_t tile_elements(size_t element) { return int64_t(threads * vectors * 16 / element); }
 
-// The tiles of all tensors are numbered through: tensor i has those from first_tile[i] to before first_tile[i + 1].
+// The tiles of all tensors are numbered through: tensor i has those from first_tile[i] to before
+// first_tile[i + 1].
 struct Tensors {
   const void* data[tensors_a_launch];
   int64_t size[tensors_a_launch];
@@ -37,7 +38,8 @@ __device__ inline double block_sum_double(double x) {
   return threadIdx.x == 0 ? part[0] : 0;
 }
 
-// partial[block] = sum of the squares in tiles block, block + gridDim, ..; V elements are read at once.
+// partial[block] = sum of the squares in tiles block, block + gridDim, ..; V elements are read at
+// once.
 template <class T, int V>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     sum_squares(const Tensors tensors, int64_t tiles, double* partial) {

@@ -10,8 +10,9 @@ namespace crest::cuda {
 
 class Graph {
  public:
-  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. All streams but `main` are forked from it at
-  // the start and joined at the end by the caller's events inside `begin` and `end`.
+  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. All streams but `main` are
+  // forked from it at the start and joined at the end by the caller's events inside `begin` and
+  // `end`.
   Graph(cudaStream_t main, size_t count, const std::function<void()>& begin, const std::function<void(size_t)>& launch,
         const std::function<void()>& end);
   ~Graph();
@@ -19,8 +20,8 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   void replay(cudaStream_t stream) const;
-  // Nodes of instruction i: nodes()[first_node(i) .. first_node(i + 1)). A profiler's records of the replayed graph
-  // name nodes; this is how they find their instruction.
+  // Nodes of instruction i: nodes()[first_node(i) .. first_node(i + 1)). A profiler's records of
+  // the replayed graph name nodes; this is how they find their instruction.
   const std::vector<cudaGraphNode_t>& nodes() const { return nodes_; }
   size_t first_node(size_t instruction) const { return first_[instruction]; }
   // Whether a node is a kernel, a copy or a memset; others (events, empty nodes) leave no records.

@@ -1,4 +1,5 @@
-// Movement between [B,T,W] and [B,heads,T,D]: split_heads is a view and needs no kernel, join_heads copies.
+// Movement between [B,T,W] and [B,heads,T,D]: split_heads is a view and needs no kernel, join_heads
+// copies.
 #include <limits>
 
 #include "backend/cuda/device/numeric.h"
@@ -24,8 +25,8 @@ struct JoinArgs {
   int64_t vectors;         // of the output
 };
 
-// A thread copies N elements of a head. Index is 32 bits wide where that holds every vector's number: divisions are the
-// larger part of the instructions.
+// A thread copies N elements of a head. Index is 32 bits wide where that holds every vector's
+// number: divisions are the larger part of the instructions.
 template <class T, int N, class Index>
 __global__ void join(const __grid_constant__ JoinArgs<T> a, T* out) {
   wait_for_predecessors();

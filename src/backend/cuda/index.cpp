@@ -2,8 +2,8 @@
 #include "ops/pointwise_ops.h"
 #include "ops/update_ops.h"
 
-// The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel x_kernel()`, which one
-// file of this folder defines.
+// The kernels, one line each, in order of preference within an operation: KERNEL(x) is `Kernel
+// x_kernel()`, which one file of this folder defines.
 #define CREST_CUDA_KERNELS(KERNEL) \
   KERNEL(linear_sm90)              \
   KERNEL(linear)                   \
@@ -91,7 +91,7 @@ std::vector<Kernel> cuda_kernels() {
 #define CREST_LIST_KERNEL(name, ...) cuda::name##_kernel(),
   std::vector<Kernel> list = {CREST_CUDA_KERNELS(CREST_LIST_KERNEL)};
 #undef CREST_LIST_KERNEL
-  // For --kernel: each stands behind one that takes everything.
+  // For --kernel: each comes after one that takes everything.
   for (auto& kernels : {cuda::flash_tile_kernels(), cuda::flash_tile_grad_kernels()})
     list.insert(list.end(), kernels.begin(), kernels.end());
   return list;

@@ -1,4 +1,5 @@
-// The kernels of the CUDA backend: best first within an operation, the one that takes everything last.
+// The kernels of the CUDA backend: best first within an operation, the one that takes everything
+// last.
 #pragma once
 #include <vector>
 

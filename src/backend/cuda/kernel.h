@@ -1,6 +1,7 @@
-// What the kernel files of the CUDA backend share on the host side: launching, choosing a type, reasons to reject.
-// A file holds device code on top, the host entry (launch) below it, the Kernel with its reject and workspace at the
-// end; everything but the device code is compiled on machines without CUDA too.
+// What the kernel files of the CUDA backend share on the host side: launching, choosing a type,
+// reasons to reject. A file holds device code on top, the host entry (launch) below it, the Kernel
+// with its reject and workspace at the end; everything but the device code is compiled on machines
+// without CUDA too.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -15,8 +16,8 @@ namespace crest::cuda {
 // Throws an Error that names the call when `code` (a cudaError_t) is not success.
 void check(int code, const char* what);
 
-// What a Kernel launches. A build without CUDA plans for GPUs, which takes reasons to reject and sizes of workspaces,
-// and holds no device code; its tests run device code on the emulation.
+// What a Kernel launches. A build without CUDA plans for GPUs, which takes reasons to reject and
+// sizes of workspaces, and holds no device code; its tests run device code on the emulation.
 #define CREST_HAS_DEVICE_CODE (CREST_HAVE_CUDA || CREST_EMULATION)
 #if CREST_HAS_DEVICE_CODE
 #define CREST_DEVICE_CODE(launch) launch

@@ -6,17 +6,19 @@
 
 namespace crest::cuda {
 
-// Where a kernel is started. overlap: it may begin while the kernel before it on the stream ends (programmatic
-// dependent launch, for devices of compute capability 9.0 and newer). What is before it must be a kernel on the same
-// stream: not another stream's event, which a kernel's own wait does not know of.
+// Where a kernel is started. overlap: it may begin while the kernel before it on the stream ends
+// (programmatic dependent launch, for devices of compute capability 9.0 and newer). What is before
+// it must be a kernel on the same stream: not another stream's event, which a kernel's own wait
+// does not know of.
 struct LaunchOn {
   void* stream = nullptr;  // a cudaStream_t
   bool overlap = false;
 };
 
 #if CREST_HAVE_CUDA
-// Whether the current device's code of a kernel (a function or a cudaKernel_t) has the wait of wait_for_predecessors():
-// not where it was compiled from the PTX of an older device. Without it an overlap would be a race.
+// Whether the current device's code of a kernel (a function or a cudaKernel_t) has the wait of
+// wait_for_predecessors(): not where it was compiled from the PTX of an older device. Without it an
+// overlap would be a race.
 bool waits_for_predecessors(const void* kernel);
 
 // The launch's attributes; refers to *attribute, which must stay until the launch.
@@ -36,7 +38,8 @@ inline cudaLaunchConfig_t launch_config(const LaunchOn& on, const void* kernel, 
 #endif
 
 #if defined(__CUDACC__)
-// Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared memory is arranged for.
+// Starts kernel<<<grid, block, shared, stream>>>(args...); more than 48 KiB of dynamic shared
+// memory is arranged for.
 template <class... P, class... A>
 cudaError_t start_kernel(const LaunchOn& on, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   auto* address = reinterpret_cast<const void*>(kernel);

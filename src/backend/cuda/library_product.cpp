@@ -26,8 +26,8 @@ namespace crest::cuda {
 #if CREST_HAVE_CUDA
 namespace {
 
-// A precision as the library's types. Operands are x w^T in its column-major order: first operand w, transposed. That
-// is the only order in which it takes 8-bit operands.
+// A precision as the library's types. Operands are x w^T in its column-major order: first operand
+// w, transposed. That is the only order in which it takes 8-bit operands.
 struct Precision {
   const char *name, *how;
   int needs;  // compute capability
@@ -50,8 +50,9 @@ const Precision* find(const std::string& name) {
   return nullptr;
 }
 
-// The numbers that operands are made of, in every precision exact: what an element is depends on its place only. Their
-// count is prime, so that rows do not repeat; random, because constant data takes less power and runs faster.
+// The numbers that operands are made of, in every precision exact: what an element is depends on
+// its place only. Their count is prime, so that rows do not repeat; random, because constant data
+// takes less power and runs faster.
 constexpr int64_t pattern_length = 1048573;
 constexpr double choices[8] = {-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2};
 constexpr uint8_t choices_e4m3[8] = {0xc0, 0xbc, 0xb8, 0xb0, 0x30, 0x38, 0x3c, 0x40};

@@ -22,7 +22,8 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// What is named `prefix*` in `parent`, the highest version (last in the alphabet) first; folders, or anything.
+// What is named `prefix*` in `parent`, the highest version (last in the alphabet) first; folders,
+// or anything.
 std::vector<fs::path> entries_with_prefix(const fs::path& parent, const std::string& prefix, bool folders = true) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -65,7 +66,7 @@ class Folders {
   std::vector<fs::path> seen_;
 };
 
-// Wheels lie beside each other in many folders: .../nvidia/*/lib stands for them.
+// Wheels lie next to each other in many folders: .../nvidia/*/lib stands for them.
 std::string summary(const std::vector<std::string>& folders) {
   std::vector<std::string> shown;
   for (auto& folder : folders) {
@@ -155,7 +156,8 @@ bool holds_library(const std::vector<std::string>& folders, const std::string& s
   return false;
 }
 
-// What was named is taken, or nothing: another version in its place would be measured under its name.
+// What was named is taken, or nothing: another version in its place would be measured under its
+// name.
 static Library open_named(const fs::path& named, const std::string& file) {
   std::error_code ignored;
   std::string path = fs::is_directory(named, ignored) ? (named / file).string() : named.string();

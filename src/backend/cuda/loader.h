@@ -1,7 +1,8 @@
-// CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing, and can be given
-// other versions. A library that is named by itself (--cublaslt, --cudnn) is taken from there or not at all. The
-// others' search order: --libraries, CREST_LIBRARIES (folders, ':' between them), folders of the CUDA toolkit, nvidia/*
-// of the Python environment (PyTorch's), the system's loader.
+// CUDA's libraries are opened at run time: the binary starts on any machine, names what is missing,
+// and can be given other versions. A library that is named by itself (--cublaslt, --cudnn) is taken
+// from there or not at all. The others' search order: --libraries, CREST_LIBRARIES (folders, ':'
+// between them), folders of the CUDA toolkit, nvidia/* of the Python environment (PyTorch's), the
+// system's loader.
 #pragma once
 #include <map>
 #include <string>
@@ -15,9 +16,11 @@ struct Library {
   std::string problem;     // what was wanted (name, major version) and where it was looked for
 };
 
-// stem and major version as in libSTEM.so.MAJOR, for example ("cublasLt", 13). Opened once per process; thread safe.
+// stem and major version as in libSTEM.so.MAJOR, for example ("cublasLt", 13). Opened once per
+// process; thread safe.
 const Library& library(const std::string& stem, int major);
-// A function of an open library; throws an Error naming the library and its path when it has no such function.
+// A function of an open library; throws an Error naming the library and its path when it has no
+// such function.
 void* symbol(const Library& library, const char* name);
 
 // Where a user wants libraries from.
@@ -29,11 +32,13 @@ struct LibraryChoice {
 // Throws a usage error when libraries were opened with another choice: a process opens them once.
 void choose_libraries(const LibraryChoice& choice);
 LibraryChoice chosen_libraries();
-// The folders that library() looks in before it asks the system's loader, in order; only those that exist.
+// The folders that library() looks in before it asks the system's loader, in order; only those that
+// exist.
 std::vector<std::string> library_folders();
 // What a set of libraries can be called instead of by its folders: "toolkit", "python", "system".
 const std::vector<std::string>& library_places();
-// The folders of such a place, or of DIR[:DIR]; only those that exist. system: where its loader finds cuBLASLt.
+// The folders of such a place, or of DIR[:DIR]; only those that exist. system: where its loader
+// finds cuBLASLt.
 std::vector<std::string> folders_of_place(const std::string& place);
 // Whether one of the folders has a libSTEM.so.
 bool holds_library(const std::vector<std::string>& folders, const std::string& stem);

@@ -96,8 +96,8 @@ void check_cuda(cudaError_t code, const char* what) {
   if (code != cudaSuccess) fail(fmt::format("{}: {}", what, cudaGetErrorString(code)), "nccl");
 }
 
-// ncclCommInitRank waits for all ranks and cannot be interrupted: it runs on a thread that is left behind when another
-// rank does not come.
+// ncclCommInitRank waits for all ranks and cannot be interrupted: it runs on a thread that is left
+// behind when another rank does not come.
 struct Start {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,5 +1,5 @@
-// norm and add_norm: one pass over memory. A row stays in registers between its mean, its variance (of the differences
-// from that mean: no cancellation) and its output.
+// norm and add_norm: one pass over memory. A row stays in registers between its mean, its variance
+// (of the differences from that mean: no cancellation) and its output.
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
 #include "backend/cuda/rows.h"
@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads)) norm_rows(Norm
   }
 }
 
-// Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
+// Any width and alignment: a block per row, which it reads three times (from the caches, but for
+// the first time).
 template <class T, int Threads, bool Add>
 __global__ void __launch_bounds__(Threads) norm_any(Norm<T> p) {
   wait_for_predecessors();

@@ -1,7 +1,8 @@
-// norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as it is stored) in one pass
-// over dy and x. Every group of threads walks over many rows and keeps its columns' sums in registers; blocks leave
-// partial sums in the workspace, a second kernel adds those up in a fixed order. With n = (x - mean) rstd and g = dy
-// gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g). With attribute `keep` y = n gamma + beta, too.
+// norm_grad: dx and the column sums dgamma, dbeta and, with attribute `bias`, dbias (of dx as it is
+// stored) in one pass over dy and x. Every group of threads walks over many rows and keeps its
+// columns' sums in registers; blocks leave partial sums in the workspace, a second kernel adds
+// those up in a fixed order. With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n
+// mean(g n)); rms: without mean(g). With attribute `keep` y = n gamma + beta, too.
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_copy.h"
 #include "backend/cuda/device/rows_pack.h"
@@ -24,7 +25,7 @@ struct NormGrad {
   float inverse_cols;
 };
 
-// Sums of both over the threads of a row, the same bits in each of them.
+// Sums of both over the threads of a row, bitwise identical in each of them.
 template <int Threads>
 __device__ inline void row_sums(float& a, float& b) {
   a = warp_sum(a), b = warp_sum(b);
@@ -38,10 +39,10 @@ __device__ inline void row_sums(float& a, float& b) {
   }
 }
 
-// A group of `Threads` threads (a warp, or the block) handles rows first, first + step, .. A thread copies its vectors
-// of the next row (dy, x, dres) to its own places in shared memory while it works on the present row: no barrier but
-// those of the sums, and the copies in flight cost no registers. The first Sure of the K vectors of a thread always
-// exist.
+// A group of `Threads` threads (a warp, or the block) handles rows first, first + step, .. A thread
+// copies its vectors of the next row (dy, x, dres) to its own places in shared memory while it
+// works on the present row: no barrier but those of the sums, and the copies in flight cost no
+// registers. The first Sure of the K vectors of a thread always exist.
 template <class T, int K, int Sure, int Threads, int MaxThreads, bool Bias>
 __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   wait_for_predecessors();
@@ -137,8 +138,8 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
     }
   }
 
-  // The groups of the block, added up in order, one kind of sum after the other. Shared memory has room: a float for at
-  // least two stages of two arrays of at least two bytes.
+  // The groups of the block, added up in order, one kind of sum after the other. Shared memory has
+  // room: a float for at least two stages of two arrays of at least two bytes.
   wait_copies<0>();
   float* const sums = reinterpret_cast<float*>(shared);
   auto leave = [&](const float(&from)[K][N], int kind) {
@@ -164,8 +165,8 @@ __global__ void __launch_bounds__(MaxThreads, 1) norm_grad_rows(NormGrad<T> p) {
   if constexpr (Bias) leave(dbias, 2);
 }
 
-// Any width and alignment, two kernels. First the column sums of a block's rows (blockIdx.x) for 32 columns
-// (blockIdx.y), because dx may lie over dy.
+// Any width and alignment, two kernels. First the column sums of a block's rows (blockIdx.x) for 32
+// columns (blockIdx.y), because dx may lie over dy.
 template <class T>
 __global__ void __launch_bounds__(256) norm_grad_columns_any(NormGrad<T> p) {
   wait_for_predecessors();
@@ -206,14 +207,16 @@ __global__ void __launch_bounds__(256) norm_grad_dx_any(NormGrad<T> p) {
   }
 }
 
-// The column sums of an instruction, in the order of their partial sums; null: not wanted. acc: of the sum so far.
+// The column sums of an instruction, in the order of their partial sums; null: not wanted. acc: of
+// the sum so far.
 template <class G>
 struct ColumnSums {
   G* out[3];
   const G* acc[3];
 };
 
-// Adds up the blocks' partial sums and the accumulators, 32 columns of `kinds` times `cols` a block.
+// Adds up the blocks' partial sums and the accumulators, 32 columns of `kinds` times `cols` a
+// block.
 template <class G>
 __global__ void __launch_bounds__(512)
     norm_grad_finish(const float* partial, int blocks, int cols, int kinds, ColumnSums<G> sums) {
@@ -238,8 +241,8 @@ __global__ void __launch_bounds__(512)
   if (out) out[c] = narrow<G>(sum + (acc ? widen(acc[c]) : 0.f));
 }
 
-// The widest block of a warp-per-row kernel whose lanes hold `units` times 8 columns: two or three sums of each in
-// registers.
+// The widest block of a warp-per-row kernel whose lanes hold `units` times 8 columns: two or three
+// sums of each in registers.
 constexpr int max_threads(int units, bool bias) { return units <= 2 ? 512 : units <= (bias ? 4 : 5) ? 384 : 256; }
 
 struct Plan {
@@ -262,7 +265,8 @@ struct Options {
   int weights() const { return y ? 2 : 1; }    // gamma, beta
 };
 
-// As many blocks as multiprocessors; few rows are spread over all of them before a block gets a second warp.
+// As many blocks as multiprocessors; few rows are spread over all of them before a block gets a
+// second warp.
 Plan plan_for(const Value& x, const Options& options, const Device& device) {
   const int64_t rows = x.shape.rows(), cols = x.shape.back(), size = int64_t(size_of(x.dtype));
   const int64_t processors = std::max(device.multiprocessors, 1);

@@ -17,7 +17,8 @@ namespace crest::cuda {
 
 namespace {
 
-// Of NVML's documented interface (NVML API reference), as its header may be missing where Crest is built.
+// Of NVML's documented interface (NVML API reference), as its header may be missing where Crest is
+// built.
 constexpr int success = 0, insufficient_size = 7;
 constexpr unsigned clock_sm = 1, clock_memory = 2, sensor_gpu = 0;
 constexpr unsigned long long not_available = ~0ull;

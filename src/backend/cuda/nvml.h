@@ -1,5 +1,6 @@
-// NVIDIA's management library: clocks, power, temperature, throttling and other load of a GPU. It comes with the driver
-// and is opened at run time; machines without it get `problem` instead of figures. Nothing here makes a CUDA context.
+// NVIDIA's management library: clocks, power, temperature, throttling and other load of a GPU. It
+// comes with the driver and is opened at run time; machines without it get `problem` instead of
+// figures. Nothing here makes a CUDA context.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,8 +23,8 @@ struct GpuState {
   std::optional<int64_t> other_processes_bytes;
 };
 
-// Names of the bits that a driver reports as reasons for lower clocks: "power_cap", "thermal", ... Idle clocks and
-// clocks that a user has set are named, too, but do not throttle().
+// Names of the bits that a driver reports as reasons for lower clocks: "power_cap", "thermal", ...
+// Idle clocks and clocks that a user has set are named, too, but do not throttle().
 std::vector<std::string> throttle_reasons(uint64_t bits);
 // Whether the clocks are lowered by power or temperature.
 bool throttled(uint64_t bits);
@@ -40,12 +41,13 @@ class Nvml {
 
   const std::string& problem() const { return problem_; }  // why there are no figures; empty: there are
   std::string driver_version() const;                      // "580.65.06"; "" when unknown
-  // bus_id: the PCI address of the GPU (pci_bus_id below), since CUDA and the driver number GPUs differently. Throws
-  // when the library has no such device.
+  // bus_id: the PCI address of the GPU (pci_bus_id below), since CUDA and the driver number GPUs
+  // differently. Throws when the library has no such device.
   GpuState read(const std::string& bus_id) const;
   // throttle_bits alone; absent when the driver does not tell. Cheaper: for use between samples.
   std::optional<uint64_t> read_throttle_bits(const std::string& bus_id) const;
-  // The GPU's counter, which only grows, and its power now; both are the whole board's. Cheap as well.
+  // The GPU's counter, which only grows, and its power now; both are the whole board's. Cheap as
+  // well.
   std::optional<double> read_energy_joules(const std::string& bus_id) const;
   std::optional<double> read_power_watts(const std::string& bus_id) const;
 
@@ -56,21 +58,23 @@ class Nvml {
   std::string problem_;
 };
 
-// "0000:17:00.0" of CUDA's device number `index`; "" in a build without CUDA, or when there is no such device.
+// "0000:17:00.0" of CUDA's device number `index`; "" in a build without CUDA, or when there is no
+// such device.
 std::string pci_bus_id(int index);
 // Bytes of the GPU's last-level cache; 0 when unknown.
 int64_t l2_cache_bytes(int index);
 
-// GPU memory that this process holds besides what Crest counts itself (`counted`: arenas): its CUDA context with code,
-// library handles and graphs. cudaMemGetInfo cannot tell, since asking it makes the context. Absent where the driver
-// says neither what the process holds nor what is used of the GPU; other processes that come or go meanwhile are
-// counted in where it does not list this one.
+// GPU memory that this process holds besides what Crest counts itself (`counted`: arenas): its CUDA
+// context with code, library handles and graphs. cudaMemGetInfo cannot tell, since asking it makes
+// the context. Absent where the driver says neither what the process holds nor what is used of the
+// GPU; other processes that come or go meanwhile are counted in where it does not list this one.
 struct ContextBytes {
   std::optional<int64_t> start;  // when the context had been made and nothing had run
   std::optional<int64_t> now;
 };
 ContextBytes context_bytes(int index, int64_t counted);
-// Calls make(), which makes the context of the GPU; the first call notes what is used before and after.
+// Calls make(), which makes the context of the GPU; the first call notes what is used before and
+// after.
 void watch_context(int index, const std::function<void()>& make);
 
 }  // namespace crest::cuda

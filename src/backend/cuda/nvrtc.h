@@ -9,12 +9,13 @@ struct Library;
 // NVRTC of this build's CUDA version, else an older one; without either, Library::problem says so.
 const Library& nvrtc_library();
 
-// Device code for compute capability `sm` (90 for 9.0): a cubin, or PTX where this NVRTC is older than the device.
-// Throws an Error with the compiler's log when the source does not compile, or when NVRTC is missing.
+// Device code for compute capability `sm` (90 for 9.0): a cubin, or PTX where this NVRTC is older
+// than the device. Throws an Error with the compiler's log when the source does not compile, or
+// when NVRTC is missing.
 std::string compile(const std::string& source, int sm);
 
-// The same through the cache, one file a source, compiler version and architecture. A damaged file is compiled again
-// and replaced; a cache that cannot be written is no error.
+// The same through the cache, one file a source, compiler version and architecture. A damaged file
+// is compiled again and replaced; a cache that cannot be written is no error.
 std::string compile_cached(const std::string& source, int sm);
 
 // $CREST_CACHE/fused, else $XDG_CACHE_HOME/crest/fused, else ~/.cache/crest/fused.

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int warps = 8, at_once = 4;
 
-// y = x + table[t]; a warp takes a row, W elements at a time. Padding tokens of a decoding call may lie beyond the
-// table; their rows are not used, so they read its last row.
+// y = x + table[t]; a warp takes a row, W elements at a time. Padding tokens of a decoding call may
+// lie beyond the table; their rows are not used, so they read its last row.
 template <class T, int W>
 __global__ void add_rows(const T* x, const T* table, const Scalars* scalars, T* y, int64_t rows, int64_t length,
                          int64_t positions, int64_t cols) {
@@ -54,8 +54,9 @@ void launch_add(const KernelCall& c) {
   });
 }
 
-// Column sums of dy[batch, n] (n = T C elements of a sample) into the first n of `size` elements of out. `slices` warps
-// share a column: warp s takes samples s, s + slices, ..; their sums are added in order.
+// Column sums of dy[batch, n] (n = T C elements of a sample) into the first n of `size` elements of
+// out. `slices` warps share a column: warp s takes samples s, s + slices, ..; their sums are added
+// in order.
 template <class T, class O, int W>
 __global__ void __launch_bounds__(warps * 32)
     sum_samples(const T* dy, O* out, bool accumulate, int64_t batch, int64_t n, int64_t size, int slices) {
@@ -116,7 +117,8 @@ std::string reject_grad(const KernelQuery& q) {
   return reject_unless_float(q);
 }
 
-// Row length - 1 of every sample of x[B,T,row]; U is what a thread copies, row and the sizes count in U.
+// Row length - 1 of every sample of x[B,T,row]; U is what a thread copies, row and the sizes count
+// in U.
 template <class U>
 __global__ void take_rows(const U* x, const Scalars* scalars, U* y, int64_t length, int64_t row) {
   wait_for_predecessors();

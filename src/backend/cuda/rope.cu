@@ -1,4 +1,5 @@
-// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's frequency scaling.
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's
+// frequency scaling.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
@@ -28,8 +29,8 @@ __device__ double rope_frequency(const RopeArgs& a, int i) {
   return (1 - smooth) * f / a.factor + smooth * f;
 }
 
-// Cosine and sine of a large angle to float accuracy: reduced to [-pi/4, pi/4] in double (pi/2 in two parts: exact
-// products up to 2^20 quarter turns), the rest in float.
+// Cosine and sine of a large angle to float accuracy: reduced to [-pi/4, pi/4] in double (pi/2 in
+// two parts: exact products up to 2^20 quarter turns), the rest in float.
 __device__ float2 cosine_sine(double angle) {
   double quarters = rint(angle * 0.63661977236758134308);
   double r = fma(-quarters, 1.57079632679489655800, angle);
@@ -43,8 +44,8 @@ __device__ float2 cosine_sine(double angle) {
   return quadrant & 2 ? float2{-c, -s} : float2{c, s};
 }
 
-// A block rotates token blockIdx.x of batch_per_block samples: cosines and sines are computed once for all of them.
-// positions (may be null): [batch, tokens], with one sample a block.
+// A block rotates token blockIdx.x of batch_per_block samples: cosines and sines are computed once
+// for all of them. positions (may be null): [batch, tokens], with one sample a block.
 // x and y may be the same memory: a pair is read and written by one thread.
 template <class T, int N>
 __global__ void __launch_bounds__(256)

@@ -1,4 +1,5 @@
-// split_rows is a view and needs no kernel; join_rows copies the pieces that do not lie in their place already.
+// split_rows is a view and needs no kernel; join_rows copies the pieces that do not lie in their
+// place already.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "ops/index.h"

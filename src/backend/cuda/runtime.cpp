@@ -25,7 +25,7 @@ constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
 constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads before a mark
-constexpr int mark_places = 3;        // two marks to wait for, and the next one
+constexpr int mark_places = 3;             // two marks to wait for, and the next one
 
 struct Event {
   cudaEvent_t event = nullptr;
@@ -82,7 +82,8 @@ class GpuRuntime : public Runtime {
   }
   bool host_memory() const override { return false; }
 
-  // Through a ring of pinned slots: the caller's memory is free again at once, and the copy waits in the stream.
+  // Through a ring of pinned slots: the caller's memory is free again at once, and the copy waits
+  // in the stream.
   void write(void* to, const void* from, int64_t bytes) override {
     activate();
     for (int64_t done = 0; done < bytes;) {
@@ -161,8 +162,8 @@ class GpuRuntime : public Runtime {
             &device_};
   }
 
-  // With graphs: the first run launches one by one (modules load lazily, which a capture does not allow), the second is
-  // captured.
+  // With graphs: the first run launches one by one (modules load lazily, which a capture does not
+  // allow), the second is captured.
   void run(BoundProgram& p, StepTrace* trace) override {
     activate();
     if (trace && !recording_) return run_traced(p, *trace);
@@ -226,7 +227,8 @@ class GpuRuntime : public Runtime {
   };
   Reads& reads_of(Mark mark) { return reads_[size_t(mark % mark_places)]; }
 
-  // A graph that was captured while records were on may carry what makes them, so it is not used for anything else.
+  // A graph that was captured while records were on may carry what makes them, so it is not used
+  // for anything else.
   struct Replays {
     std::unique_ptr<Graph> plain, recorded;
     NodeMap nodes;  // of `recorded`
@@ -244,12 +246,13 @@ class GpuRuntime : public Runtime {
     return map;
   }
 
-  // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of another stream when
-  // it reads or overwrites what that stream made: the lists of a Program are in an order where that is always enough.
+  // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of
+  // another stream when it reads or overwrites what that stream made: the lists of a Program are in
+  // an order where that is always enough.
   //
-  // A kernel may overlap with the one before it on its stream where that is a kernel of this Program: the first one
-  // follows copies, one behind a switch of streams also waits for the other stream's event, and NCCL puts more on a
-  // stream than kernels.
+  // A kernel may overlap with the one before it on its stream where that is a kernel of this
+  // Program: the first one follows copies, one behind a switch of streams also waits for the other
+  // stream's event, and NCCL puts more on a stream than kernels.
   class Order {
    public:
     Order(GpuRuntime& r, BoundProgram& p, bool overlap) : r_(r), p_(p), overlap_(overlap && r.device_.sm >= 90) {

@@ -1,4 +1,5 @@
-// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs or launched kernel by kernel.
+// One GPU: memory, a CUDA stream per Stream, Programs replayed as CUDA graphs or launched kernel by
+// kernel.
 #pragma once
 #include "backend/runtime.h"
 

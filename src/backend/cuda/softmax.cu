@@ -1,5 +1,5 @@
-// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into registers. What a causal
-// mask hides is not read, only written.
+// softmax, softmax_grad and causal_mask over rows: one pass over memory for rows that fit into
+// registers. What a causal mask hides is not read, only written.
 #include "backend/cuda/device/activation.h"
 #include "backend/cuda/device/platform.h"
 #include "backend/cuda/device/rows_slice.h"
@@ -16,7 +16,8 @@ __device__ inline float exp_below(float x, float top) { return __expf(x - (top =
 // Leading elements of a row that count: all, or of square causal scores those up to the diagonal.
 __device__ inline int visible(int64_t row, int cols, bool causal) { return causal ? int(row % cols) + 1 : cols; }
 
-// The thread's vectors of a row of which `seen` elements count from the thread's first one on; the others are zeros.
+// The thread's vectors of a row of which `seen` elements count from the thread's first one on; the
+// others are zeros.
 template <int Threads, class T, int K>
 __device__ inline void load_seen(Pack<T> (&v)[K], const T* x, int seen) {
 #pragma unroll
@@ -26,7 +27,8 @@ __device__ inline void load_seen(Pack<T> (&v)[K], const T* x, int seen) {
     if (k * stride < seen) v[k] = load_pack(x + k * stride);
   }
 }
-// Zeros for all but the first `seen` (any number) numbers of a vector: nothing to do but for the one on the diagonal.
+// Zeros for all but the first `seen` (any number) numbers of a vector: nothing to do but for the
+// one on the diagonal.
 template <class T>
 __device__ inline void hide(Pack<T>& v, int seen) {
   constexpr int pair = 4 / int(sizeof(T));
@@ -38,8 +40,9 @@ __device__ inline void hide(Pack<T>& v, int seen) {
   }
 }
 
-// For a positive scale, given as scale log2(e): the largest score is that of the largest element, and one fused
-// multiply-add makes an exponent (rounding of the common shift cancels in the quotient).
+// For a positive scale, given as scale log2(e): the largest score is that of the largest element,
+// and one fused multiply-add makes an exponent (rounding of the common shift cancels in the
+// quotient).
 template <class T, int K, int Threads>
 __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
     softmax_rows(const T* x, T* y, int64_t rows, int cols, float scale_log2, bool causal) {
@@ -117,7 +120,8 @@ __global__ void __launch_bounds__(Threads* rows_a_block(Threads))
   }
 }
 
-// Any width and alignment: a block per row, which it reads three times (from the caches, but for the first time).
+// Any width and alignment: a block per row, which it reads three times (from the caches, but for
+// the first time).
 template <class T>
 __global__ void __launch_bounds__(256) softmax_any(const T* x, T* y, int cols, float scale, bool causal) {
   wait_for_predecessors();
@@ -145,8 +149,9 @@ __global__ void __launch_bounds__(256)
     dx[begin + c] = narrow<T>(c < n ? scale * widen(y[begin + c]) * (widen(dy[begin + c]) - sum) : 0.f);
 }
 
-// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, and left of the row's document
-// (positions [batch, cols], may be null; rows_a_sample = heads cols). What is masked is not read.
+// A block per row of a square of `cols` by `cols` scores: -inf right of the diagonal, and left of
+// the row's document (positions [batch, cols], may be null; rows_a_sample = heads cols). What is
+// masked is not read.
 template <class T, int N>
 __global__ void __launch_bounds__(128)
     mask_rows(const T* s, T* y, int cols, const int32_t* positions, int64_t rows_a_sample) {

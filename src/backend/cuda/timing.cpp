@@ -124,7 +124,8 @@ std::vector<double> time_alternatives(const std::vector<Alternative>& alternativ
     best = std::min(best, us[i]);
   }
 
-  // Single runs of short work are dominated by how fast the host launches: then only what is far off is dropped.
+  // Single runs of short work are dominated by how fast the host launches: then only what is far
+  // off is dropped.
   auto drop = [&](std::vector<size_t>& list, double factor) {
     std::erase_if(list, [&](size_t i) {
       bool slow = us[i] > factor * best;

@@ -9,7 +9,8 @@
 
 namespace crest::cuda {
 
-// A kernel, copy or memset as the device recorded it. node: of the graph that launched it, 0: no graph did.
+// A kernel, copy or memset as the device recorded it. node: of the graph that launched it, 0: no
+// graph did.
 struct WorkRecord {
   std::string name;
   uint64_t node = 0;
@@ -30,11 +31,12 @@ struct GraphRun {
   StepTrace* trace;
 };
 
-// Fills the traces of runs (in the order of their launch). A graph runs each of its nodes once, so the k-th record of a
-// node belongs to the k-th run of its graph. Work outside of graphs (copies of inputs) goes to the trace it ran before,
-// as instruction -1. Fails when a traced run has no record of one of its nodes: the device lost some.
-// A kernel that overlaps with the one before it on its stream (backend/cuda/launch.h) waits until that one has ended:
-// its record then begins there, so that no time counts twice.
+// Fills the traces of runs (in the order of their launch). A graph runs each of its nodes once, so
+// the k-th record of a node belongs to the k-th run of its graph. Work outside of graphs (copies of
+// inputs) goes to the trace it ran before, as instruction -1. Fails when a traced run has no record
+// of one of its nodes: the device lost some. A kernel that overlaps with the one before it on its
+// stream (backend/cuda/launch.h) waits until that one has ended: its record then begins there, so
+// that no time counts twice.
 void assign_work(std::vector<WorkRecord> records, const std::vector<GraphRun>& runs);
 
 }  // namespace crest::cuda

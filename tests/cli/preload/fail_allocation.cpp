@@ -1,4 +1,5 @@
-// Loaded into crest before its libraries (LD_PRELOAD): the k-th allocation of main() fails. tests/cli/out_of_memory.cpp
+// Loaded into crest before its libraries (LD_PRELOAD): the k-th allocation of main() fails.
+// tests/cli/out_of_memory.cpp
 //   CREST_FAIL_ALLOCATION=K    operator new number K (from 0) throws; K+: this one and all later ones; -1: none
 //   CREST_FAIL_LARGE=BYTES     count only allocations of that size or more, those of malloc and mmap among them
 //   CREST_FAIL_COUNT=FILE      how many there were, written when main() has ended
@@ -22,7 +23,8 @@ std::atomic<long> count{0};
 long fail_at = -1, large = 0;
 bool from_then_on = false;
 
-// oneDNN crashes where it gets no memory for the code that it writes: what it asks for is not counted.
+// oneDNN crashes where it gets no memory for the code that it writes: what it asks for is not
+// counted.
 bool is_onednn(void* caller) {
   Dl_info info;
   return dladdr(caller, &info) != 0 && info.dli_fname && strstr(info.dli_fname, "libdnnl");

@@ -1,4 +1,5 @@
-// Where the heads of an interleaved qkv[B,T,W] lie: per token query heads, then key heads, then value heads.
+// Where the heads of an interleaved qkv[B,T,W] lie: per token query heads, then key heads, then
+// value heads.
 #pragma once
 #include "backend/cpu/reference/tensor.h"
 

@@ -1,4 +1,5 @@
-// The reference kernels of the CPU: simple loops in double, the last choice and the oracle of every other kernel.
+// The reference kernels of the CPU: simple loops in double, the last choice and the oracle of every
+// other kernel.
 #pragma once
 #include <vector>
 

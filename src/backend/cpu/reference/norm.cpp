@@ -44,7 +44,8 @@ void add_norm(const KernelCall& c) {
             {out::add_norm::y, out::add_norm::rstd, out::add_norm::mean});
 }
 
-// With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without mean(g).
+// With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)); rms: without
+// mean(g).
 void norm_grad(const KernelCall& c) {
   Tensor dy = input(c, in::norm_grad::dy), x = input(c, in::norm_grad::x), gamma = input(c, in::norm_grad::gamma),
          rstd = input(c, in::norm_grad::rstd), mean = input(c, in::norm_grad::mean);

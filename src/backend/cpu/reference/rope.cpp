@@ -8,8 +8,9 @@
 
 namespace crest::reference {
 
-// Frequency of pair i. Llama 3 (Grattafiori et al. 2024; rope_type "llama3" of Hugging Face): wavelengths above
-// original_context / low_freq_factor are slowed down by `factor`, those between the two bounds blend.
+// Frequency of pair i. Llama 3 (Grattafiori et al. 2024; rope_type "llama3" of Hugging Face):
+// wavelengths above original_context / low_freq_factor are slowed down by `factor`, those between
+// the two bounds blend.
 static double frequency(const Attrs& a, int64_t i, int64_t dim) {
   double f = std::pow(a.number("theta"), -2.0 * double(i) / double(dim));
   if (!a.has("factor")) return f;

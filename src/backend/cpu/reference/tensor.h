@@ -1,4 +1,5 @@
-// Element access of the reference kernels: any storage dtype read and written as double. Clarity before speed.
+// Element access of the reference kernels: any storage dtype read and written as double. Clarity
+// before speed.
 #pragma once
 #include <vector>
 

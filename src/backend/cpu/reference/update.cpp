@@ -26,7 +26,8 @@ struct RoundingWords {
   int64_t first_;
 };
 
-// Master weights: the parameter of an update, beside its copy as input and output (an input may be absent).
+// Master weights: the parameter of an update, next to its copy as input and output (an input may be
+// absent).
 class Master {
  public:
   Master(const KernelCall& c, size_t copy_in, size_t copy_out)
@@ -91,7 +92,8 @@ void update(const KernelCall& c) {
 CREST_UPDATE_OPS(CREST_UPDATE_KERNEL)
 #undef CREST_UPDATE_KERNEL
 
-// Block by block: numbers out of codes, a step in double, codes of the new moments at the block's new scale.
+// Block by block: numbers out of codes, a step in double, codes of the new moments at the block's
+// new scale.
 void adamw_8bit(const KernelCall& c) {
   const Scalars& s = scalars(c, in::adamw_8bit::scalars);
   if (s.found_inf) return;

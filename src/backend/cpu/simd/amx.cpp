@@ -8,8 +8,8 @@ namespace {
 
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// 32 elements, zeros behind the first n. Vectors go by reference: how narrower machines pass them has changed
-// (GCC 4.6).
+// 32 elements, zeros behind the first n. Vectors go by reference: how narrower machines pass them
+// has changed (GCC 4.6).
 CREST_INLINE void load_row(V16& x, const uint16_t* p, int64_t n) {
   if (n >= 32) {
     x = *(const V16Memory*)p;

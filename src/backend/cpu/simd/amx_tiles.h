@@ -1,4 +1,5 @@
-// One product of tiles: 32 x 32 sums in four tile registers, with the instructions or without them; transposes.
+// One product of tiles: 32 x 32 sums in four tile registers, with the instructions or without them;
+// transposes.
 #pragma once
 #include "backend/cpu/simd/vec.h"
 
@@ -38,7 +39,8 @@ CREST_INLINE void transpose_words(V16* x) {
   for (int i = 0; i < 16; ++i) x[i] = y[i];
 }
 
-// Where 2 x 2 tiles of sums lie: floats to the tile on the right, to the tile below, to the next row of a tile.
+// Where 2 x 2 tiles of sums lie: floats to the tile on the right, to the tile below, to the next
+// row of a tile.
 struct TileSums {
   float* at;
   int64_t right, down, row;

@@ -4,9 +4,10 @@
 
 namespace crest::cpu {
 
-// softmax(scale q k^T) v of one key/value head and the query heads that read it, without a T x T matrix in memory
-// (online softmax and recomputation after Dao, "FlashAttention-2", 2023). Pointers of strided rows are in elements of
-// `dtype`; row t of head h of q lies at q + h * head_dim + t * q_stride.
+// softmax(scale q k^T) v of one key/value head and the query heads that read it, without a T x T
+// matrix in memory (online softmax and recomputation after Dao, "FlashAttention-2", 2023). Pointers
+// of strided rows are in elements of `dtype`; row t of head h of q lies at
+// q + h * head_dim + t * q_stride.
 struct AttentionArgs {
   const void* q;  // first query head of this key/value head
   const void* k;
@@ -21,7 +22,8 @@ struct AttentionArgs {
   DType dtype;
   float scale;
   bool causal;
-  // Dropout of probabilities: element ((first_head + h) * queries + t) * keys + column of the stream.
+  // Dropout of probabilities: element ((first_head + h) * queries + t) * keys + column of the
+  // stream.
   double p;
   uint64_t seed, stream;
   int64_t first_head;
@@ -34,8 +36,10 @@ struct AttentionGradArgs {
   void* dq;               // rows as q
   void* dk;               // rows as k
   void* dv;               // rows as v
-  // Key blocks are summed into dq in `segments` interleaved groups, in order: part s of n covers segments s, s + n, ...
-  // partial: null when this call covers all segments (it writes dq), else [segments][heads][queries][padded] floats.
+  // Key blocks are summed into dq in `segments` interleaved groups, in order: part s of n covers
+  // segments s, s + n, ...
+  // partial: null when this call covers all segments (it writes dq), else
+  // [segments][heads][queries][padded] floats.
   int64_t segments;
   float* partial;
 };
@@ -49,11 +53,13 @@ struct AttentionFunctions {
   void (*forward)(const AttentionArgs&, int64_t index, float* scratch);
   // Part `part` of `parts` (see partial above).
   void (*backward)(const AttentionGradArgs&, int64_t part, int64_t parts, float* scratch);
-  // Sums the partial dq of rows begin .. end-1 of heads * queries, in order of segments, and stores it.
+  // Sums the partial dq of rows begin .. end-1 of heads * queries, in order of segments, and stores
+  // it.
   void (*reduce)(const AttentionGradArgs&, int64_t begin, int64_t end, float* scratch);
 };
 CREST_SIMD_TABLE(AttentionFunctions, attention_functions)
-// bf16 and positive scales on matrix units: between configure() and release() of simd/amx.h, unless emulated.
+// bf16 and positive scales on matrix units: between configure() and release() of simd/amx.h, unless
+// emulated.
 CREST_SIMD_TABLE(AttentionFunctions, attention_amx_functions)
 
 }  // namespace crest::cpu

@@ -1,9 +1,10 @@
-// Attention of bf16 on AMX's matrix units. Operands are cut into blocks of 64 rows of a head, packed as simd/amx.h
-// says; probabilities and dS, which become operands, are rounded to bf16; all sums and what is between products are
-// floats.
+// Attention of bf16 on AMX's matrix units. Operands are cut into blocks of 64 rows of a head,
+// packed as simd/amx.h says; probabilities and dS, which become operands, are rounded to bf16; all
+// sums and what is between products are floats.
 //
-// Products are oriented so that the sums of one are the operand of the next without a transpose: floats x[term][column]
-// become columns of an operand by pairing rows, floats x[row][term] become its rows as they lie. Forward:
+// Products are oriented so that the sums of one are the operand of the next without a transpose:
+// floats x[term][column] become columns of an operand by pairing rows, floats x[row][term] become
+// its rows as they lie. Forward:
 //   s[key][query] = k q^T        o[d][query] += v^T p
 // Backward:
 //   s[query][key] = q k^T, dp[query][key] = d_o v^T
@@ -29,7 +30,8 @@ struct Terms {
   int64_t begin, end;  // steps of a sum
 };
 
-// c[32 i ..][32 j ..] (+)= the steps terms(32 i, 32 j) of slivers i of a and j of b; nothing where there are none.
+// c[32 i ..][32 j ..] (+)= the steps terms(32 i, 32 j) of slivers i of a and j of b; nothing where
+// there are none.
 template <class F>
 CREST_INLINE void product(const Operand& a, const Operand& b, float* c, int64_t ldc, bool clear, bool emulated,
                           F terms) {
@@ -68,7 +70,8 @@ CREST_INLINE void prefetch(const Head& h, int64_t first, int64_t n) {
   for (int64_t i = 0; i < n; ++i) prefetch_row(row(h, first + i), h.dim);
 }
 
-// The upper halves are bf16, rounded to nearest even. NaNs that arithmetic makes, or passes on from bf16, stay NaN.
+// The upper halves are bf16, rounded to nearest even. NaNs that arithmetic makes, or passes on from
+// bf16, stay NaN.
 CREST_INLINE Vu rounded(Vf x) {
   Vu u = as_bits(x);
   return u + 0x7fffu + ((u >> 16) & 1u);

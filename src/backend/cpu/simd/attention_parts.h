@@ -1,5 +1,6 @@
-// What attention on vectors (attention.cpp) and on matrix units (attention_amx.cpp) share: masks, softmax, dropout and
-// the gradient of a tile of scores in floats, between products that each of them has of its own.
+// What attention on vectors (attention.cpp) and on matrix units (attention_amx.cpp) share: masks,
+// softmax, dropout and the gradient of a tile of scores in floats, between products that each of
+// them has of its own.
 #pragma once
 #include "backend/cpu/simd/attention_scratch.h"
 #include "backend/cpu/simd/philox.h"
@@ -103,8 +104,9 @@ struct Softmax {
 };
 
 // Exponentials of one tile of scores s[key][query]: updates the running maximum and sum, leaves the
-// probabilities in s and the factor of earlier results in alpha. A query may see nothing of the tile, or yet. Keys that
-// no query of a vector sees are left out: they were not computed (or not all), and no sum reads them.
+// probabilities in s and the factor of earlier results in alpha. A query may see nothing of the
+// tile, or yet. Keys that no query of a vector sees are left out: they were not computed (or not
+// all), and no sum reads them.
 inline void online_softmax(const AttentionArgs& a, const Softmax& w, const Documents& documents, int64_t i0, int64_t j0,
                            int64_t nk, bool masked) {
   for (int64_t i = 0; i < w.queries; i += lanes) {

@@ -1,6 +1,7 @@
-// Where the parts of attention lie in a thread's scratch. The kernels of every instruction set use it, and the host,
-// which plans the size for classes of processors that this machine may not have. So everything here has internal
-// linkage: an inline function shared with the host would be compiled for the wrong instruction set and merged.
+// Where the parts of attention lie in a thread's scratch. The kernels of every instruction set use
+// it, and the host, which plans the size for classes of processors that this machine may not have.
+// So everything here has internal linkage: an inline function shared with the host would be
+// compiled for the wrong instruction set and merged.
 #pragma once
 #include "backend/cpu/simd/amx.h"
 #include "backend/cpu/simd/attention.h"
@@ -12,8 +13,8 @@ constexpr int64_t attention_block = 64;  // queries and keys of a tile: a 64 x 6
 
 inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Regions of floats, one after the other. Addresses are numbers: a plan has no memory, and asks with base 0 for the
-// size.
+// Regions of floats, one after the other. Addresses are numbers: a plan has no memory, and asks
+// with base 0 for the size.
 struct Arena {
   uintptr_t at;
   explicit Arena(float* base) : at((uintptr_t)base) {}
@@ -27,7 +28,8 @@ struct Arena {
   int64_t floats_since(float* base) const { return (int64_t)((at - (uintptr_t)base) / sizeof(float)); }
 };
 
-// On vectors of `lanes` floats: the keys and values of one head as floats, then what one query block needs.
+// On vectors of `lanes` floats: the keys and values of one head as floats, then what one query
+// block needs.
 struct ForwardScratch {
   float *k, *v, *q, *qt, *s, *o, *m, *l, *alpha;
   int64_t size;  // floats

@@ -8,8 +8,8 @@ namespace {
 constexpr int64_t chunk = 64;  // outputs that are finished together
 constexpr int streams = 4;     // rows of w that are read side by side
 
-// to[r * chunk + j] = x[r] w[j] for `streams` rows of w. Rows are short: the hardware's prefetcher has hardly found one
-// when it ends, so the next rows are asked for here.
+// to[r * chunk + j] = x[r] w[j] for `streams` rows of w. Rows are short: the hardware's prefetcher
+// has hardly found one when it ends, so the next rows are asked for here.
 template <int rows, class T>
 CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
   Vf acc[streams][rows] = {};

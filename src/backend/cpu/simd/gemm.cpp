@@ -6,8 +6,9 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-// Register tile of packed operands. Deeper than that of attention: two vectors of B leave registers for 12 rows, so a
-// sliver of B is narrow and a step of the reduction loads 14 values for 24 multiplications.
+// Register tile of packed operands. Deeper than that of attention: two vectors of B leave registers
+// for 12 rows, so a sliver of B is narrow and a step of the reduction loads 14 values for 24
+// multiplications.
 #if CREST_LANES == 16
 constexpr int rows = 12, vectors = 2;
 #elif CREST_LANES == 8
@@ -20,8 +21,9 @@ constexpr int64_t ahead = 8;  // steps of the reduction that are prefetched
 
 CREST_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// What is fetched while a tile is multiplied: a share of the next sliver of B (`stride` bytes a step, into the second
-// level), and the lines of the results (`width` bytes of `count` rows, `ld` bytes apart).
+// What is fetched while a tile is multiplied: a share of the next sliver of B (`stride` bytes a
+// step, into the second level), and the lines of the results (`width` bytes of `count` rows, `ld`
+// bytes apart).
 struct Ahead {
   const char* next;
   int64_t stride;
@@ -140,7 +142,8 @@ void pack_crosswise(float* to, int64_t width, const T* from, int64_t ld, int64_t
 
 template <class T>
 void pack_along(float* to, int64_t width, const T* from, int64_t ld, int64_t count, int64_t depth) {
-  // A few steps at a time through all slivers: a row of `from` is read once, and its lines stay near.
+  // A few steps at a time through all slivers: a row of `from` is read once, and its lines stay
+  // near.
   constexpr int64_t steps = 4;
   for (int64_t p = 0; p < depth; p += steps)
     for (int64_t s = 0; s < count; s += width)

@@ -1,13 +1,14 @@
-// The inner parts of the packed matrix product (gemm_packed.h): panels of both operands as floats in the order in which
-// the register tile reads them, and the tile with what happens to its results.
+// The inner parts of the packed matrix product (gemm_packed.h): panels of both operands as floats
+// in the order in which the register tile reads them, and the tile with what happens to its
+// results.
 #pragma once
 #include "backend/cpu/simd/pick.h"
 #include "core/dtype.h"
 
 namespace crest::cpu {
 
-// Where a block of the product goes. All pointers are those of the block's first element; `sum` has rows
-// ld_sum elements apart, the others ldc.
+// Where a block of the product goes. All pointers are those of the block's first element; `sum` has
+// rows ld_sum elements apart, the others ldc.
 struct TileOutput {
   float* sum = nullptr;  // partial sums of earlier and for later parts of the reduction (may be c itself)
   int64_t ld_sum = 0;
@@ -23,8 +24,8 @@ struct TileOutput {
 
 struct GemmFunctions {
   int64_t rows, columns;  // of the register tile
-  // Slivers of `width` rows or columns: to[sliver][p][i], zeros behind the last of `count`. `crosswise`: element
-  // (i, p) lies at from[i * ld + p], else at from[p * ld + i].
+  // Slivers of `width` rows or columns: to[sliver][p][i], zeros behind the last of `count`.
+  // `crosswise`: element (i, p) lies at from[i * ld + p], else at from[p * ld + i].
   void (*pack)(float* to, int64_t width, const void* from, DType type, int64_t ld, bool crosswise, int64_t count,
                int64_t depth);
   // m x n results of packed slivers of both operands, depth terms each.

@@ -1,5 +1,5 @@
-// Element-wise updates in tiles that stay in the first-level cache: what is not f32 is widened into scratch, the rule
-// runs on floats, and what changed is rounded back.
+// Element-wise updates in tiles that stay in the first-level cache: what is not f32 is widened into
+// scratch, the rule runs on floats, and what changed is rounded back.
 #include "backend/cpu/simd/optimizer.h"
 
 #include "backend/cpu/simd/optimizer_rules.h"
@@ -43,7 +43,8 @@ void compensate(float* p, bfloat16* c, int64_t n) {
   });
 }
 
-// core/stochastic_rounding.h: up with the probability of the bits that are dropped. `shift` picks the random bits.
+// core/stochastic_rounding.h: up with the probability of the bits that are dropped. `shift` picks
+// the random bits.
 void round_stochastically(const float* x, const uint32_t* words, int shift, bfloat16* to, int64_t n) {
   for_vectors(n, [&](int64_t i, int64_t k) {
     Vu bits = as_bits(load_some(x + i, k)), word = as_bits(load_some((const float*)words + i, k));

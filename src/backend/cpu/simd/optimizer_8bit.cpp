@@ -1,4 +1,5 @@
-// AdamW with block-wise quantized moments: a block becomes floats, makes its step, and is quantized at its new scale.
+// AdamW with block-wise quantized moments: a block becomes floats, makes its step, and is quantized
+// at its new scale.
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/optimizer_rules.h"
 #include "core/dynamic_code.h"

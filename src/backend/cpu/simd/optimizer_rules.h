@@ -1,4 +1,5 @@
-// What the updates of optimizers need of vectors: arithmetic for their rules, and parameters in two halves.
+// What the updates of optimizers need of vectors: arithmetic for their rules, and parameters in two
+// halves.
 #pragma once
 #include "backend/cpu/simd/optimizer.h"
 #include "backend/cpu/simd/vec.h"

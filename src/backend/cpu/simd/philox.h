@@ -16,8 +16,8 @@ CREST_INLINE Vq multiply_low_words(Vq a, uint32_t b) {
 #endif
 }
 
-// Words 0..3 of each lane's counter (low: 64 bits per lane) in the low halves of x[0..3]; the high halves are not
-// clean.
+// Words 0..3 of each lane's counter (low: 64 bits per lane) in the low halves of x[0..3]; the high
+// halves are not clean.
 CREST_INLINE void philox_vector(uint64_t key, uint64_t high, Vq low, Vq x[4]) {
   Vq c0 = low, c1 = low >> 32, c2 = Vq{} + high, c3 = Vq{} + (high >> 32);
   uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
@@ -31,8 +31,8 @@ CREST_INLINE void philox_vector(uint64_t key, uint64_t high, Vq low, Vq x[4]) {
   x[0] = c0, x[1] = c1, x[2] = c2, x[3] = c3;
 }
 
-// The random words of elements 4 first_block .. 4 (first_block + blocks) - 1; `words` has room for blocks rounded up
-// to a multiple of philox_lanes.
+// The random words of elements 4 first_block .. 4 (first_block + blocks) - 1; `words` has room for
+// blocks rounded up to a multiple of philox_lanes.
 inline void philox_words(uint64_t key, uint64_t stream, uint64_t first_block, int64_t blocks, uint32_t* words) {
   Vq step{};
   for (int i = 0; i < philox_lanes; ++i) step[i] = uint64_t(i);

@@ -1,5 +1,6 @@
-// Every file of this folder is compiled once per instruction set, in its own namespace crest::cpu::CREST_ISA; it
-// exports one table of function pointers, and the host entry picks the table of the machine it runs on.
+// Every file of this folder is compiled once per instruction set, in its own namespace
+// crest::cpu::CREST_ISA; it exports one table of function pointers, and the host entry picks the
+// table of the machine it runs on.
 #pragma once
 #include "host/isa.h"
 
@@ -15,8 +16,9 @@
   extern const Type table;            \
   }
 
-// The table of the vector kernels `isa` (generic, avx2 or avx512). Of kernels that the machine cannot run its data may
-// be read, for plans. For host files only (the definitions come with the library crest_lib).
+// The table of the vector kernels `isa` (generic, avx2 or avx512). Of kernels that the machine
+// cannot run its data may be read, for plans. For host files only (the definitions come with the
+// library crest_lib).
 #if defined(CREST_HAVE_avx2) && defined(CREST_HAVE_avx512)
 #define CREST_SIMD_OF(isa, table)                              \
   ((isa) == ::crest::Isa::avx512 ? ::crest::cpu::avx512::table \

@@ -5,7 +5,8 @@
 
 namespace crest::cpu {
 
-// One instruction of a body over n floats in the first-level cache: out[i] = f(a[i], b[i], value). out may be a or b.
+// One instruction of a body over n floats in the first-level cache: out[i] = f(a[i], b[i], value).
+// out may be a or b.
 using PointwiseStep = void (*)(float* out, const float* a, const float* b, int64_t n, float value);
 
 struct PointwiseFunctions {

@@ -60,8 +60,8 @@ CREST_INLINE Vd low_half(Vf x) { return Vd{x[0], x[1]}; }
 CREST_INLINE Vd high_half(Vf x) { return Vd{x[2], x[3]}; }
 #endif
 
-// Squares in double: a float gradient above 1.8e19 is finite, its square in float is not. Four quarters are read side
-// by side: one stream alone leaves most of the memory bandwidth unused.
+// Squares in double: a float gradient above 1.8e19 is finite, its square in float is not. Four
+// quarters are read side by side: one stream alone leaves most of the memory bandwidth unused.
 template <class T>
 double squares_of(const T* x, int64_t n) {
   Vd s0{}, s1{}, s2{}, s3{};

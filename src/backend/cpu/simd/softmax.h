@@ -4,8 +4,8 @@
 
 namespace crest::cpu {
 
-// Rows begin .. end-1 of [rows, cols], the values times `scale`; causal: columns above the row's number modulo cols are
-// not read and give 0.
+// Rows begin .. end-1 of [rows, cols], the values times `scale`; causal: columns above the row's
+// number modulo cols are not read and give 0.
 struct SoftmaxRows {
   int64_t cols, begin, end;
   float scale;
@@ -13,12 +13,13 @@ struct SoftmaxRows {
 };
 
 struct SoftmaxFunctions {
-  // y = softmax of the rows of scale x; -inf gives 0, a row of -inf gives zeros. y may be x. Scratch holds cols floats.
+  // y = softmax of the rows of scale x; -inf gives 0, a row of -inf gives zeros. y may be x.
+  // Scratch holds cols floats.
   void (*forward)(const void* x, void* y, DType, const SoftmaxRows&, float* scratch);
   // dx = scale y (dy - sum(dy y)); dx may be dy.
   void (*backward)(const void* dy, const void* y, void* dx, DType, const SoftmaxRows&);
-  // Rows of [.., size, size]: -inf in columns above the row's number, and of documents (positions[batch, size] may be
-  // null) left of its own. y may be x.
+  // Rows of [.., size, size]: -inf in columns above the row's number, and of documents
+  // (positions[batch, size] may be null) left of its own. y may be x.
   void (*causal_mask)(const void* x, void* y, DType, int64_t size, int64_t begin, int64_t end, const int32_t* positions,
                       int64_t heads);
 };

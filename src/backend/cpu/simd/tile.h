@@ -1,11 +1,13 @@
-// Small matrix products on operands that lie packed in the first two cache levels: the inner loops of attention.
+// Small matrix products on operands that lie packed in the first two cache levels: the inner loops
+// of attention.
 #pragma once
 #include "backend/cpu/simd/vec.h"
 
 namespace crest::cpu::CREST_ISA {
 
-// Register tile: tile_rows x up to tile_vectors vectors of accumulators. Of 32 registers 16 are used: a tile as wide as
-// a head of 64 reads A once, and a step loads 8 values for 16 multiplications (8 x 2: 10). 16 registers leave 12.
+// Register tile: tile_rows x up to tile_vectors vectors of accumulators. Of 32 registers 16 are
+// used: a tile as wide as a head of 64 reads A once, and a step loads 8 values for 16
+// multiplications (8 x 2: 10). 16 registers leave 12.
 #if CREST_LANES == 16
 inline constexpr int tile_rows = 4, tile_vectors = 4;
 #elif CREST_LANES == 8
@@ -17,7 +19,8 @@ inline constexpr int tile_rows = 4, tile_vectors = 2;
 // What C holds before the product is added: nothing, C, or C with row i multiplied by factor[i].
 enum class Start { zero, add, scaled };
 
-// Stops the compiler from folding a broadcast into every multiplication that uses it: that would load it N times.
+// Stops the compiler from folding a broadcast into every multiplication that uses it: that would
+// load it N times.
 CREST_INLINE void keep_in_register([[maybe_unused]] Vf& x) {
 #if CREST_LANES >= 8
   asm("" : "+v"(x));
@@ -57,15 +60,16 @@ CREST_INLINE void tile(int64_t k, const float* a, int64_t lda, const float* b, i
     for (int j = 0; j < N; ++j) store(c + i * ldc + j * lanes, acc[i][j]);
 }
 
-// The part of a product that a causal block needs: query q sees key r when r <= q + delta. Indices are those of the
-// block; with a large delta everything is visible.
+// The part of a product that a causal block needs: query q sees key r when r <= q + delta. Indices
+// are those of the block; with a large delta everything is visible.
 struct Band {
   enum Kind { full, keys_by_queries, queries_by_keys, sum_over_keys, sum_over_queries } kind = full;
   int64_t delta = 0;
 };
 
-// C[m][n] (+)= A[m][k] B[k][n]; m a multiple of tile_rows, n of lanes: callers pad. transposed: A is stored [k][m].
-// Tiles outside the band are not computed (C keeps what it holds), and sums run over visible terms only.
+// C[m][n] (+)= A[m][k] B[k][n]; m a multiple of tile_rows, n of lanes: callers pad. transposed: A
+// is stored [k][m]. Tiles outside the band are not computed (C keeps what it holds), and sums run
+// over visible terms only.
 template <bool transposed, Start start>
 void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
              int64_t ldc, Band band = {}, const float* factor = nullptr) {
@@ -98,14 +102,16 @@ void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
   }
 }
 
-// Asks for the lines of a row that is read soon: rows of a head lie pages apart, which no hardware prefetcher follows.
+// Asks for the lines of a row that is read soon: rows of a head lie pages apart, which no hardware
+// prefetcher follows.
 template <class T>
 CREST_INLINE void prefetch_row(const T* from, int64_t n) {
   for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(from + i);
 }
 inline constexpr int64_t rows_ahead = 8;
 
-// to[i][0 .. padded) = from[i][0 .. n) factor as floats, zeros behind; rows count .. padded_rows-1 are zero.
+// to[i][0 .. padded) = from[i][0 .. n) factor as floats, zeros behind; rows count .. padded_rows-1
+// are zero.
 template <class T>
 void pack_rows(float* to, int64_t padded, const T* from, int64_t stride, int64_t n, int64_t count, int64_t padded_rows,
                float factor) {

@@ -1,6 +1,7 @@
-// Vectors of floats as wide as the instruction set this file is compiled for (GCC vector extensions), loads and stores
-// of f32, bf16 and f16, exp and tanh. All names live in the namespace of the instruction set, so that the linker can
-// never merge code of different sets; nothing here calls inline functions of other headers.
+// Vectors of floats as wide as the instruction set this file is compiled for (GCC vector
+// extensions), loads and stores of f32, bf16 and f16, exp and tanh. All names live in the namespace
+// of the instruction set, so that the linker can never merge code of different sets; nothing here
+// calls inline functions of other headers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +71,8 @@ CREST_INLINE Vf widen_f16(Vh h) {
   Vu special = magnitude | 0x7f800000u;
   return as_float(((u & 0x7c00u) == 0x7c00u ? special : as_bits(scaled)) | sign);
 }
-// Normal results round in the integer domain; subnormal ones by adding 0.5, whose unit in the last place is 2^-24.
+// Normal results round in the integer domain; subnormal ones by adding 0.5, whose unit in the last
+// place is 2^-24.
 CREST_INLINE Vh narrow_f16(Vf x) {
   Vu u = as_bits(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   Vu normal = (a - (112u << 23) + 0xfffu + ((a >> 13) & 1u)) >> 13;
@@ -157,8 +159,9 @@ CREST_INLINE float max_of(Vf x) {
   return m;
 }
 
-// 2^x, relative error below 2.4e-7 for x >= -126; below: 0 (also for -inf); above 128: inf; NaN stays NaN.
-// x = n + f with |f| <= 1/2, Taylor polynomial of degree 7 of exp(f ln 2) (its remainder is below 1e-8).
+// 2^x, relative error below 2.4e-7 for x >= -126; below: 0 (also for -inf); above 128: inf; NaN
+// stays NaN. x = n + f with |f| <= 1/2, Taylor polynomial of degree 7 of exp(f ln 2) (its remainder
+// is below 1e-8).
 CREST_INLINE Vf exp2(Vf x) {
   Vf c = x > 128.0f ? splat(128.0f) : x;
   c = c < -126.0f ? splat(-126.0f) : c;
@@ -193,7 +196,8 @@ CREST_INLINE Vf exp2_negative(Vf x) {
   Vf r = p * as_float((as_bits(shifted) << 23) + 0x3f800000u);
   return x < -126.0f ? Vf{} : r;
 }
-// e^x: the argument is reduced in two steps (Cody and Waite), relative error below 2e-7 inside (-87.3, 88.7).
+// e^x: the argument is reduced in two steps (Cody and Waite), relative error below 2e-7 inside
+// (-87.3, 88.7).
 CREST_INLINE Vf exp(Vf x) {
   Vf c = x > 89.0f ? splat(89.0f) : x;
   c = c < -87.3f ? splat(-87.3f) : c;
@@ -213,8 +217,9 @@ CREST_INLINE Vf exp(Vf x) {
   Vf r = p * as_float((Vu)((half + 127) << 23)) * as_float((Vu)((k - half + 127) << 23));
   return x < -87.3f ? Vf{} : r;
 }
-// e^x for x in [-87.3, 88]; NaN stays NaN. Argument reduction in two steps (Cody and Waite) to |f| <= ln(2)/2, Taylor
-// polynomial of degree 6 (remainder 1.2e-7), and the exponent added as bits; relative error below 3e-7.
+// e^x for x in [-87.3, 88]; NaN stays NaN. Argument reduction in two steps (Cody and Waite) to
+// |f| <= ln(2)/2, Taylor polynomial of degree 6 (remainder 1.2e-7), and the exponent added as bits;
+// relative error below 3e-7.
 CREST_INLINE Vf exp_in_range(Vf x) {
   Vf shifted = x * 1.44269504f + 12582912.0f;
   Vf n = shifted - 12582912.0f;
@@ -234,8 +239,8 @@ CREST_INLINE Vf exp_clamped(Vf x) {
   Vf c = x > 80.0f ? splat(80.0f) : x;
   return exp_in_range(c < -80.0f ? splat(-80.0f) : c);
 }
-// 1/x for normal x with a normal result, relative error below 1.2e-7: an estimate and a Newton step take a third of
-// the time of a division of 16 lanes.
+// 1/x for normal x with a normal result, relative error below 1.2e-7: an estimate and a Newton step
+// take a third of the time of a division of 16 lanes.
 CREST_INLINE Vf reciprocal(Vf x) {
 #if CREST_LANES == 16
   Vf r = (Vf)_mm512_maskz_rcp14_ps(0xffff, (__m512)x);
@@ -245,7 +250,8 @@ CREST_INLINE Vf reciprocal(Vf x) {
 #endif
 }
 CREST_INLINE Vf sigmoid(Vf x) { return reciprocal(1.0f + exp_clamped(-x)); }
-// tanh x: a series to x^9 below 0.25 (absolute error 2e-8), else 1 - 2/(1 + e^2x) (absolute error below 1.5e-7).
+// tanh x: a series to x^9 below 0.25 (absolute error 2e-8), else 1 - 2/(1 + e^2x) (absolute error
+// below 1.5e-7).
 CREST_INLINE Vf tanh(Vf x) {
   Vf x2 = x * x;
   Vf s = splat(62.0f / 2835);
@@ -289,7 +295,8 @@ CREST_INLINE void from_floats(void* p, DType t, int64_t n, const float* from) {
     narrow_row((float16*)p, from, n);
   }
 }
-// Calls f(offset, load, store) helpers for full vectors and the tail: BODY uses LOAD(p) and STORE(p, x).
+// Calls f(offset, load, store) helpers for full vectors and the tail: BODY uses LOAD(p) and
+// STORE(p, x).
 template <class F>
 CREST_INLINE void for_vectors(int64_t n, F f) {
   int64_t i = 0;

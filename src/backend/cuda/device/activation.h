@@ -1,6 +1,7 @@
-// Activations and their gradients on floats; pointwise_NAME(a, b, value) for each of ops/pointwise_ops.h. The text of
-// these functions is part of the source that fused kernels are compiled from at run time (fused_source.cpp), so that
-// there is one definition of each: hence the macro, which both defines the functions and keeps their text, and no
+// Activations and their gradients on floats; pointwise_NAME(a, b, value) for each of
+// ops/pointwise_ops.h. The text of these functions is part of the source that fused kernels are
+// compiled from at run time (fused_source.cpp), so that there is one definition of each: hence the
+// macro, which both defines the functions and keeps their text, and no
 // #directives or types of our own inside.
 #pragma once
 #include "backend/cuda/device/exp2.h"
@@ -22,11 +23,11 @@ __device__ inline float reciprocal_fast(float x) {
   __VA_ARGS__                               \
   inline constexpr const char* text = #__VA_ARGS__;
 
-// With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)) = s, so gelu(x) = x s and its slope is
-// s + x s (1 - s) 2 du/dx. No tanh, no cancellation for negative x, and two operations of the special function unit.
-// The bound on x^2 keeps 0 * infinity away where s is 0 or 1 anyway; a NaN gets through by way of s.
-// The exact GELU is x P(X <= x) of a standard normal X: coefficients of core/normal_tail.h. At |x| = 20 the tail is 0
-// already.
+// With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)) = s, so gelu(x) =
+// x s and its slope is s + x s (1 - s) 2 du/dx. No tanh, no cancellation for negative x, and two
+// operations of the special function unit. The bound on x^2 keeps 0 * infinity away where s is 0 or
+// 1 anyway; a NaN gets through by way of s. The exact GELU is x P(X <= x) of a standard normal X:
+// coefficients of core/normal_tail.h. At |x| = 20 the tail is 0 already.
 // clang-format off
 CREST_FUNCTIONS_AND_TEXT(activation_text,
 __device__ inline float sigmoid(float x) { return reciprocal_fast(1.f + exp2_fast(-1.4426950408889634f * x)); }

@@ -1,8 +1,10 @@
-// Sums over the rows of a matrix, column by column: the parts that a bias gradient, alone or fused, is made of.
+// Sums over the rows of a matrix, column by column: the parts that a bias gradient, alone or fused,
+// is made of.
 //
-// A block of X * Y threads owns a strip of X * V columns. Thread t is column lane t % X and holds V columns in
-// sum[V]; it adds up every Y-th row, from row lane t / X on. Then reduce_strip() joins the row lanes. The order of the
-// additions depends on X, Y, V and the rows only, so results have the same bits every time.
+// A block of X * Y threads owns a strip of X * V columns. Thread t is column lane t % X and holds V
+// columns in sum[V]; it adds up every Y-th row, from row lane t / X on. Then reduce_strip() joins
+// the row lanes. The order of the additions depends on X, Y, V and the rows only, so results are
+// bitwise identical every time.
 #pragma once
 #include "backend/cuda/device/words.h"
 
@@ -17,8 +19,8 @@ struct Strip {
   __device__ static int column_lane() { return int(threadIdx.x) % X; }
   __device__ static int row_lane() { return int(threadIdx.x) / X; }
 
-  // Adds rows [begin, end) of x[.., n], V columns from `column` on, to sum. 8 loads are in flight, also at the end:
-  // rows that are not there count as zeros.
+  // Adds rows [begin, end) of x[.., n], V columns from `column` on, to sum. 8 loads are in flight,
+  // also at the end: rows that are not there count as zeros.
   template <class T>
   __device__ static void add_rows(const T* x, int64_t n, int64_t begin, int64_t end, int64_t column, float (&sum)[V]) {
     constexpr int in_flight = 8;
@@ -36,7 +38,8 @@ struct Strip {
     }
   }
 
-  // The sums over all row lanes: thread t < columns gets column t of the strip, the others 0. All threads must call it.
+  // The sums over all row lanes: thread t < columns gets column t of the strip, the others 0. All
+  // threads must call it.
   __device__ static float reduce(float (&sum)[V]) {
     constexpr int warps = threads / 32;
     __shared__ float part[warps][columns];

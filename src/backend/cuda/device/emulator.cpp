@@ -71,7 +71,8 @@ bool same_place(const Site& a, const Site& b) {
 }
 [[noreturn]] void misuse(const std::string& what) { fail_internal("emulated CUDA kernel: " + what); }
 
-// Out of line, so that the frame of warp() stays small: it is on the stack of every thread that waits.
+// Out of line, so that the frame of warp() stays small: it is on the stack of every thread that
+// waits.
 [[noreturn, gnu::noinline, gnu::cold]] void report_mask(unsigned mask, unsigned live_mask, Site site) {
   if (!(mask >> now % 32 & 1))
     misuse(fmt::format("{} is not in its own mask {:#x} at {}", name_of(now), mask, where(site)));
@@ -292,7 +293,7 @@ unsigned live_lanes() { return warps[now / 32].live; }
 
 void require_aligned(const void* p, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(p) % bytes)
-    misuse(fmt::format("{} accesses {} bytes at an address that is no multiple of {}", name_of(now), bytes, bytes));
+    misuse(fmt::format("{} accesses {} bytes at an address that is not a multiple of {}", name_of(now), bytes, bytes));
 }
 
 }  // namespace crest::cuda::emulator

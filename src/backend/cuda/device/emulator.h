@@ -1,15 +1,19 @@
-// CUDA on the host, as much as our kernels use (platform.h): they run in tests on machines without a GPU.
-//  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block are fibers that
-//  switch
-//    only at barriers and warp operations. Waiting for another block in a loop therefore hangs.
-//  * __syncthreads waits for every thread of the block that has not returned. Threads at different barriers, a warp
-//    operation whose mask names a lane that has returned (or never was), and a deadlock end in an Error that says
-//    where.
-//  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every block, and is seen by
-//    AddressSanitizer. __shared__ arrays are static: they keep what the block before left there.
-//  * Runnable threads are resumed forwards, backwards or shuffled, depending on block, pass and set_order(), so that a
-//    missing barrier shows as a wrong or changing result. CREST_EMULATOR_ORDER=forward|reverse|shuffled fixes one.
-//  * Not seen: races within the code between two barriers of one thread, bank conflicts, the limit of registers.
+// CUDA on the host, as much as Crest's kernels use (platform.h): they run in tests on machines
+// without a GPU.
+//  * Blocks run one after the other in one OS thread, launches under a lock; the threads of a block
+//    are fibers that switch only at barriers and warp operations. Waiting for another block in a
+//    loop therefore hangs.
+//  * __syncthreads waits for every thread of the block that has not returned. Threads at different
+//    barriers, a warp operation whose mask names a lane that has returned (or never was), and a
+//    deadlock end in an Error that says where.
+//  * Dynamic shared memory has the size of the launch, is filled with 0xff (NaN) before every
+//    block, and is seen by AddressSanitizer. __shared__ arrays are static: they keep what the block
+//    before left there.
+//  * Runnable threads are resumed forwards, backwards or shuffled, depending on block, pass and
+//    set_order(), so that a missing barrier shows as a wrong or changing result.
+//    CREST_EMULATOR_ORDER=forward|reverse|shuffled fixes one.
+//  * Not seen: races within the code between two barriers of one thread, bank conflicts, the limit
+//    of registers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,8 +40,8 @@ constexpr int warpSize = 32;
 
 namespace crest::cuda::emulator {
 
-// Runs body once for every thread of every block. Throws an Error for a launch that CUDA refuses, and for misuse of
-// barriers and warp operations.
+// Runs body once for every thread of every block. Throws an Error for a launch that CUDA refuses,
+// and for misuse of barriers and warp operations.
 void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const void* context);
 template <class Body>
 void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
@@ -48,7 +52,7 @@ void run(dim3 grid, dim3 block, size_t shared, const Body& body) {
 // Another order of resuming for the launches that follow; deterministic.
 void set_order(unsigned order);
 
-// Where a barrier or warp operation stands in the kernel.
+// The place of a barrier or warp operation in the kernel.
 struct Site {
   const char* call;
   const char* file;
@@ -63,7 +67,8 @@ uint64_t waits();
 int barrier(bool predicate, Site site, int* threads = nullptr);
 
 enum class WarpOp { sync, exchange, ballot, match };
-// Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask of lanes.
+// Waits for the lanes of mask; exchange returns the value of lane `source`, ballot and match a mask
+// of lanes.
 uint64_t warp(WarpOp op, unsigned mask, uint64_t value, unsigned source, Site site);
 unsigned lane();
 unsigned live_lanes();  // of the calling thread's warp
@@ -154,7 +159,8 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// Only one thread runs at a time, so that plain reads and writes are atomic. All return what was there before.
+// Only one thread runs at a time, so that plain reads and writes are atomic. All return what was
+// there before.
 template <class T, class F>
 T crest_emulator_update(T* p, F f) {
   T old = *p;

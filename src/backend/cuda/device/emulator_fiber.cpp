@@ -19,8 +19,8 @@
 #endif
 
 #ifndef CREST_UCONTEXT
-// Saves the registers that a call preserves (System V x86-64 ABI) on the stack and continues on another one;
-// swapcontext does the same with a system call for the signal mask.
+// Saves the registers that a call preserves (System V x86-64 ABI) on the stack and continues on
+// another one; swapcontext does the same with a system call for the signal mask.
 extern "C" void crest_switch_stack(void** save, void* load);
 asm(R"(
 .text
@@ -101,7 +101,8 @@ void Fiber::restart() {
   makecontext(context, &Fiber::enter, 0);
   stack_pointer_ = context;
 #else
-  // As if enter() had been called from address 0: six saved registers, the address to return to, the caller's.
+  // As if enter() had been called from address 0: six saved registers, the address to return to,
+  // the caller's.
   auto* top = reinterpret_cast<void**>(memory_ + size) - 8;
   std::memset(top, 0, 8 * sizeof(void*));
   top[6] = reinterpret_cast<void*>(&Fiber::enter);

@@ -1,4 +1,5 @@
-// Stackful fibers of one OS thread, for the emulator: a scheduler resumes one, which runs until it suspends itself.
+// Stackful fibers of one OS thread, for the emulator: a scheduler resumes one, which runs until it
+// suspends itself.
 #pragma once
 #include <cstddef>
 
@@ -6,7 +7,8 @@ namespace crest::cuda::emulator {
 
 class Fiber {
  public:
-  // main never returns. The stack is mapped once and touched where it is used; a guard page lies below it.
+  // main never returns. The stack is mapped once and touched where it is used; a guard page lies
+  // below it.
   Fiber(void (*main)(), size_t number);
   ~Fiber();
   Fiber(const Fiber&) = delete;
@@ -15,7 +17,8 @@ class Fiber {
   void resume();
   // From within the fiber that runs: back to the scheduler.
   static void suspend();
-  // Forgets what the fiber was doing; the next resume() enters main. What lies on its stack is not destroyed.
+  // Forgets what the fiber was doing; the next resume() enters main. What lies on its stack is not
+  // destroyed.
   void restart();
 
  private:

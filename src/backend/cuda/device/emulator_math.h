@@ -69,7 +69,8 @@ inline auto max(A a, B b) {
     return T(a) < T(b) ? T(b) : T(a);
 }
 
-// glibc declares some of these names for itself, hence macros. The device's fast versions are a few ulp off.
+// glibc declares some of these names for itself, hence macros. The device's fast versions are a few
+// ulp off.
 #define __expf expf
 #define __exp10f exp10f
 #define __logf logf

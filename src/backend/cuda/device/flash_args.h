@@ -7,7 +7,8 @@ namespace crest::cuda {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
 
-// Rows of one head of one sample in qkv or its gradient: columns `first_head` counts heads over q, k and v.
+// Rows of one head of one sample in qkv or its gradient: columns `first_head` counts heads over q,
+// k and v.
 template <class T>
 __device__ inline HeadRows<T> qkv_rows(T* qkv, const AttentionSizes& s, int batch, int first_head) {
   return {qkv + batch * (int64_t(s.tokens) * s.width()) + int64_t(first_head) * s.head_dim, s.width(), s.tokens,
@@ -33,8 +34,8 @@ __device__ inline HeadRows<T> output_rows(T* o, const AttentionSizes& s, int bat
           s.vectors};
 }
 
-// The first key that a query sees: where its document begins; it grows with the query. Queries beyond the end: as the
-// last one. Only where there are positions.
+// The first key that a query sees: where its document begins; it grows with the query. Queries
+// beyond the end: as the last one. Only where there are positions.
 __device__ inline int first_key(const AttentionSizes& s, int batch, int query) {
   query = min(query, s.tokens - 1);
   return max(query - max(s.positions[int64_t(batch) * s.tokens + query], 0), 0);

@@ -1,5 +1,6 @@
-// Dropout of attention probabilities in C fragments (mma.h). Element (row, column) of a head is kept or not as
-// core/random.h says for e = (head T + row) T + column; a Philox block is the four elements 4 (e / 4) .. + 3.
+// Dropout of attention probabilities in C fragments (mma.h). Element (row, column) of a head is
+// kept or not as core/random.h says for e = (head T + row) T + column; a Philox block is the four
+// elements 4 (e / 4) .. + 3.
 #pragma once
 #include "backend/cuda/device/flash_sizes.h"
 #include "core/random.h"
@@ -35,8 +36,8 @@ struct DropoutHead {
   }
 };
 
-// Bit 4 n + i: whether number i of C fragment n is kept, for NT fragments side by side whose rows are queries `row` ..
-// + 15 and whose columns are keys from `column`.
+// Bit 4 n + i: whether number i of C fragment n is kept, for NT fragments side by side whose rows
+// are queries `row` .. + 15 and whose columns are keys from `column`.
 template <int NT>
 __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int column) {
   static_assert(NT <= 8);
@@ -50,14 +51,16 @@ __device__ inline uint32_t kept_by_queries(const DropoutHead& head, int row, int
         word |= uint32_t(head.kept(row + g + i / 2 * 8, column + 8 * n + 2 * t + i % 2)) << (4 * n + i);
     return word;
   }
-  // A block has the columns of two lanes: the even one computes it for row g, the odd one for row g + 8.
+  // A block has the columns of two lanes: the even one computes it for row g, the odd one for
+  // row g + 8.
 #pragma unroll
   for (int n = 0; n < NT; ++n) word |= head.kept4(row + g + t % 2 * 8, column + 8 * n + t / 2 * 4) << 4 * n;
   uint32_t other = __shfl_xor_sync(0xffffffffu, word, 1);
   return t % 2 ? (other >> 2 & 0x33333333u) | (word & 0xccccccccu) : (word & 0x33333333u) | (other & 0x33333333u) << 2;
 }
 
-// The same for fragments whose rows are keys `key` .. + 15 and whose columns are queries from `query`.
+// The same for fragments whose rows are keys `key` .. + 15 and whose columns are queries from
+// `query`.
 template <int NT>
 __device__ inline uint32_t kept_by_keys(const DropoutHead& head, int key, int query) {
   static_assert(NT <= 8);
@@ -71,8 +74,8 @@ __device__ inline uint32_t kept_by_keys(const DropoutHead& head, int key, int qu
         word |= uint32_t(head.kept(query + 8 * n + 2 * t + i % 2, key + g + i / 2 * 8)) << (4 * n + i);
     return word;
   }
-  // A block has the rows of four lanes, each with one of its four numbers from another block: lane i of the four
-  // computes the block of number i.
+  // A block has the rows of four lanes, each with one of its four numbers from another block: lane
+  // i of the four computes the block of number i.
 #pragma unroll
   for (int n = 0; n < NT; ++n)
     word |= head.kept4(query + 8 * n + 2 * t + g % 2, key + g / 2 % 2 * 8 + g / 4 * 4) << 4 * n;

@@ -1,16 +1,16 @@
-// Tiles of FlashAttention on floats in shared memory, and products of warps on them by tensor cores. Of a product,
-// Passes = 1 rounds both operands to TF32. 3 splits each into the sum of two TF32 numbers and adds up three of the four
-// products, which are exact in float up to 2^-22.
+// Tiles of FlashAttention on floats in shared memory, and products of warps on them by tensor
+// cores. Of a product, Passes = 1 rounds both operands to TF32. 3 splits each into the sum of two
+// TF32 numbers and adds up three of the four products, which are exact in float up to 2^-22.
 //
-// Tensor cores round sums towards zero. So that this does not add up, three passes sum 16 columns at a time, small
-// terms first, and add that to the result in float arithmetic.
+// Tensor cores round sums towards zero. So that this does not add up, three passes sum 16 columns
+// at a time, small terms first, and add that to the result in float arithmetic.
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 
 namespace crest::cuda {
 
-// Floats from a row to the next: rows begin four banks apart, so that neither ldmatrix nor the reads of add_weighted
-// have conflicts.
+// Floats from a row to the next: rows begin four banks apart, so that neither ldmatrix nor the
+// reads of add_weighted have conflicts.
 template <int D>
 constexpr int float_pitch = D + 4;
 
@@ -43,7 +43,8 @@ __device__ inline void for_own_quads(Body&& body) {
   for (int item = int(threadIdx.x); item < Rows * across; item += Threads) body(item / across, item % across * 4);
 }
 
-// Copies rows first .. first + Rows - 1 of a head into a tile, by all threads of the block, asynchronously.
+// Copies rows first .. first + Rows - 1 of a head into a tile, by all threads of the block,
+// asynchronously.
 template <int D, int Rows, int Threads>
 __device__ inline void load_float_tile(float* tile, const HeadRows<const float>& g, int first) {
   for_own_quads<D, Rows, Threads>([&](int row, int column) {
@@ -56,8 +57,8 @@ __device__ inline void load_float_tile(float* tile, const HeadRows<const float>&
   });
 }
 
-// Makes a tile that load_float_tile copied ready for products, the barrier after it apart: every thread rounds what it
-// copied itself.
+// Makes a tile that load_float_tile copied ready for products, the barrier after it apart: every
+// thread rounds what it copied itself.
 template <int Passes, int D, int Rows, int Threads>
 __device__ inline void round_float_tile(float* tile) {
   if constexpr (Passes == 1)
@@ -80,8 +81,8 @@ struct FloatFragment {
     if constexpr (Passes == 1) {
       big[i] = rounded ? __float_as_uint(x) : round_tf32(x);
     } else {
-      // As round_tf32, but that NaN may become a number; then `small` is NaN. Tensor cores cut off what it has too
-      // much.
+      // As round_tf32, but that NaN may become a number; then `small` is NaN. Tensor cores cut off
+      // what it has too much.
       big[i] = (__float_as_uint(x) + 0x1000u) & ~0x1fffu;
       small[i] = __float_as_uint(x - __uint_as_float(big[i]));
     }
@@ -114,7 +115,8 @@ template <int Passes, int D, int MT, int NT>
 __device__ inline void multiply_rows(float (&c)[MT][NT][4], const float* a_rows, const float* b_rows) {
   constexpr int pitch = float_pitch<D>;
   int lane = int(threadIdx.x % 32);
-  // Matrices of 8 rows and 4 columns. A: rows 0-7, rows 8-15, then the next four columns. B: 16 columns side by side.
+  // Matrices of 8 rows and 4 columns. A: rows 0-7, rows 8-15, then the next four columns. B: 16
+  // columns side by side.
   SharedAddress a_at = shared_address(a_rows + lane % 16 * pitch + lane / 16 * 4);
   SharedAddress b_at = shared_address(b_rows + lane % 8 * pitch + lane / 8 * 4);
 #pragma unroll
@@ -148,9 +150,10 @@ __device__ inline void multiply_rows(float (&c)[MT][NT][4], const float* a_rows,
   }
 }
 
-// c += P B: P of 16 MT rows and 8 NT columns in C fragments, B the 8 NT rows of a tile at `rows`, 8 OT columns of them.
-// Columns 2t and 2t + 1 of a C fragment are taken as columns t and t + 4 of the A fragment, and rows of B alike. Column
-// j of fragments 4 i .. 4 i + 3 of c is columns 32 i + 4 j .. + 3 of B.
+// c += P B: P of 16 MT rows and 8 NT columns in C fragments, B the 8 NT rows of a tile at `rows`, 8
+// OT columns of them. Columns 2t and 2t + 1 of a C fragment are taken as columns t and t + 4 of the
+// A fragment, and rows of B alike. Column j of fragments 4 i .. 4 i + 3 of c is columns 32 i + 4 j
+// .. + 3 of B.
 template <int Passes, int D, int MT, int NT, int OT>
 __device__ inline void add_weighted(float (&c)[MT][OT][4], const float (&p)[MT][NT][4], const float* rows) {
   constexpr int pitch = float_pitch<D>;
@@ -184,7 +187,8 @@ __device__ inline void add_weighted(float (&c)[MT][OT][4], const float (&p)[MT][
   }
 }
 
-// Writes what add_weighted summed, times `factor`, to rows first .. + 16 MT - 1 of a head, from `column` on.
+// Writes what add_weighted summed, times `factor`, to rows first .. + 16 MT - 1 of a head, from
+// `column` on.
 template <int MT, int OT>
 __device__ inline void store_weighted(const HeadRows<float>& g, int first, const float (&c)[MT][OT][4],
                                       const float (&factor)[MT][2], int column = 0) {

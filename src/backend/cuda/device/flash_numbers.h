@@ -1,5 +1,5 @@
-// What the kernels for wide heads (flash_wide.h) need of a format of numbers: tiles in shared memory, products of a
-// warp of 16 rows, fragments that warps exchange, rows in global memory.
+// What the kernels for wide heads (flash_wide.h) need of a format of numbers: tiles in shared
+// memory, products of a warp of 16 rows, fragments that warps exchange, rows in global memory.
 #pragma once
 #include "backend/cuda/device/flash_float.h"
 
@@ -67,7 +67,8 @@ struct HalfNumbers {
     return sum;
   }
 
-  // Writes what accumulate summed, times `factor`, to rows first .. + 15 of a head, from `column` on.
+  // Writes what accumulate summed, times `factor`, to rows first .. + 15 of a head, from `column`
+  // on.
   template <int OT>
   __device__ static void store(const HeadRows<T>& g, int first, const float (&c)[1][OT][4], const float (&factor)[1][2],
                                int column) {

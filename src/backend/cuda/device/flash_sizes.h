@@ -19,16 +19,18 @@ struct AttentionSizes {
   bool vectors;  // every row of a head is aligned to 16 bytes and a multiple of them
   float scale;
   DropoutRule dropout;  // scalars is null without dropout
-  // [batch, tokens] of tokens in their documents: 0, or one more than that of the token before; null: no documents.
+  // [batch, tokens] of tokens in their documents: 0, or one more than that of the token before;
+  // null: no documents.
   const int32_t* positions;
 
   __host__ __device__ int group() const { return heads / kv_heads; }
   __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with the most work
-// (`last_first`: the last ones) come first, so that the others fill the end of the grid: within a head, whose keys and
-// values then stay in the second-level cache, or over all heads where a grid is a few blocks per multiprocessor.
+// Which tile of which head a block of a grid of tiles x heads x batch blocks works on. Tiles with
+// the most work (`last_first`: the last ones) come first, so that the others fill the end of the
+// grid: within a head, whose keys and values then stay in the second-level cache, or over all heads
+// where a grid is a few blocks per multiprocessor.
 struct BlockOrder {
   int tiles, heads;
   bool last_first, heads_fastest;

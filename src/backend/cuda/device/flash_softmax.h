@@ -1,11 +1,13 @@
-// Scores of a warp in C fragments (mma.h), rows of which are queries: what a query does not see, and online softmax.
+// Scores of a warp in C fragments (mma.h), rows of which are queries: what a query does not see,
+// and online softmax.
 #pragma once
 #include "backend/cuda/device/flash_args.h"
 
 namespace crest::cuda {
 
-// Scores of queries row .. + 16 MT - 1 with keys column .. + 8 NT - 1: minus infinity for keys beyond the end, behind
-// the query (causal) and, where there are positions (Documents), in front of its document.
+// Scores of queries row .. + 16 MT - 1 with keys column .. + 8 NT - 1: minus infinity for keys
+// beyond the end, behind the query (causal) and, where there are positions (Documents), in front of
+// its document.
 template <bool Documents, int MT, int NT>
 __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
   int g = int(threadIdx.x % 32 / 4), t = int(threadIdx.x % 4);
@@ -37,8 +39,8 @@ __device__ inline void hide_keys(float (&p)[MT][NT][4], const AttentionSizes& s,
   }
 }
 
-// The same for gradients: rows are queries and columns keys, or the other way round (Keys). Keys beyond the end that
-// are rows stay: they are not written.
+// The same for gradients: rows are queries and columns keys, or the other way round (Keys). Keys
+// beyond the end that are rows stay: they are not written.
 template <bool Keys, bool Documents, int MT, int NT>
 __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s, int batch, int row, int column) {
   if constexpr (!Keys) {
@@ -70,8 +72,8 @@ __device__ inline void hide_pairs(float (&p)[MT][NT][4], const AttentionSizes& s
   }
 }
 
-// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row but for `sum`, which is
-// the lane's share. Scores are raw; exponents are score * scale_log2.
+// Row statistics of a warp, two rows a lane and m-fragment; equal in the four lanes of a row but
+// for `sum`, which is the lane's share. Scores are raw; exponents are score * scale_log2.
 template <int MT>
 struct OnlineSoftmax {
   float largest[MT][2], sum[MT][2], scale_log2, slack;
@@ -98,7 +100,8 @@ struct OnlineSoftmax {
       }
   }
 
-  // Rescales sums and o where a maximum has to follow `top`. Partly: a row may see nothing of a tile, or yet.
+  // Rescales sums and o where a maximum has to follow `top`. Partly: a row may see nothing of a
+  // tile, or yet.
   template <bool Partly, int OT>
   __device__ void follow(const float (&top)[MT][2], float (&o)[MT][OT][4]) {
     bool behind = false;

@@ -1,11 +1,12 @@
-// Tiles of FlashAttention: rows of D 16-bit elements in shared memory, and products of warps on them.
+// Tiles of FlashAttention: rows of D 16-bit elements in shared memory, and products of warps on
+// them.
 #pragma once
 #include "backend/cuda/device/mma.h"
 
 namespace crest::cuda {
 
-// Rows of one head in global memory: row r starts at base + r stride and has `width` elements; rows >= count read as
-// zeros.
+// Rows of one head in global memory: row r starts at base + r stride and has `width` elements;
+// rows >= count read as zeros.
 template <class T>
 struct HeadRows {
   T* base;
@@ -37,8 +38,9 @@ __device__ inline void store_chunk(const HeadRows<T>& g, int row, int chunk, con
     if (chunk * 8 + i < g.width) p[i] = v.x[i];
 }
 
-// Where elements lie in a tile. A row is cut into chunks of 16 bytes; chunks are permuted within a row so that the
-// eight rows of a matrix that ldmatrix reads, and those that a warp writes, lie in different banks.
+// Where elements lie in a tile. A row is cut into chunks of 16 bytes; chunks are permuted within a
+// row so that the eight rows of a matrix that ldmatrix reads, and those that a warp writes, lie in
+// different banks.
 template <int D>
 struct TileLayout {
   static_assert(D % 32 == 0);
@@ -52,11 +54,11 @@ struct TileLayout {
 template <int D>
 class LaneRow {
  public:
-  // Matrices (rows 0-7, first chunk), (rows 8-15, first), (rows 0-7, second), (rows 8-15, second): an A fragment, and
-  // read with transposition two B fragments side by side (16 rows, 16 columns).
+  // Matrices (rows 0-7, first chunk), (rows 8-15, first), (rows 0-7, second), (rows 8-15, second):
+  // an A fragment, and read with transposition two B fragments side by side (16 rows, 16 columns).
   __device__ static LaneRow by_rows() { return {int(threadIdx.x % 16), int(threadIdx.x % 32 / 16)}; }
-  // (rows 0-7, first), (rows 0-7, second), (rows 8-15, first), (rows 8-15, second): two B fragments of the transpose of
-  // 16 rows.
+  // (rows 0-7, first), (rows 0-7, second), (rows 8-15, first), (rows 8-15, second): two B fragments
+  // of the transpose of 16 rows.
   __device__ static LaneRow by_chunks() {
     return {int(threadIdx.x % 8 + threadIdx.x % 32 / 16 * 8), int(threadIdx.x / 8 % 2)};
   }
@@ -81,7 +83,8 @@ __device__ inline void load_one(unsigned char* to, const HeadRows<T>& g, int row
     store_vec(reinterpret_cast<std::remove_const_t<T>*>(to), load_chunk(g, row, chunk));
 }
 
-// Copies rows first .. first + Rows - 1 of a head into a tile, by all threads of the block, asynchronously.
+// Copies rows first .. first + Rows - 1 of a head into a tile, by all threads of the block,
+// asynchronously.
 template <int D, int Rows, int Threads, class T>
 __device__ inline void load_tile(unsigned char* tile, const HeadRows<T>& g, int first) {
   using Layout = TileLayout<D>;
@@ -128,7 +131,8 @@ __device__ inline void store_rows(const unsigned char* tile, int tile_row, int r
   }
 }
 
-// Writes a warp's C fragments, MT x D / 8 of them, times `factor` as T to a tile's rows tile_row ...
+// Writes a warp's C fragments, MT x D / 8 of them, times `factor` as T to a tile's rows tile_row
+// ...
 template <int D, class T, int MT>
 __device__ inline void fragments_to_tile(unsigned char* tile, int tile_row, const float (&c)[MT][D / 8][4],
                                          const float (&factor)[MT][2]) {
@@ -202,8 +206,9 @@ __device__ inline void multiply_transposed(float (&c)[MT][NT][4], const RowFragm
   }
 }
 
-// c += P B: P of 16 MT rows and 8 NT columns, given as packed C fragments; B the 8 NT rows of a tile at `rows`, 8 OT of
-// their columns from 8 first (even) on. Fragments 2 k and 2 k + 1 of C side by side are fragment k of A.
+// c += P B: P of 16 MT rows and 8 NT columns, given as packed C fragments; B the 8 NT rows of a
+// tile at `rows`, 8 OT of their columns from 8 first (even) on. Fragments 2 k and 2 k + 1 of C side
+// by side are fragment k of A.
 template <class T, int D, int MT, int NT, int OT>
 __device__ inline void multiply_accumulate(float (&c)[MT][OT][4], const uint32_t (&p)[MT][NT][2], SharedAddress rows,
                                            const LaneRow<D>& by_rows, int first = 0) {

@@ -1,5 +1,6 @@
-// What only compute capability 9.0 has: mbarriers, copies by the tensor memory accelerator (TMA), products of a
-// warpgroup (wgmma). Thin wrappers around PTX; only files that are compiled for sm_90a include this.
+// What only compute capability 9.0 has: mbarriers, copies by the tensor memory accelerator (TMA),
+// products of a warpgroup (wgmma). Thin wrappers around PTX; only files that are compiled for
+// sm_90a include this.
 #pragma once
 // Whether this is compiled for sm_90a (or the host): kernels are empty elsewhere.
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -51,7 +52,7 @@ __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvt
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-// Makes initialised barriers visible to copies.
+// Makes initialized barriers visible to copies.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(uint32_t barrier) {
   delay();
@@ -61,7 +62,8 @@ __device__ inline void barrier_arrive(uint32_t barrier) {
 __device__ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Waits until the phase of this parity is complete. A fresh barrier: parity 1 is complete, 0 is not.
+// Waits until the phase of this parity is complete. A fresh barrier: parity 1 is complete, 0 is
+// not.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   delay();
   asm volatile(
@@ -86,9 +88,10 @@ __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// --- copies; `barrier` is told of the bytes that arrived ---
+// --- copies; the bytes that arrived are counted by `barrier` ---
 
-// Of a box of a tensor of three dimensions, `c0` the fastest. What lies outside of the tensor arrives as zeros.
+// Of a box of a tensor of three dimensions, `c0` the fastest. What lies outside of the tensor
+// arrives as zeros.
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
@@ -174,11 +177,12 @@ __device__ inline void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint3
                : "memory");
 }
 
-// --- wgmma: D[64, N] (+)= A[64, 16] B[16, N] of four warps; warp w has rows 16 w .. + 15 of D (and of A in registers)
-// ---
+// --- wgmma: D[64, N] (+)= A[64, 16] B[16, N] of four warps; warp w has rows 16 w .. + 15 of D (and
+// of A in registers) ---
 
-// An operand in shared memory: rows of 128 bytes, swizzled, groups of 8 rows 1024 bytes apart. `across`: bytes between
-// blocks of 64 columns where the columns are not the dimension that is summed over (0 else).
+// An operand in shared memory: rows of 128 bytes, swizzled, groups of 8 rows 1024 bytes apart.
+// `across`: bytes between blocks of 64 columns where the columns are not the dimension that is
+// summed over (0 else).
 __device__ inline uint64_t operand(uint32_t address, uint32_t across = 0) {
   return uint64_t(address >> 4 & 0x3fff) | uint64_t(across ? across >> 4 : 1) << 16 | uint64_t(64) << 32 |
          uint64_t(1) << 62;
@@ -202,7 +206,8 @@ __device__ inline void pin(uint32_t (&x)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i])::"memory");
 }
 
-// Gives an accumulator a value here, and not where the compiler would like to (while wgmma is in flight).
+// Gives an accumulator a value here, and not where the compiler would like to (while wgmma is in
+// flight).
 __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x)); }
 
 #define CREST_F8(c, d, i) \
@@ -245,8 +250,8 @@ __device__ inline void define(float& x) { asm volatile("mov.f32 %0, 0f00000000;"
 #define CREST_READ_WRITE(x) "+f"(x)
 #define CREST_WRITE(x) "=f"(x)
 
-// A and B from shared memory. AT, BT: the dimension that is summed over is the slow one (rows) of A, B. Zero: D has no
-// value before, and `accumulate` is 0.
+// A and B from shared memory. AT, BT: the dimension that is summed over is the slow one (rows) of
+// A, B. Zero: D has no value before, and `accumulate` is 0.
 template <class T, int N, bool AT, bool BT, bool Zero = false>
 __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {
   static_assert(N == 64 || N == 128 || N == 192 || N == 256);
@@ -271,7 +276,8 @@ __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int accu
 #undef CREST_WGMMA
 }
 
-// A from registers: a0, a1 of rows g and g + 8 and columns 2 t, 2 t + 1; a2, a3 the same 8 columns later.
+// A from registers: a0, a1 of rows g and g + 8 and columns 2 t, 2 t + 1; a2, a3 the same 8 columns
+// later.
 template <class T, int N, bool BT>
 __device__ inline void wgmma(float (&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b,
                              int accumulate) {

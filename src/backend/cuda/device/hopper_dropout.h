@@ -1,13 +1,13 @@
-// Dropout in accumulators of wgmma: what flash_dropout.h says, for kernels whose warps run on their own. `head` as
-// there.
+// Dropout in accumulators of wgmma: what flash_dropout.h says, for kernels whose warps run on their
+// own. `head` as there.
 #pragma once
 #include "backend/cuda/device/flash_dropout.h"
 #include "backend/cuda/device/hopper.h"
 
 namespace crest::cuda::hopper {
 
-// Bit 4 n + i of word n / 8: whether number i of fragment n is kept. Rows are queries `query` .. + 15 of this warp,
-// columns keys from `key`.
+// Bit 4 n + i of word n / 8: whether number i of fragment n is kept. Rows are queries `query` .. +
+// 15 of this warp, columns keys from `key`.
 template <int NT>
 __device__ inline void kept_by_queries(uint32_t (&kept)[NT / 8], const DropoutHead& head, int query, int key) {
   const int lane = thread_index() % 32, g = lane / 4, t = lane % 4;

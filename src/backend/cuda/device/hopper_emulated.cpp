@@ -119,7 +119,7 @@ unsigned char* at(Block& b, uint32_t address, size_t bytes) {
 }
 Barrier& barrier_at(Block& b, uint32_t address) {
   auto found = b.barriers.find(address);
-  if (found == b.barriers.end()) misuse("a barrier that was not initialised");
+  if (found == b.barriers.end()) misuse("a barrier that was not initialized");
   return found->second;
 }
 void step(Barrier& b) {
@@ -164,7 +164,8 @@ void add_copy(const std::shared_ptr<Copy>& c) {
   copies.push_back(c);
 }
 
-// Element (row, column) of an operand of halves: its dimension that is not summed over, and the other.
+// Element (row, column) of an operand of 16-bit floats: its dimension that is not summed over, and
+// the other.
 uint16_t element(Block& b, uint64_t operand, bool rows_summed, int other, int summed) {
   uint32_t start = uint32_t(operand & 0x3fff) << 4, across = uint32_t(operand >> 16 & 0x3fff) << 4;
   uint32_t rows8 = uint32_t(operand >> 32 & 0x3fff) << 4;

@@ -1,9 +1,12 @@
-// hopper.h on the host: mbarriers, TMA copies and wgmma, for kernels whose blocks wait for each other. All blocks of a
-// launch are resident, their threads fibers that switch at whatever can wait.
-//  * Copies and products are late: they happen at a random time up to the wait that demands them (Timing::late), or at
-//    once (Timing::early). A kernel is right if it gives the same bits with both: what is overwritten too early, read
-//    before it is there, or waited for at the wrong phase shows as a wrong result or a deadlock.
-//  * Not seen: proxy fences, the order of ordinary accesses to device memory, bank conflicts, registers.
+// hopper.h on the host: mbarriers, TMA copies and wgmma, for kernels whose blocks wait for each
+// other. All blocks of a launch are resident, their threads fibers that switch at whatever can
+// wait.
+//  * Copies and products are late: they happen at a random time up to the wait that demands them
+//    (Timing::late), or at once (Timing::early). A kernel is right if its results with both are
+//    bitwise identical: what is overwritten too early, read before it is there, or waited for at the
+//    wrong phase shows as a wrong result or a deadlock.
+//  * Not seen: proxy fences, the order of ordinary accesses to device memory, bank conflicts,
+//    registers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +17,7 @@
 
 struct CUtensorMap {
   unsigned char* base;
-  int64_t width, tokens, batch;  // of halves
+  int64_t width, tokens, batch;  // of 16-bit floats
 };
 
 namespace crest::cuda::hopper {
@@ -37,7 +40,8 @@ void sync_warp();
 uint32_t exchange(uint32_t x, unsigned lane);
 void yield();
 
-// A product of this thread's part of a wgmma. a: operand in shared memory, or null and a0..a3 in registers.
+// A product of this thread's part of a wgmma. a: operand in shared memory, or null and a0..a3 in
+// registers.
 struct Product {
   float* d;
   int n;

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that run beside the instructions of the thread that started them (PTX cp.async,
-// sm_80 and newer), and a fast power of two.
+// Copies from global to shared memory that run alongside the instructions of the thread that
+// started them (PTX cp.async, sm_80 and newer), and a fast power of two.
 #pragma once
 #include <cstring>
 
@@ -7,8 +7,8 @@
 
 namespace crest::cuda {
 
-// 16 bytes between 16-byte aligned addresses. Seen by the thread itself after loss_copy_wait, by others after a
-// barrier.
+// 16 bytes between 16-byte aligned addresses. Seen by the thread itself after loss_copy_wait, by
+// others after a barrier.
 __device__ inline void loss_copy16(void* shared, const void* global) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(shared))),

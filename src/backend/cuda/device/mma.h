@@ -1,6 +1,7 @@
-// Tensor cores and asynchronous copies (compute capability 8.0 and newer): mma.sync, ldmatrix, cp.async, each with an
-// emulation for the host. Fragments lie in registers as the PTX ISA says ("Matrix fragments for mma.m16n8k16
-// with floating point type"). With g = lane / 4 and t = lane % 4 a lane holds, two 16-bit elements in a register:
+// Tensor cores and asynchronous copies (compute capability 8.0 and newer): mma.sync, ldmatrix,
+// cp.async, each with an emulation for the host. Fragments lie in registers as the PTX ISA says
+// ("Matrix fragments for mma.m16n8k16 with floating point type"). With g = lane / 4 and t = lane %
+// 4 a lane holds, two 16-bit elements in a register:
 //   A 16 x 16: a[0] (row g; columns 2t, 2t + 1), a[1] (row g + 8), a[2] (row g; columns 2t + 8, + 9), a[3] (g + 8)
 //   B 16 x 8:  b[0] (rows 2t, 2t + 1; column g), b[1] (rows 2t + 8, 2t + 9; column g)
 //   C 16 x 8:  c[0], c[1] (row g; columns 2t, 2t + 1), c[2], c[3] (row g + 8)
@@ -49,8 +50,8 @@ __device__ inline uint32_t round_tf32(float x) {
 using SharedAddress = uint32_t;
 __device__ inline SharedAddress shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Copies Bytes (4, 8 or 16) from global to shared memory without waiting; fills with zeros when !valid, and then does
-// not read. Both addresses are aligned to Bytes.
+// Copies Bytes (4, 8 or 16) from global to shared memory without waiting; fills with zeros when
+// !valid, and then does not read. Both addresses are aligned to Bytes.
 template <int Bytes>
 __device__ inline void copy_async(SharedAddress to, const void* from, bool valid) {
   int size = valid ? Bytes : 0;
@@ -65,14 +66,16 @@ __device__ inline void copy_async(SharedAddress to, const void* from, bool valid
 }
 // Ends a group of copies of this thread.
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most Pending of the newest groups of this thread are not done. A barrier shows the data to others.
+// Waits until at most Pending of the newest groups of this thread are not done. A barrier shows the
+// data to others.
 template <int Pending>
 __device__ inline void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements; lane 8 i + r gives the address of row r (16 bytes) of matrix i. Lane l
-// gets elements (l / 4; 2 (l % 4), + 1) of matrix i in r[i], transposed: of its transpose.
+// Loads four 8 x 8 matrices of 16-bit elements; lane 8 i + r gives the address of row r (16 bytes)
+// of matrix i. Lane l gets elements (l / 4; 2 (l % 4), + 1) of matrix i in r[i], transposed: of its
+// transpose.
 __device__ inline void load_matrices(uint32_t (&r)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

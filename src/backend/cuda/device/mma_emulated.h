@@ -1,5 +1,5 @@
-// The host's side of mma.h. Copies are done at the wait, as late as the device may do them, so that a missing wait
-// shows.
+// The host's side of mma.h. Copies are done at the wait, as late as the device may do them, so that
+// a missing wait shows.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -33,7 +33,8 @@ inline PendingCopies& pending_copies() {
   return mine;
 }
 
-// What every lane of the calling thread's warp shows the others, by lane; valid up to the next __syncwarp.
+// What every lane of the calling thread's warp shows the others, by lane; valid up to the next
+// __syncwarp.
 template <class T>
 const T* of_lanes(const T& mine) {
   static T shown[1024];
@@ -122,7 +123,8 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   for (int e = 0; e < 4; ++e) c[e] = sum[e];
 }
 
-// Like the device: operands lose the 13 low bits, sums are rounded towards zero, so that long chains of them drift.
+// Like the device: operands lose the 13 low bits, sums are rounded towards zero, so that long
+// chains of them drift.
 inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const uint32_t b[2] = {b0, b1};
   auto value = [](uint32_t bits) { return double(__uint_as_float(bits & ~0x1fffu)); };

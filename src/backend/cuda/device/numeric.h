@@ -99,7 +99,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// Sum over a block of Threads threads (a multiple of 32), the same bits in every thread. All threads must call it.
+// Sum over a block of Threads threads (a multiple of 32), bitwise identical in every thread. All
+// threads must call it.
 template <int Threads>
 __device__ inline float block_sum(float x) {
   static_assert(Threads % 32 == 0 && Threads <= 1024);

@@ -1,4 +1,5 @@
-// y[i] = f(a[i], b[i]) over flat arrays: 16-byte vectors, several of them in flight in every thread.
+// y[i] = f(a[i], b[i]) over flat arrays: 16-byte vectors, several of them in flight in every
+// thread.
 #pragma once
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
@@ -14,8 +15,9 @@ __device__ inline void pointwise_vector(const Vec<In, N>& a, const Vec<In, N>& b
   store_floats(y, r);
 }
 
-// A block takes Unroll * pointwise_threads vectors of N elements. All of a thread's inputs are read before its first
-// output is written, so y may be a or b. Without `binary`, f does not use its second argument and b is not read.
+// A block takes Unroll * pointwise_threads vectors of N elements. All of a thread's inputs are read
+// before its first output is written, so y may be a or b. Without `binary`, f does not use its
+// second argument and b is not read.
 template <int N, int Unroll, bool binary, class In, class Out, class F>
 __global__ void __launch_bounds__(pointwise_threads) pointwise(const In* a, const In* b, Out* y, int64_t n, F f) {
   wait_for_predecessors();

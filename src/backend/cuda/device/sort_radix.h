@@ -1,6 +1,7 @@
-// Stable sort of tokens by a key of a few bits: radix sort from the lowest digit (Knuth, vol. 3, 5.2.5). Each pass
-// counts the digits of a tile of tokens, and then every block moves its tile to where the counts of the digits below
-// and of the tiles before it end. All counts are integers, so the order is the same in every run.
+// Stable sort of tokens by a key of a few bits: radix sort from the lowest digit (Knuth, vol. 3,
+// 5.2.5). Each pass counts the digits of a tile of tokens, and then every block moves its tile to
+// where the counts of the digits below and of the tiles before it end. All counts are integers, so
+// the order is the same in every run.
 #pragma once
 #include "backend/cuda/device/platform.h"
 
@@ -34,10 +35,11 @@ __device__ inline int sort_scan(int x) {
   return sum - x;
 }
 
-// Tokens begin .. end of `load` (number -> SortToken) go to `put` (place, SortToken), those of one digit in order, to
-// the places from first + (sum of this function's argument `before` over smaller digits). A thread d < bins passes for
-// digit d: total, the tokens of the digit that this place counts, and before, those that lie in front of this block's.
-// total < 0: this block has all tokens. All threads of the block call it.
+// Tokens begin .. end of `load` (number -> SortToken) go to `put` (place, SortToken), those of one
+// digit in order, to the places from first + (sum of this function's argument `before` over smaller
+// digits). A thread d < bins passes for digit d: total, the tokens of the digit that this place
+// counts, and before, those that lie in front of this block's. total < 0: this block has all
+// tokens. All threads of the block call it.
 template <class Load, class Put>
 __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int before, const Load& load,
                              const Put& put) {
@@ -79,7 +81,8 @@ __device__ void sort_scatter(SortDigit digit, int begin, int end, int total, int
   __syncthreads();  // what was put is seen by the block; `next` may be used again
 }
 
-// Tokens before the first pass. Ids outside 0 .. limit - 1 become limit, which sorts them to the end.
+// Tokens before the first pass. Ids outside 0 .. limit - 1 become limit, which sorts them to the
+// end.
 struct SortIds {
   const int32_t* ids;
   int limit;

@@ -1,4 +1,5 @@
-// One step of an element-wise optimizer in one launch (ops/update.h); a Rule is one of ops/update_rules.h.
+// One step of an element-wise optimizer in one launch (ops/update.h); a Rule is one of
+// ops/update_rules.h.
 #pragma once
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
@@ -72,7 +73,7 @@ __device__ inline void store_weights(W* to, const float (&x)[V]) {
 
 template <class P>
 constexpr bool is_split = std::is_same_v<P, LowHalf>;
-// Of the states beside a parameter stored as P.
+// Of the states of a parameter stored as P.
 template <class P>
 using StateOf = std::conditional_t<is_split<P>, float, P>;
 

@@ -1,5 +1,6 @@
-// N numbers as the 32-bit words they are loaded in. Halves stay packed until they are needed: a load in flight costs
-// one register a word, and nothing waits for it before it is widened (elements of 16 bits are taken apart at the load).
+// N numbers as the 32-bit words they are loaded in. Halves stay packed until they are needed: a
+// load in flight costs one register a word, and nothing waits for it before it is widened (elements
+// of 16 bits are taken apart at the load).
 #pragma once
 #include "backend/cuda/device/numeric.h"
 
