@@ -219,7 +219,7 @@ class Reader {
       c.name = std::string(key.str()), c.about = required(t, "about"), c.unavailable = unavailable(t);
       if (t.get("needs")) c.needs = formula(t, "needs");
       if (auto* where = table(t, "where"))
-        for (auto& axis : axes(*where)) c.where.push_back({axis.key, join(axis.values, "|"), axis.place});
+        for (auto& axis : axes(*where)) c.where.push_back({axis.key, join(axis.values, "|"), 0, axis.place});
       e_.conditions.push_back(c);
     }
   }

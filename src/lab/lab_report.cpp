@@ -115,7 +115,7 @@ std::string quoted(const Json& claim) {
 }
 
 Text& add_verdict(Text& item, const std::string& recorded) {
-  std::string label = label_of(recorded);
+  std::string label = label_of(recorded) + ":";
   if (recorded == name(Verdict::upheld)) return item.good(label);
   if (recorded == name(Verdict::refuted)) return item.bad(label);
   if (recorded == name(Verdict::cannot_tell)) return item.open(label);
