@@ -71,7 +71,7 @@ using LabCells = std::vector<std::unique_ptr<LabCell>>;
 
 // Factories of the cell classes that are private to NAME_cell.cpp.
 using CellMaker = std::unique_ptr<LabCell>(const lab::Experiment&, lab::CellSpec, const Device&, int64_t limit);
-CellMaker make_comm_cell, make_gemm_cell, make_process_cell, make_train_cell;
+CellMaker make_comm_cell, make_gemm_cell, make_peer_cell, make_process_cell, make_train_cell;
 // Whether a setting requires separate processes; then all cells of the experiment use them, to be
 // comparable.
 bool wants_processes(const lab::CellSpec& spec);

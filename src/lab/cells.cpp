@@ -37,7 +37,8 @@ LabCells lab_cells(const lab::Experiment& e, const std::string& scale, const Dev
   for (auto& spec : specs) {
     if (lab::info(e.kind).reads_text && !data.empty() && !spec.keys.count("data"))
       spec.settings.emplace_back("data", data), spec.keys["data"] = data, spec.places["data"] = "--data";
-    cells.push_back(maker(e, spec, device, limit));
+    bool peer = e.kind == lab::Kind::bench && spec.keys.count("peer");
+    cells.push_back((peer ? make_peer_cell : maker)(e, spec, device, limit));
     cells.back()->read();
     cells.back()->group_with(cells);
   }

@@ -53,6 +53,7 @@ const std::vector<ColumnInfo>& column_infos() {
       {"launch_ms", "host time of the launches, without waiting for the GPU", {profile}, ms},
       {"context_start_bytes", "CUDA context right after its creation", {bench}, bytes},
       {"context_bytes", "CUDA context after the runs, including code, library handles and graphs", {bench}, bytes},
+      {"kernel", "kernel or library that ran", {gemm}, number},
       {"cublaslt", "version string", {profile}, number},
       {"cudnn", "version string", {profile}, number},
       {"onednn", "version string", {profile}, number},

@@ -51,10 +51,20 @@ struct Variant {
   Axes axes;
 };
 
+// Under which a claim was made. Where they are not met, the claim is not comparable.
+struct Conditions {
+  std::string name;           // in the file; "": of one claim only
+  std::string about;          // for people: "GPT-2 124M on an H100"
+  std::string unavailable;    // why no cell can meet them; "": some can
+  Formula needs;              // of the device and the whole table; text "" = nothing
+  std::vector<Filter> where;  // of the cells: a claim reads no others
+};
+
 struct Claim {
   std::string text, subject, source;
+  std::string quote;  // the words of the source
   Formula check;
-  Formula needs;  // text "" = nothing
+  Conditions conditions;
 };
 
 // A figure of a document, next to Crest's.
@@ -62,6 +72,7 @@ struct Then {
   std::string what, unit, source;
   double document = 0;
   Formula here;
+  Conditions conditions;
 };
 
 struct Experiment {
@@ -74,6 +85,7 @@ struct Experiment {
   std::vector<std::pair<std::string, Axes>> scales;  // "tiny", "small.cuda", ...
   std::vector<Variant> variants;
   std::vector<Formula> columns, quantities;
+  std::vector<Conditions> conditions;
   std::vector<Claim> claims;
   std::vector<Then> then;
 

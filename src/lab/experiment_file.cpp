@@ -44,11 +44,11 @@ class Reader {
     toml::table top = parse_toml(text_, file_);
     e_.file = file_, e_.text = std::string(text_);
     known(top, {"name", "title", "question", "source", "shrinks", "machine", "available", "kind", "show", "recipe",
-                "scale", "variant", "columns", "quantities", "claim", "then"});
+                "scale", "variant", "columns", "quantities", "conditions", "claim", "then"});
     e_.name = required(top, "name"), e_.title = required(top, "title");
     e_.question = text(top, "question"), e_.source = text(top, "source");
     e_.shrinks = text(top, "shrinks"), e_.machine = text(top, "machine");
-    read_available(top);
+    e_.unavailable = unavailable(top);
     read_kind(top);
     if (auto* t = table(top, "recipe")) e_.recipe = axes(*t);
     read_scales(top);
@@ -56,6 +56,7 @@ class Reader {
       e_.variants.push_back({required(t, "name"), axes(t, "name")});
     });
     e_.columns = formulas(top, "columns"), e_.quantities = formulas(top, "quantities");
+    read_conditions(top);
     for_each(top, "claim", [&](const toml::table& t) { e_.claims.push_back(claim(t)); });
     for_each(top, "then", [&](const toml::table& t) { e_.then.push_back(then(t)); });
     if (auto* node = top.get("show")) e_.show = list(*node, "show");
@@ -111,11 +112,12 @@ class Reader {
     }
   }
 
-  void read_available(const toml::table& top) {
-    std::string said = text(top, "available");
-    if (said.empty() || said == "yes") return;
-    if (said.rfind("no: ", 0) != 0) wrong(*top.get("available"), "available must be 'yes' or 'no: REASON'");
-    e_.unavailable = said.substr(4);
+  // The reason of "no: REASON"; "": available.
+  std::string unavailable(const toml::table& t) const {
+    std::string said = text(t, "available");
+    if (said.empty() || said == "yes") return "";
+    if (said.rfind("no: ", 0) != 0) wrong(*t.get("available"), "available must be 'yes' or 'no: REASON'");
+    return said.substr(4);
   }
 
   void read_kind(const toml::table& top) {
@@ -206,23 +208,56 @@ class Reader {
     return list;
   }
 
+  void read_conditions(const toml::table& top) {
+    auto* all = table(top, "conditions");
+    if (!all) return;
+    for (auto&& [key, node] : *all) {
+      if (!node.is_table()) wrong(node, "conditions must be tables: [conditions.NAME]");
+      const toml::table& t = *node.as_table();
+      known(t, {"about", "needs", "where", "available"});
+      Conditions c;
+      c.name = std::string(key.str()), c.about = required(t, "about"), c.unavailable = unavailable(t);
+      if (t.get("needs")) c.needs = formula(t, "needs");
+      if (auto* where = table(t, "where"))
+        for (auto& axis : axes(*where)) c.where.push_back({axis.key, join(axis.values, "|"), 0, axis.place});
+      e_.conditions.push_back(c);
+    }
+  }
+
+  // Those that a claim names, or only its `needs`.
+  Conditions conditions(const toml::table& t) const {
+    Conditions of_claim;
+    if (t.get("needs")) of_claim.needs = formula(t, "needs");
+    std::string named = text(t, "conditions");
+    if (named.empty()) return of_claim;
+    if (t.get("needs")) wrong(*t.get("needs"), "a claim has conditions or needs, not both");
+    Strings names;
+    for (auto& c : e_.conditions) {
+      if (c.name == named) return c;
+      names.push_back(c.name);
+    }
+    wrong(*t.get("conditions"), fmt::format("no [conditions.{}]", printable(named)), did_you_mean(named, names));
+  }
+
   Claim claim(const toml::table& t) const {
-    known(t, {"text", "subject", "source", "check", "needs"});
+    known(t, {"text", "subject", "source", "quote", "check", "needs", "conditions"});
     Claim c;
     c.text = required(t, "text"), c.subject = required(t, "subject"), c.source = required(t, "source");
+    c.quote = text(t, "quote");
     c.check = formula(t, "check");
-    if (t.get("needs")) c.needs = formula(t, "needs");
+    c.conditions = conditions(t);
     return c;
   }
 
   Then then(const toml::table& t) const {
-    known(t, {"what", "unit", "source", "document", "here"});
+    known(t, {"what", "unit", "source", "document", "here", "conditions"});
     Then n;
     n.what = required(t, "what"), n.unit = text(t, "unit"), n.source = text(t, "source");
     auto* node = t.get("document");
     if (!node || !node->is_number()) fail_usage("document must be a number: the figure of the document", at(t));
     n.document = node->value<double>().value_or(0);
     n.here = formula(t, "here");
+    n.conditions = conditions(t);
     return n;
   }
 
@@ -236,16 +271,15 @@ class Reader {
       check_formula(f, detail);
       detail.names.insert(f.name), result.columns.insert(f.name);
     }
-    Vocabulary device_names;
-    device_names.names.insert(device_property_names().begin(), device_property_names().end());
-    result.names = device_names.names;
+    result.names.insert(device_property_names().begin(), device_property_names().end());
     for (auto& f : e_.quantities) {
       check_formula(f, result);
       result.names.insert(f.name);
     }
+    for (auto& c : e_.conditions) check_conditions(c, result);
     for (auto& c : e_.claims) {
       check_formula(c.check, result);
-      if (!c.needs.text.empty()) check_formula(c.needs, device_names);
+      check_conditions(c.conditions, result);
     }
     for (auto& t : e_.then) check_formula(t.here, result);
     for (auto& column : e_.show)
@@ -253,6 +287,14 @@ class Reader {
         fail_usage(fmt::format("'{}' is not a column of a {} experiment", printable(column), lab::name(e_.kind)),
                    printable(file_) + ", key show",
                    did_you_mean(column, {result.columns.begin(), result.columns.end()}));
+  }
+
+  void check_conditions(const Conditions& c, const Vocabulary& table) const {
+    if (!c.needs.text.empty()) check_formula(c.needs, table);
+    for (auto& f : c.where)
+      if (!table.keys.count(f.key))
+        fail_usage(fmt::format("'{}' is not a key of the cells", printable(f.key)), f.place,
+                   did_you_mean(f.key, {table.keys.begin(), table.keys.end()}));
   }
 
   std::set<std::string> grid_keys() const {

@@ -22,7 +22,7 @@ class GemmCell : public LabCell {
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
 
  private:
-  void record_samples(LabContext& context, RunRecord& record, const Samples& seconds) const;
+  void record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const;
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
   std::string precision_;
@@ -63,11 +63,13 @@ void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& r
     return;
   }
   time_columns(row, measured.rate.seconds);
+  row.columns["kernel"] = lab::Value::of_text(measured.how);
   row.columns["tflops"] = rate(2.0 * double(m_) * double(n_) * double(k_) / 1e12, row.columns["ms"]);
-  record_samples(context, record, measured.rate.seconds);
+  record_samples(context, record, measured);
 }
 
-void GemmCell::record_samples(LabContext& context, RunRecord& record, const Samples& seconds) const {
+void GemmCell::record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const {
+  const Samples& seconds = measured.rate.seconds;
   std::vector<SampleRow> samples;
   for (double s : seconds.values()) samples.push_back({s * 1e3, int(samples.size()), "", false});
   context.bench.recorder().add_samples(record, samples);
@@ -76,6 +78,7 @@ void GemmCell::record_samples(LabContext& context, RunRecord& record, const Samp
                         {"n", n_},
                         {"k", k_},
                         {"precision", precision_},
+                        {"kernel", measured.how},
                         {"ms_median", seconds.median() * 1e3},
                         {"samples", seconds.count()}});
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -12,15 +13,28 @@
 namespace crest::lab {
 
 const char* name(Verdict v) {
-  return v == Verdict::upheld ? "upheld" : v == Verdict::refuted ? "refuted" : "cannot tell here";
+  switch (v) {
+    case Verdict::upheld: return "upheld";
+    case Verdict::refuted: return "refuted";
+    case Verdict::cannot_tell: return "cannot tell here";
+    case Verdict::not_comparable: return "not_comparable";
+  }
+  return "";
 }
 
-const char* label(Verdict v) { return v == Verdict::cannot_tell ? "inconclusive" : name(v); }
+const char* label(Verdict v) {
+  if (v == Verdict::not_comparable) return "not comparable";
+  return v == Verdict::cannot_tell ? "inconclusive" : name(v);
+}
 
-std::string verdict_counts(const std::array<size_t, 3>& counts) {
-  size_t all = counts[0] + counts[1] + counts[2];
-  return fmt::format("{} claim{}: {} {}, {} {}, {} {}", all, all == 1 ? "" : "s", counts[0], label(Verdict::upheld),
-                     counts[1], label(Verdict::refuted), counts[2], label(Verdict::cannot_tell));
+std::string verdict_counts(const VerdictCounts& counts) {
+  size_t all = 0;
+  std::vector<std::string> parts;
+  for (Verdict v : verdicts) {
+    all += counts[size_t(v)];
+    parts.push_back(fmt::format("{} {}", counts[size_t(v)], label(v)));
+  }
+  return fmt::format("{} claim{}: {}", all, all == 1 ? "" : "s", join(parts, ", "));
 }
 
 Value device_property(const Device& d, const std::string& name) {
@@ -69,33 +83,118 @@ void widen_times(Table& table, double floor) {
 
 namespace {
 
-class Judge {
- public:
-  Judge(Result& result, const Device& device) : r_(result), e_(*result.experiment), device_(device) {
-    scope_.table = &r_.table;
-    scope_.name = [this](const std::string& name) { return value_of(name); };
-  }
+// "GPT-2 124M on an H100", or what the conditions name: "model gpt2-124M, batch 16, cuda".
+std::string subject_of(const Conditions& c) {
+  if (!c.about.empty()) return c.about;
+  std::vector<std::string> parts;
+  for (auto& f : c.where) parts.push_back(f.key + " " + f.pattern);
+  if (!c.needs.text.empty()) parts.push_back("a device with " + c.needs.text);
+  return join(parts, ", ");
+}
 
-  void run_all() {
-    for (auto& q : e_.quantities) r_.quantities.emplace_back(q.name, run(q, scope_));
-    for (auto& c : e_.claims) r_.claims.push_back(claim(c));
-    for (auto& t : e_.then) r_.then.push_back(run(t.here, scope_));
+// The rows that a claim is about, and the quantities over them.
+class Rows {
+ public:
+  Rows(const Experiment& e, const Device& device, const Table& all, const std::vector<Filter>& where)
+      : e_(e), device_(device) {
+    for (auto& row : all.rows)
+      if (matches(row, where)) table_.rows.push_back(row);
+    scope_.table = &table_;
+    scope_.name = [this](const std::string& name) { return value_of(name); };
+    for (auto& q : e.quantities) quantities_.emplace_back(q.name, run(q, scope_));
   }
+  Rows(const Rows&) = delete;
+
+  bool empty() const { return table_.rows.empty(); }
+  // Why none of them can run here; "": some do.
+  std::string absent() const {
+    std::string why;
+    for (auto& row : table_.rows) {
+      auto status = row.keys.find("status");
+      if (status == row.keys.end() || status->second != "absent") return "";
+      if (why.empty()) why = row.absent;
+    }
+    return why;
+  }
+  const Scope& scope() const { return scope_; }
+  const std::vector<std::pair<std::string, Value>>& quantities() const { return quantities_; }
 
  private:
   Value value_of(const std::string& name) const {
-    for (auto& [known, value] : r_.quantities)
+    for (auto& [known, value] : quantities_)
       if (known == name) return value;
     return device_property(device_, name);
   }
 
+  const Experiment& e_;
+  const Device& device_;
+  Table table_;
+  Scope scope_;
+  std::vector<std::pair<std::string, Value>> quantities_;
+};
+
+class Judge {
+ public:
+  Judge(Result& result, const Device& device)
+      : r_(result), e_(*result.experiment), device_(device), all_(e_, device, result.table, {}) {}
+
+  void run_all() {
+    r_.quantities = all_.quantities();
+    for (auto& c : e_.claims) r_.claims.push_back(claim(c));
+    for (auto& t : e_.then) r_.then.push_back(then(t));
+  }
+
+ private:
+  // The values of a key in the table, or "" where no row has it.
+  std::string ran(const std::string& key) const {
+    std::set<std::string> values;
+    for (auto& row : r_.table.rows)
+      if (auto it = row.keys.find(key); it != row.keys.end()) values.insert(it->second);
+    constexpr size_t most = 4;
+    if (values.size() > most) return fmt::format("{} of them", values.size());
+    return join({values.begin(), values.end()}, ", ");
+  }
+
+  // "the claim is about GPT-2 124M on an H100; here nano with batch 2 ran on a CPU"
+  std::string why_not(const Conditions& c) const {
+    std::string model = ran("model"), device = r_.device;
+    std::vector<std::string> others;
+    for (auto& f : c.where)
+      if (f.key != "model" && !ran(f.key).empty()) others.push_back(f.key + " " + ran(f.key));
+    std::string here = "this is " + device;
+    if (!model.empty() || !others.empty()) {
+      std::string with = model.empty() || others.empty() ? "" : " with ";
+      here = fmt::format("here {}{}{} {} {}", model, with, join(others, ", "),
+                         e_.kind == Kind::plan ? "was planned for" : "ran on", device);
+    }
+    return fmt::format("the claim is about {}; {}", subject_of(c), here);
+  }
+
+  // Why the cells of a claim do not meet its conditions; "": they do.
+  std::string not_comparable(const Conditions& c, const Rows& rows) const {
+    std::string about = "the claim is about " + subject_of(c) + "; ";
+    if (!c.unavailable.empty()) return about + c.unavailable;
+    Value met = c.needs.text.empty() ? Value::yes_no(true) : run(c.needs, all_.scope());
+    if (met.truth != Truth::yes && (met.known() || r_.cells_left == 0)) return why_not(c);
+    if (c.where.empty() || r_.cells_left > 0) return "";
+    if (rows.empty()) return why_not(c);
+    std::string absent = rows.absent();
+    return absent.empty() ? "" : about + "here " + absent;
+  }
+
   ClaimResult claim(const Claim& c) const {
     ClaimResult result;
-    if (!c.needs.text.empty() && run(c.needs, scope_).truth != Truth::yes) {
-      result.reason = fmt::format("requires {}; this device is {}", c.needs.text, device_.name);
-      return result;
-    }
-    Scope scope = scope_;
+    Rows rows(e_, device_, r_.table, c.conditions.where);
+    result.reason = not_comparable(c.conditions, rows);
+    if (result.reason.empty())
+      judge_rows(c, rows, result);
+    else
+      result.verdict = Verdict::not_comparable;
+    return result;
+  }
+
+  void judge_rows(const Claim& c, const Rows& rows, ClaimResult& result) const {
+    Scope scope = rows.scope();
     scope.observe = [&](const std::string& what, const Value& v) {
       bool known = std::any_of(result.figures.begin(), result.figures.end(), [&](auto& f) { return f.first == what; });
       if (!known) result.figures.emplace_back(what, v);
@@ -110,13 +209,18 @@ class Judge {
     } else {
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
     }
-    return result;
+  }
+
+  Value then(const Then& t) const {
+    Rows rows(e_, device_, r_.table, t.conditions.where);
+    std::string why = not_comparable(t.conditions, rows);
+    return why.empty() ? run(t.here, rows.scope()) : Value::missing(why);
   }
 
   Result& r_;
   const Experiment& e_;
   const Device& device_;
-  Scope scope_;
+  Rows all_;
 };
 
 }  // namespace

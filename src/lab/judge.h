@@ -11,18 +11,22 @@
 
 namespace crest::lab {
 
-enum class Verdict { upheld, refuted, cannot_tell };
-const char* name(Verdict);   // "upheld", "refuted", "cannot tell here": JSON
-const char* label(Verdict);  // "upheld", "refuted", "inconclusive": people
-// "12 claims: 1 upheld, 3 refuted, 8 inconclusive"; counts by Verdict.
-std::string verdict_counts(const std::array<size_t, 3>& counts);
+// not_comparable: the device or the cells do not meet the conditions of the claim.
+enum class Verdict { upheld, refuted, cannot_tell, not_comparable };
+inline constexpr std::array verdicts = {Verdict::upheld, Verdict::refuted, Verdict::cannot_tell,
+                                        Verdict::not_comparable};
+using VerdictCounts = std::array<size_t, verdicts.size()>;  // by Verdict
+const char* name(Verdict);   // "upheld", "refuted", "cannot tell here", "not_comparable": JSON
+const char* label(Verdict);  // "upheld", "refuted", "inconclusive", "not comparable": people
+// "12 claims: 1 upheld, 3 refuted, 6 inconclusive, 2 not comparable"
+std::string verdict_counts(const VerdictCounts& counts);
 
 // A figure that a formula reads: its text in the formula, and its value.
 using Figures = std::vector<std::pair<std::string, Value>>;
 
 struct ClaimResult {
   Verdict verdict = Verdict::cannot_tell;
-  std::string reason;  // of an inconclusive claim
+  std::string reason;  // of an inconclusive claim, or one that is not comparable
   Figures figures;
 };
 

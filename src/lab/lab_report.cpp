@@ -6,18 +6,18 @@
 #include <map>
 #include <set>
 
+#include "charts/figure.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "lab/columns.h"
+#include "lab/judge.h"
 #include "lab/result_json.h"
+#include "lab/sources.h"
 
 namespace crest::lab {
 
 namespace {
-
-constexpr size_t rows_unfolded = 12;
-const std::vector<Verdict> verdicts = {Verdict::upheld, Verdict::refuted, Verdict::cannot_tell};
 
 Json member(const Json& object, const char* key) {
   auto it = object.find(key);  // end() for anything but an object
@@ -63,14 +63,30 @@ std::string shown(const Value& v) {
   return v.known() && v.type == Value::Type::number ? describe_number(v.x) : v.known() ? describe(v) : "-";
 }
 
+// The name of what a formula reads: "planned_bytes" of max(planned_bytes, fusion=on).
+std::string read_by(const std::string& formula) {
+  size_t open = formula.find('(');
+  if (open == std::string::npos) return formula;
+  std::string function = formula.substr(0, open), inner = formula.substr(open + 1);
+  for (const char* keeps : {"value", "max", "min", "mean", "sum"})
+    if (function == keeps) return inner.substr(0, inner.find_first_of(",)"));
+  return "";  // a ratio has no unit
+}
+
+// Bytes and FLOPs with their unit.
+std::string with_unit(const std::string& formula, const Value& v) {
+  std::string column = read_by(formula);
+  bool unit = column.ends_with("_bytes") || column.ends_with("_flops");
+  return unit && v.type == Value::Type::number ? format_value(column, v) : describe(v);
+}
+
 std::string figures_of(const Json& claim) {
   std::vector<std::string> parts;
-  if (std::string why = text_at(claim, "reason"); !why.empty()) parts.push_back(why);
   auto it = claim.find("figures");
   if (it != claim.end() && it->is_array())
     for (auto& f : *it)
       if (Value v = value_from_json(member(f, "value")); v.known())
-        parts.push_back(text_at(f, "figure") + " = " + describe(v));
+        parts.push_back(text_at(f, "figure") + " = " + with_unit(text_at(f, "figure"), v));
   return join(parts, "; ");
 }
 
@@ -83,21 +99,71 @@ std::string whole_text(const Json& claims, size_t i) {
 }
 
 std::string whose(const Json& claim) {
-  return " (" + text_at(claim, "subject") + "; " + text_at(claim, "source") + ")";
+  return " (" + text_at(claim, "subject") + "; " + source_text(text_at(claim, "source")) + ")";
 }
 
+// For people; a verdict that this version does not know, as recorded.
+std::string label_of(const std::string& recorded) {
+  for (Verdict v : verdicts)
+    if (recorded == name(v)) return label(v);
+  return recorded;
+}
+
+std::string quoted(const Json& claim) {
+  std::string quote = text_at(claim, "quote");
+  return quote.empty() ? "" : "\u201c" + quote + "\u201d ";
+}
+
+Text& add_verdict(Text& item, const std::string& recorded) {
+  std::string label = label_of(recorded) + ":";
+  if (recorded == name(Verdict::upheld)) return item.good(label);
+  if (recorded == name(Verdict::refuted)) return item.bad(label);
+  if (recorded == name(Verdict::cannot_tell)) return item.open(label);
+  return item.soft(label);
+}
+
+// The claims for people; how each was judged, on demand.
 void add_claims(Page& page, const Judged& j) {
   Bullets list;
+  PageTable formulas;
+  formulas.columns = {{"claim", Align::left}, {"holds if", Align::left}, {"figures here", Align::left}};
+  formulas.folded = true, formulas.summary = "How each claim was judged";
   for (auto& c : j.list("claims")) {
     Text item;
-    std::string verdict = text_at(c, "verdict");
-    item.strong((verdict == name(Verdict::cannot_tell) ? label(Verdict::cannot_tell) : verdict) + ":")
-        .add(" " + text_at(c, "text") + whose(c) + ". ")
-        .code(text_at(c, "check"));
-    if (std::string figures = figures_of(c); !figures.empty()) item.add(": " + figures);
+    add_verdict(item, text_at(c, "verdict")).add(" " + text_at(c, "text") + whose(c) + ". " + quoted(c));
+    if (std::string why = text_at(c, "reason"); !why.empty()) item.add("Reason: " + why + ".");
     list.items.push_back(item);
+    formulas.rows.push_back({text_at(c, "text"), text_at(c, "check"), figures_of(c)});
   }
   page.blocks.push_back(list);
+  page.blocks.push_back(formulas);
+}
+
+constexpr size_t least_bars = 2;
+
+// What was measured here, over the figure of the document.
+void add_then_figure(Page& page, const Judged& j) {
+  BarChart chart;
+  Figure f;
+  f.numbers.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}};
+  for (auto& row : j.list("then")) {
+    auto document = row.find("document");
+    double then = document != row.end() && document->is_number() ? document->get<double>() : 0;
+    Value here = value_from_json(member(row, "here"));
+    if (!here.known() || here.type != Value::Type::number || then == 0) continue;
+    double ratio = here.x / then;
+    Bar bar;
+    bar.value = ratio, bar.text = fmt::format("{:.2f}", ratio);
+    bar.tip = fmt::format("{} here, {} in the document", describe_number(here.x), describe_number(then));
+    chart.groups.push_back({text_at(row, "what"), {bar}});
+    f.numbers.rows.push_back({text_at(row, "what"), describe_number(then), describe_number(here.x), bar.text});
+  }
+  if (chart.groups.size() < least_bars) return;
+  f.title = "Here over the document";
+  f.caption.add("Each figure that was measured here, divided by that of the document: 1 is equal.");
+  chart.label = f.title, chart.axis = "here / document";
+  f.draw = [chart](double width) { return draw_bars(chart, width); };
+  page.blocks.push_back(f);
 }
 
 void add_then(Page& page, const Judged& j) {
@@ -112,7 +178,8 @@ void add_then(Page& page, const Judged& j) {
     std::string unit = text_at(row, "unit").empty() ? "" : " " + text_at(row, "unit");
     bool number = here.known() && here.type == Value::Type::number;
     t.rows.push_back({text_at(row, "what"), describe_number(then) + unit, shown(here) + (number ? unit : ""),
-                      number && then != 0 ? fmt::format("{:.2f}", here.x / then) : "", text_at(row, "source")});
+                      number && then != 0 ? fmt::format("{:.2f}", here.x / then) : "",
+                      section_text(text_at(row, "source"))});
   }
   page.blocks.push_back(t);
 }
@@ -138,7 +205,7 @@ void add_cells(Page& page, const Judged& j) {
     cells.push_back(last);
     t.rows.push_back(cells);
   }
-  t.folded = rows.size() > rows_unfolded;
+  t.folded = true;
   t.summary = fmt::format("{} cells", rows.size());
   page.blocks.push_back(t);
 }
@@ -150,28 +217,60 @@ std::string noise_of(const Judged& j) {
   return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
 }
 
-// "fusion", "fusion (full)" or "fusion (full, NVIDIA H200)": enough to distinguish it from others
-// of its name.
-std::string heading_of(const Judged& j, const std::vector<Judged>& all) {
-  bool scales = false, devices = false;
-  for (auto& other : all) {
-    if (other.run == j.run || other.text("name") != j.text("name")) continue;
-    (other.text("scale") == j.text("scale") ? devices : scales) = true;
-  }
-  if (devices) return fmt::format("{} ({}, {})", j.text("name"), j.text("scale"), j.device());
-  return scales ? fmt::format("{} ({})", j.text("name"), j.text("scale")) : j.text("name");
-}
+// "full, NVIDIA H200".
+std::string run_of(const Judged& j) { return "Scale " + j.text("scale") + ", " + j.device(); }
 
+// One entry for each name, in which every scale and device is a part.
 void add_experiment(Page& page, const Judged& j, const std::vector<Judged>& all) {
-  page.blocks.push_back(Heading{2, heading_of(j, all)});
-  page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
+  auto same = [&](auto& other) { return other.text("name") == j.text("name"); };
+  if (std::find_if(all.begin(), all.end(), same)->run == j.run) {
+    page.blocks.push_back(Heading{2, j.text("name")});
+    page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
+  }
+  if (std::count_if(all.begin(), all.end(), same) > 1) page.blocks.push_back(Heading{3, run_of(j)});
   add_claims(page, j);
   add_then(page, j);
+  add_then_figure(page, j);
   add_cells(page, j);
-  page.blocks.push_back(
-      Paragraph{Text("Source " + j.text("source") + "; measured " + j.run->started.substr(0, 10) + " on " + j.device() +
-                     ", scale " + j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Reproduce: ")
-                    .code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))});
+  page.blocks.push_back(Paragraph{Text("Source: " + source_text(j.text("source")) + "; measured " +
+                                       j.run->started.substr(0, 10) + " on " + j.device() + ", scale " +
+                                       j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Reproduce: ")
+                                      .code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))});
+}
+
+int color_of(Verdict v) {
+  switch (v) {
+    case Verdict::upheld: return 2;
+    case Verdict::refuted: return 1;
+    case Verdict::cannot_tell: return 4;
+    default: return grey;
+  }
+}
+
+void add_overview_figure(Page& page, const std::vector<Judged>& all) {
+  StackChart chart;
+  Figure f;
+  f.numbers.columns = {{"experiment", Align::left}};
+  for (Verdict v : verdicts) {
+    chart.parts.push_back({label(v), color_of(v)});
+    f.numbers.columns.push_back({label(v)});
+  }
+  for (auto& j : all) {
+    StackRow row{j.text("name") + " (" + j.text("scale") + ")", "", {}, "", {}};
+    std::vector<PageCell> cells = {row.label};
+    for (Verdict v : verdicts) {
+      row.values.push_back(double(j.count(v)));
+      row.tips.push_back(fmt::format("{}: {}", label(v), j.count(v)));
+      cells.emplace_back(std::to_string(j.count(v)));
+    }
+    chart.rows.push_back(row);
+    f.numbers.rows.push_back(cells);
+  }
+  f.title = "Verdicts";
+  f.caption.add("Claims of each experiment by verdict.");
+  chart.label = f.title + ": " + f.caption.plain(), chart.axis = "claims";
+  f.draw = [chart](double width) { return draw_stack(chart, width); };
+  page.blocks.push_back(f);
 }
 
 void add_overview(Page& page, const std::vector<Judged>& all) {
@@ -186,6 +285,7 @@ void add_overview(Page& page, const std::vector<Judged>& all) {
     t.rows.push_back(row);
   }
   page.blocks.push_back(Heading{2, "Overview"});
+  add_overview_figure(page, all);
   page.blocks.push_back(t);
 }
 
@@ -212,7 +312,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   std::vector<Judged> all = newest(runs);
   if (all.empty())
     fail("no judged experiment is recorded", "crest report --lab", "Run some: crest lab run --all --scale tiny");
-  std::array<size_t, 3> sums = {};
+  VerdictCounts sums = {};
   std::set<std::string> devices, names;
   Json experiments = Json::array();
   for (auto& j : all) {
@@ -224,7 +324,8 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
                            {"uid", j.run->uid},
                            {"upheld", j.count(verdicts[0])},
                            {"refuted", j.count(verdicts[1])},
-                           {"cannot_tell", j.count(verdicts[2])}});
+                           {"cannot_tell", j.count(verdicts[2])},
+                           {"not_comparable", j.count(verdicts[3])}});
   }
   Report report;
   Page& page = report.page;
@@ -234,9 +335,9 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   std::string sentence = verdict_counts(sums) + (devices.size() == 1 ? " on " + *devices.begin() + "." : ".");
   if (names.size() < all.size())
     sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
-  page.blocks.push_back(Tiles{{{label(Verdict::upheld), std::to_string(sums[0]), ""},
-                               {label(Verdict::refuted), std::to_string(sums[1]), ""},
-                               {label(Verdict::cannot_tell), std::to_string(sums[2]), ""}}});
+  Tiles tiles;
+  for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), ""});
+  page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
   add_overview(page, all);
   add_refuted(page, all);

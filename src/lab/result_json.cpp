@@ -67,6 +67,8 @@ static Json claim_json(const Claim& c, const ClaimResult& r) {
   for (auto& [what, value] : r.figures) figures.push_back({{"figure", what}, {"value", to_json(value)}});
   Json json = {{"text", c.text},        {"subject", c.subject},       {"source", c.source},
                {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
+  if (!c.quote.empty()) json["quote"] = c.quote;
+  if (!c.conditions.about.empty()) json["about"] = c.conditions.about;
   if (!r.reason.empty()) json["reason"] = r.reason;
   return json;
 }
@@ -119,8 +121,11 @@ Json to_json(const Experiment& e, const std::vector<CellSpec>& cells, const std:
     for (auto& [key, value] : c.settings) settings[key] = value;
     rows.push_back(settings);
   }
-  for (auto& c : e.claims)
+  for (auto& c : e.claims) {
     claims.push_back({{"text", c.text}, {"subject", c.subject}, {"source", c.source}, {"check", c.check.text}});
+    if (!c.quote.empty()) claims.back()["quote"] = c.quote;
+    if (!c.conditions.about.empty()) claims.back()["about"] = c.conditions.about;
+  }
   json["scale"] = scale, json["cells"] = rows, json["claims"] = claims;
   return json;
 }

@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "lab/columns.h"
+#include "lab/sources.h"
 #include "terminal/table.h"
 
 namespace crest::lab {
@@ -64,11 +65,17 @@ std::string then_text(const Result& r, bool color) {
                number         ? describe_number(here.x) + unit
                : here.known() ? printable(describe(here))
                               : "-",
-               number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "", printable(t.source, 40)});
+               number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "",
+               printable(section_text(t.source), 40)});
   }
-  std::string machine =
-      r.experiment->machine.empty() ? "" : "document: " + printable(r.experiment->machine, 200) + "; ";
-  return table.text(color) + fmt::format("  {}here: {}, scale {}\n\n", machine, printable(r.device), r.scale);
+  std::string document = "document: " + printable(source_text(r.experiment->source), text_limit);
+  if (!r.experiment->machine.empty()) document += "; " + printable(r.experiment->machine, 200);
+  return table.text(color) +
+         paragraph(fmt::format("{}; here: {}, scale {}", document, printable(r.device), r.scale), "  ", "  ") + "\n";
+}
+
+std::string quote_text(const Claim& c, const std::string& indent) {
+  return c.quote.empty() ? "" : paragraph("source: \"" + printable(c.quote, text_limit) + "\"", indent, indent + "  ");
 }
 
 std::string claims_text(const Result& r) {
@@ -76,11 +83,13 @@ std::string claims_text(const Result& r) {
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
-    text += paragraph(fmt::format("{}: {} ({}; {})", label(v.verdict), printable(c.text, text_limit),
-                                  printable(c.subject, 60), printable(c.source, 60)),
+    text += paragraph(fmt::format("{}{}: {} ({}; {})", label(v.verdict),
+                                  v.verdict == Verdict::not_comparable ? " here" : "", printable(c.text, text_limit),
+                                  printable(c.subject, 60), printable(source_text(c.source), text_limit)),
                       "", "  ");
+    text += quote_text(c, "    ");
+    if (!v.reason.empty()) text += paragraph("reason: " + printable(v.reason, text_limit), "    ", "      ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
-    if (!v.reason.empty()) text += fmt::format("    reason: {}\n", printable(v.reason, text_limit));
     for (auto& [what, value] : v.figures)
       if (value.known()) text += fmt::format("    {} = {}\n", printable(what, text_limit), printable(describe(value)));
   }
@@ -126,15 +135,19 @@ std::string list_text(const std::vector<Experiment>& experiments, bool color) {
 std::string show_text(const Experiment& e, const std::vector<CellSpec>& cells, const std::string& scale) {
   std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit))) + "\n";
   if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
-  text += fmt::format("Source: {}. Kind: {}. File: {}\n", printable(e.source), name(e.kind), printable(e.file));
+  text += paragraph("Source: " + printable(source_text(e.source), text_limit));
+  text += fmt::format("Kind: {}. File: {}\n", name(e.kind), printable(e.file));
   if (!e.unavailable.empty()) text += paragraph("Not yet available: " + printable(e.unavailable, text_limit));
   if (!e.shrinks.empty()) text += paragraph("Scales: " + printable(e.shrinks, text_limit));
   if (!cells.empty()) text += cells_text(cells, scale);
   text += fmt::format("\n{} claim{}:\n", e.claims.size(), e.claims.size() == 1 ? "" : "s");
   for (auto& c : e.claims)
     text +=
-        paragraph(fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject), printable(c.source)),
+        paragraph(fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject),
+                              printable(source_text(c.source), text_limit)),
                   "  ", "    ") +
+        quote_text(c, "      ") +
+        (c.conditions.about.empty() ? "" : paragraph("about: " + printable(c.conditions.about), "      ", "        ")) +
         fmt::format("      {}\n", printable(c.check.text, text_limit));
   return text;
 }
@@ -154,13 +167,17 @@ std::string result_text(const Result& r, bool color) {
 }
 
 std::string summary_text(const std::vector<Result>& results, bool color) {
-  crest::Table table({{"experiment", Align::left}, {"cells"}, {"left"}, {"upheld"}, {"refuted"}, {"inconclusive"}});
-  std::array<size_t, 3> sums = {};
+  std::vector<Column> columns = {{"experiment", Align::left}, {"cells"}, {"left"}};
+  for (Verdict v : verdicts) columns.push_back({label(v)});
+  crest::Table table(columns);
+  VerdictCounts sums = {};
   for (auto& r : results) {
-    size_t counts[3] = {};
-    for (auto& c : r.claims) ++counts[int(c.verdict)], ++sums[int(c.verdict)];
-    table.row({printable(r.experiment->name, 40), std::to_string(r.table.rows.size()), std::to_string(r.cells_left),
-               std::to_string(counts[0]), std::to_string(counts[1]), std::to_string(counts[2])});
+    VerdictCounts counts = {};
+    for (auto& c : r.claims) ++counts[size_t(c.verdict)], ++sums[size_t(c.verdict)];
+    std::vector<std::string> row = {printable(r.experiment->name, 40), std::to_string(r.table.rows.size()),
+                                    std::to_string(r.cells_left)};
+    for (size_t n : counts) row.push_back(std::to_string(n));
+    table.row(row);
   }
   return table.text(color) + verdict_counts(sums) + " on this machine\n";
 }

@@ -29,7 +29,8 @@ std::vector<std::string> telling_keys(const std::vector<Row>& rows);
 // bars: "bf16|fp16".
 struct Filter {
   std::string key, pattern;
-  size_t at = 0;  // in the expression
+  size_t at = 0;           // in the expression
+  std::string place = {};  // in the file, of a filter outside of expressions
 };
 
 // The reason when no row matches.

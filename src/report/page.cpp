@@ -236,20 +236,27 @@ struct Markdown {
 }  // namespace
 
 std::string Text::html() const {
+  static const char* opened[] = {"",
+                                 "<code>",
+                                 "<strong>",
+                                 "<strong class=\"good\">",
+                                 "<strong class=\"bad\">",
+                                 "<strong class=\"open\">",
+                                 "<strong class=\"soft\">"};
   std::string out;
-  for (auto& p : pieces_)
-    out += p.style == Style::strong ? "<strong>" + html_of(p.text) + "</strong>"
-           : p.style == Style::code ? "<code>" + html_of(p.text) + "</code>"
-                                    : html_of(p.text);
+  for (auto& p : pieces_) {
+    const char* closed = p.style == Style::plain ? "" : p.style == Style::code ? "</code>" : "</strong>";
+    out += opened[size_t(p.style)] + html_of(p.text) + closed;
+  }
   return out;
 }
 
 std::string Text::markdown() const {
   std::string out;
   for (auto& p : pieces_)
-    out += p.style == Style::strong ? "**" + markdown_of(p.text) + "**"
+    out += p.style == Style::plain  ? markdown_of(p.text)
            : p.style == Style::code ? code_markdown(p.text)
-                                    : markdown_of(p.text);
+                                    : "**" + markdown_of(p.text) + "**";
   return out;
 }
 

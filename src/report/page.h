@@ -19,6 +19,11 @@ class Text {
   Text(const std::string& plain) { add(plain); }
   Text& add(const std::string& plain) { return push(plain, Style::plain); }
   Text& strong(const std::string& text) { return push(text, Style::strong); }
+  // As strong, in a color that says how it stands.
+  Text& good(const std::string& text) { return push(text, Style::good); }
+  Text& bad(const std::string& text) { return push(text, Style::bad); }
+  Text& open(const std::string& text) { return push(text, Style::open); }
+  Text& soft(const std::string& text) { return push(text, Style::soft); }
   Text& code(const std::string& text) { return push(text, Style::code); }
   Text& append(const Text& other);
   bool empty() const { return pieces_.empty(); }
@@ -27,7 +32,7 @@ class Text {
   std::string markdown() const;
 
  private:
-  enum class Style { plain, strong, code };
+  enum class Style { plain, code, strong, good, bad, open, soft };  // from strong on: bold
   struct Piece {
     std::string text;
     Style style;

@@ -7,10 +7,12 @@ std::string page_css() {
   color-scheme: light dark;
   --paper: #ffffff; --ink: #1a1f24; --soft: #59636e; --rule: #d9dfe5; --faint: #f4f6f8; --accent: #0b6bb0;
   --best: #e3f0fa; --warn: #fdf3e3; --warn-rule: #e08a00; --shade: #1a1f2440;
+  --good: #007354; --bad: #b64700; --open: #7d5a00;
 }
 @media screen and (prefers-color-scheme: dark) { :root {
   --paper: #14181c; --ink: #e8ebee; --soft: #a3adb7; --rule: #323a43; --faint: #1c2126; --accent: #6fb8ee;
   --best: #16324a; --warn: #33270f; --warn-rule: #f0a63a; --shade: #000000b0;
+  --good: #35c498; --bad: #ff8f45; --open: #f0cf5a;
 } }
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth }
@@ -52,7 +54,8 @@ th:last-child, td:last-child { padding-right: 4px }
 .n { text-align: right }
 td.best { font-weight: 700; color: var(--accent) }
 td.missing { color: var(--soft); font-style: italic }
-td.soft { color: var(--soft) }
+td.soft, strong.soft { color: var(--soft) }
+strong.good { color: var(--good) } strong.bad { color: var(--bad) } strong.open { color: var(--open) }
 .bar { display: block; height: 3px; background: var(--accent); border-radius: 2px; margin-top: 3px; min-width: 1px }
 td.n .bar { margin-left: auto }
 .note { color: var(--soft); font-size: 14px }

@@ -5,9 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "lab/columns.h"
+#include "lab/sources.h"
 
 namespace crest::lab {
 
@@ -86,6 +92,14 @@ TEST(Experiment, MistakesNameLineAndColumn) {
            {claim + "check = \"\"\"\nvalue(ms, batch=1)\n  > 1 +\"\"\"\n", {"line 13, column 8"}},
            {claim + "check = \"1 > 0\"\nneeds = \"cudaa\"\n", {"line 12, column 10", "'cuda'"}},
            {claim, {"missing key 'check'"}},
+           {claim + "check = \"1 > 0\"\nconditions = \"gpu\"\n", {"line 12", "no [conditions.gpu]"}},
+           {grid + "[conditions.gpu]\nneeds = \"cuda\"\n", {"missing key 'about'"}},
+           {grid + "[conditions.gpu]\nabout = \"a\"\nneeds = \"cuda and\"\n", {"line 9, column 18"}},
+           {grid + "[conditions.gpu]\nabout = \"a\"\nwhere = { bach = 1 }\n", {"line 9", "'batch'"}},
+           {grid + "[conditions.gpu]\nabout = \"a\"\navailable = \"never\"\n", {"line 9", "no: REASON"}},
+           {grid + "[conditions.gpu]\nabout = \"a\"\nneeds = \"cuda\"\n[[claim]]\ntext = \"c\"\nsubject = \"s\"\n" +
+                "source = \"d\"\ncheck = \"1 > 0\"\nneeds = \"cpu\"\nconditions = \"gpu\"\n",
+            {"line 15", "not both"}},
            {grid + "[columns]\nshare = \"sum(ms)\"\n", {"'ms' is not a column"}},
            {grid + "[quantities]\na = \"b + 1\"\nb = \"1\"\n", {"line 8, column 6", "'b' is not a quantity"}},
            {"name = \"x\"\ntitle = \"t\"\nkind = \"plan\"\nshow = [\"ms\"]\n", {"'ms' is not a column of a plan"}},
@@ -105,6 +119,51 @@ TEST(Experiment, ColumnsReadTheTableBehindACell) {
   ASSERT_EQ(e.columns.size(), 2u);
   EXPECT_TRUE(e.uses_column("ms"));
   EXPECT_FALSE(e.uses_column("largest_batch"));
+}
+
+namespace {
+
+// Without markup, and with single blanks.
+std::string plain(const std::string& text) {
+  std::string words;
+  for (char c : text) {
+    if (c == '*' || c == '`' || c == '\\') continue;
+    bool blank = std::isspace(static_cast<unsigned char>(c)) != 0;
+    if (!blank)
+      words += c;
+    else if (!words.empty() && words.back() != ' ')
+      words += ' ';
+  }
+  return words;
+}
+
+// A quote may leave out words: " ... ".
+bool contains_quote(const std::string& source, const std::string& quote) {
+  const std::string gap = " ... ";
+  for (size_t at = 0, from = 0; at <= quote.size();) {
+    size_t end = std::min(quote.find(gap, at), quote.size());
+    size_t found = source.find(plain(quote.substr(at, end - at)), from);
+    if (found == std::string::npos) return false;
+    from = found + 1, at = end + gap.size();
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST(Experiment, ClaimsQuoteTheirSource) {
+  std::map<std::string, std::string> texts;
+  if (const char* folder = std::getenv("CREST_SOURCES"))  // files whose names begin with the keys
+    for (auto& file : std::filesystem::directory_iterator(folder))
+      texts[file.path().filename().string().substr(0, 3)] = plain(read_file(file.path().string(), 1 << 24));
+  for (auto& e : all_experiments())
+    for (auto& c : e.claims) {
+      std::vector<std::string> keys = source_keys(c.source);
+      EXPECT_EQ(c.quote.empty(), keys.empty()) << e.name << ": " << c.text;
+      if (texts.empty() || keys.empty()) continue;
+      EXPECT_TRUE(std::any_of(keys.begin(), keys.end(), [&](auto& key) { return contains_quote(texts[key], c.quote); }))
+          << e.name << ": " << c.source << ": " << c.quote;
+    }
 }
 
 TEST(Experiment, AnUnknownNameGivesTheNearest) {

@@ -6,6 +6,7 @@
 #include "lab/caching_allocator.h"
 #include "lab/result_json.h"
 #include "lab/result_text.h"
+#include "lab/sources.h"
 
 namespace crest::lab {
 
@@ -21,6 +22,38 @@ Experiment experiment() {
       "[[claim]]\ntext = \"4\"\nsubject = \"s\"\nsource = \"d\"\nneeds = \"cuda and sm >= 90\"\ncheck = \"gain > 1\"\n"
       "[[then]]\nwhat = \"gain\"\ndocument = 1.5\nhere = \"gain\"\n",
       "x.toml");
+}
+
+// Claims about one model on a GPU, about one that no cell has, and about a device that nobody has.
+Experiment conditional() {
+  std::string text =
+      "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\n[recipe]\nmodel = [\"small\", \"large\"]\nfusion = [\"on\", "
+      "\"off\"]\n[quantities]\ngain = \"ratio(ms, fusion=off, fusion=on)\"\n"
+      "[conditions.large]\nabout = \"the large model\"\nwhere = { model = \"large\" }\n"
+      "[conditions.huge]\nabout = \"the huge model on an H100\"\nwhere = { model = \"huge\" }\n"
+      "[conditions.gpu]\nabout = \"a GPU\"\nneeds = \"cuda\"\nwhere = { model = \"large\" }\n"
+      "[conditions.chip]\nabout = \"another chip\"\navailable = \"no: Crest does not run on it\"\n"
+      "[conditions.quick]\nabout = \"a step below 1 ms\"\nneeds = \"min(ms) < 1\"\n";
+  for (const char* conditions : {"large", "huge", "gpu", "chip", "quick"})
+    text += std::string("[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\nconditions = \"") + conditions +
+            "\"\ncheck = \"gain > 2\"\n";
+  return parse_experiment(text, "x.toml");
+}
+
+Result judged_conditional(const Experiment& e, const std::string& device_kind, double large_off = 30) {
+  Result r;
+  r.experiment = &e, r.scale = "tiny", r.device = "a CPU";
+  auto row = [&](const char* model, const char* fusion, double ms) {
+    r.table.rows.push_back({{{"model", model}, {"fusion", fusion}, {"status", "done"}},
+                            {{"ms", Value::number(ms)}},
+                            "",
+                            "0123456789abcdef"});
+  };
+  row("small", "on", 10), row("small", "off", 10), row("large", "on", 10), row("large", "off", large_off);
+  Device device;
+  device.name = "a CPU", device.kind = device_kind;
+  judge(r, device);
+  return r;
 }
 
 Result judged(const Experiment& e, double floor) {
@@ -48,11 +81,52 @@ TEST(Judge, VerdictsOfClaims) {
   EXPECT_EQ(r.claims[1].verdict, Verdict::refuted);
   EXPECT_EQ(r.claims[2].verdict, Verdict::cannot_tell);
   EXPECT_NE(r.claims[2].reason.find("within noise"), std::string::npos);
-  EXPECT_EQ(r.claims[3].verdict, Verdict::cannot_tell);
-  EXPECT_NE(r.claims[3].reason.find("requires cuda and sm >= 90; this device is a CPU"), std::string::npos);
+  EXPECT_EQ(r.claims[3].verdict, Verdict::not_comparable);
+  EXPECT_EQ(r.claims[3].reason, "the claim is about a device with cuda and sm >= 90; this is a CPU");
   ASSERT_EQ(r.claims[0].figures.size(), 1u);
   EXPECT_EQ(r.claims[0].figures[0].first, "gain");
   EXPECT_NEAR(r.then.at(0).x, 1.2, 1e-12);
+}
+
+// The small model, whose gain is 1, neither refutes nor upholds a claim about the large one.
+TEST(Judge, AClaimReadsOnlyCellsThatMeetItsConditions) {
+  Experiment e = conditional();
+  Result cpu = judged_conditional(e, "cpu"), gpu = judged_conditional(e, "cuda");
+  EXPECT_EQ(cpu.claims[0].verdict, Verdict::upheld);
+  ASSERT_EQ(cpu.claims[0].figures.size(), 1u);
+  EXPECT_EQ(cpu.claims[0].figures[0].second.x, 3);
+  EXPECT_EQ(judged_conditional(e, "cpu", 15).claims[0].verdict, Verdict::refuted);
+  for (double large_off : {15.0, 30.0}) {  // the same claim outside of its conditions: never a verdict
+    Result r = judged_conditional(e, "cpu", large_off);
+    for (size_t i = 1; i < 5; ++i) EXPECT_EQ(r.claims[i].verdict, Verdict::not_comparable) << i;
+  }
+  EXPECT_EQ(cpu.claims[1].reason, "the claim is about the huge model on an H100; here large, small ran on a CPU");
+  EXPECT_EQ(cpu.claims[2].reason, "the claim is about a GPU; here large, small ran on a CPU");
+  EXPECT_EQ(cpu.claims[3].reason, "the claim is about another chip; Crest does not run on it");
+  EXPECT_EQ(gpu.claims[2].verdict, Verdict::upheld);
+  EXPECT_EQ(judged_conditional(e, "cuda", 15).claims[2].verdict, Verdict::refuted);
+  EXPECT_EQ(judged_conditional(e, "cuda", 0.5).claims[4].verdict, Verdict::cannot_tell) << "two models match";
+}
+
+TEST(Judge, CellsThatCannotRunHereOrNotYet) {
+  Experiment e = conditional();
+  auto judged_again = [&](const std::string& status, size_t left) {
+    Result r = judged_conditional(e, "cpu");
+    for (auto& row : r.table.rows)
+      if (row.keys["model"] == "large")
+        row.keys["status"] = status, row.absent = "PyTorch is not installed", row.columns.clear();
+    r.claims.clear(), r.then.clear(), r.cells_left = left;
+    Device device;
+    device.name = "a CPU", device.kind = "cpu";
+    judge(r, device);
+    return r;
+  };
+  Result absent = judged_again("absent", 0), large = judged_again("out_of_memory", 0),
+         early = judged_again("absent", 2);
+  EXPECT_EQ(absent.claims[0].verdict, Verdict::not_comparable);
+  EXPECT_EQ(absent.claims[0].reason, "the claim is about the large model; here PyTorch is not installed");
+  EXPECT_EQ(large.claims[0].verdict, Verdict::cannot_tell) << "such cells exist, and do not fit";
+  EXPECT_EQ(early.claims[1].verdict, Verdict::cannot_tell) << "a cell of the huge model may come";
 }
 
 TEST(Judge, TheFloorWidensRatiosByAllOfItself) {
@@ -85,8 +159,33 @@ TEST(Judge, RowsComeBackFromJson) {
 TEST(Judge, TheTextNamesVerdictsAndFigures) {
   Experiment e = experiment();
   std::string text = result_text(judged(e, 0.04), false);
-  for (const char* said : {"upheld: 1", "refuted: 2", "inconclusive: 3", "here / document", "noise floor 4.0%"})
+  for (const char* said : {"upheld: 1", "refuted: 2", "inconclusive: 3", "here / document", "noise floor 4.0%",
+                           "not comparable here: 4", "reason: the claim is about a device with cuda"})
     EXPECT_NE(text.find(said), std::string::npos) << text;
+}
+
+TEST(Judge, CountsAndNamesOfVerdicts) {
+  EXPECT_EQ(verdict_counts({1, 3, 6, 2}), "12 claims: 1 upheld, 3 refuted, 6 inconclusive, 2 not comparable");
+  EXPECT_EQ(std::string(name(Verdict::not_comparable)), "not_comparable");
+  EXPECT_EQ(std::string(name(Verdict::cannot_tell)), "cannot tell here");
+  Experiment e = experiment();
+  Json json = to_json(judged(e, 0.04));
+  EXPECT_EQ(json["claims"][3]["verdict"], "not_comparable");
+  std::vector<Result> two = {judged(e, 0.04), judged(e, 0.04)};
+  std::string text = summary_text(two, false);
+  EXPECT_NE(text.find("8 claims: 2 upheld, 2 refuted, 2 inconclusive, 2 not comparable on this machine"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Sources, TitlesForPeople) {
+  EXPECT_EQ(source_text("003, batch sizes"),
+            "\"Software Tune Up For The Best Performance\" (Stas Bekman), batch sizes");
+  EXPECT_EQ(source_text("somebody in 2003"), "somebody in 2003");
+  EXPECT_EQ(section_text("002: (3.84 - 0.74) / 0.999"), "(3.84 - 0.74) / 0.999");
+  EXPECT_EQ(section_text("001"), "");
+  EXPECT_EQ(section_text("me"), "me");
+  EXPECT_EQ(source_keys("000, 001, 20033"), (std::vector<std::string>{"000", "001"}));
 }
 
 TEST(CachingAllocator, ReusesAndSplits) {

@@ -47,13 +47,29 @@ TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
   EXPECT_EQ(r.json["experiments"][0]["uid"], "uid-2026-01-02");
   EXPECT_EQ(r.json["experiments"][0]["refuted"], 1);
   EXPECT_EQ(r.json["experiments"][1]["upheld"], 1);
-  EXPECT_EQ(r.json["summary"][0], "2 claims: 1 upheld, 1 refuted, 0 inconclusive on a chip.");
+  EXPECT_EQ(r.json["summary"][0], "2 claims: 1 upheld, 1 refuted, 0 inconclusive, 0 not comparable on a chip.");
   std::string html = to_html(r.page);
-  for (const char* part :
-       {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory", "abc",
-        "Noise floor 2.0%", "crest lab run one --scale tiny", "<a href=\"#one\">one</a>", "Refuted claims", "0.75"})
+  for (const char* part : {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory",
+                           "abc", "Software Tune Up For The Best Performance", "Noise floor 2.0%",
+                           "crest lab run one --scale tiny", "<a href=\"#one\">one</a>", "Refuted claims", "0.75"})
     EXPECT_TRUE(contains(html, part)) << part;
   EXPECT_FALSE(contains(html, "<twice>"));
+}
+
+// Records with three verdicts stay readable next to those with four.
+TEST(LabReport, AllVerdictsOldAndNew) {
+  RunRecord cannot = record("2026-01-01", "cannot tell here"), not_here = record("2026-01-02", "not_comparable", "two");
+  not_here.documents["lab"]["claims"][0]["reason"] = "the claim is about an H100; this is a CPU";
+  not_here.documents["lab"]["claims"][0]["quote"] = "twice as fast";
+  Report r = make_lab_report({cannot, not_here});
+  EXPECT_EQ(r.json["summary"][0], "2 claims: 0 upheld, 0 refuted, 1 inconclusive, 1 not comparable on this machine.");
+  EXPECT_EQ(r.json["experiments"][0]["cannot_tell"], 1);
+  EXPECT_EQ(r.json["experiments"][1]["not_comparable"], 1);
+  std::string html = to_html(r.page);
+  for (const char* part :
+       {"inconclusive:", "not comparable:", "the claim is about an H100; this is a CPU", "twice as fast"})
+    EXPECT_TRUE(contains(html, part)) << part;
+  EXPECT_FALSE(contains(html, "not_comparable"));
 }
 
 TEST(LabReport, RecordsOfOtherKindsAreLeftOut) {

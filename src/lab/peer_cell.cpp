@@ -1,0 +1,114 @@
+// Cells with the setting `peer`: the same step in another framework, by a script that prints its
+// step time as JSON (studies/peers).
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "bench/new_record.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "host/external.h"
+#include "host/stop_signal.h"
+#include "lab/cell.h"
+
+namespace crest {
+
+class PeerCell : public LabCell {
+ public:
+  using LabCell::LabCell;
+  std::string identity() const override { return LabCell::identity() + " " + command_; }
+
+ protected:
+  bool set(const std::string& key, const std::string& value) override;
+  void finish() override;
+  void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
+
+ private:
+  std::string script_;   // as in the file
+  std::string command_;  // with the cell's settings, for a shell
+};
+
+// The recipe describes the same step to both, so its settings are known to the other cells.
+bool PeerCell::set(const std::string& key, const std::string& value) {
+  if (key == "peer")
+    script_ = value;
+  else
+    LabCell::set(key, value);
+  return true;
+}
+
+namespace {
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+// "torch_gpt2.py --batch {batch}": {KEY} is the cell's value of a key.
+void PeerCell::finish() {
+  std::string text;
+  for (size_t i = 0; i < script_.size(); ++i) {
+    size_t end = script_[i] == '{' ? script_.find('}', i) : std::string::npos;
+    if (end == std::string::npos) {
+      text += script_[i];
+      continue;
+    }
+    std::string key = script_.substr(i + 1, end - i - 1);
+    auto value = spec_.keys.find(key);
+    if (value == spec_.keys.end())
+      fail_usage(fmt::format("the cell has no key '{}'", printable(key)), spec_.places["peer"],
+                 "{KEY} in peer is the cell's value of a key.");
+    text += quoted(value->second), i = end;
+  }
+  std::string folder = variable("CREST_PEERS", "");
+  if (folder.empty()) absent_ = "no peer is installed (CREST_PEERS names the folder studies/peers)";
+  spec_.keys.erase("peer");  // a command is no key of a table
+  command_ = fmt::format("{} {}/{}", quoted(variable("CREST_PYTHON", "python3")), quoted(folder), text);
+}
+
+// A peer that fails leaves a cell without figures; the lab continues.
+void PeerCell::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
+  BenchMeasure::check_interrupt();
+  RunRecord record = context.bench.begin("peer", device_, spec_.label, grid);
+  row.run = record.uid;
+  ExternalOptions options;
+  options.cancelled = [] { return StopSignal::requested(); };
+  ExternalResult result;
+  try {
+    result = run_external(command_, options);
+  } catch (const Error& error) {
+    context.bench.finish(record, "failed", nullptr, error.what());
+    if (error.code() == Exit::interrupted) throw;
+    row.keys["status"] = "absent", row.absent = error.problem();
+    return;
+  }
+  auto json = nlohmann::ordered_json::parse(result.json, nullptr, false);
+  auto set = [&](const char* column, const char* key, double scale) {
+    if (auto it = json.find(key); it != json.end() && it->is_number())
+      row.columns[column] = lab::Value::number(it->get<double>() * scale);
+  };
+  Samples seconds;
+  seconds.add(result.step_ms / 1e3);  // the median of its own steps
+  time_columns(row, seconds);
+  set("tokens_per_second", "tok_s", 1);
+  set("held_bytes", "peak_alloc_gib", 1073741824.0);
+  set("device_peak_bytes", "peak_reserved_gib", 1073741824.0);
+  context.bench.recorder().add_samples(record, {{result.step_ms, 0, "", false}});
+  context.bench.finish(record, "done", json);
+}
+
+std::unique_ptr<LabCell> make_peer_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,
+                                        int64_t limit) {
+  return std::make_unique<PeerCell>(e, std::move(spec), device, limit);
+}
+
+}  // namespace crest
