@@ -45,7 +45,7 @@ std::string variable(const char* name, const char* otherwise) {
   return value && *value ? value : otherwise;
 }
 
-std::string quoted(const std::string& word) {
+std::string shell_word(const std::string& word) {
   std::string text = "'";
   for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
@@ -67,12 +67,12 @@ void PeerCell::finish() {
     if (value == spec_.keys.end())
       fail_usage(fmt::format("the cell has no key '{}'", printable(key)), spec_.places["peer"],
                  "{KEY} in peer is the cell's value of a key.");
-    text += quoted(value->second), i = end;
+    text += shell_word(value->second), i = end;
   }
   std::string folder = variable("CREST_PEERS", "");
   if (folder.empty()) absent_ = "no peer is installed (CREST_PEERS names the folder studies/peers)";
   spec_.keys.erase("peer");  // a command is no key of a table
-  command_ = fmt::format("{} {}/{}", quoted(variable("CREST_PYTHON", "python3")), quoted(folder), text);
+  command_ = fmt::format("{} {}/{}", shell_word(variable("CREST_PYTHON", "python3")), shell_word(folder), text);
 }
 
 // A peer that fails leaves a cell without figures; the lab continues.
