@@ -62,7 +62,7 @@ TEST(LabReport, AllVerdictsOldAndNew) {
   not_here.documents["lab"]["claims"][0]["reason"] = "the claim is about an H100; this is a CPU";
   not_here.documents["lab"]["claims"][0]["quote"] = "twice as fast";
   Report r = make_lab_report({cannot, not_here});
-  EXPECT_EQ(r.json["summary"][0], "2 claims: 0 upheld, 0 refuted, 1 inconclusive, 1 not comparable on this machine.");
+  EXPECT_EQ(r.json["summary"][0], "2 claims: 0 upheld, 0 refuted, 1 inconclusive, 1 not comparable on a chip.");
   EXPECT_EQ(r.json["experiments"][0]["cannot_tell"], 1);
   EXPECT_EQ(r.json["experiments"][1]["not_comparable"], 1);
   std::string html = to_html(r.page);
