@@ -18,7 +18,7 @@ import sys
 # Files and folders whose prose is not yet written this way. Shrink it: a line goes when
 # `scripts/check-prose.py LINE` finds nothing.
 NOT_YET = """
-docs/gpu.md docs/performance.md docs/results
+docs/results
 src/backend/cuda/attention_sm90_grad.cu src/backend/cuda/attention_sm90_grad.h
 src/backend/cuda/attention_sm90_grad_start.h
 """.split()
@@ -181,6 +181,8 @@ def check(path, name, phrases, report):
     else:
         return False
     lines = source.splitlines()
+    if name.endswith(".toml"):  # the words of others
+        lines = ["" if line.startswith("quote = ") else line for line in lines]
     kinds = ("any",) if name.startswith(HISTORY) else ("any", "history")
 
     def phrases_in(text, kinds):

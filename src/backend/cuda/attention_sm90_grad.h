@@ -1,21 +1,25 @@
-// attention_grad for compute capability 9.0, in one pass and with the same bits every time.
+// attention_grad for compute capability 9.0, in one pass, bitwise identical every time.
 //
-// A block goes over items of work: a tile of keys of one key head, with all queries that see it. Warpgroup 0 moves
-// data: warp 0 loads tiles by TMA, warps 1 and 2 pass on what the two other warpgroups computed of dQ. Those two have
-// 64 keys each. Scores are transposed, so that rows are keys and P and dS go from registers straight into dV and dK:
+// A block goes over items of work: a tile of keys of one key head, with all queries that see it.
+// Warpgroup 0 moves data: warp 0 loads tiles by TMA, warps 1 and 2 pass on what the two other
+// warpgroups computed of dQ. Those two have 64 keys each. Scores are transposed, so that rows are
+// keys and P and dS go from registers straight into dV and dK:
 //   S^T = K Q^T, dP^T = V dO^T, P = exp2(S - lse), dV += P^T dO, dS = P (dP - delta), dK += dS^T Q
-// and dS also goes through shared memory, where each warpgroup takes one half of dQ = dS K over all 128 keys.
+// and dS also goes through shared memory, where each warpgroup takes one half of dQ = dS K over all
+// 128 keys.
 //
-// dQ of a tile of queries is a sum over items. It is kept in fp32 in a ring of slots, one for each head in flight, that
-// stays in the second-level cache. A counter of each tile gives the order: items add one after the other, by keys; the
-// first one stores instead of adding, the last one takes the sum out of the slot and writes dQ. So nothing has to be
-// zero, no pass over dQ follows, and the order of additions is always the same. An item waits only for items before it
-// in the list, and blocks take items in the order of the list: no block waits for one that has not begun.
+// dQ of a tile of queries is a sum over items. It is kept in fp32 in a ring of slots, one for each
+// head in flight, that stays in the second-level cache. A counter of each tile gives the order:
+// items add one after the other, by keys; the first one stores instead of adding, the last one
+// takes the sum out of the slot and writes dQ. So nothing has to be zero, no pass over dQ follows,
+// and the order of additions is always the same. An item waits only for items before it in the
+// list, and blocks take items in the order of the list: no block waits for one that has not begun.
 //
-// An item goes from its last queries to its first ones, at each tile through the query heads of its key head. Then
-// items of a head that run beside each other are at the same tile, each an addition behind the one before it: from the
-// first queries on, an item could only start a step after the one before it, and with documents, where items have few
-// steps, all items of a head would form one chain.
+// An item goes from its last queries to its first ones, at each tile through the query heads of its
+// key head. Then items of a head that run at the same time are at the same tile, each an addition
+// behind the one before it: from the first queries on, an item could only start a step after the
+// one before it, and with documents, where items have few steps, all items of a head would form one
+// chain.
 #pragma once
 #include "backend/cuda/attention_sm90.h"
 
@@ -43,8 +47,8 @@ struct GradTile {
   static constexpr bool dropout = Dropout_;
   static constexpr bool first = First_;  // queries have a first key: documents, window
   static constexpr int keys = 128, queries = D <= 64 ? 128 : 64;
-  // Registers of a thread that loads, that computes: 128 and 256 of them have 65536 - 1024, which a launch with 384
-  // threads gives a block.
+  // Registers of a thread that loads, that computes: 128 and 256 of them have 65536 - 1024, which a
+  // launch with 384 threads gives a block.
   static constexpr int few_registers = D > 64 ? 24 : 40, many_registers = 252 - few_registers / 2;
   static_assert(128 * few_registers + 256 * many_registers == 384 * 168);
   static constexpr int q_stages = 3, do_stages = D <= 64 ? 2 : 3, kv_stages = D <= 64 ? 2 : 1;
@@ -63,7 +67,8 @@ struct GradTile {
   static_assert(shared_bytes <= max_shared_bytes);
 };
 
-// An item: the queries [begin, end) in tiles that see a tile of keys. key_tile is -1 behind the last item.
+// An item: the queries [begin, end) in tiles that see a tile of keys. key_tile is -1 behind the
+// last item.
 struct alignas(16) GradItem {
   int key_tile, batch, kv_head, begin, end;
 };
@@ -96,7 +101,8 @@ __device__ inline GradItem place_of_item(const GradArgs& a, int item) {
   return {tile, head / s.kv_heads, head % s.kv_heads, s.causal ? tile * Tile::keys / Tile::queries : 0, s.query_tiles};
 }
 
-// Dot products of o and its gradient, one row of a head a group of D / 8 lanes; zeroes the counters.
+// Dot products of o and its gradient, one row of a head a group of D / 8 lanes; zeroes the
+// counters.
 template <class Tile>
 __global__ void __launch_bounds__(256)
     grad_statistics(const typename Tile::T* d_o, const typename Tile::T* o, const float* lse, float* stats,
@@ -279,8 +285,8 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
   registers_take<Tile::many_registers>();
   const int w = warp / 4 - 1, g = lane / 4, t = lane % 4, thread = thread_index() % 128;
   const uint32_t half = base + uint32_t(Tile::dq_at + w * Tile::half_bytes);
-  // Where this lane's rows of matrices lie (store_matrices): of 16 rows of this warp, 16 columns; columns 16 k of them
-  // are reached by an exclusive or with 32 k.
+  // Where this lane's rows of matrices lie (store_matrices): of 16 rows of this warp, 16 columns;
+  // columns 16 k of them are reached by an exclusive or with 32 k.
   const int matrix_row = 16 * (warp % 4) + lane % 16;
   const uint32_t matrix = swizzled(matrix_row, lane / 16);
   const uint32_t ds_matrix = base + Tile::ds_at + uint32_t(w * 64 * 128) + matrix;
@@ -434,8 +440,8 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
       wgmma_commit();
     }
 
-    // The next step and its scores, so that products run beside the rest of this one; where there is none, of what
-    // happens to lie in shared memory.
+    // The next step and its scores, so that products overlap with the rest of this one; where there
+    // is none, of what happens to lie in shared memory.
     const int this_qs = qs, this_i = i, this_ks = ks, this_key_tile = key_tile;
     const uint32_t this_keys = keys;
     const bool last_step = i == begin && head == s.group() - 1, this_fresh = fresh;
@@ -492,7 +498,8 @@ __global__ void __launch_bounds__(384, 1) grad_kernel(const __grid_constant__ Gr
     pin(scores);
     if (!last_step) continue;
 
-    // dK and dV through the place of this warpgroup's keys and values, once nobody reads them for dQ.
+    // dK and dV through the place of this warpgroup's keys and values, once nobody reads them for
+    // dQ.
     wgmma_wait<0>();
     if (lane == 0) barrier_arrive(q_empty(this_qs));
     named_sync(1, 256);

@@ -1,4 +1,5 @@
-// Host side of the backward pass of backend/cuda/attention_sm90_grad.h: its workspace, and its start.
+// Host side of the backward pass of backend/cuda/attention_sm90_grad.h: its workspace, and its
+// start.
 #pragma once
 #include "backend/cuda/attention_sm90_grad.h"
 
@@ -11,8 +12,8 @@ struct GradPlan {
   int64_t stats_bytes, counter_bytes, slot_bytes;
   int64_t workspace() const { return stats_bytes + counter_bytes + slot_bytes; }
 
-  // chunk_heads: 0 for as many key heads as have their sums of dQ in the second-level cache together (measured on an
-  // H200: 64 to 80 heads of 256 KiB).
+  // chunk_heads: 0 for as many key heads as have their sums of dQ in the second-level cache
+  // together (measured on an H200: 64 to 80 heads of 256 KiB).
   explicit GradPlan(const Sizes& sizes, int chunk_heads = 0, int ring_chunks = 2) {
     static_cast<Sizes&>(s) = sizes;
     int64_t fit = (int64_t(20) << 20) / (int64_t(s.tokens) * Tile::D * 4 * s.group());
@@ -32,7 +33,8 @@ struct GradPlan {
   }
 };
 
-// d_o, o, dqkv, qkv: as in attention_grad (ops/attention.cpp); workspace: aligned to 64 bytes. Returns a cudaError_t.
+// d_o, o, dqkv, qkv: as in attention_grad (ops/attention.cpp); workspace: aligned to 64 bytes.
+// Returns a cudaError_t.
 template <class Tile>
 int start_grad(const GradPlan<Tile>& plan, EncodeTiled encode, const void* d_o, const void* qkv, const void* o,
                const float* lse, void* dqkv, void* workspace, int blocks, const LaunchOn& on) {
