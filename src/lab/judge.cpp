@@ -96,7 +96,7 @@ std::string subject_of(const Conditions& c) {
 class Rows {
  public:
   Rows(const Experiment& e, const Device& device, const Table& all, const std::vector<Filter>& where)
-      : e_(e), device_(device) {
+      : device_(device) {
     for (auto& row : all.rows)
       if (matches(row, where)) table_.rows.push_back(row);
     scope_.table = &table_;
@@ -126,7 +126,6 @@ class Rows {
     return device_property(device_, name);
   }
 
-  const Experiment& e_;
   const Device& device_;
   Table table_;
   Scope scope_;
