@@ -171,11 +171,13 @@ def check(lib, _):
             lib.run(kernel, 1, c)
             torch.cuda.synchronize()
             e, el = error(out, o), (out_lse.double() - lse).abs().max().item()
+            # Scores that are rounded to TF32 err in proportion to their size.
+            lse_limit = limit * lse.abs().max().item() if "tf32" in kernel else 1e-3
             parts = [error(x, y) for x, y in zip(split(dqkv, h, kv, d), split(ref, h, kv, d))]
             if t == 1:
                 parts[:2] = 0, 0  # dQ and dK of one token are 0 but for rounding
             whole = error(dqkv, ref)
-            good = e < limit and el < limit * lse.abs().max().item() and whole < limit and parts[2] < limit and torch.equal(first, dqkv)
+            good = e < limit and el < lse_limit and whole < limit and parts[2] < limit and torch.equal(first, dqkv)
             good &= guards_hold(all_out) and guards_hold(all_lse) and guards_hold(all_d)
             worst = max(worst, e, whole)
             if not good or max(parts) > limit:
