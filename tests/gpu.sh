@@ -165,14 +165,28 @@ comm() { # NCCL over all GPUs of this machine, values checked
 lab() { # every experiment at the smallest scale
   "$crest" lab run --all --device cuda --scale tiny --budget 4m --store "$work/lab.db" || return 1
   "$crest" report --lab --store "$work/lab.db" -o "$out/lab.html" -o "$out/lab.md" --no-figures || return 1
-  echo "seen: $("$crest" report --lab --store "$work/lab.db" --json | grep -m1 'Of [0-9]* claims' | tr -d '"')"
+  echo "seen: $("$crest" report --lab --store "$work/lab.db" --json | grep -m1 -E '[0-9]+ claims' | tr -d '"')"
+}
+# check TOOL FILTER: test_ops under compute-sanitizer, its cases divided over processes, since checks on the CPU and the
+# instrumentation take most of the time.
+check() {
+  local n i pids=() bad=0
+  n=$(($(nproc) / 2)); n=$((n < 1 ? 1 : n > 8 ? 8 : n))
+  for ((i = 0; i < n; i++)); do
+    OMP_NUM_THREADS=2 GTEST_TOTAL_SHARDS=$n GTEST_SHARD_INDEX=$i compute-sanitizer --tool "$1" --error-exitcode 9 \
+      "$tests/test_ops" --gtest_filter="$2" --gtest_brief=1 >"$out/logs/$1.$i.log" 2>&1 &
+    pids+=($!)
+  done
+  for i in "${!pids[@]}"; do wait "${pids[$i]}" || { bad=1; cat "$out/logs/$1.$i.log"; }; done
+  echo "seen: $1 $(grep -hoE '[0-9]+ tests? ran' "$out/logs/$1".*.log | awk '{n += $1} END {print n + 0}') tests ran," \
+    "$(grep -h 'ERROR SUMMARY' "$out/logs/$1".*.log | awk '{n += $4} END {print NR " processes, " n + 0 " errors"}')"
+  return $bad
 }
 sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels: cuDNN's order their shared memory by
   # means that racecheck does not see (it reports cuDNN's own kernels, whatever calls them)
   command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
-  compute-sanitizer --tool memcheck --error-exitcode 9 "$tests/test_ops" --gtest_filter="${SANITIZE:-*cuda*}" --gtest_brief=1 || return 1
-  compute-sanitizer --tool racecheck --error-exitcode 9 "$tests/test_ops" --gtest_brief=1 \
-    --gtest_filter="${SANITIZE_RACES:-Ops/Check*cuda*batch3*:Ops/Check*cuda*odd*:Ops/Check*cuda*rows_61*:Ops/Check*cuda*padded*:Ops/Check*cuda*grouped*:Ops/Check*cuda*width_128*:Ops/Check*cuda_bias_grad_many*-*cudnn*:*cublaslt*:*generic*}" || return 1
+  check memcheck "${SANITIZE:-*cuda*}" || return 1
+  check racecheck "${SANITIZE_RACES:-Ops/Check*cuda*batch3*:Ops/Check*cuda*odd*:Ops/Check*cuda*rows_61*:Ops/Check*cuda*padded*:Ops/Check*cuda*grouped*:Ops/Check*cuda*width_128*:Ops/Check*cuda_bias_grad_many*-*cudnn*:*cublaslt*:*generic*}" || return 1
 }
 
 {
