@@ -54,8 +54,7 @@ int run(const Options& o) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
     Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     p.name = spec.name;
-    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)},
-               {o.after == "model" ? "" : o.after, true});
+    run_passes(p, pass_context(recipe, spec, device), {o.after == "model" ? "" : o.after, true});
     fmt::print("{}", print(p));
     return 0;
   }

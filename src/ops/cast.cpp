@@ -33,6 +33,8 @@ const OpDef op_cast = {.name = "cast",
                        .cost = elementwise_cost<0>,
                        .grad = grad,
                        .may_overlay = {{out::cast::y, in::cast::x}},
+                       .pitched_in = {in::cast::x},
+                       .pitched_out = {out::cast::y},
                        .pointwise = true,
                        .cheap = true};
 

@@ -93,6 +93,7 @@ const OpDef op_cross_entropy = {
     .infer = infer_cross_entropy,
     .cost = cost_forward,
     .grad = grad,
+    .pitched_in = {in::cross_entropy::logits},
     .full_precision = true};
 
 const OpDef op_cross_entropy_grad = {
@@ -104,7 +105,9 @@ const OpDef op_cross_entropy_grad = {
     .op_class = OpClass::loss,
     .infer = infer_grad,
     .cost = elementwise_cost<4>,
-    .may_overlay = {{out::cross_entropy_grad::dlogits, in::cross_entropy_grad::logits}}};
+    .may_overlay = {{out::cross_entropy_grad::dlogits, in::cross_entropy_grad::logits}},
+    .pitched_in = {in::cross_entropy_grad::logits},
+    .pitched_out = {out::cross_entropy_grad::dlogits}};
 
 const OpDef op_cross_entropy_fused = {
     .name = "cross_entropy_fused",
@@ -115,6 +118,8 @@ const OpDef op_cross_entropy_fused = {
     .infer = infer_fused,
     .cost = cost_fused,
     .may_overlay = {{out::cross_entropy_fused::dlogits, in::cross_entropy_fused::logits}},
+    .pitched_in = {in::cross_entropy_fused::logits},
+    .pitched_out = {out::cross_entropy_fused::dlogits},
     .full_precision = true};
 
 const OpDef op_sum_loss = {.name = "sum_loss",

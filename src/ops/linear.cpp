@@ -125,6 +125,7 @@ const OpDef op_linear = {.name = "linear",
                          .infer = infer_linear,
                          .cost = cost_linear,
                          .grad = grad_linear,
+                         .pitched_out = {out::linear::y},
                          .half_compute = true};
 
 const OpDef op_linear_gelu = {.name = "linear_gelu",
@@ -141,7 +142,8 @@ const OpDef op_linear_dx = {.name = "linear_dx",
                             .help = "dy[..,N], w[N,K] -> dx[..,K]: dy w",
                             .op_class = OpClass::contraction,
                             .infer = infer_linear_dx,
-                            .cost = cost_linear_dx};
+                            .cost = cost_linear_dx,
+                            .pitched_in = {in::linear_dx::dy}};
 
 const OpDef op_linear_dx_gelu_grad = {
     .name = "linear_dx_gelu_grad",
@@ -163,6 +165,7 @@ const OpDef op_linear_dw = {.name = "linear_dw",
                             .op_class = OpClass::contraction,
                             .infer = infer_linear_dw,
                             .cost = cost_linear_dw,
-                            .accumulators = {{out::linear_dw::dw, in::linear_dw::acc}}};
+                            .accumulators = {{out::linear_dw::dw, in::linear_dw::acc}},
+                            .pitched_in = {in::linear_dw::dy}};
 
 }  // namespace crest

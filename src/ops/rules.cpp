@@ -22,9 +22,14 @@ void inputs(const Infer& c, size_t least, size_t most) {
 }
 
 void contiguous(const Infer& c, std::initializer_list<size_t> views) {
-  for (size_t i = 0; i < c.inputs(); ++i)
-    if (c.has(i) && std::find(views.begin(), views.end(), i) == views.end() && !c.in(i).contiguous())
-      c.reject(describe(c, i) + " must be contiguous, but has strides [" + c.in(i).layout.strides.text() + "]");
+  auto& pitched = c.op().pitched_in;
+  for (size_t i = 0; i < c.inputs(); ++i) {
+    if (!c.has(i) || std::find(views.begin(), views.end(), i) != views.end() || c.in(i).contiguous()) continue;
+    bool rows = std::find(pitched.begin(), pitched.end(), int(i)) != pitched.end();
+    if (rows && c.in(i).pitch() > 0) continue;
+    c.reject(fmt::format("{} must {}, but has strides [{}]", describe(c, i),
+                         rows ? "have dense rows at equal distances" : "be contiguous", c.in(i).layout.strides.text()));
+  }
 }
 
 void floating(const Infer& c, size_t i) {

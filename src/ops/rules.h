@@ -11,7 +11,8 @@ namespace crest::rules {
 
 // There are between `least` and `most` inputs, and the first `least` are present.
 void inputs(const Infer& c, size_t least, size_t most);
-// Every present input is contiguous, except those in `views`.
+// Every present input is contiguous, except those in `views` and rows with a pitch where the
+// operation accepts them (OpDef::pitched_in).
 void contiguous(const Infer& c, std::initializer_list<size_t> views = {});
 void floating(const Infer& c, size_t i);
 void dtype(const Infer& c, size_t i, DType expected);

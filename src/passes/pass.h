@@ -22,6 +22,8 @@ struct PassContext {
   // The device's kernel for an instruction that a pass could make; empty if only the reference
   // supports it. Null: no device is known.
   std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
+  // Bytes: the device's kernels are fast on rows that begin at multiples of this; 1: on any.
+  int64_t row_alignment = 1;
 
   // The value of a lever (see lever()), or its default.
   std::string lever(std::string_view name) const;

@@ -28,6 +28,7 @@ void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
+void pitch_rows(Program&, const PassContext&);
 
 // Their settings, in the same files.
 const std::vector<Setting>& pad_vocabulary_settings();
@@ -79,6 +80,10 @@ const std::vector<Pass>& pipeline() {
        fuse, fusion_settings},
       {"lanes", "assigns communication to its own stream", assign_streams},
       {"prune", "removes instructions whose results nobody reads", prune},
+      {"row_pitch",
+       "on a GPU: rows of logits whose width is no multiple of 16 bytes begin at multiples of 128 bytes; shapes and "
+       "results stay",
+       pitch_rows},
   };
   return passes;
 }

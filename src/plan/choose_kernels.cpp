@@ -122,4 +122,11 @@ std::function<std::string(const Program&, const Instr&)> kernel_finder(const Rec
   };
 }
 
+PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device) {
+  PassContext context = {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)};
+  // A GPU's matrix units are fed with vectors of 16 bytes. On a CPU a vector may begin anywhere.
+  if (device.kind == "cuda") context.row_alignment = 16;
+  return context;
+}
+
 }  // namespace crest

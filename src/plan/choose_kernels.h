@@ -14,4 +14,8 @@ void choose_kernels(CompiledProgram& program, const Recipe& recipe, const Device
 // there is none, so that passes may create it (PassContext::kernel_for).
 std::function<std::string(const Program&, const Instr&)> kernel_finder(const Recipe& recipe, const Device& device);
 
+// What the passes know when they make a Program of a session for a device. Recipe and device must
+// outlive it.
+PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device);
+
 }  // namespace crest

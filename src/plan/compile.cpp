@@ -42,10 +42,10 @@ void place_persistent(CompiledSession& s) {
       if (std::any_of(s.gradients.begin(), s.gradients.end(), [&](auto& b) { return b.name == value.name; })) continue;
       auto [it, added] = index.emplace(value.name, blocks.size());
       if (added)
-        blocks.push_back({value.name, 0, value.bytes(), persistent_category(value)});
-      else if (blocks[it->second].bytes != value.bytes())
+        blocks.push_back({value.name, 0, value.storage_bytes(), persistent_category(value)});
+      else if (blocks[it->second].bytes != value.storage_bytes())
         fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name,
-                                  blocks[it->second].bytes, value.bytes()));
+                                  blocks[it->second].bytes, value.storage_bytes()));
     }
   for (auto& b : blocks) {
     b.offset = s.persistent_bytes;
@@ -173,13 +173,12 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   s.device.deterministic = s.recipe.deterministic;
   // Ranks are threads of this process: each plans and runs with its share of them.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
-  auto kernel_for = kernel_finder(s.recipe, s.device);
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;
     c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     c.program.name = spec.name;
-    c.timings = run_passes(c.program, {s.recipe, spec.kind, spec.first, spec.last, kernel_for}, {"", options.verify});
+    c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
     auto t = Clock::now();
     choose_kernels(c, s.recipe, s.device);
     c.timings.push_back({"kernels", since(t)});

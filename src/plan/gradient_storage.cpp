@@ -84,13 +84,13 @@ std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram
       if (!is_gradient_storage(c.program, ValueId(v))) continue;
       auto known = std::find_if(storages.begin(), storages.end(), [&](auto& b) { return b.name == value.name; });
       if (known != storages.end()) {
-        if (known->bytes != value.bytes())
+        if (known->bytes != value.storage_bytes())
           fail_internal(fmt::format("%{} has {} bytes in one program and {} in another", value.name, known->bytes,
-                                    value.bytes()));
+                                    value.storage_bytes()));
         continue;
       }
-      storages.push_back({value.name, end, value.bytes(), Category::gradients});
-      end += (value.bytes() + 255) / 256 * 256;
+      storages.push_back({value.name, end, value.storage_bytes(), Category::gradients});
+      end += (value.storage_bytes() + 255) / 256 * 256;
     }
   }
   return storages;

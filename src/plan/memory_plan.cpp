@@ -226,6 +226,12 @@ class Planner {
     return std::max(int(p_.code.size()) - 1, i);
   }
 
+  // Whether element i of both is at the same place of its storage.
+  static bool same_places(const Value& a, const Value& b) {
+    if (a.storage_bytes() != b.storage_bytes()) return false;
+    return (a.contiguous() && b.contiguous()) || a.layout.strides == b.layout.strides;
+  }
+
   // An output may take over the memory of an input whose last use is this instruction.
   void overlay() {
     same_as_.resize(p_.values.size());
@@ -238,10 +244,9 @@ class Planner {
         ValueId o = instr.out[size_t(may.out)], v = instr.in[size_t(may.in)];
         if (v == no_value || storage(o) != o || storage(v) != v || !transient(o) || !transient(v)) continue;
         size_t root = size_t(same_as_[size_t(v)]);
-        if (same_as_[size_t(o)] != o || last_[root] != i || p_.at(o).bytes() != p_.at(v).bytes() ||
-            first_[size_t(o)] != i)
+        if (same_as_[size_t(o)] != o || last_[root] != i || !same_places(p_.at(o), p_.at(v)) || first_[size_t(o)] != i)
           continue;
-        if (p_.at(ValueId(root)).bytes() != p_.at(o).bytes()) continue;
+        if (p_.at(ValueId(root)).storage_bytes() != p_.at(o).storage_bytes()) continue;
         same_as_[size_t(o)] = ValueId(root);
         last_[root] = std::max(last_[root], last_[size_t(o)]);
       }
@@ -265,7 +270,7 @@ class Planner {
       if (storage(root) != root || !transient(root) || first_[v] < 0 || same_as_[v] != root) continue;
       plan_.block_of_value[v] = int(plan_.blocks.size());
       plan_.blocks.push_back(
-          {p_.at(root).name, root, 0, aligned(p_.at(root).bytes()), first_[v], last_[v], category(root)});
+          {p_.at(root).name, root, 0, aligned(p_.at(root).storage_bytes()), first_[v], last_[v], category(root)});
     }
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (same_as_[v] != ValueId(v)) plan_.block_of_value[v] = plan_.block_of_value[size_t(same_as_[v])];

@@ -42,6 +42,7 @@ class Infer {
     Shape strides;          // of a view; for an in-place output, the input's
   };
 
+  const OpDef& op() const { return *instr_.op; }
   size_t inputs() const { return instr_.in.size(); }
   bool has(size_t i) const { return i < instr_.in.size() && instr_.in[i] != no_value; }
   const Value& in(size_t i) const;  // throws an error with the operand's name if the input is absent
@@ -117,6 +118,9 @@ struct OpDef {
     int out, in;
   };
   std::vector<Accumulator> accumulators = {};
+  // Inputs and outputs whose rows may be further apart than they are wide (Value::pitch); all other
+  // operands are contiguous, except the views that an operation names itself.
+  std::vector<int> pitched_in = {}, pitched_out = {};
   bool pointwise = false;     // element i of the output depends only on element i of the inputs: may join a fused body
   bool cheap = false;         // selective recompute may repeat it (norms, pointwise, attention)
   bool half_compute = false;  // under policy autocast it runs on 16-bit inputs

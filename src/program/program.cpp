@@ -1,5 +1,7 @@
 #include "program/program.h"
 
+#include <algorithm>
+
 namespace crest {
 
 std::string_view name(Role r) {
@@ -17,6 +19,21 @@ std::string_view name(Phase p) {
 std::string_view name(Stream s) {
   static constexpr std::string_view n[] = {"compute", "comm", "copy"};
   return n[size_t(s)];
+}
+
+int64_t Value::pitch() const {
+  int rank = shape.rank();
+  if (contiguous()) return rank ? shape.back() : 1;
+  if (rank < 2) return 0;
+  int64_t pitch = layout.strides[rank - 2];
+  return pitch >= shape.back() && layout.strides == shape.with_back(pitch).contiguous_strides() ? pitch : 0;
+}
+
+int64_t Value::storage_bytes() const {
+  int64_t elements = shape.numel();
+  for (int d = 0; d < shape.rank() && shape.numel() > 0; ++d)
+    elements = std::max(elements, shape[d] * layout.strides[d]);
+  return elements * int64_t(size_of(dtype));
 }
 
 ValueId Program::find(std::string_view value_name) const {

@@ -53,8 +53,13 @@ struct Value {
   Lifetime lifetime = Lifetime::micro_step;
 
   int64_t numel() const { return shape.numel(); }
-  int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }
+  int64_t bytes() const { return shape.numel() * int64_t(size_of(dtype)); }  // of the elements
   bool contiguous() const { return layout.strides == shape.contiguous_strides(); }
+  // Elements from one row (of the last dimension) to the next, where rows are dense and evenly
+  // spaced: the width of a contiguous value, or more ("leading dimension"). 0: they are not.
+  int64_t pitch() const;
+  // Of a value that owns its memory: the elements and what is between rows, behind the last one too.
+  int64_t storage_bytes() const;
 };
 
 struct Program;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
@@ -108,7 +109,7 @@ class Verifier {
       if (root.layout.storage != value.layout.storage)
         broken(fmt::format("%{} is in %{}, which is not a storage", value.name, root.name));
       Range r = range_of(value);
-      int64_t unit = int64_t(size_of(value.dtype)), room = root.bytes();
+      int64_t unit = int64_t(size_of(value.dtype)), room = root.storage_bytes();
       if (value.numel() > 0 && (r.first < 0 || (r.last + 1) * unit > room))
         broken(fmt::format("%{} reaches beyond its storage %{}", value.name, root.name));
       if (!produced[v]) define(ValueId(v));
@@ -141,11 +142,23 @@ class Verifier {
         if (l.storage != v.layout.storage || l.offset != v.layout.offset || !(l.strides == v.layout.strides))
           broken(fmt::format("%{} must share the memory of input {}", v.name, expected.alias), i);
         if (expected.consumes) consume(instr.in[size_t(expected.alias)]);
-      } else if (v.layout.storage != instr.out[o]) {
-        consume_range(instr.out[o]);  // placed into a group: the previous contents are gone
+      } else {
+        check_rows(instr, int(o), i);
+        if (v.layout.storage != instr.out[o])
+          consume_range(instr.out[o]);  // placed into a group: the previous contents are gone
       }
     }
     for (ValueId v : instr.out) define(v);
+  }
+
+  void check_rows(const Instr& instr, int output, int i) {
+    const Value& v = p_.at(instr.out[size_t(output)]);
+    auto& pitched = instr.op->pitched_out;
+    bool may = std::find(pitched.begin(), pitched.end(), output) != pitched.end();
+    if (!v.contiguous() && !(may && v.pitch() > 0))
+      broken(fmt::format("%{} has strides [{}], but {} writes {} there", v.name, v.layout.strides.text(),
+                         instr.op->name, may ? "dense rows at equal distances" : "a contiguous value"),
+             i);
   }
 
   void consume(ValueId v) { consume_range(v); }

@@ -19,6 +19,7 @@ using hopper::emulated::Timing;
 
 struct Case {
   int m, n, k;
+  int pitch = 0;  // of the results; 0: n
 };
 
 template <class T>
@@ -102,14 +103,14 @@ class Problem {
   }
 
   Results<T> run(int blocks, int group, Options options = {}, Start by = start) {
-    const size_t size = size_t(s.m) * size_t(s.n);
+    const size_t size = size_t(s.m) * size_t(pitch());
     Numbers<T> c(size, 0, 0), second(size, 0, 0);
     if (options.over_x) std::copy(x.data(), x.data() + size, c.data());
     Results<T> r;
     if (V::gelu_grad) r.partial.assign(size_t(gelu_grad_row_tiles(s.m)) * size_t(s.n), NAN);
-    GemmCall call = {a.data(),        b.data(), options.over_x ? c.data() : x.data(),
-                     bias.data(),     c.data(), options.without_second ? nullptr : second.data(),
-                     r.partial.data()};
+    GemmCall call = {a.data(),         b.data(), options.over_x ? c.data() : x.data(),
+                     bias.data(),      c.data(), options.without_second ? nullptr : second.data(),
+                     r.partial.data(), s.pitch};
     EXPECT_EQ(by(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
     return r;
@@ -123,7 +124,7 @@ class Problem {
       for (int64_t j = 0; j < s.n; ++j) {
         double y = 0;
         for (int64_t l = 0; l < s.k; ++l) y += a[AT ? l * s.m + i : i * s.k + l] * b[BT ? l * s.n + j : j * s.k + l];
-        const int64_t at = i * s.n + j;
+        const int64_t at = i * pitch() + j;
         double c = y, second = 0;
         if (V::after == After::bias) c = y + bias[j];
         if (V::after == After::bias_gelu) second = y + bias[j], c = gelu_of(rounded<T>(second));
@@ -157,6 +158,8 @@ class Problem {
   }
 
  private:
+  int pitch() const { return s.pitch ? s.pitch : s.n; }
+
   const Case s;
   Numbers<T> a, b, x, bias;
 };
@@ -184,6 +187,16 @@ TEST(Sm90GemmOfFloat16, IsRightAndAlwaysTheSame) {
   check<PingPong<float16, After::bias_gelu>>(c);
   check<PingPong<float16, After::bias>>(c);
   check<PingPong<float16, After::plain>>(c);
+}
+
+// An odd vocabulary: columns that 8 does not divide, rows that begin at multiples of 8.
+TEST(Sm90GemmWithPitch, IsRightAndAlwaysTheSame) {
+  for (const Case& c : {Case{136, 257, 72, 320}, {64, 7, 40, 8}, {200, 193, 64, 200}}) {
+    SCOPED_TRACE(c.n);
+    check<PingPong<bfloat16, After::plain>>(c);
+    check<PingPong<bfloat16, After::bias>>(c);
+    check<PingPong<float16, After::bias_gelu>>(c);
+  }
 }
 
 // The order of the column sums shows which kernel ran.

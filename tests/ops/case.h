@@ -37,6 +37,7 @@ struct Case {
   Scalars scalars = {};
   // Replaces inputs that must fit the others, such as the saved statistics of a gradient.
   std::function<void(Values&)> complete = nullptr;
+  std::vector<int64_t> out_pitch = {};  // by output: elements from row to row; 0 or absent: contiguous
 };
 
 // A few instructions between inputs and outputs; what is differentiated is the sum of the outputs
@@ -86,6 +87,10 @@ inline Arg positions(const Shape& s, int64_t length) { return {Arg::Fill::positi
 inline Arg scalars_arg() { return {Arg::Fill::scalars, DType::u8, {int64_t(sizeof(Scalars))}}; }
 inline Arg view(DType t, const Shape& s, const Shape& strides, int64_t offset) {
   return {Arg::Fill::normal, t, s, 1, 0, strides, offset};
+}
+// Rows that are `pitch` elements apart.
+inline Arg pitched(DType t, const Shape& s, int64_t pitch, double deviation = 1) {
+  return {Arg::Fill::normal, t, s, deviation, 0, s.with_back(pitch).contiguous_strides()};
 }
 // Scalars in the middle of a run, away from the special values 0 and 1.
 Scalars some_scalars();

@@ -73,6 +73,27 @@ void add_contraction_cases(std::vector<Case>& list, DType t) {
     if (t == DType::bf16) add(list, t, "bias_grad", n + "_acc_bf16", {dy, tensor(t, {s.n}, 10)}, dtype_attr(t));
   }
 
+  // The logits of an odd vocabulary, whose rows are further apart than they are wide.
+  struct Pitched {
+    const char* name;
+    Shape x;
+    int64_t n, pitch;
+  };
+  for (const Pitched& s : {Pitched{"pitched", {2, 9, 40}, 203, 208},
+                           {"pitched_odd", {5, 33}, 17, 21},
+                           {"pitched_wide", {3, 16}, 8300, 8320}}) {
+    int64_t k = s.x.back();
+    Arg x = tensor(t, s.x), weight = tensor(t, {s.n, k}, 0.1), dy = pitched(t, s.x.with_back(s.n), s.pitch);
+    std::string n = s.name;
+    add(list, t, "linear", n, {x, weight});
+    list.back().out_pitch = {s.pitch};
+    add(list, t, "linear", n + "_bias", {x, weight, tensor(t, {s.n})});
+    list.back().out_pitch = {s.pitch};
+    add(list, t, "linear_dx", n, {dy, weight});
+    add(list, t, "linear_dw", n, {dy, x});
+    add(list, t, "linear_dw", n + "_acc", {dy, x, tensor(DType::f32, {s.n, k}, 10)}, dtype_attr(DType::f32));
+  }
+
   // Attention's products: views into interleaved qkv with 4 query and 2 key/value heads, and
   // contiguous T x T matrices.
   int64_t b = 3, tokens = 65, h = 4, kv = 2, d = 24, width = (h + 2 * kv) * d;
@@ -166,6 +187,11 @@ void add_pointwise_cases(std::vector<Case>& list, DType t) {
   for (DType to : {DType::f32, DType::bf16, DType::f16}) {
     add(list, t, "cast", "large_to_" + std::string(name(to)), {large}, dtype_attr(to));
     add(list, t, "cast", "shifted_to_" + std::string(name(to)), {shifted}, dtype_attr(to));
+    for (int64_t pitch : {0, 2112, 2061}) {  // of the result
+      std::string n = "pitched_" + std::to_string(pitch) + "_to_" + std::string(name(to));
+      add(list, t, "cast", n, {pitched(t, {2, 3, 2057}, 2112)}, dtype_attr(to));
+      list.back().out_pitch = {pitch};
+    }
   }
   add(list, t, "dropout", "large", {tensor(t, {3, 24, 400}), scalars_arg()}, Attrs().set("p", 0.2).set("rng_id", 3));
   add(list, t, "dropout", "batch3", {tensor(t, {3, 65, 96}), scalars_arg()}, Attrs().set("p", 0.1).set("rng_id", 7));

@@ -20,12 +20,20 @@ static void add_cases(std::vector<Case>& list, DType t) {
     Arg logits;
     int64_t vocab;
   };
-  const Size sizes[] = {{"gpt2", tensor(t, {5, 50304}, 2), 50257},    {"unpadded", tensor(t, {5, 50257}, 2), 50257},
-                        {"llama", tensor(t, {2, 128256}, 2), 128256}, {"padding", tensor(t, {2, 66000}, 0.1), 10000},
-                        {"narrow", tensor(t, {9, 3}, 2), 2},          {"boundary", tensor(t, {5, 16384}, 2), 16383},
-                        {"shifted", view(t, {6, 96}, {96, 1}, 3), 90}};
+  const Size sizes[] = {{"gpt2", tensor(t, {5, 50304}, 2), 50257},
+                        {"unpadded", tensor(t, {5, 50257}, 2), 50257},
+                        {"llama", tensor(t, {2, 128256}, 2), 128256},
+                        {"padding", tensor(t, {2, 66000}, 0.1), 10000},
+                        {"narrow", tensor(t, {9, 3}, 2), 2},
+                        {"boundary", tensor(t, {5, 16384}, 2), 16383},
+                        {"shifted", view(t, {6, 96}, {96, 1}, 3), 90},
+                        {"pitched", pitched(t, {5, 50257}, 50304, 2), 50257},
+                        {"pitched_padding", pitched(t, {2, 3, 1003}, 1024, 2), 1000},
+                        {"pitched_odd", pitched(t, {5, 70}, 77, 2), 70}};
   for (const Size& s : sizes) {
     Shape rows = {s.logits.shape.rows()};
+    // Of dlogits: that of the logits, or none.
+    int64_t pitch = s.logits.strides.rank() && !s.logits.offset ? s.logits.strides[-2] : 0;
     Arg labels = targets(rows, s.vocab);
     // A forbidden token, a row decided by one logit, targets at the ends.
     auto edit = [=](Values& v) {
@@ -41,6 +49,7 @@ static void add_cases(std::vector<Case>& list, DType t) {
     add("cross_entropy", std::string(s.name) + "_weight", {s.logits, labels, scalars_arg()}, attrs).complete = edit;
     Case& fused = add("cross_entropy_fused", s.name, {s.logits, labels, scalars_arg()}, attrs);
     fused.complete = edit, fused.scalars.loss_scale = loss_scale;
+    fused.out_pitch = {0, pitch};
     std::vector<Arg> forward = {s.logits, labels};
     Case& grad = add("cross_entropy_grad", s.name, {s.logits, labels, tensor(f, rows), scalars_arg()}, attrs);
     grad.scalars.loss_scale = loss_scale, grad.complete = [=](Values& v) {
@@ -48,6 +57,13 @@ static void add_cases(std::vector<Case>& list, DType t) {
       Case c{"cross_entropy", "lse", forward, attrs};
       v[2] = reference_outputs(in_double(c), {v[0], v[1]})[1];
     };
+    grad.out_pitch = {pitch};
+    if (!pitch) continue;
+    for (Case only : {list[list.size() - 2], list.back()}) {  // fused and grad where dlogits has none
+      only.name = std::string(s.name) + "_logits_" + std::string(crest::name(t));
+      only.out_pitch = {};
+      list.push_back(std::move(only));
+    }
   }
   // Every target is ignored.
   Arg masked = tensor(t, {3, 700});

@@ -47,7 +47,10 @@ std::vector<std::pair<ValueId, ValueId>> overlays(const Case& c) {
   std::vector<std::pair<ValueId, ValueId>> found;
   for (auto [o, i] : s.instr().op->may_overlay) {
     ValueId in = size_t(i) < s.instr().in.size() ? s.instr().in[size_t(i)] : no_value, out = s.instr().out[size_t(o)];
-    if (in != no_value && s.program.at(in).bytes() == s.program.at(out).bytes()) found.emplace_back(out, in);
+    if (in == no_value) continue;
+    const Value &x = s.program.at(in), &y = s.program.at(out);
+    bool same_rows = (x.contiguous() && y.contiguous()) || x.layout.strides == y.layout.strides;
+    if (same_rows && x.storage_bytes() == y.storage_bytes()) found.emplace_back(out, in);
   }
   return found;
 }

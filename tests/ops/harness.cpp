@@ -31,7 +31,10 @@ Single::Single(const Case& c) {
   instr.attrs = c.attrs;
   instr.body = c.body;
   instr.origin = b.origin;
-  b.append(std::move(instr));
+  std::vector<ValueId> out = b.append(std::move(instr));
+  for (size_t o = 0; o < c.out_pitch.size(); ++o)
+    if (Value& v = program.at(out[o]); c.out_pitch[o] > 0)
+      v.layout.strides = v.shape.with_back(c.out_pitch[o]).contiguous_strides();
 }
 
 void Single::fill(Memory& memory, const Values& values) const {

@@ -12,8 +12,9 @@ namespace crest::test {
 static constexpr size_t guard = 256;
 static constexpr uint8_t guard_byte = 0xa5;
 
-// One past the last byte of the storage that a value reaches.
+// One past the last byte of the storage that a value reaches. Rows with a pitch are whole rows.
 static size_t extent(const Value& v) {
+  if (!v.contiguous() && v.pitch() > 0) return size_t(v.layout.offset) * size_of(v.dtype) + size_t(v.storage_bytes());
   int64_t last = v.layout.offset;
   for (int d = 0; d < v.shape.rank(); ++d) last += (v.shape[d] - 1) * v.layout.strides[d];
   return size_t(last + 1) * size_of(v.dtype);

@@ -27,7 +27,7 @@ class Run {
   Run(const Program& p, Kernels kernels) : p_(p), kernels_(kernels), blocks_(p.values.size()) {
     for (size_t v = 0; v < p.values.size(); ++v)
       if (p.values[v].layout.storage == ValueId(v)) {
-        auto bytes = size_t(p.values[v].bytes());
+        auto bytes = size_t(p.values[v].storage_bytes());
         blocks_[v].assign(bytes / 64 + 2, Line());
         // A group's gaps belong to no parameter: zero, as in an arena.
         bool group = p.values[v].lifetime != Lifetime::micro_step;

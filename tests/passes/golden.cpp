@@ -42,6 +42,7 @@ std::vector<Golden> cases() {
   auto none = [](Recipe&) {};
   auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
   auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
+  auto odd_vocabulary = [](Recipe& r) { r.pad_vocab = 1; };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -120,6 +121,13 @@ std::vector<Golden> cases() {
       {"fusion.update", "fusion", fusion_on, false, update},
       {"lanes", "lanes", [](Recipe& r) { r.data_parallel = 2; }},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
+      {"row_pitch", "row_pitch", odd_vocabulary},
+      {"row_pitch.autocast.chunks", "row_pitch",
+       [=](Recipe& r) {
+         odd_vocabulary(r), chunk(r), fusion_on(r);
+         r.precision = "bf16", r.policy = "autocast";
+       }},
+      {"row_pitch.validation", "row_pitch", odd_vocabulary, false, ProgramKind::validation},
   };
 }
 
@@ -152,6 +160,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
   }
   PassContext context() const {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
+    if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     if (GetParam().pass == "epilogues") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }

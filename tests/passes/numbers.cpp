@@ -46,6 +46,8 @@ std::vector<Lever> levers() {
       {"fusion", naive("full")},
       {"lanes", [](Recipe&) {}},
       {"prune", set(&Recipe::attention, "naive")},
+      {"row_pitch", [](Recipe&) {}},
+      {"row_pitch", [](Recipe& r) { r.levers["loss-chunk"] = "3", r.fusion = "off", r.model.tied = !r.model.tied; }},
   };
 }
 
@@ -57,7 +59,7 @@ Recipe numeric_recipe(bool llama, double dropout) {
 
 Program built(const Recipe& r, ProgramKind kind, bool first = true, bool last = true) {
   Program p = forward_program(r, kind);
-  run_passes(p, {r, kind, first, last, [](const Program&, const Instr&) { return "a kernel"; }});
+  run_passes(p, {r, kind, first, last, [](const Program&, const Instr&) { return "a kernel"; }, 16});
   return p;
 }
 

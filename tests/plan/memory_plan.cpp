@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/error.h"
+#include "core/scalars.h"
 #include "plan/random_program.h"
 #include "program/op.h"
 #include "program/verify.h"
@@ -82,8 +83,8 @@ std::vector<Use> uses(const RandomProgram& r, const MemoryPlan& plan) {
     EXPECT_GE(block, 0) << p.values[v].name << " has no memory";
     all[v].storage = ValueId(v);
     all[v].begin = plan.blocks[size_t(block)].offset;
-    all[v].end = all[v].begin + p.values[v].bytes();
-    EXPECT_LE(p.values[v].bytes(), plan.blocks[size_t(block)].bytes);
+    all[v].end = all[v].begin + p.values[v].storage_bytes();
+    EXPECT_LE(p.values[v].storage_bytes(), plan.blocks[size_t(block)].bytes);
     used.push_back(all[v]);
   }
   for (int i = 0; i < n; ++i) {
@@ -131,6 +132,35 @@ TEST(MemoryPlan, NothingAliveIsOverwritten) {
     }
   });
   EXPECT_GT(overlays, 100) << "overlays were never tried";
+}
+
+// Rows with a pitch have memory for all of it, and only what is laid out alike takes their place.
+TEST(MemoryPlan, RowsWithAPitch) {
+  constexpr int64_t pitch = 320;
+  for (bool gradient_too : {true, false}) {
+    Program p;
+    Builder b(p);
+    ValueId x = b.declare("x", DType::f32, {7, 8}, Role::input, Lifetime::micro_step);
+    ValueId w = b.declare("w", DType::f32, {257, 8}, Role::weight, Lifetime::persistent);
+    ValueId targets = b.declare("targets", DType::i32, {7}, Role::input, Lifetime::micro_step);
+    ValueId scalars = b.declare("scalars", DType::u8, {int64_t(sizeof(Scalars))}, Role::state, Lifetime::persistent);
+    p.inputs = {x, targets};
+    b.origin = Origin("head");
+    ValueId logits = b.emit1("linear", {x, w});
+    ValueId gradient =
+        b.emit("cross_entropy_fused", {logits, targets, scalars}, Attrs().set("vocab", 257).set("scale", 1.0))[1];
+    ValueId dx = b.emit1("linear_dx", {gradient, w});
+    p.outputs = {dx};
+    p.at(logits).layout.strides = {pitch, 1};
+    if (gradient_too) p.at(gradient).layout.strides = {pitch, 1};
+    verify(p, "test");
+    MemoryPlan plan = plan_memory(p, {0, 0, 0});
+    verify(plan);
+    int block = plan.block_of_value[size_t(logits)], other = plan.block_of_value[size_t(gradient)];
+    EXPECT_EQ(plan.blocks[size_t(block)].bytes, 7 * pitch * 4);
+    EXPECT_EQ(block == other, gradient_too);
+    EXPECT_EQ(plan.blocks[size_t(other)].bytes, gradient_too ? 7 * pitch * 4 : (7 * 257 * 4 + 255) / 256 * 256);
+  }
 }
 
 TEST(MemoryPlan, PeakIsALowerBoundThatAddsUp) {

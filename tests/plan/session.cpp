@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "device.h"
 #include "device/find.h"
 #include "passes/tiny.h"
 #include "plan/compile.h"
@@ -107,6 +108,59 @@ TEST(Session, LossInPiecesByItself) {
     r.levers["loss-chunk"] = wrong;
     EXPECT_THROW(compile(r, cpu(), session_programs(r, everything())), Error) << wrong;
   }
+}
+
+// On a GPU the logits of an odd vocabulary have rows at multiples of 128 bytes. The session is that
+// of the narrower one but for the pitch, and what the host reads is contiguous.
+TEST(Session, LogitsOfAnOddVocabularyHaveAPitch) {
+  Recipe r = small("gpt2");
+  r.model.vocab = 257, r.pad_vocab = 1;
+  const int64_t rows = r.batch * r.seq;
+  for (std::string precision : {"fp32", "bf16"})
+    for (std::string chunk : {"off", "50"}) {
+      SCOPED_TRACE(precision + " " + chunk);
+      r.precision = precision, r.levers["loss-chunk"] = chunk;
+      CompiledSession s = compile(r, emulated_gpu(1), session_programs(r, everything()));
+      const int64_t pitch = precision == "fp32" ? 288 : 320, size = precision == "fp32" ? 4 : 2;
+      int wide = 0;
+      for (auto& c : s.programs)
+        for (size_t v = 0; v < c.program.values.size(); ++v) {
+          const Value& x = c.program.values[v];
+          const bool logits = x.shape.rank() > 1 && x.shape.back() == 257;
+          if (!logits || x.shape.rows() == 1) {
+            EXPECT_TRUE(x.contiguous() || x.layout.storage != ValueId(v)) << x.name;
+            continue;
+          }
+          ++wide;
+          EXPECT_EQ(x.pitch(), pitch) << c.spec.name << " " << x.name;
+          int block = c.memory.block_of_value[v];
+          EXPECT_EQ(c.memory.blocks[size_t(block)].bytes, aligned(x.shape.rows() * pitch * size)) << x.name;
+          EXPECT_EQ(c.memory.blocks[size_t(block)].bytes,
+                    aligned((chunk == "off" ? rows : x.shape.rows()) * pitch * size));
+        }
+      EXPECT_EQ(wide, chunk == "off" ? 3 : 9);  // logits and their gradient; logits of the validation; in 3 chunks
+      for (auto& c : s.programs)
+        for (auto& q : c.program.params) {
+          EXPECT_TRUE(c.program.at(q.value).contiguous()) << q.name;
+          EXPECT_TRUE(c.program.at(q.value).shape == q.shape) << q.name;
+        }
+      Executor e(s);
+      EXPECT_EQ(e.held_bytes(), s.planned_bytes());
+      EXPECT_EQ(total(s.by_category()), s.planned_bytes());
+    }
+  // Disabled, or where vectors may begin anywhere, or a width that vectors divide: contiguous.
+  auto any_pitch = [](const CompiledSession& s) {
+    for (auto& c : s.programs)
+      for (auto& v : c.program.values)
+        if (!v.contiguous() && v.pitch() > 0) return true;
+    return false;
+  };
+  EXPECT_TRUE(any_pitch(compile(r, emulated_gpu(1), session_programs(r, everything()))));
+  EXPECT_FALSE(any_pitch(compile(r, cpu(), session_programs(r, everything()))));
+  Recipe even = r, off = r;
+  even.model.vocab = 264, off.disabled_passes = {"row_pitch"};
+  EXPECT_FALSE(any_pitch(compile(even, emulated_gpu(1), session_programs(even, everything()))));
+  EXPECT_FALSE(any_pitch(compile(off, emulated_gpu(1), session_programs(off, everything()))));
 }
 
 // With two micro steps all gradients are there at the peak (one: gradient_storage.cpp).

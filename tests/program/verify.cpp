@@ -99,6 +99,21 @@ const std::vector<Broken>& broken() {
          s.p.at(s.q).layout = {s.w, 0, s.p.at(s.q).layout.strides};
        },
        {"must share the memory of input 0"}},
+      {"rows_that_the_reader_does_not_support",
+       [](Sample& s) {
+         s.p.at(s.h).layout.strides = {64, 16, 1};
+       },
+       {"tanh", "must be contiguous, but has strides [64,16,1]"}},
+      {"rows_that_the_writer_does_not_support",
+       [](Sample& s) {
+         s.p.at(s.t).layout.strides = {64, 16, 1};
+       },
+       {"%b.tanh has strides [64,16,1], but tanh writes a contiguous value"}},
+      {"columns_instead_of_rows",
+       [](Sample& s) {
+         s.p.at(s.h).layout.strides = {32, 1, 4};
+       },
+       {"%a.linear has strides [32,1,4], but linear writes dense rows at equal distances"}},
       {"storage_is_a_view", [](Sample& s) { s.p.at(s.r).layout.storage = s.q; }, {"is not a storage"}},
       {"storage_is_not_there", [](Sample& s) { s.p.at(s.r).layout.storage = 77; }, {"layout refers to value 77"}},
       {"input_is_not_there", [](Sample& s) { s.p.code[1].in[0] = 77; }, {"input refers to value 77"}},

@@ -34,12 +34,15 @@ inline void synthetic(const Recipe& r, uint64_t sample, int32_t* tokens, int32_t
   }
 }
 
-inline Engine make_engine(const Recipe& r, int threads = 2) {
+inline Engine make_engine(const Recipe& r, const Device& device) {
   SessionUse use;
   use.train = use.update = use.validation = true;
-  Engine e(compile(r, crest::test::test_device(threads), session_programs(r, use)));
+  Engine e(compile(r, device, session_programs(r, use)));
   e.initialize_weights(3);
   return e;
+}
+inline Engine make_engine(const Recipe& r, int threads = 2) {
+  return make_engine(r, crest::test::test_device(threads));
 }
 
 struct Trained {
@@ -48,8 +51,8 @@ struct Trained {
   double validation = 0;
 };
 
-inline Trained train(const Recipe& r, int steps, double lr = 1e-3, int threads = 2) {
-  Engine e = make_engine(r, threads);
+inline Trained train(const Recipe& r, int steps, double lr, const Device& device) {
+  Engine e = make_engine(r, device);
   Trained t;
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
   for (int s = 0; s < steps; ++s) {
@@ -64,6 +67,10 @@ inline Trained train(const Recipe& r, int steps, double lr = 1e-3, int threads =
     t.weights.push_back(std::move(w));
   }
   return t;
+}
+
+inline Trained train(const Recipe& r, int steps, double lr = 1e-3, int threads = 2) {
+  return train(r, steps, lr, crest::test::test_device(threads));
 }
 
 // ||a - b|| / ||b|| over all parameters.

@@ -28,16 +28,21 @@ void split(int64_t n, int threads, F f) {
 }
 
 std::string reject(const KernelQuery& q) {
-  if (!q.in(in::cast::x).contiguous() || !q.out(out::cast::y).contiguous()) return "takes contiguous values";
-  return {};
+  const Value &x = q.in(in::cast::x), &y = q.out(out::cast::y);
+  if (x.contiguous() && y.contiguous()) return {};
+  if (!x.pitch() || !y.pitch()) return "takes dense rows at equal distances";
+  return vectorised(x.dtype) && vectorised(y.dtype) ? "" : "takes rows with a pitch of f32, bf16 and f16 only";
 }
 
 void launch(const KernelCall& c) {
-  DType from = c.in_value(in::cast::x).dtype, to = c.out_value(out::cast::y).dtype;
+  const Value &x = c.in_value(in::cast::x), &y = c.out_value(out::cast::y);
+  DType from = x.dtype, to = y.dtype;
   const void* in = c.in[in::cast::x];
   void* out = c.out[out::cast::y];
+  if (!x.contiguous() || !y.contiguous())
+    return convert_rows(out, to, y.pitch(), in, from, x.pitch(), x.shape.rows(), x.shape.back(), c.threads);
   const CastFunctions& f = functions();
-  split(c.in_value(in::cast::x).numel(), c.threads, [&](int64_t begin, int64_t end) {
+  split(x.numel(), c.threads, [&](int64_t begin, int64_t end) {
     if (vectorised(from) && vectorised(to))
       f.convert(element(out, to, begin), to, element(in, from, begin), from, end - begin);
     else

@@ -6,18 +6,29 @@ namespace crest::cpu {
 
 Isa isa_of(const Device& d) { return isa_named(d.isa).value_or(active_isa()); }
 
-std::string check_float(const Value& v) {
+std::string check_float_rows(const Value& v) {
   if (v.dtype != DType::f32 && !is_half(v.dtype))
     return fmt::format("{}: takes f32, bf16 and f16, not {}", v.name, name(v.dtype));
+  if (!v.pitch()) return fmt::format("{}: takes dense rows at equal distances, this one is another view", v.name);
+  return {};
+}
+
+std::string check_float(const Value& v) {
+  if (std::string why = check_float_rows(v); !why.empty()) return why;
   if (!v.contiguous()) return fmt::format("{}: takes contiguous values, this one is a strided view", v.name);
+  return {};
+}
+
+std::string check_same_rows(const Value& v, const Value& like) {
+  if (std::string why = check_float_rows(v); !why.empty()) return why;
+  if (v.dtype != like.dtype)
+    return fmt::format("{}: takes the dtype of {} ({}), not {}", v.name, like.name, name(like.dtype), name(v.dtype));
   return {};
 }
 
 std::string check_same(const Value& v, const Value& like) {
   if (std::string why = check_float(v); !why.empty()) return why;
-  if (v.dtype != like.dtype)
-    return fmt::format("{}: takes the dtype of {} ({}), not {}", v.name, like.name, name(like.dtype), name(v.dtype));
-  return {};
+  return check_same_rows(v, like);
 }
 
 std::string check_all_float(const KernelQuery& q) {

@@ -10,9 +10,12 @@
 namespace crest::cpu {
 
 // Why the vector kernels cannot take these values: an absent value is fine. Empty when they can.
-// `check_float`: contiguous f32, bf16 or f16. `check_same`: of the dtype of `like` too.
+// `check_float`: contiguous f32, bf16 or f16. `check_float_rows`: or with a pitch (Value::pitch).
+// `check_same`: of the dtype of `like` too.
 std::string check_float(const Value& v);
+std::string check_float_rows(const Value& v);
 std::string check_same(const Value& v, const Value& like);
+std::string check_same_rows(const Value& v, const Value& like);
 // Every present input and output is a contiguous f32, bf16 or f16 value.
 std::string check_all_float(const KernelQuery& q);
 

@@ -7,11 +7,11 @@
 namespace crest::cpu {
 namespace {
 
-std::string reject(const KernelQuery& q) { return check_float(q.in(in::cross_entropy::logits)); }
+std::string reject(const KernelQuery& q) { return check_float_rows(q.in(in::cross_entropy::logits)); }
 
 std::string reject_grad(const KernelQuery& q) {
-  if (std::string why = check_float(q.in(in::cross_entropy_grad::logits)); !why.empty()) return why;
-  return check_same(q.out(q.instr.out.size() - 1), q.in(in::cross_entropy_grad::logits));
+  if (std::string why = check_float_rows(q.in(in::cross_entropy_grad::logits)); !why.empty()) return why;
+  return check_same_rows(q.out(q.instr.out.size() - 1), q.in(in::cross_entropy_grad::logits));
 }
 
 constexpr int64_t grain = 1 << 14;
@@ -26,6 +26,7 @@ CrossEntropyArgs arguments(const KernelCall& c) {
   a.logits = c.in[in::cross_entropy::logits];
   a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = logits.shape.back();
+  a.pitch = logits.pitch();
   a.vocab = c.instr.attrs.integer("vocab");
   a.dtype = logits.dtype;
   return a;
@@ -47,6 +48,7 @@ void launch_grad(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.lse = static_cast<float*>(c.in[in::cross_entropy_grad::lse]);
   a.dlogits = c.out[out::cross_entropy_grad::dlogits];
+  a.d_pitch = c.out_value(out::cross_entropy_grad::dlogits).pitch();
   a.factor = factor(c, *c.input<Scalars>(in::cross_entropy_grad::scalars));
   auto f = CREST_SIMD_PICK(cross_entropy_functions).backward;
   over_rows(c, grain, [&](int64_t begin, int64_t end, int) { f(a, begin, end); });
@@ -55,6 +57,7 @@ void launch_grad(const KernelCall& c) {
 void launch_fused(const KernelCall& c) {
   CrossEntropyArgs a = arguments(c);
   a.loss = c.output<float>(out::cross_entropy_fused::loss), a.dlogits = c.out[out::cross_entropy_fused::dlogits];
+  a.d_pitch = c.out_value(out::cross_entropy_fused::dlogits).pitch();
   a.factor = factor(c, *c.input<Scalars>(in::cross_entropy_fused::scalars));
   a.weight = c.input<Scalars>(in::cross_entropy_fused::scalars)->loss_weight;
   auto f = CREST_SIMD_PICK(cross_entropy_functions).fused;

@@ -27,7 +27,17 @@ bool multiplied_directly(const Device& device, DType t) {
   return t == DType::f32 || (t == DType::bf16 && device.native_bf16);
 }
 
-std::string check_linear(const KernelQuery& q) {
+// Of linear its result, of the others the gradient of that.
+static const Value& y_of(const KernelQuery& q) {
+  std::string_view op = q.instr.op->name;
+  return op == "linear" || op == "linear_gelu" ? q.out(0) : q.in(0);
+}
+
+std::string check_linear(const KernelQuery& q, bool any_pitch) {
+  const Value& y = y_of(q);
+  auto check_same = [&](const Value& v, const Value& like) {
+    return any_pitch && &v == &y ? check_same_rows(v, like) : cpu::check_same(v, like);
+  };
   for (size_t i = 0; i < 2; ++i)
     if (std::string why = check_same(q.in(i), q.in(0)); !why.empty()) return why;
   bool dw = std::string_view(q.instr.op->name) == "linear_dw";
@@ -48,6 +58,7 @@ LinearShape linear_shape(const KernelQuery& q) {
   LinearShape s;
   s.rows = q.in(0).shape.rows();
   s.dtype = q.in(0).dtype;
+  s.pitch = y_of(q).pitch();
   if (op == "linear" || op == "linear_gelu") {
     s.kind = LinearKind::forward;
     s.k = q.in(in::linear::x).shape.back(), s.n = q.in(in::linear::w).shape[0];
@@ -75,17 +86,17 @@ GemmShape gemm_of(const LinearShape& s, int threads) {
     case LinearKind::forward:
       g.m = s.rows, g.n = s.n, g.k = s.k;
       g.b_transposed = true;
-      g.lda = g.ldb = s.k, g.ldc = s.n;
+      g.lda = g.ldb = s.k, g.ldc = s.pitch;
       g.has_bias = s.has_bias, g.bias = s.bias;
       break;
     case LinearKind::dx:
       g.m = s.rows, g.n = s.k, g.k = s.n;
-      g.lda = s.n, g.ldb = g.ldc = s.k;
+      g.lda = s.pitch, g.ldb = g.ldc = s.k;
       break;
     case LinearKind::dw:
       g.m = s.n, g.n = s.k, g.k = s.rows;
       g.a_transposed = true;
-      g.lda = s.n, g.ldb = g.ldc = s.k;
+      g.lda = s.pitch, g.ldb = g.ldc = s.k;
       g.c = s.dw, g.accumulate = s.accumulate;
       break;
   }
@@ -95,7 +106,7 @@ GemmShape gemm_of(const LinearShape& s, int threads) {
 FoundGemm gemm_for(const KernelQuery& q) { return find_gemm(gemm_of(linear_shape(q), q.device.threads), q.device); }
 
 std::string reject(const KernelQuery& q) {
-  if (std::string why = check_linear(q); !why.empty()) return why;
+  if (std::string why = check_linear(q, true); !why.empty()) return why;
   return refusal_of_onednn(q);
 }
 

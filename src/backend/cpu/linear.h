@@ -16,11 +16,13 @@ struct LinearShape {
   bool has_bias = false, gelu = false;  // forward
   DType bias = DType::f32, dw = DType::f32;
   bool accumulate = false;  // dw += instead of dw =
+  int64_t pitch = 0;        // elements from row to row of y or dy
 };
 
 LinearShape linear_shape(const KernelQuery&);
-// Why the operands are none of the above; empty when they are.
-std::string check_linear(const KernelQuery&);
+// Why the operands are none of the above; empty when they are. `any_pitch`: rows of y or dy may be
+// further apart than they are wide.
+std::string check_linear(const KernelQuery&, bool any_pitch = false);
 // Whether the class of processors multiplies this dtype as it is (what the library does is another
 // question).
 bool multiplied_directly(const Device&, DType);

@@ -18,13 +18,13 @@ static Contraction linear_contraction(const Program& program, const Instr& instr
   if (op == "linear_dw") {  // dy[rows,N]^T x[rows,K]
     c.m = in(in::linear_dw::dy).shape.back(), c.n = in(in::linear_dw::x).shape.back();
     c.k = in(in::linear_dw::dy).shape.rows();
-    c.a.row = 1, c.a.col = c.m;
+    c.a.row = 1, c.a.col = in(in::linear_dw::dy).pitch();
     c.b.row = c.n;
     c.accumulate = third;
   } else if (op == "linear_dx") {  // dy[rows,N] w[N,K]
     c.m = in(in::linear_dx::dy).shape.rows();
     c.n = in(in::linear_dx::w).shape[1], c.k = in(in::linear_dx::w).shape[0];
-    c.a.row = c.k;
+    c.a.row = in(in::linear_dx::dy).pitch();
     c.b.row = c.n;
   } else {  // x[rows,K] w[N,K]^T
     c.m = in(in::linear::x).shape.rows();
@@ -35,7 +35,7 @@ static Contraction linear_contraction(const Program& program, const Instr& instr
     c.gelu = op == "linear_gelu";
     c.keep = instr.out.size() > 1;
   }
-  c.c.row = c.n;
+  c.c.row = program.at(instr.out[0]).pitch();
   return c;
 }
 

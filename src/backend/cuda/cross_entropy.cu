@@ -27,8 +27,8 @@ struct CrossEntropyArgs {
   float *loss, *lse;       // lse: forward
   void* dlogits;
   int cols, vocab;
-  int kept;     // batches of a row that fit shared memory, or everything; the others are read twice
-  bool single;  // logits and dlogits are aligned differently: no vectors
+  int64_t pitch, d_pitch;  // of logits and dlogits
+  int kept;                // batches of a row that fit shared memory, or everything; the others are read twice
   float scale;
 };
 
@@ -66,8 +66,10 @@ struct Row {
   int head, vectors, singles, vocab;
   int batches;  // of `batch` vectors a thread, without padding columns; what follows is taken one by one
 
-  __device__ Row(const T* row, const CrossEntropyArgs& a) : x(row), vocab(a.vocab) {
-    head = a.single ? a.cols : min(int((16 - reinterpret_cast<uintptr_t>(row) % 16) % 16 / sizeof(T)), a.cols);
+  // d: the gradient's row; no vectors if both are aligned differently.
+  __device__ Row(const T* row, const T* d, const CrossEntropyArgs& a) : x(row), vocab(a.vocab) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(row) % 16, d_at = reinterpret_cast<uintptr_t>(d) % 16;
+    head = a.dlogits && at != d_at ? a.cols : min(int((16 - at) % 16 / sizeof(T)), a.cols);
     vectors = (a.cols - head) / N;
     singles = a.cols - vectors * N;
     batches = max(0, min(vectors, (vocab - head) / N)) / (batch * int(blockDim.x));
@@ -208,8 +210,8 @@ __global__ void __launch_bounds__(max_threads, 2) cross_entropy_row(CrossEntropy
   wait_for_predecessors();
   Vec<T>* kept = nullptr;
   const int64_t r = blockIdx.x;
-  const Row<T> row(static_cast<const T*>(a.logits) + r * a.cols, a);
-  T* d = static_cast<T*>(a.dlogits) + r * a.cols;
+  T* d = static_cast<T*>(a.dlogits) + r * a.d_pitch;
+  const Row<T> row(static_cast<const T*>(a.logits) + r * a.pitch, d, a);
   const int target = a.targets[r];
   const float weight = a.scalars ? a.scalars->loss_weight : 1.f;
   const float scale = mode == Mode::forward ? 0.f : a.scale * a.scalars->loss_scale * weight;
@@ -257,9 +259,9 @@ void launch_rows(const KernelCall& c, CrossEntropyArgs a) {
   a.logits = c.in[in::cross_entropy::logits];
   a.targets = c.input<int32_t>(in::cross_entropy::targets);
   a.cols = int(logits.shape.back());
+  a.pitch = logits.pitch();
   a.vocab = int(c.instr.attrs.integer("vocab"));
   if (mode != Mode::forward) a.scale = float(c.instr.attrs.number("scale"));
-  a.single = a.dlogits && (reinterpret_cast<uintptr_t>(a.logits) - reinterpret_cast<uintptr_t>(a.dlogits)) % 16 != 0;
   int64_t vectors = a.cols * int64_t(size_of(logits.dtype)) / 16;
   auto threads = unsigned(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, max_threads));
   size_t shared = 0;
@@ -285,6 +287,7 @@ void launch_backward(const KernelCall& c) {
   CrossEntropyArgs a{};
   a.lse_in = c.input<float>(in::cross_entropy_grad::lse), a.scalars = c.input<Scalars>(in::cross_entropy_grad::scalars);
   a.dlogits = c.out[out::cross_entropy_grad::dlogits];
+  a.d_pitch = c.out_value(out::cross_entropy_grad::dlogits).pitch();
   launch_rows<Mode::backward>(c, a);
 }
 
@@ -292,13 +295,14 @@ void launch_fused(const KernelCall& c) {
   CrossEntropyArgs a{};
   a.scalars = c.input<Scalars>(in::cross_entropy_fused::scalars);
   a.loss = c.output<float>(out::cross_entropy_fused::loss), a.dlogits = c.out[out::cross_entropy_fused::dlogits];
+  a.d_pitch = c.out_value(out::cross_entropy_fused::dlogits).pitch();
   launch_rows<Mode::fused>(c, a);
 }
 
 std::string reject(const KernelQuery& q) {
   const Shape& logits = q.in(in::cross_entropy::logits).shape;
   if (logits.back() >= int64_t(1) << 30 || logits.rows() >= int64_t(1) << 31) return "2^30 columns or 2^31 rows";
-  return reject_unless_float(q);
+  return reject_unless_float_rows(q);
 }
 
 }  // namespace

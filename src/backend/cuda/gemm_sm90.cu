@@ -23,11 +23,12 @@ bool is_gradient(const Instr& instr) { return is(instr, "linear_dx_gelu_grad"); 
 // x[m,k] w[n,k]^T, or dy[m,k] w[k,n].
 struct Sizes {
   int64_t m, n, k;
+  int64_t pitch;  // of the result
 };
 Sizes sizes_of(const Program& program, const Instr& instr) {
   const Value &a = program.at(instr.in[0]), &w = program.at(instr.in[1]);
   bool gradient = is_gradient(instr);
-  return {a.shape.rows(), w.shape[gradient ? 1 : 0], w.shape[gradient ? 0 : 1]};
+  return {a.shape.rows(), w.shape[gradient ? 1 : 0], w.shape[gradient ? 0 : 1], program.at(instr.out[0]).pitch()};
 }
 
 template <class T, sm90::After after>
@@ -40,7 +41,8 @@ int start_linear(const KernelCall& c) {
                                c.has(in::linear::b) ? c.in[in::linear::b] : nullptr,
                                c.out[0],
                                keep ? c.out[out::linear_gelu::h] : nullptr,
-                               nullptr};
+                               nullptr,
+                               int(s.pitch)};
   return sm90::start_pingpong<sm90::PingPongTile<T, after, false, false>>(
       call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(), c.device->multiprocessors, launch_on(c));
 }
@@ -86,10 +88,10 @@ std::string reject_gemm_sm90(const KernelQuery& q) {
       if (v.layout.offset % 8 && !sums) return v.name + ": takes addresses aligned to 16 bytes";
     }
   Sizes s = sizes_of(q.program, q.instr);
-  if (s.n % 8 || s.k % 8) return "takes sizes that are multiples of 8";
+  if (s.pitch % 8 || s.k % 8) return "takes rows that begin at multiples of 8 elements";
   if (s.m == 0 || s.n == 0 || s.k == 0) return "empty operands";
   constexpr int64_t most = int64_t(1) << 30;
-  if (s.m > most || s.n > most || s.k > most) return "takes up to 2^30 rows and columns";
+  if (s.m > most || s.pitch > most || s.k > most) return "takes up to 2^30 rows and columns";
   return reject_shared_memory(q, 232448);
 }
 

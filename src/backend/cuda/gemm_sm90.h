@@ -46,6 +46,7 @@ __device__ inline Eight load_if(bool condition, const void* from) {
 
 struct GemmSizes {
   int m, n, k;
+  int pitch;  // as GemmCall's
   int group;  // row tiles whose tiles are computed together, column by column
   int row_tiles, column_tiles;
 };
@@ -73,11 +74,13 @@ struct GemmCall {
   const void *a, *b, *x, *bias;
   void *c, *second;
   float* partial;
+  int pitch = 0;  // elements from row to row of c and second, of the ping-pong kernel; 0: n
 };
 
 // blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
-// Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. Returns a
-// cudaError_t.
+// Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch
+// that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row are
+// written too. Returns a cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {
@@ -85,7 +88,7 @@ int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int
   GemmArgs a;
   a.x = call.x, a.bias = call.bias, a.c = call.c, a.second = call.second, a.partial = call.partial;
   const int rows = (m + Tile::rows - 1) / Tile::rows, columns = (n + Tile::columns - 1) / Tile::columns;
-  a.s = {m, n, k, group < rows ? group : rows, rows, columns};
+  a.s = {m, n, k, call.pitch ? call.pitch : n, group < rows ? group : rows, rows, columns};
   if (!rows_map(&a.a, encode, call.a, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k) ||
       !rows_map(&a.b, encode, call.b, bf16, 1, Tile::BT ? k : n, Tile::BT ? n : k) ||
       (Tile::prefetches_x && !rows_map(&a.x_map, encode, call.x, bf16, 1, m, n)))

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
         row_in[e] = (int(mine[0]) + 32 * e) / chunks, column_in[e] = (int(mine[0]) + 32 * e) % chunks * 8;
 #pragma unroll
       for (int e = 0; e < E; ++e)
-        at[e] = int64_t(row0 + row_in[e]) * s.n + column0 + column_in[e], inside[e] = column0 + column_in[e] < s.n;
+        at[e] = int64_t(row0 + row_in[e]) * s.pitch + column0 + column_in[e], inside[e] = column0 + column_in[e] < s.n;
       auto is_inside = [&](int group, int e) { return inside[e] && row0 + row_of(group) + row_in[e] < s.m; };
       barrier_wait(result_empty, uint32_t((turn + 1) & 1));
 #pragma unroll
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Tile::threads, 1) pingpong_kernel(const __grid
               f.word[i] = both;
             }
           }
-          const int64_t to = at[e] + int64_t(row_of(group)) * s.n;
+          const int64_t to = at[e] + int64_t(row_of(group)) * s.pitch;
           store_if(is_inside(group, e), static_cast<T*>(a.c) + to, f);
           if constexpr (Tile::after == After::bias_gelu)
             store_if(is_inside(group, e) && a.second, static_cast<T*>(a.second) + to, y[e]);

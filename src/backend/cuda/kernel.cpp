@@ -32,21 +32,29 @@ void check(int code, const char* what) {
 }
 #endif
 
-std::string reject_value(const Value& v) {
+std::string reject_rows(const Value& v) {
   if (v.dtype != DType::f32 && !is_half(v.dtype)) return fmt::format("takes f32, bf16 or f16, not {}", name(v.dtype));
-  if (!v.contiguous()) return fmt::format("%{} is a view that is not contiguous", v.name);
+  if (!v.pitch()) return fmt::format("%{} is a view without dense rows at equal distances", v.name);
   return "";
 }
 
-std::string reject_unless_float(const KernelQuery& q) {
+std::string reject_value(const Value& v) {
+  if (std::string why = reject_rows(v); !why.empty()) return why;
+  return v.contiguous() ? "" : fmt::format("%{} is a view that is not contiguous", v.name);
+}
+
+static std::string reject_any(const KernelQuery& q, std::string (*reject)(const Value&)) {
   for (auto* list : {&q.instr.in, &q.instr.out})
     for (ValueId id : *list) {
       if (id == no_value) continue;
       const Value& v = q.program.at(id);
       if (!is_float(v.dtype)) continue;  // ids, scalars
-      if (std::string why = reject_value(v); !why.empty()) return why;
+      if (std::string why = reject(v); !why.empty()) return why;
     }
   return "";
 }
+
+std::string reject_unless_float(const KernelQuery& q) { return reject_any(q, reject_value); }
+std::string reject_unless_float_rows(const KernelQuery& q) { return reject_any(q, reject_rows); }
 
 }  // namespace crest::cuda

@@ -58,6 +58,9 @@ void with_type(DType t, Body&& body) {
 std::string reject_unless_float(const KernelQuery& q);
 // `v` is contiguous f32, bf16 or f16.
 std::string reject_value(const Value& v);
+// The same of kernels that accept rows with a pitch (Value::pitch).
+std::string reject_unless_float_rows(const KernelQuery& q);
+std::string reject_rows(const Value& v);
 
 // Whether n elements of each of these addresses can be read in vectors of 16 bytes.
 inline bool aligned(std::initializer_list<const void*> pointers, size_t bytes = 16) {

@@ -13,21 +13,25 @@ namespace crest::reference {
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(void* data, const Value& value) : data_(data), value_(&value) {}
+  Tensor(void* data, const Value& value) : data_(data), value_(&value) {
+    if (int64_t pitch = value.contiguous() ? 0 : value.pitch()) gap_ = pitch - value.shape.back();
+  }
   explicit operator bool() const { return value_ != nullptr; }
   const Shape& shape() const { return value_->shape; }
   int64_t size(int d) const { return value_->shape[d]; }
   int64_t numel() const { return value_->numel(); }
-  // Element `i` of a contiguous tensor in row-major order.
-  double operator[](int64_t i) const { return load_element(data_, value_->dtype, i); }
-  void set(int64_t i, double x) const { store_element(data_, value_->dtype, i, x); }
+  // Element `i`, in row-major order, of a contiguous tensor or of one whose rows have a pitch.
+  double operator[](int64_t i) const { return load_element(data_, value_->dtype, i + before(i)); }
+  void set(int64_t i, double x) const { store_element(data_, value_->dtype, i + before(i), x); }
   // The weight of a master (core/split_float.h).
   void set_weight(int64_t i, double master) const {
     set(i, value_->dtype == DType::bf16 ? to_float(split(float(master)).high) : master);
   }
   // Element of a four-dimensional view.
-  double at(int64_t a, int64_t b, int64_t c, int64_t d) const { return (*this)[place(a, b, c, d)]; }
-  // All elements of a contiguous tensor.
+  double at(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    return load_element(data_, value_->dtype, place(a, b, c, d));
+  }
+  // All elements, as operator[] counts them.
   std::vector<double> values() const {
     std::vector<double> v(static_cast<size_t>(numel()));
     for (size_t i = 0; i < v.size(); ++i) v[i] = (*this)[int64_t(i)];
@@ -39,8 +43,11 @@ class Tensor {
     const Shape& s = value_->layout.strides;
     return a * s[0] + b * s[1] + c * s[2] + d * s[3];
   }
+  // Elements between the rows that come before element i.
+  int64_t before(int64_t i) const { return gap_ ? i / value_->shape.back() * gap_ : 0; }
   void* data_ = nullptr;
   const Value* value_ = nullptr;
+  int64_t gap_ = 0;  // elements between two rows
 };
 
 inline Tensor input(const KernelCall& c, size_t i) { return c.has(i) ? Tensor(c.in[i], c.in_value(i)) : Tensor(); }

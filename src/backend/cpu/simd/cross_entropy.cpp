@@ -105,7 +105,7 @@ void write_target(const CrossEntropyArgs& a, T* d, int64_t row, float probabilit
 template <class T>
 void forward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = (const T*)a.logits + r * a.cols;
+    const T* x = (const T*)a.logits + r * a.pitch;
     RowSum s = row_sum<false>(x, a.vocab, {});
     double lse = double(s.max) + __builtin_log(s.sum);
     a.lse[r] = float(lse);
@@ -116,8 +116,8 @@ void forward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
 template <class T>
 void backward_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = (const T*)a.logits + r * a.cols;
-    T* d = (T*)a.dlogits + r * a.cols;
+    const T* x = (const T*)a.logits + r * a.pitch;
+    T* d = (T*)a.dlogits + r * a.d_pitch;
     if (!counted(a, r)) {
       write_zeros(d, a.cols);
       continue;
@@ -135,8 +135,8 @@ template <class T>
 void fused_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end, float* scratch) {
   Exponentials kept{scratch, scratch + a.vocab};
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = (const T*)a.logits + r * a.cols;
-    T* d = (T*)a.dlogits + r * a.cols;
+    const T* x = (const T*)a.logits + r * a.pitch;
+    T* d = (T*)a.dlogits + r * a.d_pitch;
     if (!counted(a, r)) {
       a.loss[r] = 0;
       write_zeros(d, a.cols);

@@ -12,9 +12,10 @@ struct CrossEntropyArgs {
   float* loss;
   float* lse;  // written by forward, read by backward
   int64_t cols, vocab;
-  DType dtype;   // of logits and dlogits
-  float factor;  // of the gradient
-  float weight;  // of the losses
+  int64_t pitch, d_pitch;  // elements from row to row of logits and dlogits
+  DType dtype;             // of logits and dlogits
+  float factor;            // of the gradient
+  float weight;            // of the losses
 };
 
 // Floats that the fused kernel needs: a row's exponentials and what they are relative to, block by
