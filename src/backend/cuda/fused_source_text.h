@@ -9,6 +9,7 @@ inline constexpr const char* device_primitives = R"(// Written by Crest.
 __device__ __forceinline__ void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 __device__ inline float exp2_fast(float x) {

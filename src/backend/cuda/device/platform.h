@@ -26,6 +26,7 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #if defined(__CUDA_ARCH__)
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
 #endif
 #elif !defined(__CUDACC__) && !CREST_HAVE_CUDA
   emulator::count_wait();
