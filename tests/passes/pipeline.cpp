@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "passes/pass.h"
+#include "program/op.h"
 #include "program/text.h"
 #include "program/verify.h"
 
@@ -50,4 +51,38 @@ TEST(Pipeline, EveryLeverGivesAProgramThatVerifiesAndParsesBack) {
                     verify(q, "parse");
                   }
                 }
+}
+
+namespace {
+
+// Names of the values that get a pitch.
+std::vector<std::string> pitched(ProgramKind kind, const PassContext& like) {
+  Recipe r = tiny();
+  r.pad_vocab = 1;
+  Program p = build_model(r.model, {kind, r.batch, r.seq_length(), 32});
+  run_passes(p, {r, kind, true, true, like.kernel_for, like.row_alignment});
+  std::vector<std::string> names;
+  for (auto& v : p.values)
+    if (!v.contiguous() && v.pitch() > 0) names.push_back(v.name);
+  return names;
+}
+
+}  // namespace
+
+TEST(RowPitch, NeedsAKernelForEveryInstruction) {
+  using Names = std::vector<std::string>;
+  const Recipe any;
+  PassContext context = {any, ProgramKind::train};
+  EXPECT_EQ(pitched(ProgramKind::train, context), Names()) << "no alignment is better than another";
+  context.row_alignment = 16;
+  EXPECT_EQ(pitched(ProgramKind::train, context), (Names{"lm_head.linear", "loss.cross_entropy_grad"}));
+  EXPECT_EQ(pitched(ProgramKind::validation, context), (Names{"lm_head.linear"}));
+  EXPECT_EQ(pitched(ProgramKind::prefill, context), Names()) << "the host reads the logits";
+  // linear_dw has no kernel for such rows: its operand stays contiguous, the logits do not.
+  context.kernel_for = [](const Program& p, const Instr& i) {
+    bool pitch = false;
+    for (ValueId v : i.in) pitch |= v != no_value && !p.at(v).contiguous();
+    return pitch && i.op->name == std::string("linear_dw") ? "" : "a kernel";
+  };
+  EXPECT_EQ(pitched(ProgramKind::train, context), (Names{"lm_head.linear"}));
 }

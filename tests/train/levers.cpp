@@ -62,34 +62,6 @@ TEST_P(Levers, UnpaddedVocabulary) {
   expect_same(n, r);
 }
 
-// Rows of the logits with a pitch on a GPU (vocabulary 97): nothing but the order of a row's sums
-// changes. The CPU has none: its Programs are those without the pass.
-TEST_P(Levers, RowPitch) {
-#if CREST_HAVE_CUDA
-  const Device gpu = crest::test::test_device(2);
-#else
-  const Device gpu = crest::test::emulated_gpu(2);
-#endif
-  for (std::string precision : {"fp32", "tf32", "bf16", "fp16"})
-    for (std::string policy : {"pure", "autocast"})
-      for (std::string chunk : {"off", "30"}) {
-        if (policy == "autocast" && (precision == "fp32" || precision == "tf32")) continue;
-        if (gpu.kind == "cpu" && precision == "tf32") continue;
-        SCOPED_TRACE(precision + " " + policy + " " + chunk);
-        Recipe r = base();
-        r.pad_vocab = 1, r.precision = precision, r.policy = policy, r.levers["loss-chunk"] = chunk;
-        r.fusion = chunk == "off" ? "on" : "off";
-        Recipe n = r;
-        n.disabled_passes = {"row_pitch"};
-        Trained x = train(r, 2, 1e-3, gpu), y = train(n, 2, 1e-3, gpu);
-        const double allowed = precision.ends_with("16") ? 2e-3 : 1e-5;  // as LossInPiecesInHalfPrecision
-        for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(x.losses[s], y.losses[s], allowed * y.losses[s]) << "step " << s;
-        EXPECT_NEAR(x.losses[0], y.losses[0], 1e-5 * y.losses[0]) << "the first forward pass";
-        EXPECT_NEAR(x.norms[0], y.norms[0], (precision.ends_with("16") ? 1e-3 : 1e-5) * y.norms[0]);
-        EXPECT_NEAR(x.validation, y.validation, allowed * y.validation);
-      }
-}
-
 TEST_P(Levers, Recompute) {
   for (std::string mode : {"activation", "pointwise", "selective", "full"})
     for (std::string attention : {"flash", "naive"})
