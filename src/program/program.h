@@ -58,7 +58,7 @@ struct Value {
   // Elements from one row (of the last dimension) to the next, where rows are dense and evenly
   // spaced: the width of a contiguous value, or more ("leading dimension"). 0: they are not.
   int64_t pitch() const;
-  // Of a value that owns its memory: the elements and what is between rows, behind the last one too.
+  // Of a value that owns its memory: the elements, and what is between rows and behind the last.
   int64_t storage_bytes() const;
 };
 

@@ -79,8 +79,8 @@ struct GemmCall {
 
 // blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
 // Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch
-// that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row are
-// written too. Returns a cudaError_t.
+// that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row
+// are written too. Returns a cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {
