@@ -30,8 +30,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // On a device: the stream (a cudaStream_t) that later calls put their work on; null is the default
-  // stream, which is in use until the first call. On the host it has no effect.
+  // On a device: the stream (a cudaStream_t) that later calls put their work on. Null is the
+  // default stream, which is in use until the first call. On the host it has no effect.
   virtual void set_stream(void* stream) { (void)stream; }
   // Whether the work of a call can be captured in a graph and repeated without the host.
   virtual bool capturable() const { return true; }

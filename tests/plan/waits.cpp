@@ -1,5 +1,6 @@
-// Streams run concurrently, and still nothing is read or overwritten out of order: for every recipe,
-// however its instructions are spread over streams, given exactly the waits that a GPU gets.
+// Streams run concurrently, and still nothing is read or overwritten out of order: for every
+// recipe, however its instructions are spread over streams, given exactly the waits that a GPU
+// gets.
 #include "program/waits.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Instructions spread over streams at random compute what one stream computes, bit for bit: launched
-// one by one, as a captured graph, and while they are timed.
+// Instructions spread over streams at random compute what one stream computes, bit for bit:
+// launched one by one, as a captured graph, and while they are timed.
 #include <gtest/gtest.h>
 
 #include "plan/streams.h"
@@ -58,8 +58,8 @@ TEST(Streams, RandomStreamsGiveTheSameBits) {
       }
 }
 
-// An instruction's time is that of its own stream: those of a stream follow one another, and none is
-// negative, wherever it runs.
+// An instruction's time is that of its own stream: those of a stream follow one another, and none
+// is negative, wherever it runs.
 TEST(Streams, TimesAreOfTheirOwnStream) {
   Recipe r = recipe(false, "fp32");
   Ended one = run(r, -1);
@@ -75,7 +75,7 @@ TEST(Streams, TimesAreOfTheirOwnStream) {
       const Program& p = s.programs[size_t(calls[c].segment)].program;
       const StepTrace& t = traces[c];
       ASSERT_EQ(t.seconds.size(), p.code.size());
-      // Clocks are added to a time since the machine's start, and events resolve half a microsecond.
+      // Clocks are added to a time since the machine's start; events resolve half a microsecond.
       constexpr double tolerance = 2e-6;
       std::array<double, stream_count> before = {t.start, t.start, t.start};
       double end = t.start, sum = 0;

@@ -13,8 +13,8 @@ namespace crest {
 std::string nccl_problem();
 std::string nccl_version();  // "2.27.3"; "" when it is not there
 
-// Device memory that NCCL holds for a rank, besides what collectives are given: measured on two H200
-// (NCCL 2.28.9, NVLink, NVLS off); 150 MiB with NCCL_MAX_CTAS=8.
+// Device memory that NCCL holds for a rank, besides what collectives are given: measured on two
+// H200 (NCCL 2.28.9, NVLink, NVLS off); 150 MiB with 8 CTAs.
 inline constexpr int64_t nccl_memory = int64_t(486) << 20;
 
 // As make_gloo_communicator (comm/gloo.h), for data on `device`, one device a rank. Calls can be

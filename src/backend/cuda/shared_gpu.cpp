@@ -20,7 +20,7 @@ struct RankEvent {
 };
 
 // arrived: a rank's data is ready. done: a rank has used what others showed. All ranks queue their
-// waits for an event between two barriers, so that it is free to be recorded again in the next call.
+// waits for an event between two barriers, so it is free to be recorded again in the next call.
 struct SharedRendezvous {
   explicit SharedRendezvous(int n) : barrier(n), arrived(size_t(n)), done(size_t(n)), data(size_t(n)) {}
   std::barrier<> barrier;
