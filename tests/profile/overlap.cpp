@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "profile/profile_facts.h"
+#include "profile/profile_text.h"
 
 namespace crest::test {
 
@@ -53,6 +54,12 @@ TEST(Overlap, WhatAKernelOverlapsIsHidden) {
   EXPECT_DOUBLE_EQ(f.communication_ms, 6);
   EXPECT_DOUBLE_EQ(f.hidden_ms, 2.5);
   EXPECT_DOUBLE_EQ(f.exposed_ms, 3.5);
+  EXPECT_EQ(to_json(f)["communication_hidden_ms"], 2.5);
+  EXPECT_EQ(to_json(f)["communication_exposed_ms"], 3.5);
+  std::string text = profile_facts(p);
+  EXPECT_NE(text.find("communication      6.000 ms: 2.500 ms while other instructions run, 3.500 ms exposed"),
+            std::string::npos)
+      << text;
 }
 
 // The kept step is one of many: its shares divide the mean.
