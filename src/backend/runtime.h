@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "program/waits.h"
 
 namespace crest {
 
@@ -39,6 +40,7 @@ struct BoundInstr {
 // on `replay`.
 struct BoundProgram {
   const Program* program = nullptr;
+  const Waits* waits = nullptr;  // between streams
   std::vector<BoundInstr> code;
   std::shared_ptr<void> replay;
   int runs = 0;
@@ -75,8 +77,9 @@ class Runtime {
   // Whether all work before the mark is done, without waiting.
   virtual bool reached(Mark) { return true; }
   virtual void zero(void* to, int64_t bytes) = 0;
-  // Runs every instruction in order. With a trace each instruction is timed on its own, unless
-  // record_work is on. The trace must stay where it is until synchronize().
+  // Runs every instruction: those of a stream in their order, and each after those it waits for.
+  // With a trace each instruction is timed on its own, unless record_work is on. The trace must
+  // stay where it is until synchronize().
   virtual void run(BoundProgram& program, StepTrace* trace) = 0;
   // One instruction's call, outside of a Program's run (for tuning).
   virtual KernelCall call(const BoundProgram& program, size_t instruction) = 0;

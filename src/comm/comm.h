@@ -22,14 +22,19 @@ class PeerLost : public Error {
 
 // All ranks call the same functions in the same order. Floating dtypes. Data is where the
 // implementation works: in host memory (local, gloo) or on the rank's device (nccl). Host
-// implementations return when the result is ready; on a device, calls are ordered on a stream and
-// synchronize() waits for them. Throws PeerLost if another rank is gone, fails, or does not take
-// part in time.
+// implementations return when the result is ready; on a device, calls are ordered on the stream
+// that set_stream() names, and synchronize() waits for it. Throws PeerLost if another rank is gone,
+// fails, or does not take part in time.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // On a device: the stream (a cudaStream_t) that later calls put their work on. Null is the
+  // default stream, which is in use until the first call. On the host it has no effect.
+  virtual void set_stream(void* stream) { (void)stream; }
+  // Whether the work of a call can be captured in a graph and repeated without the host.
+  virtual bool capturable() const { return true; }
   // Sum (or mean) over all ranks, in place. The result is bitwise identical on every rank.
   virtual void all_reduce(void* data, DType dtype, int64_t n, bool mean) = 0;
   // Gathers n elements from each rank, in rank order, on every rank: out holds n * size().

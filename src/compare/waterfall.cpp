@@ -8,12 +8,12 @@
 
 #include "compare/split.h"
 #include "core/text.h"
+#include "profile/overlap.h"
 
 namespace crest {
 
 namespace {
 
-bool is_communication(const ProfileInstr& r) { return r.stream == "comm" || r.op_class == "communication"; }
 bool on_matrix_units(const ProfileInstr& r) { return r.op_class == "contraction" || r.op_class == "attention"; }
 
 // Rates of both sides. The same device has one rate per precision, the best one measured: two
@@ -129,7 +129,7 @@ FactorMs split_group(const JoinedGroup& g, const ComparedSide& a, const Compared
   for (int side : {0, 1}) {
     const ComparedSide& s = side ? b : a;
     for (int i : side ? g.b : g.a)
-      if (is_communication(s.rows[size_t(i)]))
+      if (communicates(s.rows[size_t(i)]))
         parts[size_t(Factor::communication)] += (side ? scale_b : -scale_a) * s.rows[size_t(i)].ms;
       else
         rows[side].push_back(i);
@@ -165,7 +165,7 @@ Totals totals(const ComparedSide& s) {
   Totals t;
   Weighted arithmetic;
   for (auto& r : s.rows) {
-    if (is_communication(r)) {
+    if (communicates(r)) {
       t.communication_ms += r.ms;
       continue;
     }

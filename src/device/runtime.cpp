@@ -5,10 +5,13 @@
 #include <cstring>
 
 #include "backend/cpu/runtime.h"
+#include "comm/local.h"
 #include "core/error.h"
+#include "device/communicators.h"
 #include "host/isa.h"
 #if CREST_HAVE_CUDA
 #include "backend/cuda/runtime.h"
+#include "backend/cuda/shared_gpu.h"
 #endif
 
 namespace crest {
@@ -29,6 +32,13 @@ std::unique_ptr<Runtime> make_runtime(const Device& device, Communicator* commun
 #endif
   throw Error(Exit::no_device, fmt::format("this build cannot run on '{}'", device.kind), "--device",
               "Use --device cpu, or build with the CUDA toolkit (docs/gpu.md).");
+}
+
+std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, [[maybe_unused]] const Device& device) {
+#if CREST_HAVE_CUDA
+  if (device.kind == "cuda" && !device.emulated) return cuda::make_shared_gpu_communicators(ranks, device);
+#endif
+  return make_local_communicators(ranks);
 }
 
 std::vector<float> TensorRef::floats(int64_t count) const {

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "plan/addresses.h"
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
@@ -33,6 +34,7 @@ Category persistent_category(const Value& v) {
 }
 
 void place_persistent(CompiledSession& s) {
+  s.persistent_bytes = 0;
   std::unordered_map<std::string_view, size_t> index;
   std::vector<PersistentBlock> blocks;
   for (auto& c : s.programs)
@@ -77,6 +79,7 @@ const CompiledProgram& CompiledSession::largest() const {
 
 CategoryBytes CompiledSession::by_category() const {
   CategoryBytes c{};
+  c[size_t(Category::library_context)] = library_bytes;
   for (auto& b : persistent) c[size_t(b.category)] += (b.bytes + 255) / 256 * 256;
   if (programs.empty()) return c;
   const MemoryPlan& m = largest().memory;
@@ -153,8 +156,6 @@ Recipe resolve(Recipe r, const Device& device) {
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
-  if (device.kind == "cuda" && r.data_parallel > 1)
-    fail_usage("several ranks on GPUs are not supported yet", "--data-parallel", "Use one rank.");
   validate(r);
   return r;
 }
@@ -171,6 +172,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
+  s.library_bytes = options.library_bytes;
   // Ranks are threads of this process: each plans and runs with its share of them.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   for (auto& spec : programs) {
@@ -184,8 +186,15 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     c.timings.push_back({"kernels", since(t)});
     s.programs.push_back(std::move(c));
   }
+  place(s, options);
+  s.compile_seconds = since(start);
+  return s;
+}
+
+void place(CompiledSession& s, const CompileOptions& options) {
   if (s.recipe.grad_accumulation == 1) s.gradients = gradient_storages(s.programs);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
+  s.transient_bytes = 0;
   for (size_t p = 0; p < s.programs.size(); ++p) {
     CompiledProgram& c = s.programs[p];
     auto t = Clock::now();
@@ -195,8 +204,14 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }
   place_persistent(s);
-  s.compile_seconds = since(start);
-  return s;
+  for (CompiledProgram& c : s.programs) {
+    if (!has_several_streams(c.program)) continue;
+    auto t = Clock::now();
+    Accesses accesses = accesses_by_address(s, c);
+    c.waits = plan_waits(c.program, accesses);
+    if (options.verify) verify_waits(c.program, accesses, c.waits);
+    c.timings.push_back({"waits", since(t)});
+  }
 }
 
 void check_fits(const CompiledSession& s, int64_t limit) {
@@ -213,7 +228,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   }
   std::string fits;
   auto suggest = [&](const std::string& flags, const Recipe& r) {
-    int64_t batch = largest_batch(r, s.device, use, limit);
+    int64_t batch = largest_batch(r, s.device, use, limit - s.library_bytes);
     if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
   };
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {

@@ -9,6 +9,7 @@
 #include "model/recipe.h"
 #include "passes/pass.h"
 #include "plan/memory_plan.h"
+#include "program/waits.h"
 
 namespace crest {
 
@@ -27,6 +28,7 @@ struct CompiledProgram {
   std::vector<const Kernel*> kernels;  // per instruction
   std::vector<int64_t> workspace;      // per instruction, bytes
   MemoryPlan memory;
+  Waits waits;                      // between streams
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
 
@@ -47,10 +49,11 @@ struct CompiledSession {
       gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
   int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
+  int64_t library_bytes = 0;    // CompileOptions::library_bytes
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
-  int64_t planned_bytes() const { return persistent_bytes + transient_bytes; }
+  int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
   // The Program with the largest transient arena.
@@ -79,11 +82,17 @@ std::vector<SegmentCall> training_step(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;
+  // Device memory of a rank outside of the arenas that a library of collectives holds
+  // (nccl_memory): category library_context.
+  int64_t library_bytes = 0;
 };
 
 // Resolves recipe.precision "auto" for the device. Throws usage errors for what the device does not
 // support.
 Recipe resolve(Recipe recipe, const Device& device);
+// Gives the values of all Programs their memory, and their instructions what they wait for: the
+// last part of compile().
+void place(CompiledSession& session, const CompileOptions& options = {});
 CompiledSession compile(const Recipe& recipe, const Device& device, const std::vector<ProgramSpec>& programs,
                         const CompileOptions& options = {});
 // Throws does_not_fit with the memory by category and what would fit (largest micro batch,

@@ -6,11 +6,11 @@
 #include <bit>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "program/op.h"
+#include "program/waits.h"
 
 namespace crest {
 
@@ -203,27 +203,25 @@ class Planner {
     }
     for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
     for (ValueId v : p_.outputs) touch(v, std::max(n - 1, 0));
-    // Another stream may still be using them until somebody waits for its results.
-    for (int i = 0; i < n; ++i) {
-      const Instr& instr = p_.code[size_t(i)];
-      if (instr.stream == Stream::compute) continue;
-      int wait = wait_point(i);
-      for (ValueId v : instr.in) touch(v, wait);
-      for (ValueId v : instr.out) touch(v, wait);
-    }
+    find_ends();
+    for (int i = 0; i < n; ++i)
+      for (auto* list : {&p_.code[size_t(i)].in, &p_.code[size_t(i)].out})
+        for (ValueId v : *list) touch(v, end_[size_t(i)]);
   }
 
-  int wait_point(int i) const {
-    const Instr& instr = p_.code[size_t(i)];
-    std::set<ValueId> roots;
-    for (ValueId v : instr.out) roots.insert(storage(v));
-    for (int j = i + 1; j < int(p_.code.size()); ++j) {
-      if (p_.code[size_t(j)].stream == instr.stream) continue;
-      for (auto* list : {&p_.code[size_t(j)].in, &p_.code[size_t(j)].out})
-        for (ValueId v : *list)
-          if (v != no_value && roots.count(storage(v))) return j;
+  // Another stream may be at an instruction until the compute stream waits for it: then memory is
+  // free for what the compute stream does next. Waits that addresses add come later; they only wait
+  // for more.
+  void find_ends() {
+    end_.resize(p_.code.size());
+    std::iota(end_.begin(), end_.end(), 0);
+    if (!has_several_streams(p_)) return;
+    HappensBefore ordered(p_, plan_waits(p_, accesses_by_storage(p_)));
+    for (size_t i = 0; i < end_.size(); ++i) {
+      if (p_.code[i].stream == Stream::compute) continue;
+      int after = ordered.first_after(int(i), Stream::compute);
+      end_[i] = after < 0 ? int(end_.size()) - 1 : after;
     }
-    return std::max(int(p_.code.size()) - 1, i);
   }
 
   // Whether element i of both is at the same place of its storage.
@@ -253,10 +251,15 @@ class Planner {
     }
   }
 
+  bool communicates(int i) const {
+    return size_t(i) < p_.code.size() && p_.code[size_t(i)].op->op_class == OpClass::communication;
+  }
+
   Category category(ValueId root) const {
     const Value& v = p_.at(root);
     if (v.role == Role::gradient) return Category::gradients;
     if (v.role == Role::cache) return Category::kv_cache;
+    if (v.role == Role::activation && communicates(first_[size_t(root)])) return Category::comm_buffers;
     Phase made = p_.code.empty() ? Phase::forward : p_.code[size_t(first_[size_t(root)])].phase;
     Phase used = p_.code.empty() ? Phase::forward : p_.code[size_t(last_[size_t(root)])].phase;
     return made == Phase::forward && used != Phase::forward ? Category::activations : Category::temporary;
@@ -280,9 +283,8 @@ class Planner {
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (workspace_[i] <= 0) continue;
       plan_.block_of_instr[i] = int(plan_.blocks.size());
-      int last = p_.code[i].stream == Stream::compute ? int(i) : wait_point(int(i));
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
-                              int(i), last, Category::workspace});
+                              int(i), end_[i], communicates(int(i)) ? Category::comm_buffers : Category::workspace});
     }
   }
 
@@ -353,6 +355,7 @@ class Planner {
   std::vector<int> order_;   // of the other blocks
   std::vector<int> urgent_;  // by block: how often it found no place below the peak
   MemoryPlan plan_;
+  std::vector<int> end_;           // by instruction: the first one at which it has surely ended
   std::vector<int> first_, last_;  // by storage
   std::vector<ValueId> same_as_;
   TakenAddresses taken_;

@@ -26,6 +26,7 @@ using CategoryBytes = std::array<int64_t, category_count>;
 int64_t total(const CategoryBytes&);
 
 // A piece of the transient arena, and the instructions [first, last] during which it is in use.
+// What another stream than compute uses is in use until the compute stream waits for it.
 struct Block {
   std::string name;  // of the storage value, or "workspace of OP"
   ValueId storage;   // no_value for workspace

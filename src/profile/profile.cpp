@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "profile/overlap.h"
 #include "stats/samples.h"
 
 namespace crest {
@@ -83,7 +84,7 @@ double Profile::rate(const std::string& wanted) const {
 
 std::vector<ProfileShare> by_phase(const Profile& p) {
   Shares shares;
-  for (auto& r : p.instrs) shares.add(r.stream == "comm" ? "communication" : r.phase, r);
+  for (auto& r : p.instrs) shares.add(communicates(r) ? "communication" : r.phase, r);
   for (auto& k : p.kernels)
     if (k.instr < 0) {
       ProfileShare& s = shares.at("copies");

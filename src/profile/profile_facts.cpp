@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "profile/overlap.h"
+
 namespace crest {
 
 namespace {
@@ -41,7 +43,7 @@ ProfileFacts facts_of(const Profile& p) {
   ProfileFacts f;
   for (auto& r : p.instrs) {
     f.total_ms += r.ms, f.floor_ms += r.floor_ms;
-    double& phase = r.stream == "comm"       ? f.communication_ms
+    double& phase = communicates(r)          ? f.communication_ms
                     : r.phase == "forward"   ? f.forward_ms
                     : r.phase == "recompute" ? f.recompute_ms
                     : r.phase == "backward"  ? f.backward_ms
@@ -52,6 +54,7 @@ ProfileFacts facts_of(const Profile& p) {
     if (r.op == "softmax" || r.op == "softmax_grad") add(f.softmax, r);
     if (r.op == "matmul") add(f.products, r);
   }
+  for (auto& c : communication_times(p)) f.hidden_ms += c.hidden_ms, f.exposed_ms += c.exposed_ms;
   f.launches = p.launches;
   f.idle_ms = p.idle_ms;
   add_gaps(f, p);
@@ -67,6 +70,8 @@ Json to_json(const ProfileFacts& f) {
           {"backward_ms", f.backward_ms},
           {"update_ms", f.update_ms},
           {"communication_ms", f.communication_ms},
+          {"communication_hidden_ms", f.hidden_ms},
+          {"communication_exposed_ms", f.exposed_ms},
           {"contractions", pair(f.contractions)},
           {"attention", pair(f.attention)},
           {"softmax", pair(f.softmax)},

@@ -17,10 +17,11 @@ struct TimeAndFlops {
 struct ProfileFacts {
   double total_ms = 0, floor_ms = 0;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0, update_ms = 0, communication_ms = 0;
-  TimeAndFlops contractions;       // matmuls, including those in naive attention
-  TimeAndFlops attention;          // everything between the projections: fused, or all parts of naive attention
-  TimeAndFlops softmax, products;  // in naive attention; no rows otherwise
-  int64_t launches = 0, gaps = 0;  // gaps in the kept step, in which nothing ran
+  double hidden_ms = 0, exposed_ms = 0;  // parts of communication_ms (profile/overlap.h)
+  TimeAndFlops contractions;             // matmuls, including those in naive attention
+  TimeAndFlops attention;                // everything between the projections: fused, or all parts of naive attention
+  TimeAndFlops softmax, products;        // in naive attention; no rows otherwise
+  int64_t launches = 0, gaps = 0;        // gaps in the kept step, in which nothing ran
   double idle_ms = 0, largest_gap_ms = 0;
 };
 ProfileFacts facts_of(const Profile& profile);

@@ -211,6 +211,9 @@ std::string profile_facts(const Profile& p) {
   if (f.backward_ms > 0)
     text += fmt::format("forward : backward {} : {} ms, 1 : {:.2f}; recompute {}\n", ms(f.forward_ms),
                         ms(f.backward_ms), f.backward_ms / f.forward_ms, percent(f.recompute_ms, f.total_ms));
+  if (f.communication_ms > 0)
+    text += fmt::format("communication      {} ms: {} ms while other instructions run, {} ms exposed\n",
+                        ms(f.communication_ms), ms(f.hidden_ms), ms(f.exposed_ms));
   text += fmt::format("launches           {}, mean {:.1f} us; idle {} ms ({}) in {} gaps, the largest {:.1f} us\n",
                       f.launches, f.launches ? 1e3 * p.busy_ms / double(f.launches) : 0, ms(f.idle_ms),
                       percent(f.idle_ms, p.span_ms), f.gaps, 1e3 * f.largest_gap_ms);

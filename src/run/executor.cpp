@@ -5,19 +5,22 @@
 #include <chrono>
 #include <cstddef>
 
+#include "comm/comm.h"
 #include "core/error.h"
+#include "plan/addresses.h"
 #include "program/op.h"
 
 namespace crest {
 
-static RuntimeOptions launch_options(const Recipe& r) {
-  return {.graphs = r.graphs == "on", .overlap = r.programmatic_launch == "on", .ranges = r.nvtx == "on"};
+static RuntimeOptions launch_options(const Recipe& r, const Communicator* communicator) {
+  bool capturable = !communicator || communicator->capturable();
+  return {.graphs = r.graphs == "on" && capturable, .overlap = r.programmatic_launch == "on", .ranges = r.nvtx == "on"};
 }
 
 Executor::Executor(const CompiledSession& session, Communicator* communicator, Choices* choices)
     : session_(session),
       communicator_(communicator),
-      runtime_(make_runtime(session.device, communicator, launch_options(session.recipe))),
+      runtime_(make_runtime(session.device, communicator, launch_options(session.recipe, communicator))),
       persistent_(*runtime_, session.persistent_bytes),
       transient_(*runtime_, session.transient_bytes) {
   for (auto& b : session.persistent)
@@ -38,22 +41,19 @@ Executor::~Executor() = default;
 
 void* Executor::address(const CompiledProgram& c, ValueId v) const {
   if (v == no_value) return nullptr;
-  const Value& value = c.program.at(v);
-  const Value& root = c.program.at(value.layout.storage);
-  int64_t offset = value.layout.offset * int64_t(size_of(value.dtype));
-  int block = c.memory.block_of_value[size_t(value.layout.storage)];
-  if (block >= 0) return transient_.at(c.memory.blocks[size_t(block)].offset + offset);
-  if (root.lifetime == Lifetime::micro_step) return nullptr;  // never used
-  for (auto& b : session_.persistent)
-    if (b.name == root.name) return persistent_.at(b.offset + offset);
-  for (auto& b : session_.gradients)
-    if (b.name == root.name) return transient_.at(b.offset + offset);
-  fail_internal(fmt::format("%{} has no address", value.name), c.spec.name);
+  Address a = address_of(session_, c, v);
+  switch (a.arena) {
+    case Address::Arena::none: return nullptr;
+    case Address::Arena::transient: return transient_.at(a.offset);
+    case Address::Arena::persistent: return persistent_.at(a.offset);
+  }
+  fail_internal("an address in no arena", c.spec.name);
 }
 
 void Executor::bind(const CompiledProgram& c) {
   BoundProgram bound;
   bound.program = &c.program;
+  bound.waits = &c.waits;
   bound.code.reserve(c.program.code.size());
   std::vector<void*> addresses(c.program.values.size());
   for (size_t v = 0; v < addresses.size(); ++v) addresses[v] = address(c, ValueId(v));

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "comm/local.h"
 #include "core/error.h"
+#include "device/communicators.h"
 #include "run/ranks.h"
 
 namespace crest {
@@ -17,7 +17,7 @@ namespace crest {
 Engine::Engine(CompiledSession session, Choices choices)
     : session_(std::move(session)), choices_(std::move(choices)), calls_(training_step(session_)) {
   int ranks = session_.recipe.data_parallel;
-  if (ranks > 1) communicators_ = make_local_communicators(ranks);
+  if (ranks > 1) communicators_ = make_thread_communicators(ranks, session_.device);
   for (int r = 0; r < ranks; ++r)
     executors_.push_back(
         std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr, &choices_));

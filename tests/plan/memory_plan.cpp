@@ -11,6 +11,7 @@
 #include "plan/random_program.h"
 #include "program/op.h"
 #include "program/verify.h"
+#include "program/waits.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -44,19 +45,32 @@ struct Use {
   bool overlaps(const Use& o) const { return begin < o.end && o.begin < end; }
 };
 
-// An instruction of another stream may run until the first later instruction outside the stream
-// that touches a result.
+// Whether instruction j must come after i, because of their stream or of a storage that both touch
+// and one of them writes.
+bool next_to(const Program& p, int i, int j) {
+  const Instr &x = p.code[size_t(i)], &y = p.code[size_t(j)];
+  if (x.stream == y.stream) return true;
+  auto meets = [&](const std::vector<ValueId>& a, const std::vector<ValueId>& b) {
+    for (ValueId v : a)
+      for (ValueId w : b)
+        if (v != no_value && w != no_value && p.at(v).layout.storage == p.at(w).layout.storage) {
+          Extent e = extent_of(p.at(v)), f = extent_of(p.at(w));
+          if (e.begin < f.end && f.begin < e.end) return true;
+        }
+    return false;
+  };
+  return meets(x.out, y.in) || meets(x.in, y.out) || meets(x.out, y.out);
+}
+
+// An instruction of another stream may run until the compute stream has to come after it, itself or
+// by what comes between.
 int end_of(const Program& p, int i) {
-  const Instr& instr = p.code[size_t(i)];
-  if (instr.stream == Stream::compute) return i;
+  if (p.code[size_t(i)].stream == Stream::compute) return i;
+  std::vector<int> after = {i};
   for (int j = i + 1; j < int(p.code.size()); ++j) {
-    if (p.code[size_t(j)].stream == instr.stream) continue;
-    auto touches = [&](ValueId v) {
-      return v != no_value && std::any_of(instr.out.begin(), instr.out.end(),
-                                          [&](ValueId o) { return p.at(o).layout.storage == p.at(v).layout.storage; });
-    };
-    auto &in = p.code[size_t(j)].in, &out = p.code[size_t(j)].out;
-    if (std::any_of(in.begin(), in.end(), touches) || std::any_of(out.begin(), out.end(), touches)) return j;
+    if (std::none_of(after.begin(), after.end(), [&](int k) { return next_to(p, k, j); })) continue;
+    if (p.code[size_t(j)].stream == Stream::compute) return j;
+    after.push_back(j);
   }
   return int(p.code.size()) - 1;
 }
@@ -272,6 +286,28 @@ TEST(MemoryPlan, AnotherLanesTensorsStayUntilTheWaitPoint) {
       EXPECT_TRUE(other.offset >= scratch.offset + scratch.bytes || scratch.offset >= other.offset + other.bytes) << i;
     }
   }
+}
+
+// A collective is done when a later one of its stream is, although nobody reads what it made.
+TEST(MemoryPlan, AWaitForALaterCollectiveEndsAnEarlierOne) {
+  Program p;
+  Builder b(p);
+  b.origin = Origin("a");
+  ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro_step);
+  p.inputs = {x};
+  ValueId g = b.emit1("scale", {x}, Attrs().set("value", 1.0)), h = b.emit1("scale", {x}, Attrs().set("value", 2.0));
+  b.stream = Stream::comm;
+  b.emit1("all_reduce", {g}, Attrs().set("mean", 0));                // 2
+  ValueId sum = b.emit1("all_reduce", {h}, Attrs().set("mean", 0));  // 3
+  b.stream = Stream::compute;
+  ValueId y = b.emit1("softmax", {x});
+  y = b.emit1("add", {y, sum});  // 5
+  for (int i = 0; i < 3; ++i) y = b.emit1("softmax", {y});
+  p.outputs = {y};
+  MemoryPlan plan = plan_memory(p, {0, 0, 3000, 0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(plan.blocks[size_t(plan.block_of_value[size_t(g)])].last, 5);
+  EXPECT_EQ(plan.blocks[size_t(plan.block_of_instr[2])].last, 5);
+  EXPECT_EQ(plan.blocks[size_t(plan.block_of_instr[2])].category, Category::comm_buffers);
 }
 
 TEST(MemoryPlan, AnOverlayNeedsADyingInput) {

@@ -89,7 +89,6 @@ TEST_P(Levers, LossInPieces) {
 }
 
 TEST_P(Levers, LossInPiecesWithOtherLevers) {
-  bool cuda = crest::test::test_device(1).kind == "cuda";
   std::vector<std::pair<const char*, std::function<void(Recipe&)>>> levers = {
       {"accumulation", [](Recipe& r) { r.batch = 2, r.grad_accumulation = 3; }},
       {"ranks", [](Recipe& r) { r.batch = 2, r.data_parallel = 2; }},
@@ -102,7 +101,6 @@ TEST_P(Levers, LossInPiecesWithOtherLevers) {
   for (auto& [name, set] : levers) {
     Recipe r = base(), n = base();
     set(r), set(n);
-    if (cuda && r.data_parallel > 1) continue;
     SCOPED_TRACE(name);
     r.levers["loss-chunk"] = "off", n.levers["loss-chunk"] = "20";
     expect_same(n, r);
@@ -142,7 +140,6 @@ TEST_P(Levers, GradientAccumulationEqualsTheLargeBatch) {
 }
 
 TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
-  if (crest::test::test_device(1).kind == "cuda") GTEST_SKIP() << "one rank a GPU process";
   for (int accumulation : {1, 2}) {
     for (double dropout : {0.0, 0.2}) {
       Recipe r = base(), n = base();
@@ -159,7 +156,6 @@ TEST_P(Levers, TwoRanksEqualOneWithTheWholeBatch) {
 
 // Ranks share the threads; scratch memory must be planned for the threads that a rank really has.
 TEST_P(Levers, TwoRanksWithMoreThreadsThanWork) {
-  if (crest::test::test_device(1).kind == "cuda") GTEST_SKIP() << "one rank a GPU process";
   Recipe r = base();
   r.precision = "fp16", r.attention = "naive", r.fusion = "off";
   r.batch = 1, r.data_parallel = 2;

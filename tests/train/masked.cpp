@@ -98,8 +98,6 @@ TEST_P(Masked, LossIsTheMeanOverTheTargetsThatCount) {
   EXPECT_EQ(count, 17 + 4 + 9);
 }
 
-int most_ranks() { return crest::test::test_device(1).kind == "cuda" ? 1 : 2; }  // one rank a GPU process
-
 // The mean is over the whole step: not of means of micro steps or ranks.
 TEST_P(Masked, AccumulationAndRanksAreOneBigBatch) {
   Recipe one = tiny_recipe(GetParam());
@@ -111,7 +109,6 @@ TEST_P(Masked, AccumulationAndRanksAreOneBigBatch) {
     int ranks;
   };
   for (Split s : {Split{2, 4, 1}, {4, 1, 2}, {2, 2, 2}, {1, 4, 2}}) {
-    if (s.ranks > most_ranks()) continue;
     SCOPED_TRACE(testing::Message() << s.batch << " x " << s.accumulation << " x " << s.ranks);
     Recipe r = one;
     r.batch = s.batch, r.grad_accumulation = s.accumulation, r.data_parallel = s.ranks;
@@ -230,7 +227,7 @@ TEST_P(Masked, LossInPiecesIsTheSame) {
 
 TEST_P(Masked, PackedRowsTrainInHalfPrecisionWithDropoutAndRanks) {
   Recipe r = packed(tiny_recipe(GetParam()));
-  r.precision = "bf16", r.batch = 1, r.data_parallel = most_ranks(), r.grad_accumulation = 2, r.model.dropout = 0.1;
+  r.precision = "bf16", r.batch = 1, r.data_parallel = 2, r.grad_accumulation = 2, r.model.dropout = 0.1;
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* p) { packed_row(r, g % 4, x, y, p); };
   Result result = train_with(r, 30, 3e-3, source, 2);
   EXPECT_LT(result.losses.back(), 0.8 * result.losses.front());

@@ -11,8 +11,7 @@ namespace {
 struct ReadAheadRun : RunTest {
   TrainOptions wide() const {
     TrainOptions o = options();
-    o.recipe.grad_accumulation = 2;
-    if (o.device.kind == "cpu") o.recipe.data_parallel = 2;  // a GPU process has one rank
+    o.recipe.grad_accumulation = 2, o.recipe.data_parallel = 2;
     return o;
   }
   static std::vector<double> losses(TrainOptions o, double* waited = nullptr) {

@@ -1,12 +1,20 @@
-// Collectives between GPUs. A Program has them only when several ranks run it.
+// Collectives between GPUs, on the stream of their instruction: handed to the communicator.
 #include "backend/backend.h"
+#include "backend/cuda/kernel.h"
+#include "comm/comm.h"
 
 namespace crest::cuda {
 
-static std::string reject(const KernelQuery&) {
-  return "several ranks on CUDA are not supported yet: use --data-parallel 1, or --device cpu";
+static void launch(const KernelCall& call) {
+  if (!call.communicator) fail_internal("all_reduce without a communicator");
+  bool mean = call.instr.attrs.integer("mean", 0) != 0;
+  call.communicator->set_stream(call.stream);
+  for (size_t i = 0; i < call.instr.in.size(); ++i)
+    call.communicator->all_reduce(call.out[i], call.out_value(i).dtype, call.out_value(i).numel(), mean);
 }
 
-Kernel all_reduce_kernel() { return {"all_reduce", "cuda.all_reduce", reject}; }
+Kernel all_reduce_kernel() {
+  return {"all_reduce", "cuda.all_reduce.communicator", reject_unless_float, nullptr, nullptr, launch};
+}
 
 }  // namespace crest::cuda

@@ -111,7 +111,6 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(Control& control, int ranks, const std::string& group, const Device& device, double seconds)
       : nccl_(Nccl::get()), control_(control), ranks_(ranks), seconds_(seconds) {
     check_cuda(cudaSetDevice(device.index), "selection of the device");
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     check_cuda(cudaMalloc(&scratch_, sizeof(float)), "memory of the barrier");
     check_cuda(cudaMemset(scratch_, 0, sizeof(float)), "memory of the barrier");
     start(exchange_id(group), device.index);
@@ -119,10 +118,10 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     if (comm_) nccl_.abort(comm_);  // at once, also where other ranks are gone; all work was waited for
     cudaFree(scratch_);
-    cudaStreamDestroy(stream_);
   }
   int rank() const override { return control_.rank(); }
   int size() const override { return ranks_; }
+  void set_stream(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     check(nccl_.all_reduce(data, data, size_t(n), type_of(dtype), mean ? average : sum, comm_, stream_), "all-reduce");
@@ -222,7 +221,7 @@ class NcclCommunicator final : public Communicator {
   Control& control_;
   int ranks_;
   double seconds_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // of whoever calls
   void* scratch_ = nullptr;
   Comm comm_ = nullptr;
 };

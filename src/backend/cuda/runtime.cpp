@@ -14,6 +14,7 @@
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/ranges.h"
+#include "backend/cuda/stream_order.h"
 #include "core/text.h"
 #include "program/op.h"
 
@@ -21,7 +22,6 @@ namespace crest::cuda {
 
 namespace {
 
-constexpr int streams = 3;
 constexpr int slots = 8;  // of the ring between host and device
 constexpr int64_t slot_bytes = 1 << 20;
 constexpr int64_t later_bytes = 64 << 10;  // of pinned memory for small reads before a mark
@@ -43,7 +43,6 @@ class GpuRuntime : public Runtime {
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
     for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-    for (auto& e : stream_events_) e = std::make_unique<Event>();
     for (auto& e : slot_events_) e = std::make_unique<Event>();
     for (auto& r : reads_) r.event = std::make_unique<Event>();
     check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + mark_places * later_bytes)),
@@ -169,10 +168,10 @@ class GpuRuntime : public Runtime {
     if (trace && !recording_) return run_traced(p, *trace);
     if (p.runs++ == 0 || !options_.graphs) {
       if (trace) fail_internal("the first run of a Program cannot be recorded", "runtime");
-      Order order(*this, p, options_.overlap);
-      order.begin();
-      for (size_t i = 0; i < p.code.size(); ++i) order.launch(i);
-      order.end();
+      Launches launches(*this, p, options_.overlap);
+      launches.order.begin();
+      for (size_t i = 0; i < p.code.size(); ++i) launches.launch(i);
+      launches.order.end();
       return;
     }
     if (!p.replay) p.replay = std::make_shared<Replays>();
@@ -234,9 +233,10 @@ class GpuRuntime : public Runtime {
     NodeMap nodes;  // of `recorded`
   };
   std::unique_ptr<Graph> capture(BoundProgram& p) {
-    Order order(*this, p, options_.overlap);
+    Launches launches(*this, p, options_.overlap);
     return std::make_unique<Graph>(
-        main(), p.code.size(), [&] { order.begin(); }, [&](size_t i) { order.launch(i); }, [&] { order.end(); });
+        main(), p.code.size(), [&] { launches.order.begin(); }, [&](size_t i) { launches.launch(i); },
+        [&] { launches.order.end(); });
   }
   static NodeMap node_map(const Graph& graph, const Program& program) {
     NodeMap map;
@@ -246,80 +246,68 @@ class GpuRuntime : public Runtime {
     return map;
   }
 
-  // Launches instructions on their CUDA streams. Work of a stream waits for all earlier work of
-  // another stream when it reads or overwrites what that stream made: the lists of a Program are in
-  // an order where that is always enough.
-  //
-  // A kernel may overlap with the one before it on its stream where that is a kernel of this
-  // Program: the first one follows copies, one behind a switch of streams also waits for the other
-  // stream's event, and NCCL puts more on a stream than kernels.
-  class Order {
-   public:
-    Order(GpuRuntime& r, BoundProgram& p, bool overlap) : r_(r), p_(p), overlap_(overlap && r.device_.sm >= 90) {
-      for (auto& instr : p.program->code) used_[size_t(instr.stream)] = true;
-      single_ = std::count(used_.begin(), used_.end(), true) <= 1 && (p.code.empty() || used_[0]);
+  // Launches the instructions of a Program on their CUDA streams, in its order.
+  struct Launches : Streams {
+    Launches(GpuRuntime& runtime, BoundProgram& program, bool overlap)
+        : order(program, *this), r(runtime), p(program), overlaps(overlap && runtime.device_.sm >= 90) {
+      while (r.order_events_.size() < size_t(order.events())) r.order_events_.push_back(std::make_unique<Event>());
     }
-    void begin() {
-      if (single_) return;
-      r_.record(0);
-      for (int stream = 1; stream < streams; ++stream)
-        if (used_[size_t(stream)]) r_.wait(stream, 0);
-      last_ = 0;
+    void record(int event, int stream) override {
+      check(cudaEventRecord(r.order_events_[size_t(event)]->event, r.streams_[size_t(stream)]), "event");
     }
-    void launch(size_t i) {
-      const Instr& instr = p_.program->code[i];
-      int stream = int(instr.stream);
-      bool switches = !single_ && stream != last_;
-      if (switches) {
-        r_.record(last_);
-        r_.wait(stream, last_);
-        last_ = stream;
-      }
-      KernelCall call = r_.call(p_, i);
-      call.overlap = overlap_ && i > 0 && !switches && p_.program->code[i - 1].op->op_class != OpClass::communication;
-      if (r_.ranges_) r_.ranges_->push(range_name(p_.code[i].kernel->name, instr.origin.text()));
-      p_.code[i].kernel->launch(call);
-      if (r_.ranges_) r_.ranges_->pop();
+    void wait(int stream, int event) override {
+      check(cudaStreamWaitEvent(r.streams_[size_t(stream)], r.order_events_[size_t(event)]->event, 0), "event");
     }
-    void end() {
-      if (single_) return;
-      for (int stream = 1; stream < streams; ++stream)
-        if (used_[size_t(stream)]) {
-          r_.record(stream);
-          r_.wait(0, stream);
-        }
+    // With `started`, records it when the instruction may start.
+    void launch(size_t i, Event* started = nullptr) {
+      const Instr& instr = p.program->code[i];
+      order.before(i);
+      if (started) check(cudaEventRecord(started->event, r.streams_[size_t(instr.stream)]), "event");
+      KernelCall call = r.call(p, i);
+      call.overlap = overlaps && order.follows_kernel(i);
+      if (r.ranges_) r.ranges_->push(range_name(p.code[i].kernel->name, instr.origin.text()));
+      p.code[i].kernel->launch(call);
+      if (r.ranges_) r.ranges_->pop();
+      order.after(i);
     }
 
-   private:
-    GpuRuntime& r_;
-    BoundProgram& p_;
-    std::array<bool, streams> used_ = {};
-    bool overlap_, single_ = true;
-    int last_ = 0;
+    StreamOrder order;
+    GpuRuntime& r;
+    BoundProgram& p;
+    bool overlaps;
   };
 
+  // An instruction starts when the one before it on its stream ends or, where it waits for another
+  // stream, when it has waited: both times are of its own stream.
   void run_traced(BoundProgram& p, StepTrace& trace) {
     size_t n = p.code.size();
-    std::vector<std::unique_ptr<Event>> marks;
-    for (size_t i = 0; i <= n; ++i) marks.push_back(std::make_unique<Event>(cudaEventDefault));
-    Order order(*this, p, false);  // each is timed alone
-    order.begin();
-    check(cudaEventRecord(marks[0]->event, main()), "event");
+    auto timed = [] { return std::make_shared<Event>(cudaEventDefault); };
+    auto first = timed(), last = timed();
+    std::vector<std::shared_ptr<Event>> starts(n), ends(n);
+    std::array<std::shared_ptr<Event>, stream_count> before;
+    Launches launches(*this, p, false);  // each is timed alone
+    check(cudaEventRecord(first->event, main()), "event");
+    launches.order.begin();
     for (size_t i = 0; i < n; ++i) {
-      order.launch(i);
-      check(cudaEventRecord(marks[i + 1]->event, streams_[size_t(p.program->code[i].stream)]), "event");
+      auto stream = size_t(p.program->code[i].stream);
+      bool waits = launches.order.waits(i);
+      starts[i] = waits ? timed() : before[stream];
+      launches.launch(i, waits ? starts[i].get() : nullptr);
+      before[stream] = ends[i] = timed();
+      check(cudaEventRecord(ends[i]->event, streams_[stream]), "event");
     }
-    order.end();
+    launches.order.end();
+    check(cudaEventRecord(last->event, main()), "event");
     check(cudaStreamSynchronize(main()), "work of the GPU");
     double host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     trace.seconds.assign(n, 0);
     trace.starts.assign(n, 0);
-    trace.start = host_seconds - elapsed(*marks[0], *marks[n]);
+    trace.total = elapsed(*first, *last);
+    trace.start = host_seconds - trace.total;
     for (size_t i = 0; i < n; ++i) {
-      trace.starts[i] = trace.start + elapsed(*marks[0], *marks[i]);
-      trace.seconds[i] = elapsed(*marks[i], *marks[i + 1]);
+      trace.starts[i] = trace.start + elapsed(*first, *starts[i]);
+      trace.seconds[i] = elapsed(*starts[i], *ends[i]);
     }
-    trace.total = elapsed(*marks[0], *marks[n]);
     ++p.runs;
   }
 
@@ -330,12 +318,6 @@ class GpuRuntime : public Runtime {
   }
   void activate() { check(cudaSetDevice(device_.index), "selection of the device"); }
   cudaStream_t main() const { return streams_[0]; }
-  void record(int stream) {
-    check(cudaEventRecord(stream_events_[size_t(stream)]->event, streams_[size_t(stream)]), "event");
-  }
-  void wait(int stream, int event) {
-    check(cudaStreamWaitEvent(streams_[size_t(stream)], stream_events_[size_t(event)]->event, 0), "event");
-  }
   char* next_slot() {
     slot_ = (slot_ + 1) % slots;
     check(cudaEventSynchronize(slot_events_[size_t(slot_)]->event), "copy to the GPU");
@@ -348,8 +330,8 @@ class GpuRuntime : public Runtime {
   std::optional<Ranges> ranges_;
   size_t free_at_start_ = 0;
   int64_t allocated_ = 0;
-  std::array<cudaStream_t, streams> streams_ = {};
-  std::array<std::unique_ptr<Event>, streams> stream_events_;
+  std::array<cudaStream_t, stream_count> streams_ = {};
+  std::vector<std::unique_ptr<Event>> order_events_;  // of StreamOrder, by number
   std::array<std::unique_ptr<Event>, slots> slot_events_;
   char* ring_ = nullptr;
   int64_t slot_ = 0;

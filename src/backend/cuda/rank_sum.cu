@@ -1,0 +1,57 @@
+#include "backend/cuda/rank_sum.h"
+
+#include "backend/cuda/device/any_float.h"
+#include "backend/cuda/kernel.h"
+
+namespace crest::cuda {
+
+#if CREST_HAS_DEVICE_CODE
+namespace {
+
+constexpr int threads = 256, quad = 4;
+
+template <int V>
+__global__ void __launch_bounds__(threads)
+    sum_of_ranks(RankPointers in, RankPointers out, DType dtype, int64_t n, float divisor) {
+  wait_for_predecessors();
+  int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V;
+  if (i >= n) return;
+  float sum[V];
+  load_any(in.of[0], dtype, i, sum);
+  for (int r = 1; r < in.count; ++r) {
+    float x[V];
+    load_any(in.of[r], dtype, i, x);
+#pragma unroll
+    for (int e = 0; e < V; ++e) sum[e] += x[e];
+  }
+#pragma unroll
+  for (int e = 0; e < V; ++e) sum[e] /= divisor;
+  for (int r = 0; r < out.count; ++r) store_any(out.of[r], dtype, i, sum);
+}
+
+}  // namespace
+
+void sum_ranks(void* stream, const RankPointers& in, const RankPointers& out, DType dtype, int64_t n, bool mean) {
+  if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
+    fail_internal("ranks of one GPU sum f32, bf16 and f16 only", std::string(name(dtype)));
+  if (n <= 0) return;
+  bool quads = n % quad == 0;
+  for (auto* list : {&in, &out})
+    for (int r = 0; r < list->count; ++r) quads &= aligned({list->of[r]}, quad * size_of(dtype));
+  auto* kernel = quads ? sum_of_ranks<quad> : sum_of_ranks<1>;
+  dim3 grid(blocks_for(n, threads * (quads ? quad : 1))), block(threads);
+  float divisor = mean ? float(in.count) : 1.0f;
+#if defined(__CUDACC__)
+  check(start_kernel({stream, false}, kernel, grid, block, 0, in, out, dtype, n, divisor), "sum over ranks");
+#else
+  (void)stream;
+  emulator::run(grid, block, 0, [&] { kernel(in, out, dtype, n, divisor); });
+#endif
+}
+#else
+void sum_ranks(void*, const RankPointers&, const RankPointers&, DType, int64_t, bool) {
+  fail_internal("a build without CUDA was asked to sum over ranks");
+}
+#endif
+
+}  // namespace crest::cuda

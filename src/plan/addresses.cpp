@@ -1,0 +1,43 @@
+#include "plan/addresses.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace crest {
+
+Address address_of(const CompiledSession& s, const CompiledProgram& c, ValueId v) {
+  const Value& value = c.program.at(v);
+  const Value& root = c.program.at(value.layout.storage);
+  int64_t offset = value.layout.offset * int64_t(size_of(value.dtype));
+  int block = c.memory.block_of_value[size_t(value.layout.storage)];
+  if (block >= 0) return {Address::Arena::transient, c.memory.blocks[size_t(block)].offset + offset};
+  if (root.lifetime == Lifetime::micro_step) return {};
+  for (auto& b : s.persistent)
+    if (b.name == root.name) return {Address::Arena::persistent, b.offset + offset};
+  for (auto& b : s.gradients)
+    if (b.name == root.name) return {Address::Arena::transient, b.offset + offset};
+  fail_internal(fmt::format("%{} has no address", value.name), c.spec.name);
+}
+
+Accesses accesses_by_address(const CompiledSession& s, const CompiledProgram& c) {
+  Accesses all(c.program.code.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto add = [&](ValueId v, bool writes) {
+      if (v == no_value) return;
+      Address a = address_of(s, c, v);
+      Extent e = extent_of(c.program.at(v));
+      if (a.arena == Address::Arena::none) fail_internal("an operand has no address", c.spec.name);
+      all[i].push_back({int(a.arena), a.offset, a.offset + (e.end - e.begin), writes});
+    };
+    for (ValueId v : c.program.code[i].in) add(v, false);
+    for (ValueId v : c.program.code[i].out) add(v, true);
+    if (int block = c.memory.block_of_instr[i]; block >= 0) {
+      int64_t offset = c.memory.blocks[size_t(block)].offset;
+      all[i].push_back({int(Address::Arena::transient), offset, offset + c.workspace[i], true});
+    }
+  }
+  return all;
+}
+
+}  // namespace crest

@@ -1,0 +1,31 @@
+// Communication that computation hides, and communication that the step waits for.
+#pragma once
+#include <vector>
+
+#include "profile/profile.h"
+
+namespace crest {
+
+// From start to end, in any unit.
+struct TimeSpan {
+  double start = 0, end = 0;
+};
+// Merged and in order.
+std::vector<TimeSpan> merged(std::vector<TimeSpan> spans);
+double length_of(const std::vector<TimeSpan>& merged);
+// Time that both cover; both are merged.
+double overlap_of(const std::vector<TimeSpan>& a, const std::vector<TimeSpan>& b);
+
+// A collective, or what runs on the stream of collectives.
+bool communicates(const ProfileInstr& row);
+
+// An instruction that communicates: the time during which one that does not ran on the device
+// (hidden), and the rest (exposed). They add up to the row's time, the mean over the profiled
+// steps; their shares are those of the kept step. Copies of inputs hide nothing.
+struct CommunicationTime {
+  int instr = -1;  // row of Profile::instrs
+  double hidden_ms = 0, exposed_ms = 0;
+};
+std::vector<CommunicationTime> communication_times(const Profile& profile);
+
+}  // namespace crest
