@@ -98,7 +98,8 @@ std::function<int()> setup_program(CLI::App& app) {
   app.add_option("--segment", o->segment,
                  "train, train.first, train.next, train.last, update, validation, prefill or decode")
       ->capture_default_str();
-  app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")->type_name("PASS");
+  app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")
+      ->type_name("PASS");
   app.add_flag("--passes", o->passes, "list the passes");
   app.add_flag("--memory", o->memory, "add the memory plan");
   app.add_flag("--plain", o->plain, "leave out FLOPs, bytes, kernels and offsets");
