@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda/nvml.h"
+#include "backend/device_json.h"
 #include "bench/new_record.h"
 #include "core/error.h"
 #include "core/text.h"

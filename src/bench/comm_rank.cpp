@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/cuda/nccl.h"
+#include "backend/device_json.h"
 #include "bench/comm_progress.h"
 #include "bench/comm_report.h"
 #include "bench/new_record.h"
@@ -19,7 +20,6 @@
 #include "device/data_sheet.h"
 #include "device/find.h"
 #include "host/stop_signal.h"
-#include "plan/plan_json.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 

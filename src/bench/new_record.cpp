@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "backend/device_json.h"
 #include "core/text.h"
 #include "host/cgroup.h"
 #include "plan/plan_json.h"

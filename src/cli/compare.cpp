@@ -16,7 +16,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
-#include "store/noise_floor.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -40,19 +39,6 @@ GroupBy parse_by(const std::string& text) {
   if (text == "layer") return GroupBy::layer;
   fail_usage(fmt::format("'{}' is not a value of --by", printable(text)), "--by",
              did_you_mean(text, {"group", "class", "layer"}) + " Values: group, class, layer.");
-}
-
-// The noise floor measured here for these recipes: the larger of the two.
-double known_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file) {
-  double floor = -1;
-  try {
-    Store store = file.open_to_read();
-    for (auto* r : {&a, &b})
-      if (auto known = r->key.empty() ? std::nullopt : noise_floor_of(store, r->key, r->device.value("name", "")))
-        floor = std::max(floor, known->relative);
-  } catch (const Error&) {  // both sides are files: the store may be missing
-  }
-  return floor;
 }
 
 void check(const Options& o) {
@@ -101,7 +87,7 @@ RunComparison compared(const Options& o, CompareOptions options) {
   }
   const StoreFile& file = o.measure.store;
   RunRecord a = open_compared(o.names[0], file), b = open_compared(o.names[1], file);
-  options.noise_floor = known_floor(a, b, file);
+  options.noise_floor = known_noise_floor(a, b, file);
   return compare_runs(a, b, options);
 }
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "data/data_json.h"
 #include "data/gpt2_tokenizer.h"
 #include "data/prepare.h"
 #include "host/stop_signal.h"
@@ -21,8 +22,6 @@
 namespace crest {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string action;
@@ -83,31 +82,6 @@ class Progress {
   Clock::time_point started_, shown_;
 };
 
-Json to_json(const DatasetInfo& i) {
-  Json sources = Json::array();
-  for (auto& s : i.sources) sources.push_back({{"path", s.path}, {"bytes", s.bytes}, {"hash", s.hash}});
-  return {{"folder", i.folder},
-          {"format", i.format},
-          {"tokenizer", i.tokenizer},
-          {"vocab_size", i.vocab_size},
-          {"token_dtype", i.token_dtype},
-          {"train_tokens", i.train_tokens},
-          {"val_tokens", i.val_tokens},
-          {"train_shards", i.train_shards},
-          {"val_shards", i.val_shards},
-          {"shard_bytes", i.shard_bytes},
-          {"loss_mask", i.loss_mask},
-          {"train_targets", i.train_targets},
-          {"val_targets", i.val_targets},
-          {"documents", i.documents},
-          {"text_bytes", i.text_bytes},
-          {"source_files", i.source_files},
-          {"bytes_per_token", i.bytes_per_token},
-          {"content_hash", i.content_hash},
-          {"created_by", i.created_by},
-          {"sources", sources}};
-}
-
 void print_info(const DatasetInfo& i) {
   std::string tokenizer = i.tokenizer.empty() ? "none in this folder" : i.tokenizer;
   fmt::print("folder      {}\nformat      {}, {} tokens\n", printable(i.folder), i.format, i.token_dtype);
@@ -146,9 +120,7 @@ int run_prepare(const CLI::App& app, Options& o) {
   PrepareResult result = prepare(p);
   progress.message(fmt::format("prepared in {}", format_duration(result.seconds)));
   if (o.json) {
-    Json document = to_json(result.info);
-    document["seconds"] = result.seconds;
-    print_json(document);
+    print_json(to_json(result));
     return 0;
   }
   print_info(result.info);
@@ -185,17 +157,11 @@ int run_get(Options& o) {
   o.gpt2.out = o.out;
   o.gpt2.overwrite = o.prepare.overwrite;
   Gpt2Tokenizer got = get_gpt2_tokenizer(o.gpt2);
-  const Tokenizer& tokenizer = got.tokenizer;
   if (o.json) {
-    print_json({{"file", got.file},
-                {"vocab_size", tokenizer.vocab_size()},
-                {"merges", tokenizer.merge_count()},
-                {"split_rule", tokenizer.split_rule().name},
-                {"source", got.source},
-                {"sha256", got.sha256}});
+    print_json(to_json(got));
     return 0;
   }
-  fmt::print("wrote GPT-2's tokenizer, {} tokens, to {}\n", tokenizer.vocab_size(), printable(got.file));
+  fmt::print("wrote GPT-2's tokenizer, {} tokens, to {}\n", got.tokenizer.vocab_size(), printable(got.file));
   fmt::print("\nNext: crest data prepare TEXT --tokenizer {} --out DIR\n", printable(got.file));
   return 0;
 }

@@ -14,17 +14,15 @@
 #include "device/data_sheet.h"
 #include "device/find.h"
 #include "device/libraries.h"
+#include "device/list_devices.h"
 #include "host/environment.h"
 #include "measure/device_limits.h"
-#include "plan/plan_json.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
 namespace crest {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   DeviceOptions device;
@@ -121,9 +119,7 @@ void print_text(const Device& d, const Environment& e, const cuda::Found& found)
 
 int list_sheets(bool json) {
   if (json) {
-    Json list = Json::array();
-    for (auto& s : data_sheets()) list.push_back(to_json(s));
-    print_json(list);
+    print_json(to_json(data_sheets()));
     return 0;
   }
   std::vector<Column> columns = {{"name", Align::left}, {"device", Align::left}, {"memory"}, {"bandwidth"}, {"link"}};
@@ -156,17 +152,7 @@ int run(const Options& o) {
     if (o.measure) print_measured(measured);
     return 0;
   }
-  Json devices = Json::array(), unavailable = Json::array();
-  for (auto& d : found.devices) {
-    if (std::string why = cuda::reject_device(d); !why.empty())
-      unavailable.push_back({{"kind", "cuda"}, {"reason", d.name + ": " + why}});
-    else
-      devices.push_back(device_to_json(find_device(fmt::format("cuda:{}", d.index), 0)));
-  }
-  devices.push_back(device_to_json(cpu));
-  if (found.devices.empty()) unavailable.push_back({{"kind", "cuda"}, {"reason", found.problem}});
-  Json document = {
-      {"devices", devices}, {"unavailable", unavailable}, {"environment", Json::parse(to_json(environment))}};
+  auto document = to_json(list_devices(cpu, found), environment);
   if (o.measure) document["measured"] = to_json(measured);
   print_json(document);
   return 0;

@@ -62,26 +62,10 @@ int run(Options& o) {
     std::fflush(stderr);
   };
   ImportResult r = import_model(o.import);
-  if (!o.json) {
+  if (o.json)
+    print_json(to_json(r));
+  else
     print_summary(r);
-    return 0;
-  }
-  const ModelConfig& c = r.config;
-  print_json({{"folder", r.folder},
-              {"format", r.format},
-              {"stored", name(r.stored)},
-              {"parameters", c.parameters()},
-              {"vocab", c.vocab},
-              {"context", c.context},
-              {"layers", c.layers},
-              {"heads", c.heads},
-              {"width", c.width},
-              {"bias", c.bias},
-              {"tied", c.tied},
-              {"transformers", r.transformers},
-              {"tokenizer", r.tokenizer},
-              {"bytes", r.bytes},
-              {"notes", r.notes}});
   return 0;
 }
 

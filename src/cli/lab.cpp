@@ -33,13 +33,10 @@ struct Options {
 
 int list(const Options& o) {
   std::vector<lab::Experiment> all = lab::all_experiments();
-  if (!o.lab.json) {
+  if (o.lab.json)
+    print_json(lab::to_json(all));
+  else
     fmt::print("{}", lab::list_text(all, use_color(STDOUT_FILENO)));
-    return 0;
-  }
-  Json rows = Json::array();
-  for (auto& e : all) rows.push_back(lab::to_json(e));
-  print_json(rows);
   return 0;
 }
 
@@ -58,11 +55,7 @@ int show(const Options& o, const std::string& name) {
 }
 
 void print(const std::vector<lab::Result>& results, bool json) {
-  if (json) {
-    Json all = Json::array();
-    for (auto& r : results) all.push_back(lab::to_json(r));
-    return print_json(all);
-  }
+  if (json) return print_json(lab::to_json(results));
   if (results.size() > 1) fmt::print("{}", lab::summary_text(results, use_color(STDOUT_FILENO)));
 }
 

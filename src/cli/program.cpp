@@ -7,9 +7,9 @@
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "plan/choose_kernels.h"
 #include "plan/compile.h"
 #include "plan/plan_json.h"
+#include "plan/program_after.h"
 #include "program/op.h"
 #include "program/text.h"
 
@@ -52,10 +52,7 @@ int run(const Options& o) {
   ProgramSpec spec = wanted_spec(recipe, o.segment);
   if (!o.after.empty()) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
-    Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
-    p.name = spec.name;
-    run_passes(p, pass_context(recipe, spec, device), {o.after == "model" ? "" : o.after, true});
-    fmt::print("{}", print(p));
+    fmt::print("{}", print(program_after(recipe, device, spec, o.after)));
     return 0;
   }
   CompiledSession session = compile(recipe, device, {spec});
@@ -101,7 +98,8 @@ std::function<int()> setup_program(CLI::App& app) {
   app.add_option("--segment", o->segment,
                  "train, train.first, train.next, train.last, update, validation, prefill or decode")
       ->capture_default_str();
-  app.add_option("--after", o->after, "print the Program right after this pass")->type_name("PASS");
+  app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")
+      ->type_name("PASS");
   app.add_flag("--passes", o->passes, "list the passes");
   app.add_flag("--memory", o->memory, "add the memory plan");
   app.add_flag("--plain", o->plain, "leave out FLOPs, bytes, kernels and offsets");

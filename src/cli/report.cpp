@@ -2,25 +2,22 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
 #include "core/error.h"
-#include "core/io.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "lab/lab_report.h"
 #include "report/report.h"
+#include "report/report_files.h"
 #include "report/report_runs.h"
 #include "terminal/print_json.h"
 
 namespace crest {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Options {
   ReportRuns runs;
@@ -29,57 +26,16 @@ struct Options {
   bool lab = false, no_figures = false, overwrite = false, json = false;
 };
 
-bool is_html(const std::string& file) {
-  std::string ending = fs::path(file).extension().string();
-  if (ending == ".html" || ending == ".htm") return true;
-  if (ending == ".md" || ending == ".markdown") return false;
-  fail_usage(fmt::format("the format of '{}' is unknown", printable(file)), "-o",
-             "Give a file name that ends in .html or .md.");
-}
-
-// Replaces only files that are reports, unless --overwrite is given.
-void check_free(const std::string& file, bool overwrite) {
-  if (overwrite || !path_exists(file)) return;
-  if (fs::is_directory(file)) fail(fmt::format("'{}' is a folder", printable(file)), "-o", "Give the name of a file.");
-  File existing = File::open_read(file);
-  std::string start(2048, '\0');
-  start.resize(existing.read_some(start.data(), start.size()));
-  if (start.find(page_marker) == std::string::npos)
-    fail(fmt::format("'{}' exists and is not a Crest report", printable(file)), "-o",
-         "Choose another file, or add --overwrite.");
-}
-
-void write_markdown(const Page& page, const std::string& file, bool figures) {
-  fs::path path(file);
-  std::string folder = figures ? path.stem().string() + "_files" : "";
-  MarkdownFiles files = to_markdown(page, folder);
-  if (!files.figures.empty()) {
-    fs::path place = path.parent_path() / folder;
-    std::error_code error;
-    fs::create_directories(place, error);
-    if (error)
-      fail("cannot create the folder: " + error.message(), printable(place.string()), "Check its parent folder.");
-    for (auto& [name, svg] : files.figures) write_text_file((place / name).string(), svg);
-  }
-  write_text_file(file, files.text);
-}
-
 int run(const Options& o) {
   if (o.out.empty() && !o.json)
     fail_usage("no output file given", "crest report", "Add -o report.html, -o report.md, or --json.");
-  for (auto& file : o.out) {
-    is_html(file);
-    check_free(file, o.overwrite);
-  }
+  for (auto& file : o.out) check_report_file(file, o.overwrite);
   ReportRuns chosen = o.runs;
   if (o.lab && chosen.names.empty() && chosen.grid.empty() && !chosen.all) chosen.kind = "experiment";
   std::vector<RunRecord> runs = load_runs(chosen);
   Report report = o.lab ? lab::make_lab_report(runs, o.title) : make_report(runs, o.title);
   for (auto& file : o.out) {
-    if (is_html(file))
-      write_text_file(file, to_html(report.page));
-    else
-      write_markdown(report.page, file, !o.no_figures);
+    write_report_file(report.page, file, !o.no_figures);
     to_stderr("{}: {}\n", printable(file), printable(report.page.subtitle));
   }
   if (o.json)

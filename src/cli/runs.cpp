@@ -47,9 +47,7 @@ int run_list(RunsOptions& o) {
   std::vector<RunRecord> runs = store.list(o.filter);
   warn_of_damage(runs);
   if (o.json) {
-    Json list = Json::array();
-    for (auto& r : runs) list.push_back(run_to_json(r));
-    print_json(list);
+    print_json(runs_to_json(runs));
     return 0;
   }
   if (o.csv) {
@@ -118,13 +116,11 @@ int run_delete(const RunsOptions& o) {
     to_stderr("Nothing was deleted.\n");
     return 0;
   }
-  Json deleted = Json::array();
   for (auto& r : runs) {
     store.erase(r.id);
-    deleted.push_back({{"id", r.id}, {"uid", r.uid}, {"name", r.name}});
     to_stderr("deleted {}\n", short_name(r));
   }
-  if (o.json) print_json(deleted);
+  if (o.json) print_json(run_names_to_json(runs));
   return 0;
 }
 

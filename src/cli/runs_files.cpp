@@ -10,6 +10,7 @@
 #include "core/to_stderr.h"
 #include "store/export.h"
 #include "store/filter.h"
+#include "store/import_file.h"
 #include "terminal/print_json.h"
 
 namespace crest {
@@ -47,56 +48,23 @@ int run_export(RunsOptions& o) {
   }
   if (path_exists(o.out) && !o.overwrite)
     fail(fmt::format("'{}' exists", printable(o.out)), "-o", "Choose another file, or add --overwrite.");
-  std::string temporary = o.out + ".tmp";
-  try {
-    File file = File::create_new(temporary);
-    write_export(store, ids, [&](std::string_view text) { file.write(text); });
-    file.sync();
-    file.close();
-    rename_path(temporary, o.out);
-  } catch (...) {
-    remove_tree(temporary);
-    throw;
-  }
+  ExportedFile exported = write_export_file(store, ids, o.out);
   if (o.json)
-    print_json({{"file", o.out}, {"runs", ids.size()}});
+    print_json(to_json(exported));
   else
-    to_stderr("{} runs -> {}\n", ids.size(), printable(o.out));
+    to_stderr("{} runs -> {}\n", exported.runs, printable(exported.file));
   return 0;
 }
 
-static Json import_file(Store& store, const std::string& path, const LogDescription& description) {
-  LineReader lines(path, export_line_limit);
-  std::string first;
-  if (lines.next(first)) {
-    if (first.rfind("SQLite format 3", 0) == 0)
-      fail("is a run database, not an export", printable(path),
-           "Read it with --store, or export it: crest runs export --all --store FILE -o runs.jsonl.");
-    lines.unread(first);
-  }
-  if (is_export(first)) {
-    Store::Added added = import_export(store, lines);
-    to_stderr("{}: {} runs imported, {} were already there\n", printable(path), added.ids.size(), added.known);
-    return {{"file", path}, {"runs", added.ids}, {"known", added.known}};
-  }
-  ImportedLog log = import_log(lines, description);
-  Store::Added added = store.add_all([&, given = false](RunRecord& r) mutable {
-    if (given) return false;
-    r = log.record;
-    return given = true;
-  });
-  to_stderr("{}: {} steps and {} validations of {} lines{}\n", printable(path), log.steps, log.validations, log.lines,
-            added.known ? "; this log was already there" : fmt::format(" -> run {}", added.ids[0]));
-  if (log.numbered) to_stderr("  The log does not number its steps; they were numbered by row.\n");
-  if (log.without_unit > 0)
-    to_stderr("  {} times or sizes without a unit (ms, s, MB, ...) were skipped.\n", log.without_unit);
-  return {{"file", path},
-          {"runs", added.ids},
-          {"known", added.known},
-          {"steps", log.steps},
-          {"validations", log.validations},
-          {"lines", log.lines},
-          {"skipped_lines", log.skipped}};
+static void print_imported(const ImportedFile& f) {
+  if (!f.log)
+    return to_stderr("{}: {} runs imported, {} were already there\n", printable(f.path), f.added.ids.size(),
+                     f.added.known);
+  to_stderr("{}: {} steps and {} validations of {} lines{}\n", printable(f.path), f.log->steps, f.log->validations,
+            f.log->lines, f.added.known ? "; this log was already there" : fmt::format(" -> run {}", f.added.ids[0]));
+  if (f.log->numbered) to_stderr("  The log does not number its steps; they were numbered by row.\n");
+  if (f.log->without_unit > 0)
+    to_stderr("  {} times or sizes without a unit (ms, s, MB, ...) were skipped.\n", f.log->without_unit);
 }
 
 int run_import(const RunsOptions& o) {
@@ -105,9 +73,12 @@ int run_import(const RunsOptions& o) {
   LogDescription d = o.log;
   d.model = o.filter.model, d.device = o.filter.device;
   Store store = o.store.open_to_write();
-  Json files = Json::array();
-  for (auto& path : o.names) files.push_back(import_file(store, path, d));
-  if (o.json) print_json(files);
+  std::vector<ImportedFile> files;
+  for (auto& path : o.names) {
+    files.push_back(import_file(store, path, d));
+    print_imported(files.back());
+  }
+  if (o.json) print_json(to_json(files));
   return 0;
 }
 

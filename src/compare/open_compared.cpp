@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -12,6 +13,7 @@
 #include "profile/profile.h"
 #include "store/export.h"
 #include "store/import_log.h"
+#include "store/noise_floor.h"
 #include "traces/gzip.h"
 #include "traces/torch_trace.h"
 
@@ -103,6 +105,18 @@ RunRecord open_compared(const std::string& name, const StoreFile& file) {
   if (Named named = split_name(name); is_file(named.file)) return from_file(named);
   Store store = file.open_to_read();
   return store.load(store.find(name));
+}
+
+double known_noise_floor(const RunRecord& a, const RunRecord& b, const StoreFile& file) {
+  double floor = -1;
+  try {
+    Store store = file.open_to_read();
+    for (auto* r : {&a, &b})
+      if (auto known = r->key.empty() ? std::nullopt : noise_floor_of(store, r->key, r->device.value("name", "")))
+        floor = std::max(floor, known->relative);
+  } catch (const Error&) {  // both sides are files: the store may be missing
+  }
+  return floor;
 }
 
 }  // namespace crest

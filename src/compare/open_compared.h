@@ -1,4 +1,4 @@
-// Opens a side of crest compare by its name.
+// Opens the sides of crest compare by name.
 #pragma once
 #include <string>
 
@@ -11,5 +11,7 @@ namespace crest {
 // profile --json, a PyTorch profiler trace or a training log; otherwise an id, uid, name or RUN
 // folder in the run database. The error lists what is available instead.
 RunRecord open_compared(const std::string& name, const StoreFile& store);
+// The noise floor measured here for two runs' recipes: the larger of the two; below 0: none.
+double known_noise_floor(const RunRecord& a, const RunRecord& b, const StoreFile& store);
 
 }  // namespace crest

@@ -216,4 +216,10 @@ nlohmann::ordered_json to_json(const DataSheet& s) {
           {"source", s.source}};
 }
 
+nlohmann::ordered_json to_json(const std::vector<DataSheet>& sheets) {
+  auto list = nlohmann::ordered_json::array();
+  for (auto& s : sheets) list.push_back(to_json(s));
+  return list;
+}
+
 }  // namespace crest

@@ -53,5 +53,6 @@ Device described_device(const DataSheet& sheet);
 DataSheet parse_data_sheet(const std::string& text, const std::string& name, const std::string& where);
 // As crest devices --sheets --json prints it.
 nlohmann::ordered_json to_json(const DataSheet& sheet);
+nlohmann::ordered_json to_json(const std::vector<DataSheet>& sheets);
 
 }  // namespace crest

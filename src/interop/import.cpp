@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_io.h"
@@ -169,6 +170,15 @@ ImportResult import_model(const ImportOptions& o) {
   result.bytes = write_weights(staging / "model.safetensors", model, o.progress);
   result.folder = staging.publish();
   return result;
+}
+
+nlohmann::ordered_json to_json(const ImportResult& r) {
+  const ModelConfig& c = r.config;
+  return {
+      {"folder", r.folder},       {"format", r.format},   {"stored", name(r.stored)}, {"parameters", c.parameters()},
+      {"vocab", c.vocab},         {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
+      {"width", c.width},         {"bias", c.bias},       {"tied", c.tied},           {"transformers", r.transformers},
+      {"tokenizer", r.tokenizer}, {"bytes", r.bytes},     {"notes", r.notes}};
 }
 
 }  // namespace crest

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -56,5 +57,8 @@ struct ImportResult {
 // and optionally tokenizer.json. The folder appears complete or not at all. Only one tensor at a
 // time is in memory.
 ImportResult import_model(const ImportOptions& options);
+
+// docs/contract.md, import.
+nlohmann::ordered_json to_json(const ImportResult& result);
 
 }  // namespace crest

@@ -11,6 +11,7 @@
 
 #include "backend/cuda/discover.h"
 #include "backend/cuda/nccl.h"
+#include "backend/device_json.h"
 #include "bench/comm_options.h"
 #include "bench/new_record.h"
 #include "comm/gloo.h"
@@ -19,7 +20,6 @@
 #include "device/find.h"
 #include "host/own_process.h"
 #include "lab/cell.h"
-#include "plan/plan_json.h"
 
 namespace crest {
 

@@ -130,4 +130,16 @@ Json to_json(const Experiment& e, const std::vector<CellSpec>& cells, const std:
   return json;
 }
 
+Json to_json(const std::vector<Result>& results) {
+  Json list = Json::array();
+  for (auto& r : results) list.push_back(to_json(r));
+  return list;
+}
+
+Json to_json(const std::vector<Experiment>& experiments) {
+  Json list = Json::array();
+  for (auto& e : experiments) list.push_back(to_json(e));
+  return list;
+}
+
 }  // namespace crest::lab

@@ -17,9 +17,11 @@ Json to_json(const Row& row);
 Row row_from_json(const Json& json);
 // docs/contract.md, lab.
 Json to_json(const Result& result);
+Json to_json(const std::vector<Result>& results);
 
 // The output of crest lab list and crest lab show.
 Json to_json(const Experiment& experiment);
+Json to_json(const std::vector<Experiment>& experiments);
 Json to_json(const Experiment& experiment, const std::vector<CellSpec>& cells, const std::string& scale);
 
 }  // namespace crest::lab

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "backend/device_json.h"
 #include "bench/new_record.h"
 #include "core/error.h"
 #include "core/sha256.h"
@@ -13,7 +14,6 @@
 #include "host/stop_signal.h"
 #include "lab/result_json.h"
 #include "lab/rounds.h"
-#include "plan/plan_json.h"
 
 namespace crest {
 

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/device_json.h"
 #include "bench/profiler.h"
 #include "lab/recipe_cell.h"
-#include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_rows.h"

@@ -30,12 +30,6 @@ Json model_to_json(const ModelConfig& m) {
           {"parameters", m.parameters()}};
 }
 
-Json device_to_json(const Device& d) {
-  return {{"kind", d.kind},          {"index", d.index}, {"name", d.name},
-          {"threads", d.threads},    {"isa", d.isa},     {"native_bf16", d.native_bf16},
-          {"memory_bytes", d.memory}};
-}
-
 Json categories_to_json(const CategoryBytes& bytes, int64_t times) {
   Json json = Json::object();
   for (int i = 0; i < category_count; ++i) json[std::string(name(Category(i)))] = bytes[size_t(i)] * times;

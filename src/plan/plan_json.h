@@ -1,4 +1,4 @@
-// Models, devices, memory plans and compiled Programs as JSON, as commands print them and records
+// Models, memory plans and compiled Programs as JSON, as commands print them and records
 // store them. docs/contract.md lists the keys.
 #pragma once
 #include <cstdint>
@@ -15,8 +15,6 @@ namespace crest {
 
 // The sizes of a model (keys as in its TOML file) and its number of parameters.
 nlohmann::ordered_json model_to_json(const ModelConfig& model);
-
-nlohmann::ordered_json device_to_json(const Device& device);
 
 // {"weights": bytes, ...}: all categories, multiplied by `times` (ranks).
 nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes, int64_t times = 1);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "backend/device_json.h"
 #include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "plan/search.h"

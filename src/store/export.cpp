@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "store/record_json.h"
@@ -126,6 +127,23 @@ void write_export(const Store& store, const std::vector<int64_t>& ids,
   for (int64_t id : ids) write_run(store, id, line);
   line({{"type", "end"}, {"runs", ids.size()}});
 }
+
+ExportedFile write_export_file(const Store& store, const std::vector<int64_t>& ids, const std::string& file) {
+  std::string temporary = file + ".tmp";
+  try {
+    File out = File::create_new(temporary);
+    write_export(store, ids, [&](std::string_view text) { out.write(text); });
+    out.sync();
+    out.close();
+    rename_path(temporary, file);
+  } catch (...) {
+    remove_tree(temporary);
+    throw;
+  }
+  return {file, ids.size()};
+}
+
+Json to_json(const ExportedFile& exported) { return {{"file", exported.file}, {"runs", exported.runs}}; }
 
 bool is_export(std::string_view first_line) {
   // A log may start with anything, so this must not throw; the header is short.

@@ -18,6 +18,15 @@ namespace crest {
 void write_export(const Store& store, const std::vector<int64_t>& ids,
                   const std::function<void(std::string_view)>& write);
 
+struct ExportedFile {
+  std::string file;
+  size_t runs = 0;
+};
+// The file appears complete or not at all.
+ExportedFile write_export_file(const Store& store, const std::vector<int64_t>& ids, const std::string& file);
+// docs/contract.md, runs export.
+Json to_json(const ExportedFile& exported);
+
 // The longest line that import accepts.
 inline constexpr uint64_t export_line_limit = uint64_t(512) << 20;
 // Whether a first line belongs to an export.

@@ -95,6 +95,18 @@ Json run_to_json(const RunRecord& r) {
   return json;
 }
 
+Json runs_to_json(const std::vector<RunRecord>& records) {
+  Json list = Json::array();
+  for (auto& r : records) list.push_back(run_to_json(r));
+  return list;
+}
+
+Json run_names_to_json(const std::vector<RunRecord>& records) {
+  Json list = Json::array();
+  for (auto& r : records) list.push_back({{"id", r.id}, {"uid", r.uid}, {"name", r.name}});
+  return list;
+}
+
 Json to_json(const SampleRow& row) {
   return {{"ms", number(row.ms)}, {"round", row.round}, {"contender", row.contender}, {"throttled", row.throttled}};
 }

@@ -8,6 +8,9 @@ namespace crest {
 
 // Everything except samples, log and documents.
 Json run_to_json(const RunRecord& record);
+Json runs_to_json(const std::vector<RunRecord>& records);
+// [{id, uid, name}]
+Json run_names_to_json(const std::vector<RunRecord>& records);
 Json to_json(const SampleRow& row);
 Json to_json(const LogRow& row);
 // Everything, with only the names of documents.

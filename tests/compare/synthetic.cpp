@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/device_json.h"
 #include "core/random.h"
 #include "device/find.h"
 #include "plan/compile.h"
-#include "plan/plan_json.h"
 #include "plan/recipe_settings.h"
 #include "program/op.h"
 

@@ -1,0 +1,154 @@
+#include "inference/evaluate_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "checkpoint/safetensors.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "core/toml.h"
+#include "data/dataset.h"
+#include "plan/compile.h"
+#include "run/generate.h"
+
+namespace crest {
+
+namespace {
+
+using Message = std::function<void(const std::string&)>;
+
+// Checked before the evaluation, which may take hours.
+void check_writable(const std::string& file) {
+  bool there = path_exists(file), folder = is_directory(file);
+  if (folder || ::access((there ? file : parent_path(file)).c_str(), W_OK) != 0)
+    fail(folder ? "is a folder" : std::strerror(errno), printable(file), "--logits needs the name of a file to write.");
+}
+
+// Data from another tokenizer would give a meaningless loss.
+Dataset open_data(const std::string& folder, const LoadedModel& model) {
+  Dataset data = Dataset::open(folder);
+  int64_t vocab = model.config.vocab;
+  // Shards that do not state their vocabulary: every token is checked against the model's.
+  if (data.vocab_size() == 0) return Dataset::open(folder, uint32_t(vocab));
+  if (int64_t(data.vocab_size()) > vocab)
+    fail(fmt::format("the data has a vocabulary of {} tokens, but the model has {}", data.vocab_size(), vocab),
+         printable(folder), "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+  if (data.tokenizer() && model.tokenizer && data.tokenizer()->to_json() != model.tokenizer->to_json())
+    fail("the data was not prepared with the model's tokenizer", printable(folder),
+         "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+  return data;
+}
+
+// The logits of every position of the split's first window, for comparison with other programs.
+void write_logits(const std::string& file, Executor& executor, const TokenStream& split, const Message& message) {
+  Decoder decoder(executor);
+  auto n = size_t(std::min<uint64_t>(uint64_t(decoder.cache_length()), split.total_tokens()));
+  std::vector<int32_t> tokens(n);
+  split.read(0, n, tokens.data());
+  std::vector<float> logits;
+  logits.reserve(n * size_t(decoder.vocab()));
+  for (int32_t token : tokens) {
+    auto row = decoder.feed({&token, 1});
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  write_safetensors(file, {{{"tokens", DType::i32, {int64_t(n)}}, tokens.data()},
+                           {{"logits", DType::f32, {int64_t(n), decoder.vocab()}}, logits.data()}});
+  message(fmt::format("logits of {} tokens written to {}", n, printable(file)));
+}
+
+// What was not given is taken from the checkpoint's config.toml: the same as in training. Returns
+// the policy.
+std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
+  const std::string* text = model.checkpoint ? model.checkpoint->file("config.toml") : nullptr;
+  std::string where = join_path(model.weights_path, "config.toml");
+  toml::table config = text ? parse_toml(*text, where) : toml::table();
+  bool from_run = o.data.empty();
+  if (from_run) o.data = config["data"].value_or(std::string());
+  if (o.seq == 0) o.seq = config["seq"].value_or(int64_t(0));
+  if (o.packing.empty()) o.packing = config["packing"].value_or(std::string("stream"));
+  if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");
+  if (from_run && !is_directory(o.data))
+    fail_usage("the run's training data no longer exists: " + printable(o.data), "--data",
+               "Give a folder that crest data prepare wrote.");
+  return config["policy"].value_or(std::string()) == "autocast" ? "autocast" : "pure";
+}
+
+}  // namespace
+
+void validate(const EvaluateOptions& o) {
+  if (o.run.empty())
+    fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
+  if (o.split != "val" && o.split != "train")
+    fail_usage("'" + printable(o.split) + "' is not a split", "--split", "Splits: val, train.");
+  if (!o.logits.empty()) check_writable(o.logits);
+  if (o.batches < 0) fail_usage(fmt::format("batches {}", o.batches), "--batches", "It must be at least 0 (0: all).");
+}
+
+ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, const Message& message) {
+  Recipe recipe;
+  recipe.policy = take_from_training(o, model);
+  Dataset data = open_data(o.data, model);
+  const TokenStream& split = o.split == "val" ? data.val() : data.train();
+  if (split.empty())
+    fail(fmt::format("the data has no tokens in split '{}'", o.split), printable(o.data),
+         fmt::format("Use --split {}.", o.split == "val" ? "train" : "val"));
+  recipe.model = model.config;
+  recipe.batch = o.batch, recipe.seq = o.seq;
+  recipe.precision = o.precision;
+  recipe.levers["packing"] = o.packing;
+  recipe = resolve(recipe, o.device);
+  SessionUse use;
+  use.validation = true;
+  use.sampling = !o.logits.empty();
+  use.cache_length = recipe.seq_length();
+  CompiledSession session = compile(recipe, o.device, session_programs(recipe, use));
+  check_fits(session, o.memory_limit);
+  Executor executor(session);
+  load_weights(executor, model);
+  if (!o.logits.empty()) write_logits(o.logits, executor, split, message);
+  using Clock = std::chrono::steady_clock;
+  auto start = Clock::now(), shown = start;
+  Evaluation e = evaluate(executor, split, data.tokenizer().get(), o.batches, [&](const Evaluation& now, uint64_t all) {
+    if (Clock::now() - shown < std::chrono::seconds(5)) return;
+    shown = Clock::now();
+    message(fmt::format("{} of {} tokens, loss {:.4f}", now.read, all, now.loss));
+  });
+  return {.run = o.run,
+          .data = o.data,
+          .split = o.split,
+          .recipe = recipe,
+          .step = model.step,
+          .device = o.device,
+          .evaluation = e,
+          .split_tokens = split.total_tokens(),
+          .masked = split.masked(),
+          .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+}
+
+nlohmann::ordered_json to_json(const ModelEvaluation& m) {
+  using Json = nlohmann::ordered_json;
+  const Evaluation& e = m.evaluation;
+  return {{"batch", m.recipe.batch},
+          {"bits_per_byte", e.bytes ? Json(e.bits_per_byte()) : Json()},
+          {"data", m.data},
+          {"device", m.device.kind},
+          {"loss", e.loss},
+          {"model", m.recipe.model.name},
+          {"perplexity", e.perplexity()},
+          {"precision", m.recipe.precision},
+          {"run", m.run},
+          {"seconds", m.seconds},
+          {"seq", m.recipe.seq_length()},
+          {"split", m.split},
+          {"split_tokens", m.split_tokens},
+          {"step", m.step >= 0 ? Json(m.step) : Json()},
+          {"tokens", e.tokens},
+          {"tokens_per_second", m.tokens_per_second()}};
+}
+
+}  // namespace crest

@@ -1,0 +1,44 @@
+// The loss of a saved model on prepared data: crest eval.
+#pragma once
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "backend/backend.h"
+#include "checkpoint/weights_io.h"
+#include "model/recipe.h"
+#include "run/evaluate.h"
+
+namespace crest {
+
+struct EvaluateOptions {
+  std::string run;                                                 // the name of the model
+  std::string data;                                                // "": the data it was trained on
+  std::string split = "val", precision = "auto", packing, logits;  // logits: a file to write; "": none
+  int64_t batches = 0, batch = 8, seq = 0;                         // 0: all; as in training
+  Device device;
+  int64_t memory_limit = 0;  // bytes
+};
+
+struct ModelEvaluation {
+  std::string run, data, split;
+  Recipe recipe;      // resolved
+  int64_t step = -1;  // of the checkpoint; -1 without one
+  Device device;
+  Evaluation evaluation;
+  uint64_t split_tokens = 0;
+  bool masked = false;  // the split has a loss mask
+  double seconds = 0;
+  double tokens_per_second() const { return double(evaluation.read) / seconds; }
+};
+
+// Throws for a wrong option, before anything is opened.
+void validate(const EvaluateOptions& options);
+// What the options leave open (data, seq, packing) is as in training. The logits of the split's
+// first window are written before the evaluation. message: receives lines for the user.
+ModelEvaluation evaluate_model(EvaluateOptions options, const LoadedModel& model,
+                               const std::function<void(const std::string&)>& message);
+// docs/contract.md, eval.
+nlohmann::ordered_json to_json(const ModelEvaluation& evaluation);
+
+}  // namespace crest

@@ -1,0 +1,141 @@
+#include "inference/sample_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "data/tokenizer.h"
+#include "plan/compile.h"
+#include "run/text_stream.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+const char* name(GenerateEnd end) {
+  return end == GenerateEnd::length ? "length" : end == GenerateEnd::end_token ? "end_of_text" : "stop";
+}
+
+double SampledText::tokens_per_second() const {
+  return generated.decode_seconds > 0 ? double(tokens) / generated.decode_seconds : 0;
+}
+
+void validate(const SampleOptions& o) {
+  if (o.run.empty())
+    fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
+  validate(o.sampler);
+  if (o.max_tokens < 1)
+    fail_usage(fmt::format("max-tokens {}", o.max_tokens), "--max-tokens", "It must be at least 1.");
+  if (o.samples < 1) fail_usage(fmt::format("num-samples {}", o.samples), "--num-samples", "It must be at least 1.");
+  if (o.tokens && !o.stops.empty()) fail_usage("--stop works on text, but --prompt-tokens prints ids", "--stop");
+}
+
+struct ModelSampler::Session {
+  CompiledSession compiled;
+  Executor executor;
+  Decoder decoder;
+  explicit Session(CompiledSession session) : compiled(std::move(session)), executor(compiled), decoder(executor) {}
+};
+
+static std::vector<int32_t> checked_ids(const std::vector<int64_t>& tokens, int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (int64_t id : tokens) {
+    if (id < 0 || id >= vocab)
+      fail_usage(fmt::format("token {} is outside the model's vocabulary of {} tokens", id, vocab), "--prompt-tokens");
+    ids.push_back(int32_t(id));
+  }
+  return ids;
+}
+
+static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedModel& model) {
+  if (o.tokens) return checked_ids(*o.tokens, model.config.vocab);
+  if (!model.tokenizer)
+    fail(model.tokenizer_problem.empty() ? "the model has no tokenizer.json" : model.tokenizer_problem,
+         printable(model.weights_path),
+         "Give token ids instead of text: --prompt-tokens 1,2,3 (the output is ids too).");
+  return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab);
+}
+
+ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model) : options_(options), model_(model) {
+  prompt_ = find_prompt(options, model);
+  given_ = prompt_.size();
+  int64_t context = model.config.context;
+  if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
+  Recipe recipe;
+  recipe.model = model.config;
+  recipe.batch = 1;
+  recipe.precision = options.precision;
+  recipe = resolve(recipe, options.device);
+  SessionUse use;
+  use.sampling = true;
+  use.cache_length = std::min(context, int64_t(prompt_.size()) + options.max_tokens);
+  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
+  check_fits(session, options.memory_limit);
+  session_ = std::make_unique<Session>(std::move(session));
+  load_weights(session_->executor, model);
+}
+
+ModelSampler::~ModelSampler() = default;
+
+const Recipe& ModelSampler::recipe() const { return session_->compiled.recipe; }
+
+int64_t ModelSampler::cache_length() const { return session_->decoder.cache_length(); }
+
+SampledText ModelSampler::sample(int64_t number, const std::function<void(std::string_view)>& show) {
+  const Tokenizer* tokenizer = model_.tokenizer.get();
+  bool ids = options_.tokens.has_value();
+  GenerateOptions g;
+  g.max_tokens = options_.max_tokens;
+  g.sampler = options_.sampler;
+  g.sample = uint64_t(number);
+  if (tokenizer && !ids) g.vocab = tokenizer->vocab_size();
+  if (tokenizer && tokenizer->end_of_text() && !options_.ignore_end) g.end_token = int32_t(*tokenizer->end_of_text());
+  TextStream stream(options_.stops);
+  SampledText s;
+  auto add = [&](const std::string& piece) {
+    s.text += piece;
+    show(piece);
+  };
+  int64_t slides = session_->decoder.slides();
+  s.generated = generate(session_->decoder, prompt_, g, [&](int32_t id) {
+    ++s.tokens;
+    if (ids) {
+      show(fmt::format("{}{}", s.tokens > 1 ? "," : "", id));
+      return true;
+    }
+    add(stream.add(tokenizer->decode_token(uint32_t(id))));
+    return !stream.stopped();
+  });
+  add(stream.finish());
+  s.slides = session_->decoder.slides() - slides;
+  return s;
+}
+
+Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
+  bool ids = options_.tokens.has_value();
+  Json list = Json::array();
+  for (auto& s : samples)
+    list.push_back({{"decode_seconds", s.generated.decode_seconds},
+                    {"finish", name(s.generated.end)},
+                    {"prompt_seconds", s.generated.prompt_seconds},
+                    {"text", ids ? Json() : Json(s.text)},
+                    {"tokens", s.generated.tokens},
+                    {"tokens_per_second", s.tokens_per_second()}});
+  return {{"device", options_.device.kind},
+          {"model", model_.config.name},
+          {"precision", recipe().precision},
+          {"prompt", ids ? Json() : Json(options_.prompt)},
+          {"prompt_tokens", prompt_.size()},
+          {"run", options_.run},
+          {"samples", list},
+          {"seed", options_.sampler.seed},
+          {"step", model_.step >= 0 ? Json(model_.step) : Json()},
+          {"temperature", options_.sampler.temperature},
+          {"top_k", options_.sampler.top_k},
+          {"top_p", options_.sampler.top_p}};
+}
+
+}  // namespace crest

@@ -1,0 +1,70 @@
+// Text of a saved model: crest sample.
+#pragma once
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "checkpoint/weights_io.h"
+#include "run/generate.h"
+
+namespace crest {
+
+struct SampleOptions {
+  std::string run;                             // the name of the model
+  std::string prompt;                          // text
+  std::optional<std::vector<int64_t>> tokens;  // token ids instead of text; the samples are ids too
+  std::string precision = "auto";
+  Device device;
+  int64_t memory_limit = 0;  // bytes
+  SamplerOptions sampler;
+  int64_t max_tokens = 256, samples = 1;
+  std::vector<std::string> stops;
+  bool ignore_end = false;  // continue after <|endoftext|>
+};
+
+struct SampledText {
+  Generated generated;
+  int64_t tokens = 0;  // drawn, the one that ended the text included
+  std::string text;    // "" for token ids
+  int64_t slides = 0;  // how often the context filled up
+  double tokens_per_second() const;
+};
+
+// "length", "end_of_text" or "stop".
+const char* name(GenerateEnd end);
+
+// Throws for a wrong option, before anything is opened.
+void validate(const SampleOptions& options);
+
+// A model in memory with its prompt.
+class ModelSampler {
+ public:
+  // Both must outlive it.
+  ModelSampler(const SampleOptions& options, const LoadedModel& model);
+  ~ModelSampler();
+  const Recipe& recipe() const;
+  // Tokens of the prompt: those given, and its end that fits into the context.
+  size_t prompt_given() const { return given_; }
+  size_t prompt_tokens() const { return prompt_.size(); }
+  int64_t cache_length() const;
+  // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
+  // drawn.
+  SampledText sample(int64_t number, const std::function<void(std::string_view)>& show);
+  // docs/contract.md, sample.
+  nlohmann::ordered_json to_json(const std::vector<SampledText>& samples) const;
+
+ private:
+  struct Session;
+  const SampleOptions& options_;
+  const LoadedModel& model_;
+  std::vector<int32_t> prompt_;
+  size_t given_ = 0;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace crest
