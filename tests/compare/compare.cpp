@@ -465,6 +465,16 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
   EXPECT_TRUE(contains(c.sentences[0], "because of attention")) << c.sentences[0];
 }
 
+// Half precision alone would save more than the step got faster, since the kernels are slower.
+TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.precision = "fp32";
+  b.slowdown = [](const ProfileInstr&) { return 3.0; };
+  RunComparison c = compared(a, b);
+  EXPECT_TRUE(contains(c.sentences[0], "; mainly because its arithmetic is faster")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
+}
+
 // Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain
 // nothing.
 TEST(Compare, NoBarIsLargerThanBothSteps) {
