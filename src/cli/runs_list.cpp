@@ -177,8 +177,8 @@ std::string runs_table(const std::vector<RunRecord>& runs, const std::string& na
     for (auto& s : shown) all += s.width + 2;
     return all <= width + 2;
   };
-  for (const char* name : {"device", "device_peak_bytes", "started", "mfu", "seq", "batch", "precision", "loss",
-                           "tokens_per_second", "status"}) {
+  for (const char* name : {"device", "device_peak_bytes", "started", "mfu", "seq", "batch", "precision", "kind", "loss",
+                           "status", "tokens_per_second", "val_loss"}) {
     if (!names.empty() || fits()) break;
     auto at = std::find_if(shown.begin(), shown.end(), [&](auto& s) { return s.column.name == name; });
     if (at == shown.end()) continue;
