@@ -60,7 +60,7 @@ else
   echo "already in $data"
 fi
 
-stage "3 train $model for $seconds seconds"
+stage "3 train $model for at most $seconds seconds"
 status=0
 rm -f "$CREST_STORE" "$CREST_STORE-wal" "$CREST_STORE-shm"
 run "$crest" train --data "$data" --model "$model" --max-seconds "$seconds" --out runs/demo --overwrite || status=$?
@@ -72,7 +72,7 @@ run "$crest" sample --run runs/demo --prompt "In the beginning" --max-tokens 120
 
 report=
 if [ "$status" = 0 ]; then
-  stage "5 compare the plainest training step (A) with the one that it was trained with (B)"
+  stage "5 compare the plainest training step (A: fp32, naive attention, no fusion) with that of stage 3 (B)"
   comparison=runs/demo/compare.txt
   set -- "$crest" compare --model "$model" --vocab "$vocab" --max-seconds "$measure" \
     --a "--precision fp32 --attention naive --fusion off" --b ""
@@ -80,6 +80,7 @@ if [ "$status" = 0 ]; then
   "$@" >"$comparison"
   # The first sentences and what was changed; the rest is in the file.
   awk 'NF == 0 && ++empty == 2 {exit} {print}' "$comparison"
+  echo "The tables behind these sentences: $comparison"
 
   stage "6 report"
   report=runs/demo/report.html
@@ -88,11 +89,10 @@ fi
 
 cat <<END
 
-Done. A model with the preset $model is in runs/demo. To go on:
-  $crest sample --run runs/demo --prompt 'And the king said' --seed 2     # another text
-  $crest train --resume runs/demo --steps 10000                           # more training
-  $crest plan --model gpt2-124M --batch 4 --seq 1024                      # what GPT-2 would need
-The loss curve: $PWD/runs/demo/loss.svg
+Done. The model is in runs/demo, its loss curve in runs/demo/loss.svg. To go on:
+  $crest sample --run runs/demo --prompt 'And the king said' --seed 2   # another text
+  $crest train --resume runs/demo --steps 2000           # more training; Ctrl-C saves
+  $crest plan --model gpt2-124M --batch 4 --seq 1024     # what GPT-2 would need
 END
 [ -z "$report" ] || echo "The report, for any browser: $PWD/$report"
 exit "$status"

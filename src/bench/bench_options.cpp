@@ -93,13 +93,14 @@ std::vector<BenchPhase> phases_of(const std::string& text) {
 
 void validate(const BenchOptions& o) {
   if (o.samples < 0 || o.samples > 1'000'000)
-    fail_usage(fmt::format("--samples {}", o.samples), "--samples", "Give 1 to 1000000; 0 uses the stopping rule.");
+    fail_usage(fmt::format("'{}' is out of range", o.samples), "--samples",
+               "Give 1 to 1000000; 0 uses the stopping rule.");
   if (o.warmup < 0 || o.warmup > 1'000'000)
-    fail_usage(fmt::format("--warmup {}", o.warmup), "--warmup", "Give 0 to 1000000.");
+    fail_usage(fmt::format("'{}' is out of range", o.warmup), "--warmup", "Give 0 to 1000000.");
   if (!(o.max_seconds >= 0) || !(o.timeout > 0))
     fail_usage("a time limit must be positive", "--max-seconds, --timeout");
   if (o.peak < 0 || !std::isfinite(o.peak))
-    fail_usage(fmt::format("--peak {}", o.peak), "--peak", "FLOP/s, e.g. 2.5e11.");
+    fail_usage(fmt::format("'{}' is out of range", o.peak), "--peak", "FLOP/s, e.g. 2.5e11.");
   if (o.resume && (o.store.off || o.compares()))
     fail_usage("only a recorded grid can be resumed", "--resume", "Omit --no-store, --ab, --peer and --noise.");
 }

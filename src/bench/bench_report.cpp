@@ -39,7 +39,7 @@ void add_times(Json& json, const Samples& seconds) {
 }
 
 std::string peak_text(const BenchPeak& peak) {
-  return fmt::format("mfu against {} ({})", format_si(peak.flops_per_second, "FLOP/s"), peak.source);
+  return fmt::format("MFU against {} ({})", format_si(peak.flops_per_second, "FLOP/s"), peak.source);
 }
 
 }  // namespace

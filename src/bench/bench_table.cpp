@@ -171,7 +171,7 @@ class BenchTable {
     if (is_peer(row)) return note("peer: " + text(row["peer"]));
     if (!has_times(row)) return;
     std::string said = text(row["flops_convention"]);
-    size_t peak = said.find("; mfu against ");
+    size_t peak = said.find("; MFU against ");
     note(fmt::format("TFLOP/s of {}: {}", text(row["phase"]), said.substr(0, peak)));
     if (peak != said.npos) note(fmt::format("{}: {}", text(row["recipe"]["precision"]), said.substr(peak + 2)));
     if (row.value("throttled", 0) > 0) {

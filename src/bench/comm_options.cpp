@@ -76,12 +76,12 @@ std::vector<Collective> collectives_of(const CommOptions& o) {
 
 StoppingRule rule_of(const CommOptions& o) {
   if (o.samples < 0 || o.samples > 1'000'000)
-    fail_usage(fmt::format("--samples {}", o.samples), "--samples", "It must be from 1 to 1000000.");
+    fail_usage(fmt::format("'{}' is out of range", o.samples), "--samples", "It must be from 1 to 1000000.");
   if (o.warmup < 0 || o.warmup > 1'000'000)
-    fail_usage(fmt::format("--warmup {}", o.warmup), "--warmup", "It must be from 0 to 1000000.");
+    fail_usage(fmt::format("'{}' is out of range", o.warmup), "--warmup", "It must be from 0 to 1000000.");
   if (!(o.max_seconds >= 0)) fail_usage("a time limit must be positive", "--max-seconds");
   if (!(o.timeout >= 1) || o.timeout > 86400)
-    fail_usage(fmt::format("--timeout {}", o.timeout), "--timeout", "It must be from 1 to 86400 seconds.");
+    fail_usage(fmt::format("'{}' is out of range", o.timeout), "--timeout", "It must be from 1 to 86400 seconds.");
   StoppingRule rule = {.warmup = o.warmup,
                        .min_samples = 6,
                        .max_samples = 100,
@@ -94,7 +94,8 @@ StoppingRule rule_of(const CommOptions& o) {
 // The number of ranks, checked against the requested groups.
 void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& environment, CommPlan& plan) {
   if (o.nproc < 0 || o.nproc > most_ranks)
-    fail_usage(fmt::format("--nproc {}", o.nproc), "--nproc", fmt::format("It must be from 1 to {}.", most_ranks));
+    fail_usage(fmt::format("'{}' is out of range", o.nproc), "--nproc",
+               fmt::format("It must be from 1 to {}.", most_ranks));
   if (!o.ranks.empty()) plan.ranks = parse_ranks(o.ranks);
   int largest = plan.ranks.empty() ? 0 : *std::max_element(plan.ranks.begin(), plan.ranks.end());
   if (environment) {
@@ -161,7 +162,7 @@ CommPlan plan_comm(const CommOptions& o, const std::optional<RankEnvironment>& e
   plan.rule = rule_of(o);
   if (!o.link_rate.empty()) plan.link_rate = double(parse_bytes(o.link_rate, "--link-rate"));
   if (o.port < 0 || o.port > 65535)
-    fail_usage(fmt::format("--port {}", o.port), "--port", "It must be from 1 to 65535; 0: any free one.");
+    fail_usage(fmt::format("'{}' is out of range", o.port), "--port", "It must be from 1 to 65535; 0: any free one.");
   settle_ranks(o, environment, plan);
   plan.backend = backend_of(o);
   std::string problem = plan.backend == "gloo" ? gloo_problem() : nccl_problem();

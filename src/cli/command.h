@@ -30,7 +30,8 @@ std::string program_help();
 std::string command_help(const Command& command, const CLI::App& app, bool all);
 // Versions of Crest and of every library it opens (cli/version.cpp).
 void print_versions();
-// docs/settings.md: the tables of settings in Markdown.
-std::string settings_page();
+// crest help settings: the tables of settings, in Markdown (docs/settings.md) if standard output is
+// not a terminal.
+std::string settings_help();
 
 }  // namespace crest

@@ -133,7 +133,8 @@ int list_sheets(bool json) {
   }
   fmt::print("{}\nPeaks: dense TFLOP/s of matrix multiplication (int8: TOP/s). Sources:\n",
              table.text(use_color(STDOUT_FILENO)));
-  for (auto& s : data_sheets()) fmt::print("  {:<8} {}\n", s.name, s.source);
+  for (auto& s : data_sheets())
+    fmt::print("  {:<8} {}\n", s.name, wrapped(s.source, {.indent = std::string(11, ' '), .taken = 11}));
   return 0;
 }
 

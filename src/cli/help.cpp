@@ -43,7 +43,7 @@ std::string left_of(const CLI::Option& o) {
   text += "--" + (o.get_lnames().empty() ? "" : o.get_lnames()[0]);
   if (o.get_items_expected_max() == 0) return text;
   std::string type = o.get_type_name().substr(0, o.get_type_name().find(':'));
-  return text + " " + (type == "INT" || type == "UINT" ? "N" : type == "FLOAT" ? "X" : type);
+  return text + " " + (type == "INT" || type == "UINT" ? "N" : type == "FLOAT" ? "X" : type == "TEXT" ? "VALUE" : type);
 }
 
 std::string help_of(const CLI::Option& o) {
@@ -128,7 +128,15 @@ std::string command_help(const Command& command, const CLI::App& app, bool all) 
   return text;
 }
 
-static std::string page_row(const Setting& s, const void* object, bool of_device) {
+namespace {
+
+// What a row of the page of settings says.
+struct SettingRow {
+  std::string flag, help, values, otherwise;
+  const char* resume;
+};
+
+SettingRow setting_row(const Setting& s, const void* object, bool of_device) {
   std::string values = allowed(s);
   for (std::string prefix : {"Values: ", "Give "})
     if (values.rfind(prefix, 0) == 0) values.erase(0, prefix.size());
@@ -138,24 +146,50 @@ static std::string page_row(const Setting& s, const void* object, bool of_device
   const char* resume = of_device || s.resume == OnResume::accepts ? "accepts"
                        : s.resume == OnResume::notes              ? "notes"
                                                                   : "refuses";
-  return fmt::format("| `{}` | {} | {} | {} | {} |\n", s.flag(), s.help, values, otherwise, resume);
+  return {s.flag(), s.help, values, otherwise, resume};
 }
 
-std::string settings_page() {
+std::string markdown_row(const SettingRow& s) {
+  return fmt::format("| `{}` | {} | {} | {} | {} |\n", s.flag, s.help, s.values, s.otherwise, s.resume);
+}
+
+std::string terminal_row(const SettingRow& s) {
+  std::string text = s.help;
+  if (!s.values.empty()) text += "; " + s.values;
+  if (!s.otherwise.empty()) text += "; default: " + s.otherwise;
+  return row(s.flag, fmt::format("{} (on resume: {})", text, s.resume), help_column);
+}
+
+}  // namespace
+
+std::string settings_help() {
+  const bool terminal = isatty(STDOUT_FILENO);
   std::string text =
       "# Settings\n\nThis page lists every setting. `crest help settings` prints it from the tables that Crest "
       "reads.\nA setting is a flag (`--grad-accumulation 4`), a key of a TOML file for `--config`\n(`grad_accumulation "
       "= 4`), a key in JSON, and a column of `crest runs list --columns`. *On resume*:\nwhat `crest train --resume` "
-      "does when you give a value that differs from the run's.\n";
+      "does when you give a value that differs from the run's: it *refuses*,\n*notes* the change in a line, or "
+      "*accepts* it silently.\n";
+  if (terminal)
+    text = sentence(
+        "A setting is a flag (--grad-accumulation 4), a key of a TOML file for --config (grad_accumulation = 4), a key "
+        "in JSON, and a column of crest runs list --columns. On resume: crest train --resume with another value than "
+        "the run's refuses, notes the change in a line, or accepts it silently.");
   for (auto& table : setting_tables()) {
     std::vector<std::string> groups;
     for (auto& s : *table.rows)
       if (std::find(groups.begin(), groups.end(), s.group) == groups.end()) groups.push_back(s.group);
     for (auto& group : groups) {
-      text += fmt::format(
-          "\n## {}\n\n| setting | what it does | values | default | on resume |\n|---|---|---|---|---|\n", group);
-      for (auto& s : *table.rows)
-        if (group == s.group) text += page_row(s, table.defaults, table.rows == &device_settings());
+      text += terminal ? fmt::format("\n{}\n", group)
+                       : fmt::format(
+                             "\n## {}\n\n| setting | what it does | values | default | on resume |\n"
+                             "|---|---|---|---|---|\n",
+                             group);
+      for (auto& s : *table.rows) {
+        if (group != s.group) continue;
+        SettingRow r = setting_row(s, table.defaults, table.rows == &device_settings());
+        text += terminal ? terminal_row(r) : markdown_row(r);
+      }
     }
   }
   return text;

@@ -121,7 +121,7 @@ std::function<int()> setup_lab(CLI::App& app) {
   o->bench.no_mfu = true;
   app.add_option("ACTION", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
   app.add_flag("--all", o->all, "run: all available experiments")->group("Experiments");
-  app.add_option("--scale", o->lab.scale, "tiny (seconds, also on a CPU), small (minutes on a GPU), full")
+  app.add_option("--scale", o->lab.scale, "tiny (seconds to minutes, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
       ->group("Experiments");
   app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")

@@ -28,10 +28,11 @@ using namespace crest;
 static void print_welcome() {
   Device d = find_device("auto", 0);
   fmt::print(
-      "Crest {} trains GPT-style transformers.\n\nDevice: {} {}, {} free\n\nTry first:\n"
-      "  crest train input.txt            train a small GPT on a text file, then sample from it\n"
+      "Crest {} trains GPT-style transformers and explains every millisecond and byte.\n\nDevice: {} {}, {} free\n\n"
+      "Try first:\n"
+      "  crest train input.txt            train a small GPT on a text file of yours\n"
       "  crest plan --model gpt2-124M     parameters, memory and FLOPs before anything runs\n"
-      "  crest bench --model nano         measure a training step on this machine\n\ncrest --help lists all "
+      "  crest profile --model nano       where the time and memory of a training step go\n\ncrest --help lists all "
       "commands.\n",
       CREST_VERSION, d.kind, d.name, format_bytes(double(d.memory)));
 }
@@ -59,7 +60,7 @@ static int run(int argc, char** argv) {
     return run(int(again.size()), again.data());
   }
   if (command == "--help" || command == "-h" || command == "--help-all" || command == "help") {
-    fmt::print("{}", argc > 2 && command == "help" ? settings_page() : program_help());
+    fmt::print("{}", argc > 2 && command == "help" ? settings_help() : program_help());
     return 0;
   }
   if (command == "--version" || command == "version") {
@@ -84,7 +85,10 @@ static int run(int argc, char** argv) {
       fmt::print("{}", command_help(c, app, true));
       return 0;
     } catch (const CLI::ParseError& e) {
-      fail_usage(e.what(), std::string("crest ") + c.name, fmt::format("See crest {} --help.", c.name));
+      std::string problem = e.what();  // "--ab: 1 required FLAGS missing"
+      if (size_t at = problem.find(": 1 required "); at != std::string::npos)
+        problem = fmt::format("{} needs a value", problem.substr(0, at));
+      fail_usage(problem, std::string("crest ") + c.name, fmt::format("See crest {} --help.", c.name));
     }
     return action();
   }

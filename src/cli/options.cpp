@@ -34,10 +34,7 @@ std::string setting_help(const Setting& row, const void* object) {
 }
 
 const char* value_name(const Setting& row) {
-  return row.type == SettingType::whole    ? "N"
-         : row.type == SettingType::number ? "X"
-         : row.choices.empty()             ? "TEXT"
-                                           : "VALUE";
+  return row.type == SettingType::whole ? "N" : row.type == SettingType::number ? "X" : "VALUE";
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void overlay_flags(const std::string& flags, CellOptions& cell) {
   List words = shell_words(flags);
   std::vector<const char*> argv;
   for (auto& w : words) argv.push_back(w.c_str());
-  CLI::App app{"second recipe", "bench --ab"};
+  CLI::App app{"second recipe", "crest bench"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_recipe_options(app, cell.recipe);
   add_device_options(app, cell.device);

@@ -55,7 +55,7 @@ std::string shape_line(const ModelConfig& m) {
 void print_memory(const PlanReport& r, int rows) {
   const CompiledSession& s = r.session;
   CategoryBytes bytes = s.by_category();
-  Table table({{"memory", Align::left}, {"bytes"}, {"share"}});
+  Table table({{"memory at the peak", Align::left}, {"bytes"}, {"share"}});
   for (int i = 0; i < category_count; ++i)
     if (int64_t b = bytes[size_t(i)] * r.ranks)
       table.row({std::string(name(Category(i))), format_bytes(double(b)),
@@ -81,11 +81,11 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("\n{}", blocks.text(use_color(STDOUT_FILENO)));
 }
 
-// "in 24.00 GiB (given)", "in 21.44 GiB (available here)", or, planning for another device, "on the
-// NVIDIA H200 SXM 141GB (139.65 GiB)".
+// "in 24.00 GiB (given)", "in 21.44 GiB (free on this machine)", or, planning for another device,
+// "on the NVIDIA H200 SXM 141GB (139.65 GiB)".
 std::string memory_text(const Device& device, int64_t limit, bool given) {
   std::string bytes = format_bytes(double(limit));
-  if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "available here");
+  if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "free on this machine");
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described)"))), bytes);
 }
 
@@ -120,7 +120,7 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
 }
 
 int run(const Options& o) {
-  if (o.blocks < 0) fail_usage(fmt::format("--blocks {}", o.blocks), "--blocks", "It must be at least 0.");
+  if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
   PlanReport r = make_report(o);
   bool limit_given = !o.memory.empty() || !o.device.memory_limit.empty();
   if (o.json)

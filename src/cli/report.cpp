@@ -1,5 +1,6 @@
 // crest report: writes a report about recorded runs, as one HTML file or as Markdown.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
@@ -14,6 +15,7 @@
 #include "report/report_files.h"
 #include "report/report_runs.h"
 #include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -28,7 +30,8 @@ struct Options {
 
 int run(const Options& o) {
   if (o.out.empty() && !o.json)
-    fail_usage("no output file given", "crest report", "Add -o report.html, -o report.md, or --json.");
+    fail_usage("no output file given", "crest report",
+               "For example: crest report --all -o report.html. (-o report.md and --json work, too.)");
   for (auto& file : o.out) check_report_file(file, o.overwrite);
   ReportRuns chosen = o.runs;
   if (o.lab && chosen.names.empty() && chosen.grid.empty() && !chosen.all) chosen.kind = "experiment";
@@ -41,7 +44,9 @@ int run(const Options& o) {
   if (o.json)
     print_json(report.json);
   else
-    for (auto& line : report.json["summary"]) fmt::print("{}\n", printable(line.get<std::string>(), 1000));
+    for (auto& line : report.json["summary"])
+      fmt::print("{}\n", wrapped(printable(line.get<std::string>(), 1000),
+                                 {.width = size_t(std::max(terminal_width(STDOUT_FILENO), 40))}));
   return 0;
 }
 
@@ -53,7 +58,7 @@ std::function<int()> setup_report(CLI::App& app) {
   app.add_option("--grid", o->runs.grid, "all runs of this grid (latest: the newest grid)");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");
-  app.add_flag("--lab", o->lab, "crest lab: the newest verdicts of each experiment");
+  app.add_flag("--lab", o->lab, "report on crest lab instead: the newest verdicts of each experiment");
   app.add_option("-o,--out", o->out, "file to write, .html or .md; repeat it for several files")->type_name("FILE");
   app.add_option("--title", o->title, "title of the report");
   app.add_flag("--no-figures", o->no_figures, "write Markdown without figure files");

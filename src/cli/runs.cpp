@@ -61,7 +61,8 @@ int run_list(RunsOptions& o) {
   }
   bool more = o.limit < 0 && int64_t(runs.size()) > table_limit;
   if (more) runs.resize(table_limit);
-  fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO)));
+  fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO),
+                              isatty(STDOUT_FILENO) ? size_t(terminal_width(STDOUT_FILENO)) : SIZE_MAX / 2));
   if (more) to_stderr("Showing the newest {} runs; --limit 0 shows all.\n", table_limit);
   return 0;
 }

@@ -80,7 +80,7 @@ const std::vector<ListColumn>& columns() {
       {"fusion", nullptr, left, false, [](const RunRecord& r) { return at(r.recipe, {"fusion"}); }, nullptr},
       {"recompute", nullptr, left, false, [](const RunRecord& r) { return at(r.recipe, {"recompute"}); }, nullptr},
       {"step_ms_median", "step ms", right, true, [](const RunRecord& r) { return result(r, {"step_ms_median"}); },
-       [](const Json& j) { return digits(j, "{:.2f}"); }},
+       [](const Json& j) { return number(j) > 0 ? digits(j, "{:.2f}") : ""; }},  // 0: no step ran
       {"tokens_per_second", "tokens/s", right, true,
        [](const RunRecord& r) { return result(r, {"tokens_per_second"}); },
        [](const Json& j) { return digits(j, "{:.0f}"); }},
@@ -149,9 +149,13 @@ std::vector<ListColumn> chosen_columns(const std::string& names) {
 
 }  // namespace
 
-std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color) {
-  std::vector<Column> header;
-  std::vector<std::vector<std::string>> rows(runs.size());
+std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color, size_t width) {
+  struct Shown {
+    ListColumn column;
+    std::vector<std::string> cells;
+    size_t width;
+  };
+  std::vector<Shown> shown;
   std::vector<ListColumn> columns = chosen_columns(names);
   for (auto& column : columns) {
     if (!column.header && names.empty()) continue;
@@ -163,12 +167,35 @@ std::string runs_table(const std::vector<RunRecord>& runs, const std::string& na
       any = any || !cells.back().empty();
     }
     if (!any && names.empty()) continue;  // a column for training runs is empty in a list of measurements
-    header.push_back({column.header ? std::string(column.header) : column.name, column.align});
-    for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cells[i]);
+    size_t widest = display_width(column.header ? column.header : column.name);
+    for (auto& cell : cells) widest = std::max(widest, display_width(cell));
+    shown.push_back({column, std::move(cells), widest});
+  }
+  std::vector<std::string> left_out;
+  auto fits = [&] {
+    size_t all = 0;
+    for (auto& s : shown) all += s.width + 2;
+    return all <= width + 2;
+  };
+  for (const char* name : {"device", "device_peak_bytes", "started", "mfu", "seq", "batch", "precision", "kind", "loss",
+                           "status", "tokens_per_second", "val_loss"}) {
+    if (!names.empty() || fits()) break;
+    auto at = std::find_if(shown.begin(), shown.end(), [&](auto& s) { return s.column.name == name; });
+    if (at == shown.end()) continue;
+    left_out.push_back(name);
+    shown.erase(at);
+  }
+  std::vector<Column> header;
+  std::vector<std::vector<std::string>> rows(runs.size());
+  for (auto& s : shown) {
+    header.push_back({s.column.header ? std::string(s.column.header) : s.column.name, s.column.align});
+    for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(s.cells[i]);
   }
   Table table(header);
   for (auto& row : rows) table.row(row);
-  return table.text(color);
+  std::string note =
+      left_out.empty() ? "" : fmt::format("Left out to fit: {} (--columns shows any).", join(left_out, ", "));
+  return table.text(color) + (note.empty() ? "" : wrapped(note, {.width = width}) + "\n");
 }
 
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& names) {

@@ -155,7 +155,7 @@ int run(const CLI::App& app, Options& o) {
       for (auto& value : option->results()) check_utf8(value, option->get_name());
   settings_of(t).apply(o.training);
   if (t.stop_after < 0)
-    fail_usage(fmt::format("--stop-after {}", t.stop_after), "--stop-after", "It must be at least 1.");
+    fail_usage(fmt::format("'{}' is out of range", t.stop_after), "--stop-after", "It must be at least 1.");
   if (!o.resume.empty()) check_changes(app, o);
   t.device = o.device.find();
   t.memory_limit = o.device.limit(t.device);
@@ -172,8 +172,6 @@ int run(const CLI::App& app, Options& o) {
   if (o.texts.empty() && t.data.empty())
     fail_usage("no data given", "crest train",
                "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
-  if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
-
   RecipeOptions& r = o.recipe;
   auto model = [&] { return r.has("model") ? r.given["model"].back() : ""; };
   t.resume = !o.resume.empty();
@@ -188,6 +186,10 @@ int run(const CLI::App& app, Options& o) {
       r.given["model"] = {fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string()};
   }
   Recipe recipe = r.finish(default_model(t.device));
+  if (!o.texts.empty()) {
+    resolve(recipe, t.device);  // wrong settings are found before the text is prepared, which may take minutes
+    t.data = fs::absolute(prepared(o)).string();
+  }
   if (!recipe.vocab_given && t.init.empty())
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
   t.recipe = resolve(recipe, t.device);

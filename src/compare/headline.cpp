@@ -107,8 +107,13 @@ std::string reason(const WaterfallBar& bar, bool less) {
 }
 
 std::string portion(double share) {
-  if (share > 1.005) return "more than all of the time difference is";
+  if (share > 1.005) return "mainly";
   return fmt::format("{} of the time difference ({:.0f}%) is", share >= 0.5 ? "most" : "the largest part", 100 * share);
+}
+
+std::string because(double share, const std::string& reason) {
+  return fmt::format("{} because {}{}", portion(share), reason,
+                     share > 1.005 ? ", which other effects partly offset" : "");
 }
 
 std::string because(const RunComparison& c) {
@@ -124,12 +129,9 @@ std::string because(const RunComparison& c) {
   double of_bar = bar ? of(*bar) : 0;
   // A group is more specific than a factor, but a factor that explains most beats a group that does
   // not.
-  if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
-    return fmt::format("{} because {}", portion(theme.share), reason(c, theme));
+  if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar)) return because(theme.share, reason(c, theme));
   bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;
-  return bar && of_bar > 0.1 && beyond_noise
-             ? fmt::format("{} because {}", portion(of_bar), reason(*bar, difference < 0))
-             : "";
+  return bar && of_bar > 0.1 && beyond_noise ? because(of_bar, reason(*bar, difference < 0)) : "";
 }
 
 }  // namespace

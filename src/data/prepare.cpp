@@ -46,7 +46,7 @@ Spec parse_spec(const PrepareOptions& o) {
   }
   if (fs::exists(text)) return {Spec::file, 0};
   fail_usage(fmt::format("'{}' is neither bytes, bpe:VOCAB, nor a file", printable(text)), "--tokenizer",
-             text == "bpe" ? "For example: bpe:4096." : did_you_mean(text, {"bytes", "bpe:4096"}));
+             "For example: bpe:4096, or tokenizer.json. crest data get-gpt2-tokenizer writes GPT-2's.");
 }
 
 void check_out(const PrepareOptions& o) {
@@ -247,8 +247,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   train.finish();
   val.finish();
   if (train.total_tokens() < 2 || (held_out && val.total_tokens() < 2))
-    fail(fmt::format("the text is too short: {} bytes give {} training tokens and {} validation tokens", total,
-                     train.total_tokens(), val.total_tokens()),
+    fail(fmt::format("the text is too short: {} gives {} and {} for validation", format_number_of(total, "byte"),
+                     format_number_of(int64_t(train.total_tokens()), "training token"), val.total_tokens()),
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());

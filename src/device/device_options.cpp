@@ -90,7 +90,8 @@ const std::vector<Setting>& device_settings() {
       setting<&DeviceOptions::device>(
           {.name = "device",
            .group = group,
-           .help = "auto, cpu, cuda[:N]; plan and program also accept a device file (crest devices --sheets)",
+           .help = "auto, cpu, cuda[:N]; plan and program also accept a device that is not here, e.g. h100 (crest "
+                   "devices --sheets), or a TOML file",
            .example = "cuda:1",
            .common = true}),
       setting<&DeviceOptions::threads>({.name = "threads",

@@ -20,8 +20,9 @@ DataSheet sheet_for(const std::string& spec) {
   for (auto& sheet : data_sheets()) names.push_back(sheet.name);
   if (!is_data_sheet(spec))
     fail_usage(fmt::format("'{}' is not a device", printable(spec)), "--device",
-               did_you_mean(spec, names) + " Use auto, cpu or cuda[:N]; plan and program take a device file, too: " +
-                   "crest devices --sheets lists them.");
+               did_you_mean(spec, names) +
+                   " Use auto, cpu or cuda[:N]; plan and program also accept the devices that " +
+                   "crest devices --sheets lists.");
   return find_data_sheet(spec);
 }
 
@@ -42,7 +43,8 @@ Device cpu_device(Isa isa, int threads) {
 
 Device find_device(const std::string& spec, int threads) {
   if (threads < 0 || threads > 4096)
-    fail_usage(fmt::format("--threads {}", threads), "--threads", "It must be at least 0 (0: all usable threads).");
+    fail_usage(fmt::format("'{}' is out of range", threads), "--threads",
+               "It must be at least 0 (0: all usable threads).");
   if (spec == "cpu") return cpu_device(active_isa(), threads);
   Device d;
   if (spec == "auto" || spec.rfind("cuda", 0) == 0) {

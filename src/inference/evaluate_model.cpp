@@ -37,10 +37,13 @@ Dataset open_data(const std::string& folder, const LoadedModel& model) {
   if (data.vocab_size() == 0) return Dataset::open(folder, uint32_t(vocab));
   if (int64_t(data.vocab_size()) > vocab)
     fail(fmt::format("the data has a vocabulary of {} tokens, but the model has {}", data.vocab_size(), vocab),
-         printable(folder), "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+         printable(folder),
+         "Prepare the data with the tokenizer.json of the model's checkpoint: crest data prepare TEXT --tokenizer "
+         "FILE.");
   if (data.tokenizer() && model.tokenizer && data.tokenizer()->to_json() != model.tokenizer->to_json())
     fail("the data was not prepared with the model's tokenizer", printable(folder),
-         "Prepare the data with the model's tokenizer: crest data prepare --tokenizer FILE.");
+         "Prepare the data with the tokenizer.json of the model's checkpoint: crest data prepare TEXT --tokenizer "
+         "FILE.");
   return data;
 }
 

@@ -144,13 +144,13 @@ class Judge {
   }
 
  private:
-  // The values of a key in the table, or "" where no row has it.
+  // The values of a key in the table, or "" where no row has it or they are too many to name.
   std::string ran(const std::string& key) const {
     std::set<std::string> values;
     for (auto& row : r_.table.rows)
       if (auto it = row.keys.find(key); it != row.keys.end()) values.insert(it->second);
     constexpr size_t most = 4;
-    if (values.size() > most) return fmt::format("{} of them", values.size());
+    if (values.size() > most) return "";
     return join({values.begin(), values.end()}, ", ");
   }
 

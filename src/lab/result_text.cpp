@@ -78,22 +78,49 @@ std::string quote_text(const Claim& c, const std::string& indent) {
   return c.quote.empty() ? "" : paragraph("source: \"" + printable(c.quote, text_limit) + "\"", indent, indent + "  ");
 }
 
+std::string claim_text(const Claim& c) {
+  return fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject, 60),
+                     printable(source_text(c.source), text_limit));
+}
+
+// "... in PyTorch" continues the claim before it: with that claim's text, it can be read alone.
+Claim complete(const std::vector<Claim>& claims, size_t i) {
+  Claim claim = claims[i];
+  while (i > 0 && claim.text.rfind("...", 0) == 0) claim.text = claims[--i].text + claim.text.substr(3);
+  return claim;
+}
+
+// Claims that are not comparable, by reason: their checks and figures say nothing here.
+std::string not_comparable_text(const Result& r) {
+  std::vector<std::string> reasons;
+  for (auto& v : r.claims)
+    if (v.verdict == Verdict::not_comparable && std::find(reasons.begin(), reasons.end(), v.reason) == reasons.end())
+      reasons.push_back(v.reason);
+  std::string text;
+  for (auto& reason : reasons) {
+    text +=
+        paragraph(fmt::format("{} here: {}", label(Verdict::not_comparable), printable(reason, text_limit)), "", "  ");
+    for (size_t i = 0; i < r.claims.size(); ++i)
+      if (r.claims[i].verdict == Verdict::not_comparable && r.claims[i].reason == reason)
+        text += paragraph(claim_text(complete(r.experiment->claims, i)), "  - ", "    ");
+  }
+  return text;
+}
+
 std::string claims_text(const Result& r) {
   std::string text;
   for (size_t i = 0; i < r.claims.size(); ++i) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
-    text += paragraph(fmt::format("{}{}: {} ({}; {})", label(v.verdict),
-                                  v.verdict == Verdict::not_comparable ? " here" : "", printable(c.text, text_limit),
-                                  printable(c.subject, 60), printable(source_text(c.source), text_limit)),
-                      "", "  ");
+    if (v.verdict == Verdict::not_comparable) continue;
+    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c)), "", "  ");
     text += quote_text(c, "    ");
     if (!v.reason.empty()) text += paragraph("reason: " + printable(v.reason, text_limit), "    ", "      ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
     for (auto& [what, value] : v.figures)
       if (value.known()) text += fmt::format("    {} = {}\n", printable(what, text_limit), printable(describe(value)));
   }
-  return text;
+  return text + not_comparable_text(r);
 }
 
 // The settings that all cells share, then the others of each cell.
@@ -163,7 +190,9 @@ std::string result_text(const Result& r, bool color) {
   for (auto& row : r.table.rows) once += row.columns.count("ms") && row.round_ms.empty();
   if (info(e.kind).rounds && once > 0) text += fmt::format("{} cells were measured in only one round\n", once);
   if (r.cells_left > 0) text += fmt::format("{} cells are not measured yet\n", r.cells_left);
-  return text;
+  VerdictCounts counts = {};
+  for (auto& c : r.claims) ++counts[size_t(c.verdict)];
+  return text + (r.claims.empty() ? "" : verdict_counts(counts) + " on this machine\n");
 }
 
 std::string summary_text(const std::vector<Result>& results, bool color) {

@@ -36,11 +36,13 @@ const std::vector<Setting>& model_settings() {
   const char* group = "Model and batch";
   constexpr Effect::Where amount = Effect::amount;
   static const std::vector<const char*> head = {"wte", "lm_head", "loss"};
+  static const std::string model_help =
+      "preset (" + join(preset_names(), ", ") + "), TOML file, or folder with a Hugging Face config.json";
   static const std::vector<Setting> rows = {
       by_functions(
           {.name = "model",
            .group = group,
-           .help = "preset, TOML file, or folder with a Hugging Face config.json",
+           .help = model_help.c_str(),
            .otherwise = "nano on a CPU, micro on a GPU",
            .example = "gpt2-124M",
            .common = true,

@@ -168,11 +168,13 @@ std::string profile_head(const Profile& p) {
   for (size_t i = 0; i < p.rates.size(); ++i)
     text += fmt::format("{}{} {}", i ? ", " : "", printable(p.rates[i].name),
                         format_si(p.rates[i].per_second, p.rates[i].name == "bandwidth" ? "B/s" : "FLOP/s"));
-  bool measured = std::all_of(p.rates.begin(), p.rates.end(),
-                              [](auto& rate) { return rate.source.rfind("given", 0) == std::string::npos; });
-  text += measured ? " (measured)" : " (given by --rates, or measured)";
+  auto given = [](auto& rate) { return rate.source.rfind("given", 0) == 0 || rate.source.rfind("data sheet", 0) == 0; };
+  auto n = std::count_if(p.rates.begin(), p.rates.end(), given);
+  text += n == 0                     ? " (measured)"
+          : n == std::ssize(p.rates) ? " (given by --rates)"
+                                     : " (given by --rates, or measured)";
   if (p.clock_mhz > 0) text += fmt::format(", clock {:.0f} MHz", p.clock_mhz);
-  return text + "\n";
+  return text + "\n          floor: the shortest time at these limits; gap: time above the floor\n";
 }
 
 std::string profile_times(const Profile& p, const ProfileView& view) {

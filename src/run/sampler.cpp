@@ -12,11 +12,13 @@ namespace crest {
 
 void validate(const SamplerOptions& o) {
   if (!(o.temperature >= 0) || !std::isfinite(o.temperature))
-    fail_usage(fmt::format("temperature {}", o.temperature), "--temperature",
+    fail_usage(fmt::format("'{}' is out of range", o.temperature), "--temperature",
                "It must be at least 0 (0: always the most probable token; 1: the model's own probabilities).");
-  if (o.top_k < 0) fail_usage(fmt::format("top-k {}", o.top_k), "--top-k", "It must be at least 0 (0: all tokens).");
+  if (o.top_k < 0)
+    fail_usage(fmt::format("'{}' is out of range", o.top_k), "--top-k", "It must be at least 0 (0: all tokens).");
   if (!(o.top_p > 0 && o.top_p <= 1))
-    fail_usage(fmt::format("top-p {}", o.top_p), "--top-p", "It must be above 0 and at most 1 (1: all tokens).");
+    fail_usage(fmt::format("'{}' is out of range", o.top_p), "--top-p",
+               "It must be above 0 and at most 1 (1: all tokens).");
 }
 
 // The largest logit. Checks all of them.

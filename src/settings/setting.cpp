@@ -28,12 +28,16 @@ std::string plain(double x) {
   return x == std::floor(x) && std::abs(x) < 1e15 ? fmt::format("{:.0f}", x) : fmt::format("{}", x);
 }
 
+// " from 1 to 64", " above 0", ", at least 0".
 std::string range_of(const Setting& row) {
+  bool bounded = std::isfinite(row.least) && std::isfinite(row.most);
+  if (bounded && !row.above && !row.below) return fmt::format(" from {} to {}", plain(row.least), plain(row.most));
   std::string low =
       std::isfinite(row.least) ? fmt::format("{} {}", row.above ? "above" : "at least", plain(row.least)) : "";
   std::string high =
       std::isfinite(row.most) ? fmt::format("{} {}", row.below ? "below" : "at most", plain(row.most)) : "";
-  return low + (low.empty() || high.empty() ? "" : " and ") + high;
+  if (low.empty() && high.empty()) return "";
+  return (row.above && !bounded ? " " : ", ") + low + (low.empty() || high.empty() ? "" : " and ") + high;
 }
 
 bool in_range(const Setting& row, double x) {
@@ -97,7 +101,7 @@ std::string allowed(const Setting& row) {
     case SettingType::number: {
       std::string what = row.type == SettingType::whole ? "a whole number" : "a number", range = range_of(row);
       if (*row.unit) what += std::string(" of ") + row.unit;
-      return fmt::format("Give {}{}{}.", what, range.empty() ? "" : ", ", range);
+      return fmt::format("Give {}{}.", what, range);
     }
     case SettingType::text:
     case SettingType::list: break;

@@ -35,7 +35,9 @@ std::vector<Field> fields(const StepReport& r) {
   if (r.tokens_per_second >= 0) f.push_back({3, format_count(std::round(r.tokens_per_second)) + " tok/s"});
   if (r.flops_per_second >= 0) f.push_back({8, format_si(r.flops_per_second, "FLOP/s")});
   if (r.memory_bytes >= 0) f.push_back({9, format_bytes(double(r.memory_bytes))});
-  if (r.eta_seconds >= 0) f.push_back({7, "ETA " + format_duration(r.eta_seconds)});
+  if (r.eta_seconds >= 0)
+    f.push_back(
+        {7, "ETA " + (r.eta_seconds < 60 ? fmt::format("{:.0f} s", r.eta_seconds) : format_duration(r.eta_seconds))});
   return f;
 }
 

@@ -91,8 +91,8 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   const Schedule& c = plan.schedule;
   std::string decay =
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
-  message(fmt::format("schedule {} steps, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps, c.lr, decay, c.warmup_steps,
-                      state.seed));
+  message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
+                      c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
   };
@@ -103,8 +103,8 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
-    message(fmt::format("the run already has all of its {} steps: give a larger --steps to continue training",
-                        c.total_steps));
+    message(fmt::format("the run is at step {} of {}: nothing to do; give a larger --steps to continue training",
+                        state.step, c.total_steps));
 }
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {

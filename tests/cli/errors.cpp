@@ -161,6 +161,19 @@ TEST_P(Errors, CodeAndMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Train, Errors, testing::ValuesIn(cases), [](auto& i) { return i.param.name; });
 
+// Preparing a large text takes minutes, so it must not come before the checks.
+TEST(WrongSettings, AreFoundBeforeTheTextIsPrepared) {
+  TrainFolder f;
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--model", "nanoo"}, {"--optimizer", "adam"}, {"--batch", "0"}, {"--seq", "100000"}}) {
+    std::vector<std::string> arguments = {"train", "text.txt", "--out", "out"};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    RunResult r = run_crest(arguments, f.options());
+    EXPECT_EQ(r.code, 2) << wrong[0];
+    EXPECT_EQ(r.err.rfind("crest: error: ", 0), 0u) << r.err;
+  }
+}
+
 TEST(ErrorText, HoldsNoEscapeSequences) {
   TrainFolder f;
   std::string evil = "a\x1b[31mb";

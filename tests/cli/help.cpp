@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <regex>
 #include <sstream>
 
 #include "run.h"
@@ -53,10 +54,38 @@ TEST(Help, FitsTheTerminal) {
   }
 }
 
+// Markdown is for the page in docs/ (tests/cli/before.cpp).
+TEST(Help, SettingsFitTheTerminal) {
+  std::string text = in_terminal({"help", "settings"}, 80);
+  EXPECT_LE(longest_line(text), 80u) << text;
+  EXPECT_EQ(text.find('|'), std::string::npos) << text;
+  for (const char* part : {"\nModel and batch\n  --model ", "(on resume: refuses)"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+}
+
+TEST(Runs, FitTheTerminal) {
+  TempFolder folder;
+  std::string store = folder.path().string() + "/crest.db";
+  std::string log = folder.write("a.log", "step 1 | loss 3.5 | dt 10ms\nstep 2 | loss 3.25 | dt 12ms\nval loss 3.0\n");
+  RunResult r = run_crest({"runs", "import", log, "--name", "a-rather-long-name-of-a-run", "--model", "gpt2-124M",
+                           "--batch", "4", "--seq", "128", "--device", "NVIDIA H200 SXM", "--store", store});
+  ASSERT_EQ(r.code, 0) << r.err;
+  std::string narrow = in_terminal({"runs", "--store", store}, 80), wide = in_terminal({"runs", "--store", store}, 200);
+  for (std::string part : {"a-rather-long-name-of-a-run", "step ms", "Left out to fit: device"})
+    EXPECT_NE(narrow.find(part), std::string::npos) << narrow;
+  EXPECT_NE(wide.find("NVIDIA H200"), std::string::npos) << wide;
+  EXPECT_EQ(wide.find("Left out"), std::string::npos) << wide;
+  // Columns: without escape sequences, and the rule below the header has three bytes for each.
+  std::istringstream lines(std::regex_replace(narrow, std::regex("\x1b\\[[0-9]*m"), ""));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }), 80) << line;
+}
+
 TEST(Help, NamesValuesAndDefaults) {
   std::string help = run_crest({"plan", "--help-all"}).out;
   for (const char* text : {"\nParameters, memory and FLOPs before anything runs.\n", "--config FILE ", "--memory SIZE ",
-                           "sequences per micro batch (default: 8)", "(flash, naive; default: flash)"})
+                           "sequences per micro batch (default: 8)", "(flash, naive; default: flash)",
+                           "preset (gpt2-124M, ", "--model VALUE "})
     EXPECT_NE(help.find(text), std::string::npos) << text << help;
 }
 

@@ -171,7 +171,7 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
   };
   std::string one = text({"--batch", "8", "--seq", "64"});
   EXPECT_NE(one.find("512 tokens = batch 8 x seq 64\n"), std::string::npos) << one;
-  EXPECT_NE(one.find("(available here): "), std::string::npos) << one;
+  EXPECT_NE(one.find("(free on this machine): "), std::string::npos) << one;
   std::string four =
       text({"--batch", "8", "--seq", "64", "--grad-accumulation", "4", "--data-parallel", "2", "--device", "cpu"});
   EXPECT_NE(four.find("4096 tokens = batch 8 x seq 64 x 4 micro steps x 2 ranks\n"), std::string::npos) << four;

@@ -37,6 +37,12 @@ size_t lines(const std::string& text) { return size_t(std::count(text.begin(), t
 
 }  // namespace
 
+TEST_F(CliProfile, RatesOfADataSheetAreNotCalledMeasured) {
+  RunResult given = run({"--rates", "h200", "--no-store"}), mixed = run({"--rates", "bandwidth=1e10", "--no-store"});
+  EXPECT_NE(given.out.find(" (given by --rates)"), std::string::npos) << given.out;
+  EXPECT_NE(mixed.out.find(" (given by --rates, or measured)"), std::string::npos) << mixed.out;
+}
+
 TEST_F(CliProfile, JsonIsAProfileAndItsRollUps) {
   Json all = json({"--batch", "2", "--precision", "fp32"});
   crest::Profile p = crest::profile_from_json(all, "standard output");

@@ -160,7 +160,8 @@ TEST(Judge, TheTextNamesVerdictsAndFigures) {
   Experiment e = experiment();
   std::string text = result_text(judged(e, 0.04), false);
   for (const char* said : {"upheld: 1", "refuted: 2", "inconclusive: 3", "here / document", "noise floor 4.0%",
-                           "not comparable here: 4", "reason: the claim is about a device with cuda"})
+                           "not comparable here: the claim is about a device with cuda", "\n  - 4 (",
+                           "4 claims: 1 upheld, 1 refuted, 1 inconclusive, 1 not comparable on this machine\n"})
     EXPECT_NE(text.find(said), std::string::npos) << text;
 }
 

@@ -79,7 +79,7 @@ TEST(Settings, ValuesAreParsedStrictly) {
   EXPECT_NE(error_of("word", "be").find("Did you mean 'bee'?"), std::string::npos) << error_of("word", "be");
   EXPECT_NE(error_of("word", "1").find("out of range"), std::string::npos);
   EXPECT_NE(error_of("on", "maybe").find("true, false"), std::string::npos);
-  EXPECT_NE(error_of("the-count", "0").find("at least 1 and at most 9"), std::string::npos);
+  EXPECT_NE(error_of("the-count", "0").find(" from 1 to 9"), std::string::npos);
 }
 
 // Every row is complete, every default is one that may be given, and every value that is proposed,

@@ -57,6 +57,9 @@ TEST(Progress, LineHasEverything) {
   EXPECT_EQ(progress_line(report(7), 1000),
             "step    7/2000  loss 3.1416  norm 0.75  lr 6.00e-04  38.2 ms  107.0k tok/s  1.25 TFLOP/s  420.00 MiB  "
             "ETA 3m 20s");
+  StepReport soon = report(7);
+  soon.eta_seconds = 0.20697;
+  EXPECT_NE(progress_line(soon, 1000).find("  ETA 0 s"), std::string::npos);
   StepReport r;
   r.step = 3;
   r.skipped = true;
