@@ -10,9 +10,9 @@ namespace crest::cuda {
 
 class Graph {
  public:
-  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. The caller's events fork all
-  // other streams from `main`, in `begin` or before a stream's first work, and join them by the end
-  // of `end`.
+  // Captures what `launch(i)` puts on the streams for i = 0 .. count-1. The caller's events fork
+  // all other streams from `main`, in `begin` or before a stream's first work, and join them by
+  // the end of `end`.
   Graph(cudaStream_t main, size_t count, const std::function<void()>& begin, const std::function<void(size_t)>& launch,
         const std::function<void()>& end);
   ~Graph();
