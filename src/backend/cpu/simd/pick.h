@@ -25,7 +25,7 @@
    : (isa) == ::crest::Isa::avx2 ? ::crest::cpu::avx2::table   \
                                  : ::crest::cpu::generic::table)
 #else
-#define CREST_SIMD_OF(isa, table) (::crest::cpu::generic::table)
+#define CREST_SIMD_OF(isa, table) ((void)(isa), ::crest::cpu::generic::table)
 #endif
 // The table that this process runs.
 #define CREST_SIMD_PICK(table) CREST_SIMD_OF(::crest::running_vector_isa(), table)
