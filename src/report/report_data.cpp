@@ -261,7 +261,8 @@ std::vector<std::string> json_texts(const Json& json, const std::string& path) {
 
 std::string setting_label(const NamedValue& setting) {
   auto& [name, value] = setting;
-  if (name == "precision" || name == "device" || name == "run") return value;
+  for (const char* tells_itself : {"precision", "device", "run", "model", "variant", "phase"})
+    if (name == tells_itself) return value;
   if (name == "attention") return value + " attention";
   std::string words = name;
   std::replace(words.begin(), words.end(), '_', ' ');
