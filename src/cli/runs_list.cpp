@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "cli/runs_print.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "terminal/csv.h"
-#include "terminal/table.h"
+#include "terminal/fit_table.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -149,8 +150,17 @@ std::vector<ListColumn> chosen_columns(const std::string& names) {
 
 }  // namespace
 
-std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color) {
-  std::vector<Column> header;
+// How soon a column is left out of a narrow table; 0: never.
+static int rank_of(const std::string& column) {
+  static const char* const order[] = {"kind", "status", "step_ms_median",    "precision", "batch",
+                                      "seq",  "model",  "device_peak_bytes", "started",   "device"};
+  for (size_t i = 0; i < std::size(order); ++i)
+    if (column == order[i]) return int(i) + 1;
+  return 0;
+}
+
+std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color, size_t width) {
+  std::vector<FitColumn> header;
   std::vector<std::vector<std::string>> rows(runs.size());
   std::vector<ListColumn> columns = chosen_columns(names);
   for (auto& column : columns) {
@@ -163,12 +173,11 @@ std::string runs_table(const std::vector<RunRecord>& runs, const std::string& na
       any = any || !cells.back().empty();
     }
     if (!any && names.empty()) continue;  // a column for training runs is empty in a list of measurements
-    header.push_back({column.header ? std::string(column.header) : column.name, column.align});
+    header.push_back({{column.header ? std::string(column.header) : column.name, column.align},
+                      names.empty() ? rank_of(column.name) : 0});
     for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cells[i]);
   }
-  Table table(header);
-  for (auto& row : rows) table.row(row);
-  return table.text(color);
+  return fit_table(header, rows, width, color);
 }
 
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& names) {

@@ -8,8 +8,8 @@
 namespace crest {
 
 // One row per run. columns: names of CSV columns or settings, separated by commas; "": the usual
-// ones.
-std::string runs_table(const std::vector<RunRecord>& runs, const std::string& columns, bool color);
+// ones, as many as fit the width.
+std::string runs_table(const std::vector<RunRecord>& runs, const std::string& columns, bool color, size_t width);
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& columns);
 
 struct ShowOptions {

@@ -102,7 +102,8 @@ PageTable numbers_of(const std::vector<Row>& rows, const std::vector<std::string
   PageTable t;
   t.columns = {{"cell", Align::left}, {column_words(column)}};
   for (auto& row : rows)
-    t.rows.push_back({label_of(row, keys), row.absent.empty() ? format_value(column, column_of(row, column)) : row.absent});
+    t.rows.push_back(
+        {label_of(row, keys), row.absent.empty() ? format_value(column, column_of(row, column)) : row.absent});
   return t;
 }
 
@@ -154,7 +155,7 @@ std::function<Svg(double)> bars(const std::vector<Row>& rows, const std::vector<
 }  // namespace
 
 std::string column_words(const std::string& column) {
-  if (column == "ms") return "median, ms";
+  if (column == "ms") return "median ms";
   if (column == "tokens_per_second") return "tokens/s";
   if (column == "tflops") return "TFLOP/s";
   std::string words = spaced(column);

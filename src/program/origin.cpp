@@ -14,7 +14,7 @@ namespace crest {
 namespace {
 // Lives as long as the process: the scopes of all models built or read, and the unions that passes
 // made.
-struct Table {
+struct OriginTable {
   std::mutex mutex;
   std::deque<std::vector<std::string>> sets{{}};
   std::map<std::vector<std::string>, uint32_t> index{{{}, 0}};
@@ -28,8 +28,8 @@ struct Table {
     return it->second;
   }
 };
-Table& table() {
-  static Table t;
+OriginTable& table() {
+  static OriginTable t;
   return t;
 }
 }  // namespace
@@ -45,7 +45,7 @@ Origin::Origin(std::string_view scope) {
 Origin Origin::operator|(Origin other) const {
   if (id_ == other.id_ || other.id_ == 0) return *this;
   if (id_ == 0) return other;
-  Table& t = table();
+  OriginTable& t = table();
   std::lock_guard lock(t.mutex);
   auto [it, added] = t.unions.emplace(std::pair{id_, other.id_}, 0);
   if (added) {

@@ -90,7 +90,7 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   body { max-width: none; padding: 0; font-size: 10.5pt } header { padding-top: 0 } nav { display: none }
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
   table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
-  td:not(.n) { white-space: normal; overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
+  td { white-space: normal } td:not(.n), th { overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
   details:not([open]):not(.item) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }
