@@ -107,9 +107,11 @@ class BenchTable {
     if (row == rows_.end()) return "";
     auto levers = levers_of(*row);
     std::vector<std::string> parts;
-    for (auto& key : usual)
-      if (std::find(levers_.begin(), levers_.end(), key) == levers_.end())
-        parts.push_back(key + " " + printable(levers[key]));
+    for (auto& key : usual) {
+      bool same = std::all_of(rows_.begin(), rows_.end(),
+                              [&](auto& r) { return is_peer(r) || levers_of(r)[key] == levers[key]; });
+      if (same) parts.push_back(key + " " + printable(levers[key]));
+    }
     return (phases_ ? "" : text((*row)["phase"]) + "; ") + join(parts, ", ");
   }
 

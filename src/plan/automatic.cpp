@@ -5,8 +5,8 @@
 
 namespace crest {
 
-// Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of the
-// step and saves a quarter to a third of its activations (docs/performance.md).
+// Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
+// the step and saves a quarter to a third of its activations (docs/performance.md).
 std::string auto_recompute(const std::string& fusion) { return fusion == "on" ? "pointwise" : "none"; }
 
 // The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least

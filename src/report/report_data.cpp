@@ -125,7 +125,8 @@ std::string letter(size_t i) { return (i < 26 ? std::string() : letter(i / 26 - 
 
 constexpr size_t longest_label = 44;  // that a figure shows in full
 
-// Labels: the names that were given, or what differs. Long ones get a letter. Sorts by what differs.
+// Labels: the names that were given, or what differs. Long ones get a letter. Sorts by what
+// differs.
 void name_cells(ReportGroup& g) {
   std::set<std::string> given;
   for (auto& c : g.cells)
