@@ -11,6 +11,7 @@
 #include "host/external.h"
 #include "host/memory.h"
 #include "host/stop_signal.h"
+#include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -153,7 +154,7 @@ class ComparisonRun {
   void print(const AbResult& result) const {
     if (o_.json) return print_json({{"rows", rows_}, {"comparison", to_json(result)}});
     bench_.print_head(a_.task.recipe, a_.task.device);
-    fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO)));
+    fmt::print("{}\n", text_of(rows_, use_color(STDOUT_FILENO), output_width()));
     if (!o_.noise) fmt::print("{}\n", printable(describe(result.comparisons[0], result.noise_floor), 1000));
     fmt::print("{} rounds; noise floor {:.1f}%: {} measured twice in every round\n", result.rounds,
                100 * result.noise_floor, o_.peer.empty() ? "A" : "crest");

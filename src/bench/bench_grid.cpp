@@ -14,6 +14,7 @@
 #include "device/energy.h"
 #include "host/memory.h"
 #include "store/store.h"
+#include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -279,7 +280,7 @@ class Grid {
   void print() const {
     if (o_.json) return print_json(rows());
     bench_.print_head(tasks_[0].recipe, tasks_[0].device);
-    fmt::print("{}", text_of(rows(), use_color(STDOUT_FILENO)));
+    fmt::print("{}", text_of(rows(), use_color(STDOUT_FILENO), output_width()));
     for (auto& sentence : conclusions(rows())) fmt::print("{}\n", printable(sentence, 1000));
   }
 

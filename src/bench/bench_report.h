@@ -1,6 +1,7 @@
 // Rows of crest bench as a table and as JSON. The table is made from JSON rows, so it can mix rows
 // of the run store with new ones.
 #pragma once
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -53,7 +54,8 @@ nlohmann::ordered_json to_json(const AbResult& result);
 nlohmann::ordered_json peer_to_json(const std::string& command, const Samples& seconds);
 
 // The table, with notes on its figures below.
-std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color);
+std::string text_of(const std::vector<nlohmann::ordered_json>& rows, bool color,
+                    size_t width = std::numeric_limits<size_t>::max());
 
 // One sentence per phase of a grid: which cell is fastest (by tokens/s), and which are within noise
 // of it. Empty where fewer than two cells of a phase have times.

@@ -8,9 +8,10 @@
 
 #include "bench/bench_report.h"
 #include "core/text.h"
+#include "plan/automatic.h"
 #include "stats/noise.h"
 #include "store/record.h"
-#include "terminal/table.h"
+#include "terminal/fit_table.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -42,18 +43,24 @@ std::map<std::string, std::string> levers_of(const Json& row) {
   return levers;
 }
 
-// The levers that differ between rows, in recipe order, the device last.
+// The levers that differ between rows, in recipe order, the device last; without those that follow
+// from others in every row.
 std::vector<std::string> varied(const std::vector<Json>& rows) {
   std::vector<std::string> order, result;
   std::map<std::string, std::set<std::string>> values;
+  std::map<std::string, size_t> follows;
+  size_t recipes = 0;
   for (auto& row : rows) {
     for (auto& [key, value] : levers_of(row)) values[key].insert(value);
+    if (is_peer(row)) continue;
+    ++recipes;
+    for (auto& key : automatic_settings(row["recipe"], row["device"])) ++follows[key];
     if (order.empty() && !is_peer(row))
       for (auto& [key, value] : row["recipe"].items()) order.push_back(key);
   }
   order.emplace_back("device");
   for (auto& key : order)
-    if (values[key].size() > 1) result.push_back(key);
+    if (values[key].size() > 1 && follows[key] < recipes) result.push_back(key);
   return result;
 }
 
@@ -85,10 +92,10 @@ class BenchTable {
     phases_ = phases.size() > 1;
   }
 
-  std::string text_of(bool color) {
-    Table table(columns());
-    for (auto& row : rows_) table.row(cells(row));
-    std::string out = shared() + "\n\n" + table.text(color);
+  std::string text_of(bool color, size_t width) {
+    std::vector<std::vector<std::string>> table;
+    for (auto& row : rows_) table.push_back(cells(row));
+    std::string out = shared() + "\n\n" + fit_table(columns(), table, width, color);
     for (auto& n : notes_) out += "\n" + n;
     return out + "\n";
   }
@@ -100,25 +107,30 @@ class BenchTable {
     if (row == rows_.end()) return "";
     auto levers = levers_of(*row);
     std::vector<std::string> parts;
-    for (auto& key : usual)
-      if (std::find(levers_.begin(), levers_.end(), key) == levers_.end())
-        parts.push_back(key + " " + printable(levers[key]));
+    for (auto& key : usual) {
+      bool same = std::all_of(rows_.begin(), rows_.end(),
+                              [&](auto& r) { return is_peer(r) || levers_of(r)[key] == levers[key]; });
+      if (same) parts.push_back(key + " " + printable(levers[key]));
+    }
     return (phases_ ? "" : text((*row)["phase"]) + "; ") + join(parts, ", ");
   }
 
-  std::vector<Column> columns() const {
-    std::vector<Column> all;
-    if (phases_) all.push_back({"phase", Align::left});
-    for (auto& lever : levers_) all.push_back({lever, lever == "batch" || lever == "seq" ? Align::right : Align::left});
-    for (const char* name : {"median ms", "95% CI", "samples"}) all.push_back({name});
-    if (throttling_) all.push_back({"throttled"});
-    if (floors_) all.push_back({"noise floor"});
-    for (const char* name : {"tokens/s", "TFLOP/s", "MFU"}) all.push_back({name});
-    if (power_) all.push_back({"W"}), all.push_back({"J/token"});
-    all.push_back({"planned"});
-    if (held_) all.push_back({"held"});
+  std::vector<FitColumn> columns() const {
+    std::vector<FitColumn> all;
+    auto add = [&](const std::string& header, int rank, Align align = Align::right) {
+      all.push_back({{header, align}, rank});
+    };
+    if (phases_) add("phase", 0, Align::left);
+    for (auto& lever : levers_) add(lever, 0, lever == "batch" || lever == "seq" ? Align::right : Align::left);
+    add("median ms", 1), add("95% CI", 3), add("samples", 6);
+    if (throttling_) add("throttled", 4);
+    if (floors_) add("noise floor", 5);
+    add("tokens/s", 0), add("TFLOP/s", 7), add("MFU", 0);
+    if (power_) add("W", 5), add("J/token", 5);
+    add("planned", 2);
+    if (held_) add("held", 8);
     auto gpu = [](auto& row) { return !is_peer(row) && text_at(row["device"], "kind") == "cuda"; };
-    all.push_back({std::any_of(rows_.begin(), rows_.end(), gpu) ? "device peak" : "process peak"});
+    add(std::any_of(rows_.begin(), rows_.end(), gpu) ? "device peak" : "process peak", 9);
     return all;
   }
 
@@ -230,7 +242,9 @@ Judged judge(const Json& faster, const Json& slower, double rounds) {
 
 }  // namespace
 
-std::string text_of(const std::vector<Json>& rows, bool color) { return BenchTable(rows).text_of(color); }
+std::string text_of(const std::vector<Json>& rows, bool color, size_t width) {
+  return BenchTable(rows).text_of(color, width);
+}
 
 std::vector<std::string> conclusions(const std::vector<Json>& rows) {
   std::vector<std::string> sentences;

@@ -67,6 +67,45 @@ static std::vector<double> linear_ticks(double low, double high, int count) {
   return ticks;
 }
 
+Series smoothed(const Series& series) {
+  constexpr size_t most_places = 400;
+  std::vector<double> x, y;
+  for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i)
+    if (std::isfinite(series.x[i]) && std::isfinite(series.y[i])) x.push_back(series.x[i]), y.push_back(series.y[i]);
+  Series out = series;
+  out.x.clear(), out.y.clear();
+  size_t n = x.size(), places = std::min(n, most_places);
+  double width = std::max(1.5, 0.02 * double(n));  // of the bell, in points
+  for (size_t k = 0; k < places; ++k) {
+    size_t at = places > 1 ? k * (n - 1) / (places - 1) : 0, reach = size_t(3 * width);
+    // The line through the points around, least squares with these weights, at x[at].
+    double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+    for (size_t i = at - std::min(at, reach); i < std::min(n, at + reach + 1); ++i) {
+      double d = (double(i) - double(at)) / width, weight = std::exp(-d * d / 2), dx = x[i] - x[at];
+      w += weight, wx += weight * dx, wy += weight * y[i], wxx += weight * dx * dx, wxy += weight * dx * y[i];
+    }
+    double determinant = w * wxx - wx * wx;
+    out.x.push_back(x[at]);
+    out.y.push_back(determinant > 1e-12 * w * wxx ? (wxx * wy - wx * wxy) / determinant : wy / w);
+  }
+  return out;
+}
+
+std::vector<Series> loss_curves(const std::string& name, const Series& train, const Series& validation, int color) {
+  std::vector<Series> curves;
+  auto add = [&](Series s, const std::string& what, Series::Look look) {
+    if (s.x.empty()) return;
+    s.in_legend = curves.empty();
+    s.name = s.in_legend ? name : name + ", " + what;
+    s.color = color, s.look = look;
+    curves.push_back(s);
+  };
+  add(train, "as logged", Series::Look::faint);
+  if (train.x.size() > 2) add(smoothed(train), "smoothed", Series::Look::solid);
+  add(validation, "validation", Series::Look::dashed);
+  return curves;
+}
+
 std::vector<double> nice_ticks(const Axis& axis, int count) {
   count = std::max(count, 2);
   if (!(axis.high > axis.low) || !std::isfinite(axis.high - axis.low)) return {};

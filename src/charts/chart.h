@@ -10,12 +10,24 @@ namespace crest {
 struct Series {
   std::string name;
   std::vector<double> x, y;
+  int color = -1;  // svg.h; negative: that of its place in the chart
+  enum class Look { solid, faint, dashed } look = Look::solid;
+  bool in_legend = true;
 };
 
 struct ChartOptions {
   std::string title, x_label, y_label;
   bool log_x = false, log_y = false;
 };
+
+// The series without its noise: local lines, weighted by a bell as wide as a few percent of the
+// points, at no more than a few hundred places. Looks as far ahead as back, so nothing is delayed.
+Series smoothed(const Series& series);
+
+// The curves of one training run in one color: the loss as logged, smoothed, and of validation.
+std::vector<Series> loss_curves(const std::string& name, const Series& train, const Series& validation, int color);
+// What the looks of loss_curves() mean.
+inline constexpr const char* loss_curves_key = "thin: as logged; thick: smoothed; dashed: validation";
 
 // One axis: a range in data units and the map to [0, 1].
 struct Axis {

@@ -9,7 +9,9 @@ namespace crest {
 
 namespace {
 
-constexpr double bar_height = 18, bar_gap = 4, row_gap = 12, axis_room = 48;
+constexpr double bar_height = 18, bar_gap = 4, axis_room = 48;
+// Less where labels are above the rows.
+double row_gap(const Rows& rows) { return rows.above() ? 5 : 12; }
 
 double widest(const std::vector<std::string>& texts, bool bold = false) {
   double width = 0;
@@ -42,7 +44,7 @@ Svg draw_bars(const BarChart& chart, double width) {
   std::vector<std::pair<std::string, int>> legend;
   for (size_t i = 0; chart.series.size() > 1 && i < chart.series.size(); ++i)
     legend.push_back({chart.series[i], int(i)});
-  double group_room = rows.label_height() + row_gap;
+  double group_room = rows.label_height() + row_gap(rows);
   double content = double(bars) * (bar_height + bar_gap) + double(chart.groups.size()) * group_room;
   double legend_height = Svg(width, 0, "").legend(0, 0, width, legend);
   Svg svg(width, legend_height + content + axis_room, chart.label);
@@ -50,7 +52,7 @@ Svg draw_bars(const BarChart& chart, double width) {
   Plot plot{rows.left(), top, rows.right(), top + content, {0, positive(most), false}, {}};
   for (double t : ticks_of(plot.x, tick_count(rows)).at)
     svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = top + row_gap / 2;
+  double y = top + row_gap(rows) / 2;
   for (auto& g : chart.groups) {
     y += rows.label_height();
     double height = double(g.bars.size()) * (bar_height + bar_gap) - bar_gap;
@@ -77,10 +79,47 @@ Svg draw_bars(const BarChart& chart, double width) {
       }
       svg.text(end + 7, y + 13.5, b.text, {.look = b.best ? "strong" : ""});
     }
-    y += row_gap;
+    y += row_gap(rows);
   }
   if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks_of(plot.x, tick_count(rows)), chart.axis, false);
+  return svg;
+}
+
+Svg draw_ratios(const RatioChart& chart, double width) {
+  std::vector<std::string> labels, texts;
+  double low = 0.8, high = 1.25;
+  auto drawable = [](double v) { return v > 0 && std::isfinite(v); };
+  for (auto& r : chart.rows) {
+    labels.push_back(r.label), texts.push_back(r.text);
+    for (double v : {r.value, r.low, r.high})
+      if (drawable(v)) low = std::min(low, v), high = std::max(high, v);
+  }
+  if (labels.empty()) return draw_note(chart.label, "No values were recorded.", width);
+  Rows rows(width, labels, widest(texts));
+  double content = double(chart.rows.size()) * (bar_height + row_gap(rows) + rows.label_height());
+  Svg svg(width, content + axis_room, chart.label);
+  Plot plot{rows.left(), 0, rows.right(), content, {low / 1.05, high * 1.05, true}, {}};
+  Ticks ticks = ticks_of(plot.x, tick_count(rows));
+  if (std::none_of(ticks.at.begin(), ticks.at.end(), [](double t) { return std::abs(t - 1) < 1e-9; }))
+    ticks.at.push_back(1), ticks.labels.emplace_back("1");
+  for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
+  double y = row_gap(rows) / 2;
+  for (auto& r : chart.rows) {
+    y += rows.label_height();
+    rows.label(svg, r.label, y, bar_height);
+    if (drawable(r.value)) {
+      double one = plot.px(1), at = plot.px(r.value), middle = y + bar_height / 2;
+      svg.rect(std::min(one, at), y + 3, std::abs(at - one), bar_height - 6, fill(0), r.tip);
+      svg.circle(at, middle, 5, fill(0), r.tip);
+      if (drawable(r.low) && drawable(r.high) && r.high > r.low)
+        svg.line(plot.px(r.low), middle, plot.px(r.high), middle, "whisker");
+    }
+    svg.text(width - 2, y + 13.5, r.text, {.anchor = Anchor::end, .look = "ink"});
+    y += bar_height + row_gap(rows);
+  }
+  svg.line(plot.px(1), plot.top, plot.px(1), plot.bottom, "axis");
+  draw_x_axis(svg, plot, ticks, chart.axis, false);
   return svg;
 }
 
@@ -104,13 +143,13 @@ Svg draw_stack(const StackChart& chart, double width) {
   for (size_t p = 0; p < chart.parts.size(); ++p)
     if (used[p]) legend.push_back({chart.parts[p].name, chart.parts[p].color});
   const double height = 24;
-  double content = double(chart.rows.size()) * (height + row_gap + rows.label_height());
+  double content = double(chart.rows.size()) * (height + row_gap(rows) + rows.label_height());
   Svg svg(width, Svg(width, 0, "").legend(0, 0, width, legend) + content + axis_room, chart.label);
   double top = svg.legend(0, 0, width, legend);
   Plot plot{rows.left(), top, rows.right(), top + content, {0, most, false}, {}};
   Ticks ticks = chart.bytes ? byte_ticks(plot.x, tick_count(rows)) : ticks_of(plot.x, tick_count(rows));
   for (double t : ticks.at) svg.line(plot.px(t), plot.top, plot.px(t), plot.bottom, "grid");
-  double y = top + row_gap / 2;
+  double y = top + row_gap(rows) / 2;
   for (auto& r : chart.rows) {
     y += rows.label_height();
     rows.label(svg, r.label, y, height);
@@ -128,7 +167,7 @@ Svg draw_stack(const StackChart& chart, double width) {
     }
     if (!r.missing.empty()) svg.hatched(plot.left, y, plot.px(sum) - plot.left, height, r.missing);
     svg.text(plot.px(sum) + 7, y + 16.5, r.text, {.look = "ink"});
-    y += height + row_gap;
+    y += height + row_gap(rows);
   }
   if (!rows.above()) svg.line(plot.left, plot.top, plot.left, plot.bottom, "axis");
   draw_x_axis(svg, plot, ticks, chart.axis, false);

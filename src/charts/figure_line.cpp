@@ -45,13 +45,15 @@ std::string path_of(const Series& s, const Plot& f) {
   return path;
 }
 
+int color_of(const std::vector<Series>& series, size_t i) { return series[i].color < 0 ? int(i) : series[i].color; }
+
 }  // namespace
 
 Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, double width, double height) {
   if (height <= 0) height = std::clamp(0.5 * width, 260.0, 400.0);
   std::vector<std::pair<std::string, int>> names;
   for (size_t i = 0; i < series.size(); ++i)
-    if (!series[i].name.empty()) names.push_back({series[i].name, int(i)});
+    if (!series[i].name.empty() && series[i].in_legend) names.push_back({series[i].name, color_of(series, i)});
   Svg svg(width, height, options.title);
   double top = svg.legend(0, 0, width, names) + 26;
   if (!options.y_label.empty()) svg.text(0, top - 12, options.y_label, {.max_width = width});
@@ -65,18 +67,18 @@ Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, d
   for (size_t i = 0; i < series.size(); ++i) {
     auto& s = series[i];
     std::string path = path_of(s, plot);
+    int color = color_of(series, i);
+    bool dashed = s.look == Series::Look::dashed || (s.color < 0 && i >= colors);
     if (!path.empty())
       svg.path(path,
-               fmt::format("line {}{}", stroke(int(i)),
-                           i >= colors        ? " dashed"
-                           : s.x.size() > 300 ? " dense"
-                                              : ""),
+               fmt::format("line {}{}{}", stroke(color), dashed ? " dashed" : s.x.size() > 300 ? " dense" : "",
+                           s.look == Series::Look::faint ? " faint" : ""),
                s.name);
     // Markers for curves with few points: they would be hard to see, and a single point invisible.
-    if (s.x.size() > 30) continue;
+    if (s.x.size() > 30 || (s.look == Series::Look::faint && s.x.size() > 1)) continue;
     for (size_t j = 0; j < std::min(s.x.size(), s.y.size()); ++j)
       if (double x = plot.px(s.x[j]), y = plot.py(s.y[j]); std::isfinite(x) && std::isfinite(y))
-        svg.circle(x, y, 3.5, fill(int(i)), fmt::format("{:.6g}: {:.6g}", s.x[j], s.y[j]));
+        svg.circle(x, y, 3.5, fill(color), fmt::format("{:.6g}: {:.6g}", s.x[j], s.y[j]));
   }
   return svg;
 }

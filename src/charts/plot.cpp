@@ -70,7 +70,8 @@ void Rows::label(Svg& svg, const std::string& text, double top, double height) c
   if (above_)
     svg.text(left_, top - 6, text, {.look = "ink", .max_width = width_ - left_ - 2, .halo = true});
   else
-    svg.text(left_ - 12, top + height / 2 + 4.5, text, {.anchor = Anchor::end, .look = "ink", .max_width = left_ - 12});
+    svg.text(left_ - 12, top + height / 2 + 4.5, text,
+             {.anchor = Anchor::end, .look = "ink", .max_width = left_ - 11});  // 1 for rounding
 }
 
 }  // namespace crest

@@ -208,7 +208,8 @@ std::string figure_css() {
          ".fig .whisker { stroke-width: 1.5; fill: none } .fig .edge { stroke-width: 1 }\n"
          ".fig .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }\n"
          ".fig .halo { stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }\n"
-         ".fig .dense { stroke-width: 1.3 } .fig .dashed { stroke-dasharray: 6 4 } .fig .dot { fill-opacity: .55; "
+         ".fig .dense { stroke-width: 1.3 } .fig .faint { stroke-width: 1; stroke-opacity: .5 } .fig .dashed { "
+         "stroke-dasharray: 6 4 } .fig .dot { fill-opacity: .55; "
          "stroke-width: 1.5 }\n" +
          rules(light) + "@media screen and (prefers-color-scheme: dark) {\n" + rules(dark) + "}\n";
 }

@@ -16,6 +16,7 @@
 #include "core/to_stderr.h"
 #include "store/filter.h"
 #include "store/record_json.h"
+#include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -61,8 +62,7 @@ int run_list(RunsOptions& o) {
   }
   bool more = o.limit < 0 && int64_t(runs.size()) > table_limit;
   if (more) runs.resize(table_limit);
-  fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO),
-                              isatty(STDOUT_FILENO) ? size_t(terminal_width(STDOUT_FILENO)) : SIZE_MAX / 2));
+  fmt::print("{}", runs_table(runs, o.columns, use_color(STDOUT_FILENO), output_width()));
   if (more) to_stderr("Showing the newest {} runs; --limit 0 shows all.\n", table_limit);
   return 0;
 }

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "cli/runs_print.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "terminal/csv.h"
-#include "terminal/table.h"
+#include "terminal/fit_table.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -149,13 +150,18 @@ std::vector<ListColumn> chosen_columns(const std::string& names) {
 
 }  // namespace
 
+// How soon a column is left out of a narrow table; 0: never.
+static int rank_of(const std::string& column) {
+  static const char* const order[] = {"kind", "status", "step_ms_median",    "precision", "batch",
+                                      "seq",  "model",  "device_peak_bytes", "started",   "device"};
+  for (size_t i = 0; i < std::size(order); ++i)
+    if (column == order[i]) return int(i) + 1;
+  return 0;
+}
+
 std::string runs_table(const std::vector<RunRecord>& runs, const std::string& names, bool color, size_t width) {
-  struct Shown {
-    ListColumn column;
-    std::vector<std::string> cells;
-    size_t width;
-  };
-  std::vector<Shown> shown;
+  std::vector<FitColumn> header;
+  std::vector<std::vector<std::string>> rows(runs.size());
   std::vector<ListColumn> columns = chosen_columns(names);
   for (auto& column : columns) {
     if (!column.header && names.empty()) continue;
@@ -167,35 +173,11 @@ std::string runs_table(const std::vector<RunRecord>& runs, const std::string& na
       any = any || !cells.back().empty();
     }
     if (!any && names.empty()) continue;  // a column for training runs is empty in a list of measurements
-    size_t widest = display_width(column.header ? column.header : column.name);
-    for (auto& cell : cells) widest = std::max(widest, display_width(cell));
-    shown.push_back({column, std::move(cells), widest});
+    header.push_back({{column.header ? std::string(column.header) : column.name, column.align},
+                      names.empty() ? rank_of(column.name) : 0});
+    for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cells[i]);
   }
-  std::vector<std::string> left_out;
-  auto fits = [&] {
-    size_t all = 0;
-    for (auto& s : shown) all += s.width + 2;
-    return all <= width + 2;
-  };
-  for (const char* name : {"device", "device_peak_bytes", "started", "mfu", "seq", "batch", "precision", "kind", "loss",
-                           "status", "tokens_per_second", "val_loss"}) {
-    if (!names.empty() || fits()) break;
-    auto at = std::find_if(shown.begin(), shown.end(), [&](auto& s) { return s.column.name == name; });
-    if (at == shown.end()) continue;
-    left_out.push_back(name);
-    shown.erase(at);
-  }
-  std::vector<Column> header;
-  std::vector<std::vector<std::string>> rows(runs.size());
-  for (auto& s : shown) {
-    header.push_back({s.column.header ? std::string(s.column.header) : s.column.name, s.column.align});
-    for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(s.cells[i]);
-  }
-  Table table(header);
-  for (auto& row : rows) table.row(row);
-  std::string note =
-      left_out.empty() ? "" : fmt::format("Left out to fit: {} (--columns shows any).", join(left_out, ", "));
-  return table.text(color) + (note.empty() ? "" : wrapped(note, {.width = width}) + "\n");
+  return fit_table(header, rows, width, color);
 }
 
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& names) {

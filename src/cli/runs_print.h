@@ -8,8 +8,7 @@
 namespace crest {
 
 // One row per run. columns: names of CSV columns or settings, separated by commas; "": the usual
-// ones.
-// Leaves out columns until it fits `width`, unless `columns` are named.
+// ones, as many as fit the width.
 std::string runs_table(const std::vector<RunRecord>& runs, const std::string& columns, bool color, size_t width);
 std::string runs_csv(const std::vector<RunRecord>& runs, const std::string& columns);
 

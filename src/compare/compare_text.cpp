@@ -8,6 +8,7 @@
 #include "compare/sentences.h"
 #include "compare/waterfall.h"
 #include "core/text.h"
+#include "terminal/fit_table.h"
 #include "terminal/table.h"
 
 namespace crest {
@@ -48,17 +49,18 @@ class Text {
   std::string cell(const std::string& text, size_t width = 40) { return fit_width(printable(text), width); }
 
   void runs() {
-    Table t(
-        {{"", Align::left}, {"step"}, {"tokens/s"}, {"planned memory"}, {"device", Align::left}, {"run", Align::left}});
+    std::vector<FitColumn> columns = {{{"", Align::left}}, {{"step"}}, {{"tokens/s"}}, {{"planned memory"}}};
+    columns.push_back({{"device", Align::left}, 2});
+    columns.push_back({{"run", Align::left}, 1});
+    std::vector<std::vector<std::string>> rows;
     for (const ComparedRun* r : {&c_.a, &c_.b}) {
       auto known = [](double x, const std::string& text) { return x > 0 ? text : "-"; };
-      t.row({cell(r->title), r->out_of_memory ? "out of memory" : known(r->step_ms, format_ms(r->step_ms)),
-             known(r->tokens_per_second, format_count(r->tokens_per_second)),
-             known(double(r->planned_bytes), format_bytes(double(r->planned_bytes))), cell(r->device),
-             cell(r->name.empty() ? r->uid : r->name)});
+      rows.push_back({cell(r->title), r->out_of_memory ? "out of memory" : known(r->step_ms, format_ms(r->step_ms)),
+                      known(r->tokens_per_second, format_count(r->tokens_per_second)),
+                      known(double(r->planned_bytes), format_bytes(double(r->planned_bytes))), cell(r->device),
+                      cell(r->name.empty() ? r->uid : r->name)});
     }
-    out_ += "\n";
-    table(t);
+    out_ += "\n" + fit_table(columns, rows, size_t(o_.width), o_.color);
     if (c_.noise.tested)
       out_ += fmt::format("step time B / A: {:.3f} (95% interval {:.3f} to {:.3f}; noise floor {:.1f}%, {})\n",
                           c_.noise.ratio, c_.noise.ratio_interval.low, c_.noise.ratio_interval.high,

@@ -11,9 +11,13 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "lab/columns.h"
+#include "lab/experiment.h"
 #include "lab/judge.h"
+#include "lab/lab_figures.h"
 #include "lab/result_json.h"
 #include "lab/sources.h"
+#include "report/phrases.h"
+#include "report/report_data.h"
 
 namespace crest::lab {
 
@@ -59,9 +63,27 @@ std::vector<Judged> newest(const std::vector<RunRecord>& runs) {
   return all;
 }
 
-std::string shown(const Value& v) {
-  return v.known() && v.type == Value::Type::number ? describe_number(v.x) : v.known() ? describe(v) : "-";
+// The runs of one experiment, at several scales or on several devices; the first one leads: the
+// largest scale, then the newest.
+using Entry = std::vector<const Judged*>;
+
+std::vector<Entry> entries_of(const std::vector<Judged>& all) {
+  std::vector<Entry> entries;
+  for (auto& j : all) {
+    if (entries.empty() || entries.back()[0]->text("name") != j.text("name")) entries.emplace_back();
+    entries.back().push_back(&j);
+  }
+  auto scale = [](const Judged* j) {
+    return std::find(scale_names.begin(), scale_names.end(), j->text("scale")) - scale_names.begin();
+  };
+  auto leads = [&](const Judged* a, const Judged* b) {
+    return scale(a) != scale(b) ? scale(a) > scale(b) : a->run->started > b->run->started;
+  };
+  for (auto& e : entries) std::stable_sort(e.begin(), e.end(), leads);
+  return entries;
 }
+
+std::string id_of(const Judged& j) { return "experiment-" + j.text("name"); }
 
 // The name of what a formula reads: "planned_bytes" of max(planned_bytes, fusion=on).
 std::string read_by(const std::string& formula) {
@@ -73,21 +95,47 @@ std::string read_by(const std::string& formula) {
   return "";  // a ratio has no unit
 }
 
-// Bytes and FLOPs with their unit.
-std::string with_unit(const std::string& formula, const Value& v) {
-  std::string column = read_by(formula);
-  bool unit = column.ends_with("_bytes") || column.ends_with("_flops");
-  return unit && v.type == Value::Type::number ? format_value(column, v) : describe(v);
+// For people: "1.27x (1.25 to 1.3)", "3.00 MiB".
+std::string shown(const std::string& formula, const Value& v) {
+  if (!v.known()) return "-";
+  if (v.type != Value::Type::number) return describe(v);
+  std::string column = read_by(formula), unit = formula.rfind("ratio(", 0) == 0 ? "x" : "";
+  bool sized = column.ends_with("_bytes") || column.ends_with("_flops");
+  if (column == "ms" || column.ends_with("_ms")) unit = " ms";
+  if (column == "tokens_per_second") unit = " tokens/s";
+  auto say = [&](double x) {
+    if (sized) return format_value(column, Value::number(x));
+    return v.exact() || x == std::round(x) ? describe_number(x) : fmt::format("{:.4g}", x);
+  };
+  std::string text = say(v.x) + unit;
+  return v.exact() ? text : text + fmt::format(" ({} to {})", say(v.low), say(v.high));
 }
 
-std::string figures_of(const Json& claim) {
-  std::vector<std::string> parts;
+Figures figures_of(const Json& claim) {
+  Figures figures;
   auto it = claim.find("figures");
   if (it != claim.end() && it->is_array())
     for (auto& f : *it)
-      if (Value v = value_from_json(member(f, "value")); v.known())
-        parts.push_back(text_at(f, "figure") + " = " + with_unit(text_at(f, "figure"), v));
+      if (Value v = value_from_json(member(f, "value")); v.known()) figures.push_back({text_at(f, "figure"), v});
+  return figures;
+}
+
+// Every figure with its formula.
+std::string formulas_of(const Json& claim) {
+  std::vector<std::string> parts;
+  for (auto& [formula, v] : figures_of(claim)) parts.push_back(formula + " = " + shown(formula, v));
   return join(parts, "; ");
+}
+
+// The figures that read well without a formula: named quantities, or the only one.
+std::string values_of(const Json& claim) {
+  std::vector<std::string> parts;
+  Figures figures = figures_of(claim);
+  for (auto& [formula, v] : figures) {
+    bool named = formula.find_first_of("(\" ") == std::string::npos;
+    if (named || figures.size() == 1) parts.push_back((named ? spaced(formula) + " " : "") + shown(formula, v));
+  }
+  return parts.size() <= 2 ? join(parts, ", ") : "";
 }
 
 // "... also B" continues the claim "A" before it; alone it reads "A ... also B".
@@ -98,10 +146,6 @@ std::string whole_text(const Json& claims, size_t i) {
   return text;
 }
 
-std::string whose(const Json& claim) {
-  return " (" + text_at(claim, "subject") + "; " + source_text(text_at(claim, "source")) + ")";
-}
-
 // For people; a verdict that this version does not know, as recorded.
 std::string label_of(const std::string& recorded) {
   for (Verdict v : verdicts)
@@ -109,91 +153,123 @@ std::string label_of(const std::string& recorded) {
   return recorded;
 }
 
-std::string quoted(const Json& claim) {
-  std::string quote = text_at(claim, "quote");
-  return quote.empty() ? "" : "\u201c" + quote + "\u201d ";
+Stand stand_of(const std::string& recorded) {
+  static const Stand stands[] = {Stand::good, Stand::bad, Stand::open, Stand::soft};
+  for (Verdict v : verdicts)
+    if (recorded == name(v)) return stands[size_t(v)];
+  return Stand::soft;
 }
 
-Text& add_verdict(Text& item, const std::string& recorded) {
-  std::string label = label_of(recorded) + ":";
-  if (recorded == name(Verdict::upheld)) return item.good(label);
-  if (recorded == name(Verdict::refuted)) return item.bad(label);
-  if (recorded == name(Verdict::cannot_tell)) return item.open(label);
-  return item.soft(label);
-}
-
-// The claims for people; how each was judged, on demand.
-void add_claims(Page& page, const Judged& j) {
-  Bullets list;
-  PageTable formulas;
-  formulas.columns = {{"claim", Align::left}, {"holds if", Align::left}, {"figures here", Align::left}};
-  formulas.folded = true, formulas.summary = "How each claim was judged";
-  for (auto& c : j.list("claims")) {
-    Text item;
-    add_verdict(item, text_at(c, "verdict")).add(" " + text_at(c, "text") + whose(c) + ". " + quoted(c));
-    if (std::string why = text_at(c, "reason"); !why.empty()) item.add("Reason: " + why + ".");
-    list.items.push_back(item);
-    formulas.rows.push_back({text_at(c, "text"), text_at(c, "check"), figures_of(c)});
+Text& add_verdict(Text& item, const std::string& recorded, const std::string& end) {
+  std::string label = label_of(recorded) + end;
+  switch (stand_of(recorded)) {
+    case Stand::good: return item.good(label);
+    case Stand::bad: return item.bad(label);
+    case Stand::open: return item.open(label);
+    default: return item.soft(label);
   }
-  page.blocks.push_back(list);
-  page.blocks.push_back(formulas);
+}
+
+PageCell verdict_cell(const std::string& recorded) {
+  PageCell cell(label_of(recorded));
+  switch (stand_of(recorded)) {
+    case Stand::good: cell.look = PageCell::Look::good; break;
+    case Stand::bad: cell.look = PageCell::Look::bad; break;
+    case Stand::open: cell.look = PageCell::Look::open; break;
+    default: cell.look = PageCell::Look::soft;
+  }
+  return cell;
+}
+
+// "full, NVIDIA H200".
+std::string run_of(const Judged& j) { return "scale " + j.text("scale") + ", " + j.device(); }
+
+// Where the other runs of the experiment came to another verdict: " (refuted at scale small, CPU)".
+Text other_verdicts(const Entry& entry, const Json& claim) {
+  Text text;
+  for (size_t k = 1; k < entry.size(); ++k)
+    for (auto& other : entry[k]->list("claims")) {
+      std::string verdict = text_at(other, "verdict");
+      if (text_at(other, "text") != text_at(claim, "text") || verdict == text_at(claim, "verdict")) continue;
+      text.add(text.empty() ? " (" : "; ");
+      add_verdict(text, verdict, "").add(" at " + run_of(*entry[k]));
+    }
+  return text.empty() ? text : text.add(")");
+}
+
+// A claim for people; where it is from and how it was judged, on demand.
+Fold claim_block(const Entry& entry, const Json& claim) {
+  Fold fold;
+  fold.item = true;
+  std::string verdict = text_at(claim, "verdict"), values = values_of(claim), why = text_at(claim, "reason");
+  add_verdict(fold.summary, verdict, ":").add(" " + text_at(claim, "text") + ".");
+  if (!values.empty()) fold.summary.add(" Here: ").strong(values).add(".");
+  if (!why.empty()) fold.summary.add(" Reason: " + why + ".");
+  fold.summary.append(other_verdicts(entry, claim));
+  std::string quote = text_at(claim, "quote");
+  fold.blocks.push_back(Paragraph{(quote.empty() ? "From " : "\u201c" + quote + "\u201d ") +
+                                  source_text(text_at(claim, "source")) + "; about " + text_at(claim, "subject") + "."});
+  Text formula("Holds if ");
+  formula.code(text_at(claim, "check")).add(".");
+  if (std::string figures = formulas_of(claim); !figures.empty()) formula.add(" Here: ").code(figures).add(".");
+  fold.blocks.push_back(Paragraph{formula});
+  return fold;
 }
 
 constexpr size_t least_bars = 2;
 
-// What was measured here, over the figure of the document.
-void add_then_figure(Page& page, const Judged& j) {
-  BarChart chart;
-  Figure f;
-  f.numbers.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}};
-  for (auto& row : j.list("then")) {
-    auto document = row.find("document");
-    double then = document != row.end() && document->is_number() ? document->get<double>() : 0;
-    Value here = value_from_json(member(row, "here"));
-    if (!here.known() || here.type != Value::Type::number || then == 0) continue;
-    double ratio = here.x / then;
-    Bar bar;
-    bar.value = ratio, bar.text = fmt::format("{:.2f}", ratio);
-    bar.tip = fmt::format("{} here, {} in the document", describe_number(here.x), describe_number(then));
-    chart.groups.push_back({text_at(row, "what"), {bar}});
-    f.numbers.rows.push_back({text_at(row, "what"), describe_number(then), describe_number(here.x), bar.text});
-  }
-  if (chart.groups.size() < least_bars) return;
-  f.title = "Here over the document";
-  f.caption.add("Each figure that was measured here, divided by that of the document: 1 is equal.");
-  chart.label = f.title, chart.axis = "here / document";
-  f.draw = [chart](double width) { return draw_bars(chart, width); };
-  page.blocks.push_back(f);
-}
-
-void add_then(Page& page, const Judged& j) {
-  if (j.list("then").empty()) return;
+// What was measured here, next to the figure of the document: a picture of several, a table of one.
+void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
   PageTable t;
-  t.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}, {"source", Align::left}};
-  t.compact = true;
+  t.columns = {{"quantity", Align::left}, {"document"}, {"here"}, {"here / document"}};
+  RatioChart chart;
   for (auto& row : j.list("then")) {
     auto document = row.find("document");
     double then = document != row.end() && document->is_number() ? document->get<double>() : 0;
     Value here = value_from_json(member(row, "here"));
-    std::string unit = text_at(row, "unit").empty() ? "" : " " + text_at(row, "unit");
+    std::string what = text_at(row, "what"), unit = text_at(row, "unit").empty() ? "" : " " + text_at(row, "unit");
     bool number = here.known() && here.type == Value::Type::number;
-    t.rows.push_back({text_at(row, "what"), describe_number(then) + unit, shown(here) + (number ? unit : ""),
-                      number && then != 0 ? fmt::format("{:.2f}", here.x / then) : "",
-                      section_text(text_at(row, "source"))});
+    double ratio = number && then != 0 ? here.x / then : NAN;
+    std::string was = shown("", Value::number(then)), is = number ? shown("", Value::number(here.x)) : shown("", here);
+    std::string known_unit = number ? unit : "";
+    if (section_text(text_at(row, "source")) != "") what += ", " + section_text(text_at(row, "source"));
+    t.rows.push_back({what, was + unit, is + known_unit, std::isfinite(ratio) ? fmt::format("{:.2f}", ratio) : ""});
+    if (ratio > 0)
+      chart.rows.push_back({what, was + " \u2192 " + is + unit, fmt::format("{:.2f} times the document's figure", ratio),
+                            ratio, here.low / then, here.high / then});
   }
-  page.blocks.push_back(t);
+  if (t.rows.empty()) return;
+  t.compact = true;
+  if (chart.rows.size() < least_bars) return blocks.push_back(t);
+  Figure f;
+  f.title = "Claimed and measured";
+  f.caption.add("Each figure measured here, divided by that of the document: 1 is equal. Right: document \u2192 here.");
+  chart.label = f.title + ": " + f.caption.plain(), chart.axis = "here / document";
+  f.draw = [chart](double width) { return draw_ratios(chart, width); };
+  f.numbers = t;
+  blocks.push_back(f);
 }
 
-void add_cells(Page& page, const Judged& j) {
+std::vector<Row> rows_of(const Judged& j) {
   std::vector<Row> rows;
   for (auto& row : j.list("rows")) rows.push_back(row_from_json(row));
-  if (rows.empty()) return;
-  std::vector<std::string> keys = telling_keys(rows), columns;
+  return rows;
+}
+
+std::vector<std::string> shown_columns(const Judged& j) {
+  std::vector<std::string> columns;
   for (auto& column : j.list("show"))
     if (column.is_string()) columns.push_back(column.get<std::string>());
+  return columns;
+}
+
+void add_cells(std::vector<PageBlock>& blocks, const Judged& j) {
+  std::vector<Row> rows = rows_of(j);
+  if (rows.empty()) return;
+  std::vector<std::string> keys = telling_keys(rows), columns = shown_columns(j);
   PageTable t;
-  for (auto& key : keys) t.columns.push_back({key, Align::left});
-  for (auto& column : columns) t.columns.push_back({column});
+  for (auto& key : keys) t.columns.push_back({spaced(key), Align::left});
+  for (auto& column : columns) t.columns.push_back({column_words(column)});
   t.columns.push_back({"record", Align::left});
   for (auto& row : rows) {
     std::vector<PageCell> cells;
@@ -205,9 +281,8 @@ void add_cells(Page& page, const Judged& j) {
     cells.push_back(last);
     t.rows.push_back(cells);
   }
-  t.folded = true;
-  t.summary = fmt::format("{} cells", rows.size());
-  page.blocks.push_back(t);
+  move_constants_to_note(t, keys.empty() ? 0 : 1);
+  blocks.push_back(t);
 }
 
 std::string noise_of(const Judged& j) {
@@ -217,93 +292,104 @@ std::string noise_of(const Judged& j) {
   return fmt::format(" Noise floor {:.1f}%: {}.", 100 * floor->get<double>(), source);
 }
 
-// "full, NVIDIA H200".
-std::string run_of(const Judged& j) { return "Scale " + j.text("scale") + ", " + j.device(); }
-
-// One entry for each name, in which every scale and device is a part.
-void add_experiment(Page& page, const Judged& j, const std::vector<Judged>& all) {
-  auto same = [&](auto& other) { return other.text("name") == j.text("name"); };
-  if (std::find_if(all.begin(), all.end(), same)->run == j.run) {
-    page.blocks.push_back(Heading{2, j.text("name")});
-    page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
-  }
-  if (std::count_if(all.begin(), all.end(), same) > 1) page.blocks.push_back(Heading{3, run_of(j)});
-  add_claims(page, j);
-  add_then(page, j);
-  add_then_figure(page, j);
-  add_cells(page, j);
-  page.blocks.push_back(Paragraph{Text("Source: " + source_text(j.text("source")) + "; measured " +
-                                       j.run->started.substr(0, 10) + " on " + j.device() + ", scale " +
-                                       j.text("scale") + "; record " + j.run->uid + "." + noise_of(j) + " Reproduce: ")
-                                      .code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))});
+Paragraph provenance(const Judged& j) {
+  Text text("Measured " + j.run->started.substr(0, 10) + " on " + j.device() + ", scale " + j.text("scale") +
+            "; record " + j.run->uid + "." + noise_of(j) + " Reproduce: ");
+  return {text.code("crest lab run " + j.text("name") + " --scale " + j.text("scale"))};
 }
 
-int color_of(Verdict v) {
-  switch (v) {
-    case Verdict::upheld: return 2;
-    case Verdict::refuted: return 1;
-    case Verdict::cannot_tell: return 4;
-    default: return grey;
-  }
+// Cells, record and how to reproduce, on demand.
+Fold cells_block(const Judged& j) {
+  Fold fold;
+  size_t cells = j.list("rows").size();
+  fold.summary.add((cells ? plural(cells, "cell") + " and how" : std::string("How")) + " to reproduce: " + run_of(j));
+  add_cells(fold.blocks, j);
+  fold.blocks.push_back(provenance(j));
+  return fold;
 }
 
-void add_overview_figure(Page& page, const std::vector<Judged>& all) {
-  StackChart chart;
-  Figure f;
-  f.numbers.columns = {{"experiment", Align::left}};
-  for (Verdict v : verdicts) {
-    chart.parts.push_back({label(v), color_of(v)});
-    f.numbers.columns.push_back({label(v)});
-  }
-  for (auto& j : all) {
-    StackRow row{j.text("name") + " (" + j.text("scale") + ")", "", {}, "", {}};
-    std::vector<PageCell> cells = {row.label};
-    for (Verdict v : verdicts) {
-      row.values.push_back(double(j.count(v)));
-      row.tips.push_back(fmt::format("{}: {}", label(v), j.count(v)));
-      cells.emplace_back(std::to_string(j.count(v)));
-    }
-    chart.rows.push_back(row);
-    f.numbers.rows.push_back(cells);
-  }
-  f.title = "Verdicts";
-  f.caption.add("Claims of each experiment by verdict.");
-  chart.label = f.title + ": " + f.caption.plain(), chart.axis = "claims";
-  f.draw = [chart](double width) { return draw_stack(chart, width); };
-  page.blocks.push_back(f);
-}
-
-void add_overview(Page& page, const std::vector<Judged>& all) {
+// Another scale or device of the same experiment, on demand.
+Fold other_run(const Judged& j) {
+  Fold fold;
+  VerdictCounts counts = {};
+  for (Verdict v : verdicts) counts[size_t(v)] = j.count(v);
+  fold.summary.add("Also at " + run_of(j) + ": " + verdict_counts(counts));
   PageTable t;
-  t.columns = {{"experiment", Align::left}, {"scale", Align::left}};
-  for (Verdict v : verdicts) t.columns.push_back({label(v)});
-  t.columns.push_back({"", Align::left});
-  for (auto& j : all) {
-    std::vector<PageCell> row = {j.text("name"), j.text("scale")};
-    for (Verdict v : verdicts) row.emplace_back(j.count(v) ? std::to_string(j.count(v)) : "");
-    row.emplace_back(j.text("title"));
-    t.rows.push_back(row);
+  t.columns = {{"verdict", Align::left}, {"claim", Align::left}, {"here", Align::left}};
+  for (auto& c : j.list("claims"))
+    t.rows.push_back({verdict_cell(text_at(c, "verdict")), text_at(c, "text"), values_of(c)});
+  fold.blocks.push_back(t);
+  add_then(fold.blocks, j);
+  add_cells(fold.blocks, j);
+  fold.blocks.push_back(provenance(j));
+  return fold;
+}
+
+void add_experiment(Page& page, const Entry& entry) {
+  const Judged& j = *entry[0];
+  page.blocks.push_back(Heading{3, j.text("name"), id_of(j)});
+  page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
+  page.blocks.push_back(Paragraph{
+      Text(source_text(j.text("source")) + ", judged at " + run_of(j) + ". ").link("Overview", "overview"), true});
+  for (auto& claim : j.list("claims")) page.blocks.push_back(claim_block(entry, claim));
+  add_then(page.blocks, j);
+  add_cells_figure(page.blocks, rows_of(j), shown_columns(j));
+  page.blocks.push_back(cells_block(j));
+  for (size_t k = 1; k < entry.size(); ++k) page.blocks.push_back(other_run(*entry[k]));
+}
+
+std::string counts_text(const Judged& j) {
+  std::vector<std::string> parts;
+  for (Verdict v : verdicts)
+    if (size_t n = j.count(v)) parts.push_back(std::to_string(n) + " " + label(v));
+  return join(parts, ", ");
+}
+
+// A row for each run; those of one experiment are together.
+void add_overview(Page& page, const std::vector<Entry>& entries) {
+  std::set<std::string> scales;
+  std::map<std::string, size_t> devices;
+  for (auto& entry : entries)
+    for (auto* j : entry) scales.insert(j->text("scale")), ++devices[j->device()];
+  std::string usual =
+      std::max_element(devices.begin(), devices.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+  PageTable t;
+  t.columns = {{"experiment", Align::left}, {"scale", Align::left}, {"claims", Align::left}};
+  for (auto& entry : entries)
+    for (size_t k = 0; k < entry.size(); ++k) {
+      const Judged& j = *entry[k];
+      PageCell name(k == 0 ? j.text("name") : ""), claims(counts_text(j)), scale(j.text("scale"));
+      if (k == 0) name.link = id_of(j), name.under = j.text("title");
+      if (j.device() != usual) scale.under = j.device();
+      for (Verdict v : verdicts)
+        if (size_t n = j.count(v)) claims.squares.push_back({stand_of(crest::lab::name(v)), n});
+      t.rows.push_back({name, scale, claims});
+    }
+  if (scales.size() == 1 && devices.size() == 1) {
+    t.columns.erase(t.columns.begin() + 1);
+    for (auto& row : t.rows) row.erase(row.begin() + 1);
   }
+  t.note = "One square for each claim: filled green if upheld, filled orange if refuted, hollow if inconclusive or not "
+           "comparable. On " + usual + (devices.size() > 1 ? " where no other device is named." : ".");
   page.blocks.push_back(Heading{2, "Overview"});
-  add_overview_figure(page, all);
   page.blocks.push_back(t);
 }
 
-void add_refuted(Page& page, const std::vector<Judged>& all) {
+void add_refuted(Page& page, const std::vector<Entry>& entries) {
   Bullets list;
-  for (auto& j : all) {
+  for (auto& entry : entries) {
+    const Judged& j = *entry[0];
     const Json& claims = j.list("claims");
     for (size_t i = 0; i < claims.size(); ++i) {
-      if (text_at(claims[i], "verdict") != "refuted") continue;
+      if (text_at(claims[i], "verdict") != name(Verdict::refuted)) continue;
       Text item;
-      item.strong(whole_text(claims, i)).add(whose(claims[i]));
-      if (std::string figures = figures_of(claims[i]); !figures.empty()) item.add(": " + figures);
-      list.items.push_back(item.add(" [" + j.text("name") + "]"));
+      item.link(j.text("name"), id_of(j)).add(": " + whole_text(claims, i) + ".");
+      if (std::string values = values_of(claims[i]); !values.empty()) item.add(" Here: ").strong(values).add(".");
+      list.items.push_back(item);
     }
   }
   if (list.items.empty()) return;
-  page.blocks.push_back(Heading{2, "Refuted claims"});
-  page.blocks.push_back(list);
+  page.blocks.push_back(Fold{plural(list.items.size(), "refuted claim"), {list}});
 }
 
 }  // namespace
@@ -330,18 +416,21 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   Report report;
   Page& page = report.page;
   page.title = title.empty() ? "The lab: claims and verdicts" : title;
-  page.subtitle = fmt::format("{} experiment{} on {}", all.size(), all.size() == 1 ? "" : "s",
+  page.subtitle = fmt::format("{} on {}", plural(names.size(), "experiment"),
                               join(std::vector<std::string>(devices.begin(), devices.end()), "; "));
   std::string sentence = verdict_counts(sums) + (devices.size() == 1 ? " on " + *devices.begin() + "." : ".");
   if (names.size() < all.size())
     sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
   Tiles tiles;
-  for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), ""});
+  for (Verdict v : verdicts)
+    tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", stand_of(name(v))});
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
-  add_overview(page, all);
-  add_refuted(page, all);
-  for (auto& j : all) add_experiment(page, j, all);
+  std::vector<Entry> entries = entries_of(all);
+  add_overview(page, entries);
+  add_refuted(page, entries);
+  page.blocks.push_back(Heading{2, "Experiments"});
+  for (auto& entry : entries) add_experiment(page, entry);
   page.footer = std::string("Made by crest report --lab, Crest ") + CREST_VERSION +
                 ". Every verdict is computed from its formula and the named records.";
   report.json = {{"title", page.title}, {"summary", Json::array({sentence})}, {"experiments", experiments}};

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/addresses.h"
+#include "plan/automatic.h"
 #include "plan/choose_kernels.h"
 #include "plan/gradient_storage.h"
 #include "plan/recipe_settings.h"
@@ -132,24 +133,12 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
-// The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least
-// 256 tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
-// gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
-// docs/performance.md), 4096 up to 2%.
-static std::string auto_loss_chunk(const Recipe& r, const Device& device) {
-  if (device.kind != "cpu") return "8192";
-  int64_t size = r.precision == "fp32" ? 4 : 2;
-  return std::to_string(std::max<int64_t>(1024 / size, (int64_t(32) << 20) / (size * r.model.vocab)));
-}
-
 Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
-  // Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
-  // the step and saves a quarter to a third of its activations (docs/performance.md).
-  if (r.recompute == "auto") r.recompute = r.fusion == "on" ? "pointwise" : "none";
+  if (r.recompute == "auto") r.recompute = auto_recompute(r.fusion);
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
-  if (chunk == "auto") chunk = auto_loss_chunk(r, device);
+  if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
                "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "profile/class_label.h"
 #include "profile/kernel_name.h"
 #include "profile/profile_facts.h"
 #include "stats/samples.h"
@@ -181,13 +182,17 @@ std::string profile_times(const Profile& p, const ProfileView& view) {
   std::vector<ProfileShare> phases = by_phase(p);
   double all = 0;  // idle time too; overlapping streams count twice
   for (auto& s : phases) all += s.ms;
-  return share_table(phases, all, "phase", view) + "\n" + share_table(by_class(p), all, "class", view) + "\n" +
+  std::vector<ProfileShare> classes = by_class(p);
+  for (auto& s : classes) s.key = class_label(s.key);
+  return share_table(phases, all, "phase", view) + "\n" + share_table(classes, all, "class", view) + "\n" +
          layers_text(p, view);
 }
 
 std::string profile_table(const Profile& p, const ProfileView& view) {
   double total = facts_of(p).total_ms;
   std::vector<ProfileShare> shares = profile_shares(p, view);
+  if (view.by == "class")
+    for (auto& s : shares) s.key = class_label(s.key);
   std::string title = view.by == "place" ? "kernel, phase, scope (layers merged)" : view.by;
   std::string text = share_table(shares, total, title.c_str(), view, view.top);
   if (p.kernels.empty() || view.by == "kernel") return text;

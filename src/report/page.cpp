@@ -11,7 +11,12 @@
 namespace crest {
 
 Text& Text::push(const std::string& text, Style style) {
-  if (!text.empty()) pieces_.push_back({text, style});
+  if (!text.empty()) pieces_.push_back({text, style, ""});
+  return *this;
+}
+
+Text& Text::link(const std::string& text, const std::string& id) {
+  if (!text.empty()) pieces_.push_back({text, Style::plain, id});
   return *this;
 }
 
@@ -82,8 +87,23 @@ const char* class_of(PageCell::Look look) {
     case PageCell::Look::best: return "best";
     case PageCell::Look::missing: return "missing";
     case PageCell::Look::soft: return "soft";
+    case PageCell::Look::good: return "good";
+    case PageCell::Look::bad: return "bad";
+    case PageCell::Look::open: return "open";
     default: return "";
   }
+}
+
+const char* class_of(Stand stand) {
+  static const char* const names[] = {"", "good", "bad", "open", "soft"};
+  return names[size_t(stand)];
+}
+
+std::string squares_html(const PageCell& cell) {
+  std::string out = fmt::format("<span class=\"squares\" role=\"img\" aria-label=\"{0}\" title=\"{0}\">", html_of(cell.text));
+  for (auto& [stand, count] : cell.squares)
+    for (size_t i = 0; i < count; ++i) out += fmt::format("<i class=\"{}\"></i>", class_of(stand));
+  return out + "</span>";
 }
 
 constexpr double widest_bar = 110;  // pixels
@@ -95,7 +115,10 @@ std::string cell_html(const PageCell& cell, Align align) {
   std::string bar;
   if (cell.bar >= 0)
     bar = fmt::format("<i class=\"bar\" style=\"width:{:.0f}px\"></i>", widest_bar * std::min(cell.bar, 1.0));
-  return fmt::format("<td{}>{}{}</td>", attributes, html_of(cell.text), bar);
+  std::string text = cell.squares.empty() ? html_of(cell.text) : squares_html(cell);
+  if (!cell.link.empty()) text = fmt::format("<a href=\"#{}\">{}</a>", html_of(cell.link), text);
+  if (!cell.under.empty()) text += fmt::format("<span class=\"under\">{}</span>", html_of(cell.under));
+  return fmt::format("<td{}>{}{}</td>", attributes, text, bar);
 }
 
 std::string table_html(const PageTable& t) {
@@ -115,6 +138,14 @@ std::string table_html(const PageTable& t) {
   return fmt::format("<details><summary>{}</summary>\n{}</details>\n", html_of(t.summary), out);
 }
 
+std::string cell_markdown(const PageCell& cell) {
+  std::string text = markdown_of(cell.text);
+  if (cell.look == PageCell::Look::best && !text.empty()) text = "**" + text + "**";
+  if (!cell.link.empty()) text = fmt::format("[{}](#{})", text, cell.link);
+  if (!cell.under.empty()) text += (text.empty() ? "" : ": ") + markdown_of(cell.under);
+  return text;
+}
+
 std::string table_markdown(const PageTable& t) {
   std::string out = "|";
   for (auto& c : t.columns) out += fmt::format(" {} |", markdown_of(c.header));
@@ -123,9 +154,7 @@ std::string table_markdown(const PageTable& t) {
   out += "\n";
   for (auto& row : t.rows) {
     out += "|";
-    for (auto& cell : row)
-      out += cell.look == PageCell::Look::best && !cell.text.empty() ? fmt::format(" **{}** |", markdown_of(cell.text))
-                                                                     : fmt::format(" {} |", markdown_of(cell.text));
+    for (auto& cell : row) out += fmt::format(" {} |", cell_markdown(cell));
     out += "\n";
   }
   if (!t.note.empty()) out += "\n" + markdown_lines(markdown_of(t.note));
@@ -137,10 +166,13 @@ struct Html {
   int figures = 0;
 
   std::string operator()(const Heading& h) {
+    std::string id = id_of(h);
     return fmt::format("<h{0}{2}>{1}</h{0}>\n", h.level, html_of(h.text),
-                       h.level == 2 ? fmt::format(" id=\"{}\"", anchor(h.text)) : "");
+                       id.empty() ? "" : fmt::format(" id=\"{}\"", html_of(id)));
   }
-  std::string operator()(const Paragraph& p) { return fmt::format("<p>{}</p>\n", p.text.html()); }
+  std::string operator()(const Paragraph& p) {
+    return fmt::format("<p{}>{}</p>\n", p.note ? " class=\"note\"" : "", p.text.html());
+  }
   std::string operator()(const Warning& w) {
     return fmt::format("<p class=\"warning\" role=\"note\">{}</p>\n", w.text.html());
   }
@@ -152,8 +184,10 @@ struct Html {
   std::string operator()(const Tiles& t) {
     std::string out = "<dl class=\"tiles\">\n";
     for (auto& tile : t.tiles)
-      out += fmt::format("<div><dt>{}</dt><dd>{}</dd><dd class=\"note\">{}</dd></div>\n", html_of(tile.label),
-                         html_of(tile.value), html_of(tile.note));
+      out += fmt::format("<div><dt>{}</dt><dd{}>{}</dd>{}</div>\n", html_of(tile.label),
+                         tile.stand == Stand::none ? "" : fmt::format(" class=\"{}\"", class_of(tile.stand)),
+                         html_of(tile.value),
+                         tile.note.empty() ? "" : fmt::format("<dd class=\"note\">{}</dd>", html_of(tile.note)));
     return out + "</dl>\n";
   }
   std::string operator()(const PageTable& t) { return table_html(t); }
@@ -172,7 +206,13 @@ struct Html {
     for (auto& line : c.lines) out += html_of(line) + "\n";
     return out + "</code></pre>\n";
   }
+  std::string operator()(const Fold& f) {
+    std::string out = fmt::format("<details{}><summary>{}</summary>\n", f.item ? " class=\"item\"" : "", f.summary.html());
+    for (auto& block : f.blocks) out += std::visit(*this, block);
+    return out + "</details>\n";
+  }
 
+  static std::string id_of(const Heading& h) { return h.id.empty() && h.level == 2 ? anchor(h.text) : h.id; }
   static std::string anchor(const std::string& text) {
     std::string id;
     for (char c : text)
@@ -190,7 +230,8 @@ struct Markdown {
   int figures = 0;
 
   std::string operator()(const Heading& h) {
-    return std::string(size_t(h.level), '#') + " " + markdown_of(h.text) + "\n\n";
+    std::string id = h.id.empty() ? "" : fmt::format("<a id=\"{}\"></a>\n\n", html_of(h.id));
+    return id + std::string(size_t(h.level), '#') + " " + markdown_of(h.text) + "\n\n";
   }
   std::string operator()(const Paragraph& p) { return markdown_lines(p.text.markdown()) + "\n"; }
   std::string operator()(const Warning& w) { return markdown_lines("> **Note:** " + w.text.markdown(), "> ") + "\n"; }
@@ -231,6 +272,11 @@ struct Markdown {
     std::string f = fence(text, 3);
     return f + "sh\n" + text + f + "\n\n";
   }
+  std::string operator()(const Fold& f) {
+    std::string out = fmt::format("<details><summary>{}</summary>\n\n", f.summary.html());
+    for (auto& block : f.blocks) out += std::visit(*this, block);
+    return out + "</details>\n\n";
+  }
 };
 
 }  // namespace
@@ -246,7 +292,8 @@ std::string Text::html() const {
   std::string out;
   for (auto& p : pieces_) {
     const char* closed = p.style == Style::plain ? "" : p.style == Style::code ? "</code>" : "</strong>";
-    out += opened[size_t(p.style)] + html_of(p.text) + closed;
+    std::string text = opened[size_t(p.style)] + html_of(p.text) + closed;
+    out += p.link.empty() ? text : fmt::format("<a href=\"#{}\">{}</a>", html_of(p.link), text);
   }
   return out;
 }
@@ -254,10 +301,24 @@ std::string Text::html() const {
 std::string Text::markdown() const {
   std::string out;
   for (auto& p : pieces_)
-    out += p.style == Style::plain  ? markdown_of(p.text)
+    out += !p.link.empty()          ? fmt::format("[{}](#{})", markdown_of(p.text), p.link)
+           : p.style == Style::plain  ? markdown_of(p.text)
            : p.style == Style::code ? code_markdown(p.text)
                                     : "**" + markdown_of(p.text) + "**";
   return out;
+}
+
+void move_constants_to_note(PageTable& t, size_t keep) {
+  if (t.rows.size() < 2) return;
+  std::vector<std::string> constants;
+  for (size_t c = t.columns.size(); c-- > keep;) {
+    auto& text = t.rows[0][c].text;
+    if (!std::all_of(t.rows.begin(), t.rows.end(), [&](auto& row) { return row[c].text == text; })) continue;
+    if (!text.empty() && text != "-") constants.insert(constants.begin(), t.columns[c].header + " " + text);
+    t.columns.erase(t.columns.begin() + ptrdiff_t(c));
+    for (auto& row : t.rows) row.erase(row.begin() + ptrdiff_t(c));
+  }
+  if (!constants.empty()) t.note = "In all rows: " + join(constants, ", ") + "." + (t.note.empty() ? "" : " " + t.note);
 }
 
 std::string to_html(const Page& page) {

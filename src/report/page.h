@@ -25,6 +25,8 @@ class Text {
   Text& open(const std::string& text) { return push(text, Style::open); }
   Text& soft(const std::string& text) { return push(text, Style::soft); }
   Text& code(const std::string& text) { return push(text, Style::code); }
+  // A link to the heading with this id.
+  Text& link(const std::string& text, const std::string& id);
   Text& append(const Text& other);
   bool empty() const { return pieces_.empty(); }
   std::string plain() const;
@@ -36,6 +38,7 @@ class Text {
   struct Piece {
     std::string text;
     Style style;
+    std::string link;  // id of a heading; "": none
   };
   Text& push(const std::string& text, Style style);
   std::vector<Piece> pieces_;
@@ -44,9 +47,11 @@ class Text {
 struct Heading {
   int level = 2;
   std::string text;
+  std::string id = {};  // what a link leads to; "": made from the text of level 2, else none
 };
 struct Paragraph {
   Text text;
+  bool note = false;  // smaller and soft
 };
 struct Warning {
   Text text;
@@ -54,10 +59,13 @@ struct Warning {
 struct Bullets {
   std::vector<Text> items;
 };
+// How something stands, as a color.
+enum class Stand { none, good, bad, open, soft };
 // A few key figures in large type.
 struct Tiles {
   struct Tile {
     std::string label, value, note;
+    Stand stand = Stand::none;
   };
   std::vector<Tile> tiles;
 };
@@ -66,8 +74,12 @@ struct PageCell {
   PageCell(std::string t) : text(std::move(t)) {}
   PageCell(const char* t) : text(t) {}
   std::string text;
-  enum class Look { plain, best, missing, soft } look = Look::plain;
-  double bar = -1;  // 0 to 1: a bar next to the text; negative: none
+  enum class Look { plain, best, missing, soft, good, bad, open } look = Look::plain;
+  double bar = -1;         // 0 to 1: a bar next to the text; negative: none
+  std::string link = {};   // id of the heading that the text links to; "": none
+  std::string under = {};  // a second line
+  // One square for each counted thing, instead of the text, which describes them.
+  std::vector<std::pair<Stand, size_t>> squares = {};
 };
 struct PageTable {
   std::vector<Column> columns;
@@ -86,13 +98,26 @@ struct Figure {
 struct Commands {
   std::vector<std::string> lines;
 };
-using PageBlock = std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands>;
+struct PageBlock;
+// Blocks that are shown on demand, under a summary.
+struct Fold {
+  Text summary;
+  std::vector<PageBlock> blocks;
+  bool item = false;  // the summary is an item of a list, not a note
+};
+struct PageBlock : std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands, Fold> {
+  using variant::variant;
+};
 
 struct Page {
   std::string title, subtitle;
   std::vector<PageBlock> blocks;
   std::string footer;
 };
+
+// Moves columns whose cells are the same in all of several rows into the note, "In all rows: model
+// nano, batch 8.", except the first `keep` columns.
+void move_constants_to_note(PageTable& table, size_t keep = 1);
 
 // At the start of either form: marks the file as a report.
 inline constexpr const char* page_marker = "crest report";

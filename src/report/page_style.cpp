@@ -8,11 +8,13 @@ std::string page_css() {
   --paper: #ffffff; --ink: #1a1f24; --soft: #59636e; --rule: #d9dfe5; --faint: #f4f6f8; --accent: #0b6bb0;
   --best: #e3f0fa; --warn: #fdf3e3; --warn-rule: #e08a00; --shade: #1a1f2440;
   --good: #007354; --bad: #b64700; --open: #7d5a00;
+  --good-fill: #00946b; --bad-fill: #d55e00; --open-fill: #c98f00;
 }
 @media screen and (prefers-color-scheme: dark) { :root {
   --paper: #14181c; --ink: #e8ebee; --soft: #a3adb7; --rule: #323a43; --faint: #1c2126; --accent: #6fb8ee;
   --best: #16324a; --warn: #33270f; --warn-rule: #f0a63a; --shade: #000000b0;
   --good: #35c498; --bad: #ff8f45; --open: #f0cf5a;
+  --good-fill: #35c498; --bad-fill: #ff8f45; --open-fill: #f0cf5a;
 } }
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth }
@@ -54,32 +56,42 @@ th:last-child, td:last-child { padding-right: 4px }
 .n { text-align: right }
 td.best { font-weight: 700; color: var(--accent) }
 td.missing { color: var(--soft); font-style: italic }
-td.soft, strong.soft { color: var(--soft) }
-strong.good { color: var(--good) } strong.bad { color: var(--bad) } strong.open { color: var(--open) }
+.soft, td.soft, strong.soft { color: var(--soft) }
+.good { color: var(--good) } .bad { color: var(--bad) } .open { color: var(--open) }
+td.good, td.bad, td.open { font-weight: 600 }
+a { color: var(--accent) } td a { text-decoration: none } td a:hover { text-decoration: underline }
+.under { display: block; color: var(--soft); font-size: 13px; white-space: normal }
+.squares { display: inline-block; max-width: 240px; white-space: normal; line-height: 0 }
+.squares i { display: inline-block; width: 10px; height: 10px; margin: 4px 3px 0 0; border-radius: 2px; background: currentColor }
+.squares .good { color: var(--good-fill) } .squares .bad { color: var(--bad-fill) }
+.squares .open, .squares .soft { background: none; border: 2px solid var(--open-fill) } .squares .soft { border-color: var(--soft) }
 .bar { display: block; height: 3px; background: var(--accent); border-radius: 2px; margin-top: 3px; min-width: 1px }
 td.n .bar { margin-left: auto }
 .note { color: var(--soft); font-size: 14px }
-figure { margin: 30px 0 34px }
-figcaption { margin-bottom: 14px; max-width: 72ch; font-size: 15px; color: var(--soft) }
+figure { margin: 26px 0 18px }
+figcaption { margin-bottom: 10px; max-width: 72ch; font-size: 15px; color: var(--soft) }
 figcaption strong { color: var(--ink) }
 figure svg { display: block; width: 100%; height: auto }
 .narrow { display: none }
-details { margin: 10px 0 14px }
+details { margin: 6px 0 8px }
 summary { cursor: pointer; color: var(--soft); font-size: 14px; padding: 4px 0 }
 summary:hover { color: var(--accent) }
+.item { margin: 0 0 8px; max-width: 76ch } .item > summary { color: var(--ink); font-size: 16px; padding: 2px 0 2px 18px; text-indent: -18px }
+.item > :not(summary) { margin-left: 18px; font-size: 14px; color: var(--soft) }
 a:focus-visible, summary:focus-visible, .scroll:focus-visible, pre:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
 footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px; color: var(--soft); font-size: 14px }
 @media (max-width: 600px) {
   body { padding: 0 16px 48px; font-size: 16px } header { padding-top: 32px } h1 { font-size: 27px } h2 { margin-top: 44px }
+  .item { margin-bottom: 4px } .item > summary { font-size: 15px; line-height: 1.45 } h3 { margin-top: 28px }
   .wide { display: none } .narrow { display: block } .tiles { grid-template-columns: 1fr 1fr } .tiles div { padding: 12px }
-  dd { font-size: 20px }
+  dd { font-size: 20px } td:not(.n) { white-space: normal; min-width: 5em } td, th { padding-right: 10px } .squares { max-width: 140px }
 }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt } header { padding-top: 0 } nav { display: none }
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
   table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
-  td:not(.n) { white-space: normal; overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
-  details:not([open]) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
+  td { white-space: normal } td:not(.n), th { overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
+  details:not([open]):not(.item) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }
 )";

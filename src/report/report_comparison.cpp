@@ -45,6 +45,12 @@ std::string with_arrows(std::string text) {
   return text;
 }
 
+// A and B, or the letters that the cells have anyway.
+void name_ends(Waterfall& chart, const Compared& pair) {
+  bool lettered = pair.a.group->lettered;
+  chart.from = (lettered ? "" : "A: ") + pair.a.row_label, chart.to = (lettered ? "" : "B: ") + pair.b.row_label;
+}
+
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   if (c.waterfall.empty()) return;
   // Per step in milliseconds, or per token in microseconds where the tokens per step differ.
@@ -55,7 +61,7 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   auto said = [&](double v) { return c.per_token ? fmt::format("{:.3g} us", v) : say_ms(v); };
   Waterfall chart;
   chart.axis = c.per_token ? "microseconds per token" : "milliseconds";
-  chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
+  name_ends(chart, pair);
   chart.start = sum(c.a), chart.end = sum(c.b);
   chart.start_text = said(chart.start), chart.end_text = said(chart.end);
   PageTable numbers;
@@ -84,7 +90,7 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
   Waterfall chart;
   chart.bytes = true;
   chart.axis = "planned memory";
-  chart.from = "A: " + pair.a.title, chart.to = "B: " + pair.b.title;
+  name_ends(chart, pair);
   PageTable numbers;
   numbers.columns = {{"category", Align::left}, {"A"}, {"B"}, {"difference"}};
   for (auto& row : c.memory) {

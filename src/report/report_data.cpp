@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "plan/automatic.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -119,7 +120,42 @@ void finish(ReportCell& c) {
   read_memory(c);
 }
 
-// Finds the settings that differ between cells, in their order, and sorts the cells by them.
+// "A", "B", ... "Z", "AA".
+std::string letter(size_t i) { return (i < 26 ? std::string() : letter(i / 26 - 1)) + char('A' + i % 26); }
+
+constexpr size_t longest_label = 44;  // that a figure shows in full
+
+// Labels: the names that were given, or what differs. Long ones get a letter. Sorts by what
+// differs.
+void name_cells(ReportGroup& g) {
+  std::set<std::string> given;
+  for (auto& c : g.cells)
+    if (has_given_name(*c.timed) && c.timed->name.size() <= longest_label) given.insert(c.timed->name);
+  size_t longest = 0;
+  for (auto& c : g.cells) {
+    std::vector<std::string> parts;
+    for (auto& name : g.varying)
+      if (std::string value = c.setting(name); !value.empty()) parts.push_back(setting_label({name, value}));
+    bool named = given.size() == g.cells.size() || parts.empty() || !c.timed->recipe.is_object();
+    c.label = c.short_label = named ? c.timed->name : join(parts, ", ");
+    if (!named) longest = std::max(longest, c.label.size());
+  }
+  g.lettered = longest > longest_label && g.cells.size() > 1;
+  if (g.lettered) {  // in the order in which they were measured, which is that of a ladder
+    for (size_t i = 0; i < g.cells.size(); ++i)
+      g.cells[i].short_label = letter(i), g.cells[i].label = letter(i) + " (" + g.cells[i].label + ")";
+    return;
+  }
+  std::stable_sort(g.cells.begin(), g.cells.end(), [&](const ReportCell& a, const ReportCell& b) {
+    for (auto& name : g.varying) {
+      std::string x = a.setting(name), y = b.setting(name);
+      if (x != y) return before(name, x, y);
+    }
+    return false;
+  });
+}
+
+// Finds the settings that differ between cells, in their order.
 void find_varying(ReportGroup& g) {
   std::vector<std::string> names;
   std::map<std::string, std::set<std::string>> values;
@@ -129,8 +165,13 @@ void find_varying(ReportGroup& g) {
   // Peers and imported logs lack settings; a missing setting does not make it vary.
   for (auto& c : g.cells)
     for (auto& [name, value] : c.settings) values[name].insert(value);
-  for (auto& name : names)
-    if (values[name].size() > 1 && name != "run") g.varying.push_back(name);
+  for (auto& name : names) {
+    if (values[name].size() <= 1 || name == "run") continue;
+    bool follows = std::all_of(g.cells.begin(), g.cells.end(), [&](auto& c) {
+      return c.setting(name).empty() || std::find(c.automatic.begin(), c.automatic.end(), name) != c.automatic.end();
+    });
+    (follows ? g.following : g.varying).push_back(name);
+  }
   // The best-known levers first, sizes last.
   auto rank = [](const std::string& name) {
     static const char* const order[] = {"precision", "policy", "attention", "fusion", "recompute"};
@@ -139,19 +180,7 @@ void find_varying(ReportGroup& g) {
     return name == "batch" || name == "seq" ? 7 : 6;
   };
   std::stable_sort(g.varying.begin(), g.varying.end(), [&](auto& a, auto& b) { return rank(a) < rank(b); });
-  std::stable_sort(g.cells.begin(), g.cells.end(), [&](const ReportCell& a, const ReportCell& b) {
-    for (auto& name : g.varying) {
-      std::string x = a.setting(name), y = b.setting(name);
-      if (x != y) return before(name, x, y);
-    }
-    return false;
-  });
-  for (auto& c : g.cells) {
-    std::vector<std::string> parts;
-    for (auto& name : g.varying)
-      if (std::string value = c.setting(name); !value.empty()) parts.push_back(setting_label({name, value}));
-    c.label = parts.empty() || !c.timed->recipe.is_object() ? c.timed->name : join(parts, ", ");
-  }
+  name_cells(g);
 }
 
 // Noise: how much the medians of repeated runs of a cell, or of the halves of one run, differ.
@@ -261,7 +290,8 @@ std::vector<std::string> json_texts(const Json& json, const std::string& path) {
 
 std::string setting_label(const NamedValue& setting) {
   auto& [name, value] = setting;
-  if (name == "precision" || name == "device" || name == "run") return value;
+  for (const char* tells_itself : {"precision", "device", "run", "model", "variant", "phase"})
+    if (name == tells_itself) return value;
   if (name == "attention") return value + " attention";
   std::string words = name;
   std::replace(words.begin(), words.end(), '_', ' ');
@@ -288,6 +318,49 @@ bool before(const std::string& setting, const std::string& a, const std::string&
   }
   if (is_number(a) && is_number(b)) return std::strtod(a.c_str(), nullptr) < std::strtod(b.c_str(), nullptr);
   return a < b;
+}
+
+bool has_given_name(const RunRecord& r) {
+  std::string made = r.kind + "-" + json_text(r.recipe, "/model");
+  return !r.name.empty() && r.name.rfind(made, 0) != 0;
+}
+
+std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs) {
+  std::vector<std::string> labels(runs.size());
+  if (runs.empty()) return labels;
+  auto last_part = [](const std::string& path) { return path.substr(path.find_last_of('/') + 1); };
+  auto different = [&](const std::vector<std::string>& texts) {
+    return std::set<std::string>(texts.begin(), texts.end()).size() == texts.size();
+  };
+  // Adds a text to every label if the texts differ, until the labels do.
+  auto add = [&](auto text_of_run) {
+    std::vector<std::string> texts;
+    for (auto* r : runs) texts.push_back(text_of_run(*r));
+    if (different(labels) || std::set<std::string>(texts.begin(), texts.end()).size() == 1) return;
+    for (size_t i = 0; i < runs.size(); ++i)
+      labels[i] += (labels[i].empty() || texts[i].empty() ? "" : ", ") + texts[i];
+  };
+  if (std::all_of(runs.begin(), runs.end(), [](auto* r) { return has_given_name(*r); }))
+    add([](const RunRecord& r) { return r.name; });
+  std::vector<std::string> keys = {"model", "data", "lr", "optimizer", "batch"};
+  for (auto* r : runs)
+    if (r->recipe.is_object())
+      for (auto& [key, value] : r->recipe.items())
+        if (std::find(keys.begin(), keys.end(), key) == keys.end() && key != "data_hash") keys.push_back(key);
+  for (auto& key : keys)
+    add([&](const RunRecord& r) -> std::string {
+      const Json* value = at_path(r.recipe, "/" + key);
+      std::vector<std::string> automatic;
+      if (r.recipe.is_object()) automatic = automatic_settings(r.recipe, r.device);
+      if (!value || std::find(automatic.begin(), automatic.end(), key) != automatic.end()) return "";
+      return key == "data" ? last_part(text_of(*value)) : setting_label({key, text_of(*value)});
+    });
+  add([&](const RunRecord& r) { return last_part(r.folder); });
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (labels[i].empty()) labels[i] = runs[i]->name;
+  add([](const RunRecord& r) { return r.id ? fmt::format("run {}", r.id) : r.uid; });
+  for (size_t i = 0; !different(labels) && i < runs.size(); ++i) labels[i] += fmt::format(", number {}", i + 1);
+  return labels;
 }
 
 ReportData sort_runs(const std::vector<RunRecord>& runs) {
@@ -317,6 +390,7 @@ ReportData sort_runs(const std::vector<RunRecord>& runs) {
         g.cells.emplace_back();
         cell = g.cells.end() - 1;
         cell->settings = settings;
+        if (run.recipe.is_object()) cell->automatic = automatic_settings(run.recipe, run.device);
       }
       cell->runs.push_back(&run);
     } else {

@@ -21,9 +21,11 @@ struct ReportCell {
   const RunRecord* timed = nullptr;    // the run whose times are used: the newest bench, else the newest of all
   const RunRecord* profiled = nullptr;
   std::shared_ptr<const Profile> profile;
-  std::string unread_profile;        // name of the run and why its profile cannot be read; "": readable, or none
-  std::vector<NamedValue> settings;  // everything that distinguishes measurements, in a fixed order
-  std::string label;                 // what distinguishes it within its group
+  std::string unread_profile;          // name of the run and why its profile cannot be read; "": readable, or none
+  std::vector<NamedValue> settings;    // everything that distinguishes measurements, in a fixed order
+  std::vector<std::string> automatic;  // names of settings that follow from its others
+  std::string label;                   // what distinguishes it within its group
+  std::string short_label;             // the same where there is little room: "A" if the label is long
   bool out_of_memory = false;
 
   Samples ms;  // per run of the phase
@@ -48,6 +50,8 @@ struct ReportGroup {
   std::string model, phase;
   std::vector<ReportCell> cells;
   std::vector<std::string> varying;               // names of the settings that differ, in their order
+  std::vector<std::string> following;             // that differ, but only because of others
+  bool lettered = false;                          // labels are long: cells are A, B, C in figures
   int fastest = -1, slowest = -1, smallest = -1;  // cells; smallest: planned memory
   bool same_tokens = true;                        // every cell does the same work, so times can be compared
   double noise = 0;                               // relative: smaller differences are noise
@@ -65,6 +69,12 @@ struct ReportData {
 
 // `runs` must outlive the result.
 ReportData sort_runs(const std::vector<RunRecord>& runs);
+
+// A name that somebody gave, not one made from kind and recipe.
+bool has_given_name(const RunRecord& run);
+// For each training: what it differs in from the others (data, lr, other settings, its folder); in
+// the end its number. Never equal for two.
+std::vector<std::string> training_labels(const std::vector<const RunRecord*>& runs);
 
 // Read a value that may be missing. path: "/memory/planned_bytes".
 double json_number(const Json& json, const std::string& path);  // NaN when missing

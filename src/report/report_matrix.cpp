@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -61,7 +63,7 @@ Grid grid_across(const ReportGroup& g, const std::string& setting) {
 
 // The last setting with few values and few empty cells; an empty `across` when there is none.
 Grid choose_grid(const ReportGroup& g) {
-  for (auto name = g.varying.rbegin(); g.varying.size() > 1 && name != g.varying.rend(); ++name) {
+  for (auto name = g.varying.rbegin(); !g.lettered && g.varying.size() > 1 && name != g.varying.rend(); ++name) {
     Grid grid = grid_across(g, *name);
     size_t all = grid.rows.size() * grid.columns.size();
     if (grid.columns.size() <= 6 && grid.rows.size() > 1 && 10 * g.cells.size() >= 6 * all) return grid;
@@ -98,51 +100,56 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
   page.blocks.push_back(t);
 }
 
+// What distinguishes the cells first, then speed and memory: a narrow screen shows those.
 void add_table(Page& page, const ReportGroup& g, bool folded) {
-  auto any = [&](auto value) {
-    return std::any_of(g.cells.begin(), g.cells.end(), [&](auto& c) { return std::isfinite(value(c)); });
-  };
-  bool tokens = any([](auto&c) { return c.tokens_per_second; }), mfu = any([](auto&c) { return c.mfu; });
-  bool planned = any([](auto&c) { return c.planned_bytes; }), device = any([](auto&c) { return c.device_bytes; });
   PageTable t;
   t.folded = folded;
   t.summary = "All figures of all recipes";
-  if (g.varying.empty()) t.columns.push_back({"run", Align::left});
-  for (auto& name : g.varying) {
-    std::string header = name;
-    std::replace(header.begin(), header.end(), '_', ' ');
-    t.columns.push_back({header, Align::left});
-  }
-  for (auto& header : {"median, ms", "95% of the median", "mean ± deviation, ms", "samples"})
+  bool by_name = g.lettered || g.varying.empty();
+  std::vector<std::string> settings = g.varying;
+  if (by_name) t.columns.push_back({g.lettered ? "" : "run", Align::left});
+  auto add_settings = [&](const std::vector<std::string>& names) {
+    for (auto& name : names) t.columns.push_back({spaced(name), Align::left});
+  };
+  if (!by_name) add_settings(settings);
+  size_t keep = t.columns.size();
+  for (auto& header : {"tokens/s", "MFU", "median, ms", "95% of the median", "planned memory", "peak on device",
+                       "mean ± deviation, ms", "samples"})
     t.columns.push_back({header});
-  if (tokens) t.columns.push_back({"tokens/s"});
-  if (mfu) t.columns.push_back({"MFU"});
-  if (planned) t.columns.push_back({"planned memory"});
-  if (device) t.columns.push_back({"peak on device"});
+  if (by_name) add_settings(settings);
   for (size_t i = 0; i < g.cells.size(); ++i) {
     const ReportCell& c = g.cells[i];
     bool fastest = int(i) == g.fastest && g.cells.size() > 1, smallest = int(i) == g.smallest && g.cells.size() > 1;
+    bool fits = !c.out_of_memory;
     std::vector<PageCell> row;
-    if (g.varying.empty()) row.push_back(c.label);
-    for (auto& name : g.varying) row.push_back(c.setting(name));
-    if (c.out_of_memory) {
-      row.push_back("out of memory");
-      row.back().look = PageCell::Look::missing;
-      for (int k = 0; k < 3; ++k) row.push_back({});
-    } else {
-      row.push_back(best(ms_text(c.median), fastest && g.same_tokens));
-      bool interval = std::isfinite(c.interval.low);
-      row.push_back(interval ? ms_text(c.interval.low) + " to " + ms_text(c.interval.high) : "-");
-      row.push_back(ms_text(c.mean) + " ± " + ms_text(c.deviation));
-      row.push_back(c.ms.empty() ? say_rate(json_number(c.timed->result, "/samples")) : std::to_string(c.ms.count()));
-      if (c.throttled) row.back().text += fmt::format(", {} throttled", c.throttled);
-    }
-    if (tokens) row.push_back(c.out_of_memory ? PageCell() : best(say_rate(c.tokens_per_second), fastest));
-    if (mfu) row.push_back(c.out_of_memory ? "" : say_percent(c.mfu, 1));
-    if (planned) row.push_back(best(say_bytes(c.planned_bytes), smallest));
-    if (device) row.push_back(c.out_of_memory ? "" : say_bytes(c.device_bytes));
+    auto add_values = [&] {
+      for (auto& name : settings) row.push_back(c.setting(name));
+    };
+    if (by_name) row.push_back(c.short_label);
+    if (!by_name) add_values();
+    row.push_back(fits ? best(say_rate(c.tokens_per_second), fastest) : PageCell("out of memory"));
+    if (!fits) row.back().look = PageCell::Look::missing;
+    row.push_back(fits ? say_percent(c.mfu, 1) : "");
+    row.push_back(fits ? best(ms_text(c.median), fastest && g.same_tokens) : PageCell());
+    bool interval = std::isfinite(c.interval.low);
+    row.push_back(!fits ? "" : interval ? ms_text(c.interval.low) + " to " + ms_text(c.interval.high) : "-");
+    row.push_back(best(say_bytes(c.planned_bytes), smallest));
+    row.push_back(fits ? say_bytes(c.device_bytes) : "");
+    row.push_back(fits ? ms_text(c.mean) + " ± " + ms_text(c.deviation) : "");
+    row.push_back(!fits          ? ""
+                  : c.ms.empty() ? say_rate(json_number(c.timed->result, "/samples"))
+                                 : std::to_string(c.ms.count()));
+    if (c.throttled) row.back().text += fmt::format(", {} throttled", c.throttled);
+    if (by_name) add_values();
     t.rows.push_back(row);
   }
+  if (!g.following.empty()) {
+    std::vector<std::string> names;
+    for (auto& name : g.following) names.push_back(spaced(name));
+    t.note = say_list(names) + (names.size() == 1 ? " follows" : " follow") + " from the other settings.";
+    t.note[0] = char(std::toupper(uint8_t(t.note[0])));
+  }
+  move_constants_to_note(t, keep);
   page.blocks.push_back(t);
 }
 
@@ -192,7 +199,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
     for (auto& c : g.cells) {
       note(c);
       if (chart.groups.size() < most_rows)
-        chart.groups.push_back({c.label, {bar_of(g, c)}});
+        chart.groups.push_back({c.short_label, {bar_of(g, c)}});
       else
         ++left_out;
     }
@@ -204,6 +211,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
            : g.phase == "backward" ? "forward and backward pass"
                                    : "training step")
       .add("; whiskers: 95% interval of the median. The fastest is in bold.");
+  if (g.lettered) f.caption.add(" The table below has the settings of each letter.");
   if (left_out) f.caption.add(fmt::format(" {} more rows are in the table.", left_out));
   chart.label = f.title + ": " + f.caption.plain();
   f.draw = [chart](double width) { return draw_bars(chart, width); };
@@ -226,7 +234,7 @@ void add_memory(Page& page, const ReportGroup& g) {
   bool missing = false;
   for (auto& c : g.cells) {
     if (c.categories.empty()) continue;
-    StackRow row{c.label, say_bytes(c.planned_bytes), std::vector<double>(chart.parts.size()), "", {}};
+    StackRow row{c.short_label, say_bytes(c.planned_bytes), std::vector<double>(chart.parts.size()), "", {}};
     std::vector<PageCell> cells = {c.label};
     for (size_t i = 0; i < names.size(); ++i) {
       for (auto& [category, bytes] : c.categories)

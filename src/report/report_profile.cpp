@@ -9,6 +9,7 @@
 #include "charts/figure.h"
 #include "compare/join.h"
 #include "core/text.h"
+#include "profile/class_label.h"
 #include "report/phrases.h"
 #include "report/report_colors.h"
 #include "report/report_parts.h"
@@ -55,7 +56,7 @@ void add_shares(Page& page, const std::vector<ProfiledCell>& profiles, const std
                 bool with_idle, std::vector<ProfileShare> (*shares)(const Profile&)) {
   StackChart chart;
   chart.axis = "milliseconds";
-  for (auto& key : keys) chart.parts.push_back({key, color(key)});
+  for (auto& key : keys) chart.parts.push_back({class_label(key), color(key)});
   if (with_idle) chart.parts.push_back({"idle", grey});
   PageTable numbers;
   numbers.columns = {{"recipe", Align::left}, {"part", Align::left}, {"ms"}, {"share"}};
@@ -66,9 +67,10 @@ void add_shares(Page& page, const std::vector<ProfiledCell>& profiles, const std
       idle.key = "idle", idle.ms = p.profile->idle_ms;
       sums.push_back(idle);
     }
-    StackRow row{p.title, say_ms(p.profile->span_ms), {}, "", {}};
+    StackRow row{p.row_label, say_ms(p.profile->span_ms), {}, "", {}};
     double all = 0;
     for (auto& s : sums) all += s.ms;
+    for (auto& s : sums) s.key = class_label(s.key);
     for (auto& part : chart.parts) {
       double ms = sum_ms(sums, part.name);
       row.values.push_back(ms);
@@ -107,9 +109,10 @@ Text sentence(const ProfiledCell& p) {
     t.add("These two differ a lot, so trust the shares below more than the milliseconds. ");
   if (!classes.empty() && all > 0) {
     t.add("The largest share of the time goes to ")
-        .strong(classes[0].key)
+        .strong(class_label(classes[0].key))
         .add(" (" + say_percent(classes[0].ms / all) + ")");
-    if (classes.size() > 1) t.add(fmt::format(", then {} ({})", classes[1].key, say_percent(classes[1].ms / all)));
+    if (classes.size() > 1)
+      t.add(fmt::format(", then {} ({})", class_label(classes[1].key), say_percent(classes[1].ms / all)));
     t.add(". ");
   }
   double forward = sum_ms(phases, "forward"), backward = sum_ms(phases, "backward");
@@ -143,8 +146,8 @@ void add_timeline(Page& page, const ProfiledCell& p) {
   for (auto& i : x.intervals) {
     const ProfileInstr* instr =
         i.instr >= 0 && size_t(i.instr) < x.instrs.size() ? &x.instrs[size_t(i.instr)] : nullptr;
-    std::string kind = instr ? instr->op_class : "other";
-    auto place = std::find(class_order().begin(), class_order().end(), kind) - class_order().begin();
+    std::string op_class = instr ? instr->op_class : "other", kind = class_label(op_class);
+    auto place = std::find(class_order().begin(), class_order().end(), op_class) - class_order().begin();
     int part = !instr ? int(phase_order().size()) : part_of(instr->stream == "comm" ? "communication" : instr->phase);
     std::string stream = streams.size() > 1 ? fmt::format("stream {}, ", i.stream) : "";
     for (auto& [key, label] :
@@ -184,7 +187,7 @@ void add_roofline(Page& page, const ProfiledCell& p, const std::vector<InstrGrou
   for (auto& r : x.rates)
     if (r.name != "bandwidth" && r.per_second > 0 && used.count(r.name))
       chart.ceilings.push_back({r.name, r.per_second});
-  for (auto& c : class_order()) chart.parts.push_back({c, class_color(c)});
+  for (auto& c : class_order()) chart.parts.push_back({class_label(c), class_color(c)});
   PageTable numbers;
   numbers.columns = {
       {"instructions", Align::left}, {"phase", Align::left}, {"FLOP per byte"}, {"FLOP/s"}, {"bytes/s"}, {"time"}};
@@ -284,7 +287,8 @@ std::vector<ProfiledCell> profiled_cells(const ReportData& data) {
       if (c.profile) {
         std::string title = g.cells.size() > 1 ? c.label : c.profiled->name;
         if (g.cells.size() > 1 && data.groups.size() > 1) title = g.title() + ": " + title;
-        list.push_back({title, &g, &c, c.profile.get()});
+        std::string row = g.cells.size() > 1 && data.groups.size() == 1 ? c.short_label : title;
+        list.push_back({title, row, &g, &c, c.profile.get()});
       }
   return list;
 }

@@ -9,7 +9,7 @@
 namespace crest {
 
 struct ProfiledCell {
-  std::string title;
+  std::string title, row_label;  // in headings; in figures
   const ReportGroup* group = nullptr;
   const ReportCell* cell = nullptr;
   const Profile* profile = nullptr;

@@ -97,7 +97,7 @@ const LeverChange* strongest(const std::vector<LeverChange>& changes) {
   return best;
 }
 
-Text training_sentence(const RunRecord& r) {
+Text training_sentence(const RunRecord& r, const std::string& label) {
   Text t;
   double loss = NAN, val = NAN;
   int64_t step = 0;
@@ -106,7 +106,7 @@ Text training_sentence(const RunRecord& r) {
     if (std::isfinite(row.val_loss)) val = row.val_loss;
     step = std::max(step, row.step);
   }
-  t.add("Training run ").strong(r.name).add(fmt::format(": {} steps", step));
+  t.add("Training run ").strong(label).add(fmt::format(": {} steps", step));
   if (std::isfinite(loss)) t.add(fmt::format(", loss {:.4g} at the end", loss));
   if (std::isfinite(val)) t.add(fmt::format(", validation loss {:.4g}", val));
   return t.add(".");
@@ -206,7 +206,9 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
     if (!b.items.empty()) page.blocks.push_back(b);
   }
   Bullets trainings;
-  for (auto* r : data.trainings) trainings.items.push_back(training_sentence(*r));
+  std::vector<std::string> labels = training_labels(data.trainings);
+  for (size_t i = 0; i < labels.size(); ++i)
+    trainings.items.push_back(training_sentence(*data.trainings[i], labels[i]));
   if (!trainings.items.empty()) page.blocks.push_back(trainings);
 }
 

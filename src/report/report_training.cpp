@@ -34,29 +34,53 @@ Reached reached(const RunRecord& r) {
   return x;
 }
 
-void add_curves(Page& page, const std::vector<const RunRecord*>& runs) {
+// Tokens per step, where the recipe says; NaN: unknown.
+double tokens_per_step(const RunRecord& r) {
+  return json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") * json_number(r.recipe, "/grad_accumulation") *
+         json_number(r.recipe, "/data_parallel");
+}
+
+// Runs whose steps differ in size are drawn over tokens.
+bool same_steps(const std::vector<const RunRecord*>& runs) {
+  return std::all_of(runs.begin(), runs.end(), [&](auto* r) {
+    double tokens = tokens_per_step(*r);
+    return !std::isfinite(tokens) || tokens == tokens_per_step(*runs[0]);
+  });
+}
+
+constexpr size_t most_curves = 8;  // runs in a figure
+
+void add_curves(Page& page, const std::vector<const RunRecord*>& runs, const std::vector<std::string>& labels) {
+  bool by_step = same_steps(runs) ||
+                 std::any_of(runs.begin(), runs.end(), [](auto* r) { return !std::isfinite(tokens_per_step(*r)); });
   std::vector<Series> series;
-  for (auto* r : runs) {
-    Series train{runs.size() == 1 ? "training loss" : r->name, {}, {}}, val = train;
-    val.name = runs.size() == 1 ? "validation loss" : r->name + ", validation";
-    for (auto& row : r->log) {
-      if (std::isfinite(row.loss)) train.x.push_back(double(row.step)), train.y.push_back(row.loss);
-      if (std::isfinite(row.val_loss)) val.x.push_back(double(row.step)), val.y.push_back(row.val_loss);
+  Figure f;
+  f.numbers.columns = {{"curve", Align::left}, {"points"}, {"first"}, {"lowest"}, {"last"}};
+  int color = 0;
+  for (size_t i = 0; i < runs.size() && color < int(most_curves); ++i) {
+    double scale = by_step ? 1 : tokens_per_step(*runs[i]);
+    Series train, val;
+    for (auto& row : runs[i]->log) {
+      if (std::isfinite(row.loss)) train.x.push_back(scale * double(row.step)), train.y.push_back(row.loss);
+      if (std::isfinite(row.val_loss)) val.x.push_back(scale * double(row.step)), val.y.push_back(row.val_loss);
     }
-    for (auto& s : {train, val})
-      if (!s.x.empty() && series.size() < 12) series.push_back(s);
+    std::vector<Series> curves = loss_curves(runs.size() == 1 ? "" : labels[i], train, val, color);
+    color += !curves.empty();
+    series.insert(series.end(), curves.begin(), curves.end());
+    for (auto& [what, s] : {std::pair<const char*, const Series&>{"training", train}, {"validation", val}})
+      if (!s.x.empty())
+        f.numbers.rows.push_back({(runs.size() == 1 ? "" : labels[i] + ", ") + what, std::to_string(s.y.size()),
+                                  fmt::format("{:.4f}", s.y.front()),
+                                  fmt::format("{:.4f}", *std::min_element(s.y.begin(), s.y.end())),
+                                  fmt::format("{:.4f}", s.y.back())});
   }
   if (series.empty()) return;
-  ChartOptions options{"Loss", "step", "loss", false, false};
-  Figure f;
-  f.title = "Loss by step";
-  f.caption.add("Cross-entropy per token, in nats, as logged by each run.");
+  std::string over = by_step ? "step" : "tokens";
+  ChartOptions options{"Loss by " + over, over, "loss", false, false};
+  f.title = options.title;
+  f.caption.add(fmt::format("Cross-entropy per token, in nats ({}).", loss_curves_key));
+  if (runs.size() > most_curves) f.caption.add(fmt::format(" The first {} of {} runs.", most_curves, runs.size()));
   f.draw = [series, options](double width) { return draw_lines(series, options, width); };
-  f.numbers.columns = {{"curve", Align::left}, {"points"}, {"first"}, {"lowest"}, {"last"}};
-  for (auto& s : series)
-    f.numbers.rows.push_back({s.name, std::to_string(s.y.size()), fmt::format("{:.4f}", s.y.front()),
-                              fmt::format("{:.4f}", *std::min_element(s.y.begin(), s.y.end())),
-                              fmt::format("{:.4f}", s.y.back())});
   page.blocks.push_back(f);
 }
 
@@ -65,20 +89,41 @@ void add_curves(Page& page, const std::vector<const RunRecord*>& runs) {
 void add_training(Page& page, const ReportData& data) {
   if (data.trainings.empty()) return;
   page.blocks.push_back(Heading{2, "Training"});
+  std::vector<std::string> labels = training_labels(data.trainings);
   PageTable t;
-  t.columns = {{"run", Align::left},       {"model", Align::left}, {"steps"},    {"last loss"},
-               {"lowest validation loss"}, {"step, ms"},           {"tokens/s"}, {"skipped"}};
-  for (auto* r : data.trainings) {
-    Reached x = reached(*r);
+  t.columns = {{"run", Align::left},
+               {"last loss"},
+               {"lowest validation loss"},
+               {"tokens/s"},
+               {"steps"},
+               {"lr"},
+               {"optimizer", Align::left},
+               {"data", Align::left},
+               {"model", Align::left},
+               {"tokens per step"},
+               {"step, ms"},
+               {"skipped steps"},
+               {"folder", Align::left}};
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const RunRecord& r = *data.trainings[i];
+    Reached x = reached(r);
     auto four = [](double v) { return std::isfinite(v) ? fmt::format("{:.4f}", v) : std::string("-"); };
-    std::string model = json_text(r->recipe, "/model");
-    t.rows.push_back({r->name, model.empty() ? "-" : model, std::to_string(x.steps), four(x.loss), four(x.val_loss),
-                      std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", say_rate(x.tokens_per_second),
-                      std::to_string(x.skipped)});
+    auto number = [](double v) { return std::isfinite(v) ? fmt::format("{:g}", v) : std::string("-"); };
+    auto text = [&](const char* path) {
+      std::string value = json_text(r.recipe, path);
+      return value.empty() ? "-" : value.substr(value.find_last_of('/') + 1);
+    };
+    double tokens = tokens_per_step(r);
+    t.rows.push_back({labels[i], four(x.loss), four(x.val_loss), say_rate(x.tokens_per_second), std::to_string(x.steps),
+                      number(json_number(r.recipe, "/lr")), text("/optimizer"), text("/data"), text("/model"),
+                      std::isfinite(tokens) ? fmt::format("{:.0f}", tokens) : "-",
+                      std::isfinite(x.step_ms) ? fmt::format("{:.2f}", x.step_ms) : "-", std::to_string(x.skipped),
+                      r.folder.empty() ? "-" : r.folder.substr(r.folder.find_last_of('/') + 1)});
   }
   t.note = "Times and speeds are medians over the steps.";
+  move_constants_to_note(t, 4);
   page.blocks.push_back(t);
-  add_curves(page, data.trainings);
+  add_curves(page, data.trainings, labels);
 }
 
 }  // namespace crest

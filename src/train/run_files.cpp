@@ -203,25 +203,17 @@ void RunFiles::flush() {
 }
 
 std::string RunFiles::draw_loss(int width) const {
-  Series train{"train", {}, {}}, smooth{"train, smoothed", {}, {}}, val{"validation", {}, {}};
-  double mean = NAN;
-  // An exponential mean over about a tenth of the run: at least two and at most fifty steps.
-  double weight = std::clamp(10.0 / double(std::max<size_t>(steps_.size(), 1)), 0.02, 0.5);
-  for (auto& r : steps_) {
-    if (r.skipped || !std::isfinite(r.loss)) continue;
-    mean = std::isfinite(mean) ? mean + weight * (r.loss - mean) : r.loss;
-    train.x.push_back(double(r.step)), train.y.push_back(r.loss);
-    smooth.x.push_back(double(r.step)), smooth.y.push_back(mean);
-  }
+  Series train{"train", {}, {}}, val{"validation", {}, {}};
+  for (auto& r : steps_)
+    if (!r.skipped && std::isfinite(r.loss)) train.x.push_back(double(r.step)), train.y.push_back(r.loss);
   for (auto& r : validations_) val.x.push_back(double(r.step)), val.y.push_back(r.val_loss);
   if (!on_disk() || train.x.size() < 2) return "";
   ChartOptions options;
-  options.title = "Loss", options.x_label = "step", options.y_label = "cross-entropy (nats per token)";
-  std::vector<Series> series = {train, smooth};
-  if (!val.x.empty()) series.push_back(val);
-  write_text_file(folder_ + "/loss.svg", line_chart_svg(series, options));
-  std::vector<Series> terminal = {smooth};
-  terminal[0].name = "train";
+  options.title = "Loss", options.x_label = "step";
+  options.y_label = fmt::format("cross-entropy, nats per token ({})", loss_curves_key);
+  write_text_file(folder_ + "/loss.svg", line_chart_svg(loss_curves("", train, val, 0), options));
+  options.y_label = "cross-entropy (nats per token)";
+  std::vector<Series> terminal = {smoothed(train)};
   if (!val.x.empty()) terminal.push_back(val);
   return terminal_chart(terminal, options, width);
 }

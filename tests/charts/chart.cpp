@@ -33,6 +33,47 @@ Series curve(int n) {
 
 }  // namespace
 
+// A delayed mean of a falling line is above it.
+TEST(Smoothed, DoesNotLagBehindALine) {
+  Series line;
+  for (int i = 0; i < 1000; ++i) line.x.push_back(i), line.y.push_back(5 - 0.004 * i);
+  Series s = smoothed(line);
+  ASSERT_GE(s.x.size(), 300u);
+  EXPECT_EQ(s.x.front(), 0);
+  EXPECT_EQ(s.x.back(), 999);
+  for (size_t i = 0; i < s.x.size(); ++i) EXPECT_NEAR(s.y[i], 5 - 0.004 * s.x[i], 1e-9) << i;
+}
+
+TEST(Smoothed, TakesNoiseAwayAndKeepsTheCurve) {
+  Series noisy;
+  for (int i = 0; i < 2000; ++i)
+    noisy.x.push_back(i), noisy.y.push_back(2 + 5 * std::exp(-i / 300.0) + 0.1 * normal(1, 2, uint64_t(i)));
+  double error = 0;
+  Series s = smoothed(noisy);
+  for (size_t i = 0; i < s.x.size(); ++i) error = std::max(error, std::abs(s.y[i] - 2 - 5 * std::exp(-s.x[i] / 300)));
+  EXPECT_LT(error, 0.08);
+  EXPECT_EQ(smoothed({"", {}, {}}).x.size(), 0u);
+  EXPECT_EQ(smoothed({"", {3}, {4}}).y, std::vector<double>{4});
+  EXPECT_EQ(smoothed({"", {1, 2, 3}, {1, NAN, 3}}).x, (std::vector<double>{1, 3}));
+}
+
+TEST(LossCurves, OfOneRunHaveOneColorAndOneEntryInTheLegend) {
+  Series train = curve(100), val{"", {0, 50, 99}, {7, 5, 4}};
+  auto curves = loss_curves("lr 0.001", train, val, 3);
+  ASSERT_EQ(curves.size(), 3u);
+  for (auto& c : curves) EXPECT_EQ(c.color, 3);
+  EXPECT_EQ(curves[0].look, Series::Look::faint);
+  EXPECT_EQ(curves[0].y, train.y);
+  EXPECT_EQ(curves[1].look, Series::Look::solid);
+  EXPECT_EQ(curves[2].look, Series::Look::dashed);
+  EXPECT_EQ(curves[2].y, val.y);
+  std::string svg = draw_lines(curves, {"Loss", "step", "loss"}, 800).embedded();
+  EXPECT_EQ(count(svg, ">lr 0.001</text>"), 1u);
+  EXPECT_EQ(count(svg, "line s3"), 3u) << svg;
+  EXPECT_EQ(count(svg, " faint\""), 1u);
+  EXPECT_EQ(count(svg, " dashed"), 1u);
+}
+
 TEST(Ticks, AreRoundNumbersInside) {
   EXPECT_EQ(nice_ticks({0, 10, false}, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(tick_labels({0, 0.5, 1}), (std::vector<std::string>{"0", "0.5", "1"}));

@@ -38,6 +38,13 @@ void expect_sound(const Svg& svg) {
   }
 }
 
+RatioChart ratios() {
+  RatioChart c{"ratios", "here / document", {}};
+  c.rows = {
+      {"half", "2 \u2192 1", "", 0.5, 0.4, 0.6}, {"twice", "1 \u2192 2", "", 2, NAN, NAN}, {hostile, "equal", "", 1}};
+  return c;
+}
+
 BarChart bars() {
   BarChart c{"bars", "milliseconds", {"fusion off", "fusion on"}, {}};
   for (std::string label : {std::string("fp32, naive attention"), hostile, std::string("bf16")}) {
@@ -106,6 +113,7 @@ TEST(Figures, AreSoundAtEveryWidth) {
   for (double w : widths) {
     SCOPED_TRACE(w);
     expect_sound(draw_bars(bars(), w));
+    expect_sound(draw_ratios(ratios(), w));
     expect_sound(draw_stack(stack(), w));
     expect_sound(draw_waterfall(waterfall(100, {-30, 4, -0.001, -20}), w));
     expect_sound(draw_waterfall(waterfall(100, {-3, 1, 0.5}), w));
@@ -125,8 +133,8 @@ TEST(Figures, AreSoundAtEveryWidth) {
 
 TEST(Figures, SayWhenThereIsNothing) {
   for (double w : widths) {
-    for (const Svg& svg : {draw_bars({}, w), draw_stack({}, w), draw_waterfall({}, w), draw_timeline({}, w),
-                           draw_areas({}, w), draw_roofline({}, w)}) {
+    for (const Svg& svg : {draw_bars({}, w), draw_ratios({}, w), draw_stack({}, w), draw_waterfall({}, w),
+                           draw_timeline({}, w), draw_areas({}, w), draw_roofline({}, w)}) {
       expect_sound(svg);
       EXPECT_EQ(svg.texts().size(), 1u);
     }
@@ -179,4 +187,16 @@ TEST(Text, WidthsAreThoseOfAWideFont) {
   EXPECT_EQ(fit_text("\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4", 40).find('\xC3') % 2, 0u)
       << "whole characters";
   EXPECT_EQ(fit_text("anything", 1), "…");
+}
+
+// Half and twice reach equally far from 1.
+TEST(Figures, RatiosAreOnALogarithmicAxis) {
+  RatioChart c{"ratios", "", {{"half", "", "", 0.5}, {"twice", "", "", 2}}};
+  std::string svg = draw_ratios(c, wide_figure).embedded();
+  std::vector<double> widths;
+  for (size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1))
+    widths.push_back(std::stod(svg.substr(svg.find("width=\"", at) + 7)));
+  ASSERT_EQ(widths.size(), 2u) << svg;
+  EXPECT_NEAR(widths[0], widths[1], 0.2);
+  EXPECT_GT(widths[0], 50);
 }

@@ -1,4 +1,7 @@
 // crest runs.
+#include <algorithm>
+#include <sstream>
+
 #include "run.h"
 
 using namespace crest::test;
@@ -47,6 +50,18 @@ TEST_F(CliRuns, AMissingDatabaseSaysWhatToDoAndIsNotMade) {
     fails({action, std::string(action) == "list" ? "--csv" : "x"}, action == std::string("export") ? 2 : 1, {});
   fails({"list"}, 1, {store_, "no run database", "crest bench", "--store", "CREST_STORE"});
   EXPECT_FALSE(std::filesystem::exists(store_));
+}
+
+TEST_F(CliRuns, AListFitsTheTerminal) {
+  import_two();
+  std::string wide = done({"list"}).out;
+  for (const char* header : {"started (UTC)", "device", "tokens/s"}) EXPECT_TRUE(holds(wide, header)) << wide;
+  std::string narrow = run({"list"}, {.environment = {{"COLUMNS", "60"}}}).out;
+  std::stringstream lines(narrow);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }), 60) << narrow;
+  for (const char* header : {"name", "tokens/s", "loss", "left out for lack of room"})
+    EXPECT_TRUE(holds(narrow, header)) << narrow;
 }
 
 TEST_F(CliRuns, AnEmptyOneSaysWhatToTry) {

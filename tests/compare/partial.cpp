@@ -226,6 +226,20 @@ TEST(ComparePartial, HostileNamesStayText) {
   EXPECT_NO_THROW(to_json(compare_runs(r, make_record(nano()))).dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
+// What both share is not repeated where there is no room for it.
+TEST(CompareText, TheTableOfRunsFitsTheWidth) {
+  RunRecord a = make_record(nano(), "profile-nano-bf16-pointwise-b4-t256"),
+            b = make_record(nano(), "profile-nano-bf16-unfused");
+  a.device["name"] = b.device["name"] = "A CPU with a long name (2 threads, avx512)";
+  std::string text = compare_text(compare_runs(a, b), {.top = 3, .width = 80, .color = false});
+  size_t shared = text.find("all: device A CPU with"), table = text.find("tokens/s", shared),
+         run = text.find("unfused", table);
+  ASSERT_NE(shared, std::string::npos) << text;
+  ASSERT_NE(run, std::string::npos) << text;
+  EXPECT_LE(text.find('\n', run) - text.rfind('\n', run), 81u) << text;
+  EXPECT_FALSE(contains(compare_text(compare_runs(a, b), {.top = 3, .width = 140, .color = false}), "all: device"));
+}
+
 TEST(CompareText, ReadsFromTheSentenceDown) {
   Synthetic a = nano(), b = nano();
   a.recipe.attention = "naive";

@@ -49,9 +49,11 @@ TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
   EXPECT_EQ(r.json["experiments"][1]["upheld"], 1);
   EXPECT_EQ(r.json["summary"][0], "2 claims: 1 upheld, 1 refuted, 0 inconclusive, 0 not comparable on a chip.");
   std::string html = to_html(r.page);
-  for (const char* part : {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory",
-                           "abc", "Software Tune Up For The Best Performance", "Noise floor 2.0%",
-                           "crest lab run one --scale tiny", "<a href=\"#one\">one</a>", "Refuted claims", "0.75"})
+  for (const char* part :
+       {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory", "abc",
+        "Software Tune Up For The Best Performance", "Noise floor 2.0%", "crest lab run one --scale tiny",
+        "<a href=\"#experiment-one\">one</a>", "<h3 id=\"experiment-one\">one</h3>", "1 refuted claim", "0.75",
+        "<strong>gain 1.5 (1.4 to 1.6)</strong>"})
     EXPECT_TRUE(contains(html, part)) << part;
   EXPECT_FALSE(contains(html, "<twice>"));
 }
@@ -70,6 +72,67 @@ TEST(LabReport, AllVerdictsOldAndNew) {
        {"inconclusive:", "not comparable:", "the claim is about an H100; this is a CPU", "twice as fast"})
     EXPECT_TRUE(contains(html, part)) << part;
   EXPECT_FALSE(contains(html, "not_comparable"));
+}
+
+size_t times(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// One entry, led by the larger scale; the other is part of it.
+TEST(LabReport, ScalesOfAnExperimentAreOneEntry) {
+  RunRecord tiny = record("2026-01-02", "upheld"), full = record("2026-01-01", "refuted");
+  full.documents["lab"]["scale"] = "full";
+  Report r = make_lab_report({tiny, full});
+  EXPECT_EQ(r.json["experiments"].size(), 2u);
+  std::string html = to_html(r.page);
+  EXPECT_EQ(times(html, "<h3 id=\"experiment-one\">"), 1u);
+  for (const char* part : {"judged at scale full, a chip", "Also at scale tiny, a chip: 1 claim: 1 upheld",
+                           "(<strong class=\"good\">upheld</strong> at scale tiny, a chip)", "aria-label=\"1 refuted\"",
+                           "aria-label=\"1 upheld\"", "<dd class=\"bad\">1</dd>", "1 experiment on a chip"})
+    EXPECT_TRUE(contains(html, part)) << part;
+}
+
+// A reader sees a sentence; the formula opens on demand.
+TEST(LabReport, FormulasAreFolded) {
+  std::string html = to_html(make_lab_report({record("2026-01-01", "upheld")}).page);
+  size_t claim = html.find("<details class=\"item\">"), summary = html.find("</summary>", claim),
+         end = html.find("</details>", claim);
+  ASSERT_NE(claim, html.npos);
+  std::string sentence = html.substr(claim, summary - claim), rest = html.substr(summary, end - summary);
+  EXPECT_TRUE(contains(sentence, "It is &lt;twice&gt; as fast. Here: <strong>gain 1.5")) << sentence;
+  EXPECT_FALSE(contains(sentence, "gain &gt;= 2"));
+  EXPECT_TRUE(contains(rest, "Holds if <code>gain &gt;= 2</code>")) << rest;
+}
+
+RunRecord with_rows(const std::string& key, const std::vector<std::string>& values) {
+  RunRecord r = record("2026-01-01", "upheld");
+  Json rows = Json::array();
+  for (size_t i = 0; i < values.size(); ++i)
+    rows.push_back({{"keys", {{key, values[i]}, {"fixed", "1"}}},
+                    {"columns", {{"ms", 1.0 + double(i)}, {"planned_bytes", 1048576}}},
+                    {"run", "abc"}});
+  r.documents["lab"]["rows"] = rows;
+  return r;
+}
+
+TEST(LabReport, CellsAreASweepOrALadder) {
+  std::string sweep = to_html(make_lab_report({with_rows("bytes", {"1MB", "10MB", "100MB"})}).page);
+  EXPECT_TRUE(contains(sweep, "Sweep over bytes"));
+  std::string ladder = to_html(make_lab_report({with_rows("variant", {"A fp32", "B TF32", "C bf16"})}).page);
+  for (const char* part : {"Measured cells", ">A fp32</text>", ">C bf16</text>"})
+    EXPECT_TRUE(contains(ladder, part)) << part;
+  std::string one = to_html(make_lab_report({with_rows("variant", {"A fp32"})}).page);
+  EXPECT_FALSE(contains(one, "Measured cells"));
+}
+
+TEST(LabReport, FiguresOfTheDocumentAreDrawnNextToThoseMeasured) {
+  RunRecord r = record("2026-01-01", "upheld");
+  r.documents["lab"]["then"].push_back({{"what", "step"}, {"unit", "ms"}, {"document", 340}, {"here", 170}});
+  std::string html = to_html(make_lab_report({r}).page);
+  for (const char* part : {"Claimed and measured", "340 \u2192 170 ms", "2 \u2192 1.5 x"})
+    EXPECT_TRUE(contains(html, part)) << part;
 }
 
 TEST(LabReport, RecordsOfOtherKindsAreLeftOut) {

@@ -66,7 +66,9 @@ std::string html_of(const std::vector<RunRecord>& runs) { return to_html(make_re
 }  // namespace
 
 TEST(Browser, FindsNothingToComplainAboutInReports) {
-  Checked c = check({{"sweep", html_of(test::sample_sweep())}, {"long", html_of(long_names())}});
+  Checked c = check({{"sweep", html_of(test::sample_sweep())},
+                     {"long", html_of(long_names())},
+                     {"ladder", html_of(test::sample_ladder())}});
   if (c.code == 77) GTEST_SKIP() << no_browser;
   EXPECT_EQ(c.code, 0) << c.said;
 }

@@ -43,6 +43,130 @@ std::string html_of(const std::vector<RunRecord>& runs, const std::string& title
 
 }  // namespace
 
+static std::vector<RunRecord> two_trainings() {
+  std::vector<RunRecord> runs = {sample_training(), sample_training()};
+  for (auto& r : runs) {
+    r.name = "train-nano-bf16-b8-t256", r.folder = "/somewhere/run";
+    r.recipe["data"] = "/data/shakespeare", r.recipe["lr"] = 0.001, r.recipe["optimizer"] = "adamw";
+  }
+  runs[1].id = 41, runs[1].uid = "0000000000010041";
+  return runs;
+}
+
+TEST(Report, LongLabelsBecomeLetters) {
+  Report r = make_report(sample_ladder());
+  std::string html = to_html(r.page);
+  for (const char* letter : {"A", "B", "C", "D", "E", "F"}) {
+    says(html, ">" + std::string(letter) + "</text>");
+    says(html, "<td>" + std::string(letter) + "</td>");
+  }
+  EXPECT_TRUE(silent(html, "\u2026</text>")) << "no label is cut";
+  // The settings that they stand for, in the table after the figures.
+  for (const char* header : {"precision", "policy", "attention", "pad vocab", "optimizer"})
+    says(html, ">" + std::string(header) + "</th>");
+  EXPECT_LT(html.find(">tokens/s</th>"), html.find(">policy</th>")) << "speed is on a narrow screen";
+  says(r.json["groups"][0]["fastest"], "F (bf16, ");
+}
+
+TEST(Report, GivenNamesAreLabels) {
+  auto runs = two(100, 50);
+  runs[0].name = "before", runs[1].name = "after";
+  EXPECT_EQ(make_report(runs).json["groups"][0]["fastest"], "after");
+  runs[1].name = "before";
+  EXPECT_EQ(make_report(runs).json["groups"][0]["fastest"], "flash attention") << "equal names tell nothing";
+}
+
+TEST(Report, SettingsThatFollowFromOthersAreNoCause) {
+  std::vector<RunRecord> runs;
+  for (const char* fusion : {"off", "on"}) {
+    Json recipe = sample_recipe("bf16", "flash", fusion);
+    recipe["recompute"] = fusion == std::string("on") ? "pointwise" : "none";
+    runs.push_back(sample_run(int64_t(runs.size()) + 1, fusion == std::string("on") ? 80 : 100, recipe, 1e8));
+  }
+  Report r = make_report(runs);
+  EXPECT_EQ(r.json["groups"][0]["varying"], Json::array({"fusion"}));
+  EXPECT_EQ(r.json["groups"][0]["fastest"], "fusion on");
+  EXPECT_EQ(r.json["groups"][0]["changes"].size(), 1u);
+  says(to_html(r.page), "Recompute follows from the other settings.");
+  runs[1].recipe["recompute"] = "full";  // somebody asked for it
+  EXPECT_EQ(make_report(runs).json["groups"][0]["varying"], Json::array({"fusion", "recompute"}));
+}
+
+TEST(Report, ConstantColumnsGoToTheCaption) {
+  PageTable t;
+  t.columns = {{"run", Align::left}, {"model", Align::left}, {"ms"}, {"empty"}};
+  t.rows = {{"a", "nano", "1", "-"}, {"a", "nano", "2", "-"}};
+  PageTable one = t;
+  one.rows.pop_back();
+  move_constants_to_note(t);
+  ASSERT_EQ(t.columns.size(), 2u);
+  EXPECT_EQ(t.columns[1].header, "ms");
+  EXPECT_EQ(t.rows[1][1].text, "2");
+  EXPECT_EQ(t.note, "In all rows: model nano.");
+  move_constants_to_note(one);
+  EXPECT_EQ(one.columns.size(), 4u) << "one row has no constants";
+  says(html_of(two(100, 50)), "In all rows: MFU 40.0%, samples 20.");
+}
+
+TEST(Report, TrainingsNeverHaveEqualLabels) {
+  auto runs = two_trainings();
+  auto labels = [&] { return training_labels({&runs[0], &runs[1]}); };
+  EXPECT_EQ(labels(), (std::vector<std::string>{"train-nano-bf16-b8-t256, run 40", "train-nano-bf16-b8-t256, run 41"}));
+  runs[1].folder = "/somewhere/other";
+  EXPECT_EQ(labels(), (std::vector<std::string>{"run", "other"}));
+  runs[1].recipe["lr"] = 0.003;
+  EXPECT_EQ(labels(), (std::vector<std::string>{"lr 0.001", "lr 0.003"}));
+  runs[1].recipe["data"] = "/data/code";
+  EXPECT_EQ(labels(), (std::vector<std::string>{"shakespeare", "code"}));
+  runs[0].name = "night", runs[1].name = "day";
+  EXPECT_EQ(labels(), (std::vector<std::string>{"night", "day"}));
+}
+
+TEST(Report, TrainingsAreATableWithDataAndOptimizerAndCurves) {
+  auto runs = two_trainings();
+  runs[1].recipe["lr"] = 0.003;
+  std::string html = html_of(runs);
+  for (const char* part : {"lr 0.001", "lr 0.003", "optimizer adamw", "data shakespeare", "Loss by step",
+                           "thin: as logged; thick: smoothed; dashed: validation"})
+    says(html, part);
+  EXPECT_TRUE(silent(html, "Loss by tokens"));
+  runs[1].recipe["batch"] = 16;
+  says(html_of(runs), "Loss by tokens");
+}
+
+TEST(Report, PicturesUseTheTermsOfTheField) {
+  std::string html = html_of(sample_runs());
+  says(html, ">matmul</text>");
+  says(html, ">norm</text>");
+  EXPECT_TRUE(silent(html, "contraction"));
+  EXPECT_TRUE(silent(html, "normalisation"));
+}
+
+TEST(Page, FoldsLinksAndSquares) {
+  Page page;
+  page.title = "Title";
+  PageCell cell("2 upheld, 1 refuted");
+  cell.squares = {{Stand::good, 2}, {Stand::bad, 1}};
+  PageCell name("one");
+  name.link = "part-one", name.under = "the first";
+  page.blocks.push_back(
+      PageTable{{{"name", Align::left}, {"claims", Align::left}}, {{name, cell}}, "", false, false, ""});
+  page.blocks.push_back(Heading{3, "Part", "part-one"});
+  page.blocks.push_back(Fold{Text().good("upheld:").add(" <it>"), {Paragraph{"why"}}, true});
+  std::string html = to_html(page);
+  EXPECT_TRUE(well_formed(html.substr(html.find("<html"))));
+  says(html, "<a href=\"#part-one\">one</a><span class=\"under\">the first</span>");
+  says(html, "<h3 id=\"part-one\">Part</h3>");
+  says(html, "aria-label=\"2 upheld, 1 refuted\"");
+  EXPECT_EQ(count(html, "<i class=\"good\"></i>"), 2u);
+  says(html,
+       "<details class=\"item\"><summary><strong class=\"good\">upheld:</strong> &lt;it&gt;</summary>\n<p>why</p>");
+  std::string md = to_markdown(page, "").text;
+  says(md, "| [one](#part-one): the first | 2 upheld, 1 refuted |");
+  says(md, "<a id=\"part-one\"></a>");
+  says(md, "<details><summary>");
+}
+
 TEST(Words, ReadAsTheyShould) {
   EXPECT_EQ(say_ms(0.0042), "4.2 us");
   EXPECT_EQ(say_ms(12.345), "12.3 ms");
@@ -182,6 +306,8 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
   auto runs = sample_runs();
   Report r = make_report(runs);
   std::string html = to_html(r.page);
+  // Tracks of the timeline are in the order of the classes, each with its own name.
+  EXPECT_LT(html.find(">matmul</text>", html.find("Timeline")), html.find(">norm</text>", html.find("Timeline")));
   for (const char* part : {"Where time and memory go", "Time by operation class", "Timeline", "Roofline",
                            "Where time could be saved", "Memory over the instructions", "Live blocks at the peak",
                            "Why they differ", "Loss by step", "Machine and software", "Reproduce", "Terms"})

@@ -29,5 +29,6 @@ void write(const std::string& name, const std::vector<RunRecord>& runs) {
 }  // namespace
 
 TEST(SampleReport, OfAGridWithProfilesAndATraining) { write("grid", test::sample_runs()); }
+TEST(SampleReport, OfALadder) { write("ladder", test::sample_ladder()); }
 TEST(SampleReport, OfASweep) { write("sweep", test::sample_sweep()); }
 TEST(SampleReport, OfOneTraining) { write("training", {test::sample_training()}); }

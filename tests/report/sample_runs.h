@@ -104,6 +104,24 @@ inline std::vector<RunRecord> sample_sweep() {
   return runs;
 }
 
+// A ladder of rungs, each with one more setting than the one before it.
+inline std::vector<RunRecord> sample_ladder() {
+  std::vector<RunRecord> runs;
+  Json recipe = sample_recipe("fp32", "naive", "off");
+  recipe["policy"] = "autocast", recipe["optimizer"] = "adamw-unfused", recipe["pad_vocab"] = 1;
+  double ms = 200;
+  for (auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"precision", "fp32"},
+                                                                      {"precision", "bf16"},
+                                                                      {"attention", "flash"},
+                                                                      {"pad_vocab", 128},
+                                                                      {"policy", "pure"},
+                                                                      {"optimizer", "adamw"}}) {
+    recipe[key] = value;
+    runs.push_back(sample_run(int64_t(runs.size()) + 1, ms *= 0.8, recipe, 3e8));
+  }
+  return runs;
+}
+
 inline RunRecord sample_training() {
   RunRecord r = sample_run(40, 60, sample_recipe("bf16", "flash", "on"), 200e6);
   r.kind = "train", r.name = "demo", r.phase = "", r.samples.clear();

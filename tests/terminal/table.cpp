@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "terminal/fit_table.h"
 
 using namespace crest;
 
@@ -79,4 +80,20 @@ TEST(Table, NoColorWithoutATerminal) {
   EXPECT_EQ(terminal_width(pipe_ends[1]), 80);
   unsetenv("COLUMNS");
   close(pipe_ends[0]), close(pipe_ends[1]);
+}
+
+TEST(FitTable, ConstantColumnsGoIntoALineAndOthersAreLeftOutByRank) {
+  std::vector<FitColumn> columns = {
+      {{"name", Align::left}, 0}, {{"model", Align::left}, 1}, {{"median ms"}, 2}, {{"tokens/s"}, 0}};
+  std::vector<std::vector<std::string>> rows = {{"first", "nano", "12.5", "1000"}, {"second", "nano", "13.5", "900"}};
+  std::string wide = fit_table(columns, rows, 80, false);
+  EXPECT_NE(wide.find("name    model  median ms  tokens/s"), std::string::npos) << wide;
+  std::string narrow = fit_table(columns, rows, 28, false);
+  EXPECT_EQ(narrow.rfind("all: model nano\n", 0), 0u) << narrow;
+  EXPECT_NE(narrow.find("name    median ms  tokens/s"), std::string::npos) << narrow;
+  EXPECT_EQ(narrow.find("left out"), std::string::npos) << narrow;
+  std::string tiny = fit_table(columns, rows, 20, false);
+  EXPECT_NE(tiny.find("name    tokens/s"), std::string::npos) << tiny;
+  EXPECT_NE(tiny.find("median ms"), std::string::npos) << "named below the table:\n" << tiny;
+  EXPECT_NE(fit_table(columns, {rows[0]}, 28, false).find("model"), std::string::npos) << "one row has no constants";
 }

@@ -1,0 +1,21 @@
+// Pictures of an experiment's cells: a sweep as lines, anything else as bars.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lab/table.h"
+#include "report/page.h"
+
+namespace crest::lab {
+
+// The name of a column for people: "planned memory", "tokens/s", "update ms".
+std::string column_words(const std::string& column);
+
+// Keys that name every row: without those that follow from the ones before them.
+std::vector<std::string> naming_keys(const std::vector<Row>& rows);
+
+// A picture of the first of these columns in which the cells differ; none for fewer than two cells.
+void add_cells_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& rows,
+                      const std::vector<std::string>& columns);
+
+}  // namespace crest::lab

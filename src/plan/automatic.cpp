@@ -1,0 +1,40 @@
+#include "plan/automatic.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace crest {
+
+// Repeating norms and activations (activations inside their gradient's kernel) takes 1% to 2% of
+// the step and saves a quarter to a third of its activations (docs/performance.md).
+std::string auto_recompute(const std::string& fusion) { return fusion == "on" ? "pointwise" : "none"; }
+
+// The default number of tokens whose logits are in memory at a time: 32 MiB of logits, but at least
+// 256 tokens, 512 in half precision, because every chunk reads the head's weight and adds to its
+// gradient. A GPU needs more rows to be busy: 8192 cost no measurable time (H200, gpt2-124M:
+// docs/performance.md), 4096 up to 2%.
+std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind) {
+  if (device_kind != "cpu") return "8192";
+  int64_t size = precision == "fp32" ? 4 : 2;
+  return std::to_string(std::max<int64_t>(1024 / size, (int64_t(32) << 20) / (size * std::max<int64_t>(1, vocab))));
+}
+
+std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe,
+                                            const nlohmann::ordered_json& device) {
+  auto text = [](const nlohmann::ordered_json& json, const char* key) {
+    auto it = json.find(key);
+    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  std::vector<std::string> keys;
+  if (std::string fusion = text(recipe, "fusion");
+      !fusion.empty() && text(recipe, "recompute") == auto_recompute(fusion))
+    keys.emplace_back("recompute");
+  auto vocab = recipe.find("vocab");
+  if (vocab != recipe.end() && vocab->is_number_integer() &&
+      text(recipe, "loss_chunk") ==
+          auto_loss_chunk(text(recipe, "precision"), vocab->get<int64_t>(), text(device, "kind")))
+    keys.emplace_back("loss_chunk");
+  return keys;
+}
+
+}  // namespace crest

@@ -1,0 +1,17 @@
+// What `auto` chooses for settings that follow from others of the recipe.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace crest {
+
+std::string auto_recompute(const std::string& fusion);
+std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind);
+
+// Keys of a resolved recipe whose value is what `auto` chooses from its other settings: they tell
+// nothing about it that those don't.
+std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe, const nlohmann::ordered_json& device);
+
+}  // namespace crest

@@ -1,0 +1,24 @@
+// A table as wide as a terminal.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "terminal/table.h"
+
+namespace crest {
+
+struct FitColumn {
+  Column column;
+  int rank = 0;  // 0: always shown; else columns of the highest rank are left out first
+};
+
+// The table. If it is wider than `width`, columns whose cells are all the same go into a line above
+// it (several rows), then columns are left out by rank; a line below names those.
+std::string fit_table(std::vector<FitColumn> columns, std::vector<std::vector<std::string>> rows, size_t width,
+                      bool color);
+
+// The width of standard output if it is a terminal, or COLUMNS; else no limit.
+size_t output_width();
+
+}  // namespace crest

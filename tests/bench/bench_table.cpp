@@ -1,0 +1,46 @@
+// The table of crest bench, from rows made by hand.
+#include <gtest/gtest.h>
+
+#include "bench/bench_report.h"
+#include "terminal/table.h"
+
+using namespace crest;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+Json row(const std::string& fusion, const std::string& recompute, double ms) {
+  Json memory = {{"planned_bytes", 1e6}, {"measured_peak_bytes", 1e6}, {"device_peak_bytes", 1e6 * ms}};
+  return {{"recipe",
+           {{"precision", "bf16"}, {"attention", "flash"}, {"fusion", fusion}, {"recompute", recompute}, {"batch", 8}}},
+          {"device", "cpu"},
+          {"phase", "step"},
+          {"step_ms_median", ms},
+          {"samples", 6},
+          {"tokens_per_second", 1e5 / ms},
+          {"model_tflops", 0.5},
+          {"mfu", 0.4},
+          {"flops_convention", "6N"},
+          {"memory", memory}};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST(BenchTable, SettingsThatFollowFromOthersAreNoColumnAndNotSaidToBeShared) {
+  std::string text = text_of({row("off", "none", 12), row("on", "pointwise", 10)}, false);
+  EXPECT_TRUE(contains(text, "step; precision bf16, attention flash, batch 8")) << text;
+  EXPECT_FALSE(contains(text, "recompute")) << text;
+  std::string asked = text_of({row("on", "none", 12), row("on", "pointwise", 10)}, false);
+  EXPECT_TRUE(contains(asked, "recompute")) << asked;
+}
+
+TEST(BenchTable, FitsTheWidthAndKeepsSpeed) {
+  std::string text = text_of({row("off", "none", 12), row("on", "pointwise", 10)}, false, 40);
+  std::string table = text.substr(0, text.find("left out for lack of room"));
+  for (const char* header : {"fusion", "tokens/s", "MFU"}) EXPECT_TRUE(contains(table, header)) << text;
+  EXPECT_FALSE(contains(table, "process peak")) << text;
+  size_t head = table.find("fusion  "), end = table.find('\n', head);
+  EXPECT_LE(display_width(table.substr(head, end - head)), 40u) << text;
+}
