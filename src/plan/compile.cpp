@@ -92,7 +92,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.data_parallel > 1;  // only then is the last micro step different
+      bool reduces = r.world_size() > 1;  // only then is the last micro step different
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
@@ -153,8 +153,9 @@ Recipe resolve(Recipe r, const Device& device) {
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
-  if (device.kind == "cuda" && r.data_parallel > 1)
-    fail_usage("several ranks on GPUs are not supported yet", "--data-parallel", "Use one rank.");
+  if (device.kind == "cuda" && r.world_size() > 1)
+    fail_usage("several ranks on GPUs are not supported yet", r.ranks > 1 ? "--ranks" : "--data-parallel",
+               "Use one rank.");
   validate(r);
   return r;
 }
@@ -171,7 +172,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
-  // Ranks are threads of this process: each plans and runs with its share of them.
+  // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank that is a process has
+  // its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   auto kernel_for = kernel_finder(s.recipe, s.device);
   for (auto& spec : programs) {
@@ -230,7 +232,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
       Exit::does_not_fit,
       fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.planned_bytes())),
                   format_bytes(double(limit)),
-                  s.recipe.data_parallel > 1 ? fmt::format(" for each of {} ranks", s.recipe.data_parallel) : ""),
+                  s.recipe.world_size() > 1 ? fmt::format(" for each of {} ranks", s.recipe.world_size()) : ""),
       "memory",
       "Planned bytes by category:" + breakdown(s) +
           (fits.empty()
