@@ -45,7 +45,8 @@ class BenchCell {
   // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform
   // over the vocabulary, a pure function of (seed, sample, position). flush: empties the caches
   // before every run, outside its time.
-  // group: the processes of recipe.ranks > 1. Every run of rank 0's cell is a run of the others' cells (follow).
+  // group: the processes of recipe.ranks > 1. Every run of rank 0's cell is a run of the others'
+  // cells (follow).
   BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false, RankGroup* group = nullptr);
   ~BenchCell();
   // On the other ranks: runs whenever rank 0's cell does, until that one goes away.

@@ -29,7 +29,8 @@ StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds
 
 class BenchMeasure {
  public:
-  // The options must outlive it. group: the processes of recipe.ranks > 1; this one is rank 0 of them.
+  // The options must outlive it. group: the processes of recipe.ranks > 1; this one is rank 0 of
+  // them.
   explicit BenchMeasure(const BenchOptions& options, RankGroup* group = nullptr);
   // Ends the loop of follow_cells.
   ~BenchMeasure();

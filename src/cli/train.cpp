@@ -149,7 +149,8 @@ std::string run_name(const Options& o) {
   return (text ? path.stem() : path.filename()).string();
 }
 
-// A run that is continued with another number of ranks keeps its global batch: the micro steps follow.
+// A run that is continued with another number of ranks keeps its global batch: the micro steps
+// follow.
 void keep_global_batch(const CLI::App& app, Options& o) {
   const std::string file = o.resume + "/config.toml";
   auto recipe_of = [](const GivenSettings& given) {

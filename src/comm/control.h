@@ -15,12 +15,14 @@ namespace crest {
 
 class ControlServer;
 
-// For a rank whose connection broke (why: "") or that does not answer (why: the sentence that says it).
+// For a rank whose connection broke (why: "") or that does not answer (why: the sentence that says
+// it).
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
 
-// How a process introduces itself on a connection to the server: it says who it is and sends a random number; the
-// server answers with another one and a proof that it knows the secret (HMAC over both), and the process proves the
-// same. Whoever does not know the secret learns nothing and is not let in. What follows is plain text.
+// How a process introduces itself on a connection to the server: it says who it is and sends a
+// random number; the server answers with another one and a proof that it knows the secret (HMAC
+// over both), and the process proves the same. Whoever does not know the secret learns nothing and
+// is not let in. What follows is plain text.
 struct Introduction {
   enum Kind : char { rank_itself = 'R', watchdog = 'W' };
   int rank = 0, size = 1;

@@ -17,15 +17,17 @@ inline constexpr const char* control_magic = "crest-control-2";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
-// Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a random
-// number), J join (value: proof), S set, G get, F failed in a collective, P a watchdog's word (value: what
-// the rank does), E goodbye. From server to rank: C challenge (key: a random number, value: the server's
-// proof), A all have joined, R rejected (value: why), V value, L lost (key: rank, value: why; "": its
-// connection broke), B to blame (key: rank, -1: nobody), P to the watchdogs.
+// Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
+// random number), J join (value: proof), S set, G get, F failed in a collective, P a watchdog's
+// word (value: what the rank does), E goodbye. From server to rank: C challenge (key: a random
+// number, value: the server's proof), A all have joined, R rejected (value: why), V value, L lost
+// (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1: nobody), P to the
+// watchdogs.
 class ControlServer {
  public:
-  // Limits on connections that have not proved to be a rank's: anybody who reaches the port can open one. The oldest
-  // one is closed to make room for a new one, those that have said nothing first.
+  // Limits on connections that have not proved to be a rank's: anybody who reaches the port can
+  // open one. The oldest one is closed to make room for a new one, those that have said nothing
+  // first.
   struct Strangers {
     size_t most = 64;
     double seconds = 10;  // time to identify themselves

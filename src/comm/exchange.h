@@ -1,5 +1,5 @@
-// Small values and texts between all ranks, on top of the collectives. All ranks call the same functions in the same
-// order. For communicators that work in host memory.
+// Small values and texts between all ranks, on top of the collectives. All ranks call the same
+// functions in the same order. For communicators that work in host memory.
 #pragma once
 #include <string>
 #include <vector>

@@ -159,10 +159,10 @@ class GlooCommunicator final : public Communicator {
     int64_t begin, end;  // elements
   };
 
-  // Rank r sums chunk(r) of all ranks' `data` in rank order. Gloo's own algorithms add in an order that depends on the
-  // number of ranks and on the position. out: where this rank's sum goes; null: the sums replace `data` on all ranks.
-  // Chunks (of at most `most` elements) are sent in segments: one is summed while the next is on its way. Every rank
-  // sends as many bytes as in a ring.
+  // Rank r sums chunk(r) of all ranks' `data` in rank order. Gloo's own algorithms add in an order
+  // that depends on the number of ranks and on the position. out: where this rank's sum goes; null:
+  // the sums replace `data` on all ranks. Chunks (of at most `most` elements) are sent in segments:
+  // one is summed while the next is on its way. Every rank sends as many bytes as in a ring.
   template <class F>
   void exchange_and_sum(char* data, char* out, DType dtype, bool mean, int64_t most, F chunk) {
     const int ranks = size(), self = rank();

@@ -215,11 +215,10 @@ class Launch {
 
   [[noreturn]] void throw_cause() const {
     const Child& c = *first_;
+    bool usage = !c.said.empty() && c.said[0] == std::to_string(int(Exit::usage));  // all ranks have the same
     if (!c.said.empty())
       throw Error(Exit(std::atoi(c.said[0].c_str())),
-                  peer_first_ || c.said[0] == std::to_string(int(Exit::usage))
-                      ? c.said[2]
-                      : fmt::format("rank {}: {}", c.rank, c.said[2]),
+                  peer_first_ || c.rank == 0 || usage ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]),
                   c.said[3], c.said[4]);
     if (!WIFSIGNALED(*c.status))
       fail(fmt::format("rank {} ended with exit code {}; all other ranks were ended", c.rank, WEXITSTATUS(*c.status)),

@@ -19,10 +19,10 @@ struct LaunchOptions {
   std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
 };
 
-// Returns after all ranks have ended successfully, or have stopped because of a signal: rank 0's exit code. Rank 0 uses
-// this process's standard output, all ranks its standard error. If a rank dies or fails, all others are ended, and an
-// Error names the first one. When `stop` returns true, rank 0 gets SIGTERM. The ranks end with this process, however it
-// ends.
+// Returns after all ranks have ended successfully, or have stopped because of a signal: rank 0's
+// exit code. Rank 0 uses this process's standard output, all ranks its standard error. If a rank
+// dies or fails, all others are ended, and an Error names the first one. When `stop` returns true,
+// rank 0 gets SIGTERM. The ranks end with this process, however it ends.
 int launch_ranks(const LaunchOptions& options);
 
 // What a rank does between its start and its end. An error goes to the launcher, which reports one

@@ -17,7 +17,8 @@ namespace {
 
 constexpr double start_seconds = 60;  // for all processes to start
 constexpr double notice_seconds = 3;  // for the main thread to notice that a rank is lost
-// Of a collective: a rank may wait for another that saves a checkpoint. Lost ranks are found by the control channel.
+// Of a collective: a rank may wait for another that saves a checkpoint. Lost ranks are found by the
+// control channel.
 constexpr double no_limit = 1e6;
 
 }  // namespace
@@ -54,10 +55,14 @@ PeerLost RankGroup::noticed(const PeerLost& lost) {
   return {lost.rank(), silent_->problem(), lost.where(), silent_->advice()};
 }
 
-void RankGroup::done() { watchdog_->end(true); }
+void RankGroup::done() {
+  set_over();
+  watchdog_->end(true);
+}
 
-// The launcher ends a rank that is silent, so that its connections break and the collectives of the others fail. A main
-// thread that does not notice in time, because it computes or because nobody could end that rank, is ended here.
+// The launcher ends a rank that is silent, so that its connections break and the collectives of the
+// others fail. A main thread that does not notice in time, because it computes or because nobody
+// could end that rank, is ended here.
 void RankGroup::on_loss(const PeerLost& lost, bool silent) {
   std::unique_lock lock(mutex_);
   if (silent) {

@@ -1,5 +1,5 @@
-// The processes of a run as one of them sees them: they have found each other, exchange data, and agree on what to do
-// next.
+// The processes of a run as one of them sees them: they have found each other, exchange data, and
+// agree on what to do next.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -29,14 +29,15 @@ class RankGroup {
 
   // What this rank does, for the message of the others if it is lost: "step 12".
   void doing(const std::string& what) { watchdog_->doing(what); }
-  // Call when the main thread has met PeerLost: it ends by itself, with what it has to record. Returns what to report:
-  // for a rank that was killed because it did not answer, what the watchdog found.
+  // Call when the main thread has met PeerLost: it ends by itself, with what it has to record.
+  // Returns what to report: for a rank that was killed because it did not answer, what the watchdog
+  // found.
   PeerLost noticed(const PeerLost& lost);
   // Call after the work has succeeded: the others need not be told that this rank is gone.
   void done();
 
-  // Rank 0 calls it when it has checked and prepared what all need; the others wait for that, however long it takes.
-  // Throws PeerLost if a rank ends meanwhile.
+  // Rank 0 calls it when it has checked and prepared what all need; the others wait for that,
+  // however long it takes. Throws PeerLost if a rank ends meanwhile.
   void start_after_first();
   // Connects all ranks, in the first call.
   Communicator& communicator();

@@ -1,5 +1,5 @@
-// A thread of every rank that tells rank 0's server that the process lives, and hears from it which one does not. It
-// has a connection of its own and never waits for the rank's work.
+// A thread of every rank that tells rank 0's server that the process lives, and hears from it which
+// one does not. It has a connection of its own and never waits for the rank's work.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -18,8 +18,9 @@ double word_interval(double limit);
 
 class Watchdog {
  public:
-  // Connects; the rank has joined before. limit: seconds without a word from rank 0 after which it is lost. on_loss:
-  // called in the thread, once; silent: the rank has said nothing, but its connection stands.
+  // Connects; the rank has joined before. limit: seconds without a word from rank 0 after which it
+  // is lost. on_loss: called in the thread, once; silent: the rank has said nothing, but its
+  // connection stands.
   using OnLoss = std::function<void(const PeerLost&, bool silent)>;
   Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, OnLoss on_loss);
   // Says goodbye if `well`; otherwise the others hear that this rank is gone.

@@ -1,6 +1,6 @@
-// Levers ranks and data_parallel: every rank runs its share of the global batch; gradients and loss are summed
-// after the last micro step. The loss scale includes 1/ranks, so a sum gives the mean over the
-// global batch.
+// Levers ranks and data_parallel: every rank runs its share of the global batch; gradients and loss
+// are summed after the last micro step. The loss scale includes 1/ranks, so a sum gives the mean
+// over the global batch.
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 

@@ -172,8 +172,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
-  // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank that is a process has
-  // its share already.
+  // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
+  // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   auto kernel_for = kernel_finder(s.recipe, s.device);
   for (auto& spec : programs) {

@@ -32,9 +32,10 @@ struct StepResult {
 
 class Engine {
  public:
-  // The ranks of this process, each with an executor: recipe.data_parallel threads; or, if the recipe has several
-  // processes, the one rank that `communicator` connects with the others. Ranks exchange data through communicators
-  // only. Weights are zero until initialize or a load. choices: those of the session that is continued.
+  // The ranks of this process, each with an executor: recipe.data_parallel threads; or, if the
+  // recipe has several processes, the one rank that `communicator` connects with the others. Ranks
+  // exchange data through communicators only. Weights are zero until initialize or a load. choices:
+  // those of the session that is continued.
   explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr);
 
   const CompiledSession& session() const { return session_; }
@@ -48,10 +49,11 @@ class Engine {
 
   void initialize_weights(uint64_t seed);
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
-  // may be negative, because the count of the whole step weights each micro step. Several ranks always
-  // do it: they agree that all could read before one of them waits for another.
+  // may be negative, because the count of the whole step weights each micro step. Several ranks
+  // always do it: they agree that all could read before one of them waits for another.
   void read_whole_steps(bool whole) { whole_steps_ = whole || ranks() > 1; }
-  // Thrown by a step, before anything runs, if a rank of another process could not read its samples.
+  // Thrown by a step, before anything runs, if a rank of another process could not read its
+  // samples.
   struct PeerDidNotRead {
     int rank;
   };
@@ -99,8 +101,8 @@ class Engine {
     std::chrono::steady_clock::time_point start;
   };
   void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
-  // Reads the part of local rank r in the whole step; counts the targets of all ranks. If a rank of this process could
-  // not read, throws its error.
+  // Reads the part of local rank r in the whole step; counts the targets of all ranks. If a rank of
+  // this process could not read, throws its error.
   struct Read {
     double slots = 0, counted = 0;
     float weight() const { return counted > 0 ? float(slots / counted) : 0.0f; }

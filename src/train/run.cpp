@@ -79,6 +79,7 @@ class Training {
     try {
       loop();
       TrainOutcome outcome = finish();
+      if (data_error_ && !leads()) throw_ended_by_first();
       if (data_error_) std::rethrow_exception(data_error_);
       return outcome;
     } catch (const std::exception& e) {
@@ -102,6 +103,8 @@ class Training {
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
+  // Of one rank.
+  int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
   // Before the first step: settings, data and Programs of all ranks must be the same.
@@ -126,7 +129,7 @@ class Training {
     else
       engine_->broadcast();
     state_.seed = o_.seed;
-    state_.threads = o_.device.threads;
+    state_.threads = threads();
     state_.train_tokens = dataset().train().total_tokens();
     state_.data_hash = dataset().info().content_hash;
     set_schedule();
@@ -138,8 +141,8 @@ class Training {
     files_->continue_at(0);
   }
 
-  // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank 0 reads the
-  // checkpoint and sends it to the others.
+  // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
+  // 0 reads the checkpoint and sends it to the others.
   void continue_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
     if (leads()) {
@@ -159,9 +162,9 @@ class Training {
     }
     if (state_.seed != o_.seed)
       fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
-    if (state_.threads != o_.device.threads)
+    if (state_.threads != threads())
       report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit",
-                                  state_.threads, o_.device.threads));
+                                  state_.threads, threads()));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset().train().total_tokens();
@@ -176,7 +179,7 @@ class Training {
           printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
     state_.train_tokens = tokens;
     state_.data_hash = dataset().info().content_hash;
-    state_.threads = o_.device.threads;
+    state_.threads = threads();
     start_step_ = last_good_ = state_.step;
     set_schedule();
     make_saver();
@@ -287,7 +290,8 @@ class Training {
     return over || signal;
   }
 
-  // Why the steps of this process ended before their time, if they did; it ends all ranks after the same step.
+  // Why the steps of this process ended before their time, if they did; it ends all ranks after the
+  // same step.
   struct Cut {
     enum Kind { none, stopped, failed } kind = none;
     std::exception_ptr error;  // why data could not be read
@@ -415,11 +419,16 @@ class Training {
     if (bad_steps_ >= most_bad_steps) stop_bad_run();
   }
 
+  // Rank 0 has the error that says more.
+  [[noreturn]] void throw_ended_by_first() const {
+    throw PeerLost(0, "rank 0 ended the run", fmt::format("step {}", state_.step));
+  }
+
   [[noreturn]] void stop_bad_run() {
     report_.end_steps();
     files_->flush();
     saver_->settle();
-    if (!leads()) throw PeerLost(0, "rank 0 ended the run", fmt::format("step {}", state_.step));
+    if (!leads()) throw_ended_by_first();
     std::string kept = files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
     fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),

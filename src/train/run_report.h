@@ -24,7 +24,8 @@ class RunReport {
   // The options must outlive it. prints: whether this is the process that prints.
   RunReport(const TrainOptions& options, bool prints);
 
-  // Lines that --quiet suppresses; warnings are always shown. Of several processes, only the first one prints.
+  // Lines that --quiet suppresses; warnings are always shown. Of several processes, only the first
+  // one prints.
   void message(const std::string& text);
   void warning(const std::string& text);
 
