@@ -220,14 +220,14 @@ class Launch {
       throw Error(Exit(std::atoi(c.said[0].c_str())),
                   peer_first_ || c.rank == 0 || usage ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]),
                   c.said[3], c.said[4]);
+    std::string others = "all other ranks were ended";
+    if (!noticed_.empty()) others += fmt::format(" ({})", noticed_);
     if (!WIFSIGNALED(*c.status))
-      fail(fmt::format("rank {} ended with exit code {}; all other ranks were ended", c.rank, WEXITSTATUS(*c.status)),
-           noticed_);
+      fail(fmt::format("rank {} ended with exit code {}; {}", c.rank, WEXITSTATUS(*c.status), others));
     int number = WTERMSIG(*c.status);
-    fail(fmt::format("rank {} was ended by signal {} ({}); all other ranks were ended", c.rank, number,
-                     strsignal(number)),
-         noticed_,
-         number == SIGKILL ? fmt::format("If nobody sent it, the system ran out of memory: {}.", o_.less_memory) : "");
+    std::string advice = "If nobody sent it, the system ran out of memory: " + o_.less_memory + ".";
+    fail(fmt::format("rank {} was ended by signal {} ({}); {}", c.rank, number, strsignal(number), others), "",
+         number == SIGKILL ? advice : "");
   }
 
   const LaunchOptions& o_;
