@@ -81,7 +81,7 @@ void ControlServer::watch() {
     if (!p.watchdog || p.left) continue;
     if (asleep) p.heard = now;
     if (now < p.heard + std::chrono::duration<double>(options_.watchdog)) continue;
-    std::string last = p.doing.empty() ? "" : fmt::format("; it was in {}", p.doing);
+    std::string last = p.doing.empty() ? "" : fmt::format("; last heard from in {}", p.doing);
     return tell_lost(p.rank, fmt::format("rank {} has not answered for {:g} s{}", p.rank, options_.watchdog, last));
   }
 }

@@ -373,7 +373,7 @@ TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
     EXPECT_EQ(introduce(s, reader, {1, 2, Introduction::watchdog, ""}, after(longest_wait), frame), Greeting::done);
     send_all(s, encode({'P', "", "step 7"}));
     std::string error = error_of([&] { control->get("never", longest_wait); });
-    expect_says(error, "rank 1 has not answered for 1 s; it was in step 7");
+    expect_says(error, "rank 1 has not answered for 1 s; last heard from in step 7");
   });
   auto control = Control::join(two, longest_wait, std::move(listener), {"", 1});
   {
@@ -382,7 +382,7 @@ TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
       EXPECT_EQ(lost.rank(), 1);
       said.set_value(lost.what());
     });
-    expect_says(said.get_future().get(), "rank 1 has not answered for 1 s; it was in step 7");
+    expect_says(said.get_future().get(), "rank 1 has not answered for 1 s; last heard from in step 7");
   }
   other.join();
 }
