@@ -92,8 +92,8 @@ TEST(CliPlan, RanksHoldEverythingOnceEach) {
     EXPECT_LT(2 * two["fit"]["largest_batch"].get<int64_t>(), one["fit"]["largest_batch"].get<int64_t>());
     int64_t planned = two["memory"]["planned_bytes"];
     for (auto& [limit, fits] : {std::pair{2 * planned, true}, {2 * planned - 1, false}}) {
-      RunResult r = run_crest({"plan", "--model", "nano", "--threads", "2", kind, "2", "--json", "--memory",
-                               std::to_string(limit) + "B"});
+      RunResult r = run_crest(
+          {"plan", "--model", "nano", "--threads", "2", kind, "2", "--json", "--memory", std::to_string(limit) + "B"});
       EXPECT_EQ(r.code, fits ? 0 : 3) << r.err;
       EXPECT_EQ(r.json()["fit"]["fits"], fits);
     }
