@@ -230,7 +230,7 @@ class Training {
     Cut cut;
     auto begin = Clock::now();
     try {
-      if (of_first(!validated()) && schedule_->validates_at(state_.step)) validate_now();
+      if (of_first(!validated()) != 0 && schedule_->validates_at(state_.step)) validate_now();
       while (state_.step < schedule_->steps()) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(since(begin));
