@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
@@ -84,18 +85,43 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
     const Program& p = s.programs[size_t(call)].program;
     for (auto& instr : p.code) sum += instr.op->cost(p, instr).flops;
   }
-  return sum * double(s.recipe.data_parallel);
+  return sum * double(s.recipe.world_size());
 }
 
-BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush)
-    : engine_(std::move(session)), phase_(phase), seed_(seed) {
+BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)
+    : group_(group),
+      engine_(std::move(session), {}, group ? &group->communicator() : nullptr),
+      phase_(phase),
+      seed_(seed) {
   const Recipe& r = engine_.session().recipe;
   source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
   engine_.initialize_weights(seed);
   if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
 }
 
+BenchCell::~BenchCell() {
+  try {
+    lead(false);
+  } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
+  }
+}
+
+// Tells the other ranks to run, or that there is nothing left to run.
+void BenchCell::lead(bool run) {
+  if (!group_ || !group_->leads()) return;
+  group_->from_first(double(run));
+  if (run) group_->communicator().barrier();  // all have heard it before the time starts
+}
+
+void BenchCell::follow() {
+  while (group_->from_first(0.0) != 0) {
+    group_->communicator().barrier();
+    run_in_sequence();
+  }
+}
+
 double BenchCell::run(std::vector<StepTrace>* traces) {
+  lead(true);
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
@@ -111,6 +137,7 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
 
 double BenchCell::run_in_sequence() {
   if (flush_ || phase_ == BenchPhase::forward) return run();
+  lead(true);
   while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
   StepResult result = engine_.take_step();
   check_loss(result.loss);
@@ -128,11 +155,5 @@ void BenchCell::check_loss(double loss) const {
 }
 
 int64_t BenchCell::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
-
-int64_t BenchCell::held_bytes() {
-  int64_t bytes = 0;
-  for (int r = 0; r < ranks(); ++r) bytes += engine_.rank(r).held_bytes();
-  return bytes;
-}
 
 }  // namespace crest

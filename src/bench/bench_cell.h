@@ -12,6 +12,8 @@
 
 namespace crest {
 
+class RankGroup;
+
 // forward: inference, nothing saved; backward: forward and backward of all micro steps; step: the
 // whole step.
 enum class BenchPhase : uint8_t { forward, backward, step };
@@ -43,11 +45,15 @@ class BenchCell {
   // Allocates memory and fills the weights from `seed`; runs nothing yet. Inputs are tokens uniform
   // over the vocabulary, a pure function of (seed, sample, position). flush: empties the caches
   // before every run, outside its time.
-  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false);
+  // group: the processes of recipe.ranks > 1. Every run of rank 0's cell is a run of the others'
+  // cells (follow).
+  BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush = false, RankGroup* group = nullptr);
+  ~BenchCell();
+  // On the other ranks: runs whenever rank 0's cell does, until that one goes away.
+  void follow();
 
   const CompiledSession& session() const { return engine_.session(); }
   BenchPhase phase() const { return phase_; }
-  int ranks() const { return engine_.ranks(); }
   // Runs the phase once and returns the seconds. Fails when the loss is not finite. traces: one for
   // each of phase_calls (rank 0).
   double run(std::vector<StepTrace>* traces = nullptr);
@@ -60,16 +66,17 @@ class BenchCell {
   double launch_seconds() { return engine_.rank(0).launch_seconds(); }
   // Runtime::record_work of rank 0.
   bool record_work(bool on) { return engine_.rank(0).runtime().record_work(on); }
-  // Bytes of the arenas of all ranks, or of one.
-  int64_t held_bytes();
-  int64_t held_bytes(int rank) { return engine_.rank(rank).held_bytes(); }
+  // Bytes of the arenas of one rank.
+  int64_t held_bytes() { return engine_.rank(0).held_bytes(); }
   // On a GPU: device memory in use by arenas, code, library handles and graphs, without the CUDA
   // context itself.
   int64_t device_bytes();
 
  private:
   void check_loss(double loss) const;
+  void lead(bool run);
 
+  RankGroup* group_;
   Engine engine_;
   BenchPhase phase_;
   uint64_t seed_;

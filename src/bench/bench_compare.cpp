@@ -64,7 +64,8 @@ class ComparisonRun {
     if (!o_.peer.empty()) peer_ = bench_.begin_peer(o_.peer, a_.record);
     reset_peak_resident();
     take_memory(a_, a_.task.limit);
-    if (b_) take_memory(*b_, b_->task.limit - a_.cell->session().planned_bytes() * a_.cell->ranks());
+    if (b_)
+      take_memory(*b_, b_->task.limit - a_.cell->session().planned_bytes() * a_.cell->session().recipe.data_parallel);
   }
 
   void take_memory(Side& side, int64_t limit) {

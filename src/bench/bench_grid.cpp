@@ -207,7 +207,8 @@ class Grid {
     if (result.rounds.empty()) bench_.add_documents(record, session, task.phase);
     BenchRow planned = bench_.planned_row(session, task);
     // A cell that does not fit is a result in a grid, but an error on its own.
-    if (tasks_.size() > 1 && planned.planned > task.limit) return does_not_fit(planned, result, record, "");
+    if (tasks_.size() > 1 && planned.planned * task.recipe.data_parallel > task.limit)
+      return does_not_fit(planned, result, record, "");
     try {
       auto cell = bench_.make_cell(std::move(session), task, task.limit);
       add_times(*cell, task, result, record);

@@ -7,6 +7,7 @@
 #include "backend/cuda/nvml.h"
 #include "backend/device_json.h"
 #include "bench/new_record.h"
+#include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
@@ -16,8 +17,11 @@
 #include "plan/plan_json.h"
 #include "profile/profile_rows.h"
 #include "terminal/table.h"
+#include "train/same_program.h"
 
 namespace crest {
+
+static constexpr double no_more_cells = -1;
 
 StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds) {
   StoppingRule rule{.warmup = warmup, .min_samples = 6, .max_samples = most, .max_seconds = max_seconds};
@@ -28,7 +32,23 @@ StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds
   return rule;
 }
 
-BenchMeasure::BenchMeasure(const BenchOptions& o) : o_(o), convention_(parse_flops_convention(o.convention)) {}
+BenchMeasure::BenchMeasure(const BenchOptions& o, RankGroup* group)
+    : o_(o), group_(group), convention_(parse_flops_convention(o.convention)) {}
+
+BenchMeasure::~BenchMeasure() {
+  if (!group_ || !group_->leads()) return;
+  try {
+    group_->from_first(no_more_cells);
+  } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
+  }
+}
+
+void follow_cells(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks) {
+  for (double i; (i = group.from_first(0.0)) != no_more_cells;) {
+    const BenchTask& task = tasks.at(size_t(i));
+    bench.make_cell(compile_phase(task.recipe, task.device, task.phase), task, task.limit)->follow();
+  }
+}
 
 void BenchMeasure::say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
 
@@ -61,8 +81,10 @@ BenchTask BenchMeasure::task(const CellOptions& cell, BenchPhase phase) {
 std::unique_ptr<BenchCell> BenchMeasure::make_cell(CompiledSession session, const BenchTask& task,
                                                    int64_t limit) const {
   check_fits(session, limit / session.recipe.data_parallel);
+  if (group_ && group_->leads()) group_->from_first(double(task.index));
   try {
-    return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache);
+    if (group_) check_same_rows(group_->communicator(), program_rows(session));
+    return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache, group_);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
@@ -83,10 +105,8 @@ BenchRow BenchMeasure::planned_row(const CompiledSession& s, const BenchTask& ta
   row.recipe = s.recipe;
   row.device = task.device.name;
   row.phase = task.phase;
-  int64_t ranks = s.recipe.data_parallel;
-  row.planned = s.planned_bytes() * ranks;
+  row.planned = s.planned_bytes();
   row.by_category = s.by_category();
-  for (auto& bytes : row.by_category) bytes *= ranks;
   return row;
 }
 
@@ -108,6 +128,10 @@ BenchRow BenchMeasure::finished_row(BenchCell& cell, const BenchTask& task, cons
     row.peak = {o_.peak, "given by --peak"};
   else if (!o_.no_mfu)
     row.peak = peak(s.recipe.precision, task.device);
+  if (s.recipe.ranks > 1 && row.peak.flops_per_second > 0 && o_.peak <= 0) {
+    row.peak.flops_per_second *= s.recipe.ranks;
+    row.peak.source += fmt::format(", of {} ranks", s.recipe.ranks);
+  }
   return row;
 }
 

@@ -20,6 +20,7 @@ struct BenchTask {
   std::string key;    // RunRecord::key
   std::string label;  // what distinguishes it within its grid
   std::string name;   // name of the record; "": made from the recipe
+  size_t index = 0;   // among the tasks of the command
 };
 
 // For a cell: `samples` runs; 0: until the median is known to 1%, at least 6, at most `most`,
@@ -28,8 +29,11 @@ StoppingRule stopping_rule(int warmup, int samples, int most, double max_seconds
 
 class BenchMeasure {
  public:
-  // The options must outlive it.
-  explicit BenchMeasure(const BenchOptions& options);
+  // The options must outlive it. group: the processes of recipe.ranks > 1; this one is rank 0 of
+  // them.
+  explicit BenchMeasure(const BenchOptions& options, RankGroup* group = nullptr);
+  // Ends the loop of follow_cells.
+  ~BenchMeasure();
   // Call before measuring; without it nothing is recorded.
   void open_store() { recorder_ = o_.store.open(); }
 
@@ -69,6 +73,7 @@ class BenchMeasure {
   const Device& device(const DeviceOptions& options);
 
   const BenchOptions& o_;
+  RankGroup* group_;
   FlopsConvention convention_;
   Recorder recorder_;
   std::map<int, Device> devices_;  // by --threads
@@ -79,6 +84,9 @@ class BenchMeasure {
   };
   std::map<int64_t, Open> open_;  // by record
 };
+
+// On the ranks other than 0: makes and runs the cells that rank 0 measures.
+void follow_cells(BenchMeasure& bench, RankGroup& group, const std::vector<BenchTask>& tasks);
 
 // bench/bench_grid.cpp, bench/bench_compare.cpp; the exit code.
 int run_grid(BenchMeasure& bench, const std::vector<BenchTask>& tasks);

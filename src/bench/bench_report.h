@@ -31,7 +31,7 @@ struct BenchRow {
   double flops = 0;                        // per run
   std::string convention;
   BenchPeak peak;
-  // Bytes of all ranks. planned: arenas by plan; held: arenas actually allocated; device_peak: peak
+  // Bytes of one rank. planned: arenas by plan; held: arenas actually allocated; device_peak: peak
   // resident set, or device memory in use.
   int64_t planned = 0, held = 0, device_peak = 0;
   CategoryBytes by_category{};

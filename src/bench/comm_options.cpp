@@ -108,7 +108,7 @@ void settle_ranks(const CommOptions& o, const std::optional<RankEnvironment>& en
   }
   if (plan.ranks.empty()) plan.ranks = {plan.world};
   if (largest > plan.world)
-    fail_usage(fmt::format("{} ranks requested, {} available", largest, plan.world), "--ranks",
+    fail_usage(fmt::format("{} ranks requested, {} available", largest, plan.world), "--world-sizes",
                environment ? "Start more ranks." : "Raise --nproc, or omit it.");
 }
 
@@ -147,8 +147,8 @@ std::vector<int> parse_ranks(const std::string& text) {
     int n = 0;
     auto [end, code] = std::from_chars(item.data(), item.data() + item.size(), n);
     if (code != std::errc() || end != item.data() + item.size() || n < 1 || n > most_ranks)
-      fail_usage(fmt::format("'{}' is not a number of ranks from 1 to {}", printable(item), most_ranks), "--ranks",
-                 "Write for example 2,4.");
+      fail_usage(fmt::format("'{}' is not a number of ranks from 1 to {}", printable(item), most_ranks),
+                 "--world-sizes", "Write for example 2,4.");
     ranks.insert(n);
   }
   return {ranks.begin(), ranks.end()};

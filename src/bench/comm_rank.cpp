@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "backend/cuda/discover.h"
 #include "backend/cuda/nccl.h"
 #include "backend/device_json.h"
 #include "bench/comm_progress.h"
@@ -14,6 +15,7 @@
 #include "bench/new_record.h"
 #include "comm/gloo.h"
 #include "comm/launch.h"
+#include "comm/secret.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/conditions.h"
@@ -29,10 +31,16 @@ namespace {
 
 constexpr int64_t largest_link_bytes = 16 << 20;
 
+// srun and mpirun may show each task one GPU only, which is then number 0 in all of them.
+int gpu_of(const RankEnvironment& e) {
+  bool bound = e.launcher != "torchrun" && e.local_size > 1 && cuda::find_devices().devices.size() == 1;
+  return bound ? 0 : e.local_rank;
+}
+
 // Not DeviceOptions::find(): every rank would repeat its messages about the device.
-Device device_of(const CommOptions& o, const std::string& backend, int local_rank) {
+Device device_of(const CommOptions& o, const std::string& backend, const RankEnvironment& environment) {
   o.device.libraries.use();
-  return find_device(backend == "nccl" ? fmt::format("cuda:{}", local_rank) : "cpu", o.device.threads);
+  return find_device(backend == "nccl" ? fmt::format("cuda:{}", gpu_of(environment)) : "cpu", o.device.threads);
 }
 
 class CommRank {
@@ -43,9 +51,9 @@ class CommRank {
   }
 
   int run() {
-    control_ = join_ranks(environment_, o_.timeout);
+    control_ = join_ranks(environment_, o_.timeout, {rank_secret(environment_)});
     process_seconds_ = seconds_since_start();
-    device_ = device_of(o_, plan_.backend, environment_.local_rank);
+    device_ = device_of(o_, plan_.backend, environment_);
     runtime_ = make_runtime(device_, nullptr);
     if (first()) {
       recorder_ = o_.store.open();
@@ -221,7 +229,7 @@ class CommRank {
 }  // namespace
 
 void check_fits_here(const CommOptions& o, const CommPlan& plan, int local_ranks) {
-  Device device = device_of(o, plan.backend, 0);
+  Device device = device_of(o, plan.backend, RankEnvironment());
   // Ranks on the CPU share its memory; ranks on GPUs have one GPU each.
   check_sizes_fit(plan, plan.backend == "nccl" ? 1 : local_ranks, o.device.limit(device));
 }

@@ -133,7 +133,7 @@ Profile StepProfiler::finish() {
   p.rates = impl_->options.rates;
   set_floors(p);
   impl_->tell(p);
-  p.memory.measured_peak_bytes = cell.held_bytes(0);
+  p.memory.measured_peak_bytes = cell.held_bytes();
   p.memory.device_peak_bytes = session.device.kind == "cuda" ? cell.device_bytes() : peak_resident_bytes();
   return p;
 }

@@ -7,20 +7,32 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/overlay_flags.h"
+#include "cli/rank_flags.h"
 #include "cli/store_options.h"
 #include "core/error.h"
 #include "host/stop_signal.h"
 
 namespace crest {
 
-static int run(const BenchOptions& o) {
+static int run(BenchOptions& o, RankGroup* group) {
   validate(o);
+  if (group && o.compares())
+    fail_usage("a comparison measures single processes", "--ranks",
+               "Measure each recipe by itself with --ranks, or use --data-parallel.");
+  share_device(o.base.device, group);
   std::vector<BenchPhase> phases = phases_of(o.phase);
   std::vector<CellOptions> cells = cells_of(o);
-  BenchMeasure bench(o);
+  BenchMeasure bench(o, group);
   std::vector<BenchTask> tasks;  // all recipes are checked before the first is measured
   for (auto& cell : cells)
-    for (BenchPhase phase : phases) tasks.push_back(bench.task(cell, phase));
+    for (BenchPhase phase : phases) {
+      tasks.push_back(bench.task(cell, phase));
+      tasks.back().index = tasks.size() - 1;
+    }
+  if (group && !group->leads()) {
+    follow_cells(bench, *group, tasks);
+    return 0;
+  }
   if (!o.compares()) {
     bench.open_store();
     confirm(bench, tasks);
@@ -37,7 +49,7 @@ static int run(const BenchOptions& o) {
   return run_comparison(bench, rule, tasks[0], &second);
 }
 
-static void add_options(CLI::App& app, BenchOptions& o) {
+static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
   auto not_empty = [](const std::string& text) { return text.empty() ? std::string("the value is empty") : ""; };
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Measurement");
@@ -72,6 +84,7 @@ static void add_options(CLI::App& app, BenchOptions& o) {
   add_json_option(app, o.json);
   add_record_options(app, o.store);
   add_recipe_options(app, o.base.recipe);
+  add_rank_options(app, ranks);
   add_device_options(app, o.base.device);
   app.remove_option(app.get_option("--threads"));
   app.add_option("--threads", o.threads, "CPU threads per step (0: all usable); a list makes a grid")
@@ -83,10 +96,13 @@ static void add_options(CLI::App& app, BenchOptions& o) {
 
 std::function<int()> setup_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  add_options(app, *o);
-  return [o] {
-    StopSignal signal;
-    return run(*o);
+  auto ranks = std::make_shared<GivenSettings>();
+  add_options(app, *o, *ranks);
+  return [o, ranks] {
+    return run_in_ranks(o->base.recipe, *ranks, true, [&](RankGroup* group) {
+      StopSignal signal;
+      return run(*o, group);
+    });
   };
 }
 

@@ -19,8 +19,13 @@ static int launch(const CommOptions& o) {
   o.store.open();
   StopSignal signal;
   // A collective may notice a dead rank only at its time-out.
-  launch_ranks({.ranks = plan.world, .port = o.port, .stop = StopSignal::requested, .patience = o.timeout + 3});
-  return 0;
+  double patience = o.timeout + 3;
+  return launch_ranks({.ranks = plan.world,
+                       .port = o.port,
+                       .stop = StopSignal::requested,
+                       .patience = patience,
+                       .stop_patience = patience,
+                       .less_memory = "use smaller --sizes"});
 }
 
 static int run(const CommOptions& o) {
@@ -36,9 +41,11 @@ static void add_options(CLI::App& app, CommOptions& o) {
   app.add_option("COLLECTIVE", o.collectives, "all-reduce, all-gather, reduce-scatter, broadcast, or all")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option("--backend", o.backend, "gloo (CPU processes), nccl (GPUs), or auto (by device)");
-  app.add_option("--ranks", o.ranks, "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")
+  app.add_option("--world-sizes", o.ranks,
+                 "numbers of ranks to measure, e.g. 2,4 (default: all that were started, else 2)")
       ->type_name("LIST")
       ->group("Measurement");
+  app.add_option("--ranks", o.ranks, "the earlier name of --world-sizes")->type_name("LIST")->group("");
   option("--sizes", o.sizes, "sizes of the whole buffer: a list, A..B (doubling), or A..B:x4")->type_name("LIST");
   option("--dtype", o.dtype, "element type: fp32, bf16, fp16, fp64");
   app.add_option("--samples", o.samples, "samples per size; default: until the median is known to 2%")
@@ -49,7 +56,7 @@ static void add_options(CLI::App& app, CommOptions& o) {
          "--link-rate", o.link_rate,
          "expected bandwidth of the link in bytes/s, e.g. 450GB (default: from the GPU's data sheet, else measured)")
       ->group("Measurement");
-  app.add_option("--nproc", o.nproc, "processes to start on this host (default: the largest of --ranks)")
+  app.add_option("--nproc", o.nproc, "processes to start on this host (default: the largest of --world-sizes)")
       ->group("Ranks");
   app.add_option("--port", o.port, "TCP port of rank 0 with --nproc (default: any free port)")->group("Ranks");
   app.add_option("--timeout", o.timeout, "seconds to wait for a rank that does not start or answer")

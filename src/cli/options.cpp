@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
+#include "comm/rank_options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
@@ -64,9 +65,12 @@ void add_library_options(CLI::App& app, LibraryOptions& o) {
 const std::vector<SettingTable>& setting_tables() {
   static const Recipe recipe;
   static const TrainOptions training;
+  static const RankOptions ranks;
   static const DeviceOptions device;
-  static const std::vector<SettingTable> all = {
-      {&recipe_settings(), &recipe}, {&training_settings(), &training}, {&device_settings(), &device}};
+  static const std::vector<SettingTable> all = {{&recipe_settings(), &recipe},
+                                                {&training_settings(), &training},
+                                                {&rank_settings(), &ranks},
+                                                {&device_settings(), &device}};
   return all;
 }
 

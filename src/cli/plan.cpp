@@ -57,7 +57,7 @@ void print_memory(const PlanReport& r, int rows) {
   CategoryBytes bytes = s.by_category();
   Table table({{"memory at the peak", Align::left}, {"bytes"}, {"share"}});
   for (int i = 0; i < category_count; ++i)
-    if (int64_t b = bytes[size_t(i)] * r.ranks)
+    if (int64_t b = bytes[size_t(i)])
       table.row({std::string(name(Category(i))), format_bytes(double(b)),
                  fmt::format("{:.1f}%", 100.0 * double(b) / double(r.planned()))});
   table.rule();
@@ -103,7 +103,7 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
              packs_documents(q) ? ", documents packed" : "");
   std::string step =
       fmt::format("{} = batch {} x seq {}", format_number_of(q.tokens_per_step(), "token"), q.batch, q.seq_length());
-  for (auto& [n, noun] : {std::pair{q.grad_accumulation, "micro step"}, {int64_t(q.data_parallel), "rank"}})
+  for (auto& [n, noun] : {std::pair{q.grad_accumulation, "micro step"}, {int64_t(q.world_size()), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
   fmt::print("step        {}\n", step);
   fmt::print("FLOPs       {} per step: {}\n", format_si(r.model_flops(), "FLOP"), plan_flops_convention);
@@ -112,7 +112,9 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
-  if (!r.fits()) fmt::print("does not fit {}: {} planned\n", where, format_bytes(double(r.planned())));
+  if (!r.fits())
+    fmt::print("does not fit {}: {} planned{}\n", where, format_bytes(double(r.planned())),
+               r.ranks > 1 ? fmt::format(" for each of {} ranks", r.ranks) : "");
   if (r.batch_that_fits)
     fmt::print("largest micro batch {}: {}\n", where, r.batch_that_fits);
   else

@@ -60,6 +60,8 @@ ProfileTask task_of(const Options& o) {
   task.phase = parse_phase(o.phase);
   task.device = o.device.find();
   task.recipe = resolve(o.recipe.finish(default_model(task.device)), task.device);
+  if (task.recipe.ranks > 1)
+    fail_usage("a profile is of a single process", "--ranks", "Use --data-parallel for threads.");
   task.limit = o.device.limit(task.device);
   task.timers = o.method == "timers";
   task.samples = o.samples, task.warmup = o.warmup, task.max_seconds = o.max_seconds, task.seed = o.seed;

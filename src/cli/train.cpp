@@ -9,6 +9,7 @@
 #include "checkpoint/weights_io.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/rank_flags.h"
 #include "cli/store_options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   RecipeOptions recipe;
-  GivenSettings training;
+  GivenSettings training, ranks;
   DeviceOptions device;
   TrainOptions train;
   RecordOptions store;
@@ -148,15 +149,50 @@ std::string run_name(const Options& o) {
   return (text ? path.stem() : path.filename()).string();
 }
 
-int run(const CLI::App& app, Options& o) {
+// A run that is continued with another number of ranks keeps its global batch: the micro steps
+// follow.
+void keep_global_batch(const CLI::App& app, Options& o) {
+  const std::string file = o.resume + "/config.toml";
+  auto recipe_of = [](const GivenSettings& given) {
+    Recipe recipe;
+    GivenSettings sizes;
+    for (const char* name : {"batch", "grad-accumulation", "ranks", "data-parallel"})
+      if (auto it = given.find(name); it != given.end()) sizes[name] = it->second;
+    settings_of(recipe).apply(sizes);
+    return recipe;
+  };
+  Recipe then = recipe_of(read_config(app, file)), now = recipe_of(o.recipe.given);
+  if (then.world_size() == now.world_size() || then.grad_accumulation != now.grad_accumulation) return;
+  int64_t global = then.batch * then.grad_accumulation * then.world_size(), micro = now.batch * now.world_size();
+  if (global % micro != 0)
+    fail_usage(fmt::format("the run has {} sequences per step, which {} ranks with --batch {} cannot share equally",
+                           global, now.world_size(), now.batch),
+               now.ranks > 1 ? "--ranks" : "--resume",
+               fmt::format("Choose --ranks and --batch so that their product divides {}.", global));
+  o.recipe.given["grad-accumulation"] = {std::to_string(global / micro)};
+  if (!o.train.quiet)
+    print_line(
+        fmt::format("note     the run continues with {} instead of {} ranks, {} micro steps instead of {}: the same "
+                    "global batch, but not bit for bit",
+                    now.world_size(), then.world_size(), global / micro, then.grad_accumulation));
+}
+
+int run(const CLI::App& app, Options& o, RankGroup* group) {
   TrainOptions& t = o.train;
+  t.group = group;
+  const bool leads = !group || group->leads();
+  if (!leads) t.quiet = true;
   for (const CLI::Option* option : app.get_options())
     if (!option->get_lnames().empty())
       for (auto& value : option->results()) check_utf8(value, option->get_name());
   settings_of(t).apply(o.training);
   if (t.stop_after < 0)
     fail_usage(fmt::format("'{}' is out of range", t.stop_after), "--stop-after", "It must be at least 1.");
-  if (!o.resume.empty()) check_changes(app, o);
+  if (!o.resume.empty()) {
+    check_changes(app, o);
+    keep_global_batch(app, o);
+  }
+  share_device(o.device, group);
   t.device = o.device.find();
   t.memory_limit = o.device.limit(t.device);
   if (o.wait_for_saves) t.save_mode = SaveMode::waiting;
@@ -186,15 +222,17 @@ int run(const CLI::App& app, Options& o) {
       r.given["model"] = {fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string()};
   }
   Recipe recipe = r.finish(default_model(t.device));
-  if (!o.texts.empty()) {
+  if (!o.texts.empty())
     resolve(recipe, t.device);  // wrong settings are found before the text is prepared, which may take minutes
-    t.data = fs::absolute(prepared(o)).string();
-  }
+  if (!leads) group->start_after_first();
+  if (!o.texts.empty()) t.data = fs::absolute(prepared(o)).string();
   if (!recipe.vocab_given && t.init.empty())
     if (uint32_t vocab = Dataset::open(t.data).vocab_size()) recipe.model.vocab = vocab;
   t.recipe = resolve(recipe, t.device);
   std::optional<FreshFolder> fresh;
-  if (t.out.empty()) {
+  if (t.out.empty() && !leads) {
+    t.out = "runs/" + run_name(o);  // rank 0 creates it, with a free name
+  } else if (t.out.empty()) {
     fresh.emplace("runs", run_name(o));
     t.out = fresh->path();
     t.fresh = true;
@@ -205,13 +243,14 @@ int run(const CLI::App& app, Options& o) {
     return config_text(app, preset, o.device.libraries, resolved);
   };
   t.config_toml(t);  // check that it can be written
-  if (!o.store.off) {
+  if (!o.store.off && leads) {
     t.record.emplace();
     t.record->store = o.store.file;
     t.record->wait = o.store.wait;
     t.record->before = read_conditions(t.device);
     t.record->head = new_record("train", o.store.name, t.recipe, t.device, "", t.record->before);
   }
+  if (group && leads) group->start_after_first();
   return int(run_training(t).interrupted ? Exit::interrupted : Exit::ok);
 }
 
@@ -239,9 +278,12 @@ std::function<int()> setup_train(CLI::App& app) {
   add_json_option(app, t.json);
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);
+  add_rank_options(app, o->ranks);
   add_device_options(app, o->device);
   add_config_option(app);
-  return [o, &app] { return run(app, *o); };
+  return [o, &app] {
+    return run_in_ranks(o->recipe, o->ranks, o->resume.empty(), [&](RankGroup* group) { return run(app, *o, group); });
+  };
 }
 
 }  // namespace crest

@@ -11,20 +11,50 @@
 #include <thread>
 
 #include "comm/control_server.h"
+#include "comm/secret.h"
+#include "core/hmac.h"
 #include "core/text.h"
 
 namespace crest {
 
-std::unique_ptr<Control> Control::join(const RankEnvironment& environment, double seconds, Socket listener) {
-  return std::unique_ptr<Control>(new Control(environment, seconds, std::move(listener)));
+PeerLost lost_rank(int rank, const std::string& why, const std::string& where) {
+  if (why.empty()) return {rank, fmt::format("rank {} is gone", rank), where, "Look for its own error message."};
+  return {rank, why, where, "It was stopped, or its machine or network failed."};
 }
 
-Control::Control(const RankEnvironment& environment, double seconds, Socket listener) : environment_(environment) {
+Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction& own, Clock::time_point deadline,
+                   Frame& refusal) {
+  std::string nonce = random_hex(16);
+  std::string self = fmt::format("{} {} {}", own.rank, own.size, char(own.kind));
+  if (!send_all(socket, encode({'H', self, fmt::format("{} {}", control_magic, nonce)}))) return Greeting::closed;
+  for (Frame frame;;) {
+    if (reader.next(frame)) {
+      if (frame.type == 'R') return refusal = frame, Greeting::refused;
+      if (frame.type != 'C') return Greeting::forged;
+      if (!same_digest(frame.value, proof(own.secret, "server", nonce, frame.key))) return Greeting::forged;
+      bool sent = send_all(socket, encode({'J', "", proof(own.secret, self, nonce, frame.key)}));
+      return sent ? Greeting::done : Greeting::closed;
+    }
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd p = {socket.fd(), POLLIN, 0};
+    int ready = poll(&p, 1, int(std::clamp<int64_t>(left, 0, 1000)));
+    if (ready == 0 && left <= 0) return Greeting::late;
+    if (ready > 0 && !reader.receive(socket)) return Greeting::closed;
+  }
+}
+
+std::unique_ptr<Control> Control::join(const RankEnvironment& environment, double seconds, Socket listener,
+                                       const ControlOptions& options) {
+  return std::unique_ptr<Control>(new Control(environment, seconds, std::move(listener), options));
+}
+
+Control::Control(const RankEnvironment& environment, double seconds, Socket listener, const ControlOptions& options)
+    : environment_(environment), secret_(options.secret) {
   signal(SIGPIPE, SIG_IGN);  // writing to a dead rank is an error to report, not the end of this process
   if (rank() == 0) {
     if (!listener.is_open()) listener = listen_on(environment_.address, environment_.port);
     environment_.port = port_of(listener);
-    server_ = std::make_unique<ControlServer>(std::move(listener), size(), seconds);
+    server_ = std::make_unique<ControlServer>(std::move(listener), size(), seconds, options);
   }
   greet(seconds);
 }
@@ -59,7 +89,15 @@ void Control::greet(double seconds) {
 }
 
 bool Control::answered(Frame& answer, Clock::time_point deadline) {
-  send({'J', std::to_string(rank()), fmt::format("{} {}", control_magic, size())});
+  switch (introduce(socket_, reader_, {rank(), size(), Introduction::rank_itself, secret_}, deadline, answer)) {
+    case Greeting::refused: return true;
+    case Greeting::closed: lost_ = 0; return false;
+    case Greeting::late: return false;
+    case Greeting::forged:
+      fail_usage("rank 0 does not know the secret of this rank", "CREST_SECRET",
+                 "Export the same CREST_SECRET for all ranks, or unset it for all ranks of one machine.");
+    case Greeting::done: break;
+  }
   return wait_for("AR", answer, deadline);
 }
 
@@ -74,7 +112,7 @@ void Control::send(const Frame& frame) {
 }
 
 void Control::take(const Frame& frame) {
-  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), reported_ = true;
+  if (frame.type == 'L' && !lost_) lost_ = std::atoi(frame.key.c_str()), why_lost_ = frame.value, reported_ = true;
 }
 
 bool Control::wait_for(const char* types, Frame& frame, Clock::time_point deadline) {
@@ -108,9 +146,7 @@ void Control::check(const std::string& where) {
   if (lost_) throw_lost(where);
 }
 
-void Control::throw_lost(const std::string& where) const {
-  throw PeerLost(*lost_, fmt::format("rank {} is gone", *lost_), where, "Look for its own error message.");
-}
+void Control::throw_lost(const std::string& where) const { throw lost_rank(*lost_, why_lost_, where); }
 
 void Control::blame(const std::string& problem, const std::string& where) {
   send({'F', "", ""});

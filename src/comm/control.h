@@ -15,13 +15,38 @@ namespace crest {
 
 class ControlServer;
 
+// For a rank whose connection broke (why: "") or that does not answer (why: the sentence that says
+// it).
+PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
+
+// How a process introduces itself on a connection to the server: it says who it is and sends a
+// random number; the server answers with another one and a proof that it knows the secret (HMAC
+// over both), and the process proves the same. Whoever does not know the secret learns nothing and
+// is not let in. What follows is plain text.
+struct Introduction {
+  enum Kind : char { rank_itself = 'R', watchdog = 'W' };
+  int rank = 0, size = 1;
+  Kind kind = rank_itself;
+  std::string secret;  // may be empty
+};
+enum class Greeting { done, refused, closed, late, forged };  // forged: the server does not know the secret
+// refusal: the server's answer, if it refused.
+Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction& own, Clock::time_point deadline,
+                   Frame& refusal);
+
+struct ControlOptions {
+  std::string secret = "";
+  double watchdog = 0;  // seconds without a word from a rank's watchdog after which it is lost; 0: there are none
+};
+
 // One rank's side. Used by one thread. Every wait ends with an Error when its time is over.
 class Control {
  public:
   // Returns after all ranks have joined. Throws if they did not within `seconds`, naming the
   // missing ones. listener: rank 0's socket if the launcher has opened it; otherwise it listens on
   // the environment's port.
-  static std::unique_ptr<Control> join(const RankEnvironment& environment, double seconds, Socket listener = Socket());
+  static std::unique_ptr<Control> join(const RankEnvironment& environment, double seconds, Socket listener = Socket(),
+                                       const ControlOptions& options = {});
   // Says goodbye. Rank 0 first waits a moment for the others.
   ~Control();
 
@@ -29,6 +54,7 @@ class Control {
   int size() const { return environment_.size; }
   // Address of this rank's interface to rank 0.
   const std::string& address() const { return address_; }
+  int port() const { return environment_.port; }  // of rank 0
 
   void set(const std::string& key, const std::string& value);
   // Waits until somebody has set the key. Throws PeerLost if a rank dies meanwhile.
@@ -40,7 +66,7 @@ class Control {
   [[noreturn]] void blame(const std::string& problem, const std::string& where);
 
  private:
-  Control(const RankEnvironment& environment, double seconds, Socket listener);
+  Control(const RankEnvironment& environment, double seconds, Socket listener, const ControlOptions& options);
   void greet(double seconds);
   bool answered(Frame& answer, Clock::time_point deadline);
   // The next frame of one of these types; notices of lost ranks are stored. False: none before the
@@ -51,11 +77,13 @@ class Control {
   [[noreturn]] void throw_lost(const std::string& where) const;
 
   RankEnvironment environment_;
+  std::string secret_;
   std::unique_ptr<ControlServer> server_;  // rank 0's
   Socket socket_;
   FrameReader reader_;
   std::string address_;
   std::optional<int> lost_;
+  std::string why_lost_;   // "": its connection broke
   bool reported_ = false;  // by rank 0, not inferred from a broken connection
 };
 

@@ -9,8 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <set>
 
+#include "comm/secret.h"
+#include "comm/watchdog.h"
+#include "core/hmac.h"
 #include "core/text.h"
 
 namespace crest {
@@ -18,12 +23,15 @@ namespace crest {
 static constexpr int poll_ms = 50;
 static constexpr size_t largest_greeting = 256;  // bytes
 
-ControlServer::ControlServer(Socket listener, int size, double seconds, Strangers strangers)
+ControlServer::ControlServer(Socket listener, int size, double seconds, const ControlOptions& options,
+                             Strangers strangers)
     : listener_(std::move(listener)),
       size_(size),
       seconds_(seconds),
+      options_(options),
       strangers_(strangers),
-      join_deadline_(after(seconds)) {
+      join_deadline_(after(seconds)),
+      last_step_(Clock::now()) {
   // So that accepting until the queue is empty does not block.
   fcntl(listener_.fd(), F_SETFL, fcntl(listener_.fd(), F_GETFL) | O_NONBLOCK);
   thread_ = std::thread([this] { serve(); });
@@ -54,6 +62,28 @@ void ControlServer::step() {
   if (polls[0].revents) accept_all();
   if (!complete_ && !lost_ && Clock::now() > join_deadline_) give_up_joining();
   answer_blame();
+  watch();
+}
+
+// Every watchdog sends a word several times within the limit, as the server does.
+void ControlServer::watch() {
+  auto now = Clock::now();
+  bool asleep =
+      now > last_step_ + std::chrono::seconds(1);  // this process was stopped: what was sent is still to be read
+  last_step_ = now;
+  if (options_.watchdog <= 0 || lost_) return;
+  if (now > next_word_) {
+    next_word_ = after(word_interval(options_.watchdog));
+    for (auto& p : peers_)
+      if (p.watchdog && !p.left) send_all(p.socket, encode({'P', "", ""}));
+  }
+  for (auto& p : peers_) {
+    if (!p.watchdog || p.left) continue;
+    if (asleep) p.heard = now;
+    if (now < p.heard + std::chrono::duration<double>(options_.watchdog)) continue;
+    std::string last = p.doing.empty() ? "" : fmt::format("; last heard from in {}", p.doing);
+    return tell_lost(p.rank, fmt::format("rank {} has not answered for {:g} s{}", p.rank, options_.watchdog, last));
+  }
 }
 
 void ControlServer::read(Peer& peer) {
@@ -68,7 +98,7 @@ void ControlServer::accept_all() {
   for (int i = 0; i < 128; ++i) {
     Socket s(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!s.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-      if (close_oldest_stranger()) continue;
+      if (close_oldest_stranger(false) || close_oldest_stranger(true)) continue;
       no_accept_until_ = after(1e-3 * poll_ms);  // they wait in the listener's queue
       return;
     }
@@ -77,8 +107,7 @@ void ControlServer::accept_all() {
     int on = 1;
     setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     std::erase_if(peers_, [](const Peer& p) { return p.rank < 0 && !p.socket.is_open(); });
-    auto strangers = std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank < 0; });
-    if (size_t(strangers) >= strangers_.most) close_oldest_stranger();
+    make_room();
     peers_.emplace_back();
     peers_.back().socket = std::move(s);
     peers_.back().deadline = after(strangers_.seconds);
@@ -86,10 +115,19 @@ void ControlServer::accept_all() {
   }
 }
 
+// Ranks whose proof is on its way may all come at once.
+void ControlServer::make_room() {
+  for (bool greeted : {false, true}) {
+    auto count =
+        std::count_if(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank < 0 && p.greeted() == greeted; });
+    if (size_t(count) >= strangers_.most + (greeted ? 2 * size_t(size_) : 0)) close_oldest_stranger(greeted);
+  }
+}
+
 // peers_ is in the order of arrival.
-bool ControlServer::close_oldest_stranger() {
+bool ControlServer::close_oldest_stranger(bool greeted) {
   for (auto& p : peers_) {
-    if (p.rank >= 0 || !p.socket.is_open()) continue;
+    if (p.rank >= 0 || !p.socket.is_open() || p.greeted() != greeted) continue;
     p.socket.close();
     return true;
   }
@@ -102,9 +140,13 @@ void ControlServer::close_late_strangers() {
 }
 
 void ControlServer::handle(Peer& peer, const Frame& frame) {
-  if (peer.rank < 0 && frame.type != 'J') return peer.socket.close();  // not one of our ranks
+  if (peer.rank < 0) {  // not one of our ranks, unless it proves to be
+    if (frame.type == 'H' && !peer.greeted()) return greet(peer, frame);
+    if (frame.type == 'J' && peer.greeted()) return join(peer, frame);
+    return peer.socket.close();
+  }
   switch (frame.type) {
-    case 'J': return join(peer, frame);
+    case 'P': peer.heard = Clock::now(), peer.doing = frame.value; return;
     case 'S':
       values_[frame.key] = frame.value;
       for (auto& p : peers_)
@@ -125,25 +167,46 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
   }
 }
 
+void ControlServer::greet(Peer& peer, const Frame& frame) {
+  char number[65] = "", kind = 0;
+  int used = 0;
+  Introduction& said = peer.said;
+  bool ours = std::sscanf(frame.key.c_str(), "%d %d %c%n", &said.rank, &said.size, &kind, &used) == 3 &&
+              size_t(used) == frame.key.size() &&
+              (kind == Introduction::rank_itself || kind == Introduction::watchdog) &&
+              frame.value.rfind(control_magic + std::string(" "), 0) == 0 &&
+              std::sscanf(frame.value.c_str() + std::strlen(control_magic), " %64[0-9a-f]%n", number, &used) == 1;
+  if (!ours) {
+    send_all(peer.socket, encode({'R', "", "not a rank of this run"}));
+    return peer.socket.close();
+  }
+  said.kind = Introduction::Kind(kind);
+  peer.numbers[0] = number, peer.numbers[1] = random_hex(16);
+  std::string own = proof(options_.secret, "server", peer.numbers[0], peer.numbers[1]);
+  send_all(peer.socket, encode({'C', peer.numbers[1], own}));
+}
+
 void ControlServer::join(Peer& peer, const Frame& frame) {
-  int rank = std::atoi(frame.key.c_str());
-  std::string expected = fmt::format("{} {}", control_magic, size_), why;
-  bool ours = frame.value.rfind(control_magic, 0) == 0;
-  if (frame.value != expected)
-    why = ours ? fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank,
-                             size_)
-               : "not a rank of this run";
+  const Introduction& said = peer.said;
+  std::string who = fmt::format("{} {} {}", said.rank, said.size, char(said.kind));
+  if (!same_digest(frame.value, proof(options_.secret, who, peer.numbers[0], peer.numbers[1])))
+    return peer.socket.close();
+  int rank = said.rank;
+  bool watchdog = said.kind == Introduction::watchdog;
+  std::string why;
+  if (said.size != size_)
+    why = fmt::format("rank {} was started with a different number of ranks than rank 0, which has {}", rank, size_);
   else if (rank < 0 || rank >= size_)
     why = fmt::format("rank {} is not one of {}", rank, size_);
-  else if (std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank; }))
+  else if (std::any_of(peers_.begin(), peers_.end(), [&](auto& p) { return p.rank == rank && p.watchdog == watchdog; }))
     why = fmt::format("two processes are rank {}", rank);
   if (!why.empty()) {
     send_all(peer.socket, encode({'R', "", why}));
     return peer.socket.close();
   }
-  peer.rank = rank;
+  peer.rank = rank, peer.watchdog = watchdog, peer.heard = Clock::now();
   if (lost_) send_all(peer.socket, encode({'L', std::to_string(*lost_), ""}));
-  if (joined() < size_) return;
+  if (watchdog || joined() < size_) return;
   complete_ = true;
   tell_all({'A', "", ""});
 }
@@ -151,7 +214,8 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
 void ControlServer::give_up_joining() {
   std::set<int> missing;
   for (int r = 0; r < size_; ++r) missing.insert(r);
-  for (auto& p : peers_) missing.erase(p.rank);
+  for (auto& p : peers_)
+    if (!p.watchdog) missing.erase(p.rank);
   std::vector<std::string> names;
   for (int r : missing) {
     if (names.size() == 8) {
@@ -171,8 +235,12 @@ void ControlServer::lose(Peer& peer) {
   if (peer.rank < 0 || peer.left) return;
   peer.left = true;
   if (lost_) return;  // the first one is the cause; others follow because of it
-  lost_ = peer.rank;
-  tell_all({'L', std::to_string(*lost_), ""});
+  tell_lost(peer.rank, "");
+}
+
+void ControlServer::tell_lost(int rank, const std::string& why) {
+  lost_ = rank;
+  tell_all({'L', std::to_string(rank), why});
 }
 
 void ControlServer::answer_blame() {
@@ -180,7 +248,7 @@ void ControlServer::answer_blame() {
   int blamed = -1;
   bool complain = false;
   for (auto& p : peers_) {
-    if (p.rank < 0 || p.failed) continue;
+    if (p.rank < 0 || p.watchdog || p.failed) continue;
     blamed = p.rank;
     complain = !p.left;  // it may still complain; one that has left cannot
     if (p.left) break;
@@ -198,7 +266,7 @@ void ControlServer::tell_all(const Frame& frame) {
 }
 
 int ControlServer::joined() const {
-  return int(std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank >= 0; }));
+  return int(std::count_if(peers_.begin(), peers_.end(), [](auto& p) { return p.rank >= 0 && !p.watchdog; }));
 }
 
 bool ControlServer::all_left() const {

@@ -7,28 +7,34 @@
 #include <thread>
 #include <vector>
 
+#include "comm/control.h"
 #include "comm/socket.h"
 
 namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
-inline constexpr const char* control_magic = "crest-control-1";
+inline constexpr const char* control_magic = "crest-control-2";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
-// Messages from rank to server: J join (key: rank, value: magic and number of ranks), S set, G get,
-// F failed in a collective, E goodbye. From server to rank: A all have joined, R rejected (value:
-// why), V value, L lost (key: rank), B to blame (key: rank, -1: nobody).
+// Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
+// random number), J join (value: proof), S set, G get, F failed in a collective, P a watchdog's
+// word (value: what the rank does), E goodbye. From server to rank: C challenge (key: a random
+// number, value: the server's proof), A all have joined, R rejected (value: why), V value, L lost
+// (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1: nobody), P to the
+// watchdogs.
 class ControlServer {
  public:
-  // Limits on connections that have not identified themselves as a rank: anybody who reaches the
-  // port can open one. The oldest one is closed to make room for a new one.
+  // Limits on connections that have not proved to be a rank's: anybody who reaches the port can
+  // open one. The oldest one is closed to make room for a new one, those that have said nothing
+  // first.
   struct Strangers {
     size_t most = 64;
     double seconds = 10;  // time to identify themselves
   };
   // seconds: time for the ranks to join.
-  ControlServer(Socket listener, int size, double seconds, Strangers strangers = {64, 10});
+  ControlServer(Socket listener, int size, double seconds, const ControlOptions& options = {},
+                Strangers strangers = {64, 10});
   // Waits until all joined ranks have left or are gone, at most two seconds; does not wait after a
   // failure.
   ~ControlServer();
@@ -37,7 +43,13 @@ class ControlServer {
   struct Peer {
     Socket socket;
     FrameReader reader;
-    int rank = -1;                 // -1: a stranger
+    int rank = -1;              // -1: a stranger
+    Introduction said;          // by a stranger, not proved yet
+    std::string numbers[2];     // of the peer and of the server; empty: it has said nothing
+    bool watchdog = false;      // of the rank
+    Clock::time_point heard{};  // from a watchdog
+    std::string doing;          // the rank, according to its watchdog
+    bool greeted() const { return !numbers[0].empty(); }
     Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
     std::string wanted;  // the key that it waits for; "": none
@@ -46,12 +58,16 @@ class ControlServer {
   void step();
   void read(Peer& peer);
   void accept_all();
-  bool close_oldest_stranger();
+  bool close_oldest_stranger(bool greeted);
+  void make_room();
   void close_late_strangers();
   void handle(Peer& peer, const Frame& frame);
+  void greet(Peer& peer, const Frame& frame);
   void join(Peer& peer, const Frame& frame);
+  void watch();
   void give_up_joining();
   void lose(Peer& peer);
+  void tell_lost(int rank, const std::string& why);
   void answer_blame();
   void tell_all(const Frame& frame);
   int joined() const;
@@ -60,8 +76,9 @@ class ControlServer {
   Socket listener_;
   int size_;
   double seconds_;
+  ControlOptions options_;
   Strangers strangers_;
-  Clock::time_point join_deadline_, no_accept_until_{};
+  Clock::time_point join_deadline_, no_accept_until_{}, last_step_, next_word_{};
   std::vector<Peer> peers_;
   std::map<std::string, std::string> values_;
   bool complete_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -66,18 +67,50 @@ bool is_set(const Reader& read, const Names& names) {
   return !read.text(names.rank).empty() || !read.text(names.size).empty();
 }
 
+// Tasks on this node, from "2(x3),1": two on each of three nodes, one on the next. 0: not set.
+int slurm_tasks_here(const Reader& read) {
+  std::string text = read.text("SLURM_STEP_TASKS_PER_NODE");
+  if (text.empty()) return 0;
+  int node = read.number("SLURM_NODEID", 0, most_ranks, 0);
+  for (auto& item : split(text, ',')) {
+    int tasks = 0, times = 1;
+    if (std::sscanf(item.c_str(), "%d(x%d)", &tasks, &times) < 1 || tasks < 1 || times < 1) break;
+    if (node < times) return tasks;
+    node -= times;
+  }
+  fail_usage(fmt::format("SLURM_STEP_TASKS_PER_NODE={} has no task for node {}", printable(text),
+                         read.number("SLURM_NODEID", 0, most_ranks, 0)),
+             "environment", "srun sets both.");
+}
+
+// The first host of a list: "node[003-007,12],login" starts with node003. Rank 0 runs there.
+std::string first_slurm_host(const std::string& list) {
+  size_t bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  size_t end = list.find_first_of("-,]", bracket), close = list.find(']', bracket);
+  if (close == std::string::npos) return "";
+  size_t next = list.find(',', close);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) +
+         list.substr(close + 1, next == std::string::npos ? next : next - close - 1);
+}
+
 RankEnvironment read_environment_of(const Reader& read, const Names& names) {
   RankEnvironment e;
   e.launcher = names.launcher;
   e.size = read.number(names.size, 1, most_ranks);
   e.rank = read.number(names.rank, 0, e.size - 1);
   e.local_rank = read.number(names.local_rank, 0, e.size - 1, e.rank);
-  e.local_size = std::min(e.size, read.number(names.local_size, 1, most_ranks, e.size));
+  bool slurm = e.launcher == "srun";
+  int here = slurm ? slurm_tasks_here(read) : 0;
+  e.local_size = std::min(e.size, here ? here : read.number(names.local_size, 1, most_ranks, e.size));
   e.port = read.number("MASTER_PORT", 1, 65535, default_port);
   // torchrun's agent uses MASTER_PORT for its own store, so rank 0 uses the next port.
   if (read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.port = e.port == 65535 ? 65534 : e.port + 1;
   if (std::string address = read.text("MASTER_ADDR"); !address.empty())
     e.address = address;
+  else if (std::string host = slurm ? first_slurm_host(read.text("SLURM_STEP_NODELIST")) : "";
+           !host.empty() && e.local_size < e.size)
+    e.address = host;
   else if (e.local_size < e.size)
     fail_usage(fmt::format("{} of {} ranks are on this host, but MASTER_ADDR is not set", e.local_size, e.size),
                "environment", "Set MASTER_ADDR to the host of rank 0 for all ranks.");

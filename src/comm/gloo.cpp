@@ -23,7 +23,6 @@ std::unique_ptr<Communicator> make_gloo_communicator(Control&, int, const std::s
 }  // namespace crest
 
 #include <gloo/allgather.h>
-#include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/config.h>
@@ -82,22 +81,11 @@ class GlooCommunicator final : public Communicator {
   int size() const override { return context_->size; }
 
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
-    if (n == 0) return;
+    if (n == 0 || size() == 1) return;
+    auto chunk = [&](int r) { return Chunk{n * r / size(), n * (r + 1) / size()}; };
     guarded("all-reduce", [&] {
-      gloo::AllreduceOptions o(context_);
-      // The type only sets the element size: the sum is computed here.
-      if (size_of(dtype) == 8)
-        o.setOutput(static_cast<double*>(data), size_t(n));
-      else if (size_of(dtype) == 4)
-        o.setOutput(static_cast<float*>(data), size_t(n));
-      else
-        o.setOutput(static_cast<uint16_t*>(data), size_t(n));
-      o.setReduceFunction([dtype](void* out, const void* a, const void* b, size_t count) {
-        add_elements(out, a, b, dtype, int64_t(count));
-      });
-      gloo::allreduce(o);
+      exchange_and_sum(static_cast<char*>(data), nullptr, dtype, mean, (n + size() - 1) / size(), chunk);
     });
-    if (mean) scale_elements(data, dtype, n, 1.0 / size());
   }
 
   void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
@@ -117,7 +105,9 @@ class GlooCommunicator final : public Communicator {
       std::copy_n(static_cast<const char*>(in), size_t(n) * size_of(dtype), static_cast<char*>(out));
       return;
     }
-    guarded("reduce-scatter", [&] { ring_reduce(static_cast<char*>(in), static_cast<char*>(out), dtype, n); });
+    auto chunk = [&](int r) { return Chunk{n * r, n * (r + 1)}; };
+    guarded("reduce-scatter",
+            [&] { exchange_and_sum(static_cast<char*>(in), static_cast<char*>(out), dtype, false, n, chunk); });
   }
 
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
@@ -165,42 +155,68 @@ class GlooCommunicator final : public Communicator {
   static constexpr uint64_t slot = uint64_t(0x43) << 56;      // Gloo's own collectives use small numbers there
   static constexpr size_t largest_segment = size_t(1) << 20;  // bytes per message: one is summed while the next arrives
 
-  // Gloo's reduce-scatter needs a power of two. This is the first half of a ring all-reduce: in
-  // step s every rank sends chunk rank - 1 - s to the right, and adds what comes from the left to
-  // chunk rank - 2 - s; after size - 1 steps, chunk `rank` has visited all ranks. Chunks are sent
-  // in segments, two at a time.
-  void ring_reduce(char* in, char* out, DType dtype, int64_t n) {
-    int ranks = size(), right = (rank() + 1) % ranks, left = (rank() + ranks - 1) % ranks;
-    size_t element = size_of(dtype), chunk = size_t(n) * element;
-    size_t segment = std::min(chunk, largest_segment), segments = (chunk + segment - 1) / segment;
-    size_t total = size_t(ranks - 1) * segments;
-    auto all = context_->createUnboundBuffer(in, chunk * size_t(ranks));
-    arrived_[0].resize(segment), arrived_[1].resize(segment);
-    std::unique_ptr<gloo::transport::UnboundBuffer> arrivals[2];
-    for (int i = 0; i < 2; ++i) arrivals[i] = context_->createUnboundBuffer(arrived_[i].data(), segment);
-    // Where segment i of a step's chunk begins, and its bytes. `back`: 1 for the segment sent, 2
-    // for the one received.
-    auto place = [&](size_t i, size_t back) {
-      size_t whose = (size_t(rank()) + 2 * size_t(ranks) - back - i / segments) % size_t(ranks);
-      size_t offset = i % segments * segment;
-      return std::pair(whose * chunk + offset, std::min(segment, chunk - offset));
+  struct Chunk {
+    int64_t begin, end;  // elements
+  };
+
+  // Rank r sums chunk(r) of all ranks' `data` in rank order. Gloo's own algorithms add in an order
+  // that depends on the number of ranks and on the position. out: where this rank's sum goes; null:
+  // the sums replace `data` on all ranks. Chunks (of at most `most` elements) are sent in segments:
+  // one is summed while the next is on its way. Every rank sends as many bytes as in a ring.
+  template <class F>
+  void exchange_and_sum(char* data, char* out, DType dtype, bool mean, int64_t most, F chunk) {
+    const int ranks = size(), self = rank();
+    const size_t element = size_of(dtype), segment = largest_segment / element;
+    const size_t bytes = size_t(chunk(ranks - 1).end) * element;
+    const size_t segments = (size_t(most) + segment - 1) / segment, room = std::min(segment, size_t(most)) * element;
+    struct Place {
+      size_t offset, bytes;
     };
+    // Segment i of the chunk of rank r.
+    auto place = [&](size_t i, int r) {
+      Chunk c = chunk(r);
+      size_t length = size_t(c.end - c.begin), first = std::min(i * segment, length);
+      return Place{(size_t(c.begin) + first) * element, std::min(segment, length - first) * element};
+    };
+    auto for_others = [&](auto f) {
+      for (int step = 1; step < ranks; ++step) f((self + step) % ranks);
+    };
+    using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+    Buffer sent[2], arrivals[2], sums = context_->createUnboundBuffer(data, bytes);
+    for (int i = 0; i < 2; ++i) {
+      arrived_[i].resize(room * size_t(ranks));
+      arrivals[i] = context_->createUnboundBuffer(arrived_[i].data(), arrived_[i].size());
+      sent[i] = context_->createUnboundBuffer(data, bytes);
+    }
     auto post = [&](size_t i) {
-      arrivals[i % 2]->recv(left, slot + 1 + i % 2, 0, place(i, 2).second);
-      auto [offset, bytes] = place(i, 1);
-      all->send(right, slot + 1 + i % 2, offset, bytes);
+      for_others([&](int r) {
+        Place mine = place(i, self), theirs = place(i, r);
+        if (mine.bytes) arrivals[i % 2]->recv(r, slot + 1 + i % 2, room * size_t(r), mine.bytes);
+        if (theirs.bytes) sent[i % 2]->send(r, slot + 1 + i % 2, theirs.offset, theirs.bytes);
+      });
     };
+    std::vector<const void*> parts(static_cast<size_t>(ranks));
     post(0);
-    for (size_t i = 0; i < total; ++i) {
-      // With one segment per chunk, the next message is the one completed here.
-      if (segments > 1 && i + 1 < total) post(i + 1);
-      arrivals[i % 2]->waitRecv(timeout_);
-      auto [offset, bytes] = place(i, 2);
-      bool last = i / segments + 2 == size_t(ranks);  // step: its sum is the result
-      char* sum = last ? out + offset - size_t(rank()) * chunk : in + offset;
-      add_elements(sum, in + offset, arrived_[i % 2].data(), dtype, int64_t(bytes / element));
-      all->waitSend(timeout_);
-      if (segments == 1 && i + 1 < total) post(i + 1);
+    for (size_t i = 0; i < segments; ++i) {
+      if (i + 1 < segments) post(i + 1);
+      const Place mine = place(i, self);
+      for_others([&](int r) {
+        if (mine.bytes) arrivals[i % 2]->waitRecv(timeout_);
+        if (place(i, r).bytes) sent[i % 2]->waitSend(timeout_);
+      });
+      for (int r = 0; r < ranks; ++r) parts[size_t(r)] = arrived_[i % 2].data() + room * size_t(r);
+      parts[size_t(self)] = data + mine.offset;
+      char* to = out ? out + i * segment * element : data + mine.offset;
+      sum_in_order(to, parts, dtype, int64_t(mine.bytes / element), mean);
+      if (out) continue;
+      for_others([&](int r) {
+        if (Place theirs = place(i, r); theirs.bytes) sums->recv(r, slot + 3, theirs.offset, theirs.bytes);
+        if (mine.bytes) sums->send(r, slot + 3, mine.offset, mine.bytes);
+      });
+      for_others([&](int r) {
+        if (place(i, r).bytes) sums->waitRecv(timeout_);
+        if (mine.bytes) sums->waitSend(timeout_);
+      });
     }
   }
 
@@ -223,7 +239,7 @@ class GlooCommunicator final : public Communicator {
   Control& control_;
   Milliseconds timeout_;
   std::shared_ptr<gloo::Context> context_;
-  std::vector<char> arrived_[2];  // segments that ring_reduce() receives
+  std::vector<char> arrived_[2];  // segments that exchange_and_sum() receives, by rank
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "comm/secret.h"
 #include "core/text.h"
 #include "host/cgroup.h"
 
@@ -36,13 +37,16 @@ int handed_down(const char* variable) {
   return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
+constexpr char record_end = '\x1e';
+
 // An error on its way from a rank to the launcher: exit code, the rank that caused it (or "own"),
 // problem, where, advice.
 std::string pack(const Error& e) {
   auto lost = dynamic_cast<const PeerLost*>(&e);
-  return join(
-      {std::to_string(int(e.code())), lost ? std::to_string(lost->rank()) : "own", e.problem(), e.where(), e.advice()},
-      std::string(1, '\0'));
+  return join({std::to_string(int(e.code())), lost ? std::to_string(lost->rank()) : "own", e.problem(), e.where(),
+               e.advice()},
+              std::string(1, '\0')) +
+         record_end;
 }
 
 struct Child {
@@ -52,12 +56,14 @@ struct Child {
   std::optional<int> status;
 
   bool failed() const { return status && *status != 0; }
-  std::vector<std::string> said;  // its report, five strings; else empty
+  std::string unread;             // of its reports
+  std::vector<std::string> said;  // its last report, five strings; else empty
 };
 
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& o) : o_(o), listener_(listen_on("127.0.0.1", o.port)) {
+  explicit Launch(const LaunchOptions& o)
+      : o_(o), listener_(listen_on("127.0.0.1", o.port)), secret_(make_inherited_secret()) {
     arguments_ = o.arguments.empty() ? own_arguments() : o.arguments;
   }
   ~Launch() {
@@ -67,9 +73,9 @@ class Launch {
       }
   }
 
-  void run() {
+  int run() {
     for (int r = 0; r < o_.ranks; ++r) start(r);
-    listener_.close();
+    listener_.close(), secret_.close();
     std::optional<Clock::time_point> terminate, kill;
     bool hurried = false;
     while (reap()) {
@@ -77,7 +83,7 @@ class Launch {
         // Rank 0 first: it records the run, and broken connections would keep it from that.
         stopped_ = ending_ = true;
         if (!children_[0].status) ::kill(children_[0].pid, SIGTERM);
-        terminate = after(1e9), kill = after(o_.patience);
+        terminate = after(1e9), kill = after(o_.stop_patience);
       }
       if (stopped_ && children_[0].status && !hurried) hurried = true, kill = after(0.2);
       // A hanging rank has nothing to report, and one that is already exiting does not need a
@@ -88,8 +94,13 @@ class Launch {
       if (kill && Clock::now() > *kill) signal_all(SIGKILL), kill = after(1e9);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    if (stopped_) throw Error(Exit::interrupted, "interrupted; all ranks have ended");
+    const Child& zero = children_[0];
+    bool ended_itself = zero.said.empty() && WIFEXITED(*zero.status);
+    if (ended_itself && WEXITSTATUS(*zero.status) == int(Exit::interrupted)) return int(Exit::interrupted);
+    if (stopped_ && !(ended_itself && WEXITSTATUS(*zero.status) == 0))
+      throw Error(Exit::interrupted, "interrupted; all ranks have ended");
     if (first_) throw_cause();
+    return 0;
   }
 
  private:
@@ -105,6 +116,7 @@ class Launch {
     for (char** v = environ; *v; ++v)
       if (const char* equals = std::strchr(*v, '=')) all[std::string(*v, size_t(equals - *v))] = equals + 1;
     for (const char* other : {"TORCHELASTIC_USE_AGENT_STORE", listener_variable}) all.erase(other);
+    all[secret_descriptor_variable] = std::to_string(secret_.fd());
     std::string n = std::to_string(o_.ranks), r = std::to_string(rank);
     all["RANK"] = all["LOCAL_RANK"] = r;
     all["WORLD_SIZE"] = all["LOCAL_WORLD_SIZE"] = n;
@@ -133,7 +145,7 @@ class Launch {
     if (pid == 0) become(rank, parent, write_end.fd(), argv.data(), envp.data());
     setpgid(pid, group_ ? group_ : pid);  // both here and in the child: whichever runs first
     if (!group_) group_ = pid;
-    children_.push_back({rank, pid, std::move(read_end), std::nullopt, {}});
+    children_.push_back({rank, pid, std::move(read_end), std::nullopt, {}, {}});
   }
 
   // A separate process group, so that Ctrl-C in a terminal reaches only the launcher, which ends
@@ -147,6 +159,7 @@ class Launch {
     dup2(null, 0);
     if (rank != 0) dup2(null, 1);
     fcntl(report, F_SETFD, 0);
+    fcntl(secret_.fd(), F_SETFD, 0);
     if (rank == 0) fcntl(listener_.fd(), F_SETFD, 0);
     execve("/proc/self/exe", argv, envp);
     _exit(127);
@@ -157,13 +170,16 @@ class Launch {
     bool running = false;
     for (auto& c : children_) {
       int status = 0;
+      if (!c.status) read_reports(c);
       if (!c.status && waitpid(c.pid, &status, WNOHANG) == c.pid) {
         c.status = status;
-        read_report(c);
+        read_reports(c);
         // A rank that failed because of another is not the first, even if it ended earlier.
         bool because_of_peer = !c.said.empty() && c.said[1] != "own";
-        if (because_of_peer) blamed_ = std::atoi(c.said[1].c_str());
-        if (c.failed() && !ending_ && (!first_ || (peer_first_ && !because_of_peer)))
+        if (because_of_peer) blamed_ = std::atoi(c.said[1].c_str()), noticed_ = c.said[3];
+        bool interrupted = WIFEXITED(*c.status) && WEXITSTATUS(*c.status) == int(Exit::interrupted) && c.said.empty();
+        if (c.failed() && !interrupted && !ending_ && c.rank != ended_ &&
+            (!first_ || (peer_first_ && !because_of_peer)))
           first_ = &c, peer_first_ = because_of_peer;
       }
       running |= !c.status;
@@ -171,12 +187,19 @@ class Launch {
     return running;
   }
 
-  static void read_report(Child& c) {
-    std::string text;
+  void read_reports(Child& c) {
     char chunk[4096];
-    for (ssize_t n; (n = read(c.report.fd(), chunk, sizeof chunk)) > 0;) text.append(chunk, size_t(n));
-    auto parts = split(text, '\0');
-    if (parts.size() == 5) c.said = parts;
+    for (ssize_t n; (n = read(c.report.fd(), chunk, sizeof chunk)) > 0;) c.unread.append(chunk, size_t(n));
+    for (size_t end; (end = c.unread.find(record_end)) != std::string::npos; c.unread.erase(0, end + 1)) {
+      auto parts = split(c.unread.substr(0, end), '\0');
+      if (parts.size() == 5) c.said = parts;
+      if (parts.size() == 1) end_silent(std::atoi(parts[0].c_str()));
+    }
+  }
+
+  void end_silent(int rank) {
+    for (auto& c : children_)
+      if (c.rank == rank && !c.status && ended_ < 0) ended_ = rank, ::kill(c.pid, SIGKILL);
   }
 
   bool only_blamed_runs() const {
@@ -192,40 +215,61 @@ class Launch {
 
   [[noreturn]] void throw_cause() const {
     const Child& c = *first_;
+    bool usage = !c.said.empty() && c.said[0] == std::to_string(int(Exit::usage));  // all ranks have the same
     if (!c.said.empty())
       throw Error(Exit(std::atoi(c.said[0].c_str())),
-                  peer_first_ ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]), c.said[3], c.said[4]);
+                  peer_first_ || c.rank == 0 || usage ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]),
+                  c.said[3], c.said[4]);
+    std::string others = "all other ranks were ended";
+    if (!noticed_.empty()) others += fmt::format(" ({})", noticed_);
     if (!WIFSIGNALED(*c.status))
-      fail(fmt::format("rank {} ended with exit code {}; all other ranks were ended", c.rank, WEXITSTATUS(*c.status)));
+      fail(fmt::format("rank {} ended with exit code {}; {}", c.rank, WEXITSTATUS(*c.status), others));
     int number = WTERMSIG(*c.status);
-    fail(fmt::format("rank {} was ended by signal {} ({}); all other ranks were ended", c.rank, number,
-                     strsignal(number)),
-         "", number == SIGKILL ? "If nobody sent it, the system ran out of memory: use smaller --sizes." : "");
+    std::string advice = "If nobody sent it, the system ran out of memory: " + o_.less_memory + ".";
+    fail(fmt::format("rank {} was ended by signal {} ({}); {}", c.rank, number, strsignal(number), others), "",
+         number == SIGKILL ? advice : "");
   }
 
   const LaunchOptions& o_;
-  Socket listener_;
+  Socket listener_, secret_;
   std::vector<std::string> arguments_;
   std::vector<Child> children_;
   pid_t group_ = 0;
   const Child* first_ = nullptr;  // the first one that failed
   bool peer_first_ = false;       // it failed because of another rank, whose end was not seen yet
+  int ended_ = -1;                // a silent rank that was killed
   int blamed_ = -1;               // the rank that others reported
+  std::string noticed_;           // where they noticed it
   bool stopped_ = false;
   bool ending_ = false;  // signals were sent: later ends are not causes
 };
 
 }  // namespace
 
-void launch_ranks(const LaunchOptions& options) { Launch(options).run(); }
+int launch_ranks(const LaunchOptions& options) { return Launch(options).run(); }
+
+bool report_to_launcher(const Error& e) {
+  int report = handed_down(report_variable);
+  if (report < 0) return false;
+  constexpr size_t longest = 1300;  // three of them are less than PIPE_BUF: written whole
+  auto cut = [](const std::string& text) { return text.substr(0, longest); };
+  auto lost = dynamic_cast<const PeerLost*>(&e);
+  std::string text = lost ? pack(PeerLost(lost->rank(), cut(e.problem()), cut(e.where()), cut(e.advice())))
+                          : pack(Error(e.code(), cut(e.problem()), cut(e.where()), cut(e.advice())));
+  return write(report, text.data(), text.size()) == ssize_t(text.size());
+}
+
+void report_silent_rank(int rank) {
+  std::string text = std::to_string(rank) + record_end;
+  if (int report = handed_down(report_variable); report >= 0) (void)!write(report, text.data(), text.size());
+}
 
 int run_rank(const std::function<int()>& work) {
   int report = handed_down(report_variable);
   if (report < 0) return work();
   fcntl(report, F_SETFD, FD_CLOEXEC);
   auto send = [&](const Error& e) {
-    std::string text = pack(e);
-    [[maybe_unused]] ssize_t n = write(report, text.data(), std::min<size_t>(text.size(), 60'000));
+    report_to_launcher(e);
     return int(e.code());
   };
   try {
@@ -239,10 +283,10 @@ int run_rank(const std::function<int()>& work) {
   }
 }
 
-std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds) {
+std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, const ControlOptions& options) {
   int listener = environment.rank == 0 ? handed_down(listener_variable) : -1;
   if (listener >= 0) fcntl(listener, F_SETFD, FD_CLOEXEC);
-  return Control::join(environment, seconds, Socket(listener));
+  return Control::join(environment, seconds, Socket(listener), options);
 }
 
 double seconds_since_start() {

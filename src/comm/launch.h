@@ -14,13 +14,16 @@ struct LaunchOptions {
   int port = 0;                             // rank 0's; 0: any free one
   std::function<bool()> stop = {};          // polled; true: end all ranks (Ctrl-C)
   double patience = 5;                      // seconds for ranks to end (and to record why) before they are killed
+  double stop_patience = 5;                 // the same after `stop`: training takes as long as it needs to save
+  std::string less_memory = "";             // advice for a rank that the system killed: "use smaller --sizes"
   std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
 };
 
-// Returns after all ranks have ended successfully. Rank 0 uses this process's standard output, all
-// ranks its standard error. If a rank dies or fails, or `stop` returns true, all others are ended,
-// and an Error names the first one. The ranks end with this process, however it ends.
-void launch_ranks(const LaunchOptions& options);
+// Returns after all ranks have ended successfully, or have stopped because of a signal: rank 0's
+// exit code. Rank 0 uses this process's standard output, all ranks its standard error. If a rank
+// dies or fails, all others are ended, and an Error names the first one. When `stop` returns true,
+// rank 0 gets SIGTERM. The ranks end with this process, however it ends.
+int launch_ranks(const LaunchOptions& options);
 
 // What a rank does between its start and its end. An error goes to the launcher, which reports one
 // for all; or to the caller, if another program started the ranks. Returns the exit code.
@@ -28,7 +31,12 @@ int run_rank(const std::function<int()>& work);
 
 // Joins the ranks of this process's environment. Rank 0 of launch_ranks() finds its port already
 // open.
-std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds);
+std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, const ControlOptions& options);
+
+// In a rank: sends an error to the launcher; false: there is none.
+bool report_to_launcher(const Error& error);
+// The same for a rank that does not answer: the launcher kills it, so that its connections break.
+void report_silent_rank(int rank);
 
 // Seconds since this process was started.
 double seconds_since_start();

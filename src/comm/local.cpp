@@ -3,6 +3,7 @@
 #include <barrier>
 #include <cstring>
 
+#include "comm/reduce.h"
 #include "core/error.h"
 
 namespace crest {
@@ -27,15 +28,15 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return rendezvous_->ranks; }
   void barrier() override { rendezvous_->barrier.arrive_and_wait(); }
 
-  // Each rank sums its slice over all ranks in rank order (so the sum is bitwise identical on all)
-  // and writes it everywhere.
+  // Each rank sums its slice (so the sum is bitwise identical on all) and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
     publish(data);
     int64_t begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
-    if (dtype == DType::f32)
-      reduce<float>(begin, end, mean);
-    else
-      reduce_any(dtype, begin, end, mean);
+    std::vector<const void*> parts;
+    for (int r = 0; r < size(); ++r) parts.push_back(at(r, dtype, begin));
+    sum_in_order(at(rank_, dtype, begin), parts, dtype, end - begin, mean);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank_) std::memcpy(at(r, dtype, begin), at(rank_, dtype, begin), size_t(end - begin) * size_of(dtype));
     barrier();
   }
 
@@ -48,11 +49,9 @@ class LocalCommunicator final : public Communicator {
 
   void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
     publish(in);
-    for (int64_t i = 0; i < n; ++i) {
-      double sum = 0;
-      for (void* d : rendezvous_->data) sum += load_element(d, dtype, n * rank_ + i);
-      store_element(out, dtype, i, sum);
-    }
+    std::vector<const void*> parts;
+    for (int r = 0; r < size(); ++r) parts.push_back(at(r, dtype, n * rank_));
+    sum_in_order(out, parts, dtype, n, false);
     barrier();
   }
 
@@ -76,21 +75,8 @@ class LocalCommunicator final : public Communicator {
   }
   const void* of(int rank) const { return rendezvous_->data[size_t(rank)]; }
 
-  template <class T>
-  void reduce(int64_t begin, int64_t end, bool mean) {
-    for (int64_t i = begin; i < end; ++i) {
-      double sum = 0;
-      for (void* d : rendezvous_->data) sum += static_cast<T*>(d)[i];
-      if (mean) sum /= size();
-      for (void* d : rendezvous_->data) static_cast<T*>(d)[i] = T(sum);
-    }
-  }
-  void reduce_any(DType dtype, int64_t begin, int64_t end, bool mean) {
-    for (int64_t i = begin; i < end; ++i) {
-      double sum = 0;
-      for (void* d : rendezvous_->data) sum += load_element(d, dtype, i);
-      for (void* d : rendezvous_->data) store_element(d, dtype, i, mean ? sum / size() : sum);
-    }
+  char* at(int rank, DType dtype, int64_t element) const {
+    return static_cast<char*>(rendezvous_->data[size_t(rank)]) + size_t(element) * size_of(dtype);
   }
 
   std::shared_ptr<Rendezvous> rendezvous_;

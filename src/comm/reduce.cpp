@@ -1,5 +1,6 @@
 #include "comm/reduce.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/error.h"
@@ -23,13 +24,38 @@ T rounded(Wide x) {
     return T(x);
 }
 
-// omp simd: without it, the compiler processes loops of unknown length one element at a time. Only
-// elements at the same position depend on each other, so out may be a or b.
+// Elements at a time: their sums stay in the first-level cache while the parts are added to them.
+constexpr int64_t block = 2048;
+
 template <class T>
-void add(T* out, const T* a, const T* b, int64_t n) {
+void sum(T* out, const std::vector<const void*>& parts, int64_t n, bool mean) {
+  using Wide = decltype(widened(T()));
+  Wide sums[block];
+  Wide ranks = Wide(parts.size());
+  for (int64_t first = 0; first < n; first += block) {
+    int64_t count = std::min(block, n - first);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const T* x = static_cast<const T*>(parts[p]) + first;
+      // omp simd: without it, the compiler processes loops of unknown length one element at a time.
+      if (p == 0) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = rounded<T>(widened(a[i]) + widened(b[i]));
+        for (int64_t i = 0; i < count; ++i) sums[i] = widened(x[i]);
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) sums[i] += widened(x[i]);
+      }
+    }
+    T* to = out + first;
+    if (mean) {
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) to[i] = rounded<T>(sums[i] / ranks);
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) to[i] = rounded<T>(sums[i]);
+    }
+  }
 }
+
 // Calls f with a null pointer to the dtype's type.
 template <class F>
 void with_type(DType dtype, F f) {
@@ -44,18 +70,10 @@ void with_type(DType dtype, F f) {
 
 }  // namespace
 
-void add_elements(void* out, const void* a, const void* b, DType dtype, int64_t n) {
+void sum_in_order(void* out, const std::vector<const void*>& parts, DType dtype, int64_t n, bool mean) {
   with_type(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    add(static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), n);
-  });
-}
-
-void scale_elements(void* data, DType dtype, int64_t n, double factor) {
-  with_type(dtype, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    T* x = static_cast<T*>(data);
-    for (int64_t i = 0; i < n; ++i) x[i] = rounded<T>(double(widened(x[i])) * factor);
+    sum(static_cast<T*>(out), parts, n, mean);
   });
 }
 

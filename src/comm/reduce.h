@@ -1,15 +1,16 @@
 // Element-wise sums of host arrays, for collectives that reduce.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "core/dtype.h"
 
 namespace crest {
 
-// out[i] = a[i] + b[i]; 16-bit floats are added in float and rounded once. out may be a or b.
-// Floating dtypes.
-void add_elements(void* out, const void* a, const void* b, DType dtype, int64_t n);
-// data[i] *= factor
-void scale_elements(void* data, DType dtype, int64_t n, double factor);
+// out[i] = parts[0][i] + parts[1][i] + ..., in this order: every transport adds in the order of the
+// ranks, so their results are bitwise identical. 16-bit floats are added in float, and the sum
+// (mean: divided by the number of parts) is rounded once. out may be one of the parts. Floating
+// dtypes.
+void sum_in_order(void* out, const std::vector<const void*>& parts, DType dtype, int64_t n, bool mean);
 
 }  // namespace crest

@@ -115,6 +115,20 @@ Socket connect_to(const std::string& address, int port, Clock::time_point deadli
   }
 }
 
+bool is_loopback(const std::string& address) {
+  Addresses found = resolve(address, 0);
+  for (addrinfo* a = found.get(); a; a = a->ai_next) {
+    if (a->ai_family == AF_INET) {
+      auto* v4 = reinterpret_cast<const sockaddr_in*>(a->ai_addr);
+      if (ntohl(v4->sin_addr.s_addr) >> 24 != 127) return false;
+    } else {
+      auto* v6 = reinterpret_cast<const sockaddr_in6*>(a->ai_addr);
+      if (!IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr)) return false;
+    }
+  }
+  return true;
+}
+
 bool send_all(const Socket& socket, const std::string& data) {
   for (size_t done = 0; done < data.size();) {
     ssize_t n = send(socket.fd(), data.data() + done, data.size() - done, MSG_NOSIGNAL);

@@ -33,6 +33,8 @@ int port_of(const Socket& socket);
 std::string own_address(const Socket& socket);
 // Retries until the deadline. Returns a closed socket if nobody was listening by then.
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline);
+// Whether all addresses of a host belong to this machine alone.
+bool is_loopback(const std::string& address);
 // False if the other side is gone.
 bool send_all(const Socket& socket, const std::string& data);
 

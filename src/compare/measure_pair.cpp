@@ -87,11 +87,11 @@ class Pair {
     recorder_.begin(s.record);
     set_document(s, "plan", plan_document(session));
     set_document(s, "program", program_document(session, phase_calls(session, phase_)));
-    int64_t planned = session.planned_bytes() * s.recipe.data_parallel;
+    int64_t planned = session.planned_bytes();
     s.record.result = {{"memory", {{"planned_bytes", planned}}}};
     try {
       check_fits(session, s.limit);
-      if (planned + taken > s.limit * s.recipe.data_parallel)
+      if (planned * s.recipe.data_parallel + taken > s.limit * s.recipe.data_parallel)
         fail("both sides together do not fit in memory", "crest compare",
              "Measure them one after the other: crest profile, twice, then crest compare A B.");
       s.cell = std::make_unique<BenchCell>(std::move(session), phase_, o_.seed);

@@ -32,7 +32,7 @@ std::vector<double> logged_steps(const RunRecord& r) {
 // 0: unknown. An imported log has batch and sequence length only, or neither.
 double tokens_of(const Json& recipe) {
   double tokens = number(recipe, "batch") * number(recipe, "seq");
-  for (const char* key : {"grad_accumulation", "data_parallel"}) tokens *= number(recipe, key, 1);
+  for (const char* key : {"grad_accumulation", "ranks", "data_parallel"}) tokens *= number(recipe, key, 1);
   return tokens;
 }
 

@@ -18,7 +18,8 @@ Device DeviceOptions::find() const {
   libraries.use();
   Device d = find_device(device, threads);
   for (auto& line : split(d.note, '\n'))
-    if (!line.empty()) to_stderr("crest: note: {}\n", printable(line, 1000));
+    if (notes && !line.empty()) to_stderr("crest: note: {}\n", printable(line, 1000));
+  d.threads = std::max(1, d.threads / processes);
   return d;
 }
 
@@ -81,7 +82,7 @@ bool LibraryOptions::is_flag(const std::string& flag) {
 }
 
 int64_t DeviceOptions::limit(const Device& d) const {
-  return memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");
+  return (memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit")) / processes;
 }
 
 const std::vector<Setting>& device_settings() {

@@ -78,8 +78,8 @@ StopSignal::~StopSignal() {
 bool StopSignal::guarded() { return installed.load(); }
 bool StopSignal::requested() { return received.load() != 0; }
 int StopSignal::signal_number() { return received.load(); }
-std::string StopSignal::signal_name() {
-  const char* name = received.load() ? sigabbrev_np(received.load()) : nullptr;
+std::string StopSignal::signal_name(int number) {
+  const char* name = number ? sigabbrev_np(number) : nullptr;
   return name ? std::string("SIG") + name : "";
 }
 

@@ -28,8 +28,8 @@ class StopSignal {
   static bool requested();
   // The signal's number, 0 = none.
   static int signal_number();
-  // "SIGINT"; "" if none came.
-  static std::string signal_name();
+  // "SIGINT"; "" for 0.
+  static std::string signal_name(int number);
 
  private:
   static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};

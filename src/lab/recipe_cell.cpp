@@ -138,7 +138,7 @@ BenchTask RecipeCell::task() const {
 }
 
 void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
-  int64_t ranks = s.recipe.data_parallel, live = 0, instructions = 0;
+  int64_t live = 0, instructions = 0;
   auto set = [&](const char* column, double x) { row.columns[column] = lab::Value::number(x); };
   for (auto& p : s.programs) live = std::max(live, p.memory.live_peak);
   for (int call : phase_calls(s, phase_)) instructions += int64_t(s.programs[size_t(call)].program.code.size());
@@ -147,15 +147,16 @@ void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
   set("model_flops", palm_flops(s.recipe, phase_));
   set("executed_flops", phase_flops(s, phase_, FlopsConvention::executed));
   set("instructions", double(instructions));
-  set("planned_bytes", double(s.planned_bytes() * ranks));
-  set("persistent_bytes", double(s.persistent_bytes * ranks));
-  set("transient_bytes", double(s.transient_bytes * ranks));
-  set("live_bytes", double(live * ranks));
+  set("planned_bytes", double(s.planned_bytes()));
+  set("persistent_bytes", double(s.persistent_bytes));
+  set("transient_bytes", double(s.transient_bytes));
+  set("live_bytes", double(live));
   CategoryBytes bytes = s.by_category();
   for (auto category : {Category::weights, Category::gradients, Category::optimizer_state, Category::activations,
                         Category::temporary, Category::workspace})
-    set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)] * ranks));
-  if (e_.uses_column("largest_batch")) set("largest_batch", double(largest_batch(s, use_of(phase_), limit_ / ranks)));
+    set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
+  if (e_.uses_column("largest_batch"))
+    set("largest_batch", double(largest_batch(s, use_of(phase_), limit_ / s.recipe.world_size())));
   if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
 }
 

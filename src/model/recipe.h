@@ -18,7 +18,8 @@ struct Recipe {
   int64_t batch = 8;              // sequences per micro batch
   int64_t seq = 0;                // sequence length; 0: the model's context
   int64_t grad_accumulation = 1;  // micro steps per step
-  int data_parallel = 1;          // ranks
+  int ranks = 1;                  // processes, one rank each
+  int data_parallel = 1;          // virtual ranks: threads of one process
 
   std::string precision = "auto";   // resolved for the device
   std::string policy = "pure";      // pure, autocast
@@ -43,7 +44,9 @@ struct Recipe {
   std::string graphs = "on", programmatic_launch = "on", nvtx = "off";
 
   int64_t seq_length() const { return seq > 0 ? seq : model.context; }
-  int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * data_parallel; }
+  // Ranks of either kind that share a step: each computes its part of the global batch.
+  int world_size() const { return ranks * data_parallel; }
+  int64_t tokens_per_step() const { return batch * seq_length() * grad_accumulation * world_size(); }
 };
 
 // Throws usage errors for settings that conflict (a sequence longer than the context). Each single

@@ -68,7 +68,8 @@ const std::vector<Pass>& pipeline() {
        "gradients of one Program reach the next through their group"},
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
        recompute, recompute_settings},
-      {"data_parallel", "--data-parallel: gradients and loss are summed over the ranks after the last micro step",
+      {"data_parallel",
+       "--ranks, --data-parallel: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
       {"epilogues",
        "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "

@@ -96,7 +96,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     if (r.grad_accumulation == 1) {
       specs.push_back({"train", ProgramKind::train, r.batch, seq, 0, true, true});
     } else {
-      bool reduces = r.data_parallel > 1;  // only then is the last micro step different
+      bool reduces = r.world_size() > 1;  // only then is the last micro step different
       specs.push_back({"train.first", ProgramKind::train, r.batch, seq, 0, true, false});
       if (!reduces || r.grad_accumulation > 2)
         specs.push_back({"train.next", ProgramKind::train, r.batch, seq, 0, false, !reduces});
@@ -145,6 +145,9 @@ Recipe resolve(Recipe r, const Device& device) {
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
+  if (device.kind == "cuda" && r.ranks > 1)
+    fail_usage("several processes on GPUs are not supported yet", "--ranks",
+               "Use --data-parallel, whose ranks share one GPU.");
   validate(r);
   return r;
 }
@@ -162,7 +165,8 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
   s.library_bytes = options.library_bytes;
-  // Ranks are threads of this process: each plans and runs with its share of them.
+  // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
+  // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
   for (auto& spec : programs) {
     CompiledProgram c;
@@ -233,7 +237,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
       Exit::does_not_fit,
       fmt::format("the plan needs {}, but only {} is available{}", format_bytes(double(s.planned_bytes())),
                   format_bytes(double(limit)),
-                  s.recipe.data_parallel > 1 ? fmt::format(" for each of {} ranks", s.recipe.data_parallel) : ""),
+                  s.recipe.world_size() > 1 ? fmt::format(" for each of {} ranks", s.recipe.world_size()) : ""),
       "memory",
       "Planned bytes by category:" + breakdown(s) +
           (fits.empty()

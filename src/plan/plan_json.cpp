@@ -30,9 +30,9 @@ Json model_to_json(const ModelConfig& m) {
           {"parameters", m.parameters()}};
 }
 
-Json categories_to_json(const CategoryBytes& bytes, int64_t times) {
+Json categories_to_json(const CategoryBytes& bytes) {
   Json json = Json::object();
-  for (int i = 0; i < category_count; ++i) json[std::string(name(Category(i)))] = bytes[size_t(i)] * times;
+  for (int i = 0; i < category_count; ++i) json[std::string(name(Category(i)))] = bytes[size_t(i)];
   return json;
 }
 
@@ -58,7 +58,6 @@ static Json peak_to_json(const CompiledProgram& c) {
 }
 
 Json memory_to_json(const CompiledSession& s, int rows) {
-  int64_t ranks = s.recipe.data_parallel;
   Json blocks = Json::array();
   for (const Block* b : largest_blocks(s, rows))
     blocks.push_back({{"name", b->name},
@@ -67,11 +66,11 @@ Json memory_to_json(const CompiledSession& s, int rows) {
                       {"first_instruction", b->first},
                       {"last_instruction", b->last},
                       {"category", name(b->category)}});
-  return {{"planned_bytes", s.planned_bytes() * ranks},
-          {"persistent_bytes", s.persistent_bytes * ranks},
-          {"transient_bytes", s.transient_bytes * ranks},
-          {"ranks", ranks},
-          {"by_category", categories_to_json(s.by_category(), ranks)},
+  return {{"planned_bytes", s.planned_bytes()},
+          {"persistent_bytes", s.persistent_bytes},
+          {"transient_bytes", s.transient_bytes},
+          {"ranks", s.recipe.world_size()},
+          {"by_category", categories_to_json(s.by_category())},
           {"peak", peak_to_json(s.largest())},
           {"largest_blocks", blocks}};
 }

@@ -16,8 +16,8 @@ namespace crest {
 // The sizes of a model (keys as in its TOML file) and its number of parameters.
 nlohmann::ordered_json model_to_json(const ModelConfig& model);
 
-// {"weights": bytes, ...}: all categories, multiplied by `times` (ranks).
-nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes, int64_t times = 1);
+// {"weights": bytes, ...}: all categories.
+nlohmann::ordered_json categories_to_json(const CategoryBytes& bytes);
 
 // The largest blocks of the Program with the largest transient arena.
 std::vector<const Block*> largest_blocks(const CompiledSession& session, int rows);

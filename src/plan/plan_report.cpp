@@ -16,10 +16,12 @@ using Json = nlohmann::ordered_json;
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
   PlanReport r;
   r.limit = limit;
-  r.ranks = recipe.data_parallel;
+  r.ranks = recipe.world_size();
+  Device share = device;  // of a process
+  share.threads = std::max(1, device.threads / recipe.ranks);
   CompileOptions quick;
   quick.verify = false;  // tests verify every pass; here planning should be fast
-  r.session = compile(recipe, device, session_programs(recipe, use), quick);
+  r.session = compile(recipe, share, session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   auto start = std::chrono::steady_clock::now();
   r.batch_that_fits = largest_batch(r.session, use, r.limit / r.ranks);

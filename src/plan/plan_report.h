@@ -10,18 +10,18 @@ namespace crest {
 // The convention of the model's FLOPs.
 inline constexpr const char* plan_flops_convention = "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 
-// The results of a plan, for people and for programs. Bytes are for all ranks.
+// The results of a plan, for people and for programs. Bytes are those of one rank.
 struct PlanReport {
   CompiledSession session;
   int64_t ranks = 1;
-  int64_t limit = 0;
+  int64_t limit = 0;  // of this machine, which all ranks share
   int64_t batch_that_fits = 0;
   double executed_flops = 0;  // per optimizer step
   double search_seconds = 0;
 
   const ModelConfig& model() const { return session.recipe.model; }
-  int64_t planned() const { return session.planned_bytes() * ranks; }
-  bool fits() const { return planned() <= limit; }
+  int64_t planned() const { return session.planned_bytes(); }
+  bool fits() const { return planned() * ranks <= limit; }
   int64_t embeddings() const {
     const ModelConfig& m = model();
     return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));

@@ -74,6 +74,7 @@ void read_times(ReportCell& c) {
   }
   double tokens = json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") *
                   json_number(r.recipe, "/grad_accumulation") * json_number(r.recipe, "/data_parallel");
+  if (double ranks = json_number(r.recipe, "/ranks"); std::isfinite(ranks)) tokens *= ranks;
   if (c.profile && c.profile->tokens > 0) tokens = double(c.profile->tokens);
   if (!std::isfinite(tokens))
     tokens = json_number(r.result, "/tokens_per_second") * json_number(r.result, "/step_ms_median") / 1e3;
@@ -223,7 +224,7 @@ void rank(ReportGroup& g) {
   for (size_t i = 0; i < g.cells.size(); ++i) {
     const ReportCell& c = g.cells[i];
     work.insert(c.setting("batch") + "x" + c.setting("seq") + "x" + c.setting("grad_accumulation") + "x" +
-                c.setting("data_parallel"));
+                c.setting("ranks") + "x" + c.setting("data_parallel"));
     if (c.measured()) {
       if (g.fastest < 0 || c.speed() > g.cells[size_t(g.fastest)].speed()) g.fastest = int(i);
       if (g.slowest < 0 || c.speed() < g.cells[size_t(g.slowest)].speed()) g.slowest = int(i);

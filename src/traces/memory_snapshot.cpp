@@ -22,7 +22,7 @@ struct Frame {
 
 // A block of a segment; blocks follow each other without gaps, since the viewer adds up their
 // sizes.
-struct Piece {
+struct MemoryPiece {
   int64_t offset = 0, bytes = 0;
   int persistent = -1;  // -1: free
 };
@@ -87,13 +87,14 @@ class Snapshot {
     frames(name, [&]() -> std::vector<Frame> { return {{"arena", 0, name + ": planned, allocated once"}}; });
   }
 
-  std::vector<Piece> pieces(int64_t total) const {
-    std::vector<Piece> taken, out;
+  std::vector<MemoryPiece> pieces(int64_t total) const {
+    std::vector<MemoryPiece> taken, out;
     for (int i = 0; i < int(p_.memory.persistent.size()); ++i) {
       const ProfilePersistent& v = p_.memory.persistent[size_t(i)];
       if (v.bytes > 0) taken.push_back({v.offset, v.bytes, i});
     }
-    std::sort(taken.begin(), taken.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
+    std::sort(taken.begin(), taken.end(),
+              [](const MemoryPiece& a, const MemoryPiece& b) { return a.offset < b.offset; });
     int64_t at = 0;
     for (auto& t : taken) {
       if (t.offset < at) continue;  // a view into the one before
@@ -105,7 +106,7 @@ class Snapshot {
     return out;
   }
 
-  void piece(int64_t base, const Piece& b) {
+  void piece(int64_t base, const MemoryPiece& b) {
     out_.begin_dict();
     entry("address", base + b.offset);
     entry("size", b.bytes);
@@ -118,7 +119,7 @@ class Snapshot {
     out_.end_dict();
   }
 
-  void segment(const std::string& name, int64_t base, int64_t total, const std::vector<Piece>& blocks) {
+  void segment(const std::string& name, int64_t base, int64_t total, const std::vector<MemoryPiece>& blocks) {
     if (total <= 0) return;
     int64_t active = 0;
     for (auto& b : blocks) active += b.persistent < 0 ? 0 : b.bytes;

@@ -5,23 +5,27 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
-#include <numeric>
+#include <exception>
 
+#include "comm/exchange.h"
 #include "core/error.h"
 #include "device/communicators.h"
 #include "run/ranks.h"
 
 namespace crest {
 
-Engine::Engine(CompiledSession session, Choices choices)
+Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator)
     : session_(std::move(session)), choices_(std::move(choices)), calls_(training_step(session_)) {
-  int ranks = session_.recipe.data_parallel;
-  if (ranks > 1) communicators_ = make_thread_communicators(ranks, session_.device);
-  for (int r = 0; r < ranks; ++r)
-    executors_.push_back(
-        std::make_unique<Executor>(session_, ranks > 1 ? communicators_[size_t(r)].get() : nullptr, &choices_));
-  batches_.assign(size_t(ranks), std::vector<HostBatch>(1));
+  const Recipe& recipe = session_.recipe;
+  if (recipe.ranks != (communicator ? communicator->size() : 1))
+    fail_usage(fmt::format("{} processes are requested, and this is {}", recipe.ranks,
+                           communicator ? fmt::format("one of {}", communicator->size()) : "a single one"),
+               "--ranks", "crest train and crest bench start several; here, use --data-parallel for threads.");
+  if (recipe.data_parallel > 1) owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
+  for (auto& c : owned_) communicators_.push_back(c.get());
+  if (communicators_.empty()) communicators_.push_back(communicator);
+  for (Communicator* c : communicators_) executors_.push_back(std::make_unique<Executor>(session_, c, &choices_));
+  batches_.assign(executors_.size(), std::vector<HostBatch>(1));
   for (auto& e : executors_) {
     auto& list = ports_.emplace_back();
     for (int p = 0; p < int(session_.programs.size()); ++p) {
@@ -30,15 +34,16 @@ Engine::Engine(CompiledSession session, Choices choices)
     }
   }
   loss_scale_ = rank(0).scalars().loss_scale;
+  read_whole_steps(false);
 }
 
 void Engine::initialize_weights(uint64_t seed) {
-  run_on_ranks(ranks(), [&](int r) { initialize(rank(r), seed); });
+  run_on_ranks(local_ranks(), [&](int r) { initialize(rank(r), seed); });
 }
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
   const Recipe& recipe = session_.recipe;
-  return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(ranks()) + uint64_t(r)) *
+  return (uint64_t(step * recipe.grad_accumulation + micro_step) * uint64_t(ranks()) + uint64_t(first_rank() + r)) *
          uint64_t(recipe.batch);
 }
 
@@ -63,18 +68,33 @@ void Engine::send(const HostBatch& h, int r, int program) {
 }
 
 // The Programs divide by all targets of the step, counted or not.
-float Engine::read_step(int64_t step, const SampleSource& source) {
-  run_on_ranks(ranks(), [&](int r) {
-    batches_[size_t(r)].resize(size_t(session_.recipe.grad_accumulation));
-    for (auto& call : calls_)
-      if (call.micro_step >= 0)
-        read(batches_[size_t(r)][size_t(call.micro_step)], r, call.segment, first_sample(step, call.micro_step, r),
-             source);
+Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
+  std::vector<std::exception_ptr> errors(executors_.size());
+  std::vector<std::vector<double>> all;  // by rank: slots, targets that count, whether it failed
+  run_on_ranks(local_ranks(), [&](int r) {
+    std::vector<double> own(3);
+    auto& batches = batches_[size_t(r)];
+    batches.resize(size_t(session_.recipe.grad_accumulation));
+    try {
+      for (auto& call : calls_)
+        if (call.micro_step >= 0)
+          read(batches[size_t(call.micro_step)], r, call.segment, first_sample(step, call.micro_step, r), source);
+    } catch (...) {
+      errors[size_t(r)] = std::current_exception();
+      own[2] = 1;
+    }
+    for (auto& h : batches) own[0] += double(h.targets.size()), own[1] += double(h.counted);
+    auto of_all = ranks() > 1 ? gather(*communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    if (r == 0) all = std::move(of_all);
   });
-  int64_t all = 0, counted = 0;
-  for (auto& rank : batches_)
-    for (auto& h : rank) all += int64_t(h.targets.size()), counted += h.counted;
-  return counted ? float(double(all) / double(counted)) : 0.0f;
+  for (auto& e : errors)
+    if (e) std::rethrow_exception(e);
+  Read sum;
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r][2] != 0) throw PeerDidNotRead{int(r)};
+    sum.slots += all[r][0], sum.counted += all[r][1];
+  }
+  return sum;
 }
 
 int Engine::steps_ahead() const { return ranks() == 1 && !executors_[0]->runtime().host_memory() ? 1 : 0; }
@@ -100,9 +120,12 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
   Queued& queued = failed_.back();
   queued.start = std::chrono::steady_clock::now();
   StepResult& result = queued.result;
-  float weight = whole_steps_ ? read_step(step, source) : 1.0f;
-  std::vector<int64_t> counted(size_t(ranks()), 0);
-  run_on_ranks(ranks(), [&](int r) {
+  float weight = 1;
+  if (whole_steps_) {
+    Read whole = read_step(step, source);
+    weight = whole.weight(), result.targets = int64_t(whole.counted);
+  }
+  run_on_ranks(local_ranks(), [&](int r) {
     Executor& e = rank(r);
     RangeScope range(e.runtime(), fmt::format("step {}", step));
     for (size_t c = 0; c < calls_.size(); ++c) {
@@ -118,7 +141,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
         inputs.loss_weight = weight;
         e.set_inputs(inputs);
         send(batch, r, call.segment);
-        counted[size_t(r)] += batch.counted;
+        if (!whole_steps_) result.targets += batch.counted;  // then this is the only rank
         // Reading during a running step costs that step time only when it takes longer.
         if (r == 0 && queued_.empty())
           result.wait_seconds += batch.seconds;
@@ -133,7 +156,6 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     if (ranks() > 1) e.runtime().synchronize();
   });
   queued.mark = rank(0).runtime().mark();
-  result.targets = std::accumulate(counted.begin(), counted.end(), int64_t(0));
   queued_.splice(queued_.end(), failed_, std::prev(failed_.end()));
 }
 
@@ -166,47 +188,47 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   if (program < 0) fail_internal("the session has no validation program");
   if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
-  double sum = 0;
-  std::vector<int64_t> all(size_t(ranks()), 0), counted = all;
-  run_on_ranks(ranks(), [&](int r) {
+  double sum = 0, slots = 0, count = 0;
+  run_on_ranks(local_ranks(), [&](int r) {
     Scalars inputs = {};
+    std::vector<double> own(2);  // slots, targets that count
     RangeScope range(rank(r).runtime(), "validation");
     rank(r).set_inputs(inputs);
     HostBatch& batch = batches_[size_t(r)][0];
     for (int64_t i = 0; i < batches; ++i) {
-      read(batch, r, program, uint64_t((i * ranks() + r) * validation_batch()), source);
+      read(batch, r, program, uint64_t((i * ranks() + first_rank() + r) * validation_batch()), source);
       send(batch, r, program);
-      all[size_t(r)] += int64_t(batch.targets.size()), counted[size_t(r)] += batch.counted;
+      own[0] += double(batch.targets.size()), own[1] += double(batch.counted);
       rank(r).run(program, traces && r == 0 ? &(*traces)[size_t(i)] : nullptr);
       if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
     if (traces) rank(r).runtime().synchronize();
+    auto of_all = ranks() > 1 ? gather(*communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    if (r == 0)
+      for (auto& rank : of_all) slots += rank[0], count += rank[1];
   });
   // The loss of a batch is its sum divided by all targets of the batch, counted or not.
-  int64_t slots = std::accumulate(all.begin(), all.end(), int64_t(0));
-  int64_t count = std::accumulate(counted.begin(), counted.end(), int64_t(0));
   double mean = sum / double(batches);
-  return count == slots ? mean : count ? mean * double(slots) / double(count) : 0.0;
+  return count == slots ? mean : count > 0 ? mean * slots / count : 0.0;
 }
 
-static void copy(const TensorRef& from, const TensorRef& to) {
-  if (!to.data) return;
-  std::vector<char> bytes(size_t(to.bytes()));
-  from.read(bytes.data());
-  to.write(bytes.data());
+static void send_tensor(Communicator& comm, const TensorRef& t) {
+  if (t.data) comm.broadcast(t.data, t.dtype, t.shape.numel(), 0);
 }
 
 void Engine::broadcast() {
-  std::vector<ParameterRef> from = parameters(rank(0));
-  for (int r = 1; r < ranks(); ++r) {
-    std::vector<ParameterRef> to = parameters(rank(r));
-    for (size_t q = 0; q < to.size(); ++q) {
-      copy(from[q].weight, to[q].weight);
-      copy(from[q].master, to[q].master);
-      for (size_t s = 0; s < to[q].states.size(); ++s) copy(from[q].states[s].tensor, to[q].states[s].tensor);
-    }
-    rank(r).set_scalars(rank(0).scalars());
-  }
+  if (ranks() > 1)
+    run_on_ranks(local_ranks(), [&](int r) {
+      Communicator& comm = *communicators_[size_t(r)];
+      for (const ParameterRef& p : parameters(rank(r))) {
+        send_tensor(comm, p.weight);
+        if (p.master.data != p.weight.data) send_tensor(comm, p.master);
+        for (auto& state : p.states) send_tensor(comm, state.tensor);
+      }
+      Scalars s = rank(r).scalars();
+      comm.broadcast(&s, DType::u8, sizeof s, 0);
+      rank(r).set_scalars(s);
+    });
   loss_scale_ = rank(0).scalars().loss_scale;
 }
 

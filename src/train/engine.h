@@ -32,20 +32,31 @@ struct StepResult {
 
 class Engine {
  public:
-  // Executors for recipe.data_parallel ranks (threads of this process). Weights are zero until
-  // initialize or a load. choices: those of the session that is continued.
-  explicit Engine(CompiledSession session, Choices choices = {});
+  // The ranks of this process, each with an executor: recipe.data_parallel threads; or, if the
+  // recipe has several processes, the one rank that `communicator` connects with the others. Ranks
+  // exchange data through communicators only. Weights are zero until initialize or a load. choices:
+  // those of the session that is continued.
+  explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr);
 
   const CompiledSession& session() const { return session_; }
-  int ranks() const { return int(executors_.size()); }
+  // Of the whole run; those of this process are first_rank() and the local_ranks() - 1 after it.
+  int ranks() const { return session_.recipe.world_size(); }
+  int local_ranks() const { return int(executors_.size()); }
+  int first_rank() const { return communicators_[0] ? communicators_[0]->rank() : 0; }
+  // A rank of this process, from 0.
   Executor& rank(int r) { return *executors_[size_t(r)]; }
   const Choices& choices() const { return choices_; }
 
   void initialize_weights(uint64_t seed);
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
-  // may be negative, because the count of the whole step weights each micro step, and if reading
-  // may throw with several ranks.
-  void read_whole_steps(bool whole) { whole_steps_ = whole; }
+  // may be negative, because the count of the whole step weights each micro step. Several ranks
+  // always do it: they agree that all could read before one of them waits for another.
+  void read_whole_steps(bool whole) { whole_steps_ = whole || ranks() > 1; }
+  // Thrown by a step, before anything runs, if a rank of another process could not read its
+  // samples.
+  struct PeerDidNotRead {
+    int rank;
+  };
   // Runs step number `step` (0, 1, ..): samples step * global_batch .. of the source. `seed` is for
   // dropout. In a session without an update Program, runs only forward and backward of the micro
   // steps. traces: one per call of training_step(session), with a time per instruction (rank 0).
@@ -63,7 +74,7 @@ class Engine {
   // 1, ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
-  // Copies rank 0's weights and optimizer state to the other ranks (after a load).
+  // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
 
  private:
@@ -90,19 +101,26 @@ class Engine {
     std::chrono::steady_clock::time_point start;
   };
   void queue(int64_t step, double lr, uint64_t seed, const SampleSource& source, std::vector<StepTrace>* traces);
-  // Reads the whole step; returns the factor on its losses.
-  float read_step(int64_t step, const SampleSource& source);
+  // Reads the part of local rank r in the whole step; counts the targets of all ranks. If a rank of
+  // this process could not read, throws its error.
+  struct Read {
+    double slots = 0, counted = 0;
+    float weight() const { return counted > 0 ? float(slots / counted) : 0.0f; }
+  };
+  Read read_step(int64_t step, const SampleSource& source);
 
   CompiledSession session_;
   Choices choices_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<Communicator>> owned_;  // between threads
+  std::vector<Communicator*> communicators_;          // by local rank; null: it is the only one
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
   float loss_scale_ = 1;                         // that the next step to be taken runs with
   std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
   std::chrono::steady_clock::time_point taken_;  // when the last one had ended
-  std::vector<std::vector<Ports>> ports_;        // by rank and Program
-  std::vector<std::vector<HostBatch>> batches_;  // by rank and micro step (only the first, unless whole steps are read)
+  std::vector<std::vector<Ports>> ports_;        // by local rank and Program
+  std::vector<std::vector<HostBatch>>
+      batches_;  // by local rank and micro step (only the first, unless whole steps are read)
   bool whole_steps_ = false;
 };
 

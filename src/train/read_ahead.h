@@ -11,8 +11,9 @@ namespace crest {
 
 class ReadAheadSource {
  public:
-  // Starts with optimizer step `first_step`. The loader must outlive it.
-  ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead);
+  // Starts with optimizer step `first_step`, for the ranks of this process: first_rank and the
+  // data_parallel - 1 after it. The loader must outlive it.
+  ReadAheadSource(const Loader& loader, const Recipe& recipe, int64_t first_step, ReadAhead ahead, int first_rank = 0);
   // Returns a sample, in the order in which the engine's rank requests them: batch by batch.
   void sample(uint64_t global_sample, int32_t* tokens, int32_t* targets, int32_t* positions = nullptr);
 
@@ -22,6 +23,7 @@ class ReadAheadSource {
     const Batch* batch = nullptr;
   };
   int64_t batch_, seq_;
+  uint64_t world_, first_rank_;
   std::vector<Rank> ranks_;
 };
 

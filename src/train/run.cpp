@@ -5,16 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/exchange.h"
+#include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/libraries.h"
 #include "host/environment.h"
 #include "host/stop_signal.h"
 #include "model/config_files.h"
+#include "plan/recipe_settings.h"
 #include "run/generate.h"
 #include "terminal/table.h"
 #include "train/engine.h"
@@ -24,6 +28,7 @@
 #include "train/run_report.h"
 #include "train/run_schedule.h"
 #include "train/run_state.h"
+#include "train/same_program.h"
 #include "train/saver.h"
 #include "train/training_settings.h"
 
@@ -42,7 +47,8 @@ class Training {
  public:
   explicit Training(const TrainOptions& o)
       : o_(o),
-        report_(o),
+        group_(o.group),
+        report_(o, leads()),
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
         record_(o, [this](auto& text) { report_.warning(text); }) {}
@@ -54,14 +60,15 @@ class Training {
     use.validation = data_.validates();
     // A split with few windows is read once, not partly twice.
     if (use.validation)
-      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_parallel, 1, o_.recipe.batch);
+      use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
     if (o_.resume)
       continue_run(std::move(session));
     else
       start_run(std::move(session));
-    engine_->read_whole_steps(data_.masked() || engine_->ranks() > 1);
+    engine_->read_whole_steps(data_.masked());
+    check_ranks();
     report_.describe(*engine_, data_.dataset());
     describe_plan();
     record_.begin(*files_, stored_settings());
@@ -72,9 +79,11 @@ class Training {
     try {
       loop();
       TrainOutcome outcome = finish();
+      if (data_error_ && !leads()) throw_ended_by_first();
       if (data_error_) std::rethrow_exception(data_error_);
       return outcome;
     } catch (const std::exception& e) {
+      if (auto* lost = dynamic_cast<const PeerLost*>(&e); lost && group_) group_->noticed(*lost);
       saver_->settle();
       try {
         files_->check_folder();  // otherwise the failure may be a file in a folder that was removed
@@ -88,21 +97,43 @@ class Training {
   }
 
  private:
+  // Of several processes, the first one writes files and records, and prints.
+  bool leads() const { return !group_ || group_->leads(); }
+  Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
+  // What rank 0 says.
+  double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
+  // Of one rank.
+  int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
+  // Before the first step: settings, data and Programs of all ranks must be the same.
+  void check_ranks() {
+    if (!group_) return;
+    std::vector<std::string> rows = {"Crest " CREST_VERSION};
+    Json settings = recipe_to_json(recipe());
+    settings.update(stored_settings());
+    for (auto& [name, value] : settings.items())
+      if (name != "data" && name != "init") rows.push_back(fmt::format("{} = {}", name, value.dump()));
+    rows.push_back(fmt::format("training tokens = {}", dataset().train().total_tokens()));
+    for (auto& row : program_rows(engine_->session())) rows.push_back(row);
+    check_same_rows(*communicator(), rows);
+  }
+
   void start_run(CompiledSession session) {
-    engine_.emplace(std::move(session));
+    engine_.emplace(std::move(session), Choices(), communicator());
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
-    else
+    else if (leads())
       load_initial_weights(*engine_, o_.init, [&](const std::string& m) { report_.warning(m); });
+    else
+      engine_->broadcast();
     state_.seed = o_.seed;
-    state_.threads = o_.device.threads;
+    state_.threads = threads();
     state_.train_tokens = dataset().train().total_tokens();
     state_.data_hash = dataset().info().content_hash;
     set_schedule();
-    files_.emplace(o_.out.empty() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
+    files_.emplace(o_.out.empty() || !leads() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
     make_saver();
     write_config();
     files_->write("model.toml", to_toml(recipe().model));
@@ -110,18 +141,30 @@ class Training {
     files_->continue_at(0);
   }
 
-  // The engine chooses kernels when it is created, so it gets the run's earlier choices first.
+  // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
+  // 0 reads the checkpoint and sends it to the others.
   void continue_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
-    files_.emplace(RunFiles::open(o_.out));
-    Checkpoint checkpoint = newest_checkpoint(files_->checkpoints(), warn);
-    engine_.emplace(std::move(session), kernel_choices(checkpoint, warn));
-    state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
+    if (leads()) {
+      files_.emplace(RunFiles::open(o_.out));
+      Checkpoint checkpoint = newest_checkpoint(files_->checkpoints(), warn);
+      Choices::Table choices = kernel_choices(checkpoint, warn);
+      if (group_) group_->from_first(to_json(choices));
+      engine_.emplace(std::move(session), Choices(choices), communicator());
+      state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
+      if (group_) group_->from_first(to_text(state_));
+    } else {
+      files_.emplace(RunFiles::none());
+      Choices choices(parse_choices(group_->from_first(std::string()), "rank 0"));
+      engine_.emplace(std::move(session), std::move(choices), communicator());
+      engine_->broadcast();
+      state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
+    }
     if (state_.seed != o_.seed)
       fail_usage(fmt::format("the run has seed {}", state_.seed), "--seed", "Leave out --seed to continue the run.");
-    if (state_.threads != o_.device.threads)
+    if (state_.threads != threads())
       report_.warning(fmt::format("the run used {} threads and now uses {}: it continues, but not bit for bit",
-                                  state_.threads, o_.device.threads));
+                                  state_.threads, threads()));
     if (std::string other = engine_->choices().difference(); !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     uint64_t tokens = dataset().train().total_tokens();
@@ -136,7 +179,7 @@ class Training {
           printable(state_.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
     state_.train_tokens = tokens;
     state_.data_hash = dataset().info().content_hash;
-    state_.threads = o_.device.threads;
+    state_.threads = threads();
     start_step_ = last_good_ = state_.step;
     set_schedule();
     make_saver();
@@ -183,10 +226,11 @@ class Training {
   }
 
   void loop() {
-    data_.start(recipe(), state_.step);
+    data_.start(recipe(), state_.step, engine_->first_rank());
+    Cut cut;
     auto begin = Clock::now();
     try {
-      if (!validated() && schedule_->validates_at(state_.step)) validate_now();
+      if (of_first(!validated()) != 0 && schedule_->validates_at(state_.step)) validate_now();
       while (state_.step < schedule_->steps()) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(since(begin));
@@ -198,11 +242,7 @@ class Training {
           end_ = RunEnd::stop_after;
           break;
         }
-        if (schedule_->over(since(begin))) {
-          end_ = RunEnd::time;
-          break;
-        }
-        if (StopSignal::requested()) break;
+        if (ends_early(since(begin))) break;
         if (schedule_->saves_at(state_.step)) {
           auto start = Clock::now();
           save_now();
@@ -210,14 +250,20 @@ class Training {
         }
       }
     } catch (const RunData::Stopped&) {
+      cut.kind = Cut::stopped;
     } catch (const RunData::Failed& failed) {
-      end_ = RunEnd::data;
-      data_error_ = failed.error;
+      cut.kind = Cut::failed, cut.error = failed.error;
+    } catch (const Engine::PeerDidNotRead&) {
+    } catch (const PeerLost& e) {
+      PeerLost lost = group_->noticed(e);
+      throw PeerLost(lost.rank(), lost.problem(), fmt::format("step {}, {}", state_.step + 1, lost.where()),
+                     lost.advice());
     }
+    agree_on(cut);
     while (engine_->queued_steps()) take_step();
-    if (StopSignal::requested() && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
+    if (signal_number_ && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
-      signal_ = StopSignal::signal_name();
+      signal_ = StopSignal::signal_name(signal_number_);
     }
     auto start = Clock::now();
     try {
@@ -228,6 +274,60 @@ class Training {
     }
     last_save_seconds_ = since(start);
     seconds_ = since(begin);
+  }
+
+  // Whether the time is over (by the clock of rank 0) or a rank was signaled.
+  bool ends_early(double seconds) {
+    bool over = schedule_->over(seconds);
+    int signal = StopSignal::signal_number();
+    if (group_) {
+      auto all = gather(group_->communicator(), {double(over), double(signal)});
+      over = all[0][0] != 0;
+      for (auto& rank : all) signal = signal ? signal : int(rank[1]);
+    }
+    if (over) end_ = RunEnd::time;
+    signal_number_ = signal;
+    return over || signal;
+  }
+
+  // Why the steps of this process ended before their time, if they did; it ends all ranks after the
+  // same step.
+  struct Cut {
+    enum Kind { none, stopped, failed } kind = none;
+    std::exception_ptr error;  // why data could not be read
+  };
+  void agree_on(const Cut& own) {
+    int signal = std::max(signal_number_, StopSignal::signal_number());
+    std::exception_ptr error = own.error;
+    if (group_) {
+      auto all = gather(group_->communicator(), {double(own.kind), double(signal)});
+      for (int r = int(all.size()) - 1; r >= 0; --r) {
+        signal = signal ? signal : int(all[size_t(r)][1]);
+        if (int(all[size_t(r)][0]) != int(Cut::failed)) continue;
+        std::string text = broadcast_text(group_->communicator(), pack_error(own.error), r);
+        if (!own.error) error = unpack_error(text, r);
+      }
+    }
+    signal_number_ = signal;
+    if (error) end_ = RunEnd::data, data_error_ = error;
+  }
+
+  // An error that another rank reports.
+  static std::string pack_error(const std::exception_ptr& error) {
+    if (!error) return "";
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      return join({std::to_string(int(e.code())), e.problem(), e.where(), e.advice()}, std::string(1, '\0'));
+    } catch (const std::exception& e) {
+      return join({std::to_string(int(Exit::failed)), e.what(), "", ""}, std::string(1, '\0'));
+    }
+  }
+  static std::exception_ptr unpack_error(const std::string& text, int rank) {
+    auto parts = split(text, '\0');
+    parts.resize(4);
+    return std::make_exception_ptr(
+        Error(Exit(std::atoi(parts[0].c_str())), fmt::format("rank {}: {}", rank, parts[1]), parts[2], parts[3]));
   }
 
   void save_at_end() {
@@ -263,6 +363,7 @@ class Training {
   int64_t queued_until() const { return state_.step + engine_->queued_steps(); }
   void queue_step() {
     int64_t step = queued_until();
+    if (group_) group_->doing(fmt::format("step {}", step + 1));
     engine_->queue_step(step, schedule_->rate(step), state_.seed, data_.training());
   }
   // Whether something needs the state after `steps` steps, or ends the run there.
@@ -285,7 +386,7 @@ class Training {
 
   // The number of steps that fit into --max-seconds, from the median of the first ones.
   void fit(double spent) {
-    schedule_->fit(state_.step, report_.median_step_ms(2) / 1e3, spent);
+    schedule_->fit(state_.step, of_first(report_.median_step_ms(2) / 1e3), of_first(spent));
     write_config();
     report_.message(fmt::format("steps    {} fit into {}", schedule_->steps(), format_duration(o_.max_seconds)));
     describe_plan();
@@ -318,10 +419,16 @@ class Training {
     if (bad_steps_ >= most_bad_steps) stop_bad_run();
   }
 
+  // Rank 0 has the error that says more.
+  [[noreturn]] void throw_ended_by_first() const {
+    throw PeerLost(0, "rank 0 ended the run", fmt::format("step {}", state_.step));
+  }
+
   [[noreturn]] void stop_bad_run() {
     report_.end_steps();
     files_->flush();
     saver_->settle();
+    if (!leads()) throw_ended_by_first();
     std::string kept = files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
     fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
@@ -352,7 +459,11 @@ class Training {
     auto start = Clock::now();
     double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
     validation_seconds_ += since(start);
-    data_.check();
+    bool failed = data_.error() != nullptr;
+    if (group_ ? group_->any(failed) : failed) {
+      if (failed) throw RunData::Failed{data_.error()};
+      throw Engine::PeerDidNotRead{-1};
+    }
     if (std::isnan(loss)) loss = NAN;  // messages show no sign
     ValidationRow row{state_.step, loss};
     if (o_.on_validation) o_.on_validation(row);
@@ -363,7 +474,7 @@ class Training {
   }
 
   void sample_now() {
-    if (!dataset().tokenizer() || StopSignal::requested()) return;
+    if (!leads() || !dataset().tokenizer() || StopSignal::requested()) return;
     auto start = Clock::now();
     std::string text = generate_text(engine_->rank(0), *dataset().tokenizer(), "", o_.sample_tokens,
                                      state_.seed + uint64_t(state_.step));
@@ -403,12 +514,13 @@ class Training {
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
     TrainOutcome outcome{interrupted};
-    for (int r = 0; r < engine_->ranks(); ++r) outcome.held_bytes += engine_->rank(r).held_bytes();
+    outcome.held_bytes = engine_->rank(0).held_bytes();
     outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
     return outcome;
   }
 
   const TrainOptions& o_;
+  RankGroup* group_;
   RunReport report_;
   RunData data_;
   TrainingRecord record_;
@@ -419,6 +531,7 @@ class Training {
   RunState state_;
   int64_t start_step_ = 0, bad_steps_ = 0, last_good_ = 0, last_loss_step_ = 0;
   RunEnd end_ = RunEnd::steps;
+  int signal_number_ = 0;
   std::string signal_;
   std::exception_ptr data_error_;
   double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, validation_seconds_ = 0,

@@ -12,6 +12,8 @@
 
 namespace crest {
 
+class RankGroup;
+
 // How a run is recorded in the run store.
 struct TrainRecord {
   std::string store;  // file; "": default_store_file()
@@ -29,11 +31,12 @@ enum class SaveMode {
 
 struct TrainOptions {
   Recipe recipe;
-  Device device;
-  int64_t memory_limit = 0;
-  std::string data;     // folder of shards
-  std::string out;      // RUN; "": no files are written
-  bool resume = false;  // continue RUN from its newest valid checkpoint
+  Device device;               // this process's share of it
+  int64_t memory_limit = 0;    // of this process
+  RankGroup* group = nullptr;  // the processes of recipe.ranks > 1; only the first one writes and prints
+  std::string data;            // folder of shards
+  std::string out;             // RUN; "": no files are written
+  bool resume = false;         // continue RUN from its newest valid checkpoint
   bool overwrite = false;
   bool fresh = false;  // `out` was created for this run (FreshFolder)
   std::string init;    // folder, file, run or checkpoint with initial weights; ignored when a run is continued
@@ -70,7 +73,7 @@ struct TrainOptions {
 
 struct TrainOutcome {
   bool interrupted = false;
-  int64_t held_bytes = 0;    // arenas of all ranks
+  int64_t held_bytes = 0;    // arenas of one rank
   int64_t device_bytes = 0;  // on a GPU: device memory in use
 };
 

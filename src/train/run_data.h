@@ -28,15 +28,15 @@ class RunData {
   int64_t val_batches(int64_t per_batch) const;
 
   // With --prefetch, batches are read ahead from here on.
-  void start(const Recipe& recipe, int64_t step);
+  void start(const Recipe& recipe, int64_t step, int first_rank);
   // A signal ends a step between two micro steps (Stopped), and so does a read error (Failed); the
   // weights are then those of the previous step. With several ranks, a step is read completely
   // before it begins (Engine::read_whole_steps). In a validation no rank may leave the others
-  // waiting in a reduction: it runs to its end, and check() throws the error.
+  // waiting in a reduction: it runs to its end, and error() has the error.
   SampleSource training();
   SampleSource validation(int ranks);
-  // Throws Failed with the error of a validation with several ranks.
-  void check();
+  // The error of a validation with several ranks; null: none.
+  std::exception_ptr error() const { return error_; }
 
   struct Stopped {};
   struct Failed {

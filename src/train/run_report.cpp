@@ -16,9 +16,9 @@ namespace {
 
 constexpr double noted_saving_share = 0.035;  // fraction of the run's time
 
-ProgressOptions progress_options(const TrainOptions& o) {
+ProgressOptions progress_options(bool quiet) {
   ProgressOptions p;
-  p.quiet = o.quiet;
+  p.quiet = quiet;
   return p;
 }
 
@@ -31,10 +31,15 @@ std::string terminal_text(const std::string& s) {
 
 }  // namespace
 
-RunReport::RunReport(const TrainOptions& o) : options_(o), progress_(progress_options(o)) {}
+RunReport::RunReport(const TrainOptions& o, bool prints)
+    : options_(o), prints_(prints), progress_(progress_options(o.quiet || !prints)) {}
 
 void RunReport::message(const std::string& text) {
-  if (!options_.quiet) progress_.message(text);
+  if (!options_.quiet && prints_) progress_.message(text);
+}
+
+void RunReport::warning(const std::string& text) {
+  if (prints_) progress_.warning(text);
 }
 
 double RunReport::median_step_ms(size_t skip_first) const {
@@ -76,9 +81,9 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
     if (n > 1) factors.push_back(format_number_of(n, noun));
   std::string tokens = format_number_of(r.tokens_per_step(), "token");
   message(fmt::format("step     {}", factors.size() > 1 ? join(factors, " x ") + " = " + tokens : tokens));
-  message(fmt::format("memory   {} planned ({} persistent, {} transient{})",
-                      format_bytes(double(s.planned_bytes()) * ranks), format_bytes(double(s.persistent_bytes)),
-                      format_bytes(double(s.transient_bytes)), ranks > 1 ? " per rank" : ""));
+  message(fmt::format("memory   {} planned ({} persistent, {} transient{})", format_bytes(double(s.planned_bytes())),
+                      format_bytes(double(s.persistent_bytes)), format_bytes(double(s.transient_bytes)),
+                      ranks > 1 ? "; for each rank" : ""));
 }
 
 void RunReport::describe(const RunState& state, const Plan& plan) {
@@ -116,7 +121,7 @@ void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
   report.loss = row.loss, report.grad_norm = row.grad_norm, report.lr = row.lr, report.step_ms = row.step_ms;
   report.tokens_per_second = row.tokens_per_second;
   report.flops_per_second = row.tokens_per_second * r.model.flops_per_token(r.seq_length());
-  report.memory_bytes = engine.rank(0).held_bytes() * engine.ranks();
+  report.memory_bytes = engine.rank(0).held_bytes();
   if (total_steps > row.step) report.eta_seconds = double(total_steps - row.step) * mean_ms_ / 1e3;
   report.skipped = row.skipped;
   progress_.step(report);
@@ -181,7 +186,8 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
 }  // namespace
 
 void RunReport::finish(const Summary& s) {
-  if (options_.json) fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (options_.json && prints_)
+    fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
   if (s.saving_seconds > noted_saving_share * s.seconds)
     message(fmt::format("saving took {} ({:.1f}% of the time): raise --save-every to reduce it",

@@ -21,12 +21,13 @@ const char* name(RunEnd end);  // "steps", "time", "stop_after", "signal", "data
 
 class RunReport {
  public:
-  // The options must outlive it.
-  explicit RunReport(const TrainOptions& options);
+  // The options must outlive it. prints: whether this is the process that prints.
+  RunReport(const TrainOptions& options, bool prints);
 
-  // Lines that --quiet suppresses; warnings are always shown.
+  // Lines that --quiet suppresses; warnings are always shown. Of several processes, only the first
+  // one prints.
   void message(const std::string& text);
-  void warning(const std::string& text) { progress_.warning(text); }
+  void warning(const std::string& text);
 
   struct Plan {
     const Schedule& schedule;
@@ -62,6 +63,7 @@ class RunReport {
 
  private:
   const TrainOptions& options_;
+  bool prints_;
   Progress progress_;
   std::vector<double> step_ms_;
   double mean_ms_ = 0;

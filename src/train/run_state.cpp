@@ -17,24 +17,26 @@ namespace crest {
 
 static constexpr const char* choices_file = "kernel_choices.json";
 
+static nlohmann::json json_of(const RunState& state) {
+  return {{"step", state.step},       {"total_steps", state.total_steps},   {"seed", state.seed},
+          {"threads", state.threads}, {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash}};
+}
+
+std::string to_text(const RunState& state) { return json_of(state).dump(); }
+
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
                                     const Tokenizer* tokenizer, bool copied) {
   Scalars s = engine.rank(0).scalars();
   const Recipe& r = engine.session().recipe;
   CheckpointContents contents;
   contents.step = state.step;
-  nlohmann::json j = {{"step", state.step},
-                      {"total_steps", state.total_steps},
-                      {"seed", state.seed},
-                      {"threads", state.threads},
-                      {"train_tokens", state.train_tokens},
-                      {"data_hash", state.data_hash},
-                      {"seq", r.seq_length()},
-                      {"samples", state.step * r.grad_accumulation * r.data_parallel * r.batch},
-                      {"adam_step", s.adam_step},
-                      {"loss_scale", s.loss_scale},
-                      {"good_steps", s.good_steps},
-                      {"skipped", s.skipped}};
+  nlohmann::json j = json_of(state);
+  j.update({{"seq", r.seq_length()},
+            {"samples", state.step * r.grad_accumulation * r.world_size() * r.batch},
+            {"adam_step", s.adam_step},
+            {"loss_scale", s.loss_scale},
+            {"good_steps", s.good_steps},
+            {"skipped", s.skipped}});
   contents.state = j.dump();
   contents.files = model_files(r.model, tokenizer);
   contents.files["config.toml"] = config_toml;
@@ -51,8 +53,9 @@ namespace {
 
 // state.json of a checkpoint; a missing key is an error.
 struct StateFile {
-  explicit StateFile(const Checkpoint& c)
-      : where(printable(c.path() + "/state.json")), json(parse_json_guarded(c.state(), {}, where)) {}
+  explicit StateFile(const Checkpoint& c) : StateFile(c.state(), printable(c.path() + "/state.json")) {}
+  StateFile(const std::string& text, std::string file)
+      : where(std::move(file)), json(parse_json_guarded(text, {}, where)) {}
   float number(const char* key) const {
     double n = json.contains(key) && json[key].is_number() ? json[key].get<double>() : NAN;
     if (!(std::abs(n) <= FLT_MAX)) fail(fmt::format("key '{}' is missing or not a number", key), where);
@@ -73,7 +76,7 @@ struct StateFile {
 void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
   StateFile get(checkpoint);
   const Recipe& r = engine.session().recipe;
-  int64_t now = r.grad_accumulation * r.data_parallel * r.batch, step = get.whole("step"),
+  int64_t now = r.grad_accumulation * r.world_size() * r.batch, step = get.whole("step"),
           samples = get.whole("samples");
   int64_t seq = get.whole("seq");
   if (seq != r.seq_length())
@@ -82,7 +85,7 @@ void check_samples(const Engine& engine, const Checkpoint& checkpoint) {
   if (samples != step * now)
     fail(fmt::format("the checkpoint has {} samples per step, this recipe has {}", step ? samples / step : 0, now),
          printable(checkpoint.path()),
-         "Keep batch x grad-accumulation x data-parallel, so that the order of the data is continued exactly.");
+         "Keep batch x grad-accumulation x ranks, so that the order of the data is continued exactly.");
 }
 
 }  // namespace
@@ -99,16 +102,29 @@ Checkpoint newest_checkpoint(const std::string& root, const Report& warn) {
   return std::move(*checkpoint);
 }
 
-Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn) {
+Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn) {
   const std::string* text = checkpoint.file(choices_file);
   if (!text) return {};
   try {
-    return Choices(parse_choices(*text, join_path(checkpoint.path(), choices_file)));
+    return parse_choices(*text, join_path(checkpoint.path(), choices_file));
   } catch (const Error& e) {
     warn(fmt::format("kernels are chosen again: {}", e.what()));
     return {};
   }
 }
+
+static RunState run_state(const StateFile& get) {
+  RunState state;
+  state.step = get.whole("step");
+  state.total_steps = get.whole("total_steps");
+  state.seed = get.whole<uint64_t>("seed");
+  state.threads = get.whole<int>("threads");
+  state.train_tokens = get.whole<uint64_t>("train_tokens");
+  if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
+  return state;
+}
+
+RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {
   check_samples(engine, checkpoint);
@@ -122,13 +138,7 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   s.skipped = get.whole<int32_t>("skipped");
   engine.rank(0).set_scalars(s);
   engine.broadcast();
-  RunState state;
-  state.step = get.whole("step");
-  state.total_steps = get.whole("total_steps");
-  state.seed = get.whole<uint64_t>("seed");
-  state.threads = get.whole<int>("threads");
-  state.train_tokens = get.whole<uint64_t>("train_tokens");
-  if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
+  RunState state = run_state(get);
   if (int n = reject_newer(root, state.step))
     warn(fmt::format("{} damaged checkpoint{} of later steps set aside as .rejected-*", n, n > 1 ? "s" : ""));
   return state;

@@ -20,6 +20,10 @@ struct RunState {
   std::string data_hash;      // content hash of the data, for the same purpose; "": unknown
 };
 
+// As JSON, for other processes of the run. parse: `where` is who sent it.
+std::string to_text(const RunState& state);
+RunState parse_run_state(const std::string& text, const std::string& where);
+
 using Report = std::function<void(const std::string&)>;
 
 // Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml,
@@ -30,7 +34,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
 // The newest valid checkpoint below root. Throws if there is none.
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 // Its kernel choices, for the Engine that continues the run; empty if the checkpoint has none.
-Choices kernel_choices(const Checkpoint& checkpoint, const Report& warn);
+Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn);
 // Restores a checkpoint below root. Damaged newer ones are set aside (reject_newer). Throws if the
 // model or the number of samples per step differs.
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);

@@ -100,8 +100,9 @@ RunResult run_and_disturb(const std::function<void(pid_t launcher, const std::ve
 TEST(Comm, MeasuresEveryCollectiveWithSeveralRanks) {
   NEEDS_GLOO();
   TempFolder folder;
-  RunResult r = run_crest({"comm", "all", "--ranks", "1,2,3", "--sizes", "4KB,100001B", "--samples", "6", "--json"},
-                          {.folder = folder.path().string()});
+  RunResult r =
+      run_crest({"comm", "all", "--world-sizes", "1,2,3", "--sizes", "4KB,100001B", "--samples", "6", "--json"},
+                {.folder = folder.path().string()});
   ASSERT_EQ(r.code, 0) << r.err;
   auto j = r.json();
   EXPECT_EQ(j["backend"], "gloo");
@@ -234,7 +235,7 @@ TEST(Comm, WrongVariablesAreNamed) {
   NEEDS_GLOO();
   expect_error({"comm", "all-reduce", "--nproc", "3"}, 2, {"--nproc", "torchrun started 2"},
                {.environment = rank_variables(0, 2, "29500")});
-  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"4 ranks requested, 2 available"},
+  expect_error({"comm", "all-reduce", "--ranks", "4"}, 2, {"--world-sizes", "4 ranks requested, 2 available"},
                {.environment = rank_variables(0, 2, "29500")});
 }
 
@@ -244,8 +245,8 @@ TEST(Comm, WrongWordsGetTheNearest) {
   expect_error({"comm", "broadcast", "--backend", "glo"}, 2, {"unknown backend 'glo'", "Did you mean 'gloo'?"});
   expect_error({"comm", "broadcast", "--dtype", "f23"}, 2, {"'f23'", "--dtype", "fp32"});
   expect_error({"comm", "broadcast", "--rank", "2"}, 2, {"--rank", "--ranks"});
-  expect_error({"comm", "broadcast", "--ranks", "2,x"}, 2, {"--ranks", "'x'"});
-  expect_error({"comm", "broadcast", "--ranks", "4", "--nproc", "2"}, 2, {"--ranks", "4 ranks"});
+  expect_error({"comm", "broadcast", "--ranks", "2,x"}, 2, {"--world-sizes", "'x'"});
+  expect_error({"comm", "broadcast", "--ranks", "4", "--nproc", "2"}, 2, {"--world-sizes", "4 ranks"});
 }
 
 TEST(Comm, WrongSizesAreUsageErrors) {

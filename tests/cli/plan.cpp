@@ -78,13 +78,26 @@ TEST(CliPlan, StepAloneNeedsNoCacheOfKeysAndValues) {
   EXPECT_EQ(step["programs"].size(), 2u);
 }
 
+// Bytes are those of one rank; what fits is what all of them leave room for.
 TEST(CliPlan, RanksHoldEverythingOnceEach) {
-  // One thread a rank: workspace is per thread.
-  auto one = plan({"--model", "nano", "--threads", "1"}),
-       two = plan({"--model", "nano", "--threads", "2", "--data-parallel", "2"});
-  EXPECT_EQ(two["memory"]["ranks"], 2);
-  EXPECT_EQ(two["tokens_per_step"], 2 * one["tokens_per_step"].get<int64_t>());
-  EXPECT_GE(two["memory"]["planned_bytes"].get<int64_t>(), 2 * one["memory"]["planned_bytes"].get<int64_t>());
+  for (const char* kind : {"--data-parallel", "--ranks"}) {
+    SCOPED_TRACE(kind);
+    // One thread a rank: workspace is per thread.
+    auto one = plan({"--model", "nano", "--threads", "1", "--memory", "600MiB"}),
+         two = plan({"--model", "nano", "--threads", "2", kind, "2", "--memory", "600MiB"});
+    EXPECT_EQ(two["memory"]["ranks"], 2);
+    EXPECT_EQ(two["tokens_per_step"], 2 * one["tokens_per_step"].get<int64_t>());
+    EXPECT_NEAR(two["memory"]["planned_bytes"], one["memory"]["planned_bytes"],
+                0.05 * one["memory"]["planned_bytes"].get<double>());
+    EXPECT_LT(2 * two["fit"]["largest_batch"].get<int64_t>(), one["fit"]["largest_batch"].get<int64_t>());
+    int64_t planned = two["memory"]["planned_bytes"];
+    for (auto& [limit, fits] : {std::pair{2 * planned, true}, {2 * planned - 1, false}}) {
+      RunResult r = run_crest(
+          {"plan", "--model", "nano", "--threads", "2", kind, "2", "--json", "--memory", std::to_string(limit) + "B"});
+      EXPECT_EQ(r.code, fits ? 0 : 3) << r.err;
+      EXPECT_EQ(r.json()["fit"]["fits"], fits);
+    }
+  }
 }
 
 TEST(CliPlan, LargestBatchFitsAndOneMoreDoesNot) {

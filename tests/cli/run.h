@@ -119,6 +119,10 @@ inline constexpr const char* callers_variables[] = {"RANK",
                                                     "COLUMNS",
                                                     "NO_COLOR",
                                                     "TORCHELASTIC_USE_AGENT_STORE",
+                                                    "SLURM_NODEID",
+                                                    "SLURM_STEP_TASKS_PER_NODE",
+                                                    "SLURM_STEP_NODELIST",
+                                                    "CREST_SECRET",
                                                     "CREST_LIBRARIES"};
 
 struct RunOptions {

@@ -15,6 +15,8 @@
 
 #include "comm/control_server.h"
 #include "comm/gloo.h"
+#include "comm/secret.h"
+#include "comm/watchdog.h"
 #include "loopback.h"
 #include "ranks.h"
 #include "wait.h"
@@ -224,7 +226,7 @@ TEST(Strangers, HaveATimeToIntroduceThemselves) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
-  ControlServer server(std::move(listener), 2, longest_wait, {64, 0.01});
+  ControlServer server(std::move(listener), 2, longest_wait, {}, {64, 0.01});
   Socket s = connect_to("127.0.0.1", port, after(longest_wait));
   timeval limit{time_t(longest_wait), 0};
   setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -236,7 +238,7 @@ TEST(Strangers, TheOldestIsClosedFirst) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
-  ControlServer server(std::move(listener), 2, longest_wait, {3, longest_wait});
+  ControlServer server(std::move(listener), 2, longest_wait, {}, {3, longest_wait});
   std::vector<Socket> all;
   for (int i = 0; i < 5; ++i) {
     all.push_back(connect_to("127.0.0.1", port, after(longest_wait)));
@@ -247,7 +249,7 @@ TEST(Strangers, TheOldestIsClosedFirst) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(recv(all[i].fd(), &byte, 1, 0), 0) << i;
   for (size_t i = 2; i < 5; ++i) {
     EXPECT_EQ(recv(all[i].fd(), &byte, 1, MSG_DONTWAIT), -1) << i;
-    send_all(all[i], encode({'J', "9", "crest-control-1 2"}));
+    send_all(all[i], encode({'H', "9 2 R", "crest-control-1 00"}));
     EXPECT_EQ(recv(all[i].fd(), &byte, 1, 0), 1) << "it still hears the answer, " << i;
   }
 }
@@ -257,7 +259,7 @@ TEST(Strangers, ALongGreetingIsNone) {
   NEEDS_LOOPBACK();
   Socket listener = listen_on("127.0.0.1", 0);
   int port = port_of(listener);
-  ControlServer server(std::move(listener), 2, longest_wait, {64, longest_wait});
+  ControlServer server(std::move(listener), 2, longest_wait, {}, {64, longest_wait});
   Socket s = connect_to("127.0.0.1", port, after(longest_wait));
   timeval limit{time_t(longest_wait), 0};
   setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -281,7 +283,10 @@ TEST(Control, ARankThatIsGoneIsToldToAll) {
   auto second = std::async(std::launch::async, join_and_wait, 1, Socket());
   std::thread third([&] {
     Socket s = connect_to("127.0.0.1", port, after(longest_wait));
-    send_all(s, encode({'J', "2", "crest-control-1 3"}));
+    FrameReader reader;
+    Frame refusal;
+    EXPECT_EQ(introduce(s, reader, {2, 3, Introduction::rank_itself, ""}, after(longest_wait), refusal),
+              Greeting::done);
     char answer = 0;
     EXPECT_EQ(recv(s.fd(), &answer, 1, 0), 1) << "all have joined";
   });
@@ -302,6 +307,95 @@ TEST(Control, TheRankThatIsSilentIsToBlame) {
   expect_says(errors[0], "rank 1 does not take part (nothing came)");
   expect_says(errors[2], "rank 1 does not take part");
   EXPECT_EQ(errors[1], "");
+}
+
+TEST(Secret, WhoDoesNotKnowItIsNotLetIn) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  ControlServer server(std::move(listener), 2, longest_wait, {"the secret", 0});
+  auto greeting = [&](int rank, const std::string& secret) {
+    Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+    FrameReader reader;
+    Frame refusal;
+    return introduce(s, reader, {rank, 2, Introduction::rank_itself, secret}, after(longest_wait), refusal);
+  };
+  EXPECT_EQ(greeting(1, "another"), Greeting::forged) << "and a server that does not know it is not believed";
+  EXPECT_EQ(greeting(1, ""), Greeting::forged);
+  EXPECT_EQ(greeting(1, "the secret"), Greeting::done);
+}
+
+// One that skips the server's proof and sends anything as its own, or what another rank has sent.
+TEST(Secret, AForgedOrRepeatedProofIsRefused) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  int port = port_of(listener);
+  ControlServer server(std::move(listener), 2, longest_wait, {"the secret", 0});
+  std::string number(32, 'a'), earlier;
+  for (bool repeated : {false, true, true}) {
+    Socket s = connect_to("127.0.0.1", port, after(longest_wait));
+    send_all(s, encode({'H', "1 2 R", std::string(control_magic) + " " + number}));
+    FrameReader reader;
+    Frame challenge;
+    while (!reader.next(challenge)) ASSERT_TRUE(reader.receive(s));
+    EXPECT_EQ(challenge.type, 'C');
+    std::string right = proof("the secret", "1 2 R", number, challenge.key);
+    send_all(s, encode({'J', "", repeated ? earlier : std::string(64, '0')}));
+    timeval limit{time_t(longest_wait), 0};
+    setsockopt(s.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    char byte = 0;
+    EXPECT_LE(recv(s.fd(), &byte, 1, 0), 0) << "closed by the server";
+    earlier = right;
+  }
+}
+
+TEST(Secret, AnAddressThatOthersReachNeedsOne) {
+  EXPECT_TRUE(is_loopback("127.0.0.1"));
+  EXPECT_TRUE(is_loopback("127.4.5.6"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("0.0.0.0"));
+  EXPECT_FALSE(is_loopback("192.0.2.7"));
+}
+
+// A rank whose watchdog says nothing, though its connections stand.
+TEST(Watch, ASilentRankIsNamedWithWhatItDid) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  RankEnvironment two = environment(0, 2, port_of(listener));
+  std::promise<std::string> said;
+  std::thread other([&] {
+    RankEnvironment own = two;
+    own.rank = 1;
+    auto control = Control::join(own, longest_wait);
+    Socket s = connect_to("127.0.0.1", own.port, after(longest_wait));
+    FrameReader reader;
+    Frame frame;
+    EXPECT_EQ(introduce(s, reader, {1, 2, Introduction::watchdog, ""}, after(longest_wait), frame), Greeting::done);
+    send_all(s, encode({'P', "", "step 7"}));
+    std::string error = error_of([&] { control->get("never", longest_wait); });
+    expect_says(error, "rank 1 has not answered for 1 s; last heard from in step 7");
+  });
+  auto control = Control::join(two, longest_wait, std::move(listener), {"", 1});
+  {
+    Watchdog dog(two, "", 1, [&](const PeerLost& lost, bool silent) {
+      EXPECT_TRUE(silent);
+      EXPECT_EQ(lost.rank(), 1);
+      said.set_value(lost.what());
+    });
+    expect_says(said.get_future().get(), "rank 1 has not answered for 1 s; last heard from in step 7");
+  }
+  other.join();
+}
+
+TEST(Watch, RanksThatComputeForLongAreNotSilent) {
+  NEEDS_LOOPBACK();
+  Socket listener = listen_on("127.0.0.1", 0);
+  RankEnvironment one = environment(0, 1, port_of(listener));
+  auto control = Control::join(one, longest_wait, std::move(listener), {"", 1});
+  Watchdog dog(one, "", 1, [&](const PeerLost& lost, bool) { ADD_FAILURE() << lost.what(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  control->check("here");
+  dog.end(true);
 }
 
 TEST(Gloo, ARankThatFailsBreaksTheCollectiveOfTheOthersWithItsNumber) {

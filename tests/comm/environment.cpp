@@ -69,6 +69,44 @@ TEST(RankEnvironment, ReadsMpirunAndSrun) {
   EXPECT_FALSE(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));  // a batch script, no step
 }
 
+// Without --ntasks-per-node, srun still says where the tasks are.
+TEST(RankEnvironment, SrunOnSeveralNodesNeedsNothingElse) {
+  Set set = {{"SLURM_PROCID", "3"},
+             {"SLURM_NTASKS", "5"},
+             {"SLURM_LOCALID", "1"},
+             {"SLURM_STEP_ID", "0"},
+             {"SLURM_NODEID", "1"},
+             {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+             {"SLURM_STEP_NODELIST", "node[03-04,7]"}};
+  auto e = read(set);
+  EXPECT_EQ(e->local_size, 2);
+  EXPECT_EQ(e->local_rank, 1);
+  EXPECT_EQ(e->address, "node03");
+  set["SLURM_NODEID"] = "2", set["SLURM_PROCID"] = "4", set["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(read(set)->local_size, 1);
+  for (auto& [list, first] : std::map<std::string, std::string>{
+           {"alpha,beta", "alpha"}, {"n[1,3-4]-ib,x", "n1-ib"}, {"x,n[1-2]", "x"}, {"single", "single"}}) {
+    set["SLURM_STEP_NODELIST"] = list;
+    EXPECT_EQ(read(set)->address, first) << list;
+  }
+  set["MASTER_ADDR"] = "10.0.0.9";
+  EXPECT_EQ(read(set)->address, "10.0.0.9") << "whoever sets it knows better";
+  set["SLURM_NODEID"] = "3";
+  EXPECT_NE(error_of(set).find("SLURM_STEP_TASKS_PER_NODE"), std::string::npos);
+}
+
+TEST(RankEnvironment, SrunOnOneNodeUsesItsLoopback) {
+  auto e = read({{"SLURM_PROCID", "1"},
+                 {"SLURM_NTASKS", "2"},
+                 {"SLURM_LOCALID", "1"},
+                 {"SLURM_STEP_ID", "0"},
+                 {"SLURM_NODEID", "0"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                 {"SLURM_STEP_NODELIST", "node03"}});
+  EXPECT_EQ(e->address, "127.0.0.1");
+  EXPECT_EQ(e->local_size, 2);
+}
+
 TEST(RankEnvironment, WrongVariablesAreNamed) {
   EXPECT_NE(error_of({{"RANK", "0"}}).find("WORLD_SIZE is not set"), std::string::npos);
   EXPECT_NE(error_of({{"WORLD_SIZE", "2"}}).find("RANK is not set"), std::string::npos);

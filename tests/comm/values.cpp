@@ -6,6 +6,7 @@
 #include "backend/runtime.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
+#include "core/random.h"
 #include "device/find.h"
 #include "loopback.h"
 #include "measure/collectives.h"
@@ -41,6 +42,49 @@ void check_mean_and_shift(Communicator& comm) {
   EXPECT_EQ(in, std::vector<int32_t>(out.size(), previous));
 }
 
+// Numbers whose sum depends on the order in which they are added.
+std::vector<float> values_of(int rank, int64_t n) {
+  std::vector<float> x(static_cast<size_t>(n));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = float(int32_t(random_bits(5, uint64_t(rank), i))) * (i % 3 == 0 ? 1e-9f : i % 3 == 1 ? 1.0f : 1e-3f);
+  return x;
+}
+
+// In fp32, in rank order: ((x0 + x1) + x2) + ...
+void check_order(Communicator& comm) {
+  int ranks = comm.size();
+  for (int64_t n : {int64_t(1), int64_t(7), int64_t(4099), int64_t(700'003)}) {
+    std::vector<float> expected = values_of(0, n), data = values_of(comm.rank(), n);
+    for (int r = 1; r < ranks; ++r) {
+      std::vector<float> more = values_of(r, n);
+      for (size_t i = 0; i < more.size(); ++i) expected[i] += more[i];
+    }
+    comm.all_reduce(data.data(), DType::f32, n, false);
+    ASSERT_EQ(data, expected) << n;
+    int64_t part = n / ranks;
+    if (part == 0) continue;
+    data = values_of(comm.rank(), n);
+    std::vector<float> own(static_cast<size_t>(part));
+    comm.reduce_scatter(data.data(), own.data(), DType::f32, part);
+    auto first = expected.begin() + std::ptrdiff_t(part * comm.rank());
+    ASSERT_EQ(own, std::vector<float>(first, first + std::ptrdiff_t(part))) << n;
+  }
+  // 16-bit floats: added in fp32, rounded once.
+  std::vector<bfloat16> half(1001), sum(1001);
+  std::vector<float> wide(half.size());
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<float> values = values_of(r, int64_t(half.size()));
+    for (size_t i = 0; i < half.size(); ++i) {
+      bfloat16 x = to_bfloat16(values[i]);
+      wide[i] += to_float(x);
+      if (r == comm.rank()) half[i] = x;
+    }
+  }
+  for (size_t i = 0; i < half.size(); ++i) sum[i] = to_bfloat16(wide[i]);
+  comm.all_reduce(half.data(), DType::bf16, int64_t(half.size()), false);
+  for (size_t i = 0; i < half.size(); ++i) ASSERT_EQ(half[i].bits, sum[i].bits) << i;
+}
+
 }  // namespace
 
 class Ranks : public testing::TestWithParam<int> {};
@@ -52,6 +96,7 @@ TEST_P(Ranks, GlooGivesTheRightValues) {
     auto comm = make_gloo_communicator(control, GetParam(), "test", 60);
     for (DType t : {DType::f32, DType::bf16, DType::f16, DType::f64}) check_all(*comm, t);
     check_mean_and_shift(*comm);
+    check_order(*comm);
     comm->barrier();
   });
   for (auto& e : errors) EXPECT_EQ(e, "");
@@ -64,6 +109,7 @@ TEST_P(Ranks, LocalGivesTheRightValues) {
     threads.emplace_back([&] {
       for (DType t : {DType::f32, DType::bf16}) check_all(*comm, t);
       check_mean_and_shift(*comm);
+      check_order(*comm);
     });
   for (auto& t : threads) t.join();
 }

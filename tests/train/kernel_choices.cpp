@@ -96,8 +96,8 @@ TEST_F(KernelChoices, ThatCannotBeReadAreMadeAnew) {
   contents.files["kernel_choices.json"] = "{\"format\": 99}";
   save_checkpoint(contents, folder / "other", 0);
   std::string told;
-  Choices none =
+  Choices::Table none =
       kernel_choices(Checkpoint::open(folder / "other/step-000003"), [&](const std::string& m) { told += m; });
-  EXPECT_EQ(none.find(chooser.scope, "anything"), std::nullopt);
+  EXPECT_TRUE(none.empty());
   EXPECT_TRUE(contains(told, "kernels are chosen again") && contains(told, "kernel_choices.json")) << told;
 }

@@ -1,0 +1,26 @@
+#include "comm/exchange.h"
+
+#include <algorithm>
+
+namespace crest {
+
+std::vector<std::vector<double>> gather(Communicator& comm, const std::vector<double>& own) {
+  std::vector<double> all(own.size() * size_t(comm.size()));
+  comm.all_gather(own.data(), all.data(), DType::f64, int64_t(own.size()));
+  std::vector<std::vector<double>> by_rank;
+  for (int r = 0; r < comm.size(); ++r) {
+    auto first = all.begin() + std::ptrdiff_t(size_t(r) * own.size());
+    by_rank.emplace_back(first, first + std::ptrdiff_t(own.size()));
+  }
+  return by_rank;
+}
+
+std::string broadcast_text(Communicator& comm, const std::string& text, int root) {
+  double bytes = double(text.size());
+  comm.broadcast(&bytes, DType::f64, 1, root);
+  std::string all = comm.rank() == root ? text : std::string(size_t(bytes), '\0');
+  if (!all.empty()) comm.broadcast(all.data(), DType::u8, int64_t(all.size()), root);
+  return all;
+}
+
+}  // namespace crest

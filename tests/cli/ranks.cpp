@@ -1,0 +1,454 @@
+// crest train and bench as several processes: the same bits as virtual ranks, one run, and nothing
+// left behind when a rank is lost.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include "cli/train_harness.h"
+#include "comm/gloo.h"
+#include "comm/loopback.h"
+#include "core/sha256.h"
+
+namespace crest::test {
+
+namespace {
+
+#define NEEDS_RANKS()                                          \
+  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
+  NEEDS_LOOPBACK()
+
+using Flags = std::vector<std::string>;
+
+Flags operator+(Flags a, const Flags& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child; in >> child;) children.push_back(child);
+  std::sort(children.begin(), children.end());
+  return children;
+}
+
+bool alive(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  size_t end = text.rfind(')');
+  return end != std::string::npos && text[end + 2] != 'Z';
+}
+
+bool is_bound(int port) {
+  int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in a{};
+  a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons(uint16_t(port));
+  bool free = bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
+  close(fd);
+  return !free;
+}
+
+int port_in_environment_of(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  for (std::string variable; std::getline(in, variable, '\0');)
+    if (variable.rfind("MASTER_PORT=", 0) == 0) return std::stoi(variable.substr(12));
+  return 0;
+}
+
+std::string weights_and_moments(const TrainFolder& f, const std::string& run, const std::string& checkpoint) {
+  std::string folder = run + "/checkpoints/" + checkpoint + "/";
+  std::string bytes = f.read(folder + "model.safetensors") + f.read(folder + "optimizer.safetensors");
+  EXPECT_GT(bytes.size(), 1000u) << folder;
+  return sha256_hex(bytes.data(), bytes.size());
+}
+
+// Starts `flags` with two ranks that would run for long, calls `act` when some steps are done, and
+// checks that no rank is left when the launcher has ended.
+RunResult disturb(const TrainFolder& f, const Flags& flags,
+                  const std::function<void(const RunningProcess& launcher, const std::vector<pid_t>& ranks)>& act) {
+  std::vector<pid_t> ranks;
+  int port = 0;
+  RunOptions options = f.options();
+  options.while_running = [&](const RunningProcess& launcher) {
+    bool begun = f.wait_for_rows(launcher, "run", 5);
+    ranks = children_of(launcher);
+    if (!ranks.empty()) port = port_in_environment_of(ranks[0]);
+    if (begun && ranks.size() == 2)
+      act(launcher, ranks);
+    else
+      kill(launcher, SIGKILL);
+  };
+  Flags all = {"train", "--data",      "data",    "--model",      "tiny.toml", "--batch",    "2",
+               "--out", "run",         "--steps", endless,        "--threads", "2",          "--ranks",
+               "2",     "--val-every", "0",       "--save-every", "0",         "--schedule", "constant"};
+  RunResult r = run_crest(all + flags, options);
+  EXPECT_EQ(ranks.size(), 2u);
+  wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), alive); }, 30);
+  for (pid_t rank : ranks) EXPECT_FALSE(alive(rank)) << r.err;
+  EXPECT_FALSE(is_bound(port)) << "the port is still in use";
+  return r;
+}
+
+void expect_one_error(const RunResult& r) {
+  EXPECT_NE(r.err.find("crest: error: "), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find("crest: error: "), r.err.rfind("crest: error: ")) << "more than one error\n" << r.err;
+}
+
+std::string free_port() {
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  socklen_t n = sizeof a;
+  a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&a), n), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n);
+  close(fd);
+  return std::to_string(ntohs(a.sin_port));
+}
+
+std::vector<std::pair<std::string, std::string>> rank_variables(int rank, const std::string& port) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", "2"},      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+}
+
+// Two processes that another launcher starts: flags and result of each.
+std::pair<RunResult, RunResult> launched(const TrainFolder& f, const Flags& first, const Flags& second,
+                                         const std::vector<std::pair<std::string, std::string>>& more = {}) {
+  std::string port = free_port();
+  auto run = [&](int rank, const Flags& flags) {
+    RunOptions o = f.options();
+    for (auto& v : rank_variables(rank, port)) o.environment.push_back(v);
+    for (auto& v : more) o.environment.push_back(v);
+    return run_crest(Flags{"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--threads", "2"} + flags,
+                     o);
+  };
+  std::pair<RunResult, RunResult> results;
+  std::thread other([&] { results.second = run(1, second); });
+  results.first = run(0, first);
+  other.join();
+  return results;
+}
+
+}  // namespace
+
+TEST(Ranks, ProcessesHaveTheBitsOfVirtualRanks) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  for (const Flags& flags :
+       std::vector<Flags>{{"--precision", "fp32", "--dropout", "0.1"},
+                          {"--precision", "bf16", "--grad-accumulation", "2", "--optimizer", "adamw-8bit"}}) {
+    SCOPED_TRACE(flags[1]);
+    Flags with = flags + Flags{"--threads",       "2", "--val-every",  "3", "--overwrite", "--sample-every", "4",
+                               "--sample-tokens", "4", "--save-every", "3"};
+    RunResult threads = f.train("threads", 6, with + Flags{"--data-parallel", "2"});
+    ASSERT_EQ(threads.code, 0) << threads.err;
+    RunResult processes = f.train("processes", 6, with + Flags{"--ranks", "2", "--json"});
+    ASSERT_EQ(processes.code, 0) << processes.err;
+    EXPECT_EQ(f.checkpoints("processes"), f.checkpoints("threads"));
+    EXPECT_EQ(f.checkpoints("processes").size(), 2u);
+    EXPECT_TRUE(f.last_state("processes") == f.last_state("threads")) << "weights, moments or position differ";
+    EXPECT_EQ(f.timeless_log("processes"), f.timeless_log("threads"));
+    EXPECT_EQ(f.read("processes/samples.txt"), f.read("threads/samples.txt"));
+    EXPECT_EQ(processes.json()["step"], 6) << "one document";
+    EXPECT_TRUE(contains(processes.err, "x 2 ranks")) << processes.err;
+    EXPECT_EQ(processes.err.find("device "), processes.err.rfind("device ")) << "rank 0 speaks\n" << processes.err;
+  }
+}
+
+TEST(Ranks, TwoRanksAreTwoMicroSteps) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"--precision", "fp32", "--val-every", "0"};
+  ASSERT_EQ(f.train("one", 8, flags + Flags{"--grad-accumulation", "2"}).code, 0);
+  RunResult r = f.train("two", 8, flags + Flags{"--ranks", "2", "--threads", "2"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto one = f.log("one"), two = f.log("two");
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i)
+    EXPECT_NEAR(two[i]["loss"], one[i]["loss"], 1e-5 * one[i]["loss"].get<double>()) << i;
+}
+
+TEST(Ranks, AreOneRunInTheStore) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  ASSERT_EQ(f.train("run", 3, {"--ranks", "2", "--threads", "2"}).code, 0);
+  auto runs = run_crest({"runs", "list", "--json"}, f.options()).json();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0]["status"], "done");
+  auto shown = run_crest({"runs", "show", "1", "--json"}, f.options()).json();
+  EXPECT_EQ(shown["recipe"]["ranks"], 2);
+}
+
+// Text, a folder with a free name, and no flags but --ranks.
+TEST(Ranks, StartFromATextFile) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"train", "text.txt", "--model", "tiny.toml", "--steps", "2", "--ranks", "2", "--batch", "2"};
+  for (const char* folder : {"runs/text", "runs/text-2"}) {
+    RunResult r = run_crest(flags, f.options());
+    EXPECT_EQ(r.code, 0) << r.err;
+    EXPECT_TRUE(f.exists(folder));
+  }
+  EXPECT_FALSE(f.exists("runs/text-3"));
+}
+
+TEST(Ranks, AnotherNumberOfThemContinuesTheRun) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"--precision", "fp32", "--threads", "2", "--val-every", "0", "--batch", "1", "--lr", "1e-3"};
+  ASSERT_EQ(f.train("straight", 8, flags + Flags{"--ranks", "2", "--grad-accumulation", "2"}).code, 0);
+  ASSERT_EQ(f.train("run", 8, flags + Flags{"--ranks", "2", "--grad-accumulation", "2", "--stop-after", "3"}).code, 0);
+  RunResult none = f.resume("run", {"--ranks", "3"});
+  EXPECT_EQ(none.code, 2) << none.err;
+  EXPECT_TRUE(contains(none.err, "the run has 4 sequences per step, which 3 ranks with --batch 1 cannot share equally"))
+      << none.err;
+  expect_one_error(none);
+  RunResult one = f.resume("run", {"--ranks", "1", "--stop-after", "2"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_TRUE(contains(one.err, "1 instead of 2 ranks, 4 micro steps instead of 2")) << one.err;
+  RunResult four = f.resume("run", {"--ranks", "4", "--threads", "4"});
+  ASSERT_EQ(four.code, 0) << four.err;
+  auto straight = f.log("straight"), cut = f.log("run");
+  ASSERT_EQ(straight.size(), cut.size());
+  for (size_t i = 0; i < cut.size(); ++i) {
+    EXPECT_EQ(cut[i]["step"], straight[i]["step"]);
+    EXPECT_NEAR(cut[i]["loss"], straight[i]["loss"], 1e-5 * straight[i]["loss"].get<double>()) << i;
+  }
+  // The same number again: the bits of the run in one piece.
+  ASSERT_EQ(f.train("again", 8, flags + Flags{"--ranks", "2", "--grad-accumulation", "2", "--stop-after", "3"}).code,
+            0);
+  ASSERT_EQ(f.resume("again").code, 0);
+  EXPECT_EQ(weights_and_moments(f, "again", "step-000008"), weights_and_moments(f, "straight", "step-000008"));
+}
+
+TEST(Ranks, CtrlCSavesOnce) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = disturb(f, {}, [](const RunningProcess& launcher, auto&) { kill(launcher, SIGINT); });
+  EXPECT_EQ(r.code, 130) << r.err;
+  EXPECT_TRUE(contains(r.err, "interrupted; saved at step ")) << r.err;
+  EXPECT_FALSE(contains(r.err, "crest: error")) << r.err;
+  ASSERT_EQ(f.checkpoints("run").size(), 1u);
+  EXPECT_EQ(std::stoi(f.checkpoints("run").back().substr(5)), f.log("run").back()["step"]);
+}
+
+// A signal to one rank other than the first ends all after the same step.
+TEST(Ranks, ASignalToOneRankIsAgreedOn) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = disturb(f, {}, [](auto&, const std::vector<pid_t>& ranks) { kill(ranks[1], SIGTERM); });
+  EXPECT_EQ(r.code, 130) << r.err;
+  EXPECT_TRUE(contains(r.err, "interrupted; saved at step ") && contains(r.err, "(SIGTERM)")) << r.err;
+  EXPECT_EQ(f.checkpoints("run").size(), 1u);
+}
+
+TEST(Ranks, TheTimeLimitIsRank0s) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = f.train(
+      "run", 1, {"--ranks", "2", "--threads", "2", "--steps", endless, "--max-seconds", "0.5", "--val-every", "0"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "--max-seconds 0.5 reached")) << r.err;
+  EXPECT_EQ(f.checkpoints("run").size(), 1u);
+}
+
+TEST(Ranks, LostDataSavesAndSaysSo) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = disturb(f, {}, [&](auto&, auto&) {
+    for (auto& e : std::filesystem::directory_iterator(f.path() / "data"))
+      if (std::string n = e.path().filename(); n.starts_with("train-") && n.ends_with(".bin"))
+        std::filesystem::resize_file(e.path(), 1100);
+  });
+  EXPECT_EQ(r.code, 1) << r.err;
+  EXPECT_TRUE(contains(r.err, "The run is saved at step ")) << r.err;
+  EXPECT_EQ(f.checkpoints("run").size(), 1u);
+  expect_one_error(r);
+}
+
+TEST(LostRanks, KilledEndsAllWithRankAndStep) {
+  NEEDS_RANKS();
+  for (size_t rank : {0u, 1u}) {
+    SCOPED_TRACE(rank);
+    TrainFolder f;
+    auto start = std::chrono::steady_clock::now();
+    RunResult r = disturb(f, {}, [&](auto&, const std::vector<pid_t>& ranks) {
+      start = std::chrono::steady_clock::now();
+      kill(ranks[rank], SIGKILL);
+    });
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 10);
+    EXPECT_EQ(r.code, 1) << r.err;
+    EXPECT_TRUE(contains(r.err, "rank " + std::to_string(rank) + " was ended by signal 9")) << r.err;
+    EXPECT_TRUE(contains(r.err, "step ")) << r.err;
+    expect_one_error(r);
+    auto runs = run_crest({"runs", "list", "--json"}, f.options()).json();
+    ASSERT_EQ(runs.size(), 1u);
+    if (rank == 1) {
+      EXPECT_EQ(runs[0]["status"], "failed");
+    }
+  }
+}
+
+TEST(LostRanks, StoppedEndsAllWithinTheWatchdogsTime) {
+  NEEDS_RANKS();
+  for (size_t rank : {0u, 1u}) {
+    SCOPED_TRACE(rank);
+    TrainFolder f;
+    RunResult r =
+        disturb(f, {"--watchdog", "2"}, [&](auto&, const std::vector<pid_t>& ranks) { kill(ranks[rank], SIGSTOP); });
+    EXPECT_EQ(r.code, 1) << r.err;
+    EXPECT_TRUE(contains(r.err, "rank " + std::to_string(rank) + " has not answered for 2 s")) << r.err;
+    EXPECT_TRUE(contains(r.err, "step ")) << r.err;
+    expect_one_error(r);
+  }
+}
+
+// Nobody kills the stopped rank there: the others end by their watchdogs.
+TEST(LostRanks, StoppedUnderAnotherLauncher) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"--steps", endless, "--watchdog", "2", "--val-every", "0", "--batch", "2"};
+  std::string port = free_port();
+  RunResult first, second;
+  auto options = [&](int rank) {
+    RunOptions o = f.options();
+    for (auto& v : rank_variables(rank, port)) o.environment.push_back(v);
+    return o;
+  };
+  Flags all = Flags{"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--threads", "2"} + flags;
+  RunOptions stopped = options(1);
+  std::thread other([&] {
+    stopped.while_running = [&](const RunningProcess& process) {
+      f.wait_for_rows(process, "run", 5);
+      kill(process, SIGSTOP);
+      wait_until([&] { return first.code >= 0; }, 60);
+      kill(process, SIGKILL);
+    };
+    second = run_crest(all, stopped);
+  });
+  first = run_crest(all, options(0));
+  other.join();
+  EXPECT_EQ(first.code, 1);
+  EXPECT_TRUE(contains(first.err, "rank 1 has not answered for 2 s")) << first.err;
+  expect_one_error(first);
+}
+
+TEST(Ranks, DieWithTheirLauncher) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = disturb(f, {}, [](const RunningProcess& launcher, auto&) { kill(launcher, SIGKILL); });
+  EXPECT_EQ(r.code, 128 + SIGKILL);
+}
+
+TEST(Ranks, OfAnotherLauncherTrainTogether) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"--steps", "3", "--batch", "2", "--precision", "fp32"};
+  auto [first, second] = launched(f, flags + Flags{"--json"}, flags, {{"CREST_SECRET", "0123456789abcdef"}});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(first.json()["step"], 3);
+  EXPECT_EQ(second.out + second.err, "") << "only rank 0 speaks";
+  RunResult threads = f.train("threads", 3, {"--precision", "fp32", "--data-parallel", "2", "--threads", "2"});
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
+}
+
+TEST(Ranks, ThatWouldComputeSomethingElseAreNamed) {
+  NEEDS_RANKS();
+  struct Case {
+    Flags flags;
+    const char* said;
+  };
+  for (auto& c : std::vector<Case>{{{"--lr", "2e-3"}, "lr = "}, {{"--disable-pass", "epilogues"}, "rank 1 has '"}}) {
+    TrainFolder f;
+    Flags flags = {"--steps", "3", "--batch", "2"};
+    auto [first, second] = launched(f, flags, flags + c.flags);
+    EXPECT_EQ(first.code, 1) << first.err;
+    EXPECT_NE(second.code, 0);
+    EXPECT_TRUE(contains(first.err, "the ranks would not compute the same: rank 0 has '")) << first.err;
+    EXPECT_TRUE(contains(first.err, c.said)) << first.err;
+    expect_one_error(first);
+    EXPECT_FALSE(f.exists("run/checkpoints/step-000001"));
+  }
+}
+
+TEST(Ranks, WithAnotherSecretAreNotLetIn) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  std::string port = free_port();
+  auto options = [&](int rank, const std::string& secret) {
+    RunOptions o = f.options();
+    for (auto& v : rank_variables(rank, port)) o.environment.push_back(v);
+    o.environment.push_back({"CREST_SECRET", secret});
+    return o;
+  };
+  Flags all = {"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--steps", "2"};
+  RunOptions first = options(0, "0123456789abcdef");
+  RunResult second;
+  first.while_running = [&](const RunningProcess& process) {
+    second = run_crest(all, options(1, "0123456789abcdeF"));
+    kill(process, SIGKILL);
+  };
+  run_crest(all, first);
+  EXPECT_EQ(second.code, 2) << second.err;
+  EXPECT_TRUE(contains(second.err, "rank 0 does not know the secret of this rank")) << second.err;
+}
+
+TEST(Ranks, NeedASecretWhereOthersCanReachThem) {
+  NEEDS_RANKS();
+  RunOptions o;
+  o.environment = {{"RANK", "1"},
+                   {"WORLD_SIZE", "2"},
+                   {"LOCAL_RANK", "0"},
+                   {"LOCAL_WORLD_SIZE", "1"},
+                   {"MASTER_ADDR", "192.0.2.1"},
+                   {"MASTER_PORT", "29512"}};
+  Flags flags = {"train", "--data", "data"};
+  expect_error(flags, 2, {"no secret is set", "export CREST_SECRET="}, o);
+  o.environment.push_back({"CREST_SECRET", "short"});
+  expect_error(flags, 2, {"CREST_SECRET has 5 characters"}, o);
+}
+
+TEST(Ranks, BenchMeasuresAllOfThem) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"bench", "--model", "tiny.toml", "--batch",   "1,2", "--phase",  "all",   "--threads",
+                 "2",     "--ranks", "2",         "--samples", "2",   "--no-mfu", "--json"};
+  RunResult r = run_crest(flags, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto rows = r.json();
+  ASSERT_EQ(rows.size(), 6u) << "one document, of rank 0";
+  for (auto& row : rows) {
+    EXPECT_EQ(row["recipe"]["ranks"], 2);
+    double tokens = 2 * row["recipe"]["batch"].get<double>() * 32;
+    EXPECT_NEAR(row["tokens_per_second"].get<double>() * row["step_ms_median"].get<double>() / 1e3, tokens, 1e-6);
+    EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]) << "of one rank";
+  }
+  expect_error({"bench", "--model", "tiny.toml", "--ranks", "2", "--noise"}, 2, {"--ranks"}, f.options());
+}
+
+// What only the processes themselves see: one of them has less memory than the plan needs.
+TEST(Ranks, ThatDoNotFitSayWhatWould) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = f.train("run", 1, {"--ranks", "2", "--memory-limit", "1MiB"});
+  EXPECT_EQ(r.code, 3) << r.err;
+  EXPECT_TRUE(contains(r.err, "for each of 2 ranks")) << r.err;
+  expect_one_error(r);
+}
+
+TEST(Ranks, BadNumbersAreRefused) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags train = {"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--steps", "1"};
+  expect_error(train + Flags{"--ranks", "0"}, 2, {"--ranks"}, f.options());
+  expect_error(train + Flags{"--ranks", "2", "--data-parallel", "2"}, 2, {"--ranks 2 and --data-parallel 2"},
+               f.options());
+  expect_error({"profile", "--model", "tiny.toml", "--ranks", "2"}, 2,
+               {"a profile is of a single process", "--data-parallel"}, f.options());
+  RunOptions o = f.options();
+  for (auto& v : rank_variables(0, free_port())) o.environment.push_back(v);
+  expect_error(train + Flags{"--ranks", "3"}, 2, {"--ranks 3, but torchrun started 2 processes"}, o);
+}
+
+}  // namespace crest::test
