@@ -26,7 +26,7 @@ struct Options {
 
 ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
   SessionUse use;
-  use.train = use.update = use.validation = use.sampling = true;
+  use.train = use.forward_saved = use.update = use.validation = use.sampling = true;
   std::vector<std::string> names;
   for (auto& spec : session_programs(r, use)) {
     if (spec.name == segment) return spec;
@@ -54,7 +54,7 @@ int run(const Options& o) {
     if (o.json) fail_usage("--after prints text only", "--json", "Leave out one of them.");
     Program p = build_model(recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
     p.name = spec.name;
-    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)},
+    run_passes(p, {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device), spec.forward_only},
                {o.after == "model" ? "" : o.after, true});
     fmt::print("{}", print(p));
     return 0;
@@ -100,7 +100,8 @@ std::function<int()> setup_program(CLI::App& app) {
   add_config_option(app);
   add_json_option(app, o->json);
   app.add_option("--segment", o->segment,
-                 "train, train.first, train.next, train.last, update, validation, prefill or decode")
+                 "train, train.first, train.next, train.last, train.forward (phase forward-saved), update, validation, "
+                 "prefill or decode")
       ->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass")->type_name("PASS");
   app.add_flag("--passes", o->passes, "list the passes");

@@ -22,6 +22,8 @@ struct PassContext {
   // The device's kernel for an instruction that a pass could make; empty if only the reference
   // supports it. Null: no device is known.
   std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
+  // The Program ends where its forward half ends, and keeps what the backward half would read.
+  bool forward_only = false;
 
   // The value of a lever (see lever()), or its default.
   std::string lever(std::string_view name) const;

@@ -77,6 +77,7 @@ Json memory_to_json(const CompiledSession& s, int rows) {
           {"persistent_bytes", s.persistent_bytes * ranks},
           {"transient_bytes", s.transient_bytes * ranks},
           {"ranks", ranks},
+          {"kept_bytes", s.kept_bytes() * ranks},
           {"by_category", categories_to_json(s.by_category(), ranks)},
           {"peak", peak_to_json(s.largest())},
           {"largest_blocks", blocks}};

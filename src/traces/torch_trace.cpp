@@ -28,7 +28,7 @@ struct Context {
 };
 
 // A piece of work before it is assigned to a step; times in microseconds.
-struct Piece {
+struct TracePiece {
   TorchWork work;
   double start = 0, end = 0;
   double issued = 0;  // when the host issued it, on the host's clock
@@ -256,7 +256,7 @@ class Reader {
   std::vector<Window> windows_;
   std::unordered_map<int, std::optional<OpClass>> operation_classes_;  // by name
   std::unordered_map<int64_t, std::pair<double, Context>> launched_, by_external_id_;
-  std::vector<Piece> pieces_;
+  std::vector<TracePiece> pieces_;
   double origin_ = 0;
 };
 
