@@ -116,9 +116,7 @@ TEST_F(CliBench, ForwardSavedKeepsActivations) {
   json inference = row("forward"), saved = row("forward-saved"), backward = row("backward");
   EXPECT_EQ(saved["phase"], "forward-saved");
   EXPECT_EQ(saved["flops_convention"], inference["flops_convention"]);
-  auto bytes = [](const json& r, const char* category) {
-    return r["memory"]["by_category"][category].get<int64_t>();
-  };
+  auto bytes = [](const json& r, const char* category) { return r["memory"]["by_category"][category].get<int64_t>(); };
   EXPECT_EQ(saved["memory"]["planned_bytes"], saved["memory"]["measured_peak_bytes"]);
   EXPECT_EQ(bytes(inference, "activations"), 0);
   EXPECT_GT(bytes(saved, "activations"), 0);
