@@ -35,20 +35,45 @@ SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
 }  // namespace
 
 const char* name(BenchPhase phase) {
-  return phase == BenchPhase::forward ? "forward" : phase == BenchPhase::backward ? "backward" : "step";
+  static constexpr const char* names[] = {"forward", "forward-saved", "backward", "step"};
+  return names[size_t(phase)];
+}
+
+const std::vector<BenchPhase>& bench_phases() {
+  static const std::vector<BenchPhase> phases = {BenchPhase::forward, BenchPhase::forward_saved, BenchPhase::backward,
+                                                 BenchPhase::step};
+  return phases;
+}
+
+BenchPhase parse_phase(const std::string& text, const std::vector<std::string>& others) {
+  std::vector<std::string> values;
+  for (BenchPhase phase : bench_phases()) {
+    if (text == name(phase)) return phase;
+    values.emplace_back(name(phase));
+  }
+  values.insert(values.end(), others.begin(), others.end());
+  fail_usage(fmt::format("'{}' is not a value of --phase", printable(text)), "--phase",
+             fmt::format("{} Values: {}.", did_you_mean(text, values), join(values, ", ")));
+}
+
+bool is_forward(BenchPhase phase) { return phase == BenchPhase::forward || phase == BenchPhase::forward_saved; }
+
+SessionUse phase_use(BenchPhase phase) {
+  SessionUse use;
+  use.validation = phase == BenchPhase::forward;
+  use.forward_saved = phase == BenchPhase::forward_saved;
+  use.train = !is_forward(phase);
+  use.update = phase == BenchPhase::step;
+  return use;
 }
 
 CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
                               const CompileOptions& options) {
-  SessionUse use;
-  use.validation = phase == BenchPhase::forward;
-  use.train = phase != BenchPhase::forward;
-  use.update = phase == BenchPhase::step;
-  return compile(recipe, device, session_programs(recipe, use), options);
+  return compile(recipe, device, session_programs(recipe, phase_use(phase)), options);
 }
 
 int64_t phase_tokens(const Recipe& r, BenchPhase phase) {
-  return phase == BenchPhase::forward ? r.tokens_per_step() / r.grad_accumulation : r.tokens_per_step();
+  return is_forward(phase) ? r.tokens_per_step() / r.grad_accumulation : r.tokens_per_step();
 }
 
 FlopsConvention parse_flops_convention(const std::string& text) {
@@ -61,14 +86,14 @@ FlopsConvention parse_flops_convention(const std::string& text) {
 std::string describe(FlopsConvention convention, BenchPhase phase) {
   if (convention == FlopsConvention::executed)
     return "executed: sum over the instructions, including padding and recompute";
-  if (phase == BenchPhase::forward)
+  if (is_forward(phase))
     return "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal discount";
   return "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
 }
 
 double palm_flops(const Recipe& r, BenchPhase phase) {
   double flops = r.model.flops_per_token(r.seq_length()) * double(phase_tokens(r, phase));
-  return phase == BenchPhase::forward ? flops / 3 : flops;
+  return is_forward(phase) ? flops / 3 : flops;
 }
 
 std::vector<int> phase_calls(const CompiledSession& s, BenchPhase phase) {

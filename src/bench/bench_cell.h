@@ -14,10 +14,18 @@ namespace crest {
 
 class RankGroup;
 
-// forward: inference, nothing saved; backward: forward and backward of all micro steps; step: the
-// whole step.
-enum class BenchPhase : uint8_t { forward, backward, step };
+// forward: inference, nothing saved; forward_saved: the forward half of a micro step, which keeps
+// what a backward pass needs; backward: forward and backward of all micro steps; step: the whole
+// step.
+enum class BenchPhase : uint8_t { forward, forward_saved, backward, step };
 const char* name(BenchPhase);
+const std::vector<BenchPhase>& bench_phases();
+// Usage error for an unknown name; others: what the option takes besides.
+BenchPhase parse_phase(const std::string& text, const std::vector<std::string>& others = {});
+// Whether a phase is one forward pass over a micro batch.
+bool is_forward(BenchPhase phase);
+// The Programs of a phase.
+SessionUse phase_use(BenchPhase phase);
 
 // Compiles only the Programs that a phase needs.
 CompiledSession compile_phase(const Recipe& recipe, const Device& device, BenchPhase phase,
@@ -31,7 +39,7 @@ enum class FlopsConvention : uint8_t { palm, executed };
 FlopsConvention parse_flops_convention(const std::string& text);
 // What the FLOP figure counts; printed with it.
 std::string describe(FlopsConvention convention, BenchPhase phase);
-// FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for the forward phase (it has a
+// FLOPs per run. palm: ModelConfig::flops_per_token, a third of it for a forward pass (it has a
 // third of the matmul FLOPs of forward and backward); executed: sum of the costs of the
 // instructions.
 double phase_flops(const CompiledSession& session, BenchPhase phase, FlopsConvention convention);

@@ -85,10 +85,7 @@ std::vector<CellOptions> cells_of(const BenchOptions& o) {
 
 std::vector<BenchPhase> phases_of(const std::string& text) {
   if (text == "all") return {BenchPhase::forward, BenchPhase::backward, BenchPhase::step};
-  for (BenchPhase p : {BenchPhase::forward, BenchPhase::backward, BenchPhase::step})
-    if (text == name(p)) return {p};
-  fail_usage(fmt::format("'{}' is not a value of --phase", printable(text)), "--phase",
-             did_you_mean(text, {"forward", "backward", "step", "all"}) + " Values: forward, backward, step, all.");
+  return {parse_phase(text, {"all"})};
 }
 
 void validate(const BenchOptions& o) {

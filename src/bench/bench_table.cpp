@@ -249,7 +249,8 @@ std::string text_of(const std::vector<Json>& rows, bool color, size_t width) {
 std::vector<std::string> conclusions(const std::vector<Json>& rows) {
   std::vector<std::string> sentences;
   std::vector<std::string> keys = varied(rows);
-  for (const char* phase : {"forward", "backward", "step"}) {
+  for (BenchPhase which : bench_phases()) {
+    const char* phase = name(which);
     std::vector<const Json*> cells;
     for (auto& row : rows)
       if (!is_peer(row) && has_times(row) && row["phase"] == phase) cells.push_back(&row);

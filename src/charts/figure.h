@@ -44,8 +44,8 @@ Svg draw_bars(const BarChart& chart, double width);
 
 // Ratios as bars from 1, on a logarithmic axis: twice and half are equally far.
 struct RatioRow {
-  std::string label, text, tip;  // text: at the right edge
-  double value = 1;              // positive
+  std::string label, text, tip;                                       // text: at the right edge
+  double value = 1;                                                   // positive
   double low = std::numeric_limits<double>::quiet_NaN(), high = low;  // whiskers; NaN: none
 };
 struct RatioChart {

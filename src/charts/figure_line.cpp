@@ -71,7 +71,10 @@ Svg draw_lines(const std::vector<Series>& series, const ChartOptions& options, d
     bool dashed = s.look == Series::Look::dashed || (s.color < 0 && i >= colors);
     if (!path.empty())
       svg.path(path,
-               fmt::format("line {}{}{}", stroke(color), dashed ? " dashed" : s.x.size() > 300 ? " dense" : "",
+               fmt::format("line {}{}{}", stroke(color),
+                           dashed             ? " dashed"
+                           : s.x.size() > 300 ? " dense"
+                                              : "",
                            s.look == Series::Look::faint ? " faint" : ""),
                s.name);
     // Markers for curves with few points: they would be hard to see, and a single point invisible.

@@ -53,10 +53,7 @@ void check(const Options& o) {
     if (value < low || value > high)
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
   };
-  const std::vector<std::string> phases = {"forward", "backward", "step"};
-  if (std::find(phases.begin(), phases.end(), o.measure.phase) == phases.end())
-    fail_usage(fmt::format("'{}' is not a value of --phase", printable(o.measure.phase)), "--phase",
-               did_you_mean(o.measure.phase, phases) + " Values: forward, backward, step.");
+  parse_phase(o.measure.phase);
   in(o.top, 1, 100'000, "--top");
   in(o.measure.samples, 0, 10'000, "--samples");
   in(o.measure.warmup, 0, 1'000'000, "--warmup");
@@ -128,7 +125,9 @@ std::function<int()> setup_compare(CLI::App& app) {
                 ->type_name("FLAGS")
                 ->group(measurement);
   auto* b = app.add_option("--b", o->b, "flags for B only")->type_name("FLAGS")->group(measurement);
-  app.add_option("--phase", o->measure.phase, "forward, backward or step")->capture_default_str()->group(measurement);
+  app.add_option("--phase", o->measure.phase, "forward, forward-saved, backward or step")
+      ->capture_default_str()
+      ->group(measurement);
   app.add_option("--samples", o->measure.samples, "interleaved rounds; default: until the ratio is known to 1%")
       ->group(measurement);
   app.add_option("--warmup", o->measure.warmup, "warm-up rounds, not measured")

@@ -35,11 +35,12 @@ const std::vector<ValueSet>& value_sets() {
       {"lab", "ACTION", {"list", "show", "run"}},
       {"comm", "COLLECTIVE", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
       {"completions", "SHELL", {"bash", "zsh", "fish"}},
-      {"bench", "--phase", {"forward", "backward", "step", "all"}},
+      {"bench", "--phase", {"forward", "forward-saved", "backward", "step", "all"}},
       {"compare", "--by", {"group", "class", "layer"}},
+      {"plan", "--for", {"train", "step", "forward-saved"}},
       {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
       {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
-      {"", "--phase", {"forward", "backward", "step"}},
+      {"", "--phase", {"forward", "forward-saved", "backward", "step"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},
       {"", "--method", {"auto", "timers"}},
@@ -49,7 +50,8 @@ const std::vector<ValueSet>& value_sets() {
       {"", "--flops-convention", {"palm", "executed"}},
       {"",
        "--segment",
-       {"train", "train.first", "train.next", "train.last", "update", "validation", "prefill", "decode"}},
+       {"train", "train.first", "train.next", "train.last", "train.forward", "update", "validation", "prefill",
+        "decode"}},
   };
   return table;
 }

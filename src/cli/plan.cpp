@@ -31,10 +31,14 @@ struct Options {
 
 SessionUse use_of(const std::string& text) {
   SessionUse use;
-  use.train = use.update = true;
+  if (text == "forward-saved")
+    use.forward_saved = true;
+  else
+    use.train = use.update = true;
   if (text == "train") use.validation = use.sampling = true;
-  if (text != "train" && text != "step")
-    fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for", "Values: train, step.");
+  if (text != "train" && text != "step" && text != "forward-saved")
+    fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for",
+               did_you_mean(text, {"train", "step", "forward-saved"}) + " Values: train, step, forward-saved.");
   return use;
 }
 
@@ -66,6 +70,9 @@ void print_memory(const PlanReport& r, int rows) {
   fmt::print("  persistent {} + transient {}{}\n", format_bytes(double(s.persistent_bytes)),
              format_bytes(double(s.transient_bytes)),
              r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
+  if (r.forward_only())
+    fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
+               r.ranks > 1 ? " by each rank" : "");
   const CompiledProgram& big = s.largest();
   if (big.memory.peak_instr >= 0) {
     const Instr& i = big.program.code[size_t(big.memory.peak_instr)];
@@ -102,13 +109,15 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
              chunk == "off" ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
   std::string step =
-      fmt::format("{} = batch {} x seq {}", format_number_of(q.tokens_per_step(), "token"), q.batch, q.seq_length());
-  for (auto& [n, noun] : {std::pair{q.grad_accumulation, "micro step"}, {int64_t(q.world_size()), "rank"}})
+      fmt::format("{} = batch {} x seq {}", format_number_of(r.tokens(), "token"), q.batch, q.seq_length());
+  int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
+  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.world_size()), "rank"}})
     if (n > 1) step += " x " + format_number_of(n, noun);
-  fmt::print("step        {}\n", step);
-  fmt::print("FLOPs       {} per step: {}\n", format_si(r.model_flops(), "FLOP"), plan_flops_convention);
-  fmt::print("            {} per step executed: all instructions, padding and recompute included\n",
-             format_si(r.executed_flops, "FLOP"));
+  const char* per = r.forward_only() ? "forward pass" : "step";
+  fmt::print("{:<12}{}\n", r.forward_only() ? "pass" : "step", step);
+  fmt::print("FLOPs       {} per {}: {}\n", format_si(r.model_flops(), "FLOP"), per, r.flops_convention());
+  fmt::print("            {} per {} executed: all instructions, padding and recompute included\n",
+             format_si(r.executed_flops, "FLOP"), per);
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
@@ -140,7 +149,8 @@ std::function<int()> setup_plan(CLI::App& app) {
       ->type_name("SIZE");
   app.add_option(
          "--for", o->use,
-         "train: everything that crest train compiles (with validation and sampling); step: only a training step")
+         "train: everything that crest train compiles (with validation and sampling); step: only a training step; "
+         "forward-saved: only a forward pass that keeps what a backward pass needs")
       ->capture_default_str();
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   add_json_option(app, o->json);

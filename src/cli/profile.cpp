@@ -39,13 +39,6 @@ struct Options {
   bool json = false;
 };
 
-BenchPhase parse_phase(const std::string& text) {
-  for (BenchPhase p : {BenchPhase::forward, BenchPhase::backward, BenchPhase::step})
-    if (text == name(p)) return p;
-  fail_usage(fmt::format("'{}' is not a value of --phase", printable(text)), "--phase",
-             did_you_mean(text, {"forward", "backward", "step"}) + " Values: forward, backward, step.");
-}
-
 // A wrong path is reported before anything is measured.
 void check_folder(const std::string& file, const char* flag) {
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
@@ -112,7 +105,9 @@ std::function<int()> setup_profile(CLI::App& app) {
   auto option = [&](const char* group, const char* flag, auto& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->group(group);
   };
-  option("Measurement", "--phase", o->phase, "forward (inference), backward (forward + backward), or step");
+  option(
+      "Measurement", "--phase", o->phase,
+      "forward (inference), forward-saved (keeps what a backward pass needs), backward (forward + backward), or step");
   app.add_option("--samples", o->samples,
                  "runs to measure, interleaved with as many profiled runs; default: until the median is known to 1%, "
                  "from 6 to 50")

@@ -26,7 +26,7 @@ struct Options {
 
 ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
   SessionUse use;
-  use.train = use.update = use.validation = use.sampling = true;
+  use.train = use.forward_saved = use.update = use.validation = use.sampling = true;
   std::vector<std::string> names;
   for (auto& spec : session_programs(r, use)) {
     if (spec.name == segment) return spec;
@@ -96,7 +96,8 @@ std::function<int()> setup_program(CLI::App& app) {
   add_config_option(app);
   add_json_option(app, o->json);
   app.add_option("--segment", o->segment,
-                 "train, train.first, train.next, train.last, update, validation, prefill or decode")
+                 "train, train.first, train.next, train.last, train.forward (phase forward-saved), update, validation, "
+                 "prefill or decode")
       ->capture_default_str();
   app.add_option("--after", o->after, "print the Program right after this pass (model: before the first)")
       ->type_name("PASS");

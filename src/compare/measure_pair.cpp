@@ -30,7 +30,7 @@ void say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
 
 class Pair {
  public:
-  explicit Pair(const CompareMeasureOptions& o) : o_(o), phase_(phases_of(o.phase).at(0)) {
+  explicit Pair(const CompareMeasureOptions& o) : o_(o), phase_(parse_phase(o.phase)) {
     given_rates_ = parse_rates(o.rates, "--rates");
     prepare(a_, o.a);
     prepare(b_, o.b);

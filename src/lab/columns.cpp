@@ -23,6 +23,8 @@ const std::vector<ColumnInfo>& column_infos() {
       {"persistent_bytes", "weights and optimizer state; gradients too with accumulation", recipe, bytes},
       {"transient_bytes", "the arena of a run", recipe, bytes},
       {"live_bytes", "peak of live blocks in the transient arena", recipe, bytes},
+      {"kept_bytes", "most activations alive at once: what the forward half keeps for the backward half", recipe,
+       bytes},
       {"weights_bytes", "by category", recipe, bytes},
       {"gradients_bytes", "by category", recipe, bytes},
       {"optimizer_state_bytes", "by category", recipe, bytes},
@@ -51,9 +53,21 @@ const std::vector<ColumnInfo>& column_infos() {
       {"busy_ms", "union of its intervals", {profile}, ms},
       {"idle_ms", "time in which nothing ran", {profile}, ms},
       {"launch_ms", "host time of the launches, without waiting for the GPU", {profile}, ms},
+      {"tuning_peak_bytes", "most memory in use while the arenas are made and kernels are chosen", {bench}, bytes},
+      {"tuning_transient_bytes", "part of it that is given back at once", {bench}, bytes},
+      {"capture_peak_bytes",
+       "most memory in use during the first three runs (code is loaded, graphs are captured)",
+       {bench},
+       bytes},
+      {"capture_transient_bytes", "part of it that is given back at once", {bench}, bytes},
       {"context_start_bytes", "CUDA context right after its creation", {bench}, bytes},
       {"context_bytes", "CUDA context after the runs, including code, library handles and graphs", {bench}, bytes},
-      {"kernel", "kernel or library that ran", {gemm}, number},
+      {"kernel", "Crest's kernel, or the library that ran", {gemm}, number},
+      {"algorithm", "of the library, as it names it", {gemm}, number},
+      {"tile", "m x n of the result that a thread block computes", {gemm}, number},
+      {"waves", "tiles over multiprocessors", {gemm}, number},
+      {"workspace_requested_bytes", "workspace that the algorithm uses", {gemm}, bytes},
+      {"workspace_reserved_bytes", "workspace that the plan keeps for it", {gemm}, bytes},
       {"cublaslt", "version string", {profile}, number},
       {"cudnn", "version string", {profile}, number},
       {"onednn", "version string", {profile}, number},
@@ -102,7 +116,7 @@ std::set<std::string> columns_of(Kind kind) {
 Vocabulary detail_vocabulary(Kind kind) {
   Vocabulary v;
   v.columns = {"flops", "bytes", "calls", "value_bytes", "elements", "block_bytes"};
-  if (info(kind).instruction_times) v.columns.insert({"ms", "floor_ms"});
+  if (info(kind).instruction_times) v.columns.insert({"ms", "floor_ms", "kernel_ms", "kernel_launches"});
   v.keys = {"row",   "program",    "op",    "kernel", "phase", "lane",     "class",    "scope",
             "layer", "arithmetic", "dtype", "name",   "role",  "lifetime", "category", "until"};
   v.names = columns_of(kind);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "profile/kernel_name.h"
 
 namespace crest::lab {
 
@@ -28,13 +29,26 @@ static Row instruction_row(const ProfileInstr& i) {
   return r;
 }
 
+// A device kernel of an instruction; on the CPU, where an instruction is one call, its own kernel.
+static Row kernel_row(const ProfileInstr& i, const std::string& kernel, double ms, double launches) {
+  Row r;
+  r.keys = {{"row", "kernel"},  {"program", i.program}, {"op", i.op},    {"kernel", i.kernel},
+            {"phase", i.phase}, {"class", i.op_class},  {"name", kernel}};
+  r.columns = {{"kernel_ms", Value::number(ms)}, {"kernel_launches", Value::number(launches)}};
+  return r;
+}
+
 Table detail_rows(const Profile& p) {
   Table table;
   std::map<std::pair<std::string, int>, std::string> phases;  // by Program and index
   for (auto& i : p.instrs) {
     table.rows.push_back(instruction_row(i));
     phases[{i.program, i.index}] = i.phase;
+    if (p.kernels.empty()) table.rows.push_back(kernel_row(i, i.kernel, i.ms, i.calls));
   }
+  for (auto& k : p.kernels)
+    if (k.instr >= 0)
+      table.rows.push_back(kernel_row(p.instrs[size_t(k.instr)], short_kernel(k.name), k.ms, double(k.count)));
   for (auto& b : p.memory.blocks) {
     Row r;
     r.keys = {{"row", "block"},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -151,6 +152,45 @@ Value key_at(const Rows& rows, const std::string& column, const std::string& key
   }
   return best ? column_of(*best, key) : Value::missing(missing);
 }
+// The key whose rows have the largest sum of a column, and these rows.
+struct Top {
+  std::string key;
+  Rows rows;
+  Value share;  // of the sum of all rows
+  std::string missing = no_row;
+};
+Top top_of(const Rows& rows, const std::string& column, const std::string& key) {
+  std::map<std::string, std::pair<Value, Rows>> sums;
+  Value all = Value::number(0);
+  Top top;
+  for (auto* row : rows) {
+    if (!row->absent.empty()) top.missing = row->absent;
+    auto x = row->columns.find(column);
+    auto name = row->keys.find(key);
+    if (x == row->columns.end() || name == row->keys.end()) continue;
+    auto& [sum, of_key] = sums.try_emplace(name->second, Value::number(0), Rows()).first->second;
+    sum = calculate('+', sum, x->second), all = calculate('+', all, x->second);
+    of_key.push_back(row);
+  }
+  const Value* largest = nullptr;
+  for (auto& [name, entry] : sums)
+    if (!largest || entry.first.x > largest->x) largest = &entry.first, top.key = name, top.rows = entry.second;
+  if (largest) top.share = calculate('/', *largest, all), top.missing.clear();
+  return top;
+}
+Value top(const Rows& r, const std::string& column, const std::string& key) {
+  Top t = top_of(r, column, key);
+  return t.missing.empty() ? Value::of_text(t.key) : Value::missing(t.missing, Value::Type::text);
+}
+Value top_share(const Rows& r, const std::string& column, const std::string& key) {
+  Top t = top_of(r, column, key);
+  return t.missing.empty() ? t.share : Value::missing(t.missing);
+}
+Value top_launches(const Rows& r, const std::string& column, const std::string& key) {
+  Top t = top_of(r, column, key);
+  return t.missing.empty() ? sum(t.rows, "kernel_launches", "") : Value::missing(t.missing);
+}
+
 Value where_max(const Rows& r, const std::string& column, const std::string& key) {
   return key_at(r, column, key, true);
 }
@@ -254,6 +294,10 @@ const std::vector<Function>& functions() {
       {"linearity", "(y, x): R^2 of the least-squares line", two_columns, 0, linearity, nullptr},
       {"where_max", "(column, key): the key of the row with the largest value", two_columns, 0, where_max, nullptr},
       {"where_min", "(column, key): the key of the row with the smallest value", two_columns, 0, where_min, nullptr},
+      {"top", "(column, key): the key whose rows have the largest sum of the column", two_columns, 0, top, nullptr},
+      {"top_share", "(column, key): the part of the column's sum that top's rows have", two_columns, 0, top_share,
+       nullptr},
+      {"top_launches", "(column, key): how often top's rows are launched", two_columns, 0, top_launches, nullptr},
       {"close", "(a, b, tolerance): a / b is within 1 +- tolerance", values, 3, nullptr,
        [](const Values& a) { return close_to(a[0], a[1], a[2]); }},
       {"larger", "(a, b)", values, 2, nullptr, [](const Values& a) { return larger(a[0], a[1]); }},

@@ -22,6 +22,7 @@ class GemmCell : public LabCell {
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
 
  private:
+  void describe(const ProductDetail& detail, lab::Row& row) const;
   void record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const;
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
@@ -63,9 +64,29 @@ void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& r
     return;
   }
   time_columns(row, measured.rate.seconds);
-  row.columns["kernel"] = lab::Value::of_text(measured.how);
+  describe(measured.detail, row);
   row.columns["tflops"] = rate(2.0 * double(m_) * double(n_) * double(k_) / 1e12, row.columns["ms"]);
   record_samples(context, record, measured);
+}
+
+// What computed the product. What a library does not report is absent, with the reason.
+void GemmCell::describe(const ProductDetail& d, lab::Row& row) const {
+  auto text = [&](const char* column, const std::string& x, const char* missing) {
+    row.columns[column] = x.empty() ? lab::Value::missing(missing) : lab::Value::of_text(x);
+  };
+  text("kernel", d.kernel, "no kernel");
+  text("algorithm", d.algorithm, "Crest's own kernel: it is its only algorithm");
+  text("tile", d.tile, "the kernel does not report its tile");
+  row.columns["workspace_requested_bytes"] = d.requested_workspace
+                                                 ? lab::Value::number(double(*d.requested_workspace))
+                                                 : lab::Value::missing("the library allocates it and reports no size");
+  row.columns["workspace_reserved_bytes"] = lab::Value::number(double(d.reserved_workspace));
+  if (d.tile_m > 0 && device_.multiprocessors > 0) {
+    auto pieces = [](int64_t n, int64_t tile) { return double((n + tile - 1) / tile); };
+    row.columns["waves"] = lab::Value::number(pieces(m_, d.tile_m) * pieces(n_, d.tile_n) / device_.multiprocessors);
+  } else {
+    row.columns["waves"] = lab::Value::missing("the tile is unknown");
+  }
 }
 
 void GemmCell::record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const {
@@ -73,14 +94,20 @@ void GemmCell::record_samples(LabContext& context, RunRecord& record, const Prec
   std::vector<SampleRow> samples;
   for (double s : seconds.values()) samples.push_back({s * 1e3, int(samples.size()), "", false});
   context.bench.recorder().add_samples(record, samples);
-  context.bench.finish(record, "done",
-                       {{"m", m_},
-                        {"n", n_},
-                        {"k", k_},
-                        {"precision", precision_},
-                        {"kernel", measured.how},
-                        {"ms_median", seconds.median() * 1e3},
-                        {"samples", seconds.count()}});
+  const ProductDetail& d = measured.detail;
+  context.bench.finish(
+      record, "done",
+      {{"m", m_},
+       {"n", n_},
+       {"k", k_},
+       {"precision", precision_},
+       {"kernel", d.kernel},
+       {"algorithm", d.algorithm},
+       {"tile", d.tile},
+       {"workspace_requested_bytes", d.requested_workspace ? nlohmann::ordered_json(*d.requested_workspace) : nullptr},
+       {"workspace_reserved_bytes", d.reserved_workspace},
+       {"ms_median", seconds.median() * 1e3},
+       {"samples", seconds.count()}});
 }
 
 std::unique_ptr<LabCell> make_gemm_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,

@@ -144,11 +144,15 @@ class Judge {
   }
 
  private:
-  // The values of a key in the table, or "" where no row has it or they are too many to name.
+  // The values of a key in the rows that could run here, or "" where none has it or they are too many to
+  // name.
   std::string ran(const std::string& key) const {
     std::set<std::string> values;
-    for (auto& row : r_.table.rows)
-      if (auto it = row.keys.find(key); it != row.keys.end()) values.insert(it->second);
+    for (auto& row : r_.table.rows) {
+      auto it = row.keys.find(key), status = row.keys.find("status");
+      bool absent = status != row.keys.end() && status->second == "absent";
+      if (it != row.keys.end() && !absent) values.insert(it->second);
+    }
     constexpr size_t most = 4;
     if (values.size() > most) return "";
     return join({values.begin(), values.end()}, ", ");

@@ -208,7 +208,8 @@ Fold claim_block(const Entry& entry, const Json& claim) {
   fold.summary.append(other_verdicts(entry, claim));
   std::string quote = text_at(claim, "quote");
   fold.blocks.push_back(Paragraph{(quote.empty() ? "From " : "\u201c" + quote + "\u201d ") +
-                                  source_text(text_at(claim, "source")) + "; about " + text_at(claim, "subject") + "."});
+                                  source_text(text_at(claim, "source")) + "; about " + text_at(claim, "subject") +
+                                  "."});
   Text formula("Holds if ");
   formula.code(text_at(claim, "check")).add(".");
   if (std::string figures = formulas_of(claim); !figures.empty()) formula.add(" Here: ").code(figures).add(".");
@@ -235,8 +236,9 @@ void add_then(std::vector<PageBlock>& blocks, const Judged& j) {
     if (section_text(text_at(row, "source")) != "") what += ", " + section_text(text_at(row, "source"));
     t.rows.push_back({what, was + unit, is + known_unit, std::isfinite(ratio) ? fmt::format("{:.2f}", ratio) : ""});
     if (ratio > 0)
-      chart.rows.push_back({what, was + " \u2192 " + is + unit, fmt::format("{:.2f} times the document's figure", ratio),
-                            ratio, here.low / then, here.high / then});
+      chart.rows.push_back({what, was + " \u2192 " + is + unit,
+                            fmt::format("{:.2f} times the document's figure", ratio), ratio, here.low / then,
+                            here.high / then});
   }
   if (t.rows.empty()) return;
   t.compact = true;
@@ -369,8 +371,10 @@ void add_overview(Page& page, const std::vector<Entry>& entries) {
     t.columns.erase(t.columns.begin() + 1);
     for (auto& row : t.rows) row.erase(row.begin() + 1);
   }
-  t.note = "One square for each claim: filled green if upheld, filled orange if refuted, hollow if inconclusive or not "
-           "comparable. On " + usual + (devices.size() > 1 ? " where no other device is named." : ".");
+  t.note =
+      "One square for each claim: filled green if upheld, filled orange if refuted, hollow if inconclusive or not "
+      "comparable. On " +
+      usual + (devices.size() > 1 ? " where no other device is named." : ".");
   page.blocks.push_back(Heading{2, "Overview"});
   page.blocks.push_back(t);
 }
@@ -422,8 +426,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   if (names.size() < all.size())
     sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
   Tiles tiles;
-  for (Verdict v : verdicts)
-    tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", stand_of(name(v))});
+  for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", stand_of(name(v))});
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
   std::vector<Entry> entries = entries_of(all);

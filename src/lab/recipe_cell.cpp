@@ -27,14 +27,6 @@ namespace {
 const std::set<std::string> size_keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
                                          "norm",   "position", "activation", "bias",  "tied",     "context"};
 
-SessionUse use_of(BenchPhase phase) {
-  SessionUse use;
-  use.validation = phase == BenchPhase::forward;
-  use.train = phase != BenchPhase::forward;
-  use.update = phase == BenchPhase::step;
-  return use;
-}
-
 void out_of_memory(lab::Row& row, const std::string& why) {
   row.keys["status"] = "out_of_memory";
   row.absent = "does not fit in memory" + (why.empty() ? "" : ": " + why);
@@ -51,9 +43,8 @@ std::string RecipeCell::keys() const {
 
 bool RecipeCell::set(const std::string& key, const std::string& value) {
   if (key == "phase") {
-    std::vector<BenchPhase> phases = phases_of(value);
-    if (phases.size() != 1) fail_usage("write phase = [\"forward\", \"backward\", \"step\"]");
-    phase_ = phases[0];
+    if (value == "all") fail_usage("write phase = [\"forward\", \"backward\", \"step\"]");
+    phase_ = parse_phase(value);
   } else if (key == "memory_limit") {
     limit_ = parse_bytes(value, key);
   } else if (key == "tile") {
@@ -151,12 +142,13 @@ void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
   set("persistent_bytes", double(s.persistent_bytes));
   set("transient_bytes", double(s.transient_bytes));
   set("live_bytes", double(live));
+  set("kept_bytes", double(s.kept_bytes()));
   CategoryBytes bytes = s.by_category();
   for (auto category : {Category::weights, Category::gradients, Category::optimizer_state, Category::activations,
                         Category::temporary, Category::workspace})
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
-    set("largest_batch", double(largest_batch(s, use_of(phase_), limit_ / s.recipe.world_size())));
+    set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.world_size())));
   if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
 }
 
@@ -202,7 +194,8 @@ void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row&
   lab::Table table = lab::detail_rows(detail);
   table.rows.insert(table.rows.end(), values.rows.begin(), values.rows.end());
   if (!row.absent.empty())  // times that were not measured are not zeros
-    for (auto& r : table.rows) r.columns.erase("ms");
+    for (auto& r : table.rows)
+      for (const char* time : {"ms", "kernel_ms"}) r.columns.erase(time);
   lab::add_columns(e_, table, row);
 }
 

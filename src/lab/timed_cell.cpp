@@ -1,10 +1,12 @@
 // Cells that run their recipe, timed like crest bench and crest profile.
 #include <algorithm>
-
+#include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "backend/device_json.h"
 #include "bench/profiler.h"
+#include "device/memory_peak.h"
 #include "lab/recipe_cell.h"
 #include "plan/recipe_settings.h"
 #include "profile/profile_facts.h"
@@ -65,10 +67,36 @@ void record_profile(BenchMeasure& bench, RunRecord& record, const Profile& p) {
   bench.finish(record, "done", profile_result(p, p.device.value("name", "")));
 }
 
+static constexpr std::array<const char*, 4> peak_columns = {"tuning_peak_bytes", "tuning_transient_bytes",
+                                                            "capture_peak_bytes", "capture_transient_bytes"};
+
+// Ends the measurement of a part; returns its peak.
+static int64_t peak_of(const std::string& part, MemoryPeak& peak, lab::Row& row) {
+  MemoryPeak::Bytes bytes = peak.stop();
+  auto set = [&](const char* what, int64_t x) {
+    row.columns[part + what] =
+        bytes.missing.empty() ? lab::Value::number(double(x)) : lab::Value::missing(bytes.missing);
+  };
+  set("_peak_bytes", bytes.peak);
+  set("_transient_bytes", bytes.transient());
+  return bytes.peak;
+}
+
 void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row, Profile&) const {
   BenchMeasure& bench = context.bench;
   BenchTask task = this->task();
+  bool peaks = std::any_of(peak_columns.begin(), peak_columns.end(), [&](auto* c) { return e_.uses_column(c); });
+  std::optional<MemoryPeak> peak;
+  if (peaks) peak.emplace(device_);
   auto measured = bench.make_cell(std::move(session), task, limit_);
+  int64_t most = 0;
+  if (peaks) {
+    most = peak_of("tuning", *peak, row);
+    peak.emplace(device_);
+    for (int i = 0; i < 3; ++i) measured->run();  // loads the code, captures, replays
+    most = std::max(most, peak_of("capture", *peak, row));
+    peak.reset();
+  }
   ThrottleWatch watch(throttle_poll(device_));
   Samples seconds = crest::measure(
       [&] {
@@ -85,6 +113,8 @@ void TimedCell::run(LabContext& context, CompiledSession session, RunRecord& rec
   result.throttle_reasons = watch.reasons();
   nlohmann::ordered_json json = to_json(result);
   bench_columns(task, json, row);
+  if (auto& whole = row.columns["device_peak_bytes"]; device_.kind == "cpu" && double(most) > whole.x)
+    whole = lab::Value::number(double(most));  // the peak was reset for its parts
   record_bench(bench, record, json, marks);
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/library_product.h"
 #include "backend/runtime.h"
 #include "core/random.h"
+#include "device/product_detail.h"
 #include "ops/index.h"
 #include "program/builder.h"
 
@@ -37,6 +38,7 @@ class Problem {
     if (kernel_->prepare) b.prepared = kernel_->prepare(query);
     bound_.code.push_back(std::move(b));
     if (kernel_->tune && !device_.deterministic) kernel_->tune(runtime_->call(bound_, 0));
+    detail_ = product_detail(*kernel_, query, bound_.code[0].prepared.get());
     std::vector<char> weight(size_t(g.n * g.k) * size_of(g.type));
     transpose(g.b, weight.data(), g.k, g.n, size_of(g.type));
     runtime_->write(in(in::linear::x), g.a, program_.at(x).bytes());
@@ -51,6 +53,7 @@ class Problem {
   bool supported() const {
     return kernel_ && std::string_view(kernel_->name).find("reference") == std::string_view::npos;
   }
+  const ProductDetail& detail() const { return detail_; }
   void run() {
     runtime_->run(bound_, nullptr);
     runtime_->synchronize();
@@ -82,14 +85,16 @@ class Problem {
   std::unique_ptr<Runtime> runtime_;
   BoundProgram bound_;
   std::vector<std::pair<void*, int64_t>> taken_;
+  ProductDetail detail_;
 };
 
 }  // namespace
 
-GemmFactory linear_kernel_factory(const Device& device, bool tf32) {
-  GemmFactory factory = [device, tf32](const GemmProblem& g) -> std::function<void()> {
+GemmFactory linear_kernel_factory(const Device& device, bool tf32, std::shared_ptr<ProductDetail> detail) {
+  GemmFactory factory = [device, tf32, detail](const GemmProblem& g) -> std::function<void()> {
     auto p = std::make_shared<Problem>(device, g, tf32);
     if (!p->supported()) return {};
+    if (detail) *detail = p->detail();
     return [p] { p->run(); };
   };
   if (tf32) factory.operand_rounding = 0x1p-11;
@@ -116,7 +121,7 @@ void measure_library(PrecisionRate& result, const Device& device, const std::vec
                      const StoppingRule& rule) {
   for (auto& s : sizes) {
     cuda::LibraryProduct product = cuda::library_product(device, result.precision, s.m, s.n, s.k);
-    result.how = product.how, result.problem = product.problem;
+    result.how = product.how, result.problem = product.problem, result.detail = product.detail;
     if (!product.run) return;
     Samples seconds = measure([&] { return time_once(product.run); }, rule);
     double flops = 2 * double(s.m) * double(s.n) * double(s.k) / seconds.median();
@@ -130,7 +135,7 @@ void measure_library(PrecisionRate& result, const Device& device, const std::vec
 
 PrecisionRate measure_precision(const Device& device, const std::string& precision, const std::vector<GemmSize>& sizes,
                                 const StoppingRule& rule) {
-  PrecisionRate result{precision, "linear kernel", "", {}};
+  PrecisionRate result{precision, "linear kernel", "", {}, {}};
   if (only_in_library(precision) || (precision == "tf32" && device.kind == "cpu")) {
     if (device.kind == "cpu")
       result.problem = precision == "tf32" ? "the CPU has no tf32" : "no CPU kernel for " + precision + " matmuls";
@@ -139,7 +144,9 @@ PrecisionRate measure_precision(const Device& device, const std::string& precisi
     return result;
   }
   DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
-  result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32"), sizes, rule);
+  auto detail = std::make_shared<ProductDetail>();
+  result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32", detail), sizes, rule);
+  result.detail = *detail;
   if (result.rate.seconds.empty()) result.problem = "no fast kernel for " + precision + " matmuls on this device";
   return result;
 }

@@ -1,17 +1,20 @@
 // The matmul rate of the linear layers' kernel, used as the device limit in measure/ceilings.h.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/product_detail.h"
 #include "measure/ceilings.h"
 
 namespace crest {
 
 // Multiplies with the kernel that training would choose for `linear` (x w^T, so preparing a problem
 // transposes b, outside the measured time). An empty function where only the reference kernel
-// supports the type.
-GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false);
+// supports the type. detail: receives what computes the problem that was made last.
+GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false,
+                                  std::shared_ptr<ProductDetail> detail = nullptr);
 
 // A matmul in any precision of a data sheet: with the linear layers' kernel; fp64, fp8 and int8,
 // which it does not support, with the GPU's library.
@@ -20,6 +23,7 @@ struct PrecisionRate {
   std::string how;      // with which kernel or library
   std::string problem;  // why this device does not support it; empty: it does
   GemmRate rate;
+  ProductDetail detail = {};  // of the last of the sizes
 };
 PrecisionRate measure_precision(const Device& device, const std::string& precision, const std::vector<GemmSize>& sizes,
                                 const StoppingRule& rule);

@@ -24,6 +24,8 @@ struct PassContext {
   std::function<std::string(const Program&, const Instr&)> kernel_for = nullptr;
   // Bytes: the device's kernels are fast on rows that begin at multiples of this; 1: on any.
   int64_t row_alignment = 1;
+  // The Program ends where its forward half ends, and keeps what the backward half would read.
+  bool forward_only = false;
 
   // The value of a lever (see lever()), or its default.
   std::string lever(std::string_view name) const;

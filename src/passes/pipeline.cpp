@@ -27,6 +27,7 @@ void data_parallel(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
+void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
 void pitch_rows(Program&, const PassContext&);
 
@@ -79,6 +80,8 @@ const std::vector<Pass>& pipeline() {
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
        "optimizer",
        fuse, fusion_settings},
+      {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
+       keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
       {"lanes", "assigns communication to its own stream", assign_streams},
       {"prune", "removes instructions whose results nobody reads", prune},
       {"row_pitch",

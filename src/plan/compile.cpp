@@ -73,6 +73,19 @@ int CompiledSession::find(const std::string& wanted) const {
   return -1;
 }
 
+int64_t CompiledSession::kept_bytes() const {
+  int64_t most = 0;
+  for (auto& c : programs) {
+    std::vector<int64_t> change(c.program.code.size() + 1, 0);  // by instruction
+    for (auto& b : c.memory.blocks)
+      if (b.category == Category::activations)
+        change[size_t(b.first)] += b.bytes, change[size_t(b.last) + 1] -= b.bytes;
+    int64_t live = 0;
+    for (int64_t bytes : change) most = std::max(most, live += bytes);
+  }
+  return most;
+}
+
 const CompiledProgram& CompiledSession::largest() const {
   return *std::max_element(programs.begin(), programs.end(),
                            [](auto& a, auto& b) { return a.memory.bytes < b.memory.bytes; });
@@ -103,6 +116,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
       if (reduces) specs.push_back({"train.last", ProgramKind::train, r.batch, seq, 0, false, true});
     }
   }
+  if (use.forward_saved) specs.push_back({"train.forward", ProgramKind::train, r.batch, seq, 0, true, false, true});
   if (use.update) specs.push_back({"update", ProgramKind::update});
   if (use.validation)
     specs.push_back(
@@ -116,6 +130,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
 }
 
 std::vector<SegmentCall> training_step(const CompiledSession& s) {
+  if (int forward = s.find("train.forward"); forward >= 0) return {{forward, 0}};
   std::vector<SegmentCall> calls;
   int64_t n = s.recipe.grad_accumulation;
   auto segment = [&](const char* wanted, const char* otherwise) {
@@ -211,7 +226,8 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   if (s.planned_bytes() <= limit) return;
   SessionUse use;
   for (auto& c : s.programs) {
-    use.train |= c.spec.kind == ProgramKind::train;
+    use.train |= c.spec.kind == ProgramKind::train && !c.spec.forward_only;
+    use.forward_saved |= c.spec.forward_only;
     use.update |= c.spec.kind == ProgramKind::update;
     use.validation |= c.spec.kind == ProgramKind::validation;
     use.sampling |= c.spec.kind == ProgramKind::decode;

@@ -15,11 +15,12 @@ namespace crest {
 
 // One Program of a session.
 struct ProgramSpec {
-  std::string name;  // "train", "train.first", "update", "validation", "prefill", "decode"
+  std::string name;  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode"
   ProgramKind kind = ProgramKind::train;
   int64_t batch = 1, seq = 1;
   int64_t cache_length = 0;
   bool first = true, last = true;
+  bool forward_only = false;  // PassContext::forward_only
 };
 
 struct CompiledProgram {
@@ -56,6 +57,8 @@ struct CompiledSession {
   int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
+  // What forward halves keep for backward halves: the most activations that are alive at once.
+  int64_t kept_bytes() const;
   // The Program with the largest transient arena.
   const CompiledProgram& largest() const;
 };
@@ -63,6 +66,7 @@ struct CompiledSession {
 // The purpose of a session.
 struct SessionUse {
   bool train = false, update = false, validation = false;
+  bool forward_saved = false;    // the forward half of a micro step, with what a backward pass needs
   bool sampling = false;         // prefill and decode
   int64_t validation_batch = 0;  // 0: the micro batch
   int64_t prefill = 64;          // tokens per prefill call
@@ -77,7 +81,7 @@ struct SegmentCall {
   int segment;
   int64_t micro_step;
 };
-// A training step as a list of calls.
+// A training step as a list of calls; of a session with only a forward half, that.
 std::vector<SegmentCall> training_step(const CompiledSession& session);
 
 struct CompileOptions {

@@ -202,7 +202,11 @@ class Planner {
       for (ValueId v : p_.code[size_t(i)].out) touch(v, i);
     }
     for (ValueId v : p_.inputs) touch(v, 0);  // written by the host before the first instruction
-    for (ValueId v : p_.outputs) touch(v, std::max(n - 1, 0));
+    kept_.assign(p_.values.size(), false);
+    for (ValueId v : p_.outputs) {
+      touch(v, std::max(n - 1, 0));
+      if (p_.at(v).role != Role::output) kept_[size_t(storage(v))] = true;
+    }
     find_ends();
     for (int i = 0; i < n; ++i)
       for (auto* list : {&p_.code[size_t(i)].in, &p_.code[size_t(i)].out})
@@ -247,6 +251,7 @@ class Planner {
         if (p_.at(ValueId(root)).storage_bytes() != p_.at(o).storage_bytes()) continue;
         same_as_[size_t(o)] = ValueId(root);
         last_[root] = std::max(last_[root], last_[size_t(o)]);
+        kept_[root] = kept_[root] || kept_[size_t(o)];
       }
     }
   }
@@ -262,7 +267,8 @@ class Planner {
     if (v.role == Role::activation && communicates(first_[size_t(root)])) return Category::comm_buffers;
     Phase made = p_.code.empty() ? Phase::forward : p_.code[size_t(first_[size_t(root)])].phase;
     Phase used = p_.code.empty() ? Phase::forward : p_.code[size_t(last_[size_t(root)])].phase;
-    return made == Phase::forward && used != Phase::forward ? Category::activations : Category::temporary;
+    bool later = used != Phase::forward || kept_[size_t(root)];
+    return made == Phase::forward && later ? Category::activations : Category::temporary;
   }
 
   void make_blocks() {
@@ -357,6 +363,7 @@ class Planner {
   MemoryPlan plan_;
   std::vector<int> end_;           // by instruction: the first one at which it has surely ended
   std::vector<int> first_, last_;  // by storage
+  std::vector<bool> kept_;         // by storage: an output that the host does not read is for a later Program
   std::vector<ValueId> same_as_;
   TakenAddresses taken_;
 };

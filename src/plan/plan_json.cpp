@@ -66,13 +66,10 @@ Json memory_to_json(const CompiledSession& s, int rows) {
                       {"first_instruction", b->first},
                       {"last_instruction", b->last},
                       {"category", name(b->category)}});
-  return {{"planned_bytes", s.planned_bytes()},
-          {"persistent_bytes", s.persistent_bytes},
-          {"transient_bytes", s.transient_bytes},
-          {"ranks", s.recipe.world_size()},
-          {"by_category", categories_to_json(s.by_category())},
-          {"peak", peak_to_json(s.largest())},
-          {"largest_blocks", blocks}};
+  return {{"planned_bytes", s.planned_bytes()},   {"persistent_bytes", s.persistent_bytes},
+          {"transient_bytes", s.transient_bytes}, {"ranks", s.recipe.world_size()},
+          {"kept_bytes", s.kept_bytes()},         {"by_category", categories_to_json(s.by_category())},
+          {"peak", peak_to_json(s.largest())},    {"largest_blocks", blocks}};
 }
 
 Json programs_to_json(const CompiledSession& s) {

@@ -7,16 +7,13 @@
 
 namespace crest {
 
-// The convention of the model's FLOPs.
-inline constexpr const char* plan_flops_convention = "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
-
 // The results of a plan, for people and for programs. Bytes are those of one rank.
 struct PlanReport {
   CompiledSession session;
   int64_t ranks = 1;
   int64_t limit = 0;  // of this machine, which all ranks share
   int64_t batch_that_fits = 0;
-  double executed_flops = 0;  // per optimizer step
+  double executed_flops = 0;  // per optimizer step, or per forward pass
   double search_seconds = 0;
 
   const ModelConfig& model() const { return session.recipe.model; }
@@ -26,8 +23,19 @@ struct PlanReport {
     const ModelConfig& m = model();
     return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));
   }
+  // The plan is that of a forward pass over a micro batch, not of a step.
+  bool forward_only() const { return session.find("train.forward") >= 0; }
+  int64_t tokens() const {
+    return session.recipe.tokens_per_step() / (forward_only() ? session.recipe.grad_accumulation : 1);
+  }
   double model_flops() const {
-    return model().flops_per_token(session.recipe.seq_length()) * double(session.recipe.tokens_per_step());
+    double flops = model().flops_per_token(session.recipe.seq_length()) * double(tokens());
+    return forward_only() ? flops / 3 : flops;
+  }
+  const char* flops_convention() const {
+    return forward_only() ? "(6N + 12 L d T) / 3 per token (PaLM, appendix B; a forward pass is a third), no causal "
+                            "discount"
+                          : "6N + 12 L d T per token (PaLM, appendix B), no causal discount";
   }
 };
 

@@ -100,7 +100,8 @@ const char* class_of(Stand stand) {
 }
 
 std::string squares_html(const PageCell& cell) {
-  std::string out = fmt::format("<span class=\"squares\" role=\"img\" aria-label=\"{0}\" title=\"{0}\">", html_of(cell.text));
+  std::string out =
+      fmt::format("<span class=\"squares\" role=\"img\" aria-label=\"{0}\" title=\"{0}\">", html_of(cell.text));
   for (auto& [stand, count] : cell.squares)
     for (size_t i = 0; i < count; ++i) out += fmt::format("<i class=\"{}\"></i>", class_of(stand));
   return out + "</span>";
@@ -207,7 +208,8 @@ struct Html {
     return out + "</code></pre>\n";
   }
   std::string operator()(const Fold& f) {
-    std::string out = fmt::format("<details{}><summary>{}</summary>\n", f.item ? " class=\"item\"" : "", f.summary.html());
+    std::string out =
+        fmt::format("<details{}><summary>{}</summary>\n", f.item ? " class=\"item\"" : "", f.summary.html());
     for (auto& block : f.blocks) out += std::visit(*this, block);
     return out + "</details>\n";
   }
@@ -301,10 +303,10 @@ std::string Text::html() const {
 std::string Text::markdown() const {
   std::string out;
   for (auto& p : pieces_)
-    out += !p.link.empty()          ? fmt::format("[{}](#{})", markdown_of(p.text), p.link)
-           : p.style == Style::plain  ? markdown_of(p.text)
-           : p.style == Style::code ? code_markdown(p.text)
-                                    : "**" + markdown_of(p.text) + "**";
+    out += !p.link.empty()           ? fmt::format("[{}](#{})", markdown_of(p.text), p.link)
+           : p.style == Style::plain ? markdown_of(p.text)
+           : p.style == Style::code  ? code_markdown(p.text)
+                                     : "**" + markdown_of(p.text) + "**";
   return out;
 }
 

@@ -99,6 +99,7 @@ TEST_F(FakeNvml, ReadsEveryFigure) {
   EXPECT_EQ(nvml.read_throttle_bits("0000:17:00.0"), 5u);
   EXPECT_DOUBLE_EQ(nvml.read_energy_joules("0000:17:00.0").value(), 8123456.789);
   EXPECT_DOUBLE_EQ(nvml.read_power_watts("0000:17:00.0").value(), 694.5);
+  EXPECT_EQ(nvml.read_memory_used("0000:17:00.0"), 30);
   EXPECT_TRUE(s.own_listed);
   EXPECT_EQ(s.own_bytes, 5000);
   EXPECT_EQ(s.other_processes, 2);

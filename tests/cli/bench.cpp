@@ -105,6 +105,29 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
             all[1]["memory"]["by_category"]["optimizer_state"].get<int64_t>());
 }
 
+// A forward pass that keeps what a backward pass needs: more memory than inference, no gradients.
+TEST_F(CliBench, ForwardSavedKeepsActivations) {
+  std::vector<std::string> flags = {"--batch", "2", "--precision", "fp32", "--grad-accumulation", "2", "--phase"};
+  auto row = [&](const char* phase) {
+    auto with = flags;
+    with.push_back(phase);
+    return rows(with).at(0);
+  };
+  json inference = row("forward"), saved = row("forward-saved"), backward = row("backward");
+  EXPECT_EQ(saved["phase"], "forward-saved");
+  EXPECT_EQ(saved["flops_convention"], inference["flops_convention"]);
+  auto bytes = [](const json& r, const char* category) { return r["memory"]["by_category"][category].get<int64_t>(); };
+  EXPECT_EQ(saved["memory"]["planned_bytes"], saved["memory"]["measured_peak_bytes"]);
+  EXPECT_EQ(bytes(inference, "activations"), 0);
+  EXPECT_GT(bytes(saved, "activations"), 0);
+  EXPECT_EQ(bytes(saved, "gradients"), 0);
+  EXPECT_EQ(bytes(saved, "weights"), bytes(inference, "weights"));
+  EXPECT_GT(saved["memory"]["planned_bytes"], inference["memory"]["planned_bytes"]);
+  EXPECT_LT(saved["memory"]["planned_bytes"], backward["memory"]["planned_bytes"]);
+  double seconds = saved["step_ms_median"].get<double>() / 1e3;
+  EXPECT_NEAR(saved["tokens_per_second"].get<double>() * seconds, 2 * 32, 1e-6) << "one micro batch";
+}
+
 TEST_F(CliBench, GridsAreProductsInOrder) {
   json all = rows({"--batch", "1,2", "--recompute", "none,full", "--precision", "fp32,bf16", "--seq", "16"});
   ASSERT_EQ(all.size(), 8u);

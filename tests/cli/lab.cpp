@@ -153,16 +153,50 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
   folder.write(
       "gemm.toml",
       "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nsamples = 6\n"
-      "n = [32, 64]\nprecision = \"fp32\"\n");
+      "n = [32, 64]\nprecision = [\"fp32\", \"bf16\"]\n");
   auto rows = folder.run({"lab", "run", "gemm.toml", "--json"}).json()[0]["rows"];
-  ASSERT_EQ(rows.size(), 2u);
+  ASSERT_EQ(rows.size(), 4u);
   for (auto& row : rows) {
+    if (!row.contains("again")) continue;  // no fast bf16 kernel on this CPU
     auto shown = folder.run({"runs", "show", row["again"], "--json"}).json();
     EXPECT_EQ(shown["kind"], "gemm");
+    // What ran is recorded with the product.
+    auto& columns = row["columns"];
+    EXPECT_EQ(columns["kernel"].get<std::string>().find("cpu.linear."), 0u) << row;
+    EXPECT_EQ(shown["result"]["kernel"], columns["kernel"]);
+    EXPECT_TRUE(columns["workspace_reserved_bytes"].is_number()) << row;
+    EXPECT_EQ(shown["result"]["workspace_reserved_bytes"], columns["workspace_reserved_bytes"]);
+    if (columns["kernel"] == "cpu.linear.onednn") {
+      EXPECT_GT(columns["algorithm"].get<std::string>().size(), 3u) << row;
+      EXPECT_EQ(shown["result"]["algorithm"], columns["algorithm"]);
+    }
+    EXPECT_TRUE(columns["tile"].contains("unknown")) << "a CPU has no tiles of thread blocks";
     EXPECT_EQ(shown["samples"].size(), 3u);
     EXPECT_EQ(shown["result"]["n"].dump(), row["keys"]["n"].get<std::string>());
   }
   folder.error({"report", "--all", "-o", "all.html"}, 1, {"nothing to report"});
+}
+
+// The memory of choosing kernels and of the first runs; the peak of the cell is not below it.
+TEST(Lab, PeaksOfTuningAndCapture) {
+  Folder folder;
+  folder.write("peaks.toml",
+               "name = \"peaks\"\ntitle = \"p\"\nkind = \"bench\"\n"
+               "show = [\"tuning_peak_bytes\", \"capture_transient_bytes\"]\n"
+               "[recipe]\nmodel = \"nano\"\nbatch = 1\nseq = 16\nphase = \"forward-saved\"\nsamples = 6\n");
+  auto rows = folder.run({"lab", "run", "peaks.toml", "--json"}).json()[0]["rows"];
+  ASSERT_EQ(rows.size(), 1u);
+  auto& columns = rows[0]["columns"];
+  if (columns["tuning_peak_bytes"].is_object()) {
+    EXPECT_NE(columns["tuning_peak_bytes"]["unknown"], "");
+    return;
+  }
+  EXPECT_GT(columns["tuning_peak_bytes"], 0);
+  EXPECT_GE(columns["capture_peak_bytes"], columns["planned_bytes"]);
+  EXPECT_GE(columns["device_peak_bytes"], columns["tuning_peak_bytes"]);
+  EXPECT_GE(columns["device_peak_bytes"], columns["capture_peak_bytes"]);
+  EXPECT_GE(columns["tuning_transient_bytes"], 0);
+  EXPECT_GT(columns["kept_bytes"], 0);
 }
 
 TEST(Lab, WhatDoesNotFitIsACell) {

@@ -78,6 +78,24 @@ TEST(CliPlan, StepAloneNeedsNoCacheOfKeysAndValues) {
   EXPECT_EQ(step["programs"].size(), 2u);
 }
 
+TEST(CliPlan, ForwardSavedIsAForwardPassAndWhatItKeeps) {
+  auto step = plan({"--model", "nano", "--for", "step", "--loss-chunk", "off"}),
+       saved = plan({"--model", "nano", "--for", "forward-saved", "--loss-chunk", "off"});
+  EXPECT_EQ(saved["programs"].size(), 1u);
+  EXPECT_EQ(saved["programs"][0]["name"], "train.forward");
+  EXPECT_EQ(saved["memory"]["by_category"]["gradients"], 0);
+  EXPECT_EQ(saved["memory"]["by_category"]["optimizer_state"], 256) << "the step's scalars alone";
+  EXPECT_GT(saved["memory"]["kept_bytes"], 0);
+  EXPECT_EQ(saved["memory"]["kept_bytes"].get<int64_t>() + 256, step["memory"]["kept_bytes"]) << "the loss";
+  EXPECT_NEAR(saved["flops"]["model_per_step"].get<double>() * 3, step["flops"]["model_per_step"], 1);
+  RunResult text = run_crest({"plan", "--model", "nano", "--for", "forward-saved"});
+  EXPECT_NE(text.out.find("of activations are kept for the backward pass"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("per forward pass"), std::string::npos) << text.out;
+  RunResult wrong = run_crest({"plan", "--for", "forward"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("forward-saved"), std::string::npos) << wrong.err;
+}
+
 // Bytes are those of one rank; what fits is what all of them leave room for.
 TEST(CliPlan, RanksHoldEverythingOnceEach) {
   for (const char* kind : {"--data-parallel", "--ranks"}) {

@@ -126,6 +126,23 @@ TEST_F(CliProfile, PhaseForwardIsInference) {
   EXPECT_EQ(all["facts"]["backward_ms"], 0);
 }
 
+TEST_F(CliProfile, PhaseForwardSavedHasTheForwardHalfOfTraining) {
+  Json all = json({"--batch", "2", "--phase", "forward-saved"});
+  EXPECT_EQ(all["phase"], "forward-saved");
+  EXPECT_EQ(all["calls"], Json({"train.forward"}));
+  EXPECT_EQ(all["facts"]["backward_ms"], 0);
+  EXPECT_GT(all["facts"]["forward_ms"], 0);
+  EXPECT_EQ(all["memory"]["planned_bytes"], all["memory"]["measured_peak_bytes"]);
+  int kept = 0, end = 0;
+  for (auto& i : all["instrs"]) end = std::max(end, i["index"].get<int>());
+  for (auto& b : all["memory"]["blocks"])
+    if (b["category"] == "activations") {
+      ++kept;
+      EXPECT_EQ(b["last"], end) << b["name"];
+    }
+  EXPECT_GT(kept, 5);
+}
+
 TEST_F(CliProfile, TextIsOneScreenOrTwo) {
   RunResult r = run({"--batch", "2", "--attention", "naive", "--precision", "fp32", "--no-store"});
   ASSERT_EQ(r.code, 0) << r.err;

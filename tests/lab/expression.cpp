@@ -182,4 +182,36 @@ TEST(Expression, WrongTypesAreMistakes) {
   EXPECT_THROW(value_of("sum_of_squares(10, 1, \"fp16\", \"f16\")"), ExpressionError);
 }
 
+// The kernel with the most time, its share and its launches; several rows may be of one kernel.
+TEST(Expression, TopSumsRowsOfAKey) {
+  Table table;
+  auto row = [&](const char* kernel, const char* phase, double ms, double launches) {
+    Row r;
+    r.keys = {{"name", kernel}, {"phase", phase}};
+    r.columns = {{"kernel_ms", Value::number(ms)}, {"kernel_launches", Value::number(launches)}};
+    table.rows.push_back(r);
+  };
+  row("softmax", "forward", 5, 12);
+  row("gemm_a", "forward", 4, 24);
+  row("gemm_a", "forward", 3, 1);
+  row("gemm_b", "backward", 9, 48);
+  row("gemm_a", "backward", 1, 2);
+  Row other;  // of another kind
+  other.keys = {{"phase", "forward"}};
+  other.columns = {{"block_bytes", Value::number(1e9)}};
+  table.rows.push_back(other);
+  Scope scope;
+  scope.table = &table;
+  auto of = [&](const std::string& text) { return evaluate(parse_expression(text), text, scope); };
+  EXPECT_EQ(of("top(kernel_ms, name, phase=forward)").text, "gemm_a");
+  EXPECT_EQ(of("top_launches(kernel_ms, name, phase=forward)").x, 25);
+  EXPECT_NEAR(of("top_share(kernel_ms, name, phase=forward)").x, 7.0 / 12, 1e-12);
+  EXPECT_EQ(of("top(kernel_ms, name, phase=backward)").text, "gemm_b");
+  EXPECT_EQ(of("top_launches(kernel_ms, name, phase=backward)").x, 48);
+  EXPECT_EQ(of("top(kernel_ms, name)").text, "gemm_b");
+  for (const char* none : {"top(kernel_ms, name, phase=update)", "top_share(kernel_ms, name, phase=update)",
+                           "top_launches(kernel_ms, name, phase=update)"})
+    EXPECT_FALSE(of(none).known()) << none;
+}
+
 }  // namespace crest::lab

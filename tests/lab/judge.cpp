@@ -125,6 +125,8 @@ TEST(Judge, CellsThatCannotRunHereOrNotYet) {
          early = judged_again("absent", 2);
   EXPECT_EQ(absent.claims[0].verdict, Verdict::not_comparable);
   EXPECT_EQ(absent.claims[0].reason, "the claim is about the large model; here PyTorch is not installed");
+  EXPECT_EQ(absent.claims[1].reason, "the claim is about the huge model on an H100; here small ran on a CPU")
+      << "the large one did not run";
   EXPECT_EQ(large.claims[0].verdict, Verdict::cannot_tell) << "such cells exist, and do not fit";
   EXPECT_EQ(early.claims[1].verdict, Verdict::cannot_tell) << "a cell of the huge model may come";
 }

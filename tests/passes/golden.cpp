@@ -119,6 +119,10 @@ std::vector<Golden> cases() {
        },
        false, update},
       {"fusion.update", "fusion", fusion_on, false, update},
+      {"forward_half", "forward_half", none, false, train, true, false},
+      {"forward_half.fused.autocast", "forward_half",
+       [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
+       train, true, false},
       {"lanes", "lanes", [](Recipe& r) { r.data_parallel = 2; }},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
@@ -161,6 +165,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
   PassContext context() const {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
+    c.forward_only = GetParam().pass == "forward_half";
     if (GetParam().pass == "epilogues") c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };
     return c;
   }

@@ -108,6 +108,31 @@ TEST(PassNumbers, EveryLeverChangesTheProgramOfTraining) {
   }
 }
 
+// Loss and every kept value are bit for bit those of the training step.
+TEST(PassNumbers, TheForwardHalfIsThatOfTheTrainingStep) {
+  for (bool llama : {false, true})
+    for (const char* precision : {"fp32", "bf16"})
+      for (const char* fusion : {"on", "off"})
+        for (const char* chunk : {"off", "3"})
+          for (auto kernels : {Kernels::reference, Kernels::fast}) {
+            SCOPED_TRACE(::testing::Message() << llama << " " << precision << " fusion " << fusion << " " << chunk);
+            Recipe r = tiny_recipe(llama);
+            r.model.dropout = 0.25, r.precision = precision, r.fusion = fusion, r.levers["loss-chunk"] = chunk;
+            auto half_of = [&](bool forward_only) {
+              Program p = forward_program(r, ProgramKind::train);
+              auto kernel = [](const Program&, const Instr&) { return "a kernel"; };
+              run_passes(p, {r, ProgramKind::train, true, !forward_only, kernel, 1, forward_only});
+              return p;
+            };
+            Program half = half_of(true), whole = half_of(false);
+            for (ValueId v : half.outputs)
+              if (half.at(v).role != Role::output) whole.outputs.push_back(whole.find(half.at(v).name));
+            auto a = evaluate(half, kernels), b = evaluate(whole, kernels);
+            ASSERT_GT(half.outputs.size(), 5u);
+            for (ValueId v : half.outputs) EXPECT_EQ(a.at(half.at(v).name), b.at(half.at(v).name)) << half.at(v).name;
+          }
+}
+
 // Two micro steps of batch 1 add up to what one of batch 2 gives.
 TEST(PassNumbers, GradientsAccumulateIntoWhatTheyWere) {
   Recipe r = numeric_recipe(false, 0);

@@ -79,6 +79,8 @@ class Sgemm : public Gemm {
  public:
   explicit Sgemm(const GemmShape& s) : s_(s) {}
   size_t workspace() const override { return 0; }
+  std::string implementation() const override { return "sgemm"; }
+  bool allocates() const override { return true; }
   void run(const void* a, const void* b, const void* bias, void* c, void*) const override {
     OpenMpThreads guard(s_.threads);
     auto* out = static_cast<float*>(c);
@@ -112,7 +114,7 @@ class InnerProduct : public Gemm {
       auto desc = has_bias_ ? dnnl::inner_product_forward::desc(kind, a_, b_, bias_, c_)
                             : dnnl::inner_product_forward::desc(kind, a_, b_, c_);
       dnnl::inner_product_forward::primitive_desc pd(desc, attr, engine());
-      scratch_ = pd.scratchpad_desc();
+      scratch_ = pd.scratchpad_desc(), name_ = pd.impl_info_str();
       primitive_ = dnnl::inner_product_forward(pd);
       a_arg_ = DNNL_ARG_SRC, b_arg_ = DNNL_ARG_WEIGHTS, c_arg_ = DNNL_ARG_DST;
     } else {  // dy[m,k], w[k,n], dx[m,n]
@@ -120,12 +122,13 @@ class InnerProduct : public Gemm {
       c_ = matrix(s.m, s.n, s.c, false, s.n);
       dnnl::inner_product_forward::primitive_desc hint({training, c_, b_, a_}, engine());
       dnnl::inner_product_backward_data::primitive_desc pd({c_, b_, a_}, attr, engine(), hint);
-      scratch_ = pd.scratchpad_desc();
+      scratch_ = pd.scratchpad_desc(), name_ = pd.impl_info_str();
       primitive_ = dnnl::inner_product_backward_data(pd);
       a_arg_ = DNNL_ARG_DIFF_DST, b_arg_ = DNNL_ARG_WEIGHTS, c_arg_ = DNNL_ARG_DIFF_SRC;
     }
   }
   size_t workspace() const override { return scratch_.get_size(); }
+  std::string implementation() const override { return name_; }
   void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
     OpenMpThreads guard(threads_);
     std::unordered_map<int, dnnl::memory> args = {{a_arg_, wrap(a_, a)},
@@ -143,6 +146,7 @@ class InnerProduct : public Gemm {
   int a_arg_ = 0, b_arg_ = 0, c_arg_ = 0;
   MemoryDesc a_, b_, c_, bias_, scratch_;
   dnnl::primitive primitive_;
+  std::string name_;
 };
 
 // A reorder into memory of the workspace.
@@ -177,7 +181,7 @@ class Matmul : public Gemm {
     MemoryDesc b = pack_b ? MemoryDesc(Dims{s.k, s.n}, type_of(s.ab), dnnl::memory::format_tag::any) : b_;
     auto desc = s.has_bias ? dnnl::matmul::desc(a_, b, bias_, c_) : dnnl::matmul::desc(a_, b, c_);
     dnnl::matmul::primitive_desc pd(desc, product_attr(s.accumulate), engine());
-    scratch_ = pd.scratchpad_desc();
+    scratch_ = pd.scratchpad_desc(), name_ = pd.impl_info_str();
     primitive_ = dnnl::matmul(pd);
     packed_at_ = bytes_ = aligned(scratch_.get_size());
     if (!pack_b) return;
@@ -186,6 +190,7 @@ class Matmul : public Gemm {
     bytes_ = packed_at_ + aligned(move_b_.to.get_size());
   }
   size_t workspace() const override { return bytes_; }
+  std::string implementation() const override { return name_; }
   void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
     OpenMpThreads guard(s_.threads);
     auto* scratch = static_cast<char*>(workspace);
@@ -206,6 +211,7 @@ class Matmul : public Gemm {
   MemoryDesc a_, b_, c_, bias_, scratch_;
   dnnl::matmul primitive_;
   Mover move_b_;
+  std::string name_;
   size_t bytes_ = 0, packed_at_ = 0;
 };
 
@@ -232,7 +238,7 @@ class Panels : public Gemm {
       p.c = matrix(rows, s.n, s.c, false, s.ldc);
       dnnl::matmul::primitive_desc pd({p.move_a.to, b_, p.c}, product_attr(adds_), engine());
       b_ = pd.weights_desc();  // the last panel reads the layout of the others
-      p.scratch = pd.scratchpad_desc();
+      p.scratch = pd.scratchpad_desc(), name_ = pd.impl_info_str();
       p.primitive = dnnl::matmul(pd);
       scratch = std::max({scratch, p.scratch.get_size(), p.move_a.scratch.get_size()});
       panels_.push_back(p);
@@ -243,6 +249,7 @@ class Panels : public Gemm {
     bytes_ = b_at_ + aligned(b_.get_size());
   }
   size_t workspace() const override { return bytes_; }
+  std::string implementation() const override { return name_; }
   void run(const void* a, const void* b, const void*, void* c, void* workspace) const override {
     OpenMpThreads guard(s_.threads);
     auto* scratch = static_cast<char*>(workspace);
@@ -280,6 +287,7 @@ class Panels : public Gemm {
   MemoryDesc b_;
   std::vector<Panel> panels_;  // whole, and the last one
   Mover move_b_;
+  std::string name_;
   size_t bytes_ = 0, a_at_ = 0, b_at_ = 0;
 };
 
@@ -317,6 +325,7 @@ class Estimated : public Gemm {
  public:
   Estimated(const GemmShape& s, Isa isa) : bytes_(estimated_workspace(s, isa)) {}
   size_t workspace() const override { return bytes_; }
+  std::string implementation() const override { return "of another class of processors"; }
   void run(const void*, const void*, const void*, void*, void*) const override {
     fail_internal("a product that was planned for another class of processors");
   }

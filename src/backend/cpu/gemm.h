@@ -33,6 +33,10 @@ class Gemm {
   virtual ~Gemm() = default;
   // Bytes of workspace of run() besides what oneDNN's sgemm allocates for its packed panels.
   virtual size_t workspace() const = 0;
+  // What runs, in oneDNN's words: "brg_matmul:avx512_core_bf16"; "sgemm", which names none.
+  virtual std::string implementation() const = 0;
+  // Whether run() allocates memory besides its workspace.
+  virtual bool allocates() const { return false; }
   // May be called from several threads at once with different workspaces. Inside an OpenMP region
   // the shape's threads must be 1.
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const = 0;

@@ -149,6 +149,12 @@ std::string refusal_of_onednn(const KernelQuery& q) {
   return gemm_for(q).refused;
 }
 
+void describe_onednn(const KernelQuery& q, ProductDetail& detail) {
+  auto gemm = gemm_for(q).gemm;
+  detail.algorithm = gemm->implementation();
+  if (!gemm->allocates()) detail.requested_workspace = int64_t(gemm->workspace());
+}
+
 Kernel linear_kernel() { return {"linear", "cpu.linear.onednn", reject, workspace, prepare, launch_forward}; }
 Kernel linear_gelu_kernel() {
   return {"linear_gelu", "cpu.linear_gelu.onednn", reject, workspace, prepare, launch_gelu};

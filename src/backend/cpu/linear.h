@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/product_detail.h"
 
 namespace crest::cpu {
 
@@ -28,5 +29,7 @@ std::string check_linear(const KernelQuery&, bool any_pitch = false);
 bool multiplied_directly(const Device&, DType);
 // Why oneDNN does not run a linear layer's product on the operands as they are; empty when it does.
 std::string refusal_of_onednn(const KernelQuery&);
+// The implementation that oneDNN runs, and its workspace.
+void describe_onednn(const KernelQuery&, ProductDetail&);
 
 }  // namespace crest::cpu

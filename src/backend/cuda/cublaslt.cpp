@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/blas_plan.h"
+#include "backend/cuda/cublaslt_detail.h"
 #include "core/error.h"
 
 #if CREST_HAVE_CUDA
@@ -274,6 +275,14 @@ void tune_cublaslt(const KernelCall& c) {
   if (c.choices) c.choices->use(scope, p.key, text_of(p));
 }
 
+void describe_cublaslt(const void* prepared, ProductDetail& detail) {
+  auto& p = *static_cast<const Prepared*>(prepared);
+  const Variant* v = p.variants.empty() ? nullptr : &p.variants[p.variant];
+  if (v && v->product) return v->product->describe(p.handle, p.algorithm, detail);
+  detail.algorithm = v ? v->name : tiled;  // Crest's own kernel
+  detail.requested_workspace = 0;
+}
+
 }  // namespace crest::cuda
 #else
 static void no_cuda() { fail_internal("a build without CUDA was asked to run cuBLASLt"); }
@@ -288,6 +297,7 @@ std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery&) {
 }
 void launch_cublaslt(const KernelCall&) { no_cuda(); }
 void tune_cublaslt(const KernelCall&) { no_cuda(); }
+void describe_cublaslt(const void*, ProductDetail&) { no_cuda(); }
 
 }  // namespace crest::cuda
 #endif

@@ -30,6 +30,7 @@ LtApi::LtApi() {
   load(preference_set, "cublasLtMatmulPreferenceSetAttribute");
   load(heuristic, "cublasLtMatmulAlgoGetHeuristic");
   load(algorithm_check, "cublasLtMatmulAlgoCheck");
+  load(algorithm_get, "cublasLtMatmulAlgoConfigGetAttribute");
 }
 
 const LtApi& lt_api() {

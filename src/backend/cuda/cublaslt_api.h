@@ -22,6 +22,7 @@ struct LtApi {
   decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic;
   decltype(&::cublasLtMatmulAlgoCheck) algorithm_check;
+  decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algorithm_get;
 
   LtApi();
 };

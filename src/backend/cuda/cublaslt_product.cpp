@@ -5,9 +5,11 @@
 
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cublaslt_api.h"
+#include "backend/cuda/cublaslt_names.h"
 #include "core/error.h"
 
 namespace crest::cuda {
@@ -125,6 +127,37 @@ bool Product::accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const
   cublasStatus_t status =
       lt_api().algorithm_check(handle, desc_, first_, second_, result_, result_, &algorithm, &result);
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= cublaslt_workspace;
+}
+
+// An attribute that the library does not have counts as 0: not set.
+void describe_algorithm(const cublasLtMatmulAlgo_t& algorithm, ProductDetail& detail) {
+  auto attribute = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
+    size_t written = 0;
+    cublasStatus_t status = lt_api().algorithm_get(&algorithm, which, &value, sizeof value, &written);
+    return status == CUBLAS_STATUS_SUCCESS ? uint32_t(value) : 0u;
+  };
+  detail.algorithm = fmt::format("algorithm {}", attribute(CUBLASLT_ALGO_CONFIG_ID, int32_t(0)));
+  auto add = [&](const char* name, const std::string& text) {
+    if (!text.empty()) detail.algorithm += fmt::format(", {} {}", name, text);
+  };
+  add("stages", stages_of(attribute(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0))));
+  add("cluster", cluster_of(attribute(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t(0))));
+  uint32_t splits = attribute(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0));
+  if (splits > 1) add("split-k", std::to_string(splits));
+  uint32_t id = attribute(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0));
+  std::tie(detail.tile_n, detail.tile_m) = tile_of(id);  // its rows are our columns
+  if (detail.tile_m)
+    detail.tile = fmt::format("{}x{}", detail.tile_m, detail.tile_n);
+  else if (id)
+    add("tile", fmt::format("number {}", id));
+}
+
+void Product::describe(cublasLtHandle_t handle, const Algorithm& algorithm, ProductDetail& detail) const {
+  describe_algorithm(algorithm, detail);
+  cublasLtMatmulHeuristicResult_t result = {};
+  if (lt_api().algorithm_check(handle, desc_, first_, second_, result_, result_, &algorithm, &result) ==
+      CUBLAS_STATUS_SUCCESS)
+    detail.requested_workspace = int64_t(result.workspaceSize);
 }
 
 void Product::bind(const void* bias, void* aux) {

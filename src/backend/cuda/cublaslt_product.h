@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/blas_plan.h"
+#include "backend/product_detail.h"
 
 namespace crest::cuda {
 
@@ -22,6 +23,9 @@ struct Epilogue {
   bool gelu = false;
   bool aux = false;  // gelu: what it was applied to is stored too
 };
+
+// "algorithm 66, stages 64x4, cluster 2x1x1" and the tile, of any product.
+void describe_algorithm(const cublasLtMatmulAlgo_t& algorithm, ProductDetail& detail);
 
 // The library is column-major: a row-major matrix is its transpose there, and c = a b is c^T = b^T
 // a^T. So its first operand is our b, its second our a, its rows are our n and its columns our m.
@@ -40,6 +44,9 @@ class Product {
   std::vector<Algorithm> algorithms(cublasLtHandle_t handle, const BlasPlan& plan) const;
   // Whether an algorithm that was kept from an earlier run can be used.
   bool accepts(cublasLtHandle_t handle, const Algorithm& algorithm) const;
+
+  // Its number, tile, stages, cluster, splits of k, and workspace.
+  void describe(cublasLtHandle_t handle, const Algorithm& algorithm, ProductDetail& detail) const;
 
   // The addresses of the epilogue, for the runs that follow; those that it does not use are
   // ignored.

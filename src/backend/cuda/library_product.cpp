@@ -122,19 +122,27 @@ class Products {
     if (status != CUBLAS_STATUS_SUCCESS) return fmt::format("{}: {}", problem, lt_api().status(status));
     take_memory();
     std::vector<Alternative> alternatives;
+    std::vector<const cublasLtMatmulHeuristicResult_t*> offered;
     for (int i = 0; i < count; ++i)
-      if (found[size_t(i)].state == CUBLAS_STATUS_SUCCESS)
+      if (found[size_t(i)].state == CUBLAS_STATUS_SUCCESS) {
         alternatives.push_back([this, algorithm = found[size_t(i)].algo](void* stream) {
           launch(algorithm, static_cast<cudaStream_t>(stream));
         });
+        offered.push_back(&found[size_t(i)]);
+      }
     if (alternatives.empty()) return problem;
     std::vector<double> us = time_alternatives(alternatives);
     size_t best = size_t(std::min_element(us.begin(), us.end()) - us.begin());
     if (!std::isfinite(us[best])) return problem + " that runs";
     run_ = alternatives[best];
+    detail_.kernel = "cuBLASLt";
+    describe_algorithm(offered[best]->algo, detail_);
+    detail_.requested_workspace = int64_t(offered[best]->workspaceSize);
+    detail_.reserved_workspace = int64_t(cublaslt_workspace);
     return "";
   }
 
+  const ProductDetail& detail() const { return detail_; }
   void run() {
     run_(nullptr);
     check(cudaStreamSynchronize(nullptr), "running a product");
@@ -221,6 +229,7 @@ class Products {
   void *x_ = nullptr, *w_ = nullptr, *y_ = nullptr, *workspace_ = nullptr;
   std::vector<std::pair<void*, int64_t>> taken_;
   Alternative run_;
+  ProductDetail detail_;
 };
 
 }  // namespace
@@ -246,6 +255,7 @@ LibraryProduct library_product(const Device& device, const std::string& precisio
   }
   if (!product.problem.empty()) return product;
   products->verify();
+  product.detail = products->detail();
   product.run = [products] { products->run(); };
   return product;
 }
@@ -253,7 +263,7 @@ LibraryProduct library_product(const Device& device, const std::string& precisio
 #else
 
 LibraryProduct library_product(const Device&, const std::string&, int64_t, int64_t, int64_t) {
-  return {{}, "", "this build has no CUDA"};
+  return {{}, "", "this build has no CUDA", {}};
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/product_detail.h"
 
 namespace crest::cuda {
 
@@ -13,6 +14,7 @@ struct LibraryProduct {
   std::function<void()> run;  // y = x w^T once, and waits; empty: see problem
   std::string how;            // types and algorithm: "int8 x int8 -> int32"
   std::string problem;        // why the device or the library cannot
+  ProductDetail detail = {};
 };
 
 // x [m,k], w [n,k] of random numbers that the precision holds exactly. The result is compared with

@@ -215,6 +215,12 @@ std::optional<double> Nvml::read_power_watts(const std::string& bus_id) const {
   return ask(api_->power, 1e-3, device(bus_id));
 }
 
+std::optional<int64_t> Nvml::read_memory_used(const std::string& bus_id) const {
+  Memory m = {};
+  void* d = device(bus_id);
+  return api_->memory && api_->memory(d, &m) == success ? std::optional(int64_t(m.used)) : std::nullopt;
+}
+
 #if CREST_HAVE_CUDA
 std::string pci_bus_id(int index) {
   char text[32] = {};

@@ -50,6 +50,8 @@ class Nvml {
   // well.
   std::optional<double> read_energy_joules(const std::string& bus_id) const;
   std::optional<double> read_power_watts(const std::string& bus_id) const;
+  // GpuState::memory_used_bytes alone.
+  std::optional<int64_t> read_memory_used(const std::string& bus_id) const;
 
  private:
   struct Api;
