@@ -2,8 +2,8 @@
 // run:
 //   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -O3 -Isrc -DCREST_HAVE_CUDA=1 \
 //     -o epilogues scripts/gpu/epilogues.cu -lcublasLt -lcuda
-//   epilogues check [quick]     # the own GEMMs against fp64, and bitwise identical every time
-//   epilogues abcdefg [MODEL].. # which tables to print, of which models ("124M-B64"; all)
+//   epilogues check [quick]      # the own GEMMs against fp64, and bitwise identical every time
+//   epilogues abcdefgh [MODEL].. # which tables to print, of which models ("124M-B64"; all)
 // Data is random. Alternatives are interleaved on a warm GPU; a time is the median.
 #include <cublasLt.h>
 #include <unistd.h>
@@ -22,6 +22,7 @@
 #include "backend/cuda/device/column_sum.h"
 #include "backend/cuda/gemm_sm90_gelu_grad.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"
+#include "backend/cuda/gemm_sm90_weight.h"
 
 using namespace crest;
 using namespace crest::cuda;
@@ -137,7 +138,7 @@ struct Heuristic : cublasLtMatmulHeuristicResult_t {};
 class Lt {
  public:
   Lt(int64_t m, int64_t n, int64_t k, bool at, bool bt, cudaDataType_t result, cublasLtEpilogue_t epilogue, void* bias,
-     void* aux, bool residual, int wanted)
+     void* aux, bool residual, int wanted, int64_t a_pitch = 0)
       : residual_(residual) {
     cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     auto set = [&](cublasLtMatmulDescAttributes_t what, auto value) {
@@ -152,11 +153,11 @@ class Lt {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, int64_t(n));
     }
-    auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t t, int64_t rows, int64_t columns) {
-      ok(cublasLtMatrixLayoutCreate(&l, t, uint64_t(columns), uint64_t(rows), columns), "a layout");
+    auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t t, int64_t rows, int64_t columns, int64_t pitch = 0) {
+      ok(cublasLtMatrixLayoutCreate(&l, t, uint64_t(columns), uint64_t(rows), pitch ? pitch : columns), "a layout");
     };
     layout(b_, CUDA_R_16BF, bt ? n : k, bt ? k : n);
-    layout(a_, CUDA_R_16BF, at ? k : m, at ? m : k);
+    layout(a_, CUDA_R_16BF, at ? k : m, at ? m : k, a_pitch);
     layout(c_, result, m, n);
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulPreferenceCreate(&preference);
@@ -336,6 +337,11 @@ bool own_grad(const GemmCall& call, int64_t m, int64_t n, int64_t k, int group, 
   int64_t rows = gelu_grad_row_tiles(m);
   column_sums<float><<<unsigned((n + 31) / 32), 256, 0, stream>>>(call.partial, rows, n, rows, out);
   return true;
+}
+
+bool own_weight(const WeightCall& call, int64_t m, int64_t n, int64_t k) {
+  static const EncodeTiled f = encode();
+  return !start_weight<bfloat16, float>(call, int(m), int(n), int(k), f, 132, {stream});
 }
 
 struct Memory {  // of a model
@@ -638,15 +644,58 @@ void table_g(const Model& m, Memory& s) {
   print_rows(m, "g", rows, 2.0 * double(M) * double(N) * double(K));
 }
 
+// Input and weight gradients. The head's vocabulary is a multiple of 8, or odd; then the rows of dy have a pitch.
+void table_h(const Model& m, Memory& s) {
+  int64_t C = m.width, R = m.rows, pitch = 50304;
+  const int64_t head = std::min<int64_t>(R, 16384);  // rows
+  bfloat16 *logits = halves(head * pitch, 1, 9), *big_w = halves(pitch * C, 0.02f, 10);
+  float *big_dw = floats(pitch * C), *parts = floats(256 * 128 * 256);
+  auto print_dw = [&](const std::string& name, const bfloat16* a, const bfloat16* b, float* d, int64_t M, int64_t N,
+                      int64_t K, int64_t a_pitch) {
+    for (bool add : {false, true}) {
+      const std::string what = name + (add ? " +=" : "");
+      Lt lt(M, N, K, true, false, CUDA_R_32F, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, add, 24, a_pitch);
+      WeightCall call = {a, b, add ? d : nullptr, d, parts, int(a_pitch)};
+      Rows rows;
+      rows.emplace_back(what + ", cuBLASLt", best_work(what.c_str(), lt, a, b, d, d));
+      rows.emplace_back(what + ", own", [=] { return own_weight(call, M, N, K); });
+      print_rows(m, "h", rows, 2.0 * double(M) * double(N) * double(K));
+    }
+  };
+  auto print_dx = [&](const std::string& name, const bfloat16* a, const bfloat16* b, bfloat16* c, int64_t M, int64_t N,
+                      int64_t K, int64_t a_pitch) {
+    Lt lt(M, N, K, false, false, CUDA_R_16BF, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, false, 24, a_pitch);
+    GemmCall call = {a, b, nullptr, nullptr, c, nullptr, nullptr, 0, int(a_pitch)};
+    Rows rows;
+    rows.emplace_back(name + ", cuBLASLt", best_work(name.c_str(), lt, a, b, nullptr, c));
+    rows.emplace_back(name + ", own", [=] { return own<After::plain, false, true>(call, M, N, K, 8); });
+    print_rows(m, "h", rows, 2.0 * double(M) * double(N) * double(K));
+  };
+  for (int64_t vocabulary : {int64_t(50257), pitch}) {
+    const std::string name = "head " + std::to_string(vocabulary);
+    print_dx(name + " dX", logits, big_w, s.y, head, C, vocabulary, pitch);
+    print_dw(name + " dW", logits, s.x, big_dw, vocabulary, C, head, pitch);
+  }
+  print_dx("qkv dX", s.wide, s.w, s.wide2, R, C, 3 * C, 0);
+  print_dx("out dX", s.x, s.w, s.wide2, R, C, C, 0);
+  print_dx("fc dX", s.wide, s.w, s.wide2, R, C, 4 * C, 0);
+  print_dw("qkv dW", s.wide, s.y, s.dw, 3 * C, C, R, 0);
+  print_dw("out dW", s.x, s.y, s.dw, C, C, R, 0);
+  print_dw("fc dW", s.wide, s.y, s.dw, 4 * C, C, R, 0);
+  print_dw("proj dW", s.x, s.wide2, s.dw, C, 4 * C, R, 0);
+  for (void* p : {(void*)logits, (void*)big_w, (void*)big_dw, (void*)parts}) cudaFree(p);
+}
+
 // --- correctness ---
 
-__global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m, int n, int k, bool at, bool bt) {
+__global__ void reference(const bfloat16* a, const bfloat16* b, double* y, int m, int n, int k, int a_pitch, bool at,
+                          bool bt) {
   int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= int64_t(m) * n) return;
   int64_t r = i / n, c = i % n;
   double sum = 0;
   for (int64_t l = 0; l < k; ++l)
-    sum += double(widen(a[at ? l * m + r : r * k + l])) * double(widen(b[bt ? l * n + c : c * k + l]));
+    sum += double(widen(a[at ? l * a_pitch + r : r * a_pitch + l])) * double(widen(b[bt ? l * n + c : c * k + l]));
   y[i] = sum;
 }
 
@@ -671,15 +720,25 @@ struct GeluGrad {
   }
 };
 
+// [rows, width], rows `pitch` apart, NaN between them.
+bfloat16* pitched(int64_t rows, int64_t width, int64_t pitch) {
+  bfloat16* x = halves(rows * pitch, 1, 1);
+  if (pitch > width)
+    ok(cudaMemset2DAsync(x + width, size_t(pitch) * 2, 0xff, size_t(pitch - width) * 2, size_t(rows), stream), "NaN");
+  return x;
+}
+
 template <class Kernel>
-int check(const char* name, int m, int n, int k, int repeats) {
-  bfloat16 *a = halves(int64_t(m) * k, 1, 1), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
+int check(const char* name, int m, int n, int k, int repeats, int a_pitch = 0) {
+  const int lda = a_pitch ? a_pitch : Kernel::AT ? m : k;
+  bfloat16 *a = pitched(Kernel::AT ? k : m, Kernel::AT ? m : k, lda),
+           *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
   bfloat16 *x = halves(int64_t(m) * n, 1.5f, 3), *bias = halves(n, 1, 4);
   bfloat16 *c = halves(int64_t(m) * n, 1, 5), *second = halves(int64_t(m) * n, 1, 6);
   float *partial = floats(int64_t(m + 127) / 128 * n), *sums = floats(n);
   void* y;
   ok(cudaMalloc(&y, size_t(m) * size_t(n) * 8), "memory");
-  reference<<<unsigned((int64_t(m) * n + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k,
+  reference<<<unsigned((int64_t(m) * n + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k, lda,
                                                                         Kernel::AT, Kernel::BT);
   size_t count = size_t(m) * size_t(n);
   std::vector<double> wanted(count), sum(static_cast<size_t>(n), 0.0);
@@ -692,7 +751,7 @@ int check(const char* name, int m, int n, int k, int repeats) {
   int changed = 0;
   for (int r = 0; r < repeats; ++r) {
     cudaMemsetAsync(c, 0xff, count * 2, stream), cudaMemsetAsync(second, 0xff, count * 2, stream);
-    GemmCall call = {a, b, x, bias, c, second, partial};
+    GemmCall call = {a, b, x, bias, c, second, partial, 0, a_pitch};
     if (!Kernel::run(call, m, n, k, 1 + r % 5 * 4, sums)) return std::printf("start failed\n"), 1;
     fetch(hc, c), fetch(hs, second), fetch(got, sums);
     ok(cudaStreamSynchronize(stream), "the kernel");
@@ -725,9 +784,52 @@ int check(const char* name, int m, int n, int k, int repeats) {
   return !good;
 }
 
+int check_weight(int m, int n, int k, int repeats, int a_pitch = 0) {
+  const int lda = a_pitch ? a_pitch : m;
+  bfloat16 *a = pitched(k, m, lda), *b = halves(int64_t(n) * k, 1 / std::sqrt(float(k)), 2);
+  const size_t count = size_t(m) * size_t(n), floats_of_parts = size_t(256) * 128 * 256;
+  float *c = floats(int64_t(count)), *parts = floats(int64_t(floats_of_parts));
+  void* y;
+  ok(cudaMalloc(&y, count * 8), "memory");
+  reference<<<unsigned((count + 255) / 256), 256, 0, stream>>>(a, b, static_cast<double*>(y), m, n, k, lda, true, true);
+  std::vector<double> wanted(count);
+  std::vector<float> got(count), first, ones(count, 1.f);
+  ok(cudaMemcpyAsync(wanted.data(), y, count * 8, cudaMemcpyDeviceToHost, stream), "a copy");
+  int changed = 0;
+  double worst = 0;
+  for (bool add : {false, true}) {
+    for (int r = 0; r < repeats; ++r) {
+      if (add)
+        ok(cudaMemcpyAsync(c, ones.data(), count * 4, cudaMemcpyHostToDevice, stream), "a copy");
+      else
+        cudaMemsetAsync(c, 0xff, count * 4, stream);
+      cudaMemsetAsync(parts, 0xff, floats_of_parts * 4, stream);
+      if (!own_weight({a, b, add ? c : nullptr, c, parts, a_pitch}, m, n, k)) return std::printf("start failed\n"), 1;
+      ok(cudaMemcpyAsync(got.data(), c, count * 4, cudaMemcpyDeviceToHost, stream), "a copy");
+      ok(cudaStreamSynchronize(stream), "the kernel");
+      if (r == 0) first = got;
+      changed += std::memcmp(got.data(), first.data(), count * 4) != 0;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const double error = std::abs(double(got[i]) - wanted[i] - (add ? 1 : 0));
+      worst = error < 99 ? std::max(worst, error) : 99;
+    }
+  }
+  const bool good = worst < 2e-4 && !changed;
+  std::printf("%s weight gradient m %d n %d k %d: %.1e, %d of %d runs differ\n", good ? "ok   " : "WRONG", m, n, k,
+              worst, changed, 2 * repeats);
+  std::fflush(stdout);
+  for (void* p : {(void*)a, (void*)b, (void*)c, (void*)parts, y}) cudaFree(p);
+  return !good;
+}
+
 struct Size {
-  int m, n, k, repeats;
+  int m, n, k, repeats, pitch = 0;
 };
+// Of dW; dX has m and k exchanged.
+constexpr Size gradient_sizes[] = {{8, 8, 8, 3},         {57, 264, 200, 5, 64},       {129, 72, 136, 5, 136},
+                                   {136, 264, 72, 5},    {50257, 768, 512, 5, 50304}, {2304, 768, 4096, 20},
+                                   {768, 768, 8192, 20}, {15801, 256, 520, 5, 15808}, {4800, 1600, 1024, 10}};
 constexpr Size sizes[] = {{8, 8, 8, 5},         {128, 256, 64, 5},     {136, 264, 72, 5},
                           {1000, 776, 328, 20}, {2048, 3072, 768, 60}, {1304, 6400, 1600, 20}};
 
@@ -744,6 +846,11 @@ int check_all(bool quick) {
     wrong += check<Linear<After::plain, false, false>>("plain", z.m, z.n, z.k, few);
     wrong += check<Linear<After::plain, false, true>>("plain, b [k, n]", z.m, z.n, z.k, few);
     wrong += check<Linear<After::plain, true, true>>("plain, a [k, m], b [k, n]", z.m, z.n, z.k, few);
+  }
+  for (const Size& z : gradient_sizes) {
+    if (quick && int64_t(z.m) * z.n > 1 << 21) continue;
+    wrong += check_weight(z.m, z.n, z.k, z.repeats, z.pitch);
+    wrong += check<Linear<After::plain, false, true>>("dX", z.k, z.n, z.m, z.repeats, z.pitch);
   }
   return wrong;
 }
@@ -776,6 +883,7 @@ int main(int count, char** arguments) {
     if (has('e')) table_e(m, s, has('E'));
     if (has('f')) table_f(m, s);
     if (has('g')) table_g(m, s);
+    if (has('h')) table_h(m, s);
     std::printf("%s: %.1f s\n", m.name, now_s() - start);
   }
   return 0;

@@ -132,6 +132,28 @@ TEST(BlasPlan, AlignmentIsThatOfEveryCall) {
   EXPECT_EQ(p.alignment_b, 8);
 }
 
+// Of linear and its gradients, with `rows` rows of x, `k` columns of x and `n` of y.
+TEST(BlasPlan, OddRowsAreOfDenseDimensions) {
+  auto odd = [](const char* op, int64_t rows, int64_t k, int64_t n) {
+    Program program;
+    Builder build(program);
+    build.origin = Origin("test");
+    auto declare = [&](const char* name, Shape shape) {
+      return build.declare(name, DType::bf16, shape, Role::input, Lifetime::micro_step);
+    };
+    ValueId x = declare("x", {rows, k}), w = declare("w", {n, k}), dy = declare("dy", {rows, n});
+    std::string_view is = op;
+    build.emit1(op, is == "linear" ? std::vector{x, w} : is == "linear_dx" ? std::vector{dy, w} : std::vector{dy, x});
+    return plan_blas(program, program.code[0]).has_odd_rows();
+  };
+  for (const char* op : {"linear", "linear_dx", "linear_dw"}) {
+    EXPECT_FALSE(odd(op, 24, 16, 40)) << op;
+    EXPECT_FALSE(odd(op, 23, 16, 40)) << op;
+    EXPECT_TRUE(odd(op, 24, 15, 40)) << op;
+    EXPECT_TRUE(odd(op, 24, 16, 39)) << op;
+  }
+}
+
 TEST(BlasPlan, WithoutADenseDimensionThereIsNone) {
   Shape every_second = {T * D * 2, T * D * 2, D * 2, 2};
   Matmul x({1, 1, T, D}, every_second, 0, {1, 1, D, T}, Shape{1, 1, D, T}.contiguous_strides(), 0, Attrs());

@@ -1,15 +1,17 @@
-// gemm_sm90_pingpong.h and gemm_sm90_gelu_grad.h in the emulation of Hopper
+// gemm_sm90_pingpong.h, gemm_sm90_gelu_grad.h and gemm_sm90_weight.h in the emulation of Hopper
 // (device/hopper_emulated.h): against double precision, and bitwise identical whenever copies and
 // multiplications happen and however many blocks share the work.
 #if !CREST_HAVE_CUDA
 #include "backend/cuda/gemm_sm90_gelu_grad.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"
+#include "backend/cuda/gemm_sm90_weight.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace crest::cuda::sm90 {
@@ -19,7 +21,8 @@ using hopper::emulated::Timing;
 
 struct Case {
   int m, n, k;
-  int pitch = 0;  // of the results; 0: n
+  int pitch = 0;    // of the results; 0: n
+  int a_pitch = 0;  // of a; 0: its width
 };
 
 template <class T>
@@ -44,6 +47,11 @@ class Numbers {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, deviation);
     for (size_t i = 0; i < size; ++i) data_[i] = narrow<T>(normal(random));
+  }
+  // NaN behind the first `width` of each row.
+  void spoil(int64_t rows, int64_t width, int64_t pitch) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = width; j < pitch; ++j) data_[i * pitch + j] = narrow<T>(NAN);
   }
   T* data() { return data_; }
   double operator[](int64_t i) const { return double(widen(data_[i])); }
@@ -90,10 +98,12 @@ class Problem {
  public:
   explicit Problem(const Case& of)
       : s(of),
-        a(size_t(s.m) * size_t(s.k), 1, 1),
+        a(size_t(AT ? s.k : s.m) * size_t(a_pitch()), 1, 1),
         b(size_t(s.n) * size_t(s.k), 1 / std::sqrt(float(s.k)), 2),
         x(size_t(s.m) * size_t(s.n), 1.5f, 3),
-        bias(size_t(s.n), 1, 4) {}
+        bias(size_t(s.n), 1, 4) {
+    a.spoil(AT ? s.k : s.m, AT ? s.m : s.k, a_pitch());
+  }
 
   // How a kernel is started.
   using Start = int (*)(const GemmCall&, int, int, int, int, EncodeTiled, int, const LaunchOn&);
@@ -110,7 +120,7 @@ class Problem {
     if (V::gelu_grad) r.partial.assign(size_t(gelu_grad_row_tiles(s.m)) * size_t(s.n), NAN);
     GemmCall call = {a.data(),         b.data(), options.over_x ? c.data() : x.data(),
                      bias.data(),      c.data(), options.without_second ? nullptr : second.data(),
-                     r.partial.data(), s.pitch};
+                     r.partial.data(), s.pitch,  s.a_pitch};
     EXPECT_EQ(by(call, s.m, s.n, s.k, group, nullptr, blocks, {}), 0);
     r.c.assign(c.data(), c.data() + size), r.second.assign(second.data(), second.data() + size);
     return r;
@@ -123,7 +133,8 @@ class Problem {
     for (int64_t i = 0; i < s.m; ++i)
       for (int64_t j = 0; j < s.n; ++j) {
         double y = 0;
-        for (int64_t l = 0; l < s.k; ++l) y += a[AT ? l * s.m + i : i * s.k + l] * b[BT ? l * s.n + j : j * s.k + l];
+        for (int64_t l = 0; l < s.k; ++l)
+          y += a[AT ? l * a_pitch() + i : i * a_pitch() + l] * b[BT ? l * s.n + j : j * s.k + l];
         const int64_t at = i * pitch() + j;
         double c = y, second = 0;
         if (V::after == After::bias) c = y + bias[j];
@@ -159,6 +170,7 @@ class Problem {
 
  private:
   int pitch() const { return s.pitch ? s.pitch : s.n; }
+  int a_pitch() const { return s.a_pitch ? s.a_pitch : AT ? s.m : s.k; }
 
   const Case s;
   Numbers<T> a, b, x, bias;
@@ -197,6 +209,145 @@ TEST(Sm90GemmWithPitch, IsRightAndAlwaysTheSame) {
     check<PingPong<bfloat16, After::bias>>(c);
     check<PingPong<float16, After::bias_gelu>>(c);
   }
+}
+
+// The input gradient of such logits: a K that 8 does not divide, in rows of a; what is between these
+// has no effect.
+TEST(Sm90GemmWithPitch, OddSumsAreRightAndAlwaysTheSame) {
+  for (const Case& c : {Case{136, 264, 57, 0, 64}, {200, 72, 129, 0, 136}, {8, 8, 1, 0, 8}, {64, 200, 64, 0, 72}}) {
+    SCOPED_TRACE(c.k);
+    check<PingPong<bfloat16, After::plain, false, true>>(c);
+    check<PingPong<float16, After::plain, false, true>>(c);
+  }
+}
+
+// Weight gradients. What a run differs in: what is added, and where it is.
+enum class Add { nothing, other, in_place };
+
+template <class T, class C>
+class WeightProblem {
+ public:
+  explicit WeightProblem(const Case& of)
+      : s(of),
+        a(size_t(s.k) * size_t(pitch()), 1, 1),
+        b(size_t(s.k) * size_t(s.n), 1 / std::sqrt(float(s.k)), 2),
+        before(size(), 1, 3) {
+    a.spoil(s.k, s.m, pitch());
+  }
+
+  std::vector<C> run(Add add, int blocks, Timing timing, uint64_t seed) {
+    hopper::emulated::set_timing(timing, seed);
+    const size_t floats = size_t(weight_workspace(weight_plan(s.m, s.n, s.k, blocks)));
+    std::vector<float> parts(floats + 1, NAN);
+    Numbers<C> c(size(), 0, 0);
+    for (size_t i = 0; i < size(); ++i) c.data()[i] = add == Add::in_place ? before.data()[i] : narrow<C>(NAN);
+    const void* added = add == Add::nothing ? nullptr : add == Add::other ? before.data() : c.data();
+    parts[floats] = 7;
+    const WeightCall call = {a.data(), b.data(), added, c.data(), parts.data(), s.a_pitch};
+    EXPECT_EQ((start_weight<T, C>(call, s.m, s.n, s.k, nullptr, blocks, {})), 0);
+    EXPECT_EQ(parts[floats], 7) << "behind the workspace";
+    return std::vector<C>(c.data(), c.data() + size());
+  }
+
+  void compare(const std::vector<C>& c, bool added) {
+    // Rounding to C, of 8 or 11 bits.
+    const double step = sizeof(C) == 4 ? 0 : std::is_same_v<C, bfloat16> ? 1. / 256 : 1. / 2048;
+    double worst = 0;
+    for (int64_t i = 0; i < s.m; ++i)
+      for (int64_t j = 0; j < s.n; ++j) {
+        double y = added ? before[i * s.n + j] : 0;
+        for (int64_t l = 0; l < s.k; ++l) y += a[l * pitch() + i] * b[l * s.n + j];
+        const double error = std::abs(double(widen(c[size_t(i * s.n + j)])) - y) - step * std::abs(y);
+        worst = error < 99 ? std::max(worst, error) : 99;
+      }
+    EXPECT_LT(worst, 1e-4);
+  }
+
+  void check(int blocks) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << ", blocks " << blocks);
+    const std::vector<C> plain = run(Add::nothing, blocks, Timing::early, 1);
+    const std::vector<C> sum = run(Add::other, blocks, Timing::early, 1);
+    compare(plain, false), compare(sum, true);
+    auto same = [](auto& x, const auto& y) { return std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0; };
+    EXPECT_TRUE(same(sum, run(Add::in_place, blocks, Timing::late, 1))) << "in place";
+    for (uint64_t seed : {1, 2}) EXPECT_TRUE(same(plain, run(Add::nothing, blocks, Timing::late, seed))) << seed;
+  }
+
+ private:
+  int pitch() const { return s.a_pitch ? s.a_pitch : s.m; }
+  size_t size() const { return size_t(s.m) * size_t(s.n); }
+
+  const Case s;
+  Numbers<T> a, b;
+  Numbers<C> before;
+};
+
+// Tiles that are more than blocks, as many, fewer, and much fewer.
+TEST_P(Sm90Gemm, WeightGradientIsRightAndAlwaysTheSame) {
+  for (int blocks : {1, 2, 3, 7}) WeightProblem<bfloat16, float>(GetParam()).check(blocks);
+}
+
+// Of an odd vocabulary: an M that 8 does not divide, in rows of a.
+TEST(Sm90GemmWithPitch, OddWeightGradientsAreRightAndAlwaysTheSame) {
+  for (const Case& c : {Case{57, 264, 200, 0, 64}, {129, 72, 136, 0, 136}, {1, 8, 8, 0, 8}, {257, 264, 61, 0, 320}})
+    for (int blocks : {1, 3, 5}) WeightProblem<bfloat16, float>(c).check(blocks);
+  const Case c = {129, 72, 136, 0, 136};
+  WeightProblem<bfloat16, bfloat16>(c).check(3);
+  WeightProblem<float16, float>(c).check(3);
+  WeightProblem<float16, float16>(c).check(3);
+}
+
+// The last round has tiles for nearly all blocks.
+TEST(Sm90WeightGradient, FullLastRoundIsNotShared) {
+  const Case c = {1930, 8, 24, 0, 1936};
+  ASSERT_EQ(weight_plan(c.m, c.n, c.k, 17).shared, 0);
+  ASSERT_EQ(weight_plan(c.m, c.n, c.k, 18).shared, 16);
+  WeightProblem<bfloat16, float>(c).check(17);
+}
+
+// Pieces are all steps of all tiles, once each; a block's parts are its own, and in the workspace.
+TEST(Sm90WeightGradient, PlanCoversEveryStepOnce) {
+  for (int blocks : {1, 2, 3, 5, 7, 17, 78, 114, 132})
+    for (const Case& c : {Case{57, 264, 200},
+                          {768, 768, 16384},
+                          {2304, 768, 16384},
+                          {3072, 768, 4096},
+                          {768, 3072, 64},
+                          {50257, 768, 8192},
+                          {50257, 1600, 1000},
+                          {4800, 1600, 1 << 20},
+                          {128, 25600, int(most_weight_k)}}) {
+      const WeightPlan p = weight_plan(c.m, c.n, c.k, blocks);
+      SCOPED_TRACE(testing::Message() << c.m << " x " << c.n << " x " << c.k << ", blocks " << blocks);
+      std::vector<std::set<std::pair<int, int>>> runs(size_t(p.tiles()));
+      std::set<int> parts;
+      for (int block = 0; block < blocks; ++block)
+        for (int index = 0;; ++index) {
+          const WeightPiece piece = weight_piece(p, block, index);
+          if (piece.steps == 0) break;
+          ASSERT_TRUE(piece.tile >= 0 && piece.tile < p.tiles());
+          EXPECT_TRUE(runs[size_t(piece.tile)].insert({piece.first, piece.steps}).second);
+          EXPECT_EQ(piece.part >= 0, p.shared && piece.tile >= p.first_shared());
+          if (piece.part < 0) continue;
+          EXPECT_LT(piece.part, p.parts());
+          EXPECT_TRUE(parts.insert(piece.part).second);
+        }
+      for (auto& tile : runs) {
+        int next = 0;
+        for (auto& [first, steps] : tile) {
+          EXPECT_EQ(first, next);
+          next = first + steps;
+        }
+        EXPECT_EQ(next, p.steps);
+      }
+      EXPECT_LE(blocks == 132 ? weight_workspace(p) * 4 : 0, 32 << 20);
+      std::set<std::pair<int, int>> places;
+      for (int tile = 0; tile < p.tiles(); ++tile) {
+        const WeightPlace at = weight_place(p, tile, 0);
+        EXPECT_TRUE(at.row < c.m && at.column < c.n);
+        EXPECT_TRUE(places.insert({at.row, at.column}).second);
+      }
+    }
 }
 
 // The order of the column sums shows which kernel ran.

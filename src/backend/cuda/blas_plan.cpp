@@ -85,6 +85,8 @@ BlasPlan plan_blas(const Contraction& what, int64_t offset_a, int64_t offset_b, 
   return p;
 }
 
+bool BlasPlan::has_odd_rows() const { return (a.transposed ? m : k) % 8 || (b.transposed ? k : n) % 8 || n % 8; }
+
 BlasPlan plan_blas(const Program& program, const Instr& instr) {
   auto offset = [&](ValueId v) { return program.at(v).layout.offset; };
   return plan_blas(contraction_of(program, instr), offset(instr.in[0]), offset(instr.in[1]), offset(instr.out[0]));

@@ -22,6 +22,9 @@ struct BlasPlan {
   std::string problem;                                        // not empty: a BLAS cannot express it
 
   int64_t calls() const { return loops[0].size * loops[1].size * sum.size; }
+  // Whether a matrix has dense rows (columns) of a length that 8 does not divide. cuBLASLt computes
+  // those of 16-bit floats slowly, whatever their leading dimensions are.
+  bool has_odd_rows() const;
 };
 
 // offset_*: where the matrix starts in its storage, in elements; storages are aligned to 64 bytes.

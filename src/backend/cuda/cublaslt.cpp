@@ -61,8 +61,8 @@ namespace {
 
 using Algorithm = Product::Algorithm;
 
-// A way to compute a contraction: what the library's product does itself (none:
-// gemm_sm90_pingpong.h does everything), and whether our GELU kernel follows.
+// A way to compute a contraction: what the library's product does itself (none: Crest's own GEMM
+// does everything), and whether our GELU kernel follows.
 struct Variant {
   const char* name;
   std::optional<Product> product;
@@ -75,8 +75,8 @@ struct Prepared {
   BlasPlan plan;
   cublasLtHandle_t handle = nullptr;
   std::string key;                // of everything that a choice depends on
-  std::vector<Variant> variants;  // the one without timing first; empty: our tiled kernel runs
-  size_t variant = 0;
+  std::vector<Variant> variants;  // empty: our tiled kernel runs
+  size_t variant = 0;             // that runs, and its algorithm
   Algorithm algorithm = {};
 };
 
@@ -247,8 +247,10 @@ std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_v
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
   std::shared_ptr<Prepared> p = prepared_variants(q);
   if (p->variants.empty()) return nullptr;
-  p->key += " or pingpong";  // choices without it do not hold here
-  p->variants.push_back({"pingpong", std::nullopt, false, {Algorithm{}}});
+  const char* own = q.instr.op->name == std::string_view("linear_dw") ? "weight" : "pingpong";
+  p->key += std::string(" or ") + own;  // choices without it do not hold here
+  p->variants.push_back({own, std::nullopt, false, {Algorithm{}}});
+  if (p->plan.has_odd_rows()) p->variant = p->variants.size() - 1, p->algorithm = {};
   return p;
 }
 

@@ -1,4 +1,4 @@
-// linear, linear_gelu and linear_dx_gelu_grad by Crest's own GEMMs for compute capability 9.0.
+// linear, linear_gelu and their gradients by Crest's own GEMMs for compute capability 9.0.
 #include "backend/cuda/attention_sm90_entry.h"
 #include "backend/cuda/column_sums.h"
 #include "backend/cuda/contraction.h"
@@ -6,6 +6,7 @@
 #include "backend/cuda/gemm_sm90_entry.h"
 #include "backend/cuda/gemm_sm90_gelu_grad.h"
 #include "backend/cuda/gemm_sm90_pingpong.h"
+#include "backend/cuda/gemm_sm90_weight.h"
 #include "ops/index.h"
 
 namespace crest::cuda {
@@ -18,17 +19,24 @@ namespace dx_to = out::linear_dx_gelu_grad;
 constexpr int group = 8;  // row tiles; 4 to 64 take the same time within 2% (H200)
 
 bool is(const Instr& instr, std::string_view op) { return op == instr.op->name; }
-bool is_gradient(const Instr& instr) { return is(instr, "linear_dx_gelu_grad"); }
+bool is_gelu_grad(const Instr& instr) { return is(instr, "linear_dx_gelu_grad"); }
+bool is_weight_grad(const Instr& instr) { return is(instr, "linear_dw"); }
 
-// x[m,k] w[n,k]^T, or dy[m,k] w[k,n].
+// x[m,k] w[n,k]^T, dy[m,k] w[k,n], or dy[k,m]^T x[k,n].
 struct Sizes {
   int64_t m, n, k;
-  int64_t pitch;  // of the result
+  int64_t a_pitch, pitch;  // of x or dy, and of the result
 };
 Sizes sizes_of(const Program& program, const Instr& instr) {
-  const Value &a = program.at(instr.in[0]), &w = program.at(instr.in[1]);
-  bool gradient = is_gradient(instr);
-  return {a.shape.rows(), w.shape[gradient ? 1 : 0], w.shape[gradient ? 0 : 1], program.at(instr.out[0]).pitch()};
+  const Value &a = program.at(instr.in[0]), &b = program.at(instr.in[1]);
+  const int64_t rows = a.shape.rows(), a_pitch = a.pitch(), pitch = program.at(instr.out[0]).pitch();
+  if (is_weight_grad(instr)) return {a.shape.back(), b.shape.back(), rows, a_pitch, pitch};
+  const bool dx = is_gelu_grad(instr) || is(instr, "linear_dx");
+  return {rows, b.shape[dx ? 1 : 0], b.shape[dx ? 0 : 1], a_pitch, pitch};
+}
+
+sm90::WeightPlan weight_plan_of(const Sizes& s, const Device& device) {
+  return sm90::weight_plan(s.m, s.n, s.k, std::max(device.multiprocessors, 1));
 }
 
 template <class T, sm90::After after>
@@ -57,6 +65,41 @@ void launch_linear(const KernelCall& c) {
   });
 }
 
+void launch_dx(const KernelCall& c) {
+  const Sizes s = sizes_of(c.program, c.instr);
+  with_half_type(c.in_value(in::linear_dx::dy).dtype, [&](auto type) {
+    sm90::GemmCall call = {
+        c.in[in::linear_dx::dy], c.in[in::linear_dx::w], nullptr, nullptr, c.out[out::linear_dx::dx], nullptr, nullptr};
+    call.a_pitch = int(s.a_pitch);
+    using Tile = sm90::PingPongTile<decltype(type), sm90::After::plain, false, true>;
+    check(sm90::start_pingpong<Tile>(call, int(s.m), int(s.n), int(s.k), group, sm90::encode_tiled(),
+                                     c.device->multiprocessors, launch_on(c)),
+          c.instr_name());
+  });
+}
+
+void launch_dw(const KernelCall& c) {
+  const Sizes s = sizes_of(c.program, c.instr);
+  const sm90::WeightCall call = {c.in[in::linear_dw::dy],
+                                 c.in[in::linear_dw::x],
+                                 c.has(in::linear_dw::acc) ? c.in[in::linear_dw::acc] : nullptr,
+                                 c.out[out::linear_dw::dw],
+                                 static_cast<float*>(c.workspace),
+                                 int(s.a_pitch)};
+  with_half_type(c.in_value(in::linear_dw::dy).dtype, [&](auto type) {
+    using T = decltype(type);
+    auto start = [&](auto result) {
+      check(sm90::start_weight<T, decltype(result)>(call, int(s.m), int(s.n), int(s.k), sm90::encode_tiled(),
+                                                    std::max(c.device->multiprocessors, 1), launch_on(c)),
+            c.instr_name());
+    };
+    if (c.out_value(out::linear_dw::dw).dtype == DType::f32)
+      start(float());
+    else
+      start(T());
+  });
+}
+
 void launch_gelu_grad(const KernelCall& c) {
   Sizes s = sizes_of(c.program, c.instr);
   auto* partial = static_cast<float*>(c.workspace);
@@ -77,33 +120,47 @@ void launch_gelu_grad(const KernelCall& c) {
 std::string reject_gemm_sm90(const KernelQuery& q) {
   if (q.device.sm != 90) return "needs compute capability 9.0";
   if (!compiled_for("90a")) return "was not compiled: CUDA_ARCHS of this build lacks 90a";
-  bool gradient = is_gradient(q.instr);
+  const bool gelu_grad = is_gelu_grad(q.instr), weight_grad = is_weight_grad(q.instr);
   if (is(q.instr, "linear_gelu") && !q.has(in::linear_gelu::b)) return "takes a bias";
+  // Gradients of parameters may be f32.
+  const int grad = gelu_grad ? int(dx_to::db) : weight_grad ? int(out::linear_dw::dw) : -1;
+  const size_t acc = gelu_grad ? size_t(dx_at::acc) : size_t(in::linear_dw::acc);
   for (auto* list : {&q.instr.in, &q.instr.out})
     for (ValueId id : *list) {
       if (id == no_value) continue;
       const Value& v = q.program.at(id);
-      bool sums = gradient && (id == q.instr.out[dx_to::db] || (q.has(dx_at::acc) && id == q.instr.in[dx_at::acc]));
+      const bool sums = grad >= 0 && (id == q.instr.out[size_t(grad)] || (q.has(acc) && id == q.instr.in[acc]));
       if (!is_half(v.dtype) && !(sums && v.dtype == DType::f32)) return v.name + ": takes bf16 or f16";
-      if (v.layout.offset % 8 && !sums) return v.name + ": takes addresses aligned to 16 bytes";
+      if (v.layout.offset % 8 && !(sums && gelu_grad)) return v.name + ": takes addresses aligned to 16 bytes";
     }
+  if (weight_grad && q.out(out::linear_dw::dw).dtype != DType::f32 &&
+      q.out(out::linear_dw::dw).dtype != q.in(in::linear_dw::dy).dtype)
+    return "makes f32 or the dtype of its operands";
   Sizes s = sizes_of(q.program, q.instr);
-  if (s.pitch % 8 || s.k % 8) return "takes rows that begin at multiples of 8 elements";
+  if (s.a_pitch % 8 || s.pitch % 8) return "takes rows that begin at multiples of 8 elements";
   if (s.m == 0 || s.n == 0 || s.k == 0) return "empty operands";
   constexpr int64_t most = int64_t(1) << 30;
-  if (s.m > most || s.pitch > most || s.k > most) return "takes up to 2^30 rows and columns";
+  if (std::max({s.m, s.n, s.k, s.a_pitch, s.pitch}) > most) return "takes up to 2^30 rows and columns";
+  if (weight_grad && s.k > sm90::most_weight_k) return "takes up to 2^28 rows";
   return reject_shared_memory(q, 232448);
 }
 
 size_t gemm_sm90_workspace(const KernelQuery& q) {
   Sizes s = sizes_of(q.program, q.instr);
-  return is_gradient(q.instr) ? size_t(sm90::gelu_grad_row_tiles(s.m) * s.n) * sizeof(float) : 0;
+  int64_t floats = 0;
+  if (is_gelu_grad(q.instr)) floats = sm90::gelu_grad_row_tiles(s.m) * s.n;
+  if (is_weight_grad(q.instr)) floats = sm90::weight_workspace(weight_plan_of(s, q.device));
+  return size_t(floats) * sizeof(float);
 }
 
 #if CREST_HAS_DEVICE_CODE
 void launch_gemm_sm90(const KernelCall& c) {
-  if (is_gradient(c.instr))
+  if (is_gelu_grad(c.instr))
     launch_gelu_grad(c);
+  else if (is_weight_grad(c.instr))
+    launch_dw(c);
+  else if (is(c.instr, "linear_dx"))
+    launch_dx(c);
   else
     launch_linear(c);
 }
@@ -111,10 +168,11 @@ void launch_gemm_sm90(const KernelCall& c) {
 
 namespace {
 
-// linear and linear_gelu: Crest's own kernel or cuBLASLt's, whichever is faster; cuBLASLt's where
-// nothing is timed.
+// Crest's own kernel or cuBLASLt's, whichever is faster (prepare_cublaslt_or_sm90).
 bool has_library(const KernelQuery& q) { return reject_cublaslt(q).empty(); }
-size_t workspace_of_either(const KernelQuery& q) { return has_library(q) ? workspace_cublaslt(q) : 0; }
+size_t workspace_of_either(const KernelQuery& q) {
+  return std::max(gemm_sm90_workspace(q), has_library(q) ? workspace_cublaslt(q) : 0);
+}
 std::shared_ptr<void> prepare_either(const KernelQuery& q) {
   return has_library(q) ? prepare_cublaslt_or_sm90(q) : nullptr;
 }
@@ -136,6 +194,8 @@ Kernel either(const char* op, const char* name) {
 
 Kernel linear_sm90_kernel() { return either("linear", "cuda.linear.sm90_or_cublaslt"); }
 Kernel linear_gelu_sm90_kernel() { return either("linear_gelu", "cuda.linear_gelu.sm90_or_cublaslt"); }
+Kernel linear_dx_sm90_kernel() { return either("linear_dx", "cuda.linear_dx.sm90_or_cublaslt"); }
+Kernel linear_dw_sm90_kernel() { return either("linear_dw", "cuda.linear_dw.sm90_or_cublaslt"); }
 Kernel linear_dx_gelu_grad_sm90_kernel() {
   return {"linear_dx_gelu_grad",
           "cuda.linear_dx_gelu_grad.sm90",

@@ -1,4 +1,4 @@
-// What the GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_linear.h,
+// What the GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_pingpong.h,
 // gemm_sm90_gelu_grad.h): a block computes tiles of the result, one after another, and pointwise
 // work on a tile runs alongside the multiplications of the next one.
 //
@@ -74,13 +74,15 @@ struct GemmCall {
   const void *a, *b, *x, *bias;
   void *c, *second;
   float* partial;
-  int pitch = 0;  // elements from row to row of c and second, of the ping-pong kernel; 0: n
+  int pitch = 0;    // elements from row to row of c and second, of the ping-pong kernel; 0: n
+  int a_pitch = 0;  // elements from row to row of a; 0: k (m with Tile::AT)
 };
 
 // blocks: as many as run at a time; group: row tiles whose tiles are computed together, or fewer.
 // Operands are aligned to 16 bytes; m (with Tile::AT), n and k are multiples of 8. With a pitch
 // that is a multiple of 8, n may be any size unless Tile::BT; then up to 7 elements behind a row
-// are written too. Returns a cudaError_t.
+// are written too. With such an a_pitch, k may be any size if Tile::BT and not Tile::AT. Returns a
+// cudaError_t.
 template <class Tile>
 int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int k, int group, EncodeTiled encode,
                int blocks, const LaunchOn& on) {
@@ -89,7 +91,7 @@ int start_gemm(void (*kernel)(GemmArgs), const GemmCall& call, int m, int n, int
   a.x = call.x, a.bias = call.bias, a.c = call.c, a.second = call.second, a.partial = call.partial;
   const int rows = (m + Tile::rows - 1) / Tile::rows, columns = (n + Tile::columns - 1) / Tile::columns;
   a.s = {m, n, k, call.pitch ? call.pitch : n, group < rows ? group : rows, rows, columns};
-  if (!rows_map(&a.a, encode, call.a, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k) ||
+  if (!rows_map(&a.a, encode, call.a, bf16, 1, Tile::AT ? k : m, Tile::AT ? m : k, call.a_pitch) ||
       !rows_map(&a.b, encode, call.b, bf16, 1, Tile::BT ? k : n, Tile::BT ? n : k) ||
       (Tile::prefetches_x && !rows_map(&a.x_map, encode, call.x, bf16, 1, m, n)))
     return 1;

@@ -11,9 +11,11 @@
   KERNEL(linear_gelu_sm90)         \
   KERNEL(linear_gelu)              \
   KERNEL(linear_gelu_tiled)        \
+  KERNEL(linear_dx_sm90)           \
   KERNEL(linear_dx)                \
   KERNEL(linear_dx_tiled)          \
   KERNEL(linear_dx_gelu_grad_sm90) \
+  KERNEL(linear_dw_sm90)           \
   KERNEL(linear_dw)                \
   KERNEL(linear_dw_tiled)          \
   KERNEL(matmul)                   \

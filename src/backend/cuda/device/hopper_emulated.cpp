@@ -382,7 +382,7 @@ void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, ui
       for (int x = 0; x < 64; ++x) {
         uint16_t value = 0;
         if (c0 + x < map->width && c1 + r < map->tokens && c2 < map->batch)
-          std::memcpy(&value, map->base + 2 * ((c2 * map->tokens + c1 + r) * map->width + c0 + x), 2);
+          std::memcpy(&value, map->base + 2 * ((c2 * map->tokens + c1 + r) * map->pitch + c0 + x), 2);
         std::memcpy(at(*b, to + swizzled(r, x / 8) + uint32_t(x % 8 * 2), 2), &value, 2);
       }
     deliver(*b, barrier, 64 * 128);
@@ -412,7 +412,7 @@ void tensor_store(const CUtensorMap* map, int c0, int c1, int c2, uint32_t from)
     for (int r = 0; r < 64; ++r)
       for (int x = 0; x < 64; ++x)
         if (c0 + x < map.width && c1 + r < map.tokens && c2 < map.batch)
-          std::memcpy(map.base + 2 * ((c2 * map.tokens + c1 + r) * map.width + c0 + x),
+          std::memcpy(map.base + 2 * ((c2 * map.tokens + c1 + r) * map.pitch + c0 + x),
                       data + swizzled(r, x / 8) + x % 8 * 2, 2);
   });
 }
