@@ -36,9 +36,9 @@ ScopeTable& table() {
 
 Origin::Origin(std::string_view scope) {
   if (scope.empty()) return;
-  std::lock_guard lock(origins().mutex);
-  auto [it, added] = origins().single.emplace(scope, 0);
-  if (added) it->second = origins().intern({it->first});
+  std::lock_guard lock(table().mutex);
+  auto [it, added] = table().single.emplace(scope, 0);
+  if (added) it->second = table().intern({it->first});
   id_ = it->second;
 }
 
@@ -60,8 +60,8 @@ Origin Origin::operator|(Origin other) const {
 }
 
 const std::vector<std::string>& Origin::scopes() const {
-  std::lock_guard lock(origins().mutex);
-  return origins().sets[id_];  // a deque: references stay valid
+  std::lock_guard lock(table().mutex);
+  return table().sets[id_];  // a deque: references stay valid
 }
 
 std::string Origin::text() const { return join(scopes(), "+"); }
@@ -73,9 +73,9 @@ Origin Origin::parse(std::string_view text) {
   std::vector<std::string> parts = text.empty() ? std::vector<std::string>() : split(text, '+');
   for (const std::string& s : parts)
     if (!s.empty() && known.insert(s).second) scopes.push_back(s);
-  std::lock_guard lock(origins().mutex);
+  std::lock_guard lock(table().mutex);
   Origin o;
-  o.id_ = origins().intern(std::move(scopes));
+  o.id_ = table().intern(std::move(scopes));
   return o;
 }
 
