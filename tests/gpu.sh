@@ -93,9 +93,10 @@ refusals() { # exit codes of what cannot be
   expect() { local want=$1; shift; "$@" >>"$work/refusals" 2>&1; code=$?; echo "exit $code (wanted $want): $*"; [ $code = "$want" ] || bad=1; }
   expect 3 "$crest" bench --device cuda --model gpt2-1558M --batch 512
   expect 4 "$crest" bench --device cuda:99 --model nano
+  expect 2 "$crest" profile --device cuda --model nano --data-parallel 2
   expect 4 env CUDA_VISIBLE_DEVICES= "$crest" bench --device cuda --model nano
   cat "$work/refusals"
-  echo "seen: exit codes 3, 4, 4"
+  echo "seen: exit codes 3, 4, 2, 4"
   return $bad
 }
 odd() { # shapes that no vector width divides
@@ -171,8 +172,7 @@ print(f"{sys.argv[1]} ranks: {len(many)} losses, worst relative difference {wors
 assert len(many) == len(one) == 10 and worst < 1e-3
 END
   done
-  "$crest" profile --device cuda --model nano --data-parallel 2 --no-store >"$work/ranks.txt" || return 1
-  grep communication "$work/ranks.txt" || return 1
+  "$crest" bench --device cuda --model nano --data-parallel 2 --samples 3 --no-store || return 1
   echo "seen: 2 and 4 ranks on one GPU agree with one"
 }
 comm() { # NCCL over all GPUs of this machine, values checked
