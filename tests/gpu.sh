@@ -197,15 +197,17 @@ check() {
     pids+=($!)
   done
   for i in "${!pids[@]}"; do wait "${pids[$i]}" || { bad=1; cat "$out/logs/$1.$i.log"; }; done
-  echo "seen: $1 $(grep -hoE '[0-9]+ tests? ran' "$out/logs/$1".*.log | awk '{n += $1} END {print n + 0}') tests ran," \
-    "$(grep -h 'ERROR SUMMARY' "$out/logs/$1".*.log | awk '{n += $4} END {print NR " processes, " n + 0 " errors"}')"
+  echo "seen: $1 $(sed -n 's/^\[=*\] \([0-9]*\) tests\? from .* ran.*/\1/p' "$out/logs/$1".*.log | awk '{n += $1} END {print n + 0}') tests ran," \
+    "$(sed -n 's/.*\(ERROR\|RACECHECK\) SUMMARY: \([0-9]*\) .*/\2/p' "$out/logs/$1".*.log | awk '{n += $1} END {print NR " processes, " n + 0 " errors"}')"
   return $bad
 }
-sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels: cuDNN's order their shared memory by
-  # means that racecheck does not see (it reports cuDNN's own kernels, whatever calls them)
+sanitizer() { # memcheck over every case; racecheck over some cases of each of our kernels. Not over those that order their shared
+  # memory by means that racecheck does not follow: cuDNN's (it reports them, whatever calls them), and the gradient of
+  # attention_sm90 with heads of 128, where a named barrier of a warpgroup and then an mbarrier stand between the last
+  # read of a work item and the next write. scripts/gpu/attention_sm90.sh repeats that one a thousand times with delays.
   command -v compute-sanitizer >/dev/null || { echo "seen: no compute-sanitizer"; return 1; }
   check memcheck "${SANITIZE:-*cuda*}" || return 1
-  check racecheck "${SANITIZE_RACES:-Ops/Check*cuda*batch3*:Ops/Check*cuda*odd*:Ops/Check*cuda*rows_61*:Ops/Check*cuda*padded*:Ops/Check*cuda*grouped*:Ops/Check*cuda*width_128*:Ops/Check*cuda_bias_grad_many*-*cudnn*:*cublaslt*:*generic*}" || return 1
+  check racecheck "${SANITIZE_RACES:-Ops/Check*cuda*batch3*:Ops/Check*cuda*odd*:Ops/Check*cuda*rows_61*:Ops/Check*cuda*padded*:Ops/Check*cuda*grouped*:Ops/Check*cuda*width_128*:Ops/Check*cuda_bias_grad_many*-*cudnn*:*cublaslt*:*generic*:*attention_grad_sm90_d128*}" || return 1
 }
 
 {
