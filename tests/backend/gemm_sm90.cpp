@@ -211,8 +211,8 @@ TEST(Sm90GemmWithPitch, IsRightAndAlwaysTheSame) {
   }
 }
 
-// The input gradient of such logits: a K that 8 does not divide, in rows of a; what is between these
-// has no effect.
+// The input gradient of such logits: a K that 8 does not divide, in rows of a; what is between
+// these has no effect.
 TEST(Sm90GemmWithPitch, OddSumsAreRightAndAlwaysTheSame) {
   for (const Case& c : {Case{136, 264, 57, 0, 64}, {200, 72, 129, 0, 136}, {8, 8, 1, 0, 8}, {64, 200, 64, 0, 72}}) {
     SCOPED_TRACE(c.k);
