@@ -2,10 +2,10 @@
 // which may be added to something.
 //
 // Where the tiles of 128 x 256 do not fill the GPU's last round, all blocks share them: each has as
-// many steps of the sum. Blocks go over the same rows of a and b at the same time, so that these are
-// read from memory once. A block leaves its part of a tile in workspace; a second kernel adds the
-// parts, in the order of the sum. The order of all additions depends on the sizes and the number of
-// blocks only.
+// many steps of the sum. Blocks go over the same rows of a and b at the same time, so that these
+// are read from memory once. A block leaves its part of a tile in workspace; a second kernel adds
+// the parts, in the order of the sum. The order of all additions depends on the sizes and the
+// number of blocks only.
 #pragma once
 #include "backend/cuda/gemm_sm90.h"
 
@@ -21,7 +21,8 @@ struct WeightTile {
 };
 
 // `whole` rounds of a tile a block. The other `shared` tiles have `owners` blocks each, which take
-// `each` steps one after another; the `left` last steps are dealt out among the blocks that own none.
+// `each` steps one after another; the `left` last steps are dealt out among the blocks that own
+// none.
 struct WeightPlan {
   int row_tiles, column_tiles, steps, blocks;  // steps: of the sum of a tile
   int whole, shared, owners, each, left;
@@ -90,8 +91,8 @@ struct WeightArgs {
   float* parts;
 };
 
-// Where 4 sums of a thread are: columns `column`, + 1 of rows `row` and + 8, for each of 32 blocks of
-// 8 columns.
+// Where 4 sums of a thread are: columns `column`, + 1 of rows `row` and + 8, for each of 32 blocks
+// of 8 columns.
 struct WeightPlace {
   int row, column;
 };
