@@ -45,8 +45,10 @@ Spec parse_spec(const PrepareOptions& o) {
                "For example: bpe:4096.");
   }
   if (fs::exists(text)) return {Spec::file, 0};
+  std::string hint = did_you_mean(text, {"bytes"});
   fail_usage(fmt::format("'{}' is neither bytes, bpe:VOCAB, nor a file", printable(text)), "--tokenizer",
-             "For example: bpe:4096, or tokenizer.json. crest data get-gpt2-tokenizer writes GPT-2's.");
+             hint + (hint.empty() ? "" : " ") +
+                 "For example: bpe:4096, or tokenizer.json. crest data get-gpt2-tokenizer writes GPT-2's.");
 }
 
 void check_out(const PrepareOptions& o) {

@@ -144,8 +144,8 @@ class Judge {
   }
 
  private:
-  // The values of a key in the rows that could run here, or "" where none has it or they are too many to
-  // name.
+  // The values of a key in the rows that could run here, or "" where none has it or they are too
+  // many to name.
   std::string ran(const std::string& key) const {
     std::set<std::string> values;
     for (auto& row : r_.table.rows) {

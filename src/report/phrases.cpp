@@ -98,4 +98,10 @@ std::string spaced(const std::string& name) {
   return text;
 }
 
+std::string say_phase(std::string_view phase) {
+  if (phase == "forward") return "forward pass";
+  if (phase == "forward-saved") return "forward pass that keeps activations";
+  return phase == "backward" ? "forward and backward pass" : "step";
+}
+
 }  // namespace crest

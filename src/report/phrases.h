@@ -1,6 +1,7 @@
 // Numbers and names as prose.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace crest {
@@ -27,5 +28,8 @@ std::string plural(size_t n, const std::string& one, const std::string& many = "
 std::string say_list(const std::vector<std::string>& items);                         // "a, b and c"
 // "optimizer_state" -> "optimizer state"
 std::string spaced(const std::string& name);
+
+// What a phase runs: "forward pass", ..., "step".
+std::string say_phase(std::string_view phase);
 
 }  // namespace crest

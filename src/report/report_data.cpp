@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/automatic.h"
+#include "report/phrases.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -265,9 +266,7 @@ std::string ReportCell::setting(const std::string& name) const {
 }
 
 std::string ReportGroup::title() const {
-  std::string what = phase == "forward"    ? "forward pass"
-                     : phase == "backward" ? "forward and backward"
-                                           : "training step";
+  std::string what = say_phase(phase);
   return model.empty() ? what : model + ", " + what;
 }
 

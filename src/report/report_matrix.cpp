@@ -207,9 +207,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
   Figure f;
   f.title = g.same_tokens ? "Time by recipe" : "Speed by recipe";
   f.caption.add(g.same_tokens ? "Median time of a " : "Tokens/s, from the median time of a ")
-      .add(g.phase == "forward"    ? "forward pass"
-           : g.phase == "backward" ? "forward and backward pass"
-                                   : "training step")
+      .add(say_phase(g.phase))
       .add("; whiskers: 95% interval of the median. The fastest is in bold.");
   if (g.lettered) f.caption.add(" The table below has the settings of each letter.");
   if (left_out) f.caption.add(fmt::format(" {} more rows are in the table.", left_out));

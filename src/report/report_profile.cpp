@@ -97,10 +97,7 @@ Text sentence(const ProfiledCell& p) {
   for (auto& i : x.instrs) all += i.ms, floor += std::min(i.ms, i.floor_ms);
   Text t;
   double step = x.step_median_ms();
-  t.strong(say_ms(std::isfinite(step) ? step : x.span_ms))
-      .add(" per " + std::string(x.phase == "step"      ? "step"
-                                 : x.phase == "forward" ? "forward pass"
-                                                        : "forward and backward pass"));
+  t.strong(say_ms(std::isfinite(step) ? step : x.span_ms)).add(" per " + say_phase(x.phase));
   if (double with = x.profiled_median_ms(); std::isfinite(with) && std::isfinite(step))
     t.add(fmt::format(" ({} with the profiler on)", say_ms(with)));
   t.add(". ");

@@ -14,12 +14,8 @@ namespace crest {
 
 namespace {
 
-std::string what(const ReportGroup& g) {
-  return g.phase == "forward" ? "forward pass" : g.phase == "backward" ? "forward and backward pass" : "step";
-}
-
 std::string figures(const ReportGroup& g, const ReportCell& c) {
-  std::string text = say_ms(c.median) + " per " + what(g);
+  std::string text = say_ms(c.median) + " per " + say_phase(g.phase);
   if (std::isfinite(c.tokens_per_second)) text += ", " + say_rate(c.tokens_per_second) + " tokens/s";
   return text;
 }
@@ -117,7 +113,7 @@ void add_tiles(Page& page, const ReportGroup& g) {
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
   std::string of = several ? "of the fastest recipe" : "median";
-  tiles.tiles.push_back({"Time per " + what(g), say_ms(best.median), of});
+  tiles.tiles.push_back({"Time per " + say_phase(g.phase), say_ms(best.median), of});
   if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))
     tiles.tiles.push_back({"Planned memory", say_bytes(best.planned_bytes), several ? of : ""});

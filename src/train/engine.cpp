@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "comm/exchange.h"
+#include "comm/local.h"
 #include "core/error.h"
 #include "device/communicators.h"
 #include "run/ranks.h"
@@ -21,9 +22,13 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     fail_usage(fmt::format("{} processes are requested, and this is {}", recipe.ranks,
                            communicator ? fmt::format("one of {}", communicator->size()) : "a single one"),
                "--ranks", "crest train and crest bench start several; here, use --data-parallel for threads.");
-  if (recipe.data_parallel > 1) owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
+  if (recipe.data_parallel > 1) {
+    owned_ = make_thread_communicators(recipe.data_parallel, session_.device);
+    owned_by_host_ = make_local_communicators(recipe.data_parallel);
+  }
   for (auto& c : owned_) communicators_.push_back(c.get());
-  if (communicators_.empty()) communicators_.push_back(communicator);
+  for (auto& c : owned_by_host_) host_communicators_.push_back(c.get());
+  if (communicators_.empty()) communicators_ = host_communicators_ = {communicator};
   for (Communicator* c : communicators_) executors_.push_back(std::make_unique<Executor>(session_, c, &choices_));
   batches_.assign(executors_.size(), std::vector<HostBatch>(1));
   for (auto& e : executors_) {
@@ -84,7 +89,7 @@ Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
       own[2] = 1;
     }
     for (auto& h : batches) own[0] += double(h.targets.size()), own[1] += double(h.counted);
-    auto of_all = ranks() > 1 ? gather(*communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
     if (r == 0) all = std::move(of_all);
   });
   for (auto& e : errors)
@@ -203,7 +208,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
       if (r == 0) sum += ports_[0][size_t(program)].loss.floats()[0];
     }
     if (traces) rank(r).runtime().synchronize();
-    auto of_all = ranks() > 1 ? gather(*communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
     if (r == 0)
       for (auto& rank : of_all) slots += rank[0], count += rank[1];
   });
@@ -226,7 +231,7 @@ void Engine::broadcast() {
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
       Scalars s = rank(r).scalars();
-      comm.broadcast(&s, DType::u8, sizeof s, 0);
+      host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);
     });
   loss_scale_ = rank(0).scalars().loss_scale;

@@ -111,8 +111,9 @@ class Engine {
 
   CompiledSession session_;
   Choices choices_;
-  std::vector<std::unique_ptr<Communicator>> owned_;  // between threads
-  std::vector<Communicator*> communicators_;          // by local rank; null: it is the only one
+  std::vector<std::unique_ptr<Communicator>> owned_, owned_by_host_;  // between threads
+  // By local rank, of memory on the device and on the host; null: it is the only one.
+  std::vector<Communicator*> communicators_, host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
   float loss_scale_ = 1;                         // that the next step to be taken runs with

@@ -26,7 +26,8 @@ std::string copied(const TempFolder& folder, const std::string& name) {
 
 TEST(Before, EveryFlagIsThereOrWasRenamed) {
   // "train --old" -> "--new": what stands here must be told as renamed in CHANGELOG.md.
-  const std::map<std::string, std::string> renamed = {{"sample --tokens", "--prompt-tokens"}};
+  const std::map<std::string, std::string> renamed = {{"sample --tokens", "--prompt-tokens"},
+                                                      {"comm --ranks", "--world-sizes"}};
   std::map<std::string, std::set<std::string>> now;
   std::ifstream list(before + "flags.txt");
   int count = 0;

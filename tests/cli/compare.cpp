@@ -227,7 +227,8 @@ TEST_F(CliCompare, BadInputIsOneClearError) {
   expect_error({"compare", "naive", "flash", "--a", "--fusion off"}, 2, {"--a"}, here());
   expect_error({"compare", "--a", "--fusoin off", "--b", ""}, 2, {"--fusoin", "--fusion"}, here());
   expect_error({"compare", "--a", "", "--b", "", "--samples", "1"}, 2, {"--samples"}, here());
-  expect_error({"compare", "--a", "", "--b", "", "--phase", "all"}, 2, {"'all'", "forward, backward, step"}, here());
+  expect_error({"compare", "--a", "", "--b", "", "--phase", "all"}, 2,
+               {"'all'", "forward, forward-saved, backward, step"}, here());
   expect_error({"compare", "naive", "inference"}, 1, {"phase step", "phase forward", "--phase forward"}, here());
   TempFolder nothing;
   expect_error({"compare", "x", "y"}, 1, {"crest.db"}, in(nothing.path().string()));

@@ -85,6 +85,7 @@ RunResult disturb(const TrainFolder& f, const Flags& flags,
   EXPECT_EQ(ranks.size(), 2u);
   wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), alive); }, 30);
   for (pid_t rank : ranks) EXPECT_FALSE(alive(rank)) << r.err;
+  wait_until([&] { return !is_bound(port); }, 30);
   EXPECT_FALSE(is_bound(port)) << "the port is still in use";
   return r;
 }

@@ -175,7 +175,7 @@ TEST(ForwardSaved, Runs) {
       EXPECT_GT(cell.run(), 0);
       EXPECT_GT(cell.run_in_sequence(), 0);
       cell.settle();
-      EXPECT_EQ(cell.held_bytes(), s.planned_bytes() * ranks);
+      EXPECT_EQ(cell.held_bytes(), s.planned_bytes());
     }
 }
 

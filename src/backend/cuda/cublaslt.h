@@ -19,7 +19,7 @@ std::string reject_cublaslt(const KernelQuery& query);
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
 // The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_entry.h).
-// Where nothing is timed, it runs for operands with odd rows (BlasPlan), and cuBLASLt for all others.
+// Where nothing is timed, it runs for operands with odd rows (BlasPlan), else cuBLASLt.
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& query);
 void launch_cublaslt(const KernelCall& call);
 void tune_cublaslt(const KernelCall& call);

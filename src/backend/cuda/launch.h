@@ -38,8 +38,8 @@ inline cudaLaunchConfig_t launch_config(const LaunchOn& on, const void* kernel, 
 #endif
 
 #if defined(__CUDACC__)
-// Starts kernel<<<grid, block, shared, stream>>>(args...). More than 48 KiB of shared memory must be
-// requested; what the kernel declares, and what compute-sanitizer adds, is part of it.
+// Starts kernel<<<grid, block, shared, stream>>>(args...). More than 48 KiB of shared memory must
+// be requested; what the kernel declares, and what compute-sanitizer adds, is part of it.
 template <class... P, class... A>
 cudaError_t start_kernel(const LaunchOn& on, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   auto* address = reinterpret_cast<const void*>(kernel);
