@@ -18,7 +18,7 @@ namespace crest::cuda {
 // The first statement of every kernel: what stands before it may touch neither global memory that
 // another kernel touches nor return (tests/backend/launch_source.cpp checks that). A kernel that
 // start_kernel() (backend/cuda/launch.h) allows to overlap begins while the one before it on the
-// stream ends; here its threads wait until that one has completed and its writes are visible. So a
+// stream runs; here its threads wait until that one has completed and its writes are visible. So a
 // kernel that has completed implies that all before it on the stream have: none completes before
 // its own wait returned, and copies and kernels of libraries begin after what is before them has
 // completed. On devices below 9.0 kernels do not overlap, and this is nothing.
