@@ -217,6 +217,8 @@ class CutHead {
   std::unordered_map<ValueId, std::vector<ValueId>> pieces_;  // of a value of the whole Program
 };
 
+constexpr int64_t most_chunks = 1024;
+
 // Chunks of about the same size, in steps that suit matrix units and keep addresses aligned.
 int64_t rows(int64_t tokens, int64_t most) {
   int64_t pieces = (tokens + most - 1) / most, even = (tokens + pieces - 1) / pieces;
@@ -232,6 +234,8 @@ void chunk_loss(Program& program, const PassContext& context) {
   for (size_t i = 0; i < program.code.size(); ++i) {
     if (!is(program.code[i], "cross_entropy")) continue;
     const Head head = FindHead(program, i).head();
+    // More chunks would save no memory worth mentioning, but take long to plan.
+    tokens = std::max(tokens, (head.tokens + most_chunks - 1) / most_chunks);
     if (head.place > 0 && head.tokens > tokens) CutHead(program, head, rows(head.tokens, tokens)).run();
     return;  // a model has one loss
   }
@@ -242,7 +246,7 @@ const std::vector<Setting>& loss_chunk_settings() {
       lever({.name = "loss-chunk",
              .group = "Precision and memory",
              .help = "chunked loss: number of tokens whose logits are in memory at a time; auto: on a CPU 32 MiB of "
-                     "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens",
+                     "logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens; at most 1024 chunks",
              .unit = "tokens",
              .otherwise = "auto",
              .least = 1,

@@ -96,6 +96,13 @@ TEST(CliPlan, ForwardSavedIsAForwardPassAndWhatItKeeps) {
   EXPECT_NE(wrong.err.find("forward-saved"), std::string::npos) << wrong.err;
 }
 
+TEST(CliPlan, AHugeBatchHasAtMost1024ChunksOfTheLoss) {
+  auto huge = plan({"--model", "nano", "--batch", "1000000", "--loss-chunk", "256"});
+  EXPECT_EQ(huge["fit"]["fits"], false);
+  EXPECT_GT(huge["programs"][0]["instructions"], 1024);
+  EXPECT_LT(huge["programs"][0]["instructions"], 10 * 1024);
+}
+
 // Bytes are those of one rank; what fits is what all of them leave room for.
 TEST(CliPlan, RanksHoldEverythingOnceEach) {
   for (const char* kind : {"--data-parallel", "--ranks"}) {
