@@ -19,8 +19,9 @@ StreamOrder::StreamOrder(const BoundProgram& program, Streams& streams) : progra
   HappensBefore ordered(*program.program, program.waits ? *program.waits : Waits());
   for (int s = 1; s < stream_count; ++s) {
     int i = last[size_t(s)];
+    if (i < 0) continue;
     bool waited = std::any_of(last.begin(), last.end(), [&](int j) { return i < j && ordered(i, j); });
-    if (i >= 0 && !waited) joined_.push_back(s);
+    if (!waited) joined_.push_back(s);
   }
   events_ = stream_count;  // the start, and the end of every other stream
   for (size_t i = 0; i < n; ++i)
