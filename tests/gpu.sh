@@ -136,20 +136,23 @@ END
   done
   echo "seen: $(wc -c <"$work/trace.json") bytes of trace, $(wc -c <"$work/memory.pickle") of memory snapshot"
 }
+agree() { # NAME A B: the losses of ten steps in two logs, relative difference
+  python3 - "$@" <<'END'
+import json, sys
+def losses(file):
+    return {r["step"]: r["loss"] for r in map(json.loads, open(file)) if "loss" in r}
+a, b = losses(sys.argv[2]), losses(sys.argv[3])
+worst = max(abs(a[s] / b[s] - 1) for s in b)
+print(f"{sys.argv[1]}: {len(a)} losses, from {b[min(b)]:.4f} to {b[max(b)]:.4f}, worst relative difference {worst:.1e}")
+assert len(a) == len(b) == 10 and worst < 1e-3
+END
+}
 optimizers() { # each on the GPU against the CPU, from the same weights over the same text: losses of ten steps in fp32, in which
   # rounding has not grown yet (later steps of a small model at a high learning rate are chaotic)
   local o d setting="--model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10"
   for o in adamw adamw-unfused adamw-8bit sgd lion adafactor muon; do
     for d in cuda cpu; do "$crest" train --data "$work/data" --batch 8 --seed 3 $setting --device $d --optimizer $o --out "$work/$d-$o" >/dev/null || return 1; done
-    python3 - "$o" "$work/cuda-$o/log.jsonl" "$work/cpu-$o/log.jsonl" <<'END' || return 1
-import json, sys
-def losses(file):
-    return {r["step"]: r["loss"] for r in map(json.loads, open(file)) if "loss" in r}
-gpu, cpu = losses(sys.argv[2]), losses(sys.argv[3])
-worst = max(abs(gpu[s] / cpu[s] - 1) for s in cpu)
-print(f"{sys.argv[1]}: {len(gpu)} losses, from {cpu[min(cpu)]:.4f} to {cpu[max(cpu)]:.4f}, worst relative difference {worst:.1e}")
-assert len(gpu) == len(cpu) == 10 and worst < 1e-3
-END
+    agree "$o" "$work/cuda-$o/log.jsonl" "$work/cpu-$o/log.jsonl" || return 1
   done
   for o in adamw-bf16 adamw-bf16-kahan adamw-bf16-stochastic; do
     train $setting --precision bf16 --optimizer $o --out "$work/gpu-$o" >/dev/null || return 1
@@ -162,15 +165,7 @@ ranks() { # two and four ranks that share the GPU against one with the whole bat
     "$crest" train --data "$work/data" $setting --batch $((8 / r)) --data-parallel $r --out "$work/ranks$r" >/dev/null || return 1
   done
   for r in 2 4; do
-    python3 - $r "$work/ranks$r/log.jsonl" "$work/ranks1/log.jsonl" <<'END' || return 1
-import json, sys
-def losses(file):
-    return {r["step"]: r["loss"] for r in map(json.loads, open(file)) if "loss" in r}
-many, one = losses(sys.argv[2]), losses(sys.argv[3])
-worst = max(abs(many[s] / one[s] - 1) for s in one)
-print(f"{sys.argv[1]} ranks: {len(many)} losses, worst relative difference {worst:.1e}")
-assert len(many) == len(one) == 10 and worst < 1e-3
-END
+    agree "$r ranks" "$work/ranks$r/log.jsonl" "$work/ranks1/log.jsonl" || return 1
   done
   "$crest" bench --device cuda --model nano --data-parallel 2 --samples 3 --no-store || return 1
   echo "seen: 2 and 4 ranks on one GPU agree with one"

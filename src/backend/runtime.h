@@ -49,7 +49,7 @@ struct BoundProgram {
 // How a Program's work is put on a GPU; the CPU has nothing of the kind.
 struct RuntimeOptions {
   bool graphs = true;   // a captured graph from the second run on, or always kernel by kernel
-  bool overlap = true;  // a kernel may begin while the one before it ends, where the device has that
+  bool overlap = true;  // a kernel may begin while the one before it runs, where the device has that
   bool ranges = false;  // names what is launched, for tools that watch the process
 };
 

@@ -213,7 +213,9 @@ class Grid {
       auto cell = bench_.make_cell(std::move(session), task, task.limit);
       add_times(*cell, task, result, record);
     } catch (const Error& e) {
-      if (e.code() != Exit::does_not_fit || !result.rounds.empty()) throw;
+      // Other processes may have got their memory, and would wait for this one.
+      bool alone = task.recipe.ranks == 1 || tasks_.size() == 1;
+      if (e.code() != Exit::does_not_fit || !result.rounds.empty() || !alone) throw;
       does_not_fit(planned, result, record, e.what());
       if (tasks_.size() > 1) return;
       if (o_.json) print();

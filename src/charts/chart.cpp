@@ -96,7 +96,7 @@ std::vector<Series> loss_curves(const std::string& name, const Series& train, co
   auto add = [&](Series s, const std::string& what, Series::Look look) {
     if (s.x.empty()) return;
     s.in_legend = curves.empty();
-    s.name = s.in_legend ? name : name + ", " + what;
+    s.name = s.in_legend ? name : name.empty() ? what : name + ", " + what;
     s.color = color, s.look = look;
     curves.push_back(s);
   };

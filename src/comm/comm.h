@@ -48,6 +48,9 @@ class Communicator {
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
   // Returns after all ranks have called it.
   virtual void barrier() = 0;
+  // Between threads: this rank has failed, so the calls of the others throw PeerLost instead of
+  // waiting for it. The last call; processes find out by Control.
+  virtual void leave() {}
   virtual void synchronize() {}
 };
 

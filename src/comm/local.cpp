@@ -1,9 +1,9 @@
 #include "comm/local.h"
 
-#include <barrier>
 #include <cstring>
 
 #include "comm/reduce.h"
+#include "comm/thread_barrier.h"
 #include "core/error.h"
 
 namespace crest {
@@ -16,7 +16,7 @@ namespace {
 struct Rendezvous {
   explicit Rendezvous(int n) : ranks(n), barrier(n), data(size_t(n)) {}
   int ranks;
-  std::barrier<> barrier;
+  ThreadBarrier barrier;
   std::vector<void*> data;
 };
 
@@ -26,7 +26,8 @@ class LocalCommunicator final : public Communicator {
       : rendezvous_(std::move(rendezvous)), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_->ranks; }
-  void barrier() override { rendezvous_->barrier.arrive_and_wait(); }
+  void barrier() override { rendezvous_->barrier.wait(); }
+  void leave() override { rendezvous_->barrier.leave(); }
 
   // Each rank sums its slice (so the sum is bitwise identical on all) and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {

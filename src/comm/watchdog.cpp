@@ -54,16 +54,20 @@ void Watchdog::run() {
     auto now = Clock::now();
     if (now > last + std::chrono::seconds(1)) heard = now;  // this process was stopped, or the machine slept
     last = now;
+    auto lose = [&](int rank, const std::string& what) {
+      std::lock_guard lock(mutex_);
+      lost.emplace(lost_rank(rank, what, doing_));
+    };
     for (Frame frame; reader_.next(frame);) {
       heard = now;
       if (frame.type != 'L' || lost) continue;
       silent = !frame.value.empty();
-      lost.emplace(lost_rank(std::atoi(frame.key.c_str()), frame.value, ""));
+      lose(std::atoi(frame.key.c_str()), frame.value);
     }
-    if (!lost && !open) lost.emplace(lost_rank(0, "", ""));
+    if (!lost && !open) lose(0, "");
     if (!lost && now > heard + std::chrono::duration<double>(limit_)) {
       silent = true;
-      lost.emplace(lost_rank(0, fmt::format("rank 0 has not answered for {:g} s", limit_), ""));
+      lose(0, fmt::format("rank 0 has not answered for {:g} s", limit_));
     }
     if (!lost && now > next) {
       next = after(word_interval(limit_));

@@ -76,7 +76,7 @@ class Pair {
     s.limit = cell.device.limit(s.device) / s.recipe.data_parallel;
   }
 
-  static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() : 0; }
+  static int64_t held(const Side& s) { return s.cell ? s.cell->session().planned_bytes() * s.recipe.data_parallel : 0; }
 
   // Opens the record and allocates memory; a side that does not fit has no cell.
   void begin(Side& s, int64_t taken) {

@@ -14,7 +14,7 @@ ProductDetail product_detail(const Kernel& kernel, const KernelQuery& query, con
   std::string_view name = kernel.name;
   if (name == "cpu.linear.onednn")
     cpu::describe_onednn(query, detail);
-  else if (name.ends_with("cublaslt"))
+  else if (prepared && name.ends_with("cublaslt"))
     cuda::describe_cublaslt(prepared, detail);
   else  // Crest's own kernels use what they ask for
     detail.requested_workspace = detail.reserved_workspace;

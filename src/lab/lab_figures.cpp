@@ -194,6 +194,13 @@ void add_cells_figure(std::vector<PageBlock>& blocks, const std::vector<Row>& ro
   f.caption.add(words + (along.empty() ? " of each cell." : " over " + spaced(along) + "."));
   if (along.empty() && rows.size() > most_bars)
     f.caption.add(fmt::format(" {} more cells are in the table.", rows.size() - most_bars));
+  if (!along.empty()) {
+    std::set<std::string> names;
+    for (auto& row : rows)
+      if (number_at(row, column).known()) names.insert(label_of(row, keys, along));
+    if (names.size() > most_lines)
+      f.caption.add(fmt::format(" {} more lines are in the table.", names.size() - most_lines));
+  }
   std::string title = f.title + ": " + f.caption.plain();
   f.draw = along.empty() ? bars(rows, keys, column, title) : lines(rows, keys, column, along, title);
   f.numbers = numbers_of(rows, keys, column);

@@ -187,8 +187,9 @@ void RecipeCell::measure(LabContext& context, const std::string& grid, lab::Row&
   describe_session(detail, session, phase_calls(session, phase_));
   lab::Table values = lab::value_rows(session);
   double planned = row.columns["planned_bytes"].x;
-  if (planned > double(limit_))
-    out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(double(limit_))));
+  const auto limit = double(limit_ / session.recipe.world_size());  // of a rank
+  if (planned > limit)
+    out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(limit)));
   else if (runs())
     run_recorded(context, std::move(session), grid, row, detail);
   lab::Table table = lab::detail_rows(detail);

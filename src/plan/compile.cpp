@@ -93,7 +93,6 @@ const CompiledProgram& CompiledSession::largest() const {
 
 CategoryBytes CompiledSession::by_category() const {
   CategoryBytes c{};
-  c[size_t(Category::library_context)] = library_bytes;
   for (auto& b : persistent) c[size_t(b.category)] += (b.bytes + 255) / 256 * 256;
   if (programs.empty()) return c;
   const MemoryPlan& m = largest().memory;
@@ -179,7 +178,6 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device;
   s.device.deterministic = s.recipe.deterministic;
-  s.library_bytes = options.library_bytes;
   // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
@@ -237,7 +235,7 @@ void check_fits(const CompiledSession& s, int64_t limit) {
   }
   std::string fits;
   auto suggest = [&](const std::string& flags, const Recipe& r) {
-    int64_t batch = largest_batch(r, s.device, use, limit - s.library_bytes);
+    int64_t batch = largest_batch(r, s.device, use, limit);
     if (batch) fits += fmt::format("\n    {} --batch {}", flags, std::min(batch, s.recipe.batch));
   };
   if (Recipe r = s.recipe; r.levers["loss-chunk"] == "off") {

@@ -50,11 +50,10 @@ struct CompiledSession {
       gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
   int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
-  int64_t library_bytes = 0;    // CompileOptions::library_bytes
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
-  int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
+  int64_t planned_bytes() const { return persistent_bytes + transient_bytes; }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
   // What forward halves keep for backward halves: the most activations that are alive at once.
@@ -86,9 +85,6 @@ std::vector<SegmentCall> training_step(const CompiledSession& session);
 
 struct CompileOptions {
   bool verify = true;
-  // Device memory of a rank outside of the arenas that a library of collectives holds
-  // (nccl_memory): category library_context.
-  int64_t library_bytes = 0;
 };
 
 // Resolves recipe.precision "auto" for the device. Throws usage errors for what the device does not

@@ -68,7 +68,7 @@ std::vector<Setting> launch_settings() {
                                 .effects = {{Effect::all, Effect::anywhere, {}, nullptr, true}}}),
       setting<&Recipe::programmatic_launch>({.name = "programmatic-launch",
                                              .group = group,
-                                             .help = "starts a kernel while the one before it ends (compute "
+                                             .help = "starts a kernel while the one before it runs (compute "
                                                      "capability 9.0 or newer, Crest's own kernels)",
                                              .choices = {"on", "off"},
                                              .identity = false,

@@ -38,6 +38,7 @@ std::vector<NamedValue> settings_of(const RunRecord& run) {
   if (run.recipe.is_object())
     for (auto& [key, value] : run.recipe.items()) {
       // Leaves out how a model was trained: a learning rate does not change what a step costs.
+      if (key == "ranks" && value == 1) continue;  // as in run_key(): older records have no such setting
       const Setting* setting = find_run_setting(key);
       if (key != "model" && key != "data_hash" && (!setting || setting->identity)) all.push_back({key, text_of(value)});
     }
@@ -73,9 +74,9 @@ void read_times(ReportCell& c) {
     c.deviation = json_number(r.result, "/step_ms_std");
     c.median = json_number(r.result, "/step_ms_median");
   }
-  double tokens = json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") *
-                  json_number(r.recipe, "/grad_accumulation") * json_number(r.recipe, "/data_parallel");
-  if (double ranks = json_number(r.recipe, "/ranks"); std::isfinite(ranks)) tokens *= ranks;
+  double tokens = tokens_per_step(r.recipe);
+  if (r.phase.starts_with("forward"))  // one micro step
+    if (double steps = json_number(r.recipe, "/grad_accumulation"); steps > 0) tokens /= steps;
   if (c.profile && c.profile->tokens > 0) tokens = double(c.profile->tokens);
   if (!std::isfinite(tokens))
     tokens = json_number(r.result, "/tokens_per_second") * json_number(r.result, "/step_ms_median") / 1e3;
@@ -273,6 +274,13 @@ std::string ReportGroup::title() const {
 double json_number(const Json& json, const std::string& path) {
   const Json* v = at_path(json, path);
   return v && v->is_number() ? v->get<double>() : nan;
+}
+
+double tokens_per_step(const Json& recipe) {
+  double tokens = json_number(recipe, "/batch") * json_number(recipe, "/seq");
+  for (const char* key : {"/grad_accumulation", "/ranks", "/data_parallel"})
+    if (double n = json_number(recipe, key); std::isfinite(n)) tokens *= n;
+  return tokens;
 }
 
 std::string json_text(const Json& json, const std::string& path) {

@@ -78,6 +78,8 @@ std::vector<std::string> training_labels(const std::vector<const RunRecord*>& ru
 
 // Read a value that may be missing. path: "/memory/planned_bytes".
 double json_number(const Json& json, const std::string& path);  // NaN when missing
+// Of an optimizer step; NaN where batch or sequence length are missing.
+double tokens_per_step(const Json& recipe);
 std::string json_text(const Json& json, const std::string& path);
 std::vector<std::string> json_texts(const Json& json, const std::string& path);  // of an array
 

@@ -34,31 +34,25 @@ Reached reached(const RunRecord& r) {
   return x;
 }
 
-// Tokens per step, where the recipe says; NaN: unknown.
-double tokens_per_step(const RunRecord& r) {
-  return json_number(r.recipe, "/batch") * json_number(r.recipe, "/seq") * json_number(r.recipe, "/grad_accumulation") *
-         json_number(r.recipe, "/data_parallel");
-}
-
 // Runs whose steps differ in size are drawn over tokens.
 bool same_steps(const std::vector<const RunRecord*>& runs) {
   return std::all_of(runs.begin(), runs.end(), [&](auto* r) {
-    double tokens = tokens_per_step(*r);
-    return !std::isfinite(tokens) || tokens == tokens_per_step(*runs[0]);
+    double tokens = tokens_per_step(r->recipe);
+    return !std::isfinite(tokens) || tokens == tokens_per_step(runs[0]->recipe);
   });
 }
 
 constexpr size_t most_curves = 8;  // runs in a figure
 
 void add_curves(Page& page, const std::vector<const RunRecord*>& runs, const std::vector<std::string>& labels) {
-  bool by_step = same_steps(runs) ||
-                 std::any_of(runs.begin(), runs.end(), [](auto* r) { return !std::isfinite(tokens_per_step(*r)); });
+  bool by_step = same_steps(runs) || std::any_of(runs.begin(), runs.end(),
+                                                 [](auto* r) { return !std::isfinite(tokens_per_step(r->recipe)); });
   std::vector<Series> series;
   Figure f;
   f.numbers.columns = {{"curve", Align::left}, {"points"}, {"first"}, {"lowest"}, {"last"}};
   int color = 0;
   for (size_t i = 0; i < runs.size() && color < int(most_curves); ++i) {
-    double scale = by_step ? 1 : tokens_per_step(*runs[i]);
+    double scale = by_step ? 1 : tokens_per_step(runs[i]->recipe);
     Series train, val;
     for (auto& row : runs[i]->log) {
       if (std::isfinite(row.loss)) train.x.push_back(scale * double(row.step)), train.y.push_back(row.loss);
@@ -113,7 +107,7 @@ void add_training(Page& page, const ReportData& data) {
       std::string value = json_text(r.recipe, path);
       return value.empty() ? "-" : value.substr(value.find_last_of('/') + 1);
     };
-    double tokens = tokens_per_step(r);
+    double tokens = tokens_per_step(r.recipe);
     t.rows.push_back({labels[i], four(x.loss), four(x.val_loss), say_rate(x.tokens_per_second), std::to_string(x.steps),
                       number(json_number(r.recipe, "/lr")), text("/optimizer"), text("/data"), text("/model"),
                       std::isfinite(tokens) ? fmt::format("{:.0f}", tokens) : "-",

@@ -42,8 +42,21 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   read_whole_steps(false);
 }
 
+// A rank that fails in its thread does not let the others wait for it.
+void Engine::on_ranks(const std::function<void(int)>& work) {
+  run_on_ranks(local_ranks(), [&](int r) {
+    try {
+      work(r);
+    } catch (...) {
+      if (auto* c = communicators_[size_t(r)]) c->leave();
+      if (auto* c = host_communicators_[size_t(r)]; c != communicators_[size_t(r)]) c->leave();
+      throw;
+    }
+  });
+}
+
 void Engine::initialize_weights(uint64_t seed) {
-  run_on_ranks(local_ranks(), [&](int r) { initialize(rank(r), seed); });
+  on_ranks([&](int r) { initialize(rank(r), seed); });
 }
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
@@ -76,7 +89,7 @@ void Engine::send(const HostBatch& h, int r, int program) {
 Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
   std::vector<std::exception_ptr> errors(executors_.size());
   std::vector<std::vector<double>> all;  // by rank: slots, targets that count, whether it failed
-  run_on_ranks(local_ranks(), [&](int r) {
+  on_ranks([&](int r) {
     std::vector<double> own(3);
     auto& batches = batches_[size_t(r)];
     batches.resize(size_t(session_.recipe.grad_accumulation));
@@ -130,7 +143,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     Read whole = read_step(step, source);
     weight = whole.weight(), result.targets = int64_t(whole.counted);
   }
-  run_on_ranks(local_ranks(), [&](int r) {
+  on_ranks([&](int r) {
     Executor& e = rank(r);
     RangeScope range(e.runtime(), fmt::format("step {}", step));
     for (size_t c = 0; c < calls_.size(); ++c) {
@@ -194,7 +207,7 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   if (!queued_.empty()) fail_internal("validation while a step is queued", "engine");
   if (traces) traces->assign(size_t(batches), {});
   double sum = 0, slots = 0, count = 0;
-  run_on_ranks(local_ranks(), [&](int r) {
+  on_ranks([&](int r) {
     Scalars inputs = {};
     std::vector<double> own(2);  // slots, targets that count
     RangeScope range(rank(r).runtime(), "validation");
@@ -223,13 +236,15 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
 
 void Engine::broadcast() {
   if (ranks() > 1)
-    run_on_ranks(local_ranks(), [&](int r) {
+    on_ranks([&](int r) {
       Communicator& comm = *communicators_[size_t(r)];
+      rank(r).runtime().synchronize();  // writes that are queued on streams of its own
       for (const ParameterRef& p : parameters(rank(r))) {
         send_tensor(comm, p.weight);
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
+      comm.synchronize();
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

@@ -108,6 +108,7 @@ class Engine {
     float weight() const { return counted > 0 ? float(slots / counted) : 0.0f; }
   };
   Read read_step(int64_t step, const SampleSource& source);
+  void on_ranks(const std::function<void(int)>& work);  // run_on_ranks() for the ranks of this process
 
   CompiledSession session_;
   Choices choices_;

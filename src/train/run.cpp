@@ -63,6 +63,7 @@ class Training {
       use.validation_batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.world_size(), 1, o_.recipe.batch);
     CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use));
     check_fits(session, o_.memory_limit / o_.recipe.data_parallel);
+    check_programs(session);
     if (o_.resume)
       continue_run(std::move(session));
     else
@@ -107,16 +108,24 @@ class Training {
   int threads() const { return engine_->session().device.threads; }
   const Dataset& dataset() const { return data_.dataset(); }
 
-  // Before the first step: settings, data and Programs of all ranks must be the same.
+  // Before the first collective: the weights that rank 0 sends must be those that others expect.
+  void check_programs(const CompiledSession& session) {
+    if (!group_) return;
+    std::vector<std::string> rows = program_rows(session);
+    rows.insert(rows.begin(), {"Crest " CREST_VERSION, fmt::format("--resume: {}", o_.resume),
+                               fmt::format("--init: {}", !o_.init.empty())});
+    check_same_rows(*communicator(), rows);
+  }
+
+  // Before the first step: settings and data of all ranks must be the same.
   void check_ranks() {
     if (!group_) return;
-    std::vector<std::string> rows = {"Crest " CREST_VERSION};
+    std::vector<std::string> rows = {fmt::format("stop-after = {}", o_.stop_after)};
     Json settings = recipe_to_json(recipe());
     settings.update(stored_settings());
     for (auto& [name, value] : settings.items())
       if (name != "data" && name != "init") rows.push_back(fmt::format("{} = {}", name, value.dump()));
     rows.push_back(fmt::format("training tokens = {}", dataset().train().total_tokens()));
-    for (auto& row : program_rows(engine_->session())) rows.push_back(row);
     check_same_rows(*communicator(), rows);
   }
 
@@ -272,8 +281,14 @@ class Training {
       if (!data_error_) throw;
       report_.warning(fmt::format("the run was not saved at its last step: {}", e.what()));
     }
+    if (data_error_) wait_for_first();
     last_save_seconds_ = since(start);
     seconds_ = since(begin);
+  }
+
+  // No rank ends before rank 0 has saved: one that is gone ends the others.
+  void wait_for_first() const {
+    if (group_) group_->communicator().barrier();
   }
 
   // Whether the time is over (by the clock of rank 0) or a rank was signaled.
@@ -386,7 +401,9 @@ class Training {
 
   // The number of steps that fit into --max-seconds, from the median of the first ones.
   void fit(double spent) {
-    schedule_->fit(state_.step, of_first(report_.median_step_ms(2) / 1e3), of_first(spent));
+    double median = of_first(report_.median_step_ms(2) / 1e3);  // before the next, on all ranks
+    double begun = of_first(spent);
+    schedule_->fit(state_.step, median, begun);
     write_config();
     report_.message(fmt::format("steps    {} fit into {}", schedule_->steps(), format_duration(o_.max_seconds)));
     describe_plan();
@@ -428,8 +445,9 @@ class Training {
     report_.end_steps();
     files_->flush();
     saver_->settle();
+    std::string kept = !leads() ? "" : files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
+    wait_for_first();
     if (!leads()) throw_ended_by_first();
-    std::string kept = files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
     fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));

@@ -174,6 +174,27 @@ TEST(Check, AWrongValueIsFoundAndAllRanksSayWhere) {
   for (auto& e : errors) EXPECT_NE(e.find("element 17 of rank 1 is 100"), std::string::npos) << e;
 }
 
+TEST(Local, ARankThatLeavesLetsNobodyWait) {
+  auto comms = make_local_communicators(3);
+  std::vector<int> lost(3);
+  std::vector<std::thread> threads;
+  for (auto& comm : comms)
+    threads.emplace_back([&] {
+      float x = 1;
+      comm->all_reduce(&x, DType::f32, 1, false);
+      EXPECT_EQ(x, 3);
+      if (comm->rank() == 1) return comm->leave();
+      try {
+        comm->all_reduce(&x, DType::f32, 1, false);
+      } catch (const PeerLost&) {
+        lost[size_t(comm->rank())] = 1;
+        comm->leave();
+      }
+    });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(lost, (std::vector<int>{1, 0, 1}));
+}
+
 TEST(Measure, TimesAllSizesWithTheSameNumberOfSamplesOnEveryRank) {
   auto comms = make_local_communicators(2);
   std::vector<CollectiveTime> times(2);

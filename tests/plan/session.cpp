@@ -252,27 +252,6 @@ TEST(Session, AStepIsAListOfCalls) {
   EXPECT_EQ(calls(3, 2), "train.first(0) train.next(1) train.last(2) update(-1) ");
 }
 
-// What a library of collectives holds is a row of the plan, and leaves less for the batch.
-TEST(CheckFits, LibrariesHaveARow) {
-  Recipe r = small("gpt2");
-  auto specs = session_programs(r, everything());
-  CompileOptions options;
-  options.library_bytes = int64_t(486) << 20;
-  CompiledSession s = compile(r, cpu(), specs), with = compile(r, cpu(), specs, options);
-  EXPECT_EQ(with.planned_bytes(), s.planned_bytes() + options.library_bytes);
-  EXPECT_EQ(with.by_category()[size_t(Category::library_context)], options.library_bytes);
-  EXPECT_EQ(total(with.by_category()), with.planned_bytes());
-  check_fits(with, with.planned_bytes());
-  try {
-    check_fits(with, with.planned_bytes() - 1);
-    FAIL() << "it fits";
-  } catch (const Error& e) {
-    std::string text = e.what();
-    EXPECT_NE(text.find("library_context"), std::string::npos) << text;
-    EXPECT_NE(text.find("--batch 2"), std::string::npos) << text;
-  }
-}
-
 TEST(CheckFits, SaysByCategoryWhatIsNeededAndWhatWouldFit) {
   Recipe r = small("gpt2");
   r.model.layers = 6, r.batch = 64;

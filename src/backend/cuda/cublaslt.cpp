@@ -281,8 +281,8 @@ void describe_cublaslt(const void* prepared, ProductDetail& detail) {
   auto& p = *static_cast<const Prepared*>(prepared);
   const Variant* v = p.variants.empty() ? nullptr : &p.variants[p.variant];
   if (v && v->product) return v->product->describe(p.handle, p.algorithm, detail);
-  detail.algorithm = v ? v->name : tiled;  // Crest's own kernel
-  detail.requested_workspace = 0;
+  detail.algorithm = v ? v->name : tiled;  // Crest's own kernel: it uses what is reserved, or nothing
+  if (detail.algorithm != weight) detail.requested_workspace = 0;
 }
 
 }  // namespace crest::cuda

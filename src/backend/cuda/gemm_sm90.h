@@ -1,5 +1,5 @@
-// What the GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_pingpong.h,
-// gemm_sm90_gelu_grad.h): a block computes tiles of the result, one after another, and pointwise
+// What GEMMs of 16-bit floats for compute capability 9.0 have in common (gemm_sm90_pingpong.h,
+// gemm_sm90_gelu_grad.h, gemm_sm90_weight.h): a block computes tiles, one after another, pointwise
 // work on a tile runs alongside the multiplications of the next one.
 //
 // The order of all additions depends on the sizes only.

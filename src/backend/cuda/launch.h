@@ -6,7 +6,7 @@
 
 namespace crest::cuda {
 
-// Where a kernel is started. overlap: it may begin while the kernel before it on the stream ends
+// Where a kernel is started. overlap: it may begin while the kernel before it on the stream runs
 // (programmatic dependent launch, for devices of compute capability 9.0 and newer). What is before
 // it must be a kernel on the same stream: not another stream's event, which a kernel's own wait
 // does not know of.

@@ -13,10 +13,6 @@ namespace crest {
 std::string nccl_problem();
 std::string nccl_version();  // "2.27.3"; "" when it is not there
 
-// Device memory that NCCL holds for a rank, besides what collectives are given: measured on two
-// H200 (NCCL 2.28.9, NVLink, NVLS off); 150 MiB with 8 CTAs.
-inline constexpr int64_t nccl_memory = int64_t(486) << 20;
-
 // As make_gloo_communicator (comm/gloo.h), for data on `device`, one device a rank. Calls can be
 // captured in a graph; the graph must be gone before the communicator is.
 std::unique_ptr<Communicator> make_nccl_communicator(Control& control, int ranks, const std::string& group,

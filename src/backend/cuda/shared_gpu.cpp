@@ -3,10 +3,9 @@
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
-#include <barrier>
-
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/rank_sum.h"
+#include "comm/thread_barrier.h"
 
 namespace crest::cuda {
 
@@ -23,7 +22,7 @@ struct RankEvent {
 // waits for an event between two barriers, so it is free to be recorded again in the next call.
 struct SharedRendezvous {
   explicit SharedRendezvous(int n) : barrier(n), arrived(size_t(n)), done(size_t(n)), data(size_t(n)) {}
-  std::barrier<> barrier;
+  ThreadBarrier barrier;
   std::vector<RankEvent> arrived, done;
   std::vector<void*> data;
 };
@@ -36,7 +35,8 @@ class SharedGpuCommunicator final : public Communicator {
   int size() const override { return int(shared_->data.size()); }
   void set_stream(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
   bool capturable() const override { return false; }
-  void barrier() override { shared_->barrier.arrive_and_wait(); }
+  void barrier() override { shared_->barrier.wait(); }
+  void leave() override { shared_->barrier.leave(); }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "collective"); }
 
   // Each rank sums its slice and writes it everywhere.

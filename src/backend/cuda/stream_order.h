@@ -27,7 +27,7 @@ class StreamOrder {
   int events() const { return events_; }
   void begin();
   void before(size_t i);
-  // Whether the first kernel of i may begin while the one before it on its stream ends. That one is
+  // Whether the first kernel of i may begin while the one before it on its stream runs. That one is
   // a kernel of this Program: not a copy before the Program, not another stream's event, which a
   // kernel's own wait does not know of, and not a collective, which puts more on a stream than
   // kernels.
