@@ -162,6 +162,7 @@ bool use(Prepared& p, const std::string& variant, const std::string& hex) {
   return false;
 }
 
+constexpr const char* weight = "weight";  // own kernel of linear_dw
 constexpr const char* tiled = "tiled";  // the choice where none of the library's algorithms runs
 
 // A session's choice as text: "gelu 4a00..".
@@ -247,7 +248,7 @@ std::shared_ptr<void> prepare_cublaslt(const KernelQuery& q) { return prepared_v
 std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
   std::shared_ptr<Prepared> p = prepared_variants(q);
   if (p->variants.empty()) return nullptr;
-  const char* own = q.instr.op->name == std::string_view("linear_dw") ? "weight" : "pingpong";
+  const char* own = q.instr.op->name == std::string_view("linear_dw") ? weight : "pingpong";
   p->key += std::string(" or ") + own;  // choices without it do not hold here
   p->variants.push_back({own, std::nullopt, false, {Algorithm{}}});
   if (p->plan.has_odd_rows()) p->variant = p->variants.size() - 1, p->algorithm = {};
