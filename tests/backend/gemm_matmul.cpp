@@ -29,8 +29,8 @@ Array interleaved(DType t, int64_t b, int64_t h, int64_t m, int64_t n) {
 
 void check(DType t, bool ta, bool tb, bool views, const Device& device) {
   for (auto [batch, heads_a, heads_b, reduce, m, n, k] : cases) {
-    auto operand = [&](int64_t h, int64_t r, int64_t c) {
-      return views ? interleaved(t, batch, h, r, c) : Array(t, {batch, h, r, c});
+    auto operand = [&, b = batch](int64_t h, int64_t r, int64_t c) {
+      return views ? interleaved(t, b, h, r, c) : Array(t, {b, h, r, c});
     };
     int64_t heads_c = reduce ? reduce : heads_a;
     Array a = operand(heads_a, ta ? k : m, ta ? m : k), b = operand(heads_b, tb ? n : k, tb ? k : n);
