@@ -3,7 +3,7 @@
 # ranks, memory checker. Prints a line a part and writes OUT/summary.md.
 #   tests/gpu.sh [--build DIR] [--out DIR] [--only PART,..] [--skip PART,..]
 # DIR is a build with the CUDA backend and its tests (make all-targets on a GPU machine, or make cuda elsewhere, carried
-# here: docs/gpu.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
+# here: docs/kernels.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
 set -u
 cd "$(dirname "$0")/.."
 build=build/release out=build/gpu only="" skip=""
@@ -150,7 +150,7 @@ END
 optimizers() { # each on the GPU against the CPU, from the same weights over the same text: losses of ten steps in fp32, in which
   # rounding has not grown yet (later steps of a small model at a high learning rate are chaotic)
   local o d setting="--model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10"
-  for o in adamw adamw-unfused adamw-8bit sgd lion adafactor muon; do
+  for o in adamw adamw-unfused adamw-8bit sgd lion adafactor adafactor-momentum muon; do
     for d in cuda cpu; do "$crest" train --data "$work/data" --batch 8 --seed 3 $setting --device $d --optimizer $o --out "$work/$d-$o" >/dev/null || return 1; done
     agree "$o" "$work/cuda-$o/log.jsonl" "$work/cpu-$o/log.jsonl" || return 1
   done

@@ -18,8 +18,8 @@
 #include "profile/profile_document.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_text.h"
+#include "terminal/fit_table.h"
 #include "terminal/print_json.h"
-#include "terminal/table.h"
 #include "traces/chrome_trace.h"
 #include "traces/memory_snapshot.h"
 
@@ -70,9 +70,9 @@ void print(const Options& o, const Profile& p, const ProfileRun& run) {
   ProfileView view = o.view;
   view.top = size_t(o.top);
   view.color = use_color(STDOUT_FILENO);
-  view.width = terminal_width(STDOUT_FILENO);
-  fmt::print("{}\n{}\n{}\n{}\n{}\n{}", profile_head(p), profile_times(p, view), profile_table(p, view),
-             profile_facts(p), profile_memory(p, view),
+  view.width = int(std::min<size_t>(output_width(), 100));
+  fmt::print("{}\n{}\n{}\n{}\n{}\n{}", profile_head(p, view), profile_times(p, view), profile_table(p, view),
+             profile_facts(p, view), profile_memory(p, view),
              profile_alternatives(p, run.alternatives(), run.flops_per_token(), view));
 }
 

@@ -165,7 +165,8 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
 }
 
 void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
-  if (a.record->uid == b.record->uid && !a.record->uid.empty()) c.notes.push_back("A and B are the same run.");
+  if (a.record->uid == b.record->uid && !a.record->uid.empty())
+    c.notes.push_back(c.a.title + " and " + c.b.title + " are the same run.");
   const NoiseCheck& n = c.noise;
   if (n.floor_source == "assumed")
     c.notes.push_back(

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "core/text.h"
+#include "plan/automatic.h"
 #include "plan/recipe_settings.h"
 #include "profile/kernel_name.h"
 #include "train/training_settings.h"
@@ -55,10 +57,16 @@ void add_settings(List& list, const ComparedSide& side_a, const ComparedSide& si
   static const Recipe recipe;
   static const TrainOptions training;
   const Settings recipes = settings_of(recipe), trainings = settings_of(training);
+  // What both sides got from their other settings is not a difference of its own.
+  std::vector<std::string> in_a = automatic_settings(a, side_a.device), in_b = automatic_settings(b, side_b.device);
+  auto has = [](const std::vector<std::string>& keys, const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
   bool same_data = !text_at(a, "data_hash").empty() && text_at(a, "data_hash") == text_at(b, "data_hash");
   auto add = [&](const std::string& key) {
     const Json *x = member(a, key.c_str()), *y = member(b, key.c_str());
     if (key == "data" && same_data) return;
+    if (has(in_a, key) && has(in_b, key)) return;
     if (key == "data_hash" && (!x || !y || text_at(a, "data_hash").empty() || text_at(b, "data_hash").empty())) return;
     if (x && y) return list.add("recipe", key, x, y);
     if (!known) return;

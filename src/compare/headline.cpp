@@ -23,8 +23,8 @@ std::string speed(const RunComparison& c) {
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
   switch (c.noise.verdict) {
-    case Verdict::b_faster: return fmt::format("B is {} faster{} ({})", times(1 / ratio), what, steps);
-    case Verdict::a_faster: return fmt::format("B is {} slower{} ({})", times(ratio), what, steps);
+    case Verdict::b_faster: return fmt::format("{} is {} faster{} ({})", c.b.title, times(1 / ratio), what, steps);
+    case Verdict::a_faster: return fmt::format("{} is {} slower{} ({})", c.b.title, times(ratio), what, steps);
     case Verdict::cannot_tell: break;
   }
   return fmt::format("No difference in speed{} beyond noise ({}; noise floor {:.1f}%)", what, steps,
@@ -35,7 +35,7 @@ std::string memory(const RunComparison& c) {
   double a = double(c.a.planned_bytes), b = double(c.b.planned_bytes);
   if (a <= 0 || b <= 0) return "";
   if (std::abs(a - b) < 0.001 * std::max(a, b)) return fmt::format("both need {} of memory", format_bytes(a));
-  return fmt::format("{} {} {} memory ({} -> {})", c.a.step_ms > 0 && conclusive(c) ? "needs" : "B needs",
+  return fmt::format("{} {} {} memory ({} -> {})", c.a.step_ms > 0 && conclusive(c) ? "needs" : c.b.title + " needs",
                      format_bytes(std::abs(a - b)), b < a ? "less" : "more", format_bytes(a), format_bytes(b));
 }
 
@@ -138,12 +138,12 @@ std::string because(const RunComparison& c) {
 
 std::string headline(const RunComparison& c) {
   if (c.a.out_of_memory || c.b.out_of_memory) {
-    auto side = [](const ComparedRun& r, const char* name) {
+    auto side = [](const ComparedRun& r) {
       std::string needs = r.planned_bytes > 0 ? format_bytes(double(r.planned_bytes)) : "an unknown amount";
-      if (r.out_of_memory) return fmt::format("{} does not fit in memory (needs {})", name, needs);
-      return fmt::format("{} runs ({} per step, {})", name, format_ms(r.step_ms), needs);
+      if (r.out_of_memory) return fmt::format("{} does not fit in memory (needs {})", r.title, needs);
+      return fmt::format("{} runs ({} per step, {})", r.title, format_ms(r.step_ms), needs);
     };
-    return fmt::format("{}, {}.", side(c.a, "A"), side(c.b, "B"));
+    return fmt::format("{}, {}.", side(c.a), side(c.b));
   }
   std::string text = c.a.step_ms > 0 && c.b.step_ms > 0 ? speed(c) : "";
   if (std::string m = memory(c); !m.empty()) text += (text.empty() ? "" : conclusive(c) ? " and " : "; ") + m;

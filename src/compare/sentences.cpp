@@ -38,10 +38,10 @@ std::string sentence(const RunComparison& c, const Cause& cause) {
                        time_text(c, cause.ms, cause.ms_per_token), share_text(c, cause.share));
   if (!c.a.profiled || !c.b.profiled)
     return fmt::format("{}{}{}: {}: {} -> {}, memory traffic {} -> {}", cause.label, cause.phase.empty() ? "" : ", ",
-                       cause.phase, change_text(cause), format_si(cause.a.flops, "FLOP"),
+                       cause.phase, change_text(c, cause), format_si(cause.a.flops, "FLOP"),
                        format_si(cause.b.flops, "FLOP"), format_si(cause.a.bytes, "B"), format_si(cause.b.bytes, "B"));
   return fmt::format("{}{}{}: {}: {}{}, mostly {}", cause.label, cause.phase.empty() ? "" : ", ", cause.phase,
-                     change_text(cause), time_text(c, cause.ms, cause.ms_per_token), share_text(c, cause.share),
+                     change_text(c, cause), time_text(c, cause.ms, cause.ms_per_token), share_text(c, cause.share),
                      factor_text(c, cause));
 }
 
@@ -170,9 +170,9 @@ std::string ops_text(const GroupSide& side) {
   return rest ? fmt::format("{} and {} other kind{}", text, rest, rest == 1 ? "" : "s") : text;
 }
 
-std::string change_text(const Cause& c) {
-  if (!c.a.instructions) return fmt::format("only in B ({})", ops_text(c.b));
-  if (!c.b.instructions) return fmt::format("only in A ({})", ops_text(c.a));
+std::string change_text(const RunComparison& runs, const Cause& c) {
+  if (!c.a.instructions) return fmt::format("only in {} ({})", runs.b.title, ops_text(c.b));
+  if (!c.b.instructions) return fmt::format("only in {} ({})", runs.a.title, ops_text(c.a));
   if (!same_instructions(c)) return fmt::format("{} -> {}", ops_text(c.a), ops_text(c.b));
   std::vector<std::string> changes;
   if (c.a.layers != c.b.layers) changes.push_back(fmt::format("{} -> {} layers", c.a.layers, c.b.layers));

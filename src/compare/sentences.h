@@ -20,7 +20,7 @@ std::string ops_text(const GroupSide& side);
 // The same operations, equally often per layer.
 bool same_instructions(const Cause& cause);
 // What changed in a group: instructions, kernels or arithmetic.
-std::string change_text(const Cause& cause);
+std::string change_text(const RunComparison& comparison, const Cause& cause);
 
 // The summary sentence: how much faster, how much memory, and why. "" when neither times nor memory
 // are known.

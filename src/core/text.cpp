@@ -112,28 +112,30 @@ std::string printable(std::string_view text, size_t limit) {
   return out;
 }
 
+// Insertions, deletions, replacements, and swaps of neighbors.
 static size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
+    std::swap(before, above), std::swap(above, row);
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      size_t up = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = up;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
 }
 
+// Near: a typing error in three letters, or one word begins with the other.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 2) + 1;
+  size_t best_distance = std::max<size_t>(1, (word.size() + 1) / 3) + 1;
   if (word.size() > 100) return best;
   for (auto& c : candidates) {
     size_t d = distance(word, c);
-    if (!word.empty() && c.size() > word.size() && c.compare(0, word.size(), word) == 0) d = std::min<size_t>(d, 1);
+    std::string_view shorter = std::min(std::string_view(c), word), longer = std::max(std::string_view(c), word);
+    if (shorter.size() > (shorter == word ? 0 : 1) && longer.starts_with(shorter)) d = std::min<size_t>(d, 1);
     if (d < best_distance) best = c, best_distance = d;
   }
   return best;

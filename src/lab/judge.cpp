@@ -37,6 +37,14 @@ std::string verdict_counts(const VerdictCounts& counts) {
   return fmt::format("{} claim{}: {}", all, all == 1 ? "" : "s", join(parts, ", "));
 }
 
+std::string whole_text(const std::vector<std::string>& claims, size_t i) {
+  auto continues = [&](size_t k) { return claims[k].rfind("...", 0) == 0; };
+  if (!continues(i)) return claims[i];
+  size_t first = i;
+  while (first > 0 && continues(first)) --first;
+  return first == i ? claims[i] : claims[first] + " " + claims[i];
+}
+
 Value device_property(const Device& d, const std::string& name) {
   if (name == "cpu") return Value::yes_no(d.kind == "cpu");
   if (name == "cuda") return Value::yes_no(d.kind == "cuda");

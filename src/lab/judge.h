@@ -21,6 +21,9 @@ const char* label(Verdict);  // "upheld", "refuted", "inconclusive", "not compar
 // "12 claims: 1 upheld, 3 refuted, 6 inconclusive, 2 not comparable"
 std::string verdict_counts(const VerdictCounts& counts);
 
+// "... also B" continues the claim "A" before it; alone it reads "A ... also B".
+std::string whole_text(const std::vector<std::string>& claims, size_t i);
+
 // A figure that a formula reads: its text in the formula, and its value.
 using Figures = std::vector<std::pair<std::string, Value>>;
 

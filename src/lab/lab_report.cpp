@@ -138,14 +138,6 @@ std::string values_of(const Json& claim) {
   return parts.size() <= 2 ? join(parts, ", ") : "";
 }
 
-// "... also B" continues the claim "A" before it; alone it reads "A ... also B".
-std::string whole_text(const Json& claims, size_t i) {
-  std::string text = text_at(claims[i], "text");
-  for (size_t k = i; k-- > 0 && text.rfind("...", 0) == 0;)
-    if (std::string first = text_at(claims[k], "text"); first.rfind("...", 0) != 0) text = first + " " + text;
-  return text;
-}
-
 // For people; a verdict that this version does not know, as recorded.
 std::string label_of(const std::string& recorded) {
   for (Verdict v : verdicts)
@@ -153,31 +145,20 @@ std::string label_of(const std::string& recorded) {
   return recorded;
 }
 
-Stand stand_of(const std::string& recorded) {
-  static const Stand stands[] = {Stand::good, Stand::bad, Stand::open, Stand::soft};
+Look look_of(const std::string& recorded) {
+  static const Look looks[] = {Look::good, Look::bad, Look::open, Look::soft};
   for (Verdict v : verdicts)
-    if (recorded == name(v)) return stands[size_t(v)];
-  return Stand::soft;
+    if (recorded == name(v)) return looks[size_t(v)];
+  return Look::soft;
 }
 
 Text& add_verdict(Text& item, const std::string& recorded, const std::string& end) {
-  std::string label = label_of(recorded) + end;
-  switch (stand_of(recorded)) {
-    case Stand::good: return item.good(label);
-    case Stand::bad: return item.bad(label);
-    case Stand::open: return item.open(label);
-    default: return item.soft(label);
-  }
+  return item.strong(label_of(recorded) + end, look_of(recorded));
 }
 
 PageCell verdict_cell(const std::string& recorded) {
   PageCell cell(label_of(recorded));
-  switch (stand_of(recorded)) {
-    case Stand::good: cell.look = PageCell::Look::good; break;
-    case Stand::bad: cell.look = PageCell::Look::bad; break;
-    case Stand::open: cell.look = PageCell::Look::open; break;
-    default: cell.look = PageCell::Look::soft;
-  }
+  cell.look = look_of(recorded);
   return cell;
 }
 
@@ -200,7 +181,7 @@ Text other_verdicts(const Entry& entry, const Json& claim) {
 // A claim for people; where it is from and how it was judged, on demand.
 Fold claim_block(const Entry& entry, const Json& claim) {
   Fold fold;
-  fold.item = true;
+  fold.kind = Fold::item;
   std::string verdict = text_at(claim, "verdict"), values = values_of(claim), why = text_at(claim, "reason");
   add_verdict(fold.summary, verdict, ":").add(" " + text_at(claim, "text") + ".");
   if (!values.empty()) fold.summary.add(" Here: ").strong(values).add(".");
@@ -279,7 +260,7 @@ void add_cells(std::vector<PageBlock>& blocks, const Judged& j) {
     for (auto& column : columns) cells.emplace_back(format_value(column, column_of(row, column)));
     std::string records = row.run + (row.again.empty() ? "" : " " + row.again);
     PageCell last(row.absent.empty() ? records : row.absent);
-    last.look = row.absent.empty() ? PageCell::Look::soft : PageCell::Look::missing;
+    last.look = row.absent.empty() ? Look::soft : Look::missing;
     cells.push_back(last);
     t.rows.push_back(cells);
   }
@@ -327,24 +308,28 @@ Fold other_run(const Judged& j) {
   return fold;
 }
 
+std::string counts_text(const Judged& j) {
+  std::vector<std::string> parts;
+  for (Verdict v : verdicts)
+    if (size_t n = j.count(v)) parts.push_back(std::to_string(n) + " " + label(v));
+  return join(parts, ", ");
+}
+
 void add_experiment(Page& page, const Entry& entry) {
   const Judged& j = *entry[0];
   page.blocks.push_back(Heading{3, j.text("name"), id_of(j)});
   page.blocks.push_back(Paragraph{Text().strong(j.text("title") + ".").add(" " + j.text("question"))});
   page.blocks.push_back(Paragraph{
       Text(source_text(j.text("source")) + ", judged at " + run_of(j) + ". ").link("Overview", "overview"), true});
-  for (auto& claim : j.list("claims")) page.blocks.push_back(claim_block(entry, claim));
-  add_then(page.blocks, j);
-  add_cells_figure(page.blocks, rows_of(j), shown_columns(j));
-  page.blocks.push_back(cells_block(j));
-  for (size_t k = 1; k < entry.size(); ++k) page.blocks.push_back(other_run(*entry[k]));
-}
-
-std::string counts_text(const Judged& j) {
-  std::vector<std::string> parts;
-  for (Verdict v : verdicts)
-    if (size_t n = j.count(v)) parts.push_back(std::to_string(n) + " " + label(v));
-  return join(parts, ", ");
+  Fold fold;
+  fold.kind = Fold::entry;
+  fold.summary.add(counts_text(j) + ": claims, figures, cells");
+  for (auto& claim : j.list("claims")) fold.blocks.push_back(claim_block(entry, claim));
+  add_then(fold.blocks, j);
+  add_cells_figure(fold.blocks, rows_of(j), shown_columns(j));
+  fold.blocks.push_back(cells_block(j));
+  for (size_t k = 1; k < entry.size(); ++k) fold.blocks.push_back(other_run(*entry[k]));
+  page.blocks.push_back(fold);
 }
 
 // A row for each run; those of one experiment are together.
@@ -364,7 +349,7 @@ void add_overview(Page& page, const std::vector<Entry>& entries) {
       if (k == 0) name.link = id_of(j), name.under = j.text("title");
       if (j.device() != usual) scale.under = j.device();
       for (Verdict v : verdicts)
-        if (size_t n = j.count(v)) claims.squares.push_back({stand_of(crest::lab::name(v)), n});
+        if (size_t n = j.count(v)) claims.squares.push_back({look_of(crest::lab::name(v)), n});
       t.rows.push_back({name, scale, claims});
     }
   if (scales.size() == 1 && devices.size() == 1) {
@@ -384,10 +369,12 @@ void add_refuted(Page& page, const std::vector<Entry>& entries) {
   for (auto& entry : entries) {
     const Judged& j = *entry[0];
     const Json& claims = j.list("claims");
+    std::vector<std::string> texts;
+    for (auto& claim : claims) texts.push_back(text_at(claim, "text"));
     for (size_t i = 0; i < claims.size(); ++i) {
       if (text_at(claims[i], "verdict") != name(Verdict::refuted)) continue;
       Text item;
-      item.link(j.text("name"), id_of(j)).add(": " + whole_text(claims, i) + ".");
+      item.link(j.text("name"), id_of(j)).add(": " + whole_text(texts, i) + ".");
       if (std::string values = values_of(claims[i]); !values.empty()) item.add(" Here: ").strong(values).add(".");
       list.items.push_back(item);
     }
@@ -426,7 +413,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   if (names.size() < all.size())
     sentence += " Claims of an experiment run at several scales or on several devices count once for each.";
   Tiles tiles;
-  for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", stand_of(name(v))});
+  for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", look_of(name(v))});
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
   std::vector<Entry> entries = entries_of(all);

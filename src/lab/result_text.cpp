@@ -78,21 +78,15 @@ std::string quote_text(const Claim& c, const std::string& indent) {
   return c.quote.empty() ? "" : paragraph("source: \"" + printable(c.quote, text_limit) + "\"", indent, indent + "  ");
 }
 
-std::string claim_text(const Claim& c) {
-  return fmt::format("{} ({}; {})", printable(c.text, text_limit), printable(c.subject, 60),
+std::string claim_text(const Claim& c, const std::string& text) {
+  return fmt::format("{} ({}; {})", printable(text, text_limit), printable(c.subject, 60),
                      printable(source_text(c.source), text_limit));
-}
-
-// "... in PyTorch" continues the claim before it: with that claim's text, it can be read alone.
-Claim complete(const std::vector<Claim>& claims, size_t i) {
-  Claim claim = claims[i];
-  while (i > 0 && claim.text.rfind("...", 0) == 0) claim.text = claims[--i].text + claim.text.substr(3);
-  return claim;
 }
 
 // Claims that are not comparable, by reason: their checks and figures say nothing here.
 std::string not_comparable_text(const Result& r) {
-  std::vector<std::string> reasons;
+  std::vector<std::string> reasons, texts;
+  for (auto& c : r.experiment->claims) texts.push_back(c.text);
   for (auto& v : r.claims)
     if (v.verdict == Verdict::not_comparable && std::find(reasons.begin(), reasons.end(), v.reason) == reasons.end())
       reasons.push_back(v.reason);
@@ -102,7 +96,7 @@ std::string not_comparable_text(const Result& r) {
         paragraph(fmt::format("{} here: {}", label(Verdict::not_comparable), printable(reason, text_limit)), "", "  ");
     for (size_t i = 0; i < r.claims.size(); ++i)
       if (r.claims[i].verdict == Verdict::not_comparable && r.claims[i].reason == reason)
-        text += paragraph(claim_text(complete(r.experiment->claims, i)), "  - ", "    ");
+        text += paragraph(claim_text(r.experiment->claims[i], whole_text(texts, i)), "  - ", "    ");
   }
   return text;
 }
@@ -113,7 +107,7 @@ std::string claims_text(const Result& r) {
     const Claim& c = r.experiment->claims[i];
     const ClaimResult& v = r.claims[i];
     if (v.verdict == Verdict::not_comparable) continue;
-    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c)), "", "  ");
+    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c, c.text)), "", "  ");
     text += quote_text(c, "    ");
     if (!v.reason.empty()) text += paragraph("reason: " + printable(v.reason, text_limit), "    ", "      ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));

@@ -1,6 +1,7 @@
 // Adafactor (Shazeer & Stern 2018, algorithm 4) for a matrix: the second moment as means over rows
 // and columns, and the update clipped to a root mean square of `clip`. Decoupled weight decay; the
-// learning rate is the schedule's.
+// learning rate is the schedule's. With `momentum`, `master` is the first moment instead of the
+// weights: a mean of the clipped updates over time.
 #include "ops/index.h"
 #include "ops/rules.h"
 
@@ -39,6 +40,9 @@ static void infer_update(Infer& c) {
   }
   c.check(rules::number(c, "clip") > 0, "attribute 'clip' must be positive");
   rules::number(c, "weight_decay");
+  double momentum = c.attrs().number("momentum", 0);
+  c.check(momentum >= 0 && momentum < 1, "attribute 'momentum' must be in [0, 1)");
+  c.check(momentum == 0 || !c.has(in::factored_update::w), "a moment has no copy");
   c.out_in_place(in::factored_update::master);
   if (c.has(in::factored_update::w)) c.out_in_place(in::factored_update::w);
 }

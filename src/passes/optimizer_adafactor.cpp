@@ -1,20 +1,38 @@
-// Adafactor (Shazeer & Stern 2018) without momentum: a matrix [M,N] has M + N numbers of state.
-// Constants are those of its section 9: decay rate 0.8, eps 1e-30, clipping at 1. The learning rate
-// is the schedule's, not relative to the parameter. Vectors get AdamW.
+// Adafactor (Shazeer & Stern 2018): a matrix [M,N] has M + N numbers of state, and with momentum
+// --beta1 one more for each element. Constants are those of its section 9: decay rate 0.8, eps
+// 1e-30, clipping at 1. The learning rate is the schedule's, not relative to the parameter. Vectors
+// get AdamW.
 #include "passes/optimizers.h"
 
 namespace crest {
 
-static void emit_adafactor(Update& u) {
-  if (!u.matrix()) return emit_adamw(u);
-  ValueId master = u.master();
+// The step of `target`: of the weights, or of their first moment.
+static ValueId emit_step(Update& u, ValueId target, ValueId copy, const Attrs& attrs) {
   ValueId row = u.state("row", DType::f32, {u.shape()[0]}), col = u.state("col", DType::f32, {u.shape()[1]});
   std::vector<ValueId> moments =
       u.b.emit("factored_moments", {u.scalars, u.gradient, row, col}, Attrs().set("decay_rate", 0.8).set("eps", 1e-30));
-  u.b.emit("factored_update", {u.scalars, master, u.gradient, moments[0], moments[1], u.copy},
-           Attrs().set("clip", 1.0).set("weight_decay", u.decay()));
+  return u.b.emit("factored_update", {u.scalars, target, u.gradient, moments[0], moments[1], copy},
+                  Attrs(attrs).set("clip", 1.0))[0];
 }
 
-std::vector<Optimizer> adafactor_optimizers() { return {{"adafactor", emit_adafactor}}; }
+static void emit_adafactor(Update& u) {
+  if (!u.matrix()) return emit_adamw(u);
+  ValueId master = u.master();
+  emit_step(u, master, u.copy, Attrs().set("weight_decay", u.decay()));
+}
+
+static void emit_adafactor_momentum(Update& u) {
+  if (!u.matrix() || u.recipe.beta1 == 0) return emit_adafactor(u);
+  ValueId master = u.master();
+  ValueId m = emit_step(u, u.state("m"), no_value, Attrs().set("weight_decay", 0.0).set("momentum", u.recipe.beta1));
+  Attrs step = Attrs().set("a", 1.0).set("decay", u.decay()).set("b", -1.0).set("b_by", "lr");
+  master = u.b.emit1("axpby", {u.scalars, master, m}, step);
+  if (u.copy != no_value)
+    u.b.emit1("axpby", {u.scalars, u.copy, master}, Attrs().set("a", 0.0).set("b", 1.0).set("weights", 1));
+}
+
+std::vector<Optimizer> adafactor_optimizers() {
+  return {{"adafactor", emit_adafactor}, {"adafactor-momentum", emit_adafactor_momentum}};
+}
 
 }  // namespace crest

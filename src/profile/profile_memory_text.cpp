@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "profile/profile_facts.h"
 #include "profile/profile_text.h"
-#include "terminal/table.h"
+#include "terminal/fit_table.h"
 
 namespace crest {
 
@@ -36,26 +36,26 @@ std::string holders_text(const Profile& p, const MemoryPoint& peak, const Profil
   }
   std::vector<std::pair<std::pair<std::string, std::string>, Row>> rows(sums.begin(), sums.end());
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.bytes > b.second.bytes; });
-  Table table({{"bytes"},
-               {"share"},
-               {"category at the peak", Align::left},
-               {"written in", Align::left},
-               {"layers", Align::left}});
+  Table table(
+      {{"bytes"}, {"share"}, {"at the peak", Align::left}, {"written in", Align::left}, {"layers", Align::left}});
   for (auto& [key, row] : rows)
-    table.row({bytes(row.bytes), fmt::format("{:.1f}%", 100 * double(row.bytes) / double(total(peak.bytes))), key.first,
-               key.second.empty() ? "persistent" : key.second,
-               row.layers ? fmt::format("{}: {}, at most {} each", row.layers, bytes(row.in_layers), bytes(row.largest))
-                          : ""});
+    table.row(
+        {bytes(row.bytes), fmt::format("{:.1f}%", 100 * double(row.bytes) / double(total(peak.bytes))), key.first,
+         key.second.empty() ? "persistent" : key.second,
+         row.layers ? fmt::format("{}: {}, each <= {}", row.layers, bytes(row.in_layers), bytes(row.largest)) : ""});
   return table.text(view.color);
 }
 
 std::string allocations_text(const Profile& p, const ProfileView& view) {
-  Table table(
-      {{"bytes"}, {"category", Align::left}, {"largest allocations", Align::left}, {"written by", Align::left}});
+  std::vector<FitColumn> columns = {{{"bytes"}},
+                                    {{"category", Align::left}},
+                                    {{"largest allocations", Align::left}, 0, 22},
+                                    {{"written by", Align::left}, 0, 24}};
+  std::vector<std::vector<std::string>> rows;
   for (auto& a : largest_allocations(p, 8))
-    table.row({bytes(a.bytes), a.category, fit_width(printable(a.name), 34),
-               a.instr >= 0 ? fit_width(printable(place(p.instrs[size_t(a.instr)])), 60) : "persistent"});
-  return table.text(view.color);
+    rows.push_back(
+        {bytes(a.bytes), a.category, a.name, a.instr >= 0 ? place(p.instrs[size_t(a.instr)]) : "persistent"});
+  return fit_table(columns, rows, size_t(view.width), view.color);
 }
 
 std::string timeline_text(const Profile& p, const ProfileView& view) {
@@ -79,11 +79,12 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
       fmt::format("memory    planned {} = {} persistent + {} transient\n          held {}{}\n", bytes(m.planned_bytes),
                   bytes(m.persistent_bytes), bytes(m.transient_bytes), bytes(m.measured_peak_bytes),
                   m.device_peak_bytes ? ", process or device peak " + bytes(m.device_peak_bytes) : "");
-  if (peak.instr < 0) return text;
+  if (peak.instr < 0) return wrapped_lines(text, 10, view.width);
   text += fmt::format("peak      {} in call {} of {}, {}[{}]: {}\n", bytes(total(peak.bytes)), peak.call + 1,
                       p.calls.size(), printable(p.calls[size_t(peak.call)]), peak.index,
-                      printable(place(p.instrs[size_t(peak.instr)])));
-  return text + holders_text(p, peak, view) + "\n" + allocations_text(p, view) + "\n" + timeline_text(p, view);
+                      fit_width(printable(place(p.instrs[size_t(peak.instr)])), size_t(std::max(view.width - 14, 20))));
+  return wrapped_lines(text, 10, view.width) + holders_text(p, peak, view) + "\n" + allocations_text(p, view) + "\n" +
+         timeline_text(p, view);
 }
 
 std::string profile_alternatives(const Profile& p, const std::vector<Alternative>& alternatives, double flops_per_token,

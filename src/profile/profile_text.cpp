@@ -11,7 +11,7 @@
 #include "profile/kernel_name.h"
 #include "profile/profile_facts.h"
 #include "stats/samples.h"
-#include "terminal/table.h"
+#include "terminal/fit_table.h"
 
 namespace crest {
 
@@ -42,36 +42,38 @@ std::string interval(const std::vector<double>& samples) {
   return std::isfinite(width) ? fmt::format(" +-{:.1f}%", 100 * width) : std::string();
 }
 
+constexpr size_t least_label = 36;  // of a row's name, before columns are left out
+
 // FLOPs and bytes are the rates times the time: columns of their own only when sorted by them.
 struct ShareColumns {
   bool flops, bytes;
   explicit ShareColumns(const ProfileView& view) : flops(view.sort == "flops"), bytes(view.sort == "bytes") {}
 
-  std::vector<Column> headers(const char* title) const {
-    std::vector<Column> columns = {{"ms"}, {"share"}, {"calls"}, {"FLOP/s"}, {"B/s"}};
-    if (flops) columns.push_back({"FLOPs"});
-    if (bytes) columns.push_back({"bytes"});
-    for (const char* name : {"floor ms", "gap ms"}) columns.push_back({name});
-    columns.push_back({title, Align::left});
+  std::vector<FitColumn> headers(const char* title) const {
+    std::vector<FitColumn> columns = {{{"ms"}}, {{"share"}}, {{"calls"}, 4}, {{"FLOP/s"}, 1}, {{"B/s"}, 2}};
+    if (flops) columns.push_back({{"FLOPs"}});
+    if (bytes) columns.push_back({{"bytes"}});
+    columns.push_back({{"floor ms"}, 3});
+    columns.push_back({{"gap ms"}});
+    columns.push_back({{title, Align::left}, 0, least_label});
     return columns;
   }
-  std::vector<std::string> cells(const ProfileShare& s, double total, const std::string& label) const {
+  std::vector<std::string> cells(const ProfileShare& s, double total) const {
     std::vector<std::string> row = {ms(s.ms), percent(s.ms, total), std::to_string(s.launches), rate(s.flops, s.ms, ""),
                                     rate(s.bytes, s.ms, "")};
     if (flops) row.push_back(s.flops > 0 ? format_count(s.flops) : "-");
     if (bytes) row.push_back(s.bytes > 0 ? format_count(s.bytes) : "-");
-    for (const std::string& cell : {ms(s.floor_ms), ms(s.ms - s.floor_ms), label}) row.push_back(cell);
+    for (const std::string& cell : {ms(s.floor_ms), ms(s.ms - s.floor_ms), s.key}) row.push_back(cell);
     return row;
   }
 };
 
 std::string share_table(const std::vector<ProfileShare>& shares, double total, const char* title,
-                        const ProfileView& view, size_t top = SIZE_MAX, size_t label_width = 64) {
+                        const ProfileView& view, size_t top = SIZE_MAX) {
   ShareColumns columns(view);
-  Table table(columns.headers(title));
-  for (size_t i = 0; i < shares.size() && i < top; ++i)
-    table.row(columns.cells(shares[i], total, fit_width(printable(shares[i].key, 1000), label_width)));
-  std::string text = table.text(view.color);
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < shares.size() && i < top; ++i) rows.push_back(columns.cells(shares[i], total));
+  std::string text = fit_table(columns.headers(title), rows, size_t(view.width), view.color);
   if (shares.size() > top) {
     double rest = 0;
     for (size_t i = top; i < shares.size(); ++i) rest += shares[i].ms;
@@ -102,10 +104,23 @@ std::string layers_text(const Profile& p, const ProfileView& view) {
   text += fmt::format(")\nfastest {} ms (layer {}), slowest {} ms (layer {}); outside the layers {} ms\n",
                       ms(fastest->ms()), fastest->layer, ms(slowest->ms()), slowest->layer,
                       ms(facts_of(p).total_ms - sum.ms()));
-  return text;
+  return wrapped_lines(text, 0, view.width);
 }
 
 }  // namespace
+
+std::string wrapped_lines(const std::string& lines, size_t indent, int width) {
+  std::string out;
+  std::vector<std::string> list = split(lines, '\n');
+  if (list.back().empty()) list.pop_back();
+  for (auto& line : list) {
+    size_t label = std::min(indent, line.size());
+    out += line.substr(0, label) +
+           wrapped(line.substr(label), {.width = size_t(width), .indent = std::string(indent, ' '), .taken = label}) +
+           "\n";
+  }
+  return out;
+}
 
 std::vector<ProfileShare> profile_shares(const Profile& p, const ProfileView& view) {
   static const std::vector<std::pair<std::string, std::vector<ProfileShare> (*)(const Profile&)>> ways = {
@@ -132,13 +147,13 @@ std::vector<ProfileShare> profile_shares(const Profile& p, const ProfileView& vi
   return shares;
 }
 
-std::string profile_head(const Profile& p) {
+std::string profile_head(const Profile& p, const ProfileView& view) {
   auto r = [&](const char* key) { return field(p.recipe, key); };
   double step = p.step_median_ms();
-  std::string text = fmt::format("{}, phase {}, on {}\n", r("model"), printable(p.phase), field(p.device, "name"));
-  text += fmt::format("recipe    {} ({}), attention {}, fusion {}, recompute {}; {} tokens = batch {} x seq {}",
-                      r("precision"), r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"),
-                      r("seq"));
+  std::string title = fmt::format("{}, phase {}, on {}\n", r("model"), printable(p.phase), field(p.device, "name"));
+  std::string text = fmt::format(
+      "recipe    {} ({}), attention {}, fusion {}, recompute {}; {} tokens = batch {} x seq {}", r("precision"),
+      r("policy"), r("attention"), r("fusion"), r("recompute"), p.tokens, r("batch"), r("seq"));
   if (r("grad_accumulation") != "1" && p.phase != "forward")
     text += fmt::format(" x {} micro steps", r("grad_accumulation"));
   if (r("data_parallel") != "1")
@@ -175,7 +190,8 @@ std::string profile_head(const Profile& p) {
           : n == std::ssize(p.rates) ? " (given by --rates)"
                                      : " (given by --rates, or measured)";
   if (p.clock_mhz > 0) text += fmt::format(", clock {:.0f} MHz", p.clock_mhz);
-  return text + "\n          floor: the shortest time at these limits; gap: time above the floor\n";
+  text += "\n          floor: the shortest time at these limits; gap: time above the floor\n";
+  return title + wrapped_lines(text, 10, view.width);
 }
 
 std::string profile_times(const Profile& p, const ProfileView& view) {
@@ -197,14 +213,16 @@ std::string profile_table(const Profile& p, const ProfileView& view) {
   std::string text = share_table(shares, total, title.c_str(), view, view.top);
   if (p.kernels.empty() || view.by == "kernel") return text;
   std::vector<ProfileShare> kernels = by_kernel(p);
-  Table table({{"ms"}, {"share"}, {"launches"}, {"device kernel", Align::left}});
+  std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < kernels.size() && i < 10; ++i)
-    table.row({ms(kernels[i].ms), percent(kernels[i].ms, p.busy_ms), std::to_string(kernels[i].launches),
-               fit_width(printable(short_kernel(kernels[i].key), 1000), 76)});
-  return text + "\n" + table.text(view.color);
+    rows.push_back({ms(kernels[i].ms), percent(kernels[i].ms, p.busy_ms), std::to_string(kernels[i].launches),
+                    short_kernel(kernels[i].key)});
+  std::vector<FitColumn> columns = {
+      {{"ms"}}, {{"share"}}, {{"launches"}}, {{"device kernel", Align::left}, 0, least_label}};
+  return text + "\n" + fit_table(columns, rows, size_t(view.width), view.color);
 }
 
-std::string profile_facts(const Profile& p) {
+std::string profile_facts(const Profile& p, const ProfileView& view) {
   ProfileFacts f = facts_of(p);
   std::string text =
       fmt::format("matmuls            {} of instruction time, at {}\n", percent(f.contractions.ms, f.total_ms),
@@ -226,7 +244,7 @@ std::string profile_facts(const Profile& p) {
                       percent(f.idle_ms, p.span_ms), f.gaps, 1e3 * f.largest_gap_ms);
   text += fmt::format("floor              {} ms at the limits above: {} of instruction time\n", ms(f.floor_ms),
                       percent(f.floor_ms, f.total_ms));
-  return text;
+  return wrapped_lines(text, 19, view.width);
 }
 
 }  // namespace crest

@@ -10,13 +10,13 @@
 
 namespace crest {
 
-Text& Text::push(const std::string& text, Style style) {
-  if (!text.empty()) pieces_.push_back({text, style, ""});
+Text& Text::push(const std::string& text, Style style, Look look) {
+  if (!text.empty()) pieces_.push_back({text, style, look, ""});
   return *this;
 }
 
 Text& Text::link(const std::string& text, const std::string& id) {
-  if (!text.empty()) pieces_.push_back({text, Style::plain, id});
+  if (!text.empty()) pieces_.push_back({text, Style::plain, Look::plain, id});
   return *this;
 }
 
@@ -82,28 +82,16 @@ std::string markdown_lines(const std::string& markdown, const std::string& inden
   return wrapped(markdown, {.indent = indent, .may_begin_line = may_begin_markdown_line}) + "\n";
 }
 
-const char* class_of(PageCell::Look look) {
-  switch (look) {
-    case PageCell::Look::best: return "best";
-    case PageCell::Look::missing: return "missing";
-    case PageCell::Look::soft: return "soft";
-    case PageCell::Look::good: return "good";
-    case PageCell::Look::bad: return "bad";
-    case PageCell::Look::open: return "open";
-    default: return "";
-  }
-}
-
-const char* class_of(Stand stand) {
-  static const char* const names[] = {"", "good", "bad", "open", "soft"};
-  return names[size_t(stand)];
+const char* class_of(Look look) {
+  static const char* const names[] = {"", "best", "missing", "good", "bad", "open", "soft"};
+  return names[size_t(look)];
 }
 
 std::string squares_html(const PageCell& cell) {
   std::string out =
       fmt::format("<span class=\"squares\" role=\"img\" aria-label=\"{0}\" title=\"{0}\">", html_of(cell.text));
-  for (auto& [stand, count] : cell.squares)
-    for (size_t i = 0; i < count; ++i) out += fmt::format("<i class=\"{}\"></i>", class_of(stand));
+  for (auto& [look, count] : cell.squares)
+    for (size_t i = 0; i < count; ++i) out += fmt::format("<i class=\"{}\"></i>", class_of(look));
   return out + "</span>";
 }
 
@@ -141,7 +129,7 @@ std::string table_html(const PageTable& t) {
 
 std::string cell_markdown(const PageCell& cell) {
   std::string text = markdown_of(cell.text);
-  if (cell.look == PageCell::Look::best && !text.empty()) text = "**" + text + "**";
+  if (cell.look == Look::best && !text.empty()) text = "**" + text + "**";
   if (!cell.link.empty()) text = fmt::format("[{}](#{})", text, cell.link);
   if (!cell.under.empty()) text += (text.empty() ? "" : ": ") + markdown_of(cell.under);
   return text;
@@ -186,7 +174,7 @@ struct Html {
     std::string out = "<dl class=\"tiles\">\n";
     for (auto& tile : t.tiles)
       out += fmt::format("<div><dt>{}</dt><dd{}>{}</dd>{}</div>\n", html_of(tile.label),
-                         tile.stand == Stand::none ? "" : fmt::format(" class=\"{}\"", class_of(tile.stand)),
+                         tile.look == Look::plain ? "" : fmt::format(" class=\"{}\"", class_of(tile.look)),
                          html_of(tile.value),
                          tile.note.empty() ? "" : fmt::format("<dd class=\"note\">{}</dd>", html_of(tile.note)));
     return out + "</dl>\n";
@@ -208,8 +196,8 @@ struct Html {
     return out + "</code></pre>\n";
   }
   std::string operator()(const Fold& f) {
-    std::string out =
-        fmt::format("<details{}><summary>{}</summary>\n", f.item ? " class=\"item\"" : "", f.summary.html());
+    static const char* const classes[] = {"", " class=\"item\"", " class=\"entry\""};
+    std::string out = fmt::format("<details{}><summary>{}</summary>\n", classes[f.kind], f.summary.html());
     for (auto& block : f.blocks) out += std::visit(*this, block);
     return out + "</details>\n";
   }
@@ -275,28 +263,26 @@ struct Markdown {
     return f + "sh\n" + text + f + "\n\n";
   }
   std::string operator()(const Fold& f) {
-    std::string out = fmt::format("<details><summary>{}</summary>\n\n", f.summary.html());
+    std::string out;
     for (auto& block : f.blocks) out += std::visit(*this, block);
-    return out + "</details>\n\n";
+    if (f.kind == Fold::entry) return out;
+    return fmt::format("<details><summary>{}</summary>\n\n{}</details>\n\n", f.summary.html(), out);
   }
 };
 
 }  // namespace
 
 std::string Text::html() const {
-  static const char* opened[] = {"",
-                                 "<code>",
-                                 "<strong>",
-                                 "<strong class=\"good\">",
-                                 "<strong class=\"bad\">",
-                                 "<strong class=\"open\">",
-                                 "<strong class=\"soft\">"};
+  auto styled = [](const Piece& p) {
+    std::string text = html_of(p.text);
+    if (p.style == Style::code) return fmt::format("<code>{}</code>", text);
+    if (p.style == Style::plain) return text;
+    return p.look == Look::plain ? fmt::format("<strong>{}</strong>", text)
+                                 : fmt::format("<strong class=\"{}\">{}</strong>", class_of(p.look), text);
+  };
   std::string out;
-  for (auto& p : pieces_) {
-    const char* closed = p.style == Style::plain ? "" : p.style == Style::code ? "</code>" : "</strong>";
-    std::string text = opened[size_t(p.style)] + html_of(p.text) + closed;
-    out += p.link.empty() ? text : fmt::format("<a href=\"#{}\">{}</a>", html_of(p.link), text);
-  }
+  for (auto& p : pieces_)
+    out += p.link.empty() ? styled(p) : fmt::format("<a href=\"#{}\">{}</a>", html_of(p.link), styled(p));
   return out;
 }
 
@@ -311,12 +297,14 @@ std::string Text::markdown() const {
 }
 
 void move_constants_to_note(PageTable& t, size_t keep) {
-  if (t.rows.size() < 2) return;
+  if (t.rows.empty()) return;
   std::vector<std::string> constants;
   for (size_t c = t.columns.size(); c-- > keep;) {
     auto& text = t.rows[0][c].text;
     if (!std::all_of(t.rows.begin(), t.rows.end(), [&](auto& row) { return row[c].text == text; })) continue;
-    if (!text.empty() && text != "-") constants.insert(constants.begin(), t.columns[c].header + " " + text);
+    bool empty = text.empty() || text == "-";
+    if (!empty && t.rows.size() == 1) continue;
+    if (!empty) constants.insert(constants.begin(), t.columns[c].header + " " + text);
     t.columns.erase(t.columns.begin() + ptrdiff_t(c));
     for (auto& row : t.rows) row.erase(row.begin() + ptrdiff_t(c));
   }

@@ -11,6 +11,9 @@
 
 namespace crest {
 
+// How a text looks; good, bad, open and soft say how a claim stands.
+enum class Look { plain, best, missing, good, bad, open, soft };
+
 // Text with emphasis.
 class Text {
  public:
@@ -18,12 +21,7 @@ class Text {
   Text(const char* plain) { add(plain); }
   Text(const std::string& plain) { add(plain); }
   Text& add(const std::string& plain) { return push(plain, Style::plain); }
-  Text& strong(const std::string& text) { return push(text, Style::strong); }
-  // As strong, in a color that says how it stands.
-  Text& good(const std::string& text) { return push(text, Style::good); }
-  Text& bad(const std::string& text) { return push(text, Style::bad); }
-  Text& open(const std::string& text) { return push(text, Style::open); }
-  Text& soft(const std::string& text) { return push(text, Style::soft); }
+  Text& strong(const std::string& text, Look look = Look::plain) { return push(text, Style::strong, look); }
   Text& code(const std::string& text) { return push(text, Style::code); }
   // A link to the heading with this id.
   Text& link(const std::string& text, const std::string& id);
@@ -34,13 +32,14 @@ class Text {
   std::string markdown() const;
 
  private:
-  enum class Style { plain, code, strong, good, bad, open, soft };  // from strong on: bold
+  enum class Style { plain, code, strong };
   struct Piece {
     std::string text;
     Style style;
+    Look look;
     std::string link;  // id of a heading; "": none
   };
-  Text& push(const std::string& text, Style style);
+  Text& push(const std::string& text, Style style, Look look = Look::plain);
   std::vector<Piece> pieces_;
 };
 
@@ -59,13 +58,11 @@ struct Warning {
 struct Bullets {
   std::vector<Text> items;
 };
-// How something stands, as a color.
-enum class Stand { none, good, bad, open, soft };
 // A few key figures in large type.
 struct Tiles {
   struct Tile {
     std::string label, value, note;
-    Stand stand = Stand::none;
+    Look look = Look::plain;
   };
   std::vector<Tile> tiles;
 };
@@ -74,12 +71,12 @@ struct PageCell {
   PageCell(std::string t) : text(std::move(t)) {}
   PageCell(const char* t) : text(t) {}
   std::string text;
-  enum class Look { plain, best, missing, soft, good, bad, open } look = Look::plain;
+  Look look = Look::plain;
   double bar = -1;         // 0 to 1: a bar next to the text; negative: none
   std::string link = {};   // id of the heading that the text links to; "": none
   std::string under = {};  // a second line
   // One square for each counted thing, instead of the text, which describes them.
-  std::vector<std::pair<Stand, size_t>> squares = {};
+  std::vector<std::pair<Look, size_t>> squares = {};
 };
 struct PageTable {
   std::vector<Column> columns;
@@ -103,7 +100,8 @@ struct PageBlock;
 struct Fold {
   Text summary;
   std::vector<PageBlock> blocks;
-  bool item = false;  // the summary is an item of a list, not a note
+  // note: small and soft. item: an item of a list. entry: folded on a narrow screen only.
+  enum Kind { note, item, entry } kind = note;
 };
 struct PageBlock : std::variant<Heading, Paragraph, Warning, Bullets, Tiles, PageTable, Figure, Commands, Fold> {
   using variant::variant;
@@ -116,7 +114,7 @@ struct Page {
 };
 
 // Moves columns whose cells are the same in all of several rows into the note, "In all rows: model
-// nano, batch 8.", except the first `keep` columns.
+// nano, batch 8.", and leaves out empty columns, except the first `keep` columns.
 void move_constants_to_note(PageTable& table, size_t keep = 1);
 
 // At the start of either form: marks the file as a report.

@@ -78,6 +78,12 @@ summary { cursor: pointer; color: var(--soft); font-size: 14px; padding: 4px 0 }
 summary:hover { color: var(--accent) }
 .item { margin: 0 0 8px; max-width: 76ch } .item > summary { color: var(--ink); font-size: 16px; padding: 2px 0 2px 18px; text-indent: -18px }
 .item > :not(summary) { margin-left: 18px; font-size: 14px; color: var(--soft) }
+/* An entry is open on paper and on a wide screen, where the browser can show a closed one. */
+@supports selector(details::details-content) {
+  @media print, (min-width: 601px) {
+    .entry > summary { display: none } .entry::details-content { content-visibility: visible; display: block }
+  }
+}
 a:focus-visible, summary:focus-visible, .scroll:focus-visible, pre:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
 footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px; color: var(--soft); font-size: 14px }
 @media (max-width: 600px) {
@@ -91,7 +97,7 @@ footer { margin-top: 56px; border-top: 1px solid var(--rule); padding-top: 14px;
   h2, h3 { break-after: avoid } figure, tr, .tiles, .warning { break-inside: avoid }
   table { font-size: 8pt } th { font-size: 7.5pt } th, td { padding-right: 8px }
   td { white-space: normal } td:not(.n), th { overflow-wrap: anywhere } .scroll, pre { overflow: visible; background: none }
-  details:not([open]):not(.item) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
+  details:not([open]):not(.item):not(.entry) { display: none } .tiles { grid-template-columns: repeat(4, 1fr) }
   dd { font-size: 15pt } * { -webkit-print-color-adjust: exact; print-color-adjust: exact }
 }
 )";

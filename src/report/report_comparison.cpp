@@ -45,10 +45,12 @@ std::string with_arrows(std::string text) {
   return text;
 }
 
-// A and B, or the letters that the cells have anyway.
-void name_ends(Waterfall& chart, const Compared& pair) {
-  bool lettered = pair.a.group->lettered;
-  chart.from = (lettered ? "" : "A: ") + pair.a.row_label, chart.to = (lettered ? "" : "B: ") + pair.b.row_label;
+// The letters of the cells, which all figures use, or A and B.
+std::string letter_of(const ProfiledCell& cell, const char* otherwise) {
+  return cell.group->lettered ? cell.row_label : otherwise;
+}
+std::string end_of(const ProfiledCell& cell, const std::string& letter) {
+  return cell.group->lettered ? letter : letter + ": " + cell.row_label;
 }
 
 void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
@@ -61,7 +63,7 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
   auto said = [&](double v) { return c.per_token ? fmt::format("{:.3g} us", v) : say_ms(v); };
   Waterfall chart;
   chart.axis = c.per_token ? "microseconds per token" : "milliseconds";
-  name_ends(chart, pair);
+  chart.from = end_of(pair.a, c.a.title), chart.to = end_of(pair.b, c.b.title);
   chart.start = sum(c.a), chart.end = sum(c.b);
   chart.start_text = said(chart.start), chart.end_text = said(chart.end);
   PageTable numbers;
@@ -76,7 +78,7 @@ void add_waterfall(Page& page, const RunComparison& c, const Compared& pair) {
     numbers.rows.push_back({label(bar.factor), fmt::format("{:+.3f}", v), with_arrows(bar.detail)});
   }
   Figure f;
-  f.title = "Time from A to B";
+  f.title = "Time from " + c.a.title + " to " + c.b.title;
   f.caption.add(
       "The time difference, split by cause. Bars to the left save time, bars to the right cost time; together they "
       "are the whole difference.");
@@ -90,9 +92,9 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
   Waterfall chart;
   chart.bytes = true;
   chart.axis = "planned memory";
-  name_ends(chart, pair);
+  chart.from = end_of(pair.a, c.a.title), chart.to = end_of(pair.b, c.b.title);
   PageTable numbers;
-  numbers.columns = {{"category", Align::left}, {"A"}, {"B"}, {"difference"}};
+  numbers.columns = {{"category", Align::left}, {c.a.title}, {c.b.title}, {"difference"}};
   for (auto& row : c.memory) {
     chart.start += double(row.a), chart.end += double(row.b);
     double delta = double(row.b) - double(row.a);
@@ -104,7 +106,7 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
   if (chart.steps.empty()) return;
   chart.start_text = say_bytes(chart.start), chart.end_text = say_bytes(chart.end);
   Figure f;
-  f.title = "Memory from A to B";
+  f.title = "Memory from " + c.a.title + " to " + c.b.title;
   f.caption.add("The difference in planned memory by category.");
   chart.label = f.title + ". " + f.caption.plain();
   f.draw = [chart](double width) { return draw_waterfall(chart, width); };
@@ -114,15 +116,19 @@ void add_memory(Page& page, const RunComparison& c, const Compared& pair) {
 
 void add_causes(Page& page, const RunComparison& c) {
   PageTable t;
-  t.columns = {
-      {"part of the model", Align::left}, {"phase", Align::left}, {"A, ms"}, {"B, ms"}, {"difference"}, {"share"},
-      {"main factor", Align::left}};
+  t.columns = {{"part of the model", Align::left},
+               {"phase", Align::left},
+               {c.a.title + ", ms"},
+               {c.b.title + ", ms"},
+               {"difference"},
+               {"share"},
+               {"main factor", Align::left}};
   for (auto& cause : c.causes) {
     if (t.rows.size() >= 12) break;
     t.rows.push_back({cause.label, cause.phase, fmt::format("{:.3f}", cause.a.ms), fmt::format("{:.3f}", cause.b.ms),
                       fmt::format("{:+.3f}", cause.ms), say_percent(cause.share), label(cause.main_factor)});
     if (!cause.significant)
-      for (auto& cell : t.rows.back()) cell.look = PageCell::Look::soft;
+      for (auto& cell : t.rows.back()) cell.look = Look::soft;
   }
   if (t.rows.empty()) return;
   if (c.causes.size() > t.rows.size())
@@ -132,7 +138,7 @@ void add_causes(Page& page, const RunComparison& c) {
 
 void add_differences(Page& page, const RunComparison& c) {
   PageTable t;
-  t.columns = {{"section", Align::left}, {"key", Align::left}, {"A", Align::left}, {"B", Align::left}};
+  t.columns = {{"section", Align::left}, {"key", Align::left}, {c.a.title, Align::left}, {c.b.title, Align::left}};
   for (auto& d : c.differences) t.rows.push_back({d.section, spaced(d.key), d.a, d.b});
   if (t.rows.empty()) return;
   t.folded = true;
@@ -143,6 +149,7 @@ void add_differences(Page& page, const RunComparison& c) {
 void add_pair(Page& page, const Compared& pair) {
   RunComparison c;
   CompareOptions options;
+  options.title_a = letter_of(pair.a, "A"), options.title_b = letter_of(pair.b, "B");
   if (pair.a.group->noise > 0) options.noise_floor = std::max(0.01, pair.a.group->noise);
   try {
     c = compare_runs(*pair.a.cell->profiled, *pair.b.cell->profiled, options);
@@ -152,8 +159,9 @@ void add_pair(Page& page, const Compared& pair) {
     return;
   }
   page.blocks.push_back(Heading{3, pair.a.title + " against " + pair.b.title});
-  page.blocks.push_back(
-      Paragraph{Text().strong("A").add(" is " + pair.a.title + "; ").strong("B").add(" is " + pair.b.title + ".")});
+  if (!pair.a.group->lettered)
+    page.blocks.push_back(
+        Paragraph{Text().strong("A").add(" is " + pair.a.title + "; ").strong("B").add(" is " + pair.b.title + ".")});
   Bullets said;
   for (auto& s : c.sentences) said.items.push_back(with_arrows(s));
   if (!said.items.empty()) page.blocks.push_back(said);

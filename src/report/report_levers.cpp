@@ -156,7 +156,7 @@ void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>
                                                              : "within noise";
       if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
       PageCell cell(verdict);
-      if (p.verdict == Verdict::cannot_tell || !known) cell.look = PageCell::Look::soft;
+      if (p.verdict == Verdict::cannot_tell || !known) cell.look = Look::soft;
       t.rows.push_back({change_of(c), p.context, known ? say_times(p.speed) : "-",
                         known ? fmt::format("{:.2f} to {:.2f}", p.interval.low, p.interval.high) : "-", cell,
                         std::isfinite(p.memory) ? say_times(p.memory) : "-"});

@@ -131,9 +131,9 @@ void add_machine(Page& page, const ReportData& data) {
       row.push_back(it == properties.end() ? "-" : it->second);
       values.insert(row.back().text);
     }
-    row[0].look = PageCell::Look::soft;
+    row[0].look = Look::soft;
     if (values.size() > 1)
-      for (size_t i = 1; i < row.size(); ++i) row[i].look = PageCell::Look::best;
+      for (size_t i = 1; i < row.size(); ++i) row[i].look = Look::best;
     t.rows.push_back(row);
   }
   t.compact = true;

@@ -26,7 +26,7 @@ std::string ms_text(double ms) { return number(ms, ms < 100 ? 2 : ms < 1000 ? 1 
 
 PageCell best(std::string text, bool is_best) {
   PageCell cell(std::move(text));
-  if (is_best) cell.look = PageCell::Look::best;
+  if (is_best) cell.look = Look::best;
   return cell;
 }
 
@@ -88,9 +88,9 @@ void add_overview(Page& page, const ReportGroup& g, const Grid& grid) {
       PageCell cell(c.out_of_memory ? "out of memory"
                     : g.same_tokens ? ms_text(c.median)
                                     : say_rate(c.tokens_per_second));
-      if (c.out_of_memory) cell.look = PageCell::Look::missing;
+      if (c.out_of_memory) cell.look = Look::missing;
       if (c.measured()) cell.bar = c.speed() / fastest;
-      if (g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)]) cell.look = PageCell::Look::best;
+      if (g.fastest >= 0 && &c == &g.cells[size_t(g.fastest)]) cell.look = Look::best;
       cells.push_back(cell);
     }
     t.rows.push_back(cells);
@@ -128,7 +128,7 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
     if (by_name) row.push_back(c.short_label);
     if (!by_name) add_values();
     row.push_back(fits ? best(say_rate(c.tokens_per_second), fastest) : PageCell("out of memory"));
-    if (!fits) row.back().look = PageCell::Look::missing;
+    if (!fits) row.back().look = Look::missing;
     row.push_back(fits ? say_percent(c.mfu, 1) : "");
     row.push_back(fits ? best(ms_text(c.median), fastest && g.same_tokens) : PageCell());
     bool interval = std::isfinite(c.interval.low);

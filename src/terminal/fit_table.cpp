@@ -15,14 +15,32 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
+size_t widest_cell(const Rows& rows, size_t c) {
+  size_t widest = 0;
+  for (auto& row : rows) widest = std::max(widest, display_width(valid_utf8(printable(row[c], 10000))));
+  return widest;
+}
+
 size_t width_of(const std::vector<FitColumn>& columns, const Rows& rows) {
   size_t sum = 0;
   for (size_t c = 0; c < columns.size(); ++c) {
-    size_t widest = display_width(columns[c].column.header);
-    for (auto& row : rows) widest = std::max(widest, display_width(valid_utf8(printable(row[c], 10000))));
-    sum += widest + (c ? 2 : 0);
+    size_t widest = widest_cell(rows, c);
+    if (columns[c].least) widest = std::min(widest, columns[c].least);
+    sum += std::max(widest, display_width(columns[c].column.header)) + (c ? 2 : 0);
   }
   return sum;
+}
+
+// Gives the room that is left to the columns whose cells may be cut, from left to right.
+void cut_cells(const std::vector<FitColumn>& columns, Rows& rows, size_t width) {
+  size_t used = width_of(columns, rows), room = width - std::min(width, used);
+  for (size_t c = 0; c < columns.size(); ++c) {
+    size_t widest = widest_cell(rows, c), shown = std::max(columns[c].least, display_width(columns[c].column.header));
+    if (!columns[c].least || widest <= shown) continue;
+    size_t more = std::min(room, widest - shown);
+    room -= more;
+    for (auto& row : rows) row[c] = fit_width(valid_utf8(printable(row[c], 10000)), shown + more);
+  }
 }
 
 void erase(std::vector<FitColumn>& columns, Rows& rows, size_t c) {
@@ -48,6 +66,7 @@ std::string fit_table(std::vector<FitColumn> columns, Rows rows, size_t width, b
     left_out.push_back(last->column.header);
     erase(columns, rows, size_t(last - columns.begin()));
   }
+  cut_cells(columns, rows, width);
   std::vector<Column> header;
   for (auto& c : columns) header.push_back(c.column);
   Table table(header);

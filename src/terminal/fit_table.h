@@ -10,11 +10,13 @@ namespace crest {
 
 struct FitColumn {
   Column column;
-  int rank = 0;  // 0: always shown; else columns of the highest rank are left out first
+  int rank = 0;      // 0: always shown; else columns of the highest rank are left out first
+  size_t least = 0;  // cells are cut to this many columns before other columns are left out; 0: never
 };
 
 // The table. If it is wider than `width`, columns whose cells are all the same go into a line above
-// it (several rows), then columns are left out by rank; a line below names those.
+// it (several rows), then columns are left out by rank; a line below names those. At last cells are
+// cut to what is left, where their column allows it.
 std::string fit_table(std::vector<FitColumn> columns, std::vector<std::vector<std::string>> rows, size_t width,
                       bool color);
 

@@ -56,7 +56,7 @@ TEST(Before, ADatabaseOpensAndItsRunsAreCompared) {
   auto document = compared.json();
   for (auto& d : document["differences"])
     if (d["section"] == "recipe") keys.insert(d["key"]);
-  EXPECT_EQ(keys, (std::set<std::string>{"loss_chunk", "precision"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"precision"}));
   RunResult filtered = run_crest(
       {"runs", "list", "--csv", "--where", "optimizer=lion", "--columns", "id,optimizer,lr", "--store", store});
   EXPECT_EQ(filtered.out, "id,optimizer,lr\n1,lion,\n") << filtered.err;  // learning rates were not recorded then

@@ -277,6 +277,22 @@ TEST(Compare, WhatTheProfileDoesNotSeeIsAWarning) {
   EXPECT_TRUE(warned);
 }
 
+TEST(Compare, WhatFollowsFromAnotherSettingIsNoChange) {
+  auto keys = [](const Synthetic& a, const Synthetic& b) {
+    std::vector<std::string> list;
+    for (auto& d : compared(a, b).differences)
+      if (d.section == "recipe") list.push_back(d.key);
+    return list;
+  };
+  Synthetic a = gpt2(), b = gpt2();
+  a.device = b.device = "cpu";
+  a.recipe.recompute = b.recipe.recompute = "auto";
+  b.recipe.precision = "fp32", b.recipe.fusion = "off";
+  EXPECT_EQ(keys(a, b), (std::vector<std::string>{"precision", "fusion"}));
+  b.recipe.recompute = "full";
+  EXPECT_EQ(keys(a, b), (std::vector<std::string>{"precision", "recompute", "fusion"}));
+}
+
 TEST(Compare, SwappedSidesHaveTheOtherSign) {
   Synthetic a = gpt2(), b = gpt2();
   a.recipe.precision = "fp32", a.recipe.fusion = "off", b.recipe.recompute = "full", b.recipe.batch = 8;
@@ -348,7 +364,7 @@ RC_GTEST_PROP(Compare, AnyTwoProfilesSumExactly, (uint32_t seed_a, uint32_t seed
 
 // What a comparison says of A against B, said of B against A: sides exchanged, signs turned.
 static RunComparison turned(RunComparison c, const RunComparison& back) {
-  std::swap(c.a, c.b);
+  std::swap(c.a, c.b), std::swap(c.a.title, c.b.title);  // the first one is always A
   for (auto& d : c.differences) std::swap(d.a, d.b);
   c.noise.verdict = mirrored(c.noise.verdict);
   c.noise.ratio = 1 / c.noise.ratio;

@@ -27,3 +27,15 @@ TEST(Text, NumbersOfThings) {
   EXPECT_EQ(format_number_of(0, "token"), "0 tokens");
   EXPECT_EQ(format_number_of(4, "micro step"), "4 micro steps");
 }
+
+TEST(Text, OnlyANearNameIsSuggested) {
+  std::vector<std::string> commands = {"train", "bench", "profile", "runs", "sample", "plan"};
+  for (auto& [word, name] : std::vector<std::pair<std::string, std::string>>{{"tran", "train"},
+                                                                             {"bnech", "bench"},
+                                                                             {"pro", "profile"},
+                                                                             {"sampel", "sample"},
+                                                                             {"run", "runs"},
+                                                                             {"paln", "plan"}})
+    EXPECT_EQ(nearest(word, commands), name);
+  for (auto& word : {"tune", "exec", "foo", "", "x", "help"}) EXPECT_EQ(nearest(word, commands), "") << word;
+}

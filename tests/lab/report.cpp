@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "lab/judge.h"
 #include "lab/lab_report.h"
 
 namespace crest::lab {
@@ -72,6 +73,22 @@ TEST(LabReport, AllVerdictsOldAndNew) {
        {"inconclusive:", "not comparable:", "the claim is about an H100; this is a CPU", "twice as fast"})
     EXPECT_TRUE(contains(html, part)) << part;
   EXPECT_FALSE(contains(html, "not_comparable"));
+}
+
+TEST(LabReport, AContinuedClaimHasTheClaimThatItContinues) {
+  std::vector<std::string> claims = {"A", "... also B", "... or C", "D"};
+  std::vector<std::string> whole = {"A", "A ... also B", "A ... or C", "D"};
+  for (size_t i = 0; i < claims.size(); ++i) EXPECT_EQ(whole_text(claims, i), whole[i]);
+  EXPECT_EQ(whole_text({"... alone"}, 0), "... alone");
+}
+
+// On a phone an entry is its question and how many claims hold.
+TEST(LabReport, EntriesCanBeFolded) {
+  Report r = make_lab_report({record("2026-01-01", "upheld")});
+  std::string html = to_html(r.page);
+  EXPECT_TRUE(contains(html, "<details class=\"entry\"><summary>1 upheld: claims, figures, cells</summary>"));
+  EXPECT_LT(html.find("<h3 id=\"experiment-one\">"), html.find("<details class=\"entry\">"));
+  EXPECT_FALSE(contains(to_markdown(r.page, "").text, "claims, figures, cells")) << "text has no screen";
 }
 
 size_t times(const std::string& text, const std::string& part) {

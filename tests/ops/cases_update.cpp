@@ -114,6 +114,7 @@ void add_factored(List& list) {
     std::vector<Arg> in = {scalars_arg(), tensor(f, s), g, row, col};
     list.add("factored_update", size, in, update);
     list.add("factored_update", size + "_clipped", in, Attrs(update).set("clip", 0.01));
+    list.add("factored_update", size + "_moment", in, Attrs(update).set("momentum", 0.9));
     in.push_back(tensor(list.t == f ? DType::bf16 : list.t, s));
     list.add("factored_update", size + "_weight", in, update);
     list.add("factored_update", size + "_skipped", in, update).scalars.found_inf = 1;

@@ -56,11 +56,11 @@ Numbers lion(const Parameter& p) {
   return w;
 }
 
-Numbers adafactor(const Parameter& p) {
-  if (p.cols == 1) return adamw(p);
+// The clipped update of a matrix.
+Numbers factored(const Parameter& p) {
   auto rows = size_t(p.rows), cols = size_t(p.cols);
   double beta = 1 - std::pow(double(t), -0.8), mean = 0, rms = 0;
-  Numbers r(rows, 0), c(cols, 0), u(p.w.size()), w = p.w;
+  Numbers r(rows, 0), c(cols, 0), u(p.w.size());
   for (size_t i = 0; i < rows; ++i)
     for (size_t j = 0; j < cols; ++j) {
       double square = p.g[i * cols + j] * p.g[i * cols + j] + 1e-30;
@@ -73,9 +73,23 @@ Numbers adafactor(const Parameter& p) {
     u[e] = p.g[e] / std::sqrt(r[e / cols] * c[e % cols] / mean);
     rms += u[e] * u[e] / double(u.size());
   }
-  for (size_t e = 0; e < u.size(); ++e)
-    w[e] -= lr * u[e] / std::max(1.0, std::sqrt(rms)) + lr * p.weight_decay * p.w[e];
+  for (double& x : u) x /= std::max(1.0, std::sqrt(rms));
+  return u;
+}
+
+Numbers step_of(const Parameter& p, const Numbers& u) {
+  Numbers w = p.w;
+  for (size_t e = 0; e < u.size(); ++e) w[e] -= lr * u[e] + lr * p.weight_decay * p.w[e];
   return w;
+}
+
+Numbers adafactor(const Parameter& p) { return p.cols == 1 ? adamw(p) : step_of(p, factored(p)); }
+
+Numbers adafactor_momentum(const Parameter& p) {
+  if (p.cols == 1) return adamw(p);
+  Numbers m = factored(p);
+  for (size_t e = 0; e < m.size(); ++e) m[e] = beta1 * p.state("m")[e] + (1 - beta1) * m[e];
+  return step_of(p, m);
 }
 
 struct Dense {
@@ -145,6 +159,7 @@ const Formula formulas[] = {
     {"sgd", sgd},
     {"lion", lion},
     {"adafactor", adafactor},
+    {"adafactor-momentum", adafactor_momentum},
     {"muon", muon, 1e-5},  // five quintic steps on sums of squares amplify rounding
     {"adamw-8bit", eight_bit},
     {"adamw-bf16", adamw, 4e-3, true},  // 2^-9 each for the weight and for its moments

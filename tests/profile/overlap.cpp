@@ -56,7 +56,7 @@ TEST(Overlap, WhatAKernelOverlapsIsHidden) {
   EXPECT_DOUBLE_EQ(f.exposed_ms, 3.5);
   EXPECT_EQ(to_json(f)["communication_hidden_ms"], 2.5);
   EXPECT_EQ(to_json(f)["communication_exposed_ms"], 3.5);
-  std::string text = profile_facts(p);
+  std::string text = profile_facts(p, {});
   EXPECT_NE(text.find("communication      6.000 ms: 2.500 ms while other instructions run, 3.500 ms exposed"),
             std::string::npos)
       << text;

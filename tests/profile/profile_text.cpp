@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "terminal/table.h"
 
 namespace crest::test {
@@ -41,7 +42,8 @@ Profile gpu_profile() {
 }
 
 std::string all_text(const Profile& p, const ProfileView& view = {}) {
-  return profile_head(p) + profile_times(p, view) + profile_table(p, view) + profile_facts(p) + profile_memory(p, view);
+  return profile_head(p, view) + profile_times(p, view) + profile_table(p, view) + profile_facts(p, view) +
+         profile_memory(p, view);
 }
 
 void expect_has(const std::string& text, const std::vector<std::string>& said) {
@@ -63,6 +65,19 @@ TEST(ProfileText, SaysWhatMatters) {
   expect_has(all_text(measured), {"power     512 W, 0.08 J/token\n"});
   EXPECT_EQ(text.find("anonymous"), std::string::npos) << text;
   EXPECT_EQ(text.find("nan"), std::string::npos) << text;
+}
+
+TEST(ProfileText, NoLineIsWiderThanTheView) {
+  Profile p = gpu_profile();
+  p.instrs[0].scopes = {"h.0.attn.qkv+h.0.attn.proj+h.0.mlp.fc+h.0.mlp.act+h.0.mlp.proj+h.0.ln_1+h.0.ln_2"};
+  p.memory.blocks[0].name = "a block whose name is as long as the names of fused results can become";
+  for (int width : {100, 80}) {
+    ProfileView view;
+    view.width = width;
+    std::string text = all_text(p, view);
+    for (auto& line : split(text, '\n')) EXPECT_LE(display_width(line), size_t(width)) << line;
+    expect_has(text, {"tokens/s", "gap ms", "FLOP/s", "cuda.linear.cublaslt forward"});
+  }
 }
 
 TEST(ProfileText, OrdersAndGroups) {

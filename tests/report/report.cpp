@@ -68,6 +68,19 @@ TEST(Report, LongLabelsBecomeLetters) {
   says(r.json["groups"][0]["fastest"], "F (bf16, ");
 }
 
+// The slower cell comes first in a comparison, whatever its letter.
+TEST(Report, AComparisonUsesTheLettersOfItsCells) {
+  std::vector<RunRecord> runs = {sample_profile_run(1, "bf16", "flash", "on"),
+                                 sample_profile_run(2, "fp32", "naive", "on")};
+  runs[1].recipe["policy"] = "autocast", runs[1].recipe["optimizer"] = "adamw-unfused";
+  runs[1].recipe["pad_vocab"] = 1;
+  std::string html = html_of(runs);
+  for (const char* part :
+       {"Time from B to A.", "Memory from B to A.", "<li>A is ", ">B, ms</th><th scope=\"col\" class=\"n\">A, ms</th>"})
+    says(html, part);
+  EXPECT_TRUE(silent(html, "<strong>A</strong> is "));
+}
+
 TEST(Report, GivenNamesAreLabels) {
   auto runs = two(100, 50);
   runs[0].name = "before", runs[1].name = "after";
@@ -104,7 +117,8 @@ TEST(Report, ConstantColumnsGoToTheCaption) {
   EXPECT_EQ(t.rows[1][1].text, "2");
   EXPECT_EQ(t.note, "In all rows: model nano.");
   move_constants_to_note(one);
-  EXPECT_EQ(one.columns.size(), 4u) << "one row has no constants";
+  EXPECT_EQ(one.columns.size(), 3u) << "one row has no constants, but its empty column says nothing";
+  EXPECT_EQ(one.note, "");
   says(html_of(two(100, 50)), "In all rows: MFU 40.0%, samples 20.");
 }
 
@@ -146,13 +160,13 @@ TEST(Page, FoldsLinksAndSquares) {
   Page page;
   page.title = "Title";
   PageCell cell("2 upheld, 1 refuted");
-  cell.squares = {{Stand::good, 2}, {Stand::bad, 1}};
+  cell.squares = {{Look::good, 2}, {Look::bad, 1}};
   PageCell name("one");
   name.link = "part-one", name.under = "the first";
   page.blocks.push_back(
       PageTable{{{"name", Align::left}, {"claims", Align::left}}, {{name, cell}}, "", false, false, ""});
   page.blocks.push_back(Heading{3, "Part", "part-one"});
-  page.blocks.push_back(Fold{Text().good("upheld:").add(" <it>"), {Paragraph{"why"}}, true});
+  page.blocks.push_back(Fold{Text().strong("upheld:", Look::good).add(" <it>"), {Paragraph{"why"}}, Fold::item});
   std::string html = to_html(page);
   EXPECT_TRUE(well_formed(html.substr(html.find("<html"))));
   says(html, "<a href=\"#part-one\">one</a><span class=\"under\">the first</span>");

@@ -97,3 +97,13 @@ TEST(FitTable, ConstantColumnsGoIntoALineAndOthersAreLeftOutByRank) {
   EXPECT_NE(tiny.find("median ms"), std::string::npos) << "named below the table:\n" << tiny;
   EXPECT_NE(fit_table(columns, {rows[0]}, 28, false).find("model"), std::string::npos) << "one row has no constants";
 }
+
+TEST(FitTable, NamesAreCutToWhatIsLeft) {
+  std::vector<FitColumn> columns = {{{"ms"}}, {{"calls"}, 1}, {{"name", Align::left}, 0, 8}};
+  std::vector<std::vector<std::string>> rows = {{"1.5", "12", "a name of twenty-four it"}, {"2.5", "13", "short"}};
+  EXPECT_NE(fit_table(columns, rows, 80, false).find("12  a name of twenty-four it"), std::string::npos);
+  std::string narrow = fit_table(columns, rows, 24, false), tiny = fit_table(columns, rows, 14, false);
+  EXPECT_NE(narrow.find("1.5     12  a name of t\u2026\n"), std::string::npos) << narrow;
+  EXPECT_NE(tiny.find("1.5  a name o\u2026\n"), std::string::npos) << tiny;
+  EXPECT_NE(tiny.find("left out for\n  lack of\n  room: calls\n"), std::string::npos) << tiny;
+}

@@ -20,8 +20,9 @@ namespace {
 
 std::vector<Recipe> recipes() {
   std::vector<Recipe> list;
-  for (const char* optimizer : {"adamw", "adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "muon",
-                                "adamw-bf16", "adamw-bf16-kahan", "adamw-bf16-stochastic"})
+  for (const char* optimizer :
+       {"adamw", "adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "adafactor-momentum", "muon", "adamw-bf16",
+        "adamw-bf16-kahan", "adamw-bf16-stochastic"})
     for (const char* precision : {"fp32", "bf16", "fp16"})
       for (const char* policy : {"pure", "autocast"})
         for (const char* masters : {"split", "fp32"}) {
@@ -152,7 +153,7 @@ TEST(SameBits, ARunInTwoPiecesIsTheRunInOne) {
 
 // The form of the masters is a matter of memory only.
 TEST(SameBits, MastersInHalvesAndWholeOnesTrainAlike) {
-  for (const char* optimizer : {"adamw", "adamw-8bit", "sgd", "lion", "adafactor", "muon"}) {
+  for (const char* optimizer : {"adamw", "adamw-8bit", "sgd", "lion", "adafactor", "adafactor-momentum", "muon"}) {
     SCOPED_TRACE(optimizer);
     Recipe split = tiny_recipe();
     split.optimizer = optimizer, split.precision = "bf16";

@@ -78,7 +78,9 @@ void launch_update(const KernelCall& c) {
   auto* base = static_cast<char*>(c.workspace);
   auto *row = reinterpret_cast<float*>(base + at.row), *col = reinterpret_cast<float*>(base + at.col);
   auto* squares = reinterpret_cast<double*>(base + at.squares);
-  double mean = 0, total = 0, lr = scalars->lr;
+  double mean = 0, total = 0, momentum = c.instr.attrs.number("momentum", 0);
+  // A step of the weights, or of a mean of updates.
+  double lr = momentum > 0 ? momentum - 1 : scalars->lr;
   for (int64_t i = 0; i < rows; ++i) mean += double(rows_mean[i]) / double(rows);
   for (int64_t i = 0; i < rows; ++i) row[i] = float(1 / std::sqrt(double(rows_mean[i]) / mean));
   for (int64_t j = 0; j < cols; ++j) col[j] = float(1 / std::sqrt(double(cols_mean[j])));
@@ -90,7 +92,7 @@ void launch_update(const KernelCall& c) {
         f.direction_squares(row_of(c, in::factored_update::g, i), g.dtype, scalars->grad_factor * row[i], cols, col);
   for (int64_t i = 0; i < rows; ++i) total += squares[i];
   double clip = std::max(1.0, std::sqrt(total / double(g.numel())) / c.instr.attrs.number("clip"));
-  auto decay = float(lr * c.instr.attrs.number("weight_decay"));
+  auto decay = float(momentum > 0 ? 1 - momentum : lr * c.instr.attrs.number("weight_decay"));
   DType copy = c.has(in::factored_update::w) ? c.in_value(in::factored_update::w).dtype : DType::f32;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t i = 0; i < rows; ++i)

@@ -163,7 +163,7 @@ bool use(Prepared& p, const std::string& variant, const std::string& hex) {
 }
 
 constexpr const char* weight = "weight";  // own kernel of linear_dw
-constexpr const char* tiled = "tiled";  // the choice where none of the library's algorithms runs
+constexpr const char* tiled = "tiled";    // the choice where none of the library's algorithms runs
 
 // A session's choice as text: "gelu 4a00..".
 std::string text_of(const Prepared& p) {
