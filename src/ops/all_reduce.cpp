@@ -1,4 +1,5 @@
 // Sum or mean over the ranks of the communicator.
+#include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/rules.h"
 
@@ -11,7 +12,16 @@ static void infer(Infer& c) {
   rules::flag(c, "mean");
   for (size_t i = 0; i < c.inputs(); ++i) {
     rules::floating(c, i);
+    if (c.attrs().has("wire")) c.check(c.in(i).dtype == DType::f32, "attribute 'wire' is for f32 tensors");
     c.out_in_place(i);
+  }
+  if (c.attrs().has("wire")) c.check(c.attrs().text("wire") == "bf16", "attribute 'wire' must be bf16");
+  if (!rules::flag(c, "flat")) return;
+  for (size_t i = 1; i < c.inputs(); ++i) {
+    const Value &a = c.in(i - 1), &b = c.in(i);
+    c.check(
+        a.layout.storage == b.layout.storage && a.dtype == b.dtype && a.layout.offset + a.numel() <= b.layout.offset,
+        "tensors of a flat all_reduce must follow one another in one storage");
   }
 }
 
@@ -19,6 +29,11 @@ static Cost cost(const Program& p, const Instr& i) {
   double n = 0;
   for (ValueId v : i.in) n += double(p.at(v).numel());
   return traffic_with_flops(p, i, n);
+}
+
+int64_t flat_elements(const Program& p, const Instr& i) {
+  const Value &first = p.at(i.in.front()), &last = p.at(i.in.back());
+  return last.layout.offset + last.numel() - first.layout.offset;
 }
 
 const OpDef op_all_reduce = {.name = "all_reduce",

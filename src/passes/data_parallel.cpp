@@ -1,36 +1,113 @@
-// Levers ranks and data_parallel: every rank runs its share of the global batch; gradients and loss
-// are summed after the last micro step. The loss scale includes 1/ranks, so a sum gives the mean
-// over the global batch.
+// Levers ranks, data_parallel, reduce, bucket, comm_dtype: every rank runs its share of the global
+// batch; gradients and loss are summed after the last micro step. The loss scale includes 1/ranks,
+// so a sum gives the mean over the global batch.
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/text.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
 namespace crest {
 
+namespace {
+
+// The reductions of a Program. Those on the compute stream stay behind the backward pass; the pass
+// lanes moves those on the communication stream to where their tensors are final.
+class Reductions {
+ public:
+  Reductions(Program& program, Phase phase, bool overlapped, bool bf16)
+      : program_(program), builder_(program), bf16_(bf16) {
+    builder_.origin = Origin("data_parallel");
+    builder_.phase = phase;
+    builder_.stream = overlapped ? Stream::comm : Stream::compute;
+  }
+
+  void one_by_one() {
+    for (ValueId v : std::vector<ValueId>(program_.outputs)) reduce({v}, false);
+  }
+
+  // Gradients in ranges of at least `bytes` of their storage, from its end: the backward pass goes
+  // through the parameters from the last to the first. Of the others each alone.
+  void in_buckets(int64_t bytes) {
+    std::map<ValueId, std::vector<ValueId>> storages;
+    std::vector<ValueId> others;
+    for (ValueId v : program_.outputs)
+      if (program_.at(v).role == Role::gradient)
+        storages[program_.at(v).layout.storage].push_back(v);
+      else
+        others.push_back(v);
+    for (ValueId v : others) reduce({v}, false);
+    for (auto& [storage, list] : storages) {
+      std::sort(list.begin(), list.end(), [&](ValueId a, ValueId b) { return offset(a) > offset(b); });
+      std::vector<ValueId> bucket;
+      int64_t size = 0;
+      for (ValueId v : list) {
+        bucket.insert(bucket.begin(), v);
+        size += program_.at(v).bytes();
+        if (size < bytes && v != list.back()) continue;
+        reduce(bucket, true);
+        bucket.clear(), size = 0;
+      }
+    }
+  }
+
+ private:
+  int64_t offset(ValueId v) const { return program_.at(v).layout.offset; }
+
+  void reduce(const std::vector<ValueId>& in, bool flat) {
+    Attrs attrs = Attrs().set("mean", 0);
+    if (flat) attrs.set("flat", 1);
+    const Value& first = program_.at(in[0]);
+    if (bf16_ && first.role == Role::gradient && first.dtype == DType::f32) attrs.set("wire", "bf16");
+    std::vector<ValueId> sums = builder_.emit("all_reduce", in, attrs);
+    for (size_t i = 0; i < in.size(); ++i) {
+      std::string name = program_.at(in[i]).name;
+      program_.at(in[i]).name = name + ".local";
+      program_.at(sums[i]).name = name;
+      std::replace(program_.outputs.begin(), program_.outputs.end(), in[i], sums[i]);
+    }
+  }
+
+  Program& program_;
+  Builder builder_;
+  bool bf16_;
+};
+
+int64_t bucket_bytes(const PassContext& context) {
+  int64_t bytes = parse_bytes(context.lever("bucket"), "--bucket");
+  if (bytes < 1) fail_usage("a bucket needs at least one byte", "--bucket", "For example --bucket 25MB.");
+  return bytes;
+}
+
+}  // namespace
+
 void data_parallel(Program& program, const PassContext& context) {
   int ranks = context.recipe.world_size();
+  int64_t bucket = bucket_bytes(context);
   if (ranks <= 1 || program.outputs.empty()) return;
   if (context.kind != ProgramKind::train && context.kind != ProgramKind::validation) return;
   scale_loss(program, 1.0 / ranks);
   if (!context.last) return;
-  Builder b(program);
-  b.origin = Origin("data_parallel");
-  b.phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
-  std::vector<std::string> names;
-  for (ValueId v : program.outputs) names.push_back(program.at(v).name);
-  std::vector<ValueId> reduced = b.emit("all_reduce", program.outputs, Attrs().set("mean", 0));
-  for (size_t i = 0; i < reduced.size(); ++i) {
-    program.at(program.outputs[i]).name = names[i] + ".local";
-    program.at(reduced[i]).name = names[i];
-  }
-  program.outputs = reduced;
+  std::string how = context.lever("reduce");
+  Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
+  Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");
+  if (how == "each" || how == "overlap")
+    reductions.one_by_one();
+  else
+    reductions.in_buckets(how == "flat" ? INT64_MAX : bucket);
 }
 
 const std::vector<Setting>& data_parallel_settings() {
+  const char* group = "Model and batch";
   static const std::vector<Effect> effects = {{Effect::communication},
                                               {Effect::all, Effect::amount, {}, nullptr, true}};
+  static const std::vector<Effect> of_collectives = {{Effect::communication},
+                                                     {Effect::all, Effect::anywhere, {}, "backward", true}};
   static const std::vector<Setting> rows = {
       setting<&Recipe::ranks>({.name = "ranks",
-                               .group = "Model and batch",
+                               .group = group,
                                .help = "processes that train together, one rank each (train, bench)",
                                .least = 1,
                                .most = 4096,
@@ -38,12 +115,35 @@ const std::vector<Setting>& data_parallel_settings() {
                                .resume = OnResume::accepts,
                                .effects = effects}),
       setting<&Recipe::data_parallel>({.name = "data-parallel",
-                                       .group = "Model and batch",
+                                       .group = group,
                                        .help = "virtual ranks: threads of one process, to test data parallelism",
                                        .least = 1,
                                        .most = 64,
                                        .resume = OnResume::accepts,
-                                       .effects = effects})};
+                                       .effects = effects}),
+      lever({.name = "reduce",
+             .group = group,
+             .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
+                     "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
+                     "during the backward pass (bucket)",
+             .otherwise = "each",
+             .choices = {"each", "flat", "overlap", "bucket"},
+             .resume = OnResume::accepts,
+             .effects = of_collectives}),
+      lever({.name = "bucket",
+             .group = group,
+             .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, MiB, ..",
+             .otherwise = "25MB",
+             .example = "25MB",
+             .resume = OnResume::accepts,
+             .effects = of_collectives}),
+      lever({.name = "comm-dtype",
+             .group = group,
+             .help = "dtype in which fp32 gradients are sent between ranks; bf16 halves the bytes and rounds each "
+                     "rank's gradient and the sum",
+             .otherwise = "fp32",
+             .choices = {"fp32", "bf16"},
+             .effects = of_collectives})};
   return rows;
 }
 

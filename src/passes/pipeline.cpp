@@ -70,7 +70,7 @@ const std::vector<Pass>& pipeline() {
       {"recompute", "--recompute: clones forward instructions into the backward half instead of keeping their results",
        recompute, recompute_settings},
       {"data_parallel",
-       "--ranks, --data-parallel: gradients and loss are summed over the ranks after the last micro step",
+       "--ranks, --data-parallel, --reduce: gradients and loss are summed over the ranks after the last micro step",
        data_parallel, data_parallel_settings, "it sums over the ranks"},
       {"epilogues",
        "--fusion on: GELU's gradient, its column sums and GELU itself become part of the preceding matmul; bias "
@@ -82,7 +82,7 @@ const std::vector<Pass>& pipeline() {
        fuse, fusion_settings},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
        keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
-      {"lanes", "assigns communication to its own stream", assign_streams},
+      {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},
       {"prune", "removes instructions whose results nobody reads", prune},
       {"row_pitch",
        "on a GPU: rows of logits whose width is no multiple of 16 bytes begin at multiples of 128 bytes; shapes and "

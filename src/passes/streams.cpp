@@ -1,12 +1,44 @@
-// Communication runs on its own stream, so that a backend can overlap it with computation.
+// Collectives on the communication stream start as early as they can: right behind the last
+// instruction that uses their memory. Others stay where they are, on the compute stream.
 #include "passes/pass.h"
 #include "program/op.h"
+#include "program/waits.h"
 
 namespace crest {
 
+namespace {
+
+bool overlap(const Access& a, const Access& b) { return a.memory == b.memory && a.begin < b.end && b.begin < a.end; }
+
+bool share_memory(const std::vector<Access>& a, const std::vector<Access>& b) {
+  for (auto& x : a)
+    for (auto& y : b)
+      if (overlap(x, y)) return true;
+  return false;
+}
+
+}  // namespace
+
 void assign_streams(Program& program, const PassContext&) {
-  for (auto& instr : program.code)
-    if (instr.op->op_class == OpClass::communication) instr.stream = Stream::comm;
+  Accesses accesses = accesses_by_storage(program);
+  auto early = [&](size_t i) {
+    return program.code[i].stream == Stream::comm && program.code[i].op->op_class == OpClass::communication;
+  };
+  size_t n = program.code.size();
+  std::vector<std::vector<size_t>> behind(n + 1);  // by the number of instructions before it
+  for (size_t i = 0; i < n; ++i) {
+    if (!early(i)) continue;
+    size_t last = i;
+    while (last > 0 && !share_memory(accesses[i], accesses[last - 1])) --last;
+    behind[last].push_back(i);
+  }
+  std::vector<Instr> code;
+  code.reserve(n);
+  for (size_t i = 0; i <= n; ++i) {
+    for (size_t k : behind[i]) code.push_back(program.code[k]);
+    if (i < n && !early(i)) code.push_back(program.code[i]);
+  }
+  program.code = std::move(code);
 }
 
 }  // namespace crest

@@ -43,6 +43,10 @@ std::vector<Golden> cases() {
   auto documents = [](Recipe& r) { r.levers["packing"] = "documents"; };
   auto chunk = [](Recipe& r) { r.levers["loss-chunk"] = "3"; };
   auto odd_vocabulary = [](Recipe& r) { r.pad_vocab = 1; };
+  auto buckets = [](Recipe& r) {
+    r.data_parallel = 2;
+    r.levers["reduce"] = "bucket", r.levers["bucket"] = "1kB", r.levers["comm-dtype"] = "bf16";
+  };
   auto micro_steps = [](Recipe& r) { r.grad_accumulation = 3; };
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
@@ -95,6 +99,7 @@ std::vector<Golden> cases() {
       {"recompute.selective", "recompute", [](Recipe& r) { r.recompute = "selective"; }},
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
+      {"data_parallel.buckets", "data_parallel", buckets},
       {"epilogues", "epilogues", fusion_on},
       {"epilogues.pointwise.next", "epilogues",
        [=](Recipe& r) {
@@ -123,7 +128,7 @@ std::vector<Golden> cases() {
       {"forward_half.fused.autocast", "forward_half",
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
        train, true, false},
-      {"lanes", "lanes", [](Recipe& r) { r.data_parallel = 2; }},
+      {"lanes", "lanes", buckets},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
       {"row_pitch.autocast.chunks", "row_pitch",

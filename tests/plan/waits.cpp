@@ -51,14 +51,16 @@ std::vector<Recipe> data_parallel_recipes() {
   return list;
 }
 
-CompiledSession compiled(const Recipe& r) { return compile(r, this_cpu(2), session_programs(r, train_and_validate())); }
-
-// How instructions may be spread over streams.
-enum class Spread { as_compiled, early, random };
-constexpr Spread spreads[] = {Spread::as_compiled, Spread::early, Spread::random};
-void spread(CompiledSession& s, Spread how, uint64_t seed) {
-  if (how != Spread::as_compiled) reduce_early(s);
+// How instructions are spread over streams: gradients reduced in buckets, one by one, or that and
+// everything else on random streams.
+enum class Spread { buckets, one_by_one, random };
+constexpr Spread spreads[] = {Spread::buckets, Spread::one_by_one, Spread::random};
+CompiledSession compiled(Recipe r, Spread how, uint64_t seed) {
+  r.levers["reduce"] = how == Spread::buckets ? "bucket" : "overlap";
+  r.levers["bucket"] = "600B";
+  CompiledSession s = compile(r, this_cpu(2), session_programs(r, train_and_validate()));
   if (how == Spread::random) use_random_streams(s, seed);
+  return s;
 }
 
 bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
@@ -179,8 +181,7 @@ TEST(Waits, EveryPairThatSharesMemoryIsInOrder) {
   for (const Recipe& r : data_parallel_recipes())
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r);
-      spread(s, how, 1);
+      CompiledSession s = compiled(r, how, 1);
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         Pairs found = pairs(c.program, a, c.waits);
@@ -200,8 +201,7 @@ TEST(Waits, WithoutAnyOneOfThemTheCheckFails) {
     if (r.precision != "bf16" || r.recompute != "pointwise" || r.optimizer != "adamw") continue;
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r);
-      spread(s, how, 2);
+      CompiledSession s = compiled(r, how, 2);
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         ASSERT_FALSE(refused(c.program, a, c.waits));
@@ -228,8 +228,7 @@ TEST(Waits, LaunchesKeepTheOrder) {
     if (r.precision != "fp32" || r.recompute != "none" || r.optimizer == "adafactor") continue;
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r);
-      spread(s, how, 3);
+      CompiledSession s = compiled(r, how, 3);
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         Launched all = launch(c, a);
@@ -248,8 +247,7 @@ TEST(Waits, LaunchesKeepTheOrder) {
 TEST(Waits, NoKernelOverlapsAWaitOrACollective) {
   Recipe r = tiny_recipe();
   r.fusion = "on", r.data_parallel = 2;
-  CompiledSession s = compiled(r);
-  spread(s, Spread::random, 4);
+  CompiledSession s = compiled(r, Spread::random, 4);
   int follow = 0, waiting = 0;
   for (auto& c : s.programs) {
     BoundProgram bound;
@@ -304,7 +302,7 @@ TEST(Waits, RandomProgramsHaveTheFewest) {
 TEST(Waits, AWaitForSomethingLaterIsRefused) {
   Recipe r = tiny_recipe();
   r.data_parallel = 2;
-  CompiledSession s = compiled(r);
+  CompiledSession s = compiled(r, Spread::buckets, 0);
   CompiledProgram& c = s.programs[size_t(s.find("train"))];
   Accesses a = accesses_by_address(s, c);
   Waits waits = c.waits;
@@ -328,9 +326,9 @@ TEST(Waits, EveryInterleavingGivesTheSameBits) {
       // 8: without waits, the others first.
       for (int order = -1; order <= 8; ++order) {
         SCOPED_TRACE(testing::Message() << text_of(r) << " order " << order);
-        CompiledSession s = compiled(r);
+        Spread how = order < 0 ? Spread::buckets : order < 5 || order == 8 ? Spread::one_by_one : Spread::random;
+        CompiledSession s = compiled(r, how, uint64_t(order));
         if (order >= 0) {
-          spread(s, order < 5 || order == 8 ? Spread::early : Spread::random, uint64_t(order));
           for (auto& c : s.programs)
             if (order == 8 && !c.waits.empty()) c.waits.assign(c.waits.size(), {});
           uint64_t drawn = 0;
@@ -339,6 +337,10 @@ TEST(Waits, EveryInterleavingGivesTheSameBits) {
             if (order == 1 || order == 8) return ready.size() - 1;
             return random_bits(uint64_t(order), 5, drawn++) % ready.size();
           });
+          for (auto& c : s.programs) {  // one stream keeps the order
+            c.waits.clear();
+            for (auto& instr : c.program.code) instr.stream = Stream::compute;
+          }
         }
         Engine engine(std::move(s));
         engine.initialize_weights(3);

@@ -1,23 +1,50 @@
-// Collectives on host memory: handed to the communicator, tensors that lie next to each other in
-// one call.
+// Collectives on host memory: handed to the communicator.
+#include <algorithm>
+
 #include "backend/backend.h"
+#include "backend/cpu/cast.h"
 #include "comm/comm.h"
 #include "core/error.h"
+#include "ops/collectives.h"
 
 namespace crest::cpu {
 
-static std::string reject(const KernelQuery&) { return ""; }
+namespace {
 
-static void launch(const KernelCall& call) {
-  if (!call.communicator) fail_internal("all_reduce without a communicator");
-  bool mean = call.instr.attrs.integer("mean", 0) != 0;
-  for (size_t i = 0; i < call.instr.in.size(); ++i) try {
-      call.communicator->all_reduce(call.out[i], call.out_value(i).dtype, call.out_value(i).numel(), mean);
-    } catch (const PeerLost& e) {
-      throw PeerLost(e.rank(), e.problem(), "all_reduce of " + call.out_value(i).name, e.advice());
-    }
+std::string reject(const KernelQuery&) { return ""; }
+
+bool is_flat(const Instr& instr) { return instr.attrs.integer("flat", 0) != 0; }
+
+// 16-bit copies of what is sent.
+size_t workspace(const KernelQuery& q) {
+  if (!q.instr.attrs.has("wire")) return 0;
+  int64_t most = 0;
+  for (size_t i = 0; i < q.instr.in.size(); ++i) most = std::max(most, q.in(i).numel());
+  if (is_flat(q.instr)) most = flat_elements(q.program, q.instr);
+  return size_t(most) * 2;
 }
 
-Kernel all_reduce_kernel() { return {"all_reduce", "cpu.all_reduce.communicator", reject, nullptr, nullptr, launch}; }
+void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
+  bool mean = c.instr.attrs.integer("mean", 0) != 0;
+  if (!c.instr.attrs.has("wire")) return c.communicator->all_reduce(data, dtype, n, mean);
+  convert_rows(c.workspace, DType::bf16, n, data, dtype, n, 1, n, c.threads);
+  c.communicator->all_reduce(c.workspace, DType::bf16, n, mean);
+  convert_rows(data, dtype, n, c.workspace, DType::bf16, n, 1, n, c.threads);
+}
+
+void launch(const KernelCall& c) {
+  if (!c.communicator) fail_internal("all_reduce without a communicator");
+  size_t i = 0;
+  try {
+    if (is_flat(c.instr)) return reduce(c, c.out[0], c.out_value(0).dtype, flat_elements(c.program, c.instr));
+    for (; i < c.instr.in.size(); ++i) reduce(c, c.out[i], c.out_value(i).dtype, c.out_value(i).numel());
+  } catch (const PeerLost& e) {
+    throw PeerLost(e.rank(), e.problem(), "all_reduce of " + c.out_value(i).name, e.advice());
+  }
+}
+
+}  // namespace
+
+Kernel all_reduce_kernel() { return {"all_reduce", "cpu.all_reduce.communicator", reject, workspace, nullptr, launch}; }
 
 }  // namespace crest::cpu

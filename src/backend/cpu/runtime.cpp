@@ -2,10 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 
 #include "backend/cpu/common.h"
+#include "backend/cpu/stream_threads.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -53,25 +55,32 @@ class HostRuntime : public Runtime {
             b.prepared.get(), device_.threads,    communicator_, nullptr,      &device_};
   }
 
+  // The compute stream is the calling thread; others have a thread of their own.
   void run(BoundProgram& p, StepTrace* trace) override {
     size_t n = p.code.size();
-    if (!trace) {
-      for (size_t i = 0; i < n; ++i) p.code[i].kernel->launch(call(p, i));
-      return;
+    if (trace) {
+      trace->seconds.assign(n, 0);
+      trace->starts.assign(n, 0);
+      trace->start = now();
     }
-    trace->seconds.assign(n, 0);
-    trace->starts.assign(n, 0);
-    double before = trace->start = now();
-    for (size_t i = 0; i < n; ++i) {
-      p.code[i].kernel->launch(call(p, i));
-      double after = now();
-      trace->starts[i] = before, trace->seconds[i] = after - before;
-      before = after;
+    if (!p.waits || p.waits->empty()) {
+      double before = trace ? trace->start : 0;
+      for (size_t i = 0; i < n; ++i) before = launch(p, i, trace, before);
+    } else {
+      threads_.run(*p.program, *p.waits, [&](size_t i) { launch(p, i, trace, trace ? now() : 0); });
     }
-    trace->total = before - trace->start;
+    if (trace) trace->total = now() - trace->start;
   }
 
  private:
+  // Returns when it ended, if that is measured.
+  double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
+    p.code[i].kernel->launch(call(p, i));
+    if (!trace) return 0;
+    double end = now();
+    trace->starts[i] = start, trace->seconds[i] = end - start;
+    return end;
+  }
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
@@ -79,6 +88,7 @@ class HostRuntime : public Runtime {
 
   const Device& device_;
   Communicator* communicator_;
+  cpu::StreamThreads threads_;
 };
 
 }  // namespace

@@ -1,0 +1,81 @@
+#include "backend/cpu/stream_threads.h"
+
+#include <algorithm>
+
+namespace crest::cpu {
+
+StreamThreads::~StreamThreads() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  for (auto& t : threads_)
+    if (t.joinable()) t.join();
+}
+
+void StreamThreads::run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work) {
+  std::array<bool, stream_count> used = {};
+  for (auto& instr : program.code) used[size_t(instr.stream)] = true;
+  used[size_t(Stream::compute)] = true;
+  std::vector<bool> awaited(program.code.size());
+  for (auto& list : waits)
+    for (int j : list) awaited[size_t(j)] = true;
+  {
+    std::lock_guard lock(mutex_);
+    job_ = {&program, &waits, &work, std::move(awaited), {}, int(std::count(used.begin(), used.end(), true)), nullptr};
+    job_.ended.fill(-1);
+    wanted_ = used;
+  }
+  for (size_t s = 0; s < threads_.size(); ++s)
+    if (used[s] && Stream(s) != Stream::compute && !threads_[s].joinable())
+      threads_[s] = std::thread([this, s] { serve(Stream(s)); });
+  changed_.notify_all();
+  work_on(Stream::compute);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return job_.working == 0; });
+  if (job_.error) std::rethrow_exception(job_.error);
+}
+
+void StreamThreads::serve(Stream stream) {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return over_ || wanted_[size_t(stream)]; });
+      if (over_) return;
+      wanted_[size_t(stream)] = false;
+    }
+    work_on(stream);
+  }
+}
+
+// The lock orders what one stream has written before what another reads.
+void StreamThreads::work_on(Stream stream) {
+  const Program& p = *job_.program;
+  std::unique_lock lock(mutex_);
+  for (size_t i = 0; i < p.code.size(); ++i) {
+    if (p.code[i].stream != stream) continue;
+    auto ready = [&] {
+      auto& waits = (*job_.waits)[i];
+      return std::all_of(waits.begin(), waits.end(),
+                         [&](int j) { return job_.ended[size_t(p.code[size_t(j)].stream)] >= j; });
+    };
+    changed_.wait(lock, [&] { return job_.error || ready(); });
+    if (job_.error) break;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      (*job_.work)(i);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && !job_.error) job_.error = error;
+    job_.ended[size_t(stream)] = int(i);
+    if (error || job_.awaited[i]) changed_.notify_all();
+  }
+  --job_.working;
+  changed_.notify_all();
+}
+
+}  // namespace crest::cpu

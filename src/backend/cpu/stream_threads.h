@@ -1,0 +1,49 @@
+// The streams of a Program on a CPU: the compute stream is the calling thread, every other stream
+// that a Program uses is a thread that lives as long as this object.
+#pragma once
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "program/waits.h"
+
+namespace crest::cpu {
+
+class StreamThreads {
+ public:
+  StreamThreads() = default;
+  ~StreamThreads();
+  StreamThreads(const StreamThreads&) = delete;
+
+  // Calls work(i) for every instruction: those of a stream in their order, each after those it
+  // waits for. Returns when all have ended. After an error no further instruction starts, and the
+  // first error is thrown.
+  void run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work);
+
+ private:
+  struct Job {
+    const Program* program;
+    const Waits* waits;
+    const std::function<void(size_t)>* work;
+    std::vector<bool> awaited;            // by instruction: whether another waits for it
+    std::array<int, stream_count> ended;  // by stream: its last instruction that has ended, -1 for none
+    int working = 0;                      // streams that have not finished
+    std::exception_ptr error;
+  };
+
+  void work_on(Stream stream);
+  void serve(Stream stream);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Job job_ = {};
+  std::array<bool, stream_count> wanted_ = {};  // by stream: has work that its thread has not taken
+  bool over_ = false;
+  std::array<std::thread, stream_count> threads_;
+};
+
+}  // namespace crest::cpu

@@ -1,0 +1,11 @@
+// What passes, kernels and checks know about collectives besides their definition.
+#pragma once
+#include "program/program.h"
+
+namespace crest {
+
+// Elements from the first tensor of an all_reduce with attribute `flat` to the end of the last:
+// with the padding between them, one collective.
+int64_t flat_elements(const Program& program, const Instr& instr);
+
+}  // namespace crest
