@@ -69,7 +69,7 @@ static Json claim_json(const Claim& c, const ClaimResult& r) {
                {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
   if (!c.quote.empty()) json["quote"] = c.quote;
   if (!c.conditions.about.empty()) json["about"] = c.conditions.about;
-  if (!r.reason.empty()) json["reason"] = r.reason;
+  json["reason"] = r.reason;
   return json;
 }
 
@@ -110,7 +110,7 @@ Json to_json(const Experiment& e) {
                {"kind", name(e.kind)},
                {"claims", e.claims.size()},
                {"available", e.unavailable.empty()}};
-  if (!e.unavailable.empty()) json["reason"] = e.unavailable;
+  json["reason"] = e.unavailable;
   return json;
 }
 

@@ -1,0 +1,114 @@
+// crest train --init: text and data have the tokens of the model.
+#include "checkpoint/checkpoint.h"
+#include "cli/train_harness.h"
+
+using namespace crest::test;
+
+namespace {
+
+class InitTokenizer : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Two tokenizers of the same size, and a model of the first.
+    f.write("other.txt", "zebra quartz fjord vex " + sample_text(300) + std::string(400, 'z'));
+    prepare("text.txt", "bpe:300", "mine");
+    prepare("other.txt", "bpe:300", "theirs");
+    RunResult r = run_crest({"train", "--data", "mine", "--model", "tiny.toml", "--out", "base", "--steps", "30", "--lr",
+                             "5e-3", "--batch", "2", "--threads", "1", "--quiet", "--sample-every", "0"},
+                            f.options());
+    ASSERT_EQ(r.code, 0) << r.err;
+  }
+  void prepare(const std::string& text, const std::string& tokenizer, const std::string& out) {
+    RunResult r = run_crest({"data", "prepare", text, "--tokenizer", tokenizer, "--out", out}, f.options());
+    ASSERT_EQ(r.code, 0) << r.err;
+  }
+  static std::vector<std::string> init(std::vector<std::string> words) {
+    for (const char* w : {"--init", "base", "--steps", "1", "--batch", "2", "--threads", "1", "--sample-every", "0"})
+      words.push_back(w);
+    words.insert(words.begin(), "train");
+    return words;
+  }
+  double first_validation(const std::string& run) {
+    for (auto& row : f.log(run))
+      if (row.contains("val_loss")) return row["val_loss"];
+    return -1;
+  }
+  std::string tokenizer(const std::string& run, int step) {
+    return f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/tokenizer.json");
+  }
+  TrainFolder f;
+};
+
+}  // namespace
+
+TEST_F(InitTokenizer, TextGetsTheModelsTokenizer) {
+  RunResult r = run_crest(init({"text.txt", "--out", "tuned"}), f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(tokenizer("tuned", 1), tokenizer("base", 30));
+  EXPECT_LT(first_validation("tuned"), first_validation("base") - 1) << "the model starts from what it knows";
+  ASSERT_EQ(run_crest(init({"text.txt", "--out", "named", "--tokenizer", "mine"}), f.options()).code, 0);
+  EXPECT_EQ(first_validation("named"), first_validation("tuned"));
+}
+
+TEST_F(InitTokenizer, AnotherTokenizerIsOneClearError) {
+  expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bpe:300"}), 2,
+               {"--tokenizer", "would be trained on the text", "Leave it out"}, f.options());
+  expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bytes"}), 2,
+               {"'bytes' is not the tokenizer of the model", "257 tokens in this one, 300 tokens in the model"},
+               f.options());
+  expect_error(init({"text.txt", "--out", "x", "--tokenizer", "theirs/tokenizer.json"}), 2,
+               {"theirs/tokenizer.json", "in this one", "in the model"}, f.options());
+  expect_error(init({"--data", "theirs", "--out", "x"}), 1,
+               {"not prepared with the model's tokenizer", "in the data", "in the model", "--tokenizer base/"},
+               f.options());
+  expect_error({"eval", "--run", "base", "--data", "theirs"}, 1, {"not prepared with the model's tokenizer"},
+               f.options());
+  expect_error({"train", "--resume", "base", "--steps", "31", "--data", "theirs"}, 1,
+               {"not prepared with the model's tokenizer"}, f.options());
+  EXPECT_FALSE(std::filesystem::exists(f.path() / "x"));
+}
+
+// As transformers does: other text, same tokens.
+TEST_F(InitTokenizer, AnEqualTokenizerThatIsWrittenDifferentlyIsTheSame) {
+  auto json = nlohmann::ordered_json::parse(f.read("mine/tokenizer.json"));
+  for (auto& m : json["model"]["merges"]) {
+    std::string text = m;
+    m = {text.substr(0, text.find(' ')), text.substr(text.find(' ') + 1)};
+  }
+  f.write("again.json", json.dump());
+  prepare("text.txt", "again.json", "again");
+  f.write("again/tokenizer.json", json.dump());
+  for (std::vector<std::string> words :
+       {init({"--data", "again", "--out", "from-data"}),
+        init({"text.txt", "--tokenizer", "again.json", "--out", "from-text"}),
+        std::vector<std::string>{"eval", "--run", "base", "--data", "again"}}) {
+    RunResult r = run_crest(words, f.options());
+    EXPECT_EQ(r.code, 0) << r.err;
+  }
+}
+
+// Shards of llm.c name no tokenizer: the model's goes into the checkpoints.
+TEST_F(InitTokenizer, DataWithoutATokenizerKeepsTheModels) {
+  std::filesystem::create_directories(f.path() / "shards");
+  for (const char* name : {"train-000000.bin", "val-000000.bin"})
+    std::filesystem::copy(f.path() / "mine" / name, f.path() / "shards" / name);
+  ASSERT_EQ(run_crest(init({"--data", "shards", "--out", "bare"}), f.options()).code, 0);
+  EXPECT_EQ(tokenizer("bare", 1), tokenizer("base", 30));
+  RunResult r = run_crest({"train", "--resume", "bare", "--steps", "2"}, f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(tokenizer("bare", 2), tokenizer("base", 30));
+}
+
+TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
+  auto folder = f.path() / "base/checkpoints/step-000030";
+  std::filesystem::create_directories(f.path() / "bare");
+  for (const char* name : {"model.safetensors", "config.json"})
+    std::filesystem::copy(folder / name, f.path() / "bare" / name);
+  std::vector<std::string> words = {"train", "text.txt", "--init", "bare", "--out", "x", "--steps", "1", "--threads", "1"};
+  expect_error(words, 1, {"no tokenizer.json", "--tokenizer FILE"}, f.options());
+  words.insert(words.end(), {"--tokenizer", "bpe:300"});
+  expect_error(words, 2, {"would be trained on the text"}, f.options());
+  words.back() = "mine/tokenizer.json";
+  RunResult r = run_crest(words, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+}
