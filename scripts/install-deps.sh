@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # ocl-icd-opencl-dev: Debian's libdnnl-dev only recommends it, but its CMake file requires it.
 build="g++ make cmake ninja-build libdnnl-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev libgtest-dev librapidcheck-dev libutf8proc-dev libxxhash-dev ocl-icd-opencl-dev
-  zlib1g-dev"
+  zlib1g-dev libzstd-dev liblzma-dev"
 # faster rebuilds; the corpus of `make demo`; collectives between processes
 optional="ccache bible-kjv libgloo-dev"
 format="clang-format-14 python3"

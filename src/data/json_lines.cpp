@@ -2,20 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/unpack.h"
 
 namespace crest {
 
-bool is_json_lines(std::string_view name) { return name.ends_with(".jsonl"); }
+bool is_json_lines(std::string_view name) {
+  name = name_inside(name);
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
 
-void JsonLines::refuse(const std::string& problem) const {
+void JsonLines::refuse(const std::string& problem, const std::string& advice) const {
   fail(problem, fmt::format("{}, line {}", printable(name_), line_),
-       fmt::format(
-           "Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), or with "
-           "\"prompt\" and \"answer\" (or \"completion\", \"response\").",
-           printable(key_)));
+       !advice.empty()
+           ? advice
+           : fmt::format(
+                 "Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), with "
+                 "\"prompt\" and \"answer\" (or \"completion\", \"response\"), with \"messages\" or \"conversations\", "
+                 "or "
+                 "with \"instruction\" and \"output\".",
+                 printable(key_)));
 }
 
 const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) const {
@@ -25,7 +35,7 @@ const std::string& JsonLines::text_at(const nlohmann::json& object, const std::s
 }
 
 // An answer must be present and not empty: otherwise there would be nothing to learn but to stop.
-JsonDocument JsonLines::record(const nlohmann::json& object) const {
+void JsonLines::record(const nlohmann::json& object, const Use& use) const {
   std::string answer;
   for (const char* key : {"answer", "completion", "response"}) {
     if (!object.contains(key)) continue;
@@ -33,12 +43,84 @@ JsonDocument JsonLines::record(const nlohmann::json& object) const {
     answer = key;
   }
   if (answer.empty()) refuse("the line has a \"prompt\" but no \"answer\", \"completion\" or \"response\"");
-  JsonDocument d{text_at(object, answer), text_at(object, "prompt"), true};
-  if (d.text.empty()) refuse(fmt::format("\"{}\" is empty", answer));
-  return d;
+  const DocumentPart parts[] = {{text_at(object, "prompt"), false}, {text_at(object, answer), true}};
+  if (parts[1].text.empty()) refuse(fmt::format("\"{}\" is empty", answer));
+  use({.text = {}, .parts = parts});
 }
 
-void JsonLines::document(std::string_view line, const std::function<void(const JsonDocument&)>& use) const {
+// A message of OpenAI's form ("role", "content") or ShareGPT's ("from", "value").
+ChatMessage JsonLines::message(const nlohmann::json& object, const std::string& where) const {
+  static const std::string advice =
+      "A message is an object with \"role\" (system, user or assistant) and \"content\", or with \"from\" (system, "
+      "human "
+      "or gpt) and \"value\", all of them strings. Correct the line or remove it.";
+  struct Name {
+    std::string_view name;
+    ChatRole role;
+  };
+  static constexpr Name names[] = {{"system", ChatRole::system},
+                                   {"user", ChatRole::user},
+                                   {"human", ChatRole::user},
+                                   {"assistant", ChatRole::assistant},
+                                   {"gpt", ChatRole::assistant}};
+  if (!object.is_object()) refuse(where + " is not a JSON object", advice);
+  auto text = [&](const char* key, const char* other) -> const std::string& {
+    const char* found = object.contains(key) ? key : other;
+    if (!object.contains(found)) refuse(fmt::format("{} has no \"{}\"", where, key), advice);
+    if (!object[found].is_string()) refuse(fmt::format("\"{}\" of {} is not a string", found, where), advice);
+    return object[found].get_ref<const std::string&>();
+  };
+  const bool sharegpt = !object.contains("role") && object.contains("from");
+  const std::string& role = sharegpt ? text("from", "role") : text("role", "from");
+  auto* name = std::find_if(std::begin(names), std::end(names), [&](auto& n) { return n.name == role; });
+  if (name == std::end(names)) refuse(fmt::format("{} is of the unknown role \"{}\"", where, printable(role)), advice);
+  for (const char* key : {"tool_calls", "function_call"})
+    if (object.contains(key) && !object[key].is_null())
+      refuse(fmt::format("{} has \"{}\", which no template supports", where, key), "Remove the line.");
+  ChatMessage m{name->role, sharegpt ? text("value", "content") : text("content", "value")};
+  if (m.role == ChatRole::assistant && m.content.empty()) refuse(where + " is an empty answer", advice);
+  if (object.contains("weight")) {
+    if (object["weight"] != 0 && object["weight"] != 1)
+      refuse(fmt::format("\"weight\" of {} is neither 0 nor 1", where), advice);
+    m.trained = object["weight"] == 1;
+  }
+  return m;
+}
+
+void JsonLines::use_chat(std::span<const ChatMessage> messages, const std::string& where, const Use& use) const {
+  if (std::string problem = chat_.problem(messages); !problem.empty())
+    refuse(fmt::format("{}: {}", where, problem), "Correct the line or remove it, or choose another --chat-template.");
+  std::vector<DocumentPart> parts = chat_.parts(messages);
+  use({.text = {}, .parts = parts, .chat = true});
+}
+
+void JsonLines::conversation(const nlohmann::json& object, const std::string& key, const Use& use) const {
+  const nlohmann::json& list = object.at(key);
+  if (!list.is_array())
+    refuse(fmt::format("\"{}\" is not a list", key), "It must be a list of messages. Correct the line or remove it.");
+  std::vector<ChatMessage> messages;
+  for (size_t i = 0; i < list.size(); ++i) messages.push_back(message(list[i], fmt::format("\"{}\"[{}]", key, i)));
+  use_chat(messages, fmt::format("\"{}\"", key), use);
+}
+
+// Alpaca's records are conversations of one question and one answer.
+void JsonLines::instruction(const nlohmann::json& object, const Use& use) const {
+  if (!object.contains("output")) refuse("the line has an \"instruction\" but no \"output\"");
+  std::string question = text_at(object, "instruction");
+  const std::string& answer = text_at(object, "output");
+  if (answer.empty()) refuse("\"output\" is empty", "Remove the line.");
+  std::vector<ChatMessage> messages;
+  if (object.contains("input") && !object["input"].is_null() && !text_at(object, "input").empty()) {
+    question += chat_.form().input;
+    question += text_at(object, "input");
+    if (!chat_.form().input_system.empty()) messages.push_back({ChatRole::system, chat_.form().input_system});
+  }
+  messages.push_back({ChatRole::user, question});
+  messages.push_back({ChatRole::assistant, answer});
+  use_chat(messages, "\"instruction\"", use);
+}
+
+void JsonLines::document(std::string_view line, const Use& use) const {
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
   nlohmann::json object;
   try {
@@ -47,12 +129,14 @@ void JsonLines::document(std::string_view line, const std::function<void(const J
     refuse(e.problem());
   }
   if (!object.is_object()) refuse("the line is not a JSON object");
-  if (object.contains(key_))
-    use({text_at(object, key_), {}, false});
-  else if (object.contains("prompt"))
-    use(record(object));
-  else
-    refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
+  const bool text = object.contains(key_);
+  if (text && !chat_.named()) return use({text_at(object, key_)});
+  for (const char* key : {"messages", "conversations"})
+    if (key != key_ && object.contains(key)) return conversation(object, key, use);
+  if (object.contains("instruction") && (!text || object.contains("output"))) return instruction(object, use);
+  if (text) return use({text_at(object, key_)});
+  if (object.contains("prompt")) return record(object, use);
+  refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
 }
 
 void JsonLines::add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use) {

@@ -1,22 +1,28 @@
-// JSON lines: one document per line, with its text under one key, or with a prompt and an answer.
+// JSON lines: one document per line, with its text under one key, or with a prompt and an answer,
+// or a conversation.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "data/chat.h"
 
 namespace crest {
 
-// The content of a line: a text, or a prompt and its answer (record). Only the answer is trained
-// on.
+// The content of a line: a text, or the parts of a record (a prompt and its answer, or a
+// conversation).
 struct JsonDocument {
-  std::string_view text;    // of a record: the answer
-  std::string_view prompt;  // of a record
-  bool record = false;
+  std::string_view text;
+  std::span<const DocumentPart> parts = {};
+  bool chat = false;  // the parts are those of a conversation
+  bool record() const { return !parts.empty(); }
 };
 
-// True for names that end in .jsonl.
+// True for names that end in .jsonl or .ndjson, or these compressed (.jsonl.gz, ...).
 bool is_json_lines(std::string_view name);
 
 class JsonLines {
@@ -24,19 +30,28 @@ class JsonLines {
   // A longer line is an error, so memory stays at a few of these.
   static constexpr size_t max_line_bytes = size_t(64) << 20;
   // `name` is the file in errors, which also give the line.
-  JsonLines(std::string name, std::string text_key) : name_(std::move(name)), key_(std::move(text_key)) {}
+  JsonLines(std::string name, std::string text_key, ChatFormat chat = {"", nullptr})
+      : name_(std::move(name)), key_(std::move(text_key)), chat_(std::move(chat)) {}
   // The next block of the file; last: no more follow. `use` gets the document of each complete
-  // line; blank lines are skipped. A line is a record if it has no text under the key but a
-  // "prompt"; its answer is under "answer", "completion" or "response".
+  // line; blank lines are skipped. A line is a text if it has one under the key. Otherwise it is a
+  // conversation under "messages" or "conversations", or an instruction ("instruction", "input",
+  // "output"), or a prompt, with its answer under "answer", "completion" or "response". A
+  // conversation goes before a text if the user named a template.
   void add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use);
 
  private:
-  void document(std::string_view line, const std::function<void(const JsonDocument&)>& use) const;
-  JsonDocument record(const nlohmann::json& object) const;
+  using Use = std::function<void(const JsonDocument&)>;
+  void document(std::string_view line, const Use& use) const;
+  void record(const nlohmann::json& object, const Use& use) const;
+  void conversation(const nlohmann::json& object, const std::string& key, const Use& use) const;
+  void instruction(const nlohmann::json& object, const Use& use) const;
+  ChatMessage message(const nlohmann::json& object, const std::string& where) const;
+  void use_chat(std::span<const ChatMessage> messages, const std::string& where, const Use& use) const;
   const std::string& text_at(const nlohmann::json& object, const std::string& key) const;
-  [[noreturn]] void refuse(const std::string& problem) const;
+  [[noreturn]] void refuse(const std::string& problem, const std::string& advice = {}) const;
 
   std::string name_, key_, rest_;  // rest_: a line whose end has not arrived yet
+  ChatFormat chat_;
   uint64_t line_ = 0;
 };
 

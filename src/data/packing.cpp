@@ -21,12 +21,15 @@ double Packing::filled() const { return rows() ? double(slots_) / (double(rows()
 std::vector<Packing::Piece> Packing::find_pieces(const TokenStream& stream) {
   std::vector<Piece> pieces;
   std::vector<int32_t> block(1 << 16);
+  std::vector<uint8_t> inside(stream.masked() ? block.size() : 0);  // a conversation
   uint64_t begin = 0, total = stream.total_tokens();
   for (uint64_t at = 0; at < total; at += block.size()) {
     size_t n = size_t(std::min<uint64_t>(block.size(), total - at));
     stream.read(at, n, block.data());
+    if (stream.masked()) stream.read_inside(at, n, inside.data());
     for (size_t i = 0; i < n; ++i)
-      if (block[i] == int32_t(end_of_text_)) add_document(stream, begin, at + i + 1, pieces), begin = at + i + 1;
+      if (block[i] == int32_t(end_of_text_) && (inside.empty() || !inside[i]))
+        add_document(stream, begin, at + i + 1, pieces), begin = at + i + 1;
   }
   add_document(stream, begin, total, pieces);
   return pieces;

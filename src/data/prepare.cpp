@@ -7,6 +7,7 @@
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "core/io.h"
@@ -86,10 +87,15 @@ uint64_t held_out_bytes(const PrepareOptions& o, const Spec& spec, uint64_t tota
   return uint64_t(std::max(wanted, std::min(window, double(total) / 4)) + 0.5);
 }
 
-Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<SourceFile>& sources,
-                         const CorpusOptions& corpus, uint64_t total) {
+// The tokenizer, if it is not one that is trained on the text.
+std::optional<Tokenizer> given_tokenizer(const PrepareOptions& o, const Spec& spec) {
   if (spec.kind == Spec::bytes) return Tokenizer::bytes();
   if (spec.kind == Spec::file) return Tokenizer::load(o.tokenizer, o.split_rule);
+  return std::nullopt;
+}
+
+Tokenizer train_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<SourceFile>& sources,
+                          const CorpusOptions& corpus, uint64_t total) {
   BpeTrainer trainer(spec.vocab, o.split_rule.empty() ? gpt2_split_rule() : find_split_rule(o.split_rule));
   read_corpus(sources, corpus, [&](const CorpusPiece& piece) {
     if (!piece.held_out) trainer.add(piece.text);
@@ -105,7 +111,8 @@ Tokenizer make_tokenizer(const PrepareOptions& o, const Spec& spec, std::vector<
 
 void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& tokenizer,
                 const std::vector<SourceFile>& sources, const ShardWriter& train, const ShardWriter& val,
-                uint64_t documents, uint64_t total, bool masks, const std::string& cache_key) {
+                uint64_t documents, uint64_t total, bool masks, std::string_view chat_template,
+                const std::string& cache_key) {
   nlohmann::ordered_json meta, list = nlohmann::ordered_json::array();
   Fnv64 all;
   for (auto& s : sources) {
@@ -128,6 +135,7 @@ void write_meta(const fs::path& path, const PrepareOptions& o, const Tokenizer& 
     meta["train_targets"] = train.trained_tokens();
     meta["val_targets"] = val.trained_tokens();
   }
+  if (!chat_template.empty()) meta["chat_template"] = chat_template;
   meta["documents"] = documents;
   meta["text_bytes"] = total;
   meta["source_files"] = sources.size();
@@ -192,6 +200,23 @@ void expect_content(std::vector<SourceFile>& sources, const std::vector<SourceFi
          "Start again when no program is writing to them.");
 }
 
+// A template is of use for conversations only, and its special tokens should be those of the
+// tokenizer.
+void check_chats(const PrepareOptions& o, const ChatFormat& chat, const std::vector<SourceFile>& sources,
+                 uint64_t chats) {
+  if (chats == 0 && chat.named())
+    fail_usage("no line of the input is a conversation", "--chat-template",
+               std::any_of(sources.begin(), sources.end(), [](auto& s) { return s.json_lines; })
+                   ? "Leave it out: templates are for lines with \"messages\", \"conversations\" or \"instruction\"."
+                   : "Leave it out: templates are for .jsonl files, or --format jsonl.");
+  if (chats == 0 || !o.message) return;
+  o.message(fmt::format("{} with the chat template {}{}", format_number_of(int64_t(chats), "conversation"),
+                        chat.form().name, chat.named() ? "" : " (--chat-template chooses another)"));
+  if (!chat.missing().empty())
+    o.message(fmt::format("note: the tokenizer has no special token {}, so the template's tokens become ordinary text",
+                          join({chat.missing().begin(), chat.missing().end()}, ", ")));
+}
+
 // keyed: the sources when the cache key was made; empty: no cache.
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key,
                            const std::vector<SourceFile>& keyed) {
@@ -200,28 +225,34 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   if (spec.kind == Spec::bpe) BpeTrainer check(spec.vocab);
   check_out(o);
   StagingFolder staging(o.out);
-  auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message);
+  std::optional<Tokenizer> given = given_tokenizer(o, spec);
+  CorpusOptions corpus{
+      o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr}};
+  auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message, o.format);
   if (!keyed.empty()) expect_content(sources, keyed, o);
-  measure_json_lines(sources, o.text_key, o.block_bytes, [&](uint64_t done, uint64_t all) {
-    if (o.progress) o.progress({"reading lines", done, all});
+  measure_sources(sources, corpus, [&](uint64_t done, uint64_t all) {
+    if (o.progress) o.progress({"reading", done, all});
   });
-  uint64_t total = 0;
-  for (auto& s : sources) total += s.bytes;
+  uint64_t total = 0, records = 0, chats = 0;
+  for (auto& s : sources) total += s.bytes, records += s.records, chats += s.chats;
   check_space(staging.path(), spec, total);
+  check_chats(o, corpus.chat, sources, chats);
   uint64_t held_out = held_out_bytes(o, spec, total);
-  CorpusOptions corpus{o.separator, o.block_bytes, held_out ? total - held_out : UINT64_MAX, o.text_key};
+  if (held_out) corpus.boundary = total - held_out;
 
-  Tokenizer tokenizer = make_tokenizer(o, spec, sources, corpus, total);
+  Tokenizer tokenizer = given ? std::move(*given) : train_tokenizer(o, spec, sources, corpus, total);
+  corpus.chat.set_end_of_text(tokenizer.end_of_text());
   save_tokenizer(o, tokenizer, staging.path() / "tokenizer.json");
   Encoder encoder(tokenizer);
-  bool masks = std::any_of(sources.begin(), sources.end(), [](auto& s) { return s.records > 0; });
+  const bool masks = records > 0;
   if (masks && !tokenizer.end_of_text())
     fail("the tokenizer has no end-of-text token, which must end every answer", printable(o.tokenizer),
          "Use a tokenizer with <|endoftext|>, <|end_of_text|> or </s>.");
   ShardWriter train(staging.path(), "train", tokenizer.vocab_size(), o.shard_tokens, masks);
   ShardWriter val(staging.path(), "val", tokenizer.vocab_size(), o.shard_tokens, masks);
   uint64_t documents = 0;
-  bool ended = true;  // the last document has its end-of-text token, or there was no document
+  bool ended = true;    // the last document has its end-of-text token, or there was no document
+  bool trained = true;  // so was its last piece
   Batch batch;
   auto flush = [&] {
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts());
@@ -230,12 +261,20 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
       const CorpusPiece& piece = batch.pieces[i];
       ShardWriter& split = piece.held_out ? val : train;
       auto end = [&] {
-        if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()});
+        if (!ended && tokenizer.end_of_text()) split.append(std::array{*tokenizer.end_of_text()}, trained);
         ended = true;
       };
-      if (piece.starts_document) ++documents, end();
-      ended = false;
-      for (; part < encoder.ends()[i]; ++part) split.append(parts[part], !piece.is_prompt);
+      if (piece.starts_document) {
+        if (++documents == 2 && !tokenizer.end_of_text() && o.message)
+          o.message(
+              fmt::format("warning: the tokenizer {} has no end-of-text token: documents follow each other with "
+                          "nothing between them",
+                          printable(o.tokenizer)));
+        end();
+      }
+      ended = false, trained = piece.trained;
+      if (piece.token) split.append(std::array{*piece.token}, trained, piece.token == tokenizer.end_of_text());
+      for (; part < encoder.ends()[i]; ++part) split.append(parts[part], trained);
       if (piece.ends_record) end();
     }
     if (o.progress && !batch.pieces.empty()) o.progress({"encoding", batch.pieces.back().position, total});
@@ -254,7 +293,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
          printable(join(o.inputs, ", ")), "Give more text; both parts need at least one sequence.");
   for (auto& s : sources)
     if (s.path.parent_path() == staging.path()) remove_tree(s.path.string());
-  write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks, cache_key);
+  write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks,
+             chats ? corpus.chat.form().name : "", cache_key);
   PrepareResult result;
   result.folder = staging.out();
   result.info = checked_info(staging.path(), staging.out());
@@ -269,14 +309,14 @@ PrepareResult prepare(const PrepareOptions& options) { return prepare_into(optio
 
 PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
-  std::string what =
-      fmt::format("3|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, o.text_key, o.val_fraction, o.window);
+  std::string what = fmt::format("4|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
+                                 o.text_key, o.chat_template, o.val_fraction, o.window);
   if (spec.kind == Spec::file) {  // one file or two: hash the tokenizer that they make
     Fnv64 content;
     content.update(Tokenizer::load(o.tokenizer, o.split_rule).to_json());
     what += "|" + content.hex();
   }
-  auto sources = list_sources(o.inputs, {}, o.standard_input, {});
+  auto sources = list_sources(o.inputs, {}, o.standard_input, {}, o.format);
   hash_contents(sources);
   for (auto& s : sources)
     what += fmt::format("|{}|{}|{}", fs::absolute(s.path).lexically_normal().string(), s.file_bytes, s.content);

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/sources.h"
 
 namespace crest {
 
 struct PrepareProgress {
-  const char* stage;             // "reading lines", "counting words", "training the tokenizer", "encoding"
+  const char* stage;             // "reading", "counting words", "training the tokenizer", "encoding"
   uint64_t done = 0, total = 0;  // in this stage: bytes, or merges
 };
 
@@ -22,7 +23,9 @@ struct PrepareOptions {
   std::string split_rule;           // for bpe:VOCAB and files that do not state it; empty = GPT-2's, or as known
   std::filesystem::path out;
   std::string separator;  // text that separates documents within files, e.g. "<|endoftext|>"; empty = one per file
-  std::string text_key = "text";  // in .jsonl files: the key of a line's text
+  TextFormat format = TextFormat::automatic;
+  std::string text_key = "text";  // of JSON lines: the key of a line's text
+  std::string chat_template;      // of their conversations; empty: ChatFormat chooses
   // Fraction of the corpus, at its end, held out for validation. Below 0: a tenth, at most 32 MiB.
   // 0: no validation split.
   double val_fraction = -1;
@@ -44,7 +47,7 @@ struct PrepareResult {
 
 // Joins documents (files, and the parts that `separator` makes) with an end-of-text token between
 // them. The tokenizer is trained on the training part only. Errors: inputs missing, empty,
-// unreadable, compressed or too short; folder exists; disk full.
+// unreadable, not text or too short; folder exists; disk full.
 PrepareResult prepare(const PrepareOptions& options);
 
 // Prepares into cache_root/<hash of spec, paths and contents>, unless it is already there, complete

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "core/cache_folder.h"
 #include "core/error.h"
@@ -28,31 +27,19 @@ std::string data_cache() {
   return set && *set ? folder : folder + "/data";
 }
 
-// A named file must be text; in folders, such files are skipped.
-void require_text(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return;
-  std::ifstream in(path, std::ios::binary);
-  std::string head(64 << 10, ' ');
-  in.read(head.data(), std::streamsize(head.size()));
-  head.resize(size_t(in.gcount()));
-  if (head.find('\0') != std::string::npos)
-    fail("not a text file (it has NUL bytes)", printable(path),
-         "Give a text file. To train on token shards, use --data FOLDER. crest data prepare accepts any bytes.");
-}
-
 }  // namespace
 
-PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer) {
+PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer,
+                          const std::string& chat_template) {
+  constexpr uint64_t short_text = 256 << 10;
   PrepareOptions p;
   p.inputs = texts;
+  p.chat_template = chat_template;
   uint64_t bytes = 0;
   std::error_code error;
-  for (auto& t : texts) {
-    require_text(t);
-    if (uint64_t size = fs::file_size(t, error); !error) bytes += size;
-  }
-  p.tokenizer = !tokenizer.empty() ? tokenizer : bytes < (256 << 10) ? "bytes" : "bpe:2048";
+  for (auto& t : texts)
+    if (tokenizer.empty() && fs::is_regular_file(t, error)) bytes += text_size(t, short_text);
+  p.tokenizer = !tokenizer.empty() ? tokenizer : bytes < short_text ? "bytes" : "bpe:2048";
   p.message = [](const std::string& m) { to_stderr("{}\n", m); };
   PrepareResult r = prepare_cached(p, data_cache());
   return {r.folder.string(), r.reused, p.tokenizer, r.info.train_tokens + r.info.val_tokens, r.info.vocab_size};

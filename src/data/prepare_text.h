@@ -12,8 +12,10 @@ struct PreparedText {
   uint64_t tokens = 0;
   uint32_t vocab_size = 0;
 };
-// tokenizer "": bytes for short texts, else bpe:2048. Usage and read errors name the file.
-PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer);
+// tokenizer "": bytes for short texts, else bpe:2048. chat_template "": chosen by ChatFormat. Usage
+// and read errors name the file.
+PreparedText prepare_text(const std::vector<std::string>& texts, const std::string& tokenizer,
+                          const std::string& chat_template = {});
 // 4 MiB of data/generated_text.h as bytes.
 PreparedText prepare_generated_text();
 

@@ -13,7 +13,8 @@ namespace crest {
 namespace {
 
 constexpr int32_t magic_u16 = 20240520, version_u16 = 1, magic_u32 = 20240801, version_u32 = 7;
-constexpr int32_t magic_mask = 20260301, version_mask = 1;
+constexpr int32_t magic_mask = 20260301, version_mask = 1, version_mask_inside = 2;
+constexpr uint8_t mark_trained = 1, mark_inside = 2;
 constexpr const char* expected =
     "Token shards are llm.c's .bin files or nanoGPT's uint16 .bin files; make them with "
     "`crest data prepare`.";
@@ -74,14 +75,17 @@ std::filesystem::path mask_beside(const std::filesystem::path& shard) {
 }
 
 // Opens the mask of a shard with this number of tokens.
-File open_mask(const std::filesystem::path& path, uint64_t tokens) {
+File open_mask(const std::filesystem::path& path, uint64_t tokens, uint8_t& largest_mark) {
   File file = File::open_read(path.string());
   uint8_t start[12];
   uint64_t bytes = file.size();
   if (file.read_some_at(start, sizeof start, 0) < sizeof start || read_int32(start, 0) != magic_mask)
     fail("not a loss mask of a token shard", file.path(), "Masks are made by `crest data prepare`.");
-  if (int32_t version = read_int32(start, 1); version != version_mask)
-    fail(fmt::format("unknown mask version {}; supported: {}", version, version_mask), file.path());
+  const int32_t version = read_int32(start, 1);
+  if (version != version_mask && version != version_mask_inside)
+    fail(fmt::format("unknown mask version {}; supported: {}, {}", version, version_mask, version_mask_inside),
+         file.path());
+  largest_mark = version == version_mask_inside ? mark_trained | mark_inside : mark_trained;
   int32_t count = read_int32(start, 2);
   if (count < 0 || uint64_t(count) != tokens)
     fail(fmt::format("the mask has {} tokens, but its shard has {}", count, tokens), file.path(),
@@ -133,24 +137,35 @@ ShardReader::ShardReader(const std::filesystem::path& path, uint32_t vocab_size)
   size_t n = file_.read_some_at(start, sizeof start, 0);
   header_ = parse_shard_header({start, n}, file_.size(), file_.path());
   if (std::filesystem::path mask = mask_beside(path); std::filesystem::exists(mask))
-    mask_ = open_mask(mask, header_.tokens);
+    mask_ = open_mask(mask, header_.tokens, largest_mark_);
 }
 
-void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
+void ShardReader::read_marks(uint64_t position, size_t n, uint8_t* out) const {
   if (position > header_.tokens || n > header_.tokens - position)
     fail(fmt::format("the mask of tokens {}..{} was requested, but the shard has {}", position, position + n,
                      header_.tokens),
          file_.path());
   if (!mask_) {
-    std::fill_n(out, n, uint8_t(1));
+    std::fill_n(out, n, mark_trained);
     return;
   }
   size_t got = mask_->read_some_at(out, n, ShardHeader::bytes + position);
   if (got != n)
     fail(fmt::format("the mask is cut short: it ends at token {}", position + got), mask_->path(), copy_again);
   for (size_t i = 0; i < n; ++i)
-    if (out[i] > 1)
-      fail(fmt::format("the mask of token {} is {}, neither 0 nor 1", position + i, out[i]), mask_->path(), copy_again);
+    if (out[i] > largest_mark_)
+      fail(fmt::format("the mask of token {} is {}, not between 0 and {}", position + i, out[i], largest_mark_),
+           mask_->path(), copy_again);
+}
+
+void ShardReader::read_mask(uint64_t position, size_t n, uint8_t* out) const {
+  read_marks(position, n, out);
+  for (size_t i = 0; i < n; ++i) out[i] &= mark_trained;
+}
+
+void ShardReader::read_inside(uint64_t position, size_t n, uint8_t* out) const {
+  read_marks(position, n, out);
+  for (size_t i = 0; i < n; ++i) out[i] = (out[i] & mark_inside) != 0;
 }
 
 void ShardReader::read(uint64_t position, size_t n, int32_t* out) const {
@@ -198,13 +213,13 @@ ShardWriter::~ShardWriter() {
   if (open_) std::filesystem::remove(temporary_, ignored);
 }
 
-void ShardWriter::append(std::span<const uint32_t> tokens, bool trained) {
+void ShardWriter::append(std::span<const uint32_t> tokens, bool trained, bool inside) {
   while (!tokens.empty()) {
     if (!open_) open_shard();
     size_t n = size_t(std::min<uint64_t>(tokens.size(), std::min(shard_tokens_ - in_shard_, uint64_t(flush_tokens))));
     put(tokens.first(n));
     tokens = tokens.subspan(n);
-    if (masks_) mask_.insert(mask_.end(), n, trained);
+    if (masks_) mask_.insert(mask_.end(), n, uint8_t((trained ? mark_trained : 0) | (inside ? mark_inside : 0)));
     in_shard_ += n, total_ += n, trained_ += trained ? n : 0;
     if (in_shard_ == shard_tokens_)
       close_shard();
@@ -253,7 +268,8 @@ void ShardWriter::write_mask() const {
   std::string text(ShardHeader::bytes, '\0');
   auto* header = reinterpret_cast<uint8_t*>(text.data());
   put_int32(header, 0, magic_mask);
-  put_int32(header, 1, version_mask);
+  bool inside = std::any_of(mask_.begin(), mask_.end(), [](uint8_t mark) { return mark & mark_inside; });
+  put_int32(header, 1, inside ? version_mask_inside : version_mask);
   put_int32(header, 2, int32_t(in_shard_));
   text.append(mask_.begin(), mask_.end());
   write_file_synced(mask_beside(folder_ / names_.back()).string(), text);

@@ -2,7 +2,9 @@
 //   llm.c:    256 little-endian int32 of header (magic 20240520, version 1, number of tokens), then uint16 tokens
 //   llm.c's Llama 3 variant: magic 20240801, version 7, uint32 tokens; written for vocabularies above 65536
 //   mask:     next to a shard, .mask for .bin: the same header with magic 20260301, version 1, and a byte a token: 1
-//             where the token is trained on as a target, else 0. No file: all are. Other readers pass it over.
+//             where the token is trained on as a target, else 0. Version 2, if conversations have end-of-text tokens
+//             inside: plus 2 where such a token does not end the document. No file: all tokens are trained on. Other
+//             readers pass it over.
 //   nanoGPT:  uint16 tokens without a header (read only)
 #pragma once
 #include <cstdint>
@@ -43,6 +45,8 @@ class ShardReader {
   const std::string& mask_path() const { return mask_->path(); }
   // 1 for tokens that are trained on, else 0; all 1 without a mask.
   void read_mask(uint64_t position, size_t n, uint8_t* out) const;
+  // 1 for end-of-text tokens that do not end a document, else 0.
+  void read_inside(uint64_t position, size_t n, uint8_t* out) const;
   uint64_t file_bytes() const { return header_.data_offset + header_.tokens * header_.token_bytes(); }
   // Reads n tokens from `position`. Thread-safe. Errors name file and position: past the end, file
   // cut short, token too large.
@@ -51,7 +55,9 @@ class ShardReader {
  private:
   File file_;
   ShardHeader header_;
+  void read_marks(uint64_t position, size_t n, uint8_t* out) const;
   std::optional<File> mask_;
+  uint8_t largest_mark_ = 1;  // of its version
   uint32_t vocab_size_;
 };
 
@@ -65,8 +71,9 @@ class ShardWriter {
   // Removes an unfinished shard.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
-  // trained: for a writer with masks, whether all of these tokens are trained on as targets.
-  void append(std::span<const uint32_t> tokens, bool trained = true);
+  // For a writer with masks: whether all of these tokens are trained on as targets; whether they are
+  // end-of-text tokens inside a conversation.
+  void append(std::span<const uint32_t> tokens, bool trained = true, bool inside = false);
   void finish();
   uint64_t total_tokens() const { return total_; }
   uint64_t trained_tokens() const { return trained_; }

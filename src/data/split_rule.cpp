@@ -246,16 +246,26 @@ size_t last_safe_cut(std::string_view text) {
 }
 
 size_t last_character_cut(std::string_view text) {
-  size_t n = text.size();
-  for (size_t back = 1; back <= 3 && back < n; ++back) {
-    uint8_t b = uint8_t(text[n - back]);
-    if (b >= 0xc0) {
-      size_t length = b >= 0xf0 ? 4 : b >= 0xe0 ? 3 : 2;
-      return length > back ? n - back : n;
-    }
-    if (b < 0x80) return n;
+  // Where the last character begins that is not a mark. More marks than that are no writing system's.
+  constexpr int most_marks = 64;
+  size_t p = text.size();
+  for (int i = 0; i <= most_marks && p > 1; ++i) {
+    --p;
+    for (int back = 0; back < 3 && p > 1 && (uint8_t(text[p]) & 0xc0) == 0x80; ++back) --p;
+    if (character_at(text, p).kind != CharClass::mark) return p;
   }
-  return n;
+  return text.size();
+}
+
+size_t character_cut_after(std::string_view text, size_t from) {
+  size_t p = from;
+  while (p < text.size() && (uint8_t(text[p]) & 0xc0) == 0x80) ++p;
+  while (p < text.size()) {
+    CharacterOfClass c = character_at(text, p);
+    if (c.kind != CharClass::mark) break;
+    p += c.length;
+  }
+  return p;
 }
 
 }  // namespace crest

@@ -35,10 +35,10 @@ Json to_json(const Row& row) {
   for (auto& [key, text] : row.keys) keys[key] = text;
   for (auto& [column, value] : row.columns) columns[column] = to_json(value);
   Json json = {{"keys", keys}, {"columns", columns}};
-  if (!row.absent.empty()) json["absent"] = row.absent;
+  json["absent"] = row.absent;
   if (!row.run.empty()) json["run"] = row.run;
-  if (!row.again.empty()) json["again"] = row.again;
-  if (!row.round_ms.empty()) json["round_ms"] = row.round_ms;
+  json["again"] = row.again;
+  json["round_ms"] = row.round_ms;
   return json;
 }
 

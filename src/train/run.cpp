@@ -14,6 +14,7 @@
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/chat.h"
 #include "device/libraries.h"
 #include "host/environment.h"
 #include "host/stop_signal.h"
@@ -41,6 +42,12 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr int64_t most_bad_steps = 5;
 
+// A template by its name. "": none, or one that this version does not know.
+std::string jinja_of(const std::string& name) {
+  const ChatTemplate* found = chat_template(name);
+  return found ? std::string(found->jinja) : "";
+}
+
 // The training loop. Data, schedule, saving and reporting are its parts (run_data, run_schedule,
 // saver, run_report).
 class Training {
@@ -52,6 +59,7 @@ class Training {
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
         tokenizer_(data_.dataset().tokenizer()),
+        chat_template_(jinja_of(data_.dataset().info().chat_template)),
         record_(o, [this](auto& text) { report_.warning(text); }) {}
 
   TrainOutcome run() {

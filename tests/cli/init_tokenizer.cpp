@@ -1,4 +1,6 @@
 // crest train --init: text and data have the tokens of the model.
+#include <memory>
+
 #include "checkpoint/checkpoint.h"
 #include "cli/train_harness.h"
 
@@ -6,20 +8,24 @@ using namespace crest::test;
 
 namespace {
 
+// One folder for all tests: each writes names of its own.
 class InitTokenizer : public testing::Test {
  protected:
-  void SetUp() override {
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TrainFolder>();
+    TrainFolder& f = *folder_;
     // Two tokenizers of the same size, and a model of the first.
     f.write("other.txt", "zebra quartz fjord vex " + sample_text(300) + std::string(400, 'z'));
-    prepare("text.txt", "bpe:300", "mine");
-    prepare("other.txt", "bpe:300", "theirs");
+    prepare("text.txt", "bpe:280", "mine");
+    prepare("other.txt", "bpe:280", "theirs");
     RunResult r = run_crest({"train", "--data", "mine", "--model", "tiny.toml", "--out", "base", "--steps", "30", "--lr",
                              "5e-3", "--batch", "2", "--threads", "1", "--quiet", "--sample-every", "0"},
                             f.options());
     ASSERT_EQ(r.code, 0) << r.err;
   }
-  void prepare(const std::string& text, const std::string& tokenizer, const std::string& out) {
-    RunResult r = run_crest({"data", "prepare", text, "--tokenizer", tokenizer, "--out", out}, f.options());
+  static void TearDownTestSuite() { folder_.reset(); }
+  static void prepare(const std::string& text, const std::string& tokenizer, const std::string& out) {
+    RunResult r = run_crest({"data", "prepare", text, "--tokenizer", tokenizer, "--out", out}, folder_->options());
     ASSERT_EQ(r.code, 0) << r.err;
   }
   static std::vector<std::string> init(std::vector<std::string> words) {
@@ -36,8 +42,10 @@ class InitTokenizer : public testing::Test {
   std::string tokenizer(const std::string& run, int step) {
     return f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/tokenizer.json");
   }
-  TrainFolder f;
+  static std::unique_ptr<TrainFolder> folder_;
+  TrainFolder& f = *folder_;
 };
+std::unique_ptr<TrainFolder> InitTokenizer::folder_;
 
 }  // namespace
 
@@ -51,10 +59,10 @@ TEST_F(InitTokenizer, TextGetsTheModelsTokenizer) {
 }
 
 TEST_F(InitTokenizer, AnotherTokenizerIsOneClearError) {
-  expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bpe:300"}), 2,
+  expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bpe:280"}), 2,
                {"--tokenizer", "would be trained on the text", "Leave it out"}, f.options());
   expect_error(init({"text.txt", "--out", "x", "--tokenizer", "bytes"}), 2,
-               {"'bytes' is not the tokenizer of the model", "257 tokens in this one, 300 tokens in the model"},
+               {"'bytes' is not the tokenizer of the model", "257 tokens in this one, 280 tokens in the model"},
                f.options());
   expect_error(init({"text.txt", "--out", "x", "--tokenizer", "theirs/tokenizer.json"}), 2,
                {"theirs/tokenizer.json", "in this one", "in the model"}, f.options());
@@ -104,9 +112,9 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   std::filesystem::create_directories(f.path() / "bare");
   for (const char* name : {"model.safetensors", "config.json"})
     std::filesystem::copy(folder / name, f.path() / "bare" / name);
-  std::vector<std::string> words = {"train", "text.txt", "--init", "bare", "--out", "x", "--steps", "1", "--threads", "1"};
+  std::vector<std::string> words = {"train", "text.txt", "--init", "bare", "--out", "given", "--steps", "1", "--threads", "1"};
   expect_error(words, 1, {"no tokenizer.json", "--tokenizer FILE"}, f.options());
-  words.insert(words.end(), {"--tokenizer", "bpe:300"});
+  words.insert(words.end(), {"--tokenizer", "bpe:280"});
   expect_error(words, 2, {"would be trained on the text"}, f.options());
   words.back() = "mine/tokenizer.json";
   RunResult r = run_crest(words, f.options());

@@ -1,0 +1,90 @@
+// Chat templates: the text of a conversation, and which of it is trained on.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace crest {
+
+class Tokenizer;
+
+enum class ChatRole : uint8_t { system, user, assistant };
+
+struct ChatMessage {
+  ChatRole role = ChatRole::user;
+  std::string_view content;
+  bool trained = true;  // of an answer: whether it is trained on
+};
+
+struct ChatTemplate {
+  // Around a message. In these texts {eos} is the tokenizer's end-of-text token, {bos} its token
+  // <s>, or nothing if it has none, and `tokens` are special tokens where it has them.
+  struct Form {
+    std::string_view before, after;
+  };
+  std::string_view name;  // value of --chat-template
+  std::string_view begin;
+  Form system, user;
+  std::string_view answer_prompt;  // not trained on, as nothing before it
+  Form answer;                     // trained on
+  // The same text in Jinja, as `transformers` has it in tokenizer_config.json, of `messages`,
+  // `add_generation_prompt`, `eos_token` and `bos_token`.
+  std::string_view jinja;
+  std::array<std::string_view, 4> tokens = {};
+  std::string_view default_system = {};  // of conversations without one
+  // Of records with an instruction and an input: what is between the two, and the system text.
+  std::string_view input = "\n\n", input_system = {};
+  bool system_in_user = false;  // the system text is part of the first user message
+};
+
+std::span<const ChatTemplate> chat_templates();
+// Null for an unknown name.
+const ChatTemplate* chat_template(std::string_view name);
+// "chatml, llama3, ..."
+std::string chat_template_names();
+
+// A stretch of a document: text, or a special token.
+struct DocumentPart {
+  std::string text;
+  bool trained = true;
+  std::optional<uint32_t> token = {};
+};
+
+// A template for a tokenizer.
+class ChatFormat {
+ public:
+  // `name`: of a template; "": chatml or llama3 where the tokenizer has their special tokens, else
+  // plain. `tokenizer`: null for one that is yet to be trained. Throws a usage error for an unknown
+  // name.
+  ChatFormat(std::string_view name, const Tokenizer* tokenizer);
+  const ChatTemplate& form() const { return *form_; }
+  // The user named the template: it is for lines that have a text, too.
+  bool named() const { return named_; }
+  // Special tokens of the template that the tokenizer does not have: ordinary text.
+  const std::vector<std::string_view>& missing() const { return missing_; }
+  // The tokenizer that has been trained since.
+  void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id.value_or(0); }
+
+  // The parts of a conversation. Neighbors of the same kind are one part, so that text is encoded
+  // as a whole. Messages after the last answer are left out, since nothing learns from them; so is
+  // an end-of-text token at the end, since every document gets one.
+  std::vector<DocumentPart> parts(std::span<const ChatMessage> messages) const;
+  // What keeps the messages from having this form, or "".
+  std::string problem(std::span<const ChatMessage> messages) const;
+
+ private:
+  void add(std::string_view form, bool trained, std::vector<DocumentPart>& parts) const;
+  const ChatTemplate* form_;
+  bool named_;
+  std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // that the tokenizer has
+  std::optional<uint32_t> begin_of_text_;                      // {bos}
+  uint32_t end_of_text_ = 0;                                   // {eos}
+  std::vector<std::string_view> missing_;
+};
+
+}  // namespace crest

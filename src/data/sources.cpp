@@ -1,0 +1,262 @@
+#include "data/sources.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/content_hash.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "data/file_kind.h"
+#include "data/fnv.h"
+#include "data/json_lines.h"
+
+namespace crest {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
+// Deflate makes at most about a thousand bytes of one. Text is packed by far less.
+uint64_t most_text(uint64_t file_bytes) { return std::max(uint64_t(1) << 30, file_bytes * 1000); }
+
+// The first bytes of the text, unpacked. Fills `compression`.
+std::string first_text(const fs::path& path, const std::string& name, Compression& compression) {
+  File file = File::open_read(path.string());
+  std::string start(kind_bytes, '\0');
+  start.resize(file.read_some_at(start.data(), start.size(), 0));
+  compression = compression_of(start);
+  if (compression == Compression::none) return start;
+  Unpacker unpacker(compression, name, [&](char* to, size_t bytes) { return file.read_some(to, bytes); });
+  start.resize(kind_bytes);
+  start.resize(unpacker.read(start.data(), start.size()));
+  return start;
+}
+
+std::optional<NotText> not_text_of(const std::string& start, Compression compression, const std::string& name) {
+  if (compression == Compression::none) return not_text(start, name);
+  auto found = not_text(start, name_inside(name));
+  if (found) found->advice = fmt::format("Unpack it with {} first. {}", unpacking_tool(compression), found->advice);
+  return found;
+}
+
+// Whether the text begins with an object and its first key, on one line.
+bool begins_as_json_lines(std::string_view start) {
+  if (start.starts_with(byte_order_mark)) start.remove_prefix(byte_order_mark.size());
+  start.remove_prefix(std::min(start.find_first_not_of(" \t\r\n"), start.size()));
+  if (!start.starts_with("{")) return false;
+  start.remove_prefix(1);
+  start.remove_prefix(std::min(start.find_first_not_of(" \t"), start.size()));
+  return start.starts_with("\"");
+}
+
+bool begins_as_json_array(std::string_view start) {
+  start.remove_prefix(std::min(start.find_first_not_of(" \t\r\n"), start.size()));
+  if (!start.starts_with("[")) return false;
+  start.remove_prefix(1);
+  start.remove_prefix(std::min(start.find_first_not_of(" \t\r\n"), start.size()));
+  return start.starts_with("{");
+}
+
+// How a file is to be read. named: the user gave it, so that doubts are worth a message.
+SourceFile describe(const fs::path& path, const std::string& name, std::string_view start, Compression compression,
+                    TextFormat format, bool named, const Message& message) {
+  SourceFile s;
+  s.path = path;
+  s.name = name;
+  s.compression = compression;
+  s.byte_order_mark = start.starts_with(byte_order_mark);
+  std::error_code error;
+  s.file_bytes = fs::file_size(path, error);
+  if (error) fail(fmt::format("cannot read the size: {}", error.message()), printable(name));
+  s.json_lines = format == TextFormat::json_lines || (format == TextFormat::automatic && is_json_lines(name));
+  if (named && format == TextFormat::automatic && !s.json_lines && message) {
+    if (begins_as_json_array(start))
+      message(
+          fmt::format("note: {} is read as plain text, but looks like a JSON array; jq -c '.[]' makes JSON lines of "
+                      "it",
+                      printable(name)));
+    else if (begins_as_json_lines(start))
+      message(
+          fmt::format("note: {} is read as plain text, but looks like JSON lines; crest data prepare --format jsonl "
+                      "reads a document a line",
+                      printable(name)));
+  }
+  if (!s.json_lines && s.compression == Compression::none)
+    s.bytes = s.file_bytes - (s.byte_order_mark ? byte_order_mark.size() : 0);
+  return s;
+}
+
+[[noreturn]] void fail_not_text(const NotText& kind, const std::string& name) {
+  fail(fmt::format("this looks like {}", kind.what), printable(name), kind.advice);
+}
+
+SourceFile spool(File input, const std::string& name, const fs::path& folder, size_t number, TextFormat format,
+                 const Message& message) {
+  if (folder.empty())
+    fail_usage("standard input and pipes can be read only once", name,
+               "Write the text to a file, or use crest data prepare.");
+  fs::path path = folder / fmt::format("spool-{}", number);
+  File copy = File::create(path.string());
+  std::string block(1 << 20, '\0');
+  bool first = true;
+  while (size_t n = input.read_some(block.data(), block.size())) {
+    if (std::exchange(first, false) && compression_of(block) == Compression::none)
+      if (auto kind = not_text({block.data(), n}, name)) fail_not_text(*kind, name);
+    copy.write(block.data(), n);
+  }
+  copy.close();
+  Compression compression;
+  std::string start = first_text(path, name, compression);
+  if (auto kind = not_text_of(start, compression, name)) fail_not_text(*kind, name);
+  if (format == TextFormat::automatic && begins_as_json_lines(start)) {
+    format = TextFormat::json_lines;
+    if (message)
+      message(fmt::format("{} is read as JSON lines (--format text reads it as text)",
+                          name == "-" ? "standard input" : printable(name)));
+  }
+  return describe(path, name, start, compression, format, true, message);
+}
+
+void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFile>& sources, const Message& message) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  auto options = fs::directory_options::none;
+  for (fs::recursive_directory_iterator it(folder, options, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    bool hidden = path.filename().string().starts_with(".");
+    std::error_code ignored;
+    if (it->is_directory(ignored)) {
+      bool prepared = fs::exists(path / "meta.json", ignored) && fs::exists(path / "tokenizer.json", ignored);
+      if (prepared && message) message(fmt::format("skipped {}: prepared data", printable(path.string())));
+      if (hidden || prepared) it.disable_recursion_pending();
+    } else if (!hidden && it->is_regular_file(ignored)) {
+      files.push_back(path);
+    }
+  }
+  if (error) fail(fmt::format("cannot list the folder: {}", error.message()), printable(folder.string()));
+  std::sort(files.begin(), files.end());
+  for (auto& path : files) {
+    Compression compression;
+    std::string name = path.string(), start = first_text(path, name, compression);
+    if (auto kind = not_text_of(start, compression, name)) {
+      if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
+    } else if (!start.empty()) {
+      sources.push_back(describe(path, name, start, compression, format, false, message));
+    }
+  }
+}
+
+}  // namespace
+
+TextFormat parse_text_format(std::string_view name) {
+  if (name == "auto") return TextFormat::automatic;
+  if (name == "text") return TextFormat::text;
+  if (name == "jsonl") return TextFormat::json_lines;
+  fail_usage(fmt::format("unknown format '{}'", printable(name)), "--format", "Choose one of: auto, text, jsonl.");
+}
+
+std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const fs::path& spool_folder,
+                                     int standard_input, const Message& message, TextFormat format) {
+  if (inputs.empty()) fail_usage("no input given", "data prepare", "Give text files, folders, or - (standard input).");
+  std::vector<SourceFile> sources;
+  for (auto& input : inputs) {
+    fs::path path = input;
+    std::error_code error;
+    auto status = fs::status(path, error);
+    if (input == "-") {
+      File input_file = File::duplicate(standard_input, "standard input");
+      sources.push_back(spool(std::move(input_file), "-", spool_folder, sources.size(), format, message));
+    } else if (status.type() == fs::file_type::not_found) {
+      fail("no such file or folder", printable(input), "Check the path.");
+    } else if (error) {
+      fail(fmt::format("cannot read: {}", error.message()), printable(input));
+    } else if (fs::is_directory(status)) {
+      list_folder(path, format, sources, message);
+    } else if (fs::is_regular_file(status)) {
+      Compression compression;
+      std::string start = first_text(path, input, compression);
+      if (auto kind = not_text_of(start, compression, input)) fail_not_text(*kind, input);
+      if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
+      if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true, message));
+    } else {
+      sources.push_back(spool(File::open_stream(input), input, spool_folder, sources.size(), format, message));
+    }
+  }
+  uint64_t total = 0;
+  for (auto& s : sources) total += s.file_bytes;
+  if (total == 0)
+    fail("the input contains no text", printable(join(inputs, ", ")), "Give at least one file with text.");
+  return sources;
+}
+
+void hash_contents(std::vector<SourceFile>& sources) {
+  std::string block(256 << 10, '\0');  // fits the processor's cache
+  for (auto& source : sources) {
+    File file = File::open_read(source.path.string());
+    ContentHash content;
+    uint64_t done = 0;
+    while (size_t n = file.read_some_at(block.data(), block.size(), done)) {
+      content.update(block.data(), n);
+      done += n;
+    }
+    if (done != source.file_bytes)
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
+    source.content = content.hex();
+  }
+}
+
+void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
+  File file = File::open_read(source.path.string());
+  Fnv64 hash;
+  ContentHash content;
+  uint64_t file_done = 0;
+  auto read = [&](char* to, size_t bytes) {
+    size_t n = file.read_some_at(to, bytes, file_done);
+    file_done += n;
+    if (file_done > source.file_bytes || (n < bytes && file_done != source.file_bytes))
+      fail("the file changed while it was read", printable(source.name),
+           "Start again when no program is writing to it.");
+    hash.update({to, n});
+    content.update(to, n);
+    return n;
+  };
+  Unpacker unpacker(source.compression, source.name, read,
+                    source.compression == Compression::none ? UINT64_MAX : most_text(source.file_bytes));
+  size_t mark = source.byte_order_mark ? byte_order_mark.size() : 0;  // what is left of it
+  bool last = false;
+  while (!last) {
+    size_t n = unpacker.read(block.data(), block.size()), skipped = std::min(n, mark);
+    last = n < block.size();
+    mark -= skipped;
+    use(std::string_view(block.data(), n).substr(skipped), last, file_done);
+  }
+  if ((!source.hash.empty() && source.hash != hash.hex()) ||
+      (!source.content.empty() && source.content != content.hex()))
+    fail("the file changed between two readings", printable(source.name),
+         "Start again when no program is writing to it.");
+  source.hash = hash.hex();
+}
+
+uint64_t text_size(const std::string& path, uint64_t most) {
+  File file = File::open_read(path);
+  std::string block(64 << 10, '\0');
+  Compression compression = compression_of({block.data(), file.read_some_at(block.data(), 16, 0)});
+  if (compression == Compression::none) return std::min(most, file.size());
+  Unpacker unpacker(compression, path, [&](char* to, size_t bytes) { return file.read_some(to, bytes); });
+  uint64_t size = 0;
+  while (size < most) {
+    size_t n = unpacker.read(block.data(), block.size());
+    size += n;
+    if (n < block.size()) break;
+  }
+  return std::min(size, most);
+}
+
+}  // namespace crest

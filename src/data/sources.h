@@ -1,0 +1,56 @@
+// The files of a corpus: found, recognized and read, compressed or not.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/unpack.h"
+
+namespace crest {
+
+// How inputs are read. automatic: by the name (.jsonl, .ndjson); what has no name, by its content.
+enum class TextFormat : uint8_t { automatic, text, json_lines };
+// "auto", "text" or "jsonl"; else a usage error.
+TextFormat parse_text_format(std::string_view name);
+
+struct SourceFile {
+  std::filesystem::path path;
+  std::string name;         // for messages and meta.json: the path, or "-" for standard input
+  bool json_lines = false;  // one document per line (data/json_lines.h), else text
+  Compression compression = Compression::none;
+  bool byte_order_mark = false;  // UTF-8's: not part of the text
+  uint64_t file_bytes = 0;       // of the file
+  uint64_t bytes = 0;            // of text; until they are measured, 0 for JSON lines and compressed files
+  uint64_t records = 0;          // of JSON lines, once measured: lines with prompt and answer, conversations
+  uint64_t chats = 0;            // those of them that are conversations
+  std::string hash;              // of the file's bytes; filled by a reading
+  std::string content;           // a second, faster hash by hash_contents; if known, a reading checks it
+};
+
+using Message = std::function<void(const std::string&)>;
+
+// The files behind the inputs. Files are used as given; folders stand for all text files below
+// them, sorted (hidden files, prepared data and what is not text are skipped, each with a message).
+// "-" and pipes are copied to files in `spool_folder`, because they can be read only once (an error
+// if it is empty). `standard_input` is a file descriptor. Errors: missing or unreadable inputs,
+// those that are not text; no text at all.
+std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, const std::filesystem::path& spool_folder,
+                                     int standard_input, const Message& message,
+                                     TextFormat format = TextFormat::automatic);
+
+// Reads all files once and fills `content`.
+void hash_contents(std::vector<SourceFile>& sources);
+
+// The text of a source, block by block, unpacked. `file_done`: bytes of the file read so far.
+// Computes its hash, or compares it with that of an earlier reading. A compressed file may unpack
+// to 1 GiB, or to a thousand times its size.
+using UseBlock = std::function<void(std::string_view block, bool last, uint64_t file_done)>;
+void read_source(SourceFile& source, std::string& block, const UseBlock& use);
+
+// Bytes of text in a file, or `most` if there are more.
+uint64_t text_size(const std::string& path, uint64_t most);
+
+}  // namespace crest
