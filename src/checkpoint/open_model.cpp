@@ -149,8 +149,7 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
   if (std::string json = to_huggingface_config(config, ends); !json.empty()) {
     files["config.json"] = json;
     if (ends.end)
-      files["generation_config.json"] =
-          Json{{"bos_token_id", *ends.begin}, {"eos_token_id", *ends.end}}.dump(2) + "\n";
+      files["generation_config.json"] = Json{{"bos_token_id", *ends.begin}, {"eos_token_id", *ends.end}}.dump(2) + "\n";
   }
   if (!t) return files;
   files["tokenizer.json"] = t->to_json();

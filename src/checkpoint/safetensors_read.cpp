@@ -52,17 +52,17 @@ void fail_pickle(const std::string& path, bool all_weights) {
   std::string made = join_path(folder, "model.safetensors");
   bool of_transformers = name.starts_with("pytorch_model");
   fail(problem, printable(path),
-       fmt::format("Convert it in an environment with torch and safetensors; weights_only=True makes torch refuse "
-                   "code:\n  python -c \"import sys, torch, safetensors.torch as s; c = [torch.load(f, "
-                   "map_location='cpu', weights_only=True) for f in sys.argv[2:]]; s.save_file({{k: "
-                   "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
-                   "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
-                   shell_word(made), files,
-                   of_transformers
-                       ? "Then run this command again: Crest prefers model.safetensors."
-                       : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
-                                     "transformers, put its config.json next to it and give --init or --run {}.",
-                                     shell_word(made), shell_word(folder))));
+       fmt::format(
+           "Convert it in an environment with torch and safetensors; weights_only=True makes torch refuse "
+           "code:\n  python -c \"import sys, torch, safetensors.torch as s; c = [torch.load(f, "
+           "map_location='cpu', weights_only=True) for f in sys.argv[2:]]; s.save_file({{k: "
+           "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
+           "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
+           shell_word(made), files,
+           of_transformers ? "Then run this command again: Crest prefers model.safetensors."
+                           : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
+                                         "transformers, put its config.json next to it and give --init or --run {}.",
+                                         shell_word(made), shell_word(folder))));
 }
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {

@@ -63,12 +63,15 @@ std::string Tokenizer::difference(const Tokenizer& other, std::string_view mine,
     return fmt::format("{} is {} in {}, {} in {}", what, a, mine, b, theirs);
   };
   if (vocab_size() != other.vocab_size())
-    return differ("the vocabulary", fmt::format("{} tokens", vocab_size()), fmt::format("{} tokens", other.vocab_size()));
+    return differ("the vocabulary", fmt::format("{} tokens", vocab_size()),
+                  fmt::format("{} tokens", other.vocab_size()));
   auto shown = [](const Tokenizer& t, uint32_t id) {
     const Token& token = t.tokens_[id];
     if (!token.used) return std::string("unused");
     return fmt::format("'{}'{}", printable(t.decode_token(id), 40),
-                       token.special ? " (special)" : token.added ? " (added)" : "");
+                       token.special ? " (special)"
+                       : token.added ? " (added)"
+                                     : "");
   };
   for (uint32_t id = 0; id < vocab_size(); ++id) {
     const Token &a = tokens_[id], &b = other.tokens_[id];

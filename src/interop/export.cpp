@@ -18,9 +18,19 @@ void write_nanogpt(ExportJob&);
 
 const std::vector<ExportFormat>& export_formats() {
   static const std::vector<ExportFormat> table = {
-      {"llm.c", {DType::f32, DType::bf16}, true, ActivationKind::gelu, "in its tanh form", write_llmc,
+      {"llm.c",
+       {DType::f32, DType::bf16},
+       true,
+       ActivationKind::gelu,
+       "in its tanh form",
+       write_llmc,
        "in llm.c: ./train_gpt2cu -e DIR/model.bin"},
-      {"nanogpt", {DType::f32}, false, ActivationKind::gelu_erf, "exactly", write_nanogpt,
+      {"nanogpt",
+       {DType::f32},
+       false,
+       ActivationKind::gelu_erf,
+       "exactly",
+       write_nanogpt,
        "in nanoGPT: python train.py --init_from=resume --out_dir=DIR"},
   };
   return table;
@@ -54,16 +64,16 @@ DType find_dtype(const std::string& given, const ExportFormat& format) {
 
 // Both programs have GPT-2's architecture, with all sizes of a layer derived from its width.
 void check_shape(const ModelConfig& c, const ExportFormat& format, bool other_gelu, const std::string& where) {
-  std::string lacks = c.norm != NormKind::layer                  ? "RMSNorm"
-                      : c.position != PositionKind::learned      ? "rotary positions"
-                      : c.activation == ActivationKind::swiglu   ? "SwiGLU"
-                      : c.kv_heads != c.heads                    ? "grouped-query attention"
-                      : c.heads * c.head_dim != c.width          ? "heads that do not divide the width equally"
-                      : c.ff != 4 * c.width                      ? "an MLP that is not 4 times as wide as the model"
-                      : !c.tied                                  ? "a head of its own (untied)"
-                      : !c.bias && format.needs_bias             ? "layers without biases"
-                      : c.norm_eps != 1e-5                       ? fmt::format("norms with an epsilon of {}", c.norm_eps)
-                                                                 : "";
+  std::string lacks = c.norm != NormKind::layer                ? "RMSNorm"
+                      : c.position != PositionKind::learned    ? "rotary positions"
+                      : c.activation == ActivationKind::swiglu ? "SwiGLU"
+                      : c.kv_heads != c.heads                  ? "grouped-query attention"
+                      : c.heads * c.head_dim != c.width        ? "heads that do not divide the width equally"
+                      : c.ff != 4 * c.width                    ? "an MLP that is not 4 times as wide as the model"
+                      : !c.tied                                ? "a head of its own (untied)"
+                      : !c.bias && format.needs_bias           ? "layers without biases"
+                      : c.norm_eps != 1e-5                     ? fmt::format("norms with an epsilon of {}", c.norm_eps)
+                                                               : "";
   if (!lacks.empty())
     fail(fmt::format("the model has {}, which {} lacks", lacks, format.name), where,
          "It can be exported only to programs with its architecture. transformers opens the checkpoints of GPT-2 and "
@@ -108,10 +118,10 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
 
 nlohmann::ordered_json to_json(const ExportResult& r) {
   const ModelConfig& c = r.config;
-  return {{"folder", r.folder},   {"format", r.format}, {"stored", name(r.stored)}, {"parameters", c.parameters()},
-          {"vocab", c.vocab},     {"context", c.context}, {"layers", c.layers},     {"heads", c.heads},
-          {"width", c.width},     {"bias", c.bias},     {"tied", c.tied},           {"files", r.files},
-          {"bytes", r.bytes},     {"notes", r.notes}};
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", c.parameters()},
+          {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
+          {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
+          {"bytes", r.bytes},   {"notes", r.notes}};
 }
 
 }  // namespace crest

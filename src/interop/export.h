@@ -14,10 +14,10 @@
 namespace crest {
 
 struct ExportOptions {
-  std::string to;           // a name of export_formats()
-  std::string out;          // folder; must not exist
-  std::string dtype;        // fp32, bf16; "": fp32
-  bool other_gelu = false;  // accept that the program computes the other form of GELU
+  std::string to;                                             // a name of export_formats()
+  std::string out;                                            // folder; must not exist
+  std::string dtype;                                          // fp32, bf16; "": fp32
+  bool other_gelu = false;                                    // accept that the program computes the other form of GELU
   std::function<void(uint64_t done, uint64_t all)> progress;  // in parameters; may throw: no files are left behind
 };
 

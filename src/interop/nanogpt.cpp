@@ -214,8 +214,7 @@ void write_nanogpt(ExportJob& job) {
   std::vector<float> values;
   for (size_t i = 0; i < parameters.size(); ++i) {
     job.weights.read(parameters[i].name, values);
-    file.add(fmt::format("data/{}", i),
-             {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    file.add(fmt::format("data/{}", i), {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
     job.advance(values.size());
   }
   file.add("version", "3\n");

@@ -167,9 +167,9 @@ void TorchFile::finish() {
     put(header, e.crc, 4);
     put(header, 0xffffffff, 4), put(header, 0xffffffff, 4);
     put(header, e.name.size(), 2);
-    put(header, 28, 2);                 // extra field
+    put(header, 28, 2);                  // extra field
     header.append(2 + 2 + 2 + 4, '\0');  // comment, disk, attributes
-    put(header, 0xffffffff, 4);         // offset: in the extra field
+    put(header, 0xffffffff, 4);          // offset: in the extra field
     header += e.name;
     put(header, 1, 2), put(header, 24, 2), put(header, e.bytes, 8), put(header, e.bytes, 8), put(header, e.offset, 8);
     write(header);

@@ -36,7 +36,7 @@ Json to_json(const Row& row) {
   for (auto& [column, value] : row.columns) columns[column] = to_json(value);
   Json json = {{"keys", keys}, {"columns", columns}};
   json["absent"] = row.absent;
-  if (!row.run.empty()) json["run"] = row.run;
+  json["run"] = row.run;
   json["again"] = row.again;
   json["round_ms"] = row.round_ms;
   return json;

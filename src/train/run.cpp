@@ -516,8 +516,8 @@ class Training {
   void sample_now() {
     if (!leads() || !tokenizer_ || StopSignal::requested()) return;
     auto start = Clock::now();
-    std::string text = generate_text(engine_->rank(0), *tokenizer_, "", o_.sample_tokens,
-                                     state_.seed + uint64_t(state_.step));
+    std::string text =
+        generate_text(engine_->rank(0), *tokenizer_, "", o_.sample_tokens, state_.seed + uint64_t(state_.step));
     sampling_seconds_ += since(start);
     files_->add_sample(state_.step, text);
     report_.sample(state_.step, text);

@@ -28,7 +28,7 @@ RunState parse_run_state(const std::string& text, const std::string& where);
 using Report = std::function<void(const std::string&)>;
 
 // Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml,
-// config.json, tokenizer.json, ...). copied: the tensors are a copy, which stays unchanged while the
+// config.json, tokenizer.json, ..). copied: the tensors are a copy, which stays unchanged while the
 // engine trains.
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
                                     const ModelText& text, bool copied);

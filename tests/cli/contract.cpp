@@ -42,7 +42,8 @@ class ShapeReader {
   std::string word() {
     skip();
     size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || strchr("_.*/ -|\"", text_[at_])))
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || strchr("_.*/ -|\"", text_[at_])))
       ++at_;
     std::string w = text_.substr(start, at_ - start);
     while (!w.empty() && w.back() == ' ') w.pop_back();
@@ -201,7 +202,8 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
                       "1", "--out", "json", "--json", "--quiet", "--sample-every", "0"});
   expect_keys(trained, documented("train", "\n`--json`:"), "", {});
   std::ifstream log(f_->path() / "json/log.jsonl");
-  Shape step = documented("train", "a row for each step ", ", and a row"), validation = documented("train", "each\nvalidation ");
+  Shape step = documented("train", "a row for each step ", ", and a row"),
+        validation = documented("train", "each\nvalidation ");
   int rows = 0;
   for (std::string line; std::getline(log, line); ++rows) {
     json row = json::parse(line);
@@ -284,17 +286,19 @@ TEST_F(Contract, RunsAndReport) {
   expect_keys(run({"runs", "show", "bench", "--json"}), shown, "", {});
   expect_keys(run({"runs", "export", "bench", "-o", "runs.jsonl", "--json"}), documented("runs", "Of `export`:"), "",
               {});
-  expect_keys(run({"runs", "import", "runs.jsonl", "--json"}), documented("runs", "Of `import`: a list of", ", of a log"),
-              "", {});
+  expect_keys(run({"runs", "import", "runs.jsonl", "--json"}),
+              documented("runs", "Of `import`: a list of", ", of a log"), "", {});
   expect_keys(run({"report", "bench", "--json"}), documented("report", "the data of the report:"), "", {});
-  expect_keys(run({"runs", "delete", "bench", "--yes", "--json"}), documented("runs", "Of `delete`: a list of"), "", {});
+  expect_keys(run({"runs", "delete", "bench", "--yes", "--json"}), documented("runs", "Of `delete`: a list of"), "",
+              {});
 }
 
 TEST_F(Contract, Lab) {
-  f_->write("mine.toml",
-            "name = \"mine\"\ntitle = \"t\"\nquestion = \"q\"\nkind = \"bench\"\nshow = [\"ms\"]\n[recipe]\nmodel = "
-            "\"tiny.toml\"\nbatch = 1\nseq = 16\nsamples = 2\nfusion = [\"off\", \"on\"]\n[[claim]]\ntext = \"x\"\nsubject = "
-            "\"Crest\"\nsource = \"me\"\ncheck = \"value(ms, fusion=on) > 0\"\n");
+  f_->write(
+      "mine.toml",
+      "name = \"mine\"\ntitle = \"t\"\nquestion = \"q\"\nkind = \"bench\"\nshow = [\"ms\"]\n[recipe]\nmodel = "
+      "\"tiny.toml\"\nbatch = 1\nseq = 16\nsamples = 2\nfusion = [\"off\", \"on\"]\n[[claim]]\ntext = \"x\"\nsubject = "
+      "\"Crest\"\nsource = \"me\"\ncheck = \"value(ms, fusion=on) > 0\"\n");
   Shape experiment = documented("lab", "`list --json`:");
   expect_keys(run({"lab", "list", "--json"}), experiment, "", {});
   Shape shown = experiment;
@@ -305,9 +309,9 @@ TEST_F(Contract, Lab) {
 }
 
 TEST_F(Contract, Comm) {
-  RunResult r = run_crest({"comm", "broadcast", "--nproc", "2", "--sizes", "1KB", "--samples", "2", "--link-rate",
-                           "1GB", "--json"},
-                          f_->options());
+  RunResult r = run_crest(
+      {"comm", "broadcast", "--nproc", "2", "--sizes", "1KB", "--samples", "2", "--link-rate", "1GB", "--json"},
+      f_->options());
   if (r.code == 2 && r.err.find("gloo") != std::string::npos) GTEST_SKIP() << r.err;
   ASSERT_EQ(r.code, 0) << r.err;
   expect_keys(r.json(), documented("comm", "`--json`:"), "", {});

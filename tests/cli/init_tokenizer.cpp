@@ -18,8 +18,8 @@ class InitTokenizer : public testing::Test {
     f.write("other.txt", "zebra quartz fjord vex " + sample_text(300) + std::string(400, 'z'));
     prepare("text.txt", "bpe:280", "mine");
     prepare("other.txt", "bpe:280", "theirs");
-    RunResult r = run_crest({"train", "--data", "mine", "--model", "tiny.toml", "--out", "base", "--steps", "30", "--lr",
-                             "5e-3", "--batch", "2", "--threads", "1", "--quiet", "--sample-every", "0"},
+    RunResult r = run_crest({"train", "--data", "mine", "--model", "tiny.toml", "--out", "base", "--steps", "30",
+                             "--lr", "5e-3", "--batch", "2", "--threads", "1", "--quiet", "--sample-every", "0"},
                             f.options());
     ASSERT_EQ(r.code, 0) << r.err;
   }
@@ -86,10 +86,9 @@ TEST_F(InitTokenizer, AnEqualTokenizerThatIsWrittenDifferentlyIsTheSame) {
   f.write("again.json", json.dump());
   prepare("text.txt", "again.json", "again");
   f.write("again/tokenizer.json", json.dump());
-  for (std::vector<std::string> words :
-       {init({"--data", "again", "--out", "from-data"}),
-        init({"text.txt", "--tokenizer", "again.json", "--out", "from-text"}),
-        std::vector<std::string>{"eval", "--run", "base", "--data", "again"}}) {
+  for (std::vector<std::string> words : {init({"--data", "again", "--out", "from-data"}),
+                                         init({"text.txt", "--tokenizer", "again.json", "--out", "from-text"}),
+                                         std::vector<std::string>{"eval", "--run", "base", "--data", "again"}}) {
     RunResult r = run_crest(words, f.options());
     EXPECT_EQ(r.code, 0) << r.err;
   }
@@ -112,7 +111,8 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   std::filesystem::create_directories(f.path() / "bare");
   for (const char* name : {"model.safetensors", "config.json"})
     std::filesystem::copy(folder / name, f.path() / "bare" / name);
-  std::vector<std::string> words = {"train", "text.txt", "--init", "bare", "--out", "given", "--steps", "1", "--threads", "1"};
+  std::vector<std::string> words = {"train", "text.txt", "--init", "bare",      "--out",
+                                    "given", "--steps",  "1",      "--threads", "1"};
   expect_error(words, 1, {"no tokenizer.json", "--tokenizer FILE"}, f.options());
   words.insert(words.end(), {"--tokenizer", "bpe:280"});
   expect_error(words, 2, {"would be trained on the text"}, f.options());

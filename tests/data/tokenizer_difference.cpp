@@ -24,8 +24,8 @@ Json byte_level(const std::vector<std::string>& merges, const std::vector<std::s
     if (!vocab.contains(text)) vocab[text] = id++;
   };
   for (auto& text : order.empty() ? merges : order) add(text);
-  Json end = {{"id", id}, {"content", "<|endoftext|>"}, {"single_word", false}, {"lstrip", false},
-              {"rstrip", false}, {"normalized", false}, {"special", true}};
+  Json end = {{"id", id},        {"content", "<|endoftext|>"}, {"single_word", false}, {"lstrip", false},
+              {"rstrip", false}, {"normalized", false},        {"special", true}};
   Json split = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   return {{"added_tokens", Json::array({end})},
           {"normalizer", nullptr},

@@ -46,7 +46,8 @@ TEST_F(Export, ALlmcCheckpointComesBackIdentical) {
   // In bf16 every weight is rounded once.
   ok({"export", "run", "--to", "llm.c", "--dtype", "bf16", "--out", "bf16"});
   ok({"import", "bf16/model.bin", "--out", "rounded"});
-  auto exact = floats(checkpoint("run"), "transformer.wte.weight"), rounded = floats(f / "rounded", "transformer.wte.weight");
+  auto exact = floats(checkpoint("run"), "transformer.wte.weight"),
+       rounded = floats(f / "rounded", "transformer.wte.weight");
   ASSERT_EQ(exact.size(), rounded.size());
   for (size_t i = 0; i < exact.size(); ++i) {
     char stored[2];
@@ -64,7 +65,9 @@ TEST_F(Export, LlmcGetsTheTokenizer) {
   const int32_t expected[] = {20240328, 2, 257, 256};
   EXPECT_EQ(file.substr(0, 16), std::string(reinterpret_cast<const char*>(expected), 16));
   ASSERT_EQ(file.size(), 1024u + 2 * 256 + 1 + Tokenizer::end_of_text_name.size());
-  EXPECT_EQ(file.substr(1024 + 2 * 'a', 2), "\x01" "a");
+  EXPECT_EQ(file.substr(1024 + 2 * 'a', 2),
+            "\x01"
+            "a");
   EXPECT_EQ(file.substr(1024 + 2 * 256 + 1), Tokenizer::end_of_text_name);
   // llm.c pads the vocabulary to a multiple of 128.
   uint8_t start[1024];

@@ -58,6 +58,12 @@ TEST(Interop, TransformersAndTiktokenGiveTheSameTokensAndGenerateEnds) {
   expect_ok("text_both_ways.py", {folder.path().string()});
 }
 
+TEST(Interop, TheGuideFromTransformersAndBackWorksAsWritten) {
+  CREST_NEED_PYTHON("jinja2 tokenizers torch transformers");
+  TempFolder folder;
+  expect_ok("guide.py", {folder.path().string()});
+}
+
 // What cannot be installed as a package is named by a variable that holds the path of a clone.
 #define CREST_NEED_CLONE(variable, repository) \
   if (!std::getenv(variable)) GTEST_SKIP() << variable " is not set: a clone of github.com/karpathy/" repository
