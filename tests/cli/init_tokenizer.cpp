@@ -120,3 +120,32 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   RunResult r = run_crest(words, f.options());
   EXPECT_EQ(r.code, 0) << r.err;
 }
+
+// The template of the data goes into the checkpoints, and from a model into those that begin with it.
+TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
+  f.write("chat.jsonl",
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"the king\"}, {\"role\": \"assistant\", "
+          "\"content\": \"said the king of the house of his day\"}]}\n");
+  std::string lines = f.read("chat.jsonl");
+  f.write("chat.jsonl", lines + lines + lines + lines);
+  RunResult r = run_crest({"data", "prepare", "chat.jsonl", "--tokenizer", "mine/tokenizer.json", "--chat-template",
+                           "chatml", "--out", "chat", "--val-fraction", "0"},
+                          f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto chat_template = [&](const std::string& run, int step) {
+    auto json = nlohmann::json::parse(
+        f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/tokenizer_config.json"));
+    return json.value("chat_template", "");
+  };
+  EXPECT_EQ(chat_template("base", 30), "");
+  ASSERT_EQ(run_crest(init({"--data", "chat", "--out", "chatty"}), f.options()).code, 0);
+  std::string jinja = chat_template("chatty", 1);
+  EXPECT_NE(jinja.find("<|im_start|>"), std::string::npos) << jinja;
+  r = run_crest({"train", "--init", "chatty", "--data", "mine", "--out", "later", "--steps", "1", "--batch", "2",
+                 "--threads", "1", "--sample-every", "0"},
+                f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(chat_template("later", 1), jinja);
+  ASSERT_EQ(run_crest({"train", "--resume", "later", "--steps", "2"}, f.options()).code, 0);
+  EXPECT_EQ(chat_template("later", 2), jinja);
+}

@@ -120,7 +120,44 @@ def generation_ends():
         assert sample["finish"] == "end_of_text" and sample["text"] == "def", sample
 
 
+def conversations_are_equal():
+    """apply_chat_template gives the tokens of each conversation as Crest prepared them."""
+    rng = np.random.default_rng(5)
+    words = ["the", "king", "said", "It's", "12345", "straße", "привет", "日本語", "a\nb", "I'd"]
+    line = lambda: " ".join(rng.choice(words, rng.integers(1, 12)))
+    chats = []
+    for i in range(60):
+        chat = [{"role": "system", "content": line()}] if i % 3 == 0 else []
+        for _ in range(rng.integers(1, 4)):
+            chat += [{"role": "user", "content": line()}, {"role": "assistant", "content": line()}]
+        chats.append(chat)
+    with open("chats.jsonl", "w") as f:
+        for chat in chats:
+            f.write(json.dumps({"messages": chat}) + "\n")
+    # A tokenizer with the special tokens of ChatML and Llama 3.
+    file = json.load(open("data-llama3/tokenizer.json"))
+    special = file["added_tokens"][0]
+    for text in ("<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"):
+        file["added_tokens"].append(dict(special, content=text, id=file["added_tokens"][-1]["id"] + 1))
+    with open("special.json", "w") as f:
+        json.dump(file, f)
+    for name in ("chatml", "llama3", "llama2", "alpaca", "plain"):
+        for kind in ("data-llama3/tokenizer.json", "special.json"):
+            run = f"{name}-{os.path.basename(kind)}"
+            crest("data", "prepare", "chats.jsonl", "--tokenizer", kind, "--chat-template", name, "--val-fraction", 0, "--out", f"data-{run}")
+            crest("train", "--data", f"data-{run}", "--model", "nano.toml", "--batch", 1, "--seq", 16, "--steps", 1, "--out", run, *QUIET)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(f"{run}/checkpoints/step-000001")
+            end = tokenizer.eos_token_id
+            theirs = []
+            for chat in chats:
+                ids = tokenizer.apply_chat_template(chat, tokenize=True, return_dict=False)
+                theirs += ids if ids[-1] == end else ids + [end]
+            ours = np.concatenate([np.fromfile(f, dtype=np.uint16, offset=1024) for f in sorted(glob.glob(f"data-{run}/train-*.bin"))])
+            assert ours.tolist() in (theirs, theirs[:-1]), run
+
+
 tokens_are_equal()
+conversations_are_equal()
 saved_again()
 generation_ends()
 print("ok: transformers", transformers.__version__, "tiktoken", tiktoken.__version__)
