@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "core/text.h"
-#include "core/unpack.h"
 
 namespace crest {
 
@@ -28,7 +27,6 @@ struct Signature {
 
 constexpr const char* unpack_archive =
     "Unpack it into a folder, and give the folder: mkdir texts && tar -xf {} -C texts";
-constexpr const char* to_utf8 = "Convert it to UTF-8: iconv -f {} -t UTF-8 {} > utf8.txt";
 constexpr const char* to_json_lines =
     "Convert it to JSON lines: python3 -c \"import pandas; pandas.read_{}('{}').to_json('data.jsonl', "
     "orient='records', lines=True)\"";
@@ -131,13 +129,18 @@ bool matches(std::string_view start, std::string_view bytes, size_t at) {
 
 }  // namespace
 
-std::optional<NotText> not_text(std::string_view start, std::string_view file) {
+std::optional<NotText> not_text(std::string_view start, Compression compression, std::string_view file) {
   start = start.substr(0, kind_bytes);
-  const std::string name = printable(file);
+  const bool packed = compression != Compression::none;
+  const std::string tool(unpacking_tool(compression)), name = printable(packed ? name_inside(file) : file);
   if (const char* encoding = wide_encoding(start))
-    return NotText{fmt::format("{} text, not UTF-8", encoding), fmt::format(to_utf8, encoding, name)};
-  auto other = [](const char* what, std::string advice) {
-    return NotText{fmt::format("{}, not a text file", what), std::move(advice)};
+    return NotText{fmt::format("{} text, not UTF-8", encoding),
+                   packed ? fmt::format("Convert it to UTF-8: {} {} | iconv -f {} -t UTF-8 > utf8.txt", tool,
+                                        printable(file), encoding)
+                          : fmt::format("Convert it to UTF-8: iconv -f {} -t UTF-8 {} > utf8.txt", encoding, name)};
+  auto other = [&](const char* what, const std::string& advice) {
+    return NotText{fmt::format("{}, not a text file", what),
+                   packed && advice != give_text ? fmt::format("Unpack it with {} first. {}", tool, advice) : advice};
   };
   for (auto& f : foreign_compressions)
     if (matches(start, f.bytes, f.at)) {
@@ -147,7 +150,11 @@ std::optional<NotText> not_text(std::string_view start, std::string_view file) {
     }
   const bool nul = start.find('\0') != std::string_view::npos;
   for (auto& s : signatures)
-    if (matches(start, s.bytes, s.at) && (!s.may_be_text || nul)) return other(s.what, advice_of(s, name));
+    if (matches(start, s.bytes, s.at) && (!s.may_be_text || nul)) {
+      if (s.advice == unpack_archive)  // tar unpacks it, too
+        return NotText{fmt::format("{}, not a text file", s.what), advice_of(s, printable(file))};
+      return other(s.what, advice_of(s, name));
+    }
   if (nul) return other("binary data (it has NUL bytes)", give_text);
   if (mostly_control(start)) return other("binary data (it has many control characters)", give_text);
   return std::nullopt;

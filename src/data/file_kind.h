@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/unpack.h"
+
 namespace crest {
 
 // How many bytes of a file `not_text` needs: NUL bytes further on are not looked for.
@@ -17,6 +19,6 @@ struct NotText {
 
 // `start`: the first bytes of the file, unpacked; `name`: the file's own name. Empty if it is text,
 // in UTF-8 or in an encoding of one byte a character.
-std::optional<NotText> not_text(std::string_view start, std::string_view name);
+std::optional<NotText> not_text(std::string_view start, Compression compression, std::string_view name);
 
 }  // namespace crest

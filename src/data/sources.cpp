@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
-// Deflate makes at most about a thousand bytes of one. Text is packed by far less.
-uint64_t most_text(uint64_t file_bytes) { return std::max(uint64_t(1) << 30, file_bytes * 1000); }
+// Text is packed by a factor of 3 to 20.
+uint64_t most_text(uint64_t file_bytes) { return std::max(uint64_t(1) << 30, file_bytes * 200); }
 
 // The first bytes of the text, unpacked. Fills `compression`.
 std::string first_text(const fs::path& path, const std::string& name, Compression& compression) {
@@ -36,13 +36,6 @@ std::string first_text(const fs::path& path, const std::string& name, Compressio
   start.resize(kind_bytes);
   start.resize(unpacker.read(start.data(), start.size()));
   return start;
-}
-
-std::optional<NotText> not_text_of(const std::string& start, Compression compression, const std::string& name) {
-  if (compression == Compression::none) return not_text(start, name);
-  auto found = not_text(start, name_inside(name));
-  if (found) found->advice = fmt::format("Unpack it with {} first. {}", unpacking_tool(compression), found->advice);
-  return found;
 }
 
 // Whether the text begins with an object and its first key, on one line.
@@ -107,13 +100,13 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
   bool first = true;
   while (size_t n = input.read_some(block.data(), block.size())) {
     if (std::exchange(first, false) && compression_of(block) == Compression::none)
-      if (auto kind = not_text({block.data(), n}, name)) fail_not_text(*kind, name);
+      if (auto kind = not_text({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
     copy.write(block.data(), n);
   }
   copy.close();
   Compression compression;
   std::string start = first_text(path, name, compression);
-  if (auto kind = not_text_of(start, compression, name)) fail_not_text(*kind, name);
+  if (auto kind = not_text(start, compression, name)) fail_not_text(*kind, name);
   if (format == TextFormat::automatic && begins_as_json_lines(start)) {
     format = TextFormat::json_lines;
     if (message)
@@ -144,7 +137,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
   for (auto& path : files) {
     Compression compression;
     std::string name = path.string(), start = first_text(path, name, compression);
-    if (auto kind = not_text_of(start, compression, name)) {
+    if (auto kind = not_text(start, compression, name)) {
       if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
     } else if (!start.empty()) {
       sources.push_back(describe(path, name, start, compression, format, false, message));
@@ -181,7 +174,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     } else if (fs::is_regular_file(status)) {
       Compression compression;
       std::string start = first_text(path, input, compression);
-      if (auto kind = not_text_of(start, compression, input)) fail_not_text(*kind, input);
+      if (auto kind = not_text(start, compression, input)) fail_not_text(*kind, input);
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
       if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true, message));
     } else {

@@ -46,7 +46,7 @@ void hash_contents(std::vector<SourceFile>& sources);
 
 // The text of a source, block by block, unpacked. `file_done`: bytes of the file read so far.
 // Computes its hash, or compares it with that of an earlier reading. A compressed file may unpack
-// to 1 GiB, or to a thousand times its size.
+// to 1 GiB, or to 200 times its size.
 using UseBlock = std::function<void(std::string_view block, bool last, uint64_t file_done)>;
 void read_source(SourceFile& source, std::string& block, const UseBlock& use);
 

@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "host/external.h"
+#include "packed.h"
 #include "run.h"
 #include "train_harness.h"
 
@@ -138,6 +139,7 @@ while [ "$left" -gt 0 ]; do
       if [ -n "${positional:-}" ]; then
         positional=
         case "$command $subcommand:$word" in
+          'data prepare:chat.jsonl.gz') stage chat.jsonl.gz "$word" ;;
           'train :'*.jsonl | 'data prepare:'*.jsonl) stage records.jsonl "$word" ;;
           'train :'*.* | 'data prepare:'*.*) stage text.txt "$word" ;;
           'train :'* | 'data prepare:'*) stage corpus "$word" ;;
@@ -286,6 +288,11 @@ class Template : public TrainFolder {
                  "\", \"text\": \"some text\"}\n";
     // Lines with other keys are documents of `--text-key`.
     write("records.jsonl", records);
+    std::string chat;
+    for (int i = 0; i < 100; ++i)
+      chat += "{\"messages\": [{\"role\": \"user\", \"content\": \"Q" + std::to_string(i) +
+              "\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n";
+    write("chat.jsonl.gz", gzipped(chat));
     write("flags.toml", "steps = 2\n");
     write("toml", std::string(byte_model));
     std::string log;
@@ -309,7 +316,7 @@ class Template : public TrainFolder {
     command("crest_test_launcher",
             "#!/bin/sh\nwhile [ \"$1\" != crest ]; do shift; done\nshift\n"
             "CREST_TEST_ONLY_FLAGS='needs a launcher' exec crest \"$@\"\n");
-    command("zcat", "#!/bin/sh\nexec cat '" + (*this / "text.txt") + "'\n");
+    command("bzcat", "#!/bin/sh\nexec cat '" + (*this / "records.jsonl") + "'\n");
     command("less", "#!/bin/sh\nexec cat\n");
   }
 

@@ -25,7 +25,7 @@ const std::vector<Case> cases = {
     {"EmptyFile", {"empty.txt"}, 1, {"empty.txt", "no text"}},
     {"OneByte", {"one.txt"}, 1, {"one.txt", "too short", "Give more text"}},
     {"FolderWithoutText", {"emptydir"}, 1, {"emptydir", "no text"}},
-    {"BinaryFile", {"binary.dat"}, 1, {"binary.dat", "not a text file", "NUL"}},
+    {"BinaryFile", {"binary.dat"}, 1, {"binary.dat", "not a text file", "executable"}},
     {"TextAndData", {"text.txt", "--data", "data"}, 2, {"both text files and --data were given"}},
     {"MissingData", {"--data", "nodata"}, 1, {"nodata", "crest data prepare"}},
     {"DataIsAFile", {"--data", "text.txt"}, 1, {"text.txt", "not a folder"}},

@@ -209,7 +209,8 @@ TEST(Prepare, ErrorsSayWhatIsWrongAndLeaveNothing) {
   EXPECT_ERROR(attempt({dir / "empty.txt"}), "no text");
   EXPECT_ERROR(attempt({dir / "nothing"}), "no text");
   EXPECT_ERROR(attempt({dir / "short.txt"}), "too short");
-  EXPECT_ERROR(attempt({dir / "packed.gz"}), "zcat");
+  EXPECT_ERROR(attempt({dir / "packed.gz"}),
+               "packed.gz: the file cannot be unpacked: it is truncated, it ends at byte 4");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe"), "bpe:4096");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "byte"), "Did you mean 'bytes'");
   EXPECT_ERROR(attempt({dir / "good.txt"}, "bpe:12x"), "not a vocabulary size");

@@ -191,7 +191,9 @@ TEST(TokenizerFiles, TextsAreNormalizedAndOthersLeftAlone) {
 
 TEST(TokenizerFiles, PreparedDataKeepTheTokenizer) {
   DataFolder dir;
-  write_file(dir / "a.txt", fixture("rules.txt") + fixture("nasty.txt"));
+  std::string text = fixture("rules.txt") + fixture("nasty.txt");
+  std::erase(text, '\0');  // a file with NUL bytes is not text
+  write_file(dir / "a.txt", text);
   PrepareOptions o;
   o.inputs = {(dir / "a.txt").string()};
   o.tokenizer = fixture_path("qwen2.json").string();

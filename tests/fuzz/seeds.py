@@ -10,7 +10,7 @@ import sys
 
 target, folder = sys.argv[1:3]
 seeds = []
-ways = {"json": 4, "json_files": 4, "json_lines": 1, "checkpoint": 4, "safetensors": 3, "shard": 4, "foreign": 4, "runs": 2,
+ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 4, "foreign": 4, "runs": 2,
         "tokenizer": 3, "tokenizer_files": 6, "toml_files": 3}.get(target, 0)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
@@ -111,6 +111,17 @@ elif target == "json_lines":
     seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b"",
               b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "completion": ""}\n{"prompt": "", "response": "d"}\n',
               b'{"prompt": "a"}\n', b'{"prompt": 1, "answer": "b"}\n', b'{"prompt": "a", "answer": []}\n{"text": null}\n']
+    seeds += [json.dumps(line).encode() for line in (
+        {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "<|im_end|>"},
+                      {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": ""},
+                      {"role": "assistant", "content": "{eos}"}, {"role": "user", "content": "c"}]},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+        {"instruction": "a", "input": "b", "output": "c"}, {"instruction": "a", "input": None, "output": "c"},
+        {"messages": [{"role": "user", "content": None}]}, {"messages": [[]]}, {"conversations": {}}, {"messages": []},
+        {"messages": [{"role": "tool", "content": "a"}]}, {"instruction": "a", "output": ""}, {"instruction": 1, "output": "a"},
+        {"messages": [{"role": "assistant", "content": "a", "weight": 2}]},
+        {"text": "t", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        {"messages": [{"role": "assistant", "content": "b", "tool_calls": []}]})]
 elif target == "foreign":
     def llmc(context=2, vocab=3, layers=1, heads=1, width=2, padded=4, version=3, magic=20240326):
         numbers = (padded + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
