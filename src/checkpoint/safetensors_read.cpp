@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -28,11 +29,40 @@ bool is_pickle(const std::string& path, std::string_view first_bytes) {
 void refuse_pickle(const std::string& path, std::string_view first_bytes) {
   bool safetensors = first_bytes.size() > 8 && first_bytes[8] == '{';
   if (is_pickle(path, first_bytes) || (path.ends_with(".bin") && !safetensors))  // pytorch_model.bin
-    fail("is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it",
-         printable(path),
-         "Convert it in an environment that you trust: python -c \"import torch, safetensors.torch as s; "
-         "s.save_file({k: v.contiguous().clone() for k, v in torch.load('FILE', weights_only=True).items()}, "
-         "'model.safetensors')\"");
+    fail_pickle(path, true);
+}
+
+// As one word for a shell.
+static std::string shell_word(const std::string& text) {
+  auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_./-+=@:,", c); };
+  if (!text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = text[0] == '-' ? "'./" : "'";
+  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
+void fail_pickle(const std::string& path, bool all_weights) {
+  std::string name = path.substr(path.rfind('/') + 1), folder = parent_path(path);
+  const char* problem = "is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it";
+  if (name.starts_with("consolidated."))
+    fail(problem, printable(path),
+         "It is a part of Meta's own form of Llama. Use the model's Hugging Face form (config.json and safetensors): "
+         "transformers' convert_llama_weights_to_hf.py makes it.");
+  std::string files = all_weights ? shell_word(path) : shell_word(folder) + "/pytorch_model-*.bin";
+  std::string made = join_path(folder, "model.safetensors");
+  bool of_transformers = name.starts_with("pytorch_model");
+  fail(problem, printable(path),
+       fmt::format(
+           "Convert it in an environment with torch and safetensors; weights_only=True makes torch refuse "
+           "code:\n  python -c \"import sys, torch, safetensors.torch as s; c = [torch.load(f, "
+           "map_location='cpu', weights_only=True) for f in sys.argv[2:]]; s.save_file({{k: "
+           "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
+           "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
+           shell_word(made), files,
+           of_transformers ? "Then run this command again: Crest prefers model.safetensors."
+                           : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
+                                         "transformers, put its config.json next to it and give --init or --run {}.",
+                                         shell_word(made), shell_word(folder))));
 }
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "checkpoint/parameter_reader.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "model/weights_map.h"
@@ -75,29 +76,6 @@ NameMatch match(const Executor& executor, const ParameterLayout& layout, const s
   return match_names(executor.session().recipe.model, layout.canonical, offered, where);
 }
 
-void require_floats(const WeightsFolder& folder, size_t position) {
-  auto& item = folder.tensors()[position];
-  auto& entry = folder.files()[item.file].tensors()[item.index];
-  if (!entry.readable || !is_float(entry.spec.dtype))
-    fail(fmt::format("tensor '{}' has dtype {}, not a float", printable(entry.spec.name), printable(entry.stored_as)),
-         printable(folder.files()[item.file].path()),
-         "Weights must be F64, F32, BF16 or F16: save the model again with torch_dtype=torch.float32.");
-}
-
-// A tied model computes its logits with the embedding. A file with a different head is a different
-// model.
-void require_equal_head(const WeightsFolder& folder, size_t head, const CanonicalTensor& embedding,
-                        const float* expected) {
-  auto& spec = folder.tensors()[head].spec;
-  std::vector<char> bytes(size_t(byte_count(spec)));
-  folder.read(head, bytes.data(), bytes.size());
-  std::vector<float> values(size_t(embedding.elements()));
-  scatter(embedding, bytes.data(), spec.dtype, values.data());
-  if (std::memcmp(values.data(), expected, values.size() * sizeof(float)) != 0)
-    fail("lm_head.weight differs from the embedding, but the model ties them (tied = true)", printable(folder.path()),
-         "Set tied = false (tie_word_embeddings in config.json).");
-}
-
 template <class Bits>
 bool all_finite(const TensorRef& t, Bits exponent) {
   auto* bits = static_cast<const Bits*>(t.data);
@@ -158,26 +136,11 @@ TensorsToSave tensors_to_save(const Executor& executor, bool copied) {
 }
 
 void load_weights(const Executor& executor, const WeightsFolder& folder) {
-  ParameterLayout layout = layout_of(executor);
-  std::vector<TensorSpec> specs;
-  for (auto& item : folder.tensors()) specs.push_back(item.spec);
-  NameMatch found = match(executor, layout, specs, folder.path());
-  for (size_t position : found.source) require_floats(folder, position);
-  if (found.redundant_head) require_floats(folder, *found.redundant_head);
+  ParameterReader reader(executor.session().recipe.model, folder);
   std::vector<float> values;
-  std::vector<char> bytes;
-  for (auto& part : layout.parts) {
-    values.resize(size_t(part.parameter.numel()));
-    for (size_t i : part.tensors) {
-      const TensorSpec& spec = specs[found.source[i]];
-      // A position table may be longer than the model's context: scatter uses its first rows.
-      bytes.resize(size_t(byte_count(spec)));
-      folder.read(found.source[i], bytes.data(), bytes.size());
-      scatter(layout.canonical[i], bytes.data(), spec.dtype, values.data());
-      if (found.redundant_head && layout.canonical[i].parameter == "wte.weight")
-        require_equal_head(folder, *found.redundant_head, layout.canonical[i], values.data());
-    }
-    part.parameter.set(values.data());
+  for (auto& p : parameters(executor)) {
+    reader.read(p.name, values);
+    p.set(values.data());
   }
 }
 

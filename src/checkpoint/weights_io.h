@@ -16,6 +16,7 @@
 
 namespace crest {
 
+class Dataset;
 class Tokenizer;
 
 // The tensors to save of an executor. They point into its memory or are produced one by one while
@@ -44,15 +45,26 @@ void load_weights(const Executor& executor, const WeightsFolder& folder);
 void load_weights(const Executor& executor, const Checkpoint& checkpoint);
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 
+// How text becomes a model's tokens.
+struct ModelText {
+  ModelText(const Tokenizer* tokenizer = nullptr, std::string chat_template = "")
+      : tokenizer(tokenizer), chat_template(std::move(chat_template)) {}
+  const Tokenizer* tokenizer;  // null: none
+  std::string chat_template;   // of the conversations that it was trained on, in Jinja; "": none
+};
+
 // The small files that make a checkpoint usable on its own: model.toml; config.json if transformers
-// has the architecture; tokenizer.json if there is a tokenizer (may be null).
-std::map<std::string, std::string> model_files(const ModelConfig& config, const Tokenizer* tokenizer);
+// has the architecture. With a tokenizer also tokenizer.json and tokenizer_config.json, from which
+// AutoTokenizer makes the same tokens, and generation_config.json, by which generate() ends.
+std::map<std::string, std::string> model_files(const ModelConfig& config, const ModelText& text);
 
 struct LoadedModel {
   ModelConfig config;
   std::string weights_path;                    // the folder or file with the weights
   std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
-  std::string tokenizer_problem;               // why an existing tokenizer.json was not read
+  std::string tokenizer_path;                  // the tokenizer.json; "" if there is none
+  std::string tokenizer_problem;               // why it was not read
+  std::string chat_template;                   // in Jinja; "" if there is none
   std::optional<Checkpoint> checkpoint;        // absent for Hugging Face weights
   int64_t step = -1;                           // of the checkpoint; -1 without one
 };
@@ -61,6 +73,11 @@ struct LoadedModel {
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
 // nothing usable is there. `report` gets a line for each damaged checkpoint that was skipped.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {});
+LoadedModel open_model(Checkpoint checkpoint);
+// Throws if the data was made with a tokenizer that gives other tokens than the model's: the
+// model's weights mean nothing on them. Folders that hold no tokenizer, and models without one, are
+// taken on trust.
+void require_same_tokenizer(const Dataset& data, const LoadedModel& model);
 void load_weights(const Executor& executor, const LoadedModel& model);
 
 }  // namespace crest

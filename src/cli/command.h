@@ -29,7 +29,7 @@ std::string program_help();
 // at most 100 columns, and fit the terminal.
 std::string command_help(const Command& command, const CLI::App& app, bool all);
 // Versions of Crest and of every library it opens (cli/version.cpp).
-void print_versions();
+void print_versions(bool json);
 // crest help settings: the tables of settings, in Markdown (docs/settings.md) if standard output is
 // not a terminal.
 std::string settings_help();

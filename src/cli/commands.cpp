@@ -18,6 +18,7 @@ std::function<int()> setup_compare(CLI::App&);
 std::function<int()> setup_report(CLI::App&);
 std::function<int()> setup_lab(CLI::App&);
 std::function<int()> setup_import(CLI::App&);
+std::function<int()> setup_export(CLI::App&);
 std::function<int()> setup_completions(CLI::App&);
 
 const std::vector<Command>& commands() {
@@ -49,6 +50,11 @@ const std::vector<Command>& commands() {
        "loss and perplexity of a model on data",
        {"crest eval --run runs/gpt2 --data data"},
        setup_eval},
+      {"export",
+       "Train and use",
+       "write a model as llm.c or nanoGPT loads it",
+       {"crest export runs/gpt2 --to llm.c --out gpt2-llmc", "crest export runs/mine --to nanogpt --out mine-nanogpt"},
+       setup_export},
       {"plan",
        "Know before you run",
        "parameters, memory and FLOPs before anything runs",

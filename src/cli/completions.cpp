@@ -6,14 +6,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/options.h"
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/split_rule.h"
 #include "model/config.h"
 #include "passes/pass.h"
+#include "terminal/print_json.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -36,6 +39,8 @@ const std::vector<ValueSet>& value_sets() {
       {"comm", "COLLECTIVE", {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all"}},
       {"completions", "SHELL", {"bash", "zsh", "fish"}},
       {"bench", "--phase", {"forward", "forward-saved", "backward", "step", "all"}},
+      {"export", "--to", {"llm.c", "nanogpt"}},
+      {"export", "--dtype", {"fp32", "bf16"}},
       {"compare", "--by", {"group", "class", "layer"}},
       {"plan", "--for", {"train", "step", "forward-saved"}},
       {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
@@ -121,13 +126,15 @@ std::vector<CompletedCommand> completed_commands() {
 
 std::function<int()> setup_completions(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
   app.description(
       "Prints a script that completes crest's commands, flags and values:\n"
       "  bash   crest completions bash > ~/.local/share/bash-completion/completions/crest\n"
       "  zsh    crest completions zsh > DIR/_crest, where DIR is in $fpath\n"
       "  fish   crest completions fish > ~/.config/fish/completions/crest.fish");
   app.add_option("SHELL", *shell, "bash, zsh or fish");
-  return [shell] {
+  add_json_option(app, *json);
+  return [shell, json] {
     std::string (*make)(const std::vector<CompletedCommand>&) = *shell == "bash"   ? bash_completions
                                                                 : *shell == "zsh"  ? zsh_completions
                                                                 : *shell == "fish" ? fish_completions
@@ -136,6 +143,10 @@ std::function<int()> setup_completions(CLI::App& app) {
     if (!make)
       fail_usage(fmt::format("unknown shell '{}'", printable(*shell)), "crest completions", "Shells: bash, zsh, fish.");
     std::string text = make(completed_commands());
+    if (*json) {
+      print_json({{"shell", *shell}, {"script", text}});
+      return 0;
+    }
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
       fail("could not write to standard output", "crest completions", "Is the disk full?");
     return 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -11,8 +12,10 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "backend/device_json.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
@@ -21,20 +24,28 @@
 #include "device/find.h"
 #include "host/environment.h"
 #include "host/openmp_threads.h"
+#include "terminal/print_json.h"
 
 using namespace crest;
 
 // Bare `crest`: the device found and what to try first.
-static void print_welcome() {
+static void print_welcome(bool json) {
+  static constexpr std::pair<const char*, const char*> first[] = {
+      {"crest train input.txt", "train a small GPT on a text file of yours"},
+      {"crest plan --model gpt2-124M", "parameters, memory and FLOPs before anything runs"},
+      {"crest profile --model nano", "where the time and memory of a training step go"}};
   Device d = find_device("auto", 0);
+  if (json) {
+    auto list = nlohmann::ordered_json::array();
+    for (auto& [command, help] : first) list.push_back({{"command", command}, {"help", help}});
+    return print_json({{"version", CREST_VERSION}, {"device", device_to_json(d)}, {"try_first", list}});
+  }
   fmt::print(
       "Crest {} trains GPT-style transformers and explains every millisecond and byte.\n\nDevice: {} {}, {} free\n\n"
-      "Try first:\n"
-      "  crest train input.txt            train a small GPT on a text file of yours\n"
-      "  crest plan --model gpt2-124M     parameters, memory and FLOPs before anything runs\n"
-      "  crest profile --model nano       where the time and memory of a training step go\n\ncrest --help lists all "
-      "commands.\n",
+      "Try first:\n",
       CREST_VERSION, d.kind, d.name, format_bytes(double(d.memory)));
+  for (auto& [command, help] : first) fmt::print("  {:<32} {}\n", command, help);
+  fmt::print("\ncrest --help lists all commands.\n");
 }
 
 // Messages quote file names and file contents: their escape sequences must not reach the terminal.
@@ -47,10 +58,12 @@ static void print_error(std::string_view text) {
 }
 
 static int run(int argc, char** argv) {
-  if (argc < 2) {
-    print_welcome();
+  bool json = std::count(argv + 1, argv + argc, std::string_view("--json")) == 1;
+  if (argc == 1 || (argc == 2 && json)) {
+    print_welcome(json);
     return 0;
   }
+  if (argc == 3 && argv[1] == std::string_view("--json")) std::swap(argv[1], argv[2]);
   std::string command = argv[1];
   // crest help train is the same as crest train --help.
   if (command == "help" && argc > 2 && argv[2] != std::string("settings")) {
@@ -64,7 +77,7 @@ static int run(int argc, char** argv) {
     return 0;
   }
   if (command == "--version" || command == "version") {
-    print_versions();
+    print_versions(json);
     return 0;
   }
   std::vector<std::string> names;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -12,6 +13,7 @@
 #include "plan/program_after.h"
 #include "program/op.h"
 #include "program/text.h"
+#include "terminal/print_json.h"
 
 namespace crest {
 
@@ -38,13 +40,21 @@ ProgramSpec wanted_spec(const Recipe& r, const std::string& segment) {
              fmt::format("{} Programs: {}.", did_you_mean(segment, names), join(names, ", ")));
 }
 
-void print_pass_list() {
-  for (auto& p : pipeline()) fmt::print("{:<20} {}\n", p.name, p.help);
+void print_pass_list(bool json) {
+  auto list = nlohmann::ordered_json::array();
+  for (auto& p : pipeline()) {
+    auto settings = nlohmann::ordered_json::array();
+    if (p.settings)
+      for (auto& s : p.settings()) settings.push_back(s.name);
+    list.push_back({{"name", p.name}, {"help", p.help}, {"settings", settings}, {"required", p.required != nullptr}});
+    if (!json) fmt::print("{:<20} {}\n", p.name, p.help);
+  }
+  if (json) print_json(list);
 }
 
 int run(const Options& o) {
   if (o.passes) {
-    print_pass_list();
+    print_pass_list(o.json);
     return 0;
   }
   Device device = o.device.find();

@@ -43,6 +43,32 @@ struct Options {
 
 void print_line(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
+// The tokenizer for text files: that of the initial model, since its weights mean nothing on other
+// tokens.
+std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
+  std::string init = printable(model.weights_path);
+  auto refuse = [&](const std::string& difference) {
+    fail_usage(fmt::format("'{}' is not the tokenizer of the model {}: {}", printable(given), init, difference),
+               "--tokenizer",
+               model.tokenizer ? "Leave it out: --init uses the model's tokenizer."
+                               : "Give the tokenizer that the model was trained with.");
+  };
+  if (given.starts_with("bpe:")) refuse("it would be trained on the text");
+  if (!model.tokenizer) {
+    if (!given.empty()) return given;
+    bool none = model.tokenizer_problem.empty();
+    fail(none ? "the model has no tokenizer.json, so its tokens are unknown"
+              : "the model's tokenizer cannot be used: " + model.tokenizer_problem,
+         init, "Give the tokenizer that it was trained with, in a form that Crest reads: --tokenizer FILE.");
+  }
+  if (given.empty()) return model.tokenizer_path;
+  if (given != "bytes" && !fs::exists(given)) return given;  // an error of prepare_text
+  Tokenizer tokenizer = given == "bytes" ? Tokenizer::bytes() : Tokenizer::load(given);
+  std::string difference = tokenizer.difference(*model.tokenizer, "this one", "the model");
+  if (!difference.empty()) refuse(difference);
+  return given;
+}
+
 // Text files given as arguments are prepared once and kept in the cache.
 std::string prepared(const Options& o) {
   PreparedText p = prepare_text(o.texts, o.tokenizer, o.chat_template);
@@ -219,7 +245,9 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
     if (std::string own = t.out + "/model.toml"; fs::path(model()).filename() == "model.toml" && fs::exists(own))
       r.given["model"] = {own};
   } else if (!t.init.empty()) {
-    t.init = open_model(t.init).weights_path;
+    LoadedModel init = open_model(t.init);
+    t.init = init.weights_path;
+    if (!o.texts.empty()) o.tokenizer = tokenizer_of(init, o.tokenizer);
     if (!r.has("model"))
       r.given["model"] = {fs::is_directory(t.init) ? t.init : fs::path(t.init).parent_path().string()};
   }
@@ -267,8 +295,8 @@ std::function<int()> setup_train(CLI::App& app) {
     return app.add_option(flag, value, help)->group("Training");
   };
   option("--tokenizer", o->tokenizer,
-         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: bpe:2048, "
-         "or bytes for short texts)");
+         "for TEXT: bytes, bpe:VOCAB or FILE: tokenizer.json, vocab.json, .tiktoken (default: that of --init, else "
+         "bpe:2048, or bytes for short texts)");
   option("--chat-template", o->chat_template,
          fmt::format("for conversations in TEXT: {} (default: the tokenizer's)", chat_template_names()).c_str())
       ->type_name("NAME");

@@ -2,13 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "device/find.h"
 #include "device/libraries.h"
 #include "host/isa.h"
+#include "terminal/print_json.h"
 
 namespace crest {
 
-void print_versions() {
+void print_versions(bool json) {
+  if (json) {
+    auto libraries = nlohmann::ordered_json::array();
+    for (auto& [library, version] : library_versions(find_device("auto", 0)))
+      libraries.push_back({{"name", library}, {"version", version}});
+    return print_json({{"version", CREST_VERSION},
+                       {"libraries", libraries},
+                       {"compiler", __VERSION__},
+                       {"kernels", name(active_isa())}});
+  }
   fmt::print("crest {}\n", CREST_VERSION);
   for (auto& [library, version] : library_versions(find_device("auto", 0))) fmt::print("  {} {}\n", library, version);
   fmt::print("  compiler {}\n  kernels {}\n", __VERSION__, name(active_isa()));

@@ -35,7 +35,7 @@ Json to_json(const ComparedRun& r) {
 Json to_json(const GroupSide& g) {
   return {{"instructions", g.instructions}, {"calls", g.calls},           {"layers", g.layers}, {"ms", g.ms},
           {"floor_ms", g.floor_ms},         {"flops", g.flops},           {"bytes", g.bytes},   {"ops", g.ops},
-          {"kernels", g.kernels},           {"arithmetic", g.arithmetic}, {"types", g.types}};
+          {"kernels", g.kernels},           {"arithmetic", g.arithmetic}, {"types", g.types},   {"type", g.type}};
 }
 
 Json to_json(const Cause& c) {

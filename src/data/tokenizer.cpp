@@ -46,8 +46,7 @@ void Tokenizer::find_added() {
     added_[t.normalized][1].add(text, id);
   }
   for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
-    for (uint32_t id = 0; id < tokens_.size() && !end_of_text_; ++id)
-      if (tokens_[id].special && decode_token(id) == name) end_of_text_ = id;
+    if (!end_of_text_) end_of_text_ = special(name);
 }
 
 void Tokenizer::finish(const std::string& where) {
@@ -96,6 +95,12 @@ Tokenizer Tokenizer::from_merges(std::span<const std::pair<uint32_t, uint32_t>> 
 }
 
 bool Tokenizer::is_special(uint32_t id) const { return id < tokens_.size() && tokens_[id].special; }
+
+std::optional<uint32_t> Tokenizer::special(std::string_view text) const {
+  for (uint32_t id = 0; id < tokens_.size(); ++id)
+    if (tokens_[id].special && decode_token(id) == text) return id;
+  return std::nullopt;
+}
 
 std::string_view Tokenizer::decode_token(uint32_t id) const {
   if (id >= tokens_.size())

@@ -61,6 +61,11 @@ class Tokenizer {
   size_t merge_count() const { return merges_.size(); }
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
   bool is_special(uint32_t id) const;
+  // The special token of this text.
+  std::optional<uint32_t> special(std::string_view text) const;
+  // "" if both give the same tokens of every text, and call the same ones special; else the first
+  // difference as a sentence: "token 300 is 'th' in MINE, 'he' in THEIRS".
+  std::string difference(const Tokenizer& other, std::string_view mine, std::string_view theirs) const;
 
   // Tokens of a text. Text that spells a special token is ordinary text unless `special` is set
   // (for prompts that people type); added tokens that are not special are always found. Large texts
@@ -88,6 +93,8 @@ class Tokenizer {
   void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
   void find_bytes(const std::string& where);
   void find_added();
+  // Ranks of the merges that can happen, in order. whole_matter: some tokens are made by none.
+  std::vector<uint32_t> working_merges(bool& whole_matter) const;
   // Computes what encoding needs from tokens_ and merges_. `where` names the source if a byte is
   // missing.
   void finish(const std::string& where);

@@ -40,10 +40,7 @@ Dataset open_data(const std::string& folder, const LoadedModel& model) {
          printable(folder),
          "Prepare the data with the tokenizer.json of the model's checkpoint: crest data prepare TEXT --tokenizer "
          "FILE.");
-  if (data.tokenizer() && model.tokenizer && data.tokenizer()->to_json() != model.tokenizer->to_json())
-    fail("the data was not prepared with the model's tokenizer", printable(folder),
-         "Prepare the data with the tokenizer.json of the model's checkpoint: crest data prepare TEXT --tokenizer "
-         "FILE.");
+  require_same_tokenizer(data, model);
   return data;
 }
 

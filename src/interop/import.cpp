@@ -1,9 +1,6 @@
 #include "interop/import.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +11,7 @@
 #include "core/io.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
+#include "interop/new_folder.h"
 
 namespace crest {
 
@@ -26,14 +24,7 @@ namespace {
 
 bool recognises_pickle(const ForeignFile& file) { return is_pickle(file.path, file.start); }
 
-ForeignModel refuse_pickle_file(const ForeignFile& file) {
-  fail("is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it",
-       printable(file.path),
-       "Convert it in an environment that you trust, then import model.safetensors:\n  python -c \"import torch, "
-       "safetensors.torch as s; c = torch.load('ckpt.pt', map_location='cpu', weights_only=True); "
-       "s.save_file({k: v.contiguous().clone() for k, v in c['model'].items()}, 'model.safetensors', "
-       "{k: str(v) for k, v in c['model_args'].items()})\"");
-}
+ForeignModel refuse_pickle_file(const ForeignFile& file) { fail_pickle(file.path, true); }
 
 bool recognises_safetensors(const ForeignFile& file) { return file.start.size() > 8 && file.start[8] == '{'; }
 
@@ -74,38 +65,6 @@ const ForeignFormat& format_of(const ForeignFile& file) {
        "Supported: GPT-2 checkpoints of llm.c (.bin), and nanoGPT checkpoints converted to safetensors "
        "(docs/guides/interop.md).");
 }
-
-// A hidden folder next to the result; removed unless it is published.
-class Staging {
- public:
-  explicit Staging(const std::string& out) : out_(std::filesystem::absolute(out).lexically_normal()) {
-    if (!out_.has_filename()) out_ = out_.parent_path();
-    if (path_exists(out_.string())) fail("the output folder exists", printable(out_.string()), "Choose another --out.");
-    create_directories(out_.parent_path().string());
-    path_ = (out_.parent_path() / fmt::format(".{}.importing-{}", out_.filename().string(), ::getpid())).string();
-    remove_tree(path_);
-    create_directory(path_);
-  }
-  ~Staging() {
-    try {
-      if (!path_.empty()) remove_tree(path_);
-    } catch (const Error&) {  // it is hidden, and its name explains it
-    }
-  }
-  std::string operator/(const std::string& name) const { return join_path(path_, name); }
-  const std::string& path() const { return path_; }
-  std::string publish() {
-    sync_directory(path_);
-    rename_path(path_, out_.string());
-    path_.clear();
-    sync_directory(out_.parent_path().string());
-    return out_.string();
-  }
-
- private:
-  std::filesystem::path out_;
-  std::string path_;
-};
 
 // One tensor at a time: the parameter in Crest's orientation, then as the file stores it.
 uint64_t write_weights(const std::string& path, const ForeignModel& model,
@@ -160,7 +119,7 @@ ImportResult import_model(const ImportOptions& o) {
   const ForeignFormat& format = format_of(file);
   ForeignModel model = format.open(file);
   auto tokenizer = read_tokenizer(o.tokenizer, model.config);
-  Staging staging(o.out);
+  NewFolder staging(o.out, "importing");
   ImportResult result{format.name, "", model.config, model.stored, model.notes};
   for (auto& [name, text] : model_files(model.config, tokenizer.get())) {
     write_file_synced(staging / name, text);

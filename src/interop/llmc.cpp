@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/tokenizer.h"
+#include "interop/export.h"
 
 namespace crest {
 
@@ -57,22 +59,52 @@ uint64_t total_numbers(const LlmcHeader& h) {
   return total;
 }
 
+// The parameters in the file's order.
+std::vector<std::string> parameter_order(const ModelConfig& config) {
+  std::vector<std::string> names = {"wte.weight", "wpe.weight"};
+  for (const char* member : layer_members)
+    for (int64_t l = 0; l < config.layers; ++l) names.push_back(fmt::format("h.{}.{}", l, member));
+  names.insert(names.end(), {"ln_f.weight", "ln_f.bias"});
+  return names;
+}
+
 // Where each parameter starts, in elements.
 std::map<std::string, uint64_t> layout(const LlmcHeader& h) {
   std::map<std::string, uint64_t> sizes, offsets;
   for (auto& p : parameters_of(h.config)) sizes[p.name] = uint64_t(elements(p));
   uint64_t total = 0;
-  auto add = [&](const std::string& name, uint64_t padding_behind = 0) {
+  for (auto& name : parameter_order(h.config)) {
     offsets[name] = total;
-    total += sizes.at(name) + padding_behind;
-  };
-  add("wte.weight", padding(h));
-  add("wpe.weight");
-  for (const char* member : layer_members)
-    for (int64_t l = 0; l < h.config.layers; ++l) add(fmt::format("h.{}.{}", l, member));
-  add("ln_f.weight");
-  add("ln_f.bias");
+    total += sizes.at(name) + (name == "wte.weight" ? padding(h) : 0);
+  }
   return offsets;
+}
+
+// 256 little-endian int32.
+std::string llmc_header(const std::vector<int64_t>& words) {
+  std::string header;
+  for (int64_t word : words)
+    for (int i = 0; i < 4; ++i) header += char(uint64_t(word) >> (8 * i));
+  header.resize(LlmcHeader::bytes);
+  return header;
+}
+
+// llm.c's sampling reads gpt2_tokenizer.bin: of each token its length in one byte and its bytes.
+// Returns why the tokenizer has no such file, or "".
+std::string write_tokenizer(const Tokenizer& t, const std::string& path) {
+  constexpr int64_t tokenizer_magic = 20240328, version = 2;
+  if (!t.end_of_text()) return "it has no end-of-text token";
+  std::string bytes = llmc_header({tokenizer_magic, version, t.vocab_size(), *t.end_of_text()});
+  for (uint32_t id = 0; id < t.vocab_size(); ++id) {
+    std::string_view token = t.decode_token(id);
+    if (token.empty() || token.size() > 255)
+      return token.empty() ? fmt::format("id {} is unused", id)
+                           : fmt::format("token {} has {} bytes, and the file's limit is 255", id, token.size());
+    bytes += char(token.size());
+    bytes += token;
+  }
+  write_file_synced(path, bytes);
+  return "";
 }
 
 }  // namespace
@@ -139,6 +171,36 @@ void LlmcCheckpoint::read(const ParameterShape& p, float* out) const {
   std::vector<char> bytes(length);
   file_.read_at(bytes.data(), length, offset);
   scatter(whole, bytes.data(), header_.dtype, out);
+}
+
+void write_llmc(ExportJob& job) {
+  const ModelConfig& c = job.model.config;
+  const int64_t padded = (c.vocab + 127) / 128 * 128, version = job.dtype == DType::f32 ? 3 : 5;
+  File file = File::create(join_path(job.folder, "model.bin"));
+  file.write(llmc_header({gpt2_magic, version, c.context, c.vocab, c.layers, c.heads, c.width, padded}));
+  std::vector<float> values;
+  std::vector<char> stored;
+  for (auto& name : parameter_order(c)) {
+    job.weights.read(name, values);
+    const uint64_t parameters = values.size();
+    if (name == "wte.weight") values.resize(size_t(padded * c.width));  // zeros
+    stored.resize(values.size() * size_of(job.dtype));
+    for (size_t i = 0; i < values.size(); ++i) store_element(stored.data(), job.dtype, int64_t(i), values[i]);
+    file.write(stored.data(), stored.size());
+    job.advance(parameters);
+  }
+  file.sync();
+  file.close();
+  job.files = {"model.bin"};
+  if (!job.model.tokenizer) {
+    job.notes.push_back("The model has no tokenizer, so gpt2_tokenizer.bin was not written.");
+    return;
+  }
+  const std::string name = "gpt2_tokenizer.bin";  // the name that llm.c opens
+  if (std::string problem = write_tokenizer(*job.model.tokenizer, join_path(job.folder, name)); problem.empty())
+    job.files.push_back(name);
+  else
+    job.notes.push_back(fmt::format("{} was not written: {}. llm.c trains without it.", name, problem));
 }
 
 bool recognises_llmc(const ForeignFile& file) {

@@ -3,6 +3,7 @@
 // its model arguments as metadata.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -10,7 +11,10 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/tokenizer.h"
+#include "interop/export.h"
 #include "interop/import.h"
+#include "interop/torch_file.h"
 
 namespace crest {
 
@@ -153,6 +157,74 @@ class NanogptCheckpoint {
 };
 
 }  // namespace
+
+// What train.py saves as ckpt.pt and reads with --init_from=resume. Its optimizer has a group with
+// weight decay (matrices) and one without; without states it starts afresh.
+void write_nanogpt(ExportJob& job) {
+  const ModelConfig& c = job.model.config;
+  const auto parameters = parameters_of(c);
+  TorchPickle p;
+  auto item = [&](const char* key, auto value) {
+    p.text(key);
+    if constexpr (std::is_same_v<decltype(value), bool>)
+      p.boolean(value);
+    else if constexpr (std::is_floating_point_v<decltype(value)>)
+      p.number(value);
+    else
+      p.integer(value);
+  };
+  auto arguments = [&] {
+    p.begin_dict();
+    item("n_layer", c.layers), item("n_head", c.heads), item("n_embd", c.width), item("block_size", c.context);
+    item("bias", c.bias), item("vocab_size", c.vocab), item("dropout", double(c.dropout));
+    p.end_dict();
+  };
+  auto group = [&](double weight_decay, int64_t first, int64_t end) {
+    p.begin_dict();
+    item("lr", 6e-4), item("eps", 1e-8), item("weight_decay", weight_decay);
+    p.text("betas"), p.begin_tuple(), p.number(0.9), p.number(0.95), p.end_tuple();
+    for (const char* key : {"amsgrad", "maximize", "capturable", "differentiable"}) item(key, false);
+    for (const char* key : {"foreach", "fused"}) p.text(key), p.none();
+    p.text("params"), p.begin_list();
+    for (int64_t i = first; i < end; ++i) p.integer(i);
+    p.end_list();
+    p.end_dict();
+  };
+  auto matrices = std::count_if(parameters.begin(), parameters.end(), [](auto& q) { return q.shape.size() == 2; });
+  p.begin_dict();
+  p.text("model"), p.begin_dict();
+  for (size_t i = 0; i < parameters.size(); ++i)
+    p.text(nanogpt_name(parameters[i].name)), p.tensor(int64_t(i), parameters[i].shape);
+  p.text(head_name), p.tensor(0, parameters[0].shape);  // wte.weight again
+  p.end_dict();
+  p.text("optimizer"), p.begin_dict();
+  p.text("state"), p.begin_dict(), p.end_dict();
+  p.text("param_groups"), p.begin_list();
+  group(0.1, 0, matrices), group(0, matrices, int64_t(parameters.size()));
+  p.end_list(), p.end_dict();
+  p.text("model_args"), arguments();
+  item("iter_num", int64_t(0));
+  item("best_val_loss", 1e9);
+  p.text("config"), p.begin_dict(), p.end_dict();
+  p.end_dict();
+
+  TorchFile file(join_path(job.folder, "ckpt.pt"), "ckpt");
+  file.add("data.pkl", p.finish());
+  file.add("byteorder", "little");
+  std::vector<float> values;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    job.weights.read(parameters[i].name, values);
+    file.add(fmt::format("data/{}", i), {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    job.advance(values.size());
+  }
+  file.add("version", "3\n");
+  file.finish();
+  job.files = {"ckpt.pt"};
+  job.notes.push_back("The optimizer starts afresh, at iteration 0.");
+  if (job.model.tokenizer && job.model.tokenizer->vocab_size() != 50257)
+    job.notes.push_back(
+        "nanoGPT's sample.py uses GPT-2's tokenizer unless the data set has a meta.pkl; this model has another one.");
+}
 
 bool recognises_nanogpt(const ForeignFile& file) {
   if (file.start.size() < 9 || file.start[8] != '{') return false;

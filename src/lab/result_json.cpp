@@ -35,10 +35,10 @@ Json to_json(const Row& row) {
   for (auto& [key, text] : row.keys) keys[key] = text;
   for (auto& [column, value] : row.columns) columns[column] = to_json(value);
   Json json = {{"keys", keys}, {"columns", columns}};
-  if (!row.absent.empty()) json["absent"] = row.absent;
-  if (!row.run.empty()) json["run"] = row.run;
-  if (!row.again.empty()) json["again"] = row.again;
-  if (!row.round_ms.empty()) json["round_ms"] = row.round_ms;
+  json["absent"] = row.absent;
+  json["run"] = row.run;
+  json["again"] = row.again;
+  json["round_ms"] = row.round_ms;
   return json;
 }
 
@@ -69,7 +69,7 @@ static Json claim_json(const Claim& c, const ClaimResult& r) {
                {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
   if (!c.quote.empty()) json["quote"] = c.quote;
   if (!c.conditions.about.empty()) json["about"] = c.conditions.about;
-  if (!r.reason.empty()) json["reason"] = r.reason;
+  json["reason"] = r.reason;
   return json;
 }
 
@@ -110,7 +110,7 @@ Json to_json(const Experiment& e) {
                {"kind", name(e.kind)},
                {"claims", e.claims.size()},
                {"available", e.unavailable.empty()}};
-  if (!e.unavailable.empty()) json["reason"] = e.unavailable;
+  json["reason"] = e.unavailable;
   return json;
 }
 

@@ -12,9 +12,13 @@ namespace crest {
 // them. model.toml, which Crest's own checkpoints have, comes before config.json. nullopt if the
 // path does not exist. The result is validated. Errors name file and key.
 std::optional<ModelConfig> read_model_file(const std::string& path);
+// The ids of the tokens that begin and end a text.
+struct TextEnds {
+  std::optional<uint32_t> begin, end;
+};
 // A config.json that `transformers` loads (GPT2LMHeadModel or LlamaForCausalLM); empty for other
 // architectures.
-std::string to_huggingface_config(const ModelConfig& config);
+std::string to_huggingface_config(const ModelConfig& config, const TextEnds& ends = {});
 
 // The same, from text. `where` names the file in errors.
 //

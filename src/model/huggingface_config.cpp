@@ -169,7 +169,7 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
   return c;
 }
 
-std::string to_huggingface_config(const ModelConfig& c) {
+std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   nlohmann::ordered_json j;
   bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
   if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
@@ -218,8 +218,11 @@ std::string to_huggingface_config(const ModelConfig& c) {
   }
   j["tie_word_embeddings"] = c.tied;
   j["torch_dtype"] = "float32";
-  j["bos_token_id"] = nullptr;
-  j["eos_token_id"] = nullptr;
+  auto id = [](const std::optional<uint32_t>& token) {
+    return token ? nlohmann::ordered_json(*token) : nlohmann::ordered_json();
+  };
+  j["bos_token_id"] = id(ends.begin);
+  j["eos_token_id"] = id(ends.end);
   return j.dump(2) + "\n";
 }
 

@@ -14,6 +14,7 @@
 #include "comm/rank_group.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/chat.h"
 #include "device/libraries.h"
 #include "host/environment.h"
 #include "host/stop_signal.h"
@@ -41,6 +42,12 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr int64_t most_bad_steps = 5;
 
+// A template by its name. "": none, or one that this version does not know.
+std::string jinja_of(const std::string& name) {
+  const ChatTemplate* found = chat_template(name);
+  return found ? std::string(found->jinja) : "";
+}
+
 // The training loop. Data, schedule, saving and reporting are its parts (run_data, run_schedule,
 // saver, run_report).
 class Training {
@@ -51,6 +58,8 @@ class Training {
         report_(o, leads()),
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
+        tokenizer_(data_.dataset().tokenizer()),
+        chat_template_(jinja_of(data_.dataset().info().chat_template)),
         record_(o, [this](auto& text) { report_.warning(text); }) {}
 
   TrainOutcome run() {
@@ -134,7 +143,7 @@ class Training {
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
     else if (leads())
-      load_initial_weights(*engine_, o_.init, [&](const std::string& m) { report_.warning(m); });
+      start_from(open_model(o_.init, [&](const std::string& m) { report_.warning(m); }));
     else
       engine_->broadcast();
     state_.seed = o_.seed;
@@ -150,6 +159,18 @@ class Training {
     files_->continue_at(0);
   }
 
+  void start_from(const LoadedModel& model) {
+    take_text(model);
+    load_initial_weights(*engine_, model);
+  }
+
+  // Data without a tokenizer (of llm.c, nanoGPT) has tokens of the model's.
+  void take_text(const LoadedModel& model) {
+    require_same_tokenizer(dataset(), model);
+    if (!tokenizer_) tokenizer_ = model.tokenizer;
+    if (chat_template_.empty()) chat_template_ = model.chat_template;
+  }
+
   // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
   // 0 reads the checkpoint and sends it to the others.
   void continue_run(CompiledSession session) {
@@ -161,6 +182,7 @@ class Training {
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator());
       state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
+      take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
       files_.emplace(RunFiles::none());
@@ -492,10 +514,10 @@ class Training {
   }
 
   void sample_now() {
-    if (!leads() || !dataset().tokenizer() || StopSignal::requested()) return;
+    if (!leads() || !tokenizer_ || StopSignal::requested()) return;
     auto start = Clock::now();
-    std::string text = generate_text(engine_->rank(0), *dataset().tokenizer(), "", o_.sample_tokens,
-                                     state_.seed + uint64_t(state_.step));
+    std::string text =
+        generate_text(engine_->rank(0), *tokenizer_, "", o_.sample_tokens, state_.seed + uint64_t(state_.step));
     sampling_seconds_ += since(start);
     files_->add_sample(state_.step, text);
     report_.sample(state_.step, text);
@@ -505,7 +527,7 @@ class Training {
     if (!files_->on_disk()) return;
     files_->check_folder();
     state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-    saver_->save(*engine_, state_, config_, dataset().tokenizer().get(), last_good_);
+    saver_->save(*engine_, state_, config_, {tokenizer_.get(), chat_template_}, last_good_);
   }
 
   TrainOutcome finish() {
@@ -541,6 +563,8 @@ class Training {
   RankGroup* group_;
   RunReport report_;
   RunData data_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
+  std::string chat_template_;                   // "": none
   TrainingRecord record_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;

@@ -25,7 +25,7 @@ static nlohmann::json json_of(const RunState& state) {
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
 
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
-                                    const Tokenizer* tokenizer, bool copied) {
+                                    const ModelText& text, bool copied) {
   Scalars s = engine.rank(0).scalars();
   const Recipe& r = engine.session().recipe;
   CheckpointContents contents;
@@ -38,7 +38,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
             {"good_steps", s.good_steps},
             {"skipped", s.skipped}});
   contents.state = j.dump();
-  contents.files = model_files(r.model, tokenizer);
+  contents.files = model_files(r.model, text);
   contents.files["config.toml"] = config_toml;
   if (!engine.choices().used().empty()) contents.files[choices_file] = to_json(engine.choices().used());
   TensorsToSave tensors = tensors_to_save(engine.rank(0), copied);
@@ -144,8 +144,8 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   return state;
 }
 
-void load_initial_weights(Engine& engine, const std::string& path, const Report& warn) {
-  load_weights(engine.rank(0), open_model(path, warn));
+void load_initial_weights(Engine& engine, const LoadedModel& model) {
+  load_weights(engine.rank(0), model);
   engine.broadcast();
 }
 

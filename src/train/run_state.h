@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_io.h"
 #include "train/engine.h"
 
 namespace crest {
@@ -27,10 +28,10 @@ RunState parse_run_state(const std::string& text, const std::string& where);
 using Report = std::function<void(const std::string&)>;
 
 // Weights, optimizer state, scalars, kernel choices and small files (model.toml, config.toml,
-// config.json, tokenizer.json). copied: the tensors are a copy, which stays unchanged while the
+// config.json, tokenizer.json, ..). copied: the tensors are a copy, which stays unchanged while the
 // engine trains.
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
-                                    const Tokenizer* tokenizer, bool copied);
+                                    const ModelText& text, bool copied);
 // The newest valid checkpoint below root. Throws if there is none.
 Checkpoint newest_checkpoint(const std::string& root, const Report& warn);
 // Its kernel choices, for the Engine that continues the run; empty if the checkpoint has none.
@@ -40,7 +41,7 @@ Choices::Table kernel_choices(const Checkpoint& checkpoint, const Report& warn);
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn);
 // --init: loads weights of a Hugging Face folder, a run or a checkpoint. The optimizer starts
 // fresh.
-void load_initial_weights(Engine& engine, const std::string& path, const Report& warn);
+void load_initial_weights(Engine& engine, const LoadedModel& model);
 
 // Removes the oldest checkpoints until `keep` are left (0: keep all). If none of those has finite
 // weights, the newest one with finite weights is kept as well.

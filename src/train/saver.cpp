@@ -9,12 +9,12 @@
 
 namespace crest {
 
-void Saver::save(Engine& engine, const RunState& state, const std::string& config_toml, const Tokenizer* tokenizer,
+void Saver::save(Engine& engine, const RunState& state, const std::string& config_toml, const ModelText& text,
                  int64_t last_good_step) {
   if (state.step == saved_step_) return;
   finish();
   if (last_good_step > saved_step_) prune();
-  auto contents = contents_to_save(engine, state, config_toml, tokenizer, background_);
+  auto contents = contents_to_save(engine, state, config_toml, text, background_);
   start([root = root_, contents = std::move(contents)] { return save_checkpoint(contents, root, 0).warnings; });
   saved_step_ = state.step;
   prune_pending_ = true;

@@ -21,7 +21,7 @@ class Saver {
   int64_t saved_step() const { return saved_step_; }
   // Does nothing if this step was already saved. last_good_step: the last step with finite
   // gradients.
-  void save(Engine& engine, const RunState& state, const std::string& config_toml, const Tokenizer* tokenizer,
+  void save(Engine& engine, const RunState& state, const std::string& config_toml, const ModelText& text,
             int64_t last_good_step);
   // Removes older checkpoints. Saving removes none: they go after finite gradients of the next step
   // have confirmed the new weights.

@@ -1,5 +1,7 @@
 #include "checkpoint/weights_io.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/io.h"
 #include "core/split_float.h"
 #include "data/tokenizer.h"
@@ -313,7 +315,38 @@ TEST(OpenModel, SmallFilesOfACheckpoint) {
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(names(model_files(small_model("gpt2"), &tokenizer)),
-            (Names{"config.json", "model.toml", "tokenizer.json"}));
+            (Names{"config.json", "generation_config.json", "model.toml", "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(names(model_files(small_model("mixed"), &tokenizer)),
+            (Names{"model.toml", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(names(model_files(small_model("llama"), nullptr)), (Names{"config.json", "model.toml"}));
   EXPECT_EQ(names(model_files(small_model("mixed"), nullptr)), (Names{"model.toml"}));
+}
+
+// What generate() ends with, and the class that leaves tokenizer.json as it is.
+TEST(OpenModel, FilesThatNameTheEndOfATextAndTheChatTemplate) {
+  Tokenizer tokenizer = Tokenizer::bytes();
+  auto files = model_files(small_model("gpt2"), {&tokenizer, "{{ messages }}"});
+  auto read = [&](const char* name) { return nlohmann::json::parse(files.at(name)); };
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    EXPECT_EQ(read(name)["eos_token_id"], 256) << name;
+    EXPECT_EQ(read(name)["bos_token_id"], 256) << name;
+  }
+  auto names = read("tokenizer_config.json");
+  EXPECT_EQ(names["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(names["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(names["chat_template"], "{{ messages }}");
+  EXPECT_EQ(nlohmann::json::parse(model_files(small_model("gpt2"), nullptr).at("config.json"))["eos_token_id"],
+            nullptr);
+  // Llama 3's tokens for both ends.
+  auto json = nlohmann::json::parse(tokenizer.to_json());
+  json["added_tokens"][0]["content"] = "<|end_of_text|>";
+  json["model"]["vocab"].erase("<|endoftext|>");
+  auto begin = json["added_tokens"][0];
+  begin["content"] = "<|begin_of_text|>", begin["id"] = 257;
+  json["added_tokens"].push_back(begin);
+  Tokenizer llama = Tokenizer::parse(json.dump(), "tokenizer.json");
+  files = model_files(small_model("llama"), &llama);
+  EXPECT_EQ(read("generation_config.json"), nlohmann::json({{"bos_token_id", 257}, {"eos_token_id", 256}}));
+  EXPECT_EQ(read("tokenizer_config.json")["bos_token"], "<|begin_of_text|>");
+  EXPECT_FALSE(read("tokenizer_config.json").contains("chat_template"));
 }

@@ -116,7 +116,7 @@ TEST(SettingsPage, IsThatOfTheDocs) {
 // Every help fits 100 columns; the short one leaves the rare settings to --help-all.
 TEST(Help, FitsAndIsShort) {
   for (const char* command : {"data", "train", "sample", "eval", "bench", "profile", "compare", "program", "plan",
-                              "devices", "comm", "runs", "report", "lab", "completions", "import"}) {
+                              "devices", "comm", "runs", "report", "lab", "completions", "import", "export"}) {
     RunResult all = run_crest({command, "--help-all"}), common = run_crest({"help", command});
     ASSERT_EQ(all.code, 0) << command;
     ASSERT_EQ(common.out, run_crest({command, "--help"}).out);

@@ -1,7 +1,10 @@
 """What the scripts of this folder share: running Crest, token data as llm.c reads it, distances."""
 import json
 import os
+import re
+import shlex
 import subprocess
+import sys
 
 import numpy as np
 
@@ -14,6 +17,12 @@ def crest(*arguments, fails=False):
     done = subprocess.run([CREST, *map(str, arguments)], capture_output=True, text=True, env=environment)
     assert (done.returncode != 0) == fails, f"crest {arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stderr if fails else done.stdout
+
+
+def run_line(said):
+    """Runs the command that a message of Crest advises, as it is printed, with this interpreter as python."""
+    line = re.search(r"python -c .*", said).group(0)
+    subprocess.run(line.replace("python", shlex.quote(sys.executable), 1), shell=True, check=True)
 
 
 def write_shard(path, tokens):

@@ -1,18 +1,15 @@
 #!/usr/bin/env python3
 """crest import: checkpoints as llm.c and nanoGPT write them give the logits that torch computes. Usage: SCRIPT WORK_FOLDER"""
 import json
-import math
 import os
-import re
-import subprocess
 import sys
 
 import numpy as np
 import torch
 import transformers
-from common import crest, crest_logits, distance
+from common import crest, crest_logits, distance, run_line
+from nanogpt_model import NanoGpt
 from torch import nn
-from torch.nn import functional as F
 
 work = sys.argv[1]
 transformers.logging.set_verbosity_error()
@@ -75,59 +72,10 @@ def llmc():
         assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values()))
 
 
-class Norm(nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(C))
-        self.bias = nn.Parameter(torch.zeros(C)) if bias else None
-
-    def forward(self, x):
-        return F.layer_norm(x, (C,), self.weight, self.bias, 1e-5)
-
-
-class Attention(nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        self.c_attn, self.c_proj = nn.Linear(C, 3 * C, bias=bias), nn.Linear(C, C, bias=bias)
-
-    def forward(self, x):
-        q, k, v = (t.view(*x.shape[:2], H, C // H).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
-        scores = (q @ k.transpose(-2, -1) / math.sqrt(C // H)).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -math.inf)
-        return self.c_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape))
-
-
-class Block(nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        self.ln_1, self.attn, self.ln_2 = Norm(bias), Attention(bias), Norm(bias)
-        self.mlp = nn.ModuleDict(dict(c_fc=nn.Linear(C, 4 * C, bias=bias), c_proj=nn.Linear(4 * C, C, bias=bias)))
-
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x))))
-
-
-class NanoGpt(nn.Module):
-    """A model with the parameters of nanoGPT under its names."""
-
-    def __init__(self, bias):
-        super().__init__()
-        self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(V, C), wpe=nn.Embedding(T, C),
-                                              h=nn.ModuleList(Block(bias) for _ in range(L)), ln_f=Norm(bias)))
-        self.lm_head = nn.Linear(C, V, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight
-
-    def forward(self, tokens):
-        x = self.transformer.wte(tokens) + self.transformer.wpe.weight[:tokens.shape[1]]
-        for block in self.transformer.h:
-            x = block(x)
-        return self.lm_head(self.transformer.ln_f(x))
-
-
 def nanogpt():
     torch.manual_seed(2)
     for bias in (False, True):
-        model = lively(NanoGpt(bias))
+        model = lively(NanoGpt(V, T, L, H, C, bias))
         folder = f"{work}/nanogpt-{bias}"
         os.makedirs(folder)
         arguments = dict(n_layer=L, n_head=H, n_embd=C, block_size=T, bias=bias, vocab_size=V, dropout=0.0)
@@ -136,8 +84,7 @@ def nanogpt():
                     "iter_num": 7, "best_val_loss": torch.tensor(4.0), "config": {"out_dir": "out"}}, f"{folder}/ckpt.pt")
         # The message that refuses the pickle holds the line that converts it.
         said = crest("import", f"{folder}/ckpt.pt", "--out", f"{folder}/model", fails=True)
-        line = re.search(r'python -c "(.*)"', said).group(1)
-        subprocess.run([sys.executable, "-c", line], cwd=folder, check=True)
+        run_line(said)
         said = json.loads(crest("import", f"{folder}/model.safetensors", "--out", f"{folder}/model", "--json"))
         assert said["format"] == "nanoGPT" and said["heads"] == H and said["tied"] and said["transformers"] == bias, said
         with torch.no_grad():

@@ -1,6 +1,7 @@
 // llm.c's own loader, checkpoint reader and forward pass, from the clone that -I names. Writes to standard output:
 //   tokens PATTERN B T STEPS      the loader's inputs of STEPS batches, then the last batch's last target (int32)
 //   logits CHECKPOINT TOKENS N    mean loss, then logits[N][padded vocabulary] of N + 1 tokens (int32 in TOKENS) (float32)
+//   vocabulary FILE               each token of a tokenizer up to its first zero byte, then its end-of-text id, a line each
 // What llm.c itself prints goes to standard error.
 #define TESTING
 #include "train_gpt2.c"
@@ -36,11 +37,19 @@ static int logits(FILE* out, char** argv) {
          write_all(out, model.acts.logits, sizeof(float), n * (size_t)model.config.padded_vocab_size);
 }
 
+static int vocabulary(FILE* out, char** argv) {
+  Tokenizer tokenizer;
+  tokenizer_init(&tokenizer, argv[2]);
+  for (uint32_t i = 0; i < tokenizer.vocab_size; ++i) fprintf(out, "%s\n", tokenizer_decode(&tokenizer, i));
+  return fprintf(out, "%d\n", tokenizer.eot_token) < 0;
+}
+
 int main(int argc, char** argv) {
   FILE* out = fdopen(dup(1), "wb");
   dup2(2, 1);
   int failed = 1;
   if (argc == 6 && strcmp(argv[1], "tokens") == 0) failed = tokens(out, argv);
   if (argc == 5 && strcmp(argv[1], "logits") == 0) failed = logits(out, argv);
+  if (argc == 3 && strcmp(argv[1], "vocabulary") == 0) failed = vocabulary(out, argv);
   return fclose(out) != 0 || failed;
 }

@@ -66,6 +66,26 @@ def checkpoint():
     assert error <= 1e-5 and abs(loss - our_loss) <= 1e-5 * loss
 
 
+def exported():
+    """llm.c computes from an exported model what Crest does, and reads its tokenizer."""
+    with open(f"{work}/model.toml", "w") as f:
+        f.write("preset = \"nano\"\nlayers = 2\nwidth = 48\nheads = 3\nkv_heads = 3\nhead_dim = 16\nff = 192\ncontext = 40\n")
+    crest("train", "--data", f"{work}/ours", "--model", f"{work}/model.toml", "--out", f"{work}/run", "--steps", 4, "--batch", 2, "--lr", "0.02",
+          "--warmup", 0, "--device", "cpu", "--no-store", "--quiet", "--sample-every", 0)
+    crest("export", f"{work}/run", "--to", "llm.c", "--out", f"{work}/exported")
+    tokens = np.random.default_rng(4).integers(0, 257, 41).astype(np.int32)
+    tokens.tofile(f"{work}/tokens")
+    theirs = np.frombuffer(llmc("logits", f"{work}/exported/model.bin", f"{work}/tokens", 40), dtype=np.float32)
+    ours, loss = crest_logits(f"{work}/run", tokens, work)
+    error = distance(ours, theirs[1:].reshape(40, 384)[:, :257])
+    print(f"exported: logits differ by {error:.1e}, losses {theirs[0]:.6f} and {loss:.6f}")
+    assert error <= 1e-5
+    said = llmc("vocabulary", f"{work}/exported/gpt2_tokenizer.bin")
+    expected = b"".join((b"" if b == 0 else bytes([b])) + b"\n" for b in range(256)) + b"<|endoftext|>\n256\n"
+    assert said == expected, said
+
+
 shards()
 checkpoint()
+exported()
 print("ok: llm.c", clone)

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import torch
-from common import crest, crest_logits, distance
+from common import crest, crest_logits, distance, run_line
 
 work, clone = sys.argv[1], os.environ["CREST_NANOGPT"]
 sys.path.insert(0, clone)
@@ -33,8 +33,7 @@ for bias in (False, True):
     losses = [float(x) for x in re.findall(r"iter \d+: loss ([\d.]+)", done.stdout)]
     assert len(losses) == 4 and losses[-1] < losses[0], losses
     said = crest("import", f"{work}/out-{bias}/ckpt.pt", "--out", f"{work}/model-{bias}", fails=True)
-    line = re.search(r'python -c "(.*)"', said).group(1)
-    subprocess.run([sys.executable, "-c", line], cwd=f"{work}/out-{bias}", check=True)
+    run_line(said)
     said = json.loads(crest("import", f"{work}/out-{bias}/model.safetensors", "--out", f"{work}/model-{bias}", "--json"))
     assert said["format"] == "nanoGPT" and said["heads"] == 3, said
     saved = torch.load(f"{work}/out-{bias}/ckpt.pt", weights_only=False)
@@ -48,4 +47,12 @@ for bias in (False, True):
     error = distance(ours, logits[0].double().numpy())
     print(f"bias {bias}: losses of its training {losses}, logits differ by {error:.1e}, losses {loss:.6f} and {our_loss:.6f}")
     assert error <= 1e-5 and abs(loss - our_loss) <= 1e-5 * loss
+    # And back: train.py continues from what crest export writes, without a jump of its loss.
+    crest("export", f"{work}/model-{bias}", "--to", "nanogpt", "--out", f"{work}/back-{bias}")
+    settings.update(init_from="resume", out_dir=f"back-{bias}")
+    done = subprocess.run([sys.executable, "train.py", *(f"--{k}={v}" for k, v in settings.items())], cwd=work, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    resumed = [float(x) for x in re.findall(r"iter \d+: loss ([\d.]+)", done.stdout)]
+    print(f"bias {bias}: losses of its training from there {resumed}")
+    assert len(resumed) == 4 and abs(resumed[0] - losses[-1]) < 0.2 < losses[0] - losses[-1], (losses, resumed)
 print("ok: nanoGPT", clone, "torch", torch.__version__)

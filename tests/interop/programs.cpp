@@ -40,6 +40,30 @@ TEST(Interop, ImportedCheckpointsGiveTheLogitsOfTorch) {
   expect_ok("import_checkpoints.py", {folder.path().string()});
 }
 
+TEST(Interop, NanogptResumesFromAnExportedCheckpoint) {
+  CREST_NEED_PYTHON("numpy safetensors torch");
+  TempFolder folder;
+  expect_ok("export_checkpoints.py", {folder.path().string()});
+}
+
+TEST(Interop, TheLinesThatConvertPicklesWork) {
+  CREST_NEED_PYTHON("numpy safetensors torch transformers");
+  TempFolder folder;
+  expect_ok("pickles.py", {folder.path().string()});
+}
+
+TEST(Interop, TransformersAndTiktokenGiveTheSameTokensAndGenerateEnds) {
+  CREST_NEED_PYTHON("numpy tiktoken torch transformers");
+  TempFolder folder;
+  expect_ok("text_both_ways.py", {folder.path().string()});
+}
+
+TEST(Interop, TheGuideFromTransformersAndBackWorksAsWritten) {
+  CREST_NEED_PYTHON("jinja2 tokenizers torch transformers");
+  TempFolder folder;
+  expect_ok("guide.py", {folder.path().string()});
+}
+
 // What cannot be installed as a package is named by a variable that holds the path of a clone.
 #define CREST_NEED_CLONE(variable, repository) \
   if (!std::getenv(variable)) GTEST_SKIP() << variable " is not set: a clone of github.com/karpathy/" repository

@@ -1,0 +1,61 @@
+#include "checkpoint/parameter_reader.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace crest {
+
+ParameterReader::ParameterReader(const ModelConfig& model, const WeightsFolder& folder)
+    : folder_(folder), canonical_(canonical_tensors(model)) {
+  for (size_t i = 0; i < canonical_.size(); ++i) tensors_[canonical_[i].parameter].push_back(i);
+  std::vector<OfferedTensor> offered;
+  for (auto& item : folder.tensors()) offered.push_back({item.spec.name, item.spec.shape});
+  found_ = match_names(model, canonical_, offered, folder.path());
+  for (size_t position : found_.source) require_floats(position);
+  if (found_.redundant_head) require_floats(*found_.redundant_head);
+}
+
+void ParameterReader::require_floats(size_t position) const {
+  auto& item = folder_.tensors()[position];
+  auto& entry = folder_.files()[item.file].tensors()[item.index];
+  if (!entry.readable || !is_float(entry.spec.dtype))
+    fail(fmt::format("tensor '{}' has dtype {}, not a float", printable(entry.spec.name), printable(entry.stored_as)),
+         printable(folder_.files()[item.file].path()),
+         "Weights must be F64, F32, BF16 or F16: save the model again with torch_dtype=torch.float32.");
+}
+
+// A tied model computes its logits with the embedding. A file with a different head is a different
+// model.
+void ParameterReader::require_equal_head(const CanonicalTensor& embedding, const float* expected) const {
+  size_t head = *found_.redundant_head;
+  auto& spec = folder_.tensors()[head].spec;
+  std::vector<char> bytes(size_t(byte_count(spec)));
+  folder_.read(head, bytes.data(), bytes.size());
+  std::vector<float> values(size_t(embedding.elements()));
+  scatter(embedding, bytes.data(), spec.dtype, values.data());
+  if (std::memcmp(values.data(), expected, values.size() * sizeof(float)) != 0)
+    fail("lm_head.weight differs from the embedding, but the model ties them (tied = true)", printable(folder_.path()),
+         "Set tied = false (tie_word_embeddings in config.json).");
+}
+
+void ParameterReader::read(const std::string& parameter, std::vector<float>& values) const {
+  auto& parts = tensors_.at(parameter);
+  int64_t elements = 0;
+  for (size_t i : parts) elements += canonical_[i].elements();
+  values.resize(size_t(elements));
+  std::vector<char> bytes;
+  for (size_t i : parts) {
+    const TensorSpec& spec = folder_.tensors()[found_.source[i]].spec;
+    // A position table may be longer than the model's context: scatter uses its first rows.
+    bytes.resize(size_t(byte_count(spec)));
+    folder_.read(found_.source[i], bytes.data(), bytes.size());
+    scatter(canonical_[i], bytes.data(), spec.dtype, values.data());
+    if (found_.redundant_head && parameter == "wte.weight") require_equal_head(canonical_[i], values.data());
+  }
+}
+
+}  // namespace crest

@@ -1,0 +1,31 @@
+// Parameters from files of Hugging Face or Crest with any float dtype, one at a time.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/safetensors_folder.h"
+#include "model/config.h"
+#include "model/weights_map.h"
+
+namespace crest {
+
+class ParameterReader {
+ public:
+  // Throws if the weights belong to another model, or are no floats. The folder must outlive it.
+  ParameterReader(const ModelConfig& model, const WeightsFolder& folder);
+  // The whole parameter in Crest's shape and orientation, unpadded. Throws if the file has another
+  // head for a tied model.
+  void read(const std::string& parameter, std::vector<float>& values) const;
+
+ private:
+  void require_floats(size_t position) const;
+  void require_equal_head(const CanonicalTensor& embedding, const float* expected) const;
+
+  const WeightsFolder& folder_;
+  std::vector<CanonicalTensor> canonical_;
+  std::unordered_map<std::string, std::vector<size_t>> tensors_;  // of a parameter, indices into canonical_
+  NameMatch found_;
+};
+
+}  // namespace crest

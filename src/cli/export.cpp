@@ -1,0 +1,74 @@
+// crest export: writes a model as another program loads it.
+#include "interop/export.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/stop_signal.h"
+#include "terminal/print_json.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  ExportOptions out;
+  std::string model;
+  bool json = false;
+};
+
+void print_summary(const ExportResult& r) {
+  fmt::print("{}: {} ({}, {} parameters, {})\n", printable(r.folder), join(r.files, ", "), name(r.stored),
+             format_count(double(r.config.parameters())), format_bytes(double(r.bytes)));
+  for (auto& note : r.notes) fmt::print("{}\n", printable(note, 1000));
+  fmt::print("\nNext, {}\n", printable(r.next, 2000));
+}
+
+int run(Options& o) {
+  if (o.model.empty())
+    fail_usage("no model given", "crest export", "Give a run, a checkpoint, or a folder: crest export RUN.");
+  if (o.out.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
+  StopSignal signal;
+  bool live = isatty(STDERR_FILENO) == 1;
+  uint64_t shown = 0;
+  o.out.progress = [&](uint64_t done, uint64_t all) {
+    if (StopSignal::requested())
+      throw Error(Exit::interrupted, "interrupted", "crest export", "No files were left behind.");
+    if (!live || (done < all && done - shown < all / 50)) return;
+    shown = done;
+    to_stderr("\r\x1b[Kexporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
+    std::fflush(stderr);
+  };
+  LoadedModel model = open_model(o.model, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  ExportResult r = export_model(model, o.out);
+  if (o.json)
+    print_json(to_json(r));
+  else
+    print_summary(r);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_export(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("RUN", o->model, "run, checkpoint, or folder with config.json and safetensors");
+  app.add_option("--to", o->out.to, "the program that is to load it: llm.c, nanogpt");
+  app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
+  app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c bf16 (default: fp32)");
+  app.add_flag("--other-gelu", o->out.other_gelu,
+               "export although the program computes the other form of GELU (logits differ slightly)");
+  add_json_option(app, o->json);
+  add_config_option(app);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

@@ -1,0 +1,127 @@
+#include "interop/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "interop/new_folder.h"
+
+namespace crest {
+
+void write_llmc(ExportJob&);
+void write_nanogpt(ExportJob&);
+
+const std::vector<ExportFormat>& export_formats() {
+  static const std::vector<ExportFormat> table = {
+      {"llm.c",
+       {DType::f32, DType::bf16},
+       true,
+       ActivationKind::gelu,
+       "in its tanh form",
+       write_llmc,
+       "in llm.c: ./train_gpt2cu -e DIR/model.bin"},
+      {"nanogpt",
+       {DType::f32},
+       false,
+       ActivationKind::gelu_erf,
+       "exactly",
+       write_nanogpt,
+       "in nanoGPT: python train.py --init_from=resume --out_dir=DIR"},
+  };
+  return table;
+}
+
+namespace {
+
+const ExportFormat& find_format(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto& format : export_formats()) {
+    if (name == format.name) return format;
+    names.push_back(format.name);
+  }
+  if (name.empty()) fail_usage("no program given", "--to", fmt::format("Programs: {}.", join(names, ", ")));
+  fail_usage(fmt::format("unknown program '{}'", printable(name)), "--to",
+             fmt::format("{} Programs: {}.", did_you_mean(name, names), join(names, ", ")));
+}
+
+DType find_dtype(const std::string& given, const ExportFormat& format) {
+  static const std::pair<const char*, DType> names[] = {{"fp32", DType::f32}, {"bf16", DType::bf16}};
+  std::vector<std::string> possible;
+  for (auto& [name, dtype] : names) {
+    bool has = std::count(format.dtypes.begin(), format.dtypes.end(), dtype) > 0;
+    if (has && given == name) return dtype;
+    if (has) possible.push_back(name);
+  }
+  if (given.empty()) return DType::f32;
+  fail_usage(fmt::format("{} does not load checkpoints in '{}'", format.name, printable(given)), "--dtype",
+             fmt::format("Values: {}.", join(possible, ", ")));
+}
+
+// Both programs have GPT-2's architecture, with all sizes of a layer derived from its width.
+void check_shape(const ModelConfig& c, const ExportFormat& format, bool other_gelu, const std::string& where) {
+  std::string lacks = c.norm != NormKind::layer                ? "RMSNorm"
+                      : c.position != PositionKind::learned    ? "rotary positions"
+                      : c.activation == ActivationKind::swiglu ? "SwiGLU"
+                      : c.kv_heads != c.heads                  ? "grouped-query attention"
+                      : c.heads * c.head_dim != c.width        ? "heads that do not divide the width equally"
+                      : c.ff != 4 * c.width                    ? "an MLP that is not 4 times as wide as the model"
+                      : !c.tied                                ? "a head of its own (untied)"
+                      : !c.bias && format.needs_bias           ? "layers without biases"
+                      : c.norm_eps != 1e-5                     ? fmt::format("norms with an epsilon of {}", c.norm_eps)
+                                                               : "";
+  if (!lacks.empty())
+    fail(fmt::format("the model has {}, which {} lacks", lacks, format.name), where,
+         "It can be exported only to programs with its architecture. transformers opens the checkpoints of GPT-2 and "
+         "Llama shapes as they are.");
+  if (c.activation != format.activation && !other_gelu)
+    fail(fmt::format("{} computes GELU {}, the model {}", format.name, format.gelu,
+                     c.activation == ActivationKind::gelu ? "in its tanh form" : "exactly"),
+         where, "The logits would differ slightly. To export it all the same, add --other-gelu.");
+}
+
+uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& files) {
+  uint64_t bytes = 0;
+  for (auto& name : files) bytes += std::filesystem::file_size(join_path(folder, name));
+  return bytes;
+}
+
+}  // namespace
+
+ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
+  const ExportFormat& format = find_format(o.to);
+  DType dtype = find_dtype(o.dtype, format);
+  check_shape(model.config, format, o.other_gelu, printable(model.weights_path));
+  WeightsFolder folder = WeightsFolder::open(model.weights_path);
+  ParameterReader weights(model.config, folder);
+  NewFolder out(o.out, "exporting");
+  uint64_t all = uint64_t(model.config.parameters()), done = 0;
+  require_free_space(parent_path(out.path()), all * size_of(dtype), "the exported model");
+  ExportJob job{model, weights, dtype, out.path(), {}, {}, {}};
+  job.advance = [&](uint64_t parameters) {
+    done += parameters;
+    if (o.progress) o.progress(done, all);
+  };
+  if (model.config.activation != format.activation)
+    job.notes.push_back(fmt::format("{} computes GELU {}, so its logits differ slightly.", format.name, format.gelu));
+  format.write(job);
+  ExportResult result{format.name, "", format.next, model.config, dtype, 0, job.files, job.notes};
+  result.bytes = bytes_of(out.path(), job.files);
+  result.folder = out.publish();
+  result.next.replace(result.next.find("DIR"), 3, result.folder);
+  return result;
+}
+
+nlohmann::ordered_json to_json(const ExportResult& r) {
+  const ModelConfig& c = r.config;
+  return {{"folder", r.folder}, {"format", r.format},   {"stored", name(r.stored)}, {"parameters", c.parameters()},
+          {"vocab", c.vocab},   {"context", c.context}, {"layers", c.layers},       {"heads", c.heads},
+          {"width", c.width},   {"bias", c.bias},       {"tied", c.tied},           {"files", r.files},
+          {"bytes", r.bytes},   {"notes", r.notes}};
+}
+
+}  // namespace crest

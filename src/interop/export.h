@@ -1,0 +1,60 @@
+// Writes a model as another program loads it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/parameter_reader.h"
+#include "checkpoint/weights_io.h"
+#include "core/dtype.h"
+#include "model/config.h"
+
+namespace crest {
+
+struct ExportOptions {
+  std::string to;                                             // a name of export_formats()
+  std::string out;                                            // folder; must not exist
+  std::string dtype;                                          // fp32, bf16; "": fp32
+  bool other_gelu = false;                                    // accept that the program computes the other form of GELU
+  std::function<void(uint64_t done, uint64_t all)> progress;  // in parameters; may throw: no files are left behind
+};
+
+// What a format writes: the model, and where.
+struct ExportJob {
+  const LoadedModel& model;
+  const ParameterReader& weights;
+  DType dtype;
+  std::string folder;
+  std::function<void(uint64_t parameters)> advance;  // called after each parameter
+  std::vector<std::string> files, notes;             // results: names in the folder; a sentence each
+};
+
+// A row of the table of formats. Each is in src/interop/NAME.cpp.
+struct ExportFormat {
+  const char* name;
+  std::vector<DType> dtypes;  // that the program loads
+  bool needs_bias;
+  ActivationKind activation;
+  const char* gelu;  // how the program computes GELU
+  void (*write)(ExportJob&);
+  const char* next;  // what to do with the folder DIR
+};
+const std::vector<ExportFormat>& export_formats();
+
+struct ExportResult {
+  std::string format, folder, next;
+  ModelConfig config;
+  DType stored = DType::f32;
+  uint64_t bytes = 0;  // of all files
+  std::vector<std::string> files, notes;
+};
+// The folder appears complete or not at all. One parameter at a time is in memory. Throws for
+// models that the program lacks.
+ExportResult export_model(const LoadedModel& model, const ExportOptions& options);
+
+// docs/contract.md, export.
+nlohmann::ordered_json to_json(const ExportResult& result);
+
+}  // namespace crest
