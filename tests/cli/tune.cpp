@@ -1,0 +1,113 @@
+// crest calibrate, crest tune, and times in crest plan.
+#include <algorithm>
+#include <sstream>
+
+#include "cli/run.h"
+
+namespace crest::test {
+
+namespace {
+
+const std::vector<std::string> tiny = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32", "--threads=1"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+nlohmann::json tuned(const std::vector<std::string>& flags) {
+  RunResult r = run_crest(with(with({"tune", "--json", "--max-seconds=0.02"}, tiny), flags));
+  EXPECT_EQ(r.code, 0) << r.err;
+  return r.json();
+}
+
+}  // namespace
+
+TEST(CliTune, MeasuresAFewOfManyAndPrintsACommandThatRuns) {
+  auto json = tuned({"--measure=4"});
+  EXPECT_GE(json["combinations"], 20);
+  EXPECT_LE(json["measured"], 4);
+  EXPECT_GT(json["best"]["measured_ms"], 0);
+  EXPECT_TRUE(json["start"].is_object());
+  // Its command plans the memory that the search promises.
+  std::vector<std::string> words = {"plan", "--json", "--for=step", "--threads=1"};
+  std::string command = json["command"];
+  ASSERT_EQ(command.rfind("crest train TEXT ", 0), 0u);
+  std::istringstream flags(command.substr(17));
+  for (std::string flag; flags >> flag;) words.push_back(flag);
+  RunResult plan = run_crest(words);
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.json()["memory"]["planned_bytes"], json["best"]["planned_bytes"]);
+}
+
+TEST(CliTune, AGlobalBatchStays) {
+  auto json = tuned({"--global-batch=12", "--attention=flash", "--recompute=none", "--loss-chunk=auto", "--measure=2"});
+  EXPECT_EQ(json["combinations"], 6);  // 1, 2, 3, 4, 6, 12
+  for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 12 * 16);
+}
+
+TEST(CliTune, VariesWhatIsAskedForAndNothingThatIsGiven) {
+  auto json = tuned({"--batch=2", "--attention=flash", "--recompute=none", "--loss-chunk=auto",
+                     "--vary=optimizer=adamw,sgd", "--measure=2"});
+  ASSERT_EQ(json["combinations"], 2);
+  EXPECT_EQ(json["measured"], 2);
+  std::vector<std::string> optimizers;
+  for (auto& c : json["candidates"]) optimizers.push_back(c["changes"].value("optimizer", "adamw"));
+  std::sort(optimizers.begin(), optimizers.end());
+  EXPECT_EQ(optimizers, (std::vector<std::string>{"adamw", "sgd"}));
+}
+
+TEST(CliTune, SettlesForLessMemoryWithinGivenSpeed) {
+  // Everything is within 100 times of the fastest, so the smallest that is measured wins.
+  auto json = tuned({"--within=100", "--measure=3", "--attention=flash", "--loss-chunk=auto"});
+  int64_t best = json["best"]["planned_bytes"];
+  for (auto& c : json["candidates"])
+    if (!c["measured_ms"].is_null() && json["finals"].is_object() && json["finals"]["contenders"].size() > 2)
+      for (auto& contender : json["finals"]["contenders"]) EXPECT_LE(best, contender["planned_bytes"]);
+}
+
+TEST(CliTune, RefusesWhatItCannotSearch) {
+  expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
+  expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
+  expect_error(with({"tune"}, {"--vary=precision=fp31"}), 2, {"fp31", "--vary"});
+  expect_error(with({"tune"}, {"--global-batch=4", "--batch=2"}), 2, {"--global-batch"});
+  expect_error(with({"tune"}, {"--within=-1"}), 2, {"--within"});
+  expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
+  expect_error(with({"tune", "--memory-limit=1MB"}, tiny), 3, {"none of the combinations fits", "closest"});
+}
+
+TEST(CliCalibrate, PlanPredictsTheTimeThatBenchMeasures) {
+  TempFolder folder;
+  std::string file = (folder.path() / "here.json").string();
+  // The slices for a CPU that are small: the memory limit leaves the others out.
+  RunResult c = run_crest({"calibrate", "--precision=fp32", "--max-seconds=0.05", "--memory-limit=160MiB",
+                           "--threads=1", "--out=" + file, "--json"});
+  ASSERT_EQ(c.code, 0) << c.err;
+  EXPECT_GE(c.json()["steps"], 3);
+  EXPECT_EQ(c.json()["held_out_errors"].size(), c.json()["steps"]);
+  std::vector<std::string> recipe = {"--model=nano", "--batch=3", "--seq=65", "--precision=fp32", "--threads=1"};
+  RunResult plan = run_crest(with({"plan", "--json", "--calibration=" + file}, recipe));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  auto time = plan.json()["time"];
+  double sum = 0;
+  for (auto& [phase, ms] : time["by_phase"].items()) sum += ms.get<double>();
+  EXPECT_NEAR(sum / time["step_ms"].get<double>(), 1, 1e-6);
+  RunResult bench = run_crest(with({"bench", "--json", "--no-store", "--no-mfu", "--samples=6"}, recipe));
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  // On a machine that does other work at the same time, a factor of three tells minutes from
+  // milliseconds; how near it is on a quiet one is in docs/guides/predict.md.
+  double ratio = time["step_ms"].get<double>() / bench.json()["rows"][0]["step_ms_median"].get<double>();
+  EXPECT_GT(ratio, 0.33);
+  EXPECT_LT(ratio, 3);
+  RunResult text = run_crest(with({"plan", "--calibration=" + file, "--tokens=1000000"}, recipe));
+  EXPECT_NE(text.out.find("predicted from"), std::string::npos);
+  EXPECT_NE(text.out.find("1.00M tokens"), std::string::npos);
+  // Of another number of threads, or broken.
+  expect_error({"plan", "--model=nano", "--threads=2", "--calibration=" + file}, 1, {file, "crest calibrate"});
+  expect_error({"plan", "--model=nano", "--calibration=" + folder.write("bad.json", "{}")}, 1, {"not a calibration"});
+  expect_error({"plan", "--model=nano", "--calibration=" + (folder.path() / "absent.json").string()}, 1,
+               {"absent.json"});
+  expect_error({"plan", "--model=nano", "--ranks=2", "--calibration=" + file}, 2, {"--calibration"});
+}
+
+}  // namespace crest::test
