@@ -94,7 +94,7 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
     if (std::any_of(x.begin(), x.end(), [](double v) { return !(v >= 0); })) continue;
     double error = 0;
     for (size_t r = 0; r < rows.size(); ++r) error += std::pow(dot(rows[r], x) / y[r] - 1, 2);
-    if (error < best_error * (1 - 1e-9)) best_error = error, best = x;
+    if (error + 1e-12 < best_error) best_error = error, best = x;
   }
   return best;
 }

@@ -17,20 +17,11 @@ Profile step(double flops, double bytes, int layers = 2, bool measured = true) {
   Profile p;
   p.rates = {{"fp32", 2e12, "given"}, {"bandwidth", 2e11, "given"}};
   for (int i = 0; i < layers; ++i) {
-    ProfileInstr product{.op = "linear",
-                         .kernel = "cpu.linear",
-                         .op_class = "contraction",
-                         .type = "fp32[2,3]",
-                         .arithmetic = "fp32",
-                         .flops = flops,
-                         .bytes = flops / 100};
-    ProfileInstr norm{.op = "norm",
-                      .kernel = "cpu.norm",
-                      .op_class = "normalisation",
-                      .type = "fp32[2,3]",
-                      .arithmetic = "fp32",
-                      .flops = bytes,
-                      .bytes = bytes};
+    ProfileInstr product, norm;
+    product.op = "linear", product.kernel = "cpu.linear", product.op_class = "contraction";
+    norm.op = "norm", norm.kernel = "cpu.norm", norm.op_class = "normalisation";
+    for (ProfileInstr* r : {&product, &norm}) r->type = "fp32[2,3]", r->arithmetic = "fp32";
+    product.flops = flops, product.bytes = flops / 100, norm.flops = norm.bytes = bytes;
     product.ms = 0.01 + flops / 1e9, norm.ms = bytes / 1e8;
     p.instrs.push_back(product), p.instrs.push_back(norm);
   }
