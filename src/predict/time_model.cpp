@@ -65,8 +65,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Of sets that fit equally well the first is used: one measured size gives a time per FLOP (or byte),
-// not a constant one.
+// Of sets that fit equally well the first is used: one measured size gives a time per FLOP (or
+// byte), not a constant one.
 std::vector<double> features(const CallTime& c) { return {c.flops, c.bytes, 1}; }
 
 // "a, b" of "cpu.fused.simd fp32 a+b": what two instructions of a class have in common.

@@ -1,9 +1,9 @@
 // The time of a step before it runs, learned from profiles of steps on the same device.
 //
 // An instruction is described by its kernel, types and fused operations (together its class), and
-// by its FLOPs and bytes. Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0, fitted
-// to the relative error, and corrected near the sizes that were measured: an instruction of a
-// measured size gets its measured time. A step is the sum of its instructions, scaled as the
+// by its FLOPs and bytes. Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0,
+// fitted to the relative error, and corrected near the sizes that were measured: an instruction of
+// a measured size gets its measured time. A step is the sum of its instructions, scaled as the
 // measured steps were.
 #pragma once
 #include <map>

@@ -373,8 +373,8 @@ class Search {
     }
   }
 
-  // The fastest; of those that the noise does not tell from it, the one with the fewest changes. With
-  // `within`, the smallest of those that are no slower than that.
+  // The fastest; of those that differ by no more than the noise, the one with the fewest changes.
+  // With `within`, the smallest of those that are no slower than that.
   void choose() {
     double noise = r_.finals ? r_.finals->noise_floor : 0;
     r_.tolerance = std::max(o_.within, noise);
