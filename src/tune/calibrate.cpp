@@ -54,6 +54,7 @@ void check_interrupt() {
 std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
                                                const std::vector<std::string>& given) {
   std::vector<std::string> precisions = given;
+  std::erase(precisions, "auto");
   if (precisions.empty()) {
     if (device.kind == "cpu") precisions.emplace_back("fp32");
     if (device.native_bf16) precisions.emplace_back("bf16");
@@ -81,7 +82,8 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
   return steps;
 }
 
-std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device) {
+std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
+                                    const std::vector<ProfileRate>& known) {
   std::set<std::string> names = {"bandwidth"};
   for (auto& step : steps) {
     CompiledSession session = compile_phase(step.recipe, device, BenchPhase::step, {.verify = false});
@@ -89,7 +91,7 @@ std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, c
     describe_session(rows, session, phase_calls(session, BenchPhase::step));
     names.merge(rates_needed(rows));
   }
-  return device_rates(device, names, {});
+  return device_rates(device, names, known);
 }
 
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how) {

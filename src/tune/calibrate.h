@@ -17,7 +17,7 @@ struct CalibrationStep {
 };
 
 // The steps that are measured: those for the kind of device that fit `limit` bytes. precisions:
-// empty for all that the device computes fast.
+// empty or auto: all that the device computes fast.
 std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
                                                const std::vector<std::string>& precisions);
 
@@ -28,8 +28,9 @@ struct StepMeasure {
 };
 // Profiles a step on random tokens. Throws does_not_fit, and `interrupted`.
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how);
-// The limits of the device for the arithmetic of these steps.
-std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device);
+// The limits of the device for the arithmetic of these steps: known, or else measured.
+std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
+                                    const std::vector<ProfileRate>& known = {});
 
 // progress: called before each step.
 Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,

@@ -71,6 +71,8 @@ class Search {
          const std::function<void(const std::string&)>& say)
       : o_(o), device_(device), limit_(limit), say_(say) {
     if (calibration) model_ = calibration->times;
+    for (const char* name : {"fp32", "tf32", "bf16", "fp16", "bandwidth"})
+      if (double rate = model_.rate(name)) rates_.push_back({name, rate, "calibration"});
     given_start_ = o.recipe.finish(default_model(device));
     if (o.global_batch > 0) given_start_.grad_accumulation = 1, given_start_.batch = o.global_batch;
     start_ = resolve(given_start_, device);
@@ -150,7 +152,7 @@ class Search {
     std::vector<CalibrationStep> steps;
     for (auto& [precision, recipe] : by_precision) steps.push_back({precision, recipe});
     say_("measuring the limits of the device ...");
-    rates_ = step_rates(steps, device_);
+    rates_ = step_rates(steps, device_, rates_);
   }
 
   // Plans and predicts; none where it does not fit or is not allowed.
