@@ -12,6 +12,8 @@ std::function<int()> setup_profile(CLI::App&);
 std::function<int()> setup_program(CLI::App&);
 std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
+std::function<int()> setup_calibrate(CLI::App&);
+std::function<int()> setup_tune(CLI::App&);
 std::function<int()> setup_comm(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
@@ -57,7 +59,7 @@ const std::vector<Command>& commands() {
        setup_export},
       {"plan",
        "Know before you run",
-       "parameters, memory and FLOPs before anything runs",
+       "parameters, memory, FLOPs and time before anything runs",
        {"crest plan --model gpt2 --batch 16", "crest plan --model gpt2-xl --device h100",
         "crest plan --model llama-1B --seq 4096 --batch 4 --device h200"},
        setup_plan},
@@ -72,6 +74,17 @@ const std::vector<Command>& commands() {
        "list devices; --measure their limits",
        {"crest devices", "crest devices --measure"},
        setup_devices},
+      {"calibrate",
+       "Know before you run",
+       "measure this device once, so that crest plan predicts times",
+       {"crest calibrate", "crest calibrate --precision bf16", "crest plan --model gpt2 --batch 4 --tokens 1e9"},
+       setup_calibrate},
+      {"tune",
+       "Know before you run",
+       "search the fastest settings: batch, recompute, attention, ...",
+       {"crest tune --model nano", "crest tune --model gpt2 --global-batch 64 --headroom 5GB",
+        "crest tune --model nano --batch 8 --vary precision=fp32,bf16"},
+       setup_tune},
       {"bench",
        "Measure",
        "measure a forward pass, forward + backward, or a training step",

@@ -1,9 +1,10 @@
-// crest plan: parameters, FLOPs and memory of a training run before anything runs.
+// crest plan: parameters, FLOPs, memory and time of a training run before anything runs.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -13,6 +14,7 @@
 #include "plan/plan_json.h"
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
+#include "predict/planned_time.h"
 #include "program/op.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
@@ -24,9 +26,11 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string memory, use = "train";
+  std::string memory, use = "train", calibration;
+  double tokens = 0;
   int blocks = 8;
   bool json = false;
+  bool limit_given() const { return !memory.empty() || !device.memory_limit.empty(); }
 };
 
 SessionUse use_of(const std::string& text) {
@@ -96,7 +100,19 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described)"))), bytes);
 }
 
-void print_text(const PlanReport& r, bool limit_given, int rows) {
+// The calibration with which a plan's time is predicted: of this device, for one rank.
+std::optional<Calibration> calibration_of(const Options& o, const PlanReport& r) {
+  if (r.ranks > 1) {
+    if (!o.calibration.empty())
+      fail_usage("steps of several ranks are not predicted", "--calibration", "Plan one rank.");
+    return std::nullopt;
+  }
+  return find_calibration(o.calibration, r.session.device);
+}
+
+void print_text(const PlanReport& r, const std::optional<Calibration>& calibration, const Options& o) {
+  bool limit_given = o.limit_given();
+  int rows = o.blocks;
   const CompiledSession& s = r.session;
   const Recipe& q = s.recipe;
   fmt::print("model       {}: {}\n", printable(r.model().name), shape_line(r.model()));
@@ -118,6 +134,10 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
   fmt::print("FLOPs       {} per {}: {}\n", format_si(r.model_flops(), "FLOP"), per, r.flops_convention());
   fmt::print("            {} per {} executed: all instructions, padding and recompute included\n",
              format_si(r.executed_flops, "FLOP"), per);
+  if (calibration)
+    fmt::print("{}", text_of(planned_time(s, *calibration), *calibration, o.tokens));
+  else if (r.ranks == 1 && !s.device.described)
+    fmt::print("time        not predicted: crest calibrate measures this device once\n");
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
@@ -132,13 +152,17 @@ void print_text(const PlanReport& r, bool limit_given, int rows) {
 
 int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
+  if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
   PlanReport r = make_report(o);
-  bool limit_given = !o.memory.empty() || !o.device.memory_limit.empty();
-  if (o.json)
-    print_json(to_json(r, o.blocks));
-  else
-    print_text(r, limit_given, o.blocks);
-  return limit_given && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
+  std::optional<Calibration> calibration = calibration_of(o, r);
+  if (o.json) {
+    nlohmann::ordered_json json = to_json(r, o.blocks);
+    json["time"] = calibration ? to_json(planned_time(r.session, *calibration), *calibration) : nullptr;
+    print_json(json);
+  } else {
+    print_text(r, calibration, o);
+  }
+  return o.limit_given() && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
 }
 
 }  // namespace
@@ -152,6 +176,10 @@ std::function<int()> setup_plan(CLI::App& app) {
          "train: everything that crest train compiles (with validation and sampling); step: only a training step; "
          "forward-saved: only a forward pass that keeps what a backward pass needs")
       ->capture_default_str();
+  app.add_option("--calibration", o->calibration,
+                 "predict times with this file (default: what crest calibrate wrote for this device, if it did)")
+      ->type_name("FILE");
+  app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);

@@ -29,6 +29,7 @@ constexpr Exception exceptions[] = {
     {"' data get-gpt2-tokenizer '*", "needs a network"},
     {"' import '*", "needs checkpoints of other programs; tests/interop makes them"},
     {"' devices '*'--measure '*", "takes ten seconds; tests/cli/devices.cpp runs it"},
+    {"' calibrate '*|' tune '*", "measures for minutes; tests/cli/tune.cpp runs it"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},
 };

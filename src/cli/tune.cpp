@@ -1,0 +1,105 @@
+// crest tune: searches the fastest settings of a training step.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/stop_signal.h"
+#include "terminal/fit_table.h"
+#include "terminal/print_json.h"
+#include "terminal/table.h"
+#include "tune/tune.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  TuneOptions tune;
+  DeviceOptions device;
+  std::string calibration, headroom;
+  double within = 0;
+  int top = 15;
+  bool json = false;
+};
+
+void validate(const Options& o) {
+  auto in = [](double value, double low, double high, const char* flag) {
+    if (!(value >= low && value <= high))
+      fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
+  };
+  in(o.within, 0, 100, "--within");
+  in(double(o.tune.global_batch), 0, 1 << 20, "--global-batch");
+  in(o.tune.measure, 0, 1000, "--measure");
+  in(o.top, 1, 10'000, "--top");
+  in(o.tune.max_seconds, 0, 3600, "--max-seconds");
+  if (o.tune.global_batch > 0 && (o.tune.recipe.has("batch") || o.tune.recipe.has("grad-accumulation")))
+    fail_usage("a global batch is divided by the search", "--batch, --grad-accumulation",
+               "Omit them, or omit --global-batch.");
+}
+
+int run(Options& o) {
+  validate(o);
+  StopSignal signal;
+  Device device = o.device.find();
+  if (device.described) fail_usage("a device that is not here cannot be measured", "--device", "Use crest plan.");
+  int64_t limit = o.device.limit(device) - (o.headroom.empty() ? 0 : parse_bytes(o.headroom, "--headroom"));
+  std::optional<Calibration> calibration = find_calibration(o.calibration, device);
+  o.tune.within = o.within / 100;
+  o.tune.check_interrupt = [] {
+    if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
+  };
+  TuneResult r = tune(o.tune, device, limit, calibration ? &*calibration : nullptr,
+                      [](const std::string& line) { to_stderr("{}\n", line); });
+  if (o.json)
+    print_json(to_json(o.tune, r));
+  else
+    fmt::print("{}", text_of(o.tune, r, size_t(o.top), use_color(STDOUT_FILENO), output_width()));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_tune(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  auto option = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Search");
+  };
+  app.add_option("--vary", o->tune.vary,
+                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only what "
+                 "does not change the training is varied: attention, recompute, loss-chunk, pad-vocab, and the batch "
+                 "unless it is given")
+      ->type_name("SETTING")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Search");
+  app.add_option("--global-batch", o->tune.global_batch,
+                 "sequences per step: the search divides them into micro batches (default: any micro batch)")
+      ->group("Search");
+  option("--within", o->within,
+         "percent of speed to give up for memory: the choice is the smallest within it of the fastest");
+  app.add_option("--headroom", o->headroom, "memory to leave free, e.g. 5GB")->type_name("SIZE")->group("Search");
+  app.add_option("--measure", o->tune.measure,
+                 "steps to measure at most (default: a tenth of the combinations, from 6 to 24)")
+      ->group("Search");
+  option("--max-seconds", o->tune.max_seconds, "time limit per measured step (at least 6 runs are made)");
+  option("--seed", o->tune.seed, "seed for weights and tokens");
+  app.add_option("--calibration", o->calibration,
+                 "predict with this file (default: what crest calibrate wrote for this device, if it did)")
+      ->type_name("FILE")
+      ->group("Search");
+  option("--top", o->top, "rows of the table");
+  add_json_option(app, o->json);
+  add_recipe_options(app, o->tune.recipe);
+  add_device_options(app, o->device);
+  add_config_option(app);
+  return [o] { return run(*o); };
+}
+
+}  // namespace crest

@@ -1,0 +1,300 @@
+#include "predict/time_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "stats/samples.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr size_t none = size_t(-1);
+constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps to check it
+constexpr double least = 0.03;     // machines vary from one minute to the next
+
+// Solves the normal equations of the columns in `use`; false when they are singular.
+bool solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<size_t>& use,
+           std::vector<double>& x) {
+  size_t n = use.size();
+  std::vector<std::vector<double>> a(n, std::vector<double>(n + 1, 0));
+  for (size_t r = 0; r < rows.size(); ++r) {
+    double weight = 1 / (y[r] * y[r]);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) a[i][j] += weight * rows[r][use[i]] * rows[r][use[j]];
+      a[i][n] += weight * rows[r][use[i]] * y[r];
+    }
+  }
+  // Columns differ by many orders of magnitude: scale the diagonal to 1.
+  std::vector<double> scale(n);
+  for (size_t i = 0; i < n; ++i) {
+    if (!(a[i][i] > 0)) return false;
+    scale[i] = 1 / std::sqrt(a[i][i]);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < n; ++j) a[i][j] *= scale[i] * scale[j];
+    a[i][n] *= scale[i];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    size_t pivot = i;
+    for (size_t r = i + 1; r < n; ++r)
+      if (std::abs(a[r][i]) > std::abs(a[pivot][i])) pivot = r;
+    if (std::abs(a[pivot][i]) < 1e-9) return false;
+    std::swap(a[i], a[pivot]);
+    for (size_t r = 0; r < n; ++r) {
+      if (r == i) continue;
+      double factor = a[r][i] / a[i][i];
+      for (size_t c = i; c <= n; ++c) a[r][c] -= factor * a[i][c];
+    }
+  }
+  for (size_t i = 0; i < n; ++i) x[use[i]] = a[i][n] / a[i][i] * scale[i];
+  return true;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Of sets that fit equally well the first is used: one measured size gives a time per FLOP (or
+// byte), not a constant one.
+std::vector<double> features(const CallTime& c) { return {c.flops, c.bytes, 1}; }
+
+// "a, b" of "cpu.fused.simd fp32 a+b": what two instructions of a class have in common.
+std::string key_of(const ProfileInstr& r) {
+  std::string key = fmt::format("{} {} {}", r.kernel, r.arithmetic, r.type.substr(0, r.type.find('[')));
+  for (auto& part : r.parts) key += (&part == &r.parts.front() ? " " : "+") + part;
+  return key;
+}
+
+double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : a == b ? 0 : 10; }
+
+}  // namespace
+
+// There are at most three columns, so every set of active ones is tried.
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows, const std::vector<double>& y) {
+  size_t n = rows.empty() ? 0 : rows[0].size();
+  std::vector<double> best(n, 0);
+  double best_error = INFINITY;
+  for (size_t set = 1; set < (size_t(1) << n); ++set) {
+    std::vector<size_t> use;
+    for (size_t i = 0; i < n; ++i)
+      if (set >> i & 1) use.push_back(i);
+    std::vector<double> x(n, 0);
+    if (use.size() > rows.size() || !solve(rows, y, use, x)) continue;
+    if (std::any_of(x.begin(), x.end(), [](double v) { return !(v >= 0); })) continue;
+    double error = 0;
+    for (size_t r = 0; r < rows.size(); ++r) error += std::pow(dot(rows[r], x) / y[r] - 1, 2);
+    if (error + 1e-12 < best_error) best_error = error, best = x;
+  }
+  return best;
+}
+
+// The correction of the nearest measured sizes fades with the distance: at a factor of e in FLOPs
+// or bytes half of it is left.
+double TimeModel::Fit::ms(const CallTime& call) const {
+  double sum = 0, weights = 1;
+  for (size_t i = 0; i < points.size(); ++i) {
+    double f = distance(call.flops, points[i].flops), b = distance(call.bytes, points[i].bytes);
+    double weight = 1 / (f * f + b * b + 1e-6);
+    sum += weight * std::log(ratios[i]), weights += weight;
+  }
+  return dot(features(call), line) * std::exp(sum / weights);
+}
+
+TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
+  double calls = std::max(1, r.calls);
+  return {key_of(r),
+          r.op_class,
+          std::max(1, r.calls),
+          {r.flops / calls, r.bytes / calls, r.ms / calls},
+          r.floor_ms / calls};
+}
+
+void TimeModel::add(const Profile& p) {
+  Step step{p.step_median_ms(), {}};
+  for (auto& instr : p.instrs) step.rows.push_back(row_of(instr));
+  for (auto& rate : p.rates)
+    if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
+      rates_.push_back(rate);
+  set_floors(step.rows, p);
+  steps_.push_back(std::move(step));
+  fitted_ = false;
+}
+
+double TimeModel::rate(const std::string& name) const {
+  for (auto& r : rates_)
+    if (r.name == name) return r.per_second;
+  return 0;
+}
+
+void TimeModel::set_floors(std::vector<Row>& rows, const Profile& profile) const {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    double flops = rate(profile.instrs[i].arithmetic), bandwidth = rate("bandwidth");
+    if (flops <= 0) flops = rate("fp32");
+    rows[i].floor_ms =
+        1e3 * std::max(flops > 0 ? rows[i].call.flops / flops : 0, bandwidth > 0 ? rows[i].call.bytes / bandwidth : 0);
+  }
+}
+
+TimeModel::Fits TimeModel::fit(size_t without) const {
+  Fits fits;
+  std::map<std::string, std::vector<double>> over_floor;
+  // Equal instructions of a step (its layers) are one point.
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    if (s == without) continue;
+    std::map<std::pair<std::string, std::pair<double, double>>, Samples> equal;
+    for (auto& row : steps_[s].rows) {
+      if (!(row.call.ms > 0)) continue;
+      equal[{row.key, {row.call.flops, row.call.bytes}}].add(row.call.ms);
+      if (row.floor_ms > 0)
+        for (const std::string& c : {row.op_class, std::string()}) over_floor[c].push_back(row.call.ms / row.floor_ms);
+    }
+    for (auto& [what, ms] : equal)
+      fits.classes[what.first].points.push_back({what.second.first, what.second.second, ms.mean()});
+  }
+  for (auto& [key, fit] : fits.classes) {
+    std::vector<std::vector<double>> x;
+    std::vector<double> y;
+    for (auto& p : fit.points) x.push_back(features(p)), y.push_back(p.ms);
+    fit.line = fit_nonnegative(x, y);
+    for (size_t i = 0; i < y.size(); ++i) fit.ratios.push_back(y[i] / dot(x[i], fit.line));
+  }
+  for (auto& [op_class, ratios] : over_floor) fits.over_floor[op_class] = Samples(ratios).median();
+  std::vector<std::vector<double>> sums;
+  std::vector<double> measured;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    if (s == without) continue;
+    std::vector<double> row = {0, 0};
+    for (auto& r : steps_[s].rows) row[0] += r.call.ms * r.calls, row[1] += r.calls;
+    sums.push_back(row), measured.push_back(steps_[s].ms);
+  }
+  fits.step = fit_nonnegative(sums, measured);
+  return fits;
+}
+
+StepPrediction TimeModel::predict(const Fits& fits, const std::vector<Row>& rows) {
+  StepPrediction p;
+  double sum = 0, calls = 0, known = 0;
+  for (auto& row : rows) {
+    auto it = fits.classes.find(row.key);
+    double ms = 0;
+    if (it != fits.classes.end()) {
+      ms = it->second.ms(row.call);
+      known += ms * row.calls;
+    } else if (row.floor_ms > 0) {  // as far above its floor as others of its kind
+      auto kind = fits.over_floor.find(row.op_class);
+      if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
+      ms = row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second);
+    }
+    p.instr_ms.push_back(ms * row.calls);
+    sum += p.instr_ms.back(), calls += row.calls;
+  }
+  p.known = sum > 0 ? known / sum : 0;
+  p.ms = fits.step[0] * sum + fits.step[1] * calls;
+  return p;
+}
+
+std::vector<double> TimeModel::errors() const {
+  std::vector<double> list;
+  if (steps_.size() < 3) return list;
+  for (size_t s = 0; s < steps_.size(); ++s)
+    list.push_back(std::abs(std::log(predict(fit(s), steps_[s].rows).ms / steps_[s].ms)));
+  return list;
+}
+
+const TimeModel::Fits& TimeModel::fits() const {
+  if (fitted_) return fits_;
+  if (steps_.empty()) fail_internal("a time was predicted from no measurement");
+  fits_ = fit(none);
+  std::vector<double> list = errors();
+  range_ = list.empty() ? unchecked : std::max(least, Samples(list).quantile(0.9));
+  fitted_ = true;
+  return fits_;
+}
+
+StepPrediction TimeModel::predict(const Profile& profile) const {
+  std::vector<Row> rows;
+  for (auto& instr : profile.instrs) rows.push_back(row_of(instr));
+  set_floors(rows, profile);
+  StepPrediction p = predict(fits(), rows);
+  // What was not measured may be off by a factor of two.
+  double half = range_ + (1 - p.known) * std::log(2.0);
+  p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
+  return p;
+}
+
+// Classes are listed once; rows are [class, calls, FLOPs, bytes, ms, floor_ms] of one call, equal
+// ones joined.
+Json TimeModel::to_json() const {
+  std::map<std::string, size_t> index;
+  Json classes = Json::array(), steps = Json::array(), rates = Json::array();
+  for (auto& r : rates_) rates.push_back({{"name", r.name}, {"per_second", r.per_second}, {"source", r.source}});
+  for (auto& step : steps_) {
+    Json rows = Json::array();
+    for (auto& r : step.rows) {
+      auto [it, added] = index.emplace(r.key, classes.size());
+      if (added) classes.push_back({r.key, r.op_class});
+      rows.push_back({it->second, r.calls, r.call.flops, r.call.bytes, r.call.ms, r.floor_ms});
+    }
+    steps.push_back({{"step_ms", step.ms}, {"rows", rows}});
+  }
+  return {{"rates", rates}, {"classes", classes}, {"steps", steps}};
+}
+
+TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
+  auto wrong = [&](const std::string& what) {
+    fail("not a calibration: " + what, where, "Make one: crest calibrate.");
+  };
+  auto list = [&](const Json& object, const char* key) -> const Json& {
+    auto it = object.is_object() ? object.find(key) : object.end();
+    if (!object.is_object() || it == object.end() || !it->is_array()) wrong(fmt::format("'{}' is not a list", key));
+    return *it;
+  };
+  auto positive = [&](const Json& value, const char* what) {
+    if (!value.is_number() || !(value.get<double>() >= 0) || !std::isfinite(value.get<double>()))
+      wrong(fmt::format("{} is not a number of at least 0", what));
+    return value.get<double>();
+  };
+  TimeModel m;
+  for (auto& r : list(json, "rates")) {
+    if (!r.is_object() || !r.contains("name") || !r["name"].is_string() || !r.contains("per_second"))
+      wrong("a rate lacks name or per_second");
+    m.rates_.push_back({r["name"], positive(r["per_second"], "a rate"), r.value("source", "")});
+  }
+  const Json& classes = list(json, "classes");
+  for (auto& c : classes)
+    if (!c.is_array() || c.size() != 2 || !c[0].is_string() || !c[1].is_string()) wrong("a class is not two texts");
+  for (auto& s : list(json, "steps")) {
+    const Json& rows = list(s, "rows");
+    if (!s.contains("step_ms")) wrong("a step lacks step_ms");
+    Step step{positive(s["step_ms"], "step_ms"), {}};
+    if (!(step.ms > 0)) wrong("step_ms is 0");
+    for (auto& r : rows) {
+      if (!r.is_array() || r.size() != 6) wrong("a row does not have six values");
+      double index = positive(r[0], "a class"), calls = positive(r[1], "calls");
+      if (index >= double(classes.size()) || index != std::floor(index)) wrong("a row names a class that is not there");
+      if (calls < 1 || calls > 1e9) wrong("a row has no calls");
+      const Json& c = classes[size_t(index)];
+      step.rows.push_back({c[0],
+                           c[1],
+                           int(calls),
+                           {positive(r[2], "flops"), positive(r[3], "bytes"), positive(r[4], "ms")},
+                           positive(r[5], "floor_ms")});
+    }
+    m.steps_.push_back(std::move(step));
+  }
+  if (m.steps_.empty()) wrong("it has no steps");
+  return m;
+}
+
+}  // namespace crest

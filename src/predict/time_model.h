@@ -1,0 +1,87 @@
+// The time of a step before it runs, learned from profiles of steps on the same device.
+//
+// An instruction is described by its kernel, types and fused operations (together its class), and
+// by its FLOPs and bytes. Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0,
+// fitted to the relative error, and corrected near the sizes that were measured: an instruction of
+// a measured size gets its measured time. A step is the sum of its instructions, scaled as the
+// measured steps were.
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "profile/profile.h"
+
+namespace crest {
+
+// a * x0 + b * x1 + ...: least squares of the relative error, no coefficient below 0.
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows, const std::vector<double>& y);
+
+// One call of an instruction.
+struct CallTime {
+  double flops = 0, bytes = 0, ms = 0;
+};
+
+struct StepPrediction {
+  double ms = 0, low_ms = 0, high_ms = 0;  // a step; the range holds 90% of the steps it was checked on
+  double known = 1;                        // share of the time that comes from measured classes
+  std::vector<double> instr_ms;            // of each row, all calls
+};
+
+class TimeModel {
+ public:
+  // Adds the rows and the median time of a measured step.
+  void add(const Profile& profile);
+  size_t steps() const { return steps_.size(); }
+  // A limit of the device ("bf16", "bandwidth") per second, as it was measured; 0: it was not.
+  double rate(const std::string& name) const;
+
+  // rows: a session as describe_session() fills it. Needs at least one measured step.
+  StepPrediction predict(const Profile& rows) const;
+  // |ln(predicted / measured)| of each measured step, predicted from all others. Empty below three.
+  std::vector<double> errors() const;
+
+  // {"rates": ..., "steps": ...}
+  nlohmann::ordered_json to_json() const;
+  // Throws with `where` and what is wrong.
+  static TimeModel from_json(const nlohmann::ordered_json& json, const std::string& where);
+
+ private:
+  struct Row {
+    std::string key, op_class;
+    int calls = 1;
+    CallTime call;
+    double floor_ms = 0;
+  };
+  struct Step {
+    double ms = 0;
+    std::vector<Row> rows;
+  };
+  // What is known of a class.
+  struct Fit {
+    std::vector<CallTime> points;
+    std::vector<double> ratios;  // measured over fitted, by point
+    std::vector<double> line;
+    double ms(const CallTime& call) const;
+  };
+  struct Fits {
+    std::map<std::string, Fit> classes;
+    std::map<std::string, double> over_floor;  // by operation class; "": all
+    std::vector<double> step;                  // ms = step[0] * sum of instructions + step[1] * calls
+  };
+
+  static Row row_of(const ProfileInstr& instr);
+  Fits fit(size_t without) const;
+  const Fits& fits() const;
+  static StepPrediction predict(const Fits& fits, const std::vector<Row>& rows);
+  void set_floors(std::vector<Row>& rows, const Profile& profile) const;
+
+  std::vector<Step> steps_;
+  std::vector<ProfileRate> rates_;
+  mutable Fits fits_;
+  mutable double range_ = 0;
+  mutable bool fitted_ = false;
+};
+
+}  // namespace crest

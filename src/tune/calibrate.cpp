@@ -1,0 +1,127 @@
+#include "tune/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bench/profiler.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/conditions.h"
+#include "host/environment.h"
+#include "host/stop_signal.h"
+#include "plan/recipe_settings.h"
+#include "profile/profile_rates.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+namespace {
+
+// layers 0: all.
+struct Slice {
+  const char* device;
+  const char* model;
+  int layers, batch, seq;
+  const char* recompute;
+};
+
+// Small and large widths, short and long sequences, few and many tokens, a large vocabulary and a
+// small one, with and without recompute.
+constexpr Slice slices[] = {
+    {"cpu", "nano", 0, 1, 128, "auto"},          {"cpu", "nano", 0, 8, 128, "auto"},
+    {"cpu", "nano", 0, 8, 128, "none"},          {"cpu", "llama-nano", 0, 4, 128, "auto"},
+    {"cpu", "micro", 2, 4, 256, "auto"},         {"cpu", "gpt2-124M", 2, 1, 64, "auto"},
+    {"cpu", "gpt2-124M", 2, 4, 256, "auto"},     {"cpu", "gpt2-124M", 2, 1, 1024, "none"},
+    {"cpu", "gpt2-355M", 2, 2, 128, "auto"},     {"cpu", "gpt2-1558M", 1, 1, 256, "auto"},
+    {"cuda", "micro", 2, 16, 256, "auto"},       {"cuda", "gpt2-124M", 2, 1, 1024, "auto"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto"},   {"cuda", "gpt2-124M", 2, 16, 1024, "none"},
+    {"cuda", "gpt2-124M", 2, 64, 1024, "auto"},  {"cuda", "gpt2-124M", 2, 2, 8192, "auto"},
+    {"cuda", "gpt2-355M", 2, 8, 1024, "auto"},   {"cuda", "gpt2-355M", 2, 32, 1024, "auto"},
+    {"cuda", "gpt2-774M", 2, 16, 1024, "auto"},  {"cuda", "gpt2-1558M", 2, 4, 1024, "auto"},
+    {"cuda", "gpt2-1558M", 2, 16, 1024, "auto"}, {"cuda", "llama-1B", 2, 1, 2048, "auto"},
+    {"cuda", "llama-1B", 2, 4, 4096, "auto"},
+};
+
+void check_interrupt() {
+  if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "a measurement");
+}
+
+}  // namespace
+
+std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
+                                               const std::vector<std::string>& given) {
+  std::vector<std::string> precisions = given;
+  std::erase(precisions, "auto");
+  if (precisions.empty()) {
+    if (device.kind == "cpu") precisions.emplace_back("fp32");
+    if (device.native_bf16) precisions.emplace_back("bf16");
+    if (precisions.empty()) precisions.emplace_back("fp32");
+  }
+  std::vector<CalibrationStep> steps;
+  for (auto& precision : precisions)
+    for (auto& slice : slices) {
+      if (slice.device != device.kind) continue;
+      Recipe r;
+      settings_of(r).apply({{"model", {slice.model}},
+                            {"batch", {std::to_string(slice.batch)}},
+                            {"precision", {precision}},
+                            {"recompute", {slice.recompute}}});
+      r.model.layers = slice.layers ? slice.layers : r.model.layers;
+      r.model.context = std::max<int64_t>(r.model.context, slice.seq);
+      r.seq = slice.seq;
+      r = resolve(r, device);
+      if (compile_phase(r, device, BenchPhase::step, {.verify = false}).planned_bytes() > limit) continue;
+      steps.push_back({fmt::format("{}{}, {}, batch {}, seq {}", slice.model,
+                                   slice.layers ? ", " + format_number_of(slice.layers, "layer") : "", precision,
+                                   slice.batch, slice.seq),
+                       r});
+    }
+  return steps;
+}
+
+std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
+                                    const std::vector<ProfileRate>& known) {
+  std::set<std::string> names = {"bandwidth"};
+  for (auto& step : steps) {
+    CompiledSession session = compile_phase(step.recipe, device, BenchPhase::step, {.verify = false});
+    Profile rows;
+    describe_session(rows, session, phase_calls(session, BenchPhase::step));
+    names.merge(rates_needed(rows));
+  }
+  return device_rates(device, names, known);
+}
+
+Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how) {
+  CompiledSession session = compile_phase(recipe, device, BenchPhase::step);
+  check_fits(session, limit);
+  ProfilerOptions options;
+  options.before_run = check_interrupt;
+  options.rule = {
+      .warmup = 2, .min_samples = 6, .max_samples = 30, .max_seconds = how.max_seconds, .target_relative_ci = 0.01};
+  options.rates = how.rates;
+  try {
+    BenchCell cell(std::move(session), BenchPhase::step, how.seed);
+    return run_profiler(cell, options);
+  } catch (const std::bad_alloc&) {
+    throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
+  }
+}
+
+Calibration calibrate(const Device& device, int64_t limit, const std::vector<CalibrationStep>& steps,
+                      const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress) {
+  Calibration c;
+  Conditions before = read_conditions(device);
+  c.date = before.time_utc, c.device = device.name, c.kind = device.kind, c.threads = device.threads;
+  c.environment = environment_json(device, before);
+  c.crest_version = c.environment.value("crest_version", "");
+  for (size_t i = 0; i < steps.size(); ++i) {
+    progress(i, steps[i]);
+    c.times.add(measure_step(steps[i].recipe, device, limit, how));
+  }
+  return c;
+}
+
+}  // namespace crest

@@ -1,0 +1,456 @@
+#include "tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "plan/search.h"
+#include "predict/planned_time.h"
+#include "profile/profile_rates.h"
+#include "tune/calibrate.h"
+
+namespace crest {
+
+namespace {
+
+constexpr int most_combinations = 2000;
+constexpr size_t most_finalists = 4;
+
+// The settings that change how a step is computed and not what it trains, with their values.
+std::vector<TuneList> neutral_lists(const Recipe& start) {
+  std::vector<TuneList> lists = {{"attention", {"flash", "naive"}},
+                                 {"recompute", {"none", "activation", "pointwise", "selective", "full"}},
+                                 {"loss-chunk", {"auto", "off"}}};
+  if (start.model.vocab % 128) lists.push_back({"pad-vocab", {"1", "128"}});
+  return lists;
+}
+
+const Setting& setting_called(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto& row : recipe_settings()) {
+    if (row.name == name) return row;
+    names.emplace_back(row.name);
+  }
+  fail_usage(fmt::format("'{}' is not a setting of a recipe", printable(name)), "--vary",
+             did_you_mean(name, names) + " crest help settings lists them.");
+}
+
+TuneList parse_vary(const std::string& text) {
+  size_t equals = text.find('=');
+  TuneList list{text.substr(0, equals), {}};
+  const Setting& row = setting_called(list.name);
+  std::set<std::string> own = {"model", "vocab",         "context", "seq",
+                               "ranks", "data-parallel", "batch",   "grad-accumulation"};
+  if (own.count(list.name) || row.type == SettingType::list)
+    fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
+               list.name == "batch" || list.name == "grad-accumulation"
+                   ? "The batch is varied unless --batch is given; --global-batch N keeps batch x accumulation."
+                   : "Give its flag instead.");
+  if (equals != std::string::npos)
+    list.values = split(text.substr(equals + 1), ',');
+  else
+    list.values = choices_of(row);
+  if (list.values.empty())
+    fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
+               fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
+  for (auto& v : list.values) parse_setting(row, v, "--vary");
+  return list;
+}
+
+std::string value_of(const Recipe& recipe, const std::string& name) { return settings_of(recipe).at(name).text(); }
+
+class Search {
+ public:
+  Search(const TuneOptions& o, const Device& device, int64_t limit, const Calibration* calibration,
+         const std::function<void(const std::string&)>& say)
+      : o_(o), device_(device), limit_(limit), say_(say) {
+    if (calibration) model_ = calibration->times;
+    for (const char* name : {"fp32", "tf32", "bf16", "fp16", "bandwidth"})
+      if (double rate = model_.rate(name)) rates_.push_back({name, rate, "calibration"});
+    given_start_ = o.recipe.finish(default_model(device));
+    if (o.global_batch > 0) given_start_.grad_accumulation = 1, given_start_.batch = o.global_batch;
+    start_ = resolve(given_start_, device);
+    if (start_.world_size() > 1)
+      fail_usage("only the steps of one rank are tuned", "--ranks, --data-parallel", "Tune one rank.");
+    lists_ = tune_lists(o, given_start_);
+  }
+
+  TuneResult run() {
+    auto begin = std::chrono::steady_clock::now();
+    combine();
+    rates();
+    seed();
+    grow();
+    measure_best();
+    finals();
+    choose();
+    r_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::move(r_);
+  }
+
+ private:
+  using Changes = std::vector<std::pair<std::string, std::string>>;
+  struct Combination {
+    Changes changes;
+    Recipe given;  // not resolved
+  };
+
+  bool batch_is_free() const { return !o_.recipe.has("batch"); }
+
+  // Every combination of the lists; those that differ from the start only in how a value is written
+  // (auto, and what it stands for) are one.
+  void combine() {
+    std::vector<Combination> all = {{{}, given_start_}};
+    for (auto& list : lists_) {
+      std::vector<Combination> next;
+      for (auto& c : all)
+        for (auto& value : list.values) {
+          Combination d = c;
+          settings_of(d.given).apply({{list.name, {value}}});
+          if (resolved_value(d.given, list.name) != value_of(start_, list.name))
+            d.changes.push_back({list.name, value});
+          next.push_back(std::move(d));
+        }
+      all = std::move(next);
+      if (all.size() > most_combinations)
+        fail_usage(fmt::format("more than {} combinations", most_combinations), "--vary", "Vary fewer settings.");
+    }
+    std::set<std::string> seen;
+    for (auto& c : all) {
+      try {
+        if (seen.insert(join(recipe_flags(resolve(c.given, device_)), " ")).second) combinations_.push_back(c);
+      } catch (const Error& e) {
+        if (e.code() != Exit::usage) throw;
+        ++r_.not_allowed;
+      }
+    }
+  }
+
+  std::string resolved_value(const Recipe& given, const std::string& name) const {
+    try {
+      return value_of(resolve(given, device_), name);
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      return value_of(given, name);
+    }
+  }
+
+  // Limits for the arithmetic of all precisions that are varied.
+  void rates() {
+    std::map<std::string, Recipe> by_precision;
+    for (auto& c : combinations_) {
+      Recipe r = resolve(c.given, device_);
+      r.batch = r.grad_accumulation = 1;
+      by_precision.emplace(r.precision, r);
+    }
+    std::vector<CalibrationStep> steps;
+    for (auto& [precision, recipe] : by_precision) steps.push_back({precision, recipe});
+    say_("measuring the limits of the device ...");
+    rates_ = step_rates(steps, device_, rates_);
+  }
+
+  // Plans and predicts; none where it does not fit or is not allowed.
+  size_t candidate(const Combination& c, int64_t batch, int64_t accumulation) {
+    TuneCandidate t;
+    t.changes = c.changes;
+    Recipe given = c.given;
+    given.batch = batch, given.grad_accumulation = accumulation;
+    for (auto [name, value, from] : {std::tuple{"batch", batch, start_.batch},
+                                     std::tuple{"grad-accumulation", accumulation, start_.grad_accumulation}})
+      if (value != from) t.changes.push_back({name, std::to_string(value)});
+    try {
+      check_interrupt();
+      t.recipe = resolve(given, device_);
+      for (size_t i = 0; i < r_.candidates.size(); ++i)
+        if (r_.candidates[i].changes == t.changes) return i;
+      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      t.planned_bytes = session.planned_bytes();
+      if (t.planned_bytes > limit_) {
+        ++r_.too_large;
+        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
+        return TuneResult::none;
+      }
+      rows_.push_back(step_rows(session));
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      ++r_.not_allowed;
+      return TuneResult::none;
+    }
+    if (model_.steps()) t.predicted = model_.predict(rows_.back());
+    if (t.changes.empty()) r_.start = r_.candidates.size();
+    r_.candidates.push_back(std::move(t));
+    return r_.candidates.size() - 1;
+  }
+
+  void check_interrupt() const { o_.check_interrupt(); }
+
+  void measure(size_t i) {
+    TuneCandidate& c = r_.candidates[i];
+    say_(fmt::format("measuring {} ...", c.changes.empty() ? "the start" : change_text(c)));
+    try {
+      Profile p =
+          measure_step(c.recipe, device_, limit_, {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_});
+      c.measured_ms = p.step_median_ms();
+      model_.add(p);
+    } catch (const Error& e) {
+      if (e.code() != Exit::does_not_fit) throw;
+      c.failed = e.problem();
+    }
+    for (size_t k = 0; k < r_.candidates.size(); ++k) r_.candidates[k].predicted = model_.predict(rows_[k]);
+  }
+
+  static std::string change_text(const TuneCandidate& c) {
+    std::vector<std::string> parts;
+    for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
+    return join(parts, ", ");
+  }
+
+  // Measures the start, or, if it does not fit, the first combination that fits with one sequence:
+  // from these the time of the others is predicted.
+  void seed() {
+    const Combination* plain = nullptr;
+    for (auto& c : combinations_)
+      if (c.changes.empty()) plain = &c;
+    size_t first = TuneResult::none;
+    if (plain) first = candidate(*plain, start_.batch, start_.grad_accumulation);
+    for (auto& c : combinations_) {
+      if (first != TuneResult::none) break;
+      first = batch_is_free() ? candidate(c, 1, std::max<int64_t>(1, o_.global_batch))
+                              : candidate(c, start_.batch, start_.grad_accumulation);
+    }
+    if (first == TuneResult::none) nothing_fits();
+    measure(first);
+    if (!model_.steps()) nothing_fits();
+    // One sequence tells what a step costs before its first token.
+    if (!plain || !batch_is_free() || o_.global_batch > 0 || start_.batch == 1) return;
+    if (size_t one = candidate(*plain, 1, start_.grad_accumulation); one != TuneResult::none) measure(one);
+  }
+
+  [[noreturn]] void nothing_fits() const {
+    std::string closest = r_.smallest
+                              ? fmt::format("The closest needs {}: {}.",
+                                            format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
+                              : "";
+    throw Error(Exit::does_not_fit, fmt::format("none of the combinations fits {}", format_bytes(double(limit_))),
+                "crest tune", closest + " Use a smaller model, a shorter --seq, or --vary optimizer.");
+  }
+
+  // The sizes of the micro batch for each combination.
+  void grow() {
+    say_(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
+    for (auto& c : combinations_) {
+      if (!batch_is_free()) {
+        candidate(c, start_.batch, start_.grad_accumulation);
+      } else if (o_.global_batch > 0) {
+        for (int64_t b = 1; b <= o_.global_batch; ++b)
+          if (o_.global_batch % b == 0 && candidate(c, b, o_.global_batch / b) == TuneResult::none) break;
+      } else {
+        grow_batch(c);
+      }
+    }
+  }
+
+  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than `within`
+  // (at least 1%), and the largest that fits.
+  void grow_batch(const Combination& c) {
+    double least = 1 + std::max(0.01, o_.within);
+    std::vector<size_t> list;
+    for (int k = 0;; ++k) {
+      int64_t b = k < 2 ? k + 1 : k % 2 ? int64_t(1) << (k + 1) / 2 : int64_t(3) << (k - 2) / 2;
+      size_t i = candidate(c, b, start_.grad_accumulation);
+      if (i == TuneResult::none) {
+        add_largest(c, list.empty() ? 0 : r_.candidates[list.back()].recipe.batch, b);
+        return;
+      }
+      list.push_back(i);
+      if (k >= 4 && r_.candidates[list[size_t(k)]].rate() < least * r_.candidates[list[size_t(k) - 2]].rate()) return;
+    }
+  }
+
+  // The largest batch in [fits, too_large).
+  void add_largest(const Combination& c, int64_t fits, int64_t too_large) {
+    size_t before = r_.too_large;
+    while (too_large - fits > 1) {
+      int64_t middle = fits + (too_large - fits) / 2;
+      (candidate(c, middle, start_.grad_accumulation) == TuneResult::none ? too_large : fits) = middle;
+    }
+    r_.too_large = before;
+  }
+
+  size_t budget() const {
+    return o_.measure > 0 ? size_t(o_.measure) : std::clamp<size_t>(r_.candidates.size() / 10, 6, 24);
+  }
+
+  // Measures the one that may be the fastest, learns, and so on, until none of the others can be
+  // faster than the fastest measured one. Of two that may be equally fast, the smaller.
+  void measure_best() {
+    for (size_t n = r_.measured(); n < budget(); ++n) {
+      size_t next = TuneResult::none;
+      double fastest = 0;
+      for (auto& c : r_.candidates)
+        if (c.measured_ms) fastest = std::max(fastest, c.rate());
+      auto optimistic = [&](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
+      for (size_t i = 0; i < r_.candidates.size(); ++i) {
+        const TuneCandidate& c = r_.candidates[i];
+        if (c.measured_ms || !c.failed.empty()) continue;
+        if (next == TuneResult::none || optimistic(c) > optimistic(r_.candidates[next])) next = i;
+      }
+      if (next == TuneResult::none || optimistic(r_.candidates[next]) < fastest) break;
+      measure(next);
+    }
+    if (o_.within > 0) measure_small();
+  }
+
+  // The smallest that is predicted to be within `within` of the fastest, until one of them is.
+  void measure_small() {
+    for (int tries = 0; tries < 3; ++tries) {
+      double fastest = 0;
+      for (auto& c : r_.candidates)
+        if (c.measured_ms) fastest = std::max(fastest, c.rate());
+      size_t next = TuneResult::none;
+      for (size_t i = 0; i < r_.candidates.size(); ++i) {
+        const TuneCandidate& c = r_.candidates[i];
+        if (!c.failed.empty() || c.rate() * (1 + o_.within) < fastest) continue;
+        if (next == TuneResult::none || c.planned_bytes < r_.candidates[next].planned_bytes) next = i;
+      }
+      if (next == TuneResult::none || r_.candidates[next].measured_ms) return;
+      measure(next);
+    }
+  }
+
+  // The fastest measured ones, the start first, as far as they fit together.
+  void finals() {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < r_.candidates.size(); ++i)
+      if (r_.candidates[i].measured_ms) order.push_back(i);
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return r_.candidates[a].rate() > r_.candidates[b].rate(); });
+    std::vector<size_t> list;
+    if (r_.start != TuneResult::none && r_.candidates[r_.start].measured_ms) list.push_back(r_.start);
+    int64_t bytes = list.empty() ? 0 : r_.candidates[r_.start].planned_bytes;
+    // With `within`, the smallest at that speed is one of them.
+    if (o_.within > 0) {
+      auto smallest = order.end();
+      for (auto it = order.begin(); it != order.end(); ++it) {
+        const TuneCandidate& c = r_.candidates[*it];
+        if (c.rate() * (1 + o_.within) >= r_.candidates[order[0]].rate() &&
+            (smallest == order.end() || c.planned_bytes < r_.candidates[*smallest].planned_bytes))
+          smallest = it;
+      }
+      if (smallest - order.begin() > 1) std::rotate(order.begin() + 1, smallest, smallest + 1);
+    }
+    for (size_t i : order) {
+      if (list.size() == most_finalists) break;
+      if (i == r_.start || bytes + r_.candidates[i].planned_bytes > limit_) continue;
+      list.push_back(i), bytes += r_.candidates[i].planned_bytes;
+    }
+    if (list.size() < 2) return;
+    say_(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
+    std::vector<std::unique_ptr<BenchCell>> cells;
+    std::vector<Contender> contenders;
+    double tokens = double(r_.candidates[list[0]].recipe.tokens_per_step());
+    for (size_t i : list) {
+      const Recipe& recipe = r_.candidates[i].recipe;
+      cells.push_back(
+          std::make_unique<BenchCell>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
+      // For as many tokens as the first.
+      contenders.push_back({change_text(r_.candidates[i]),
+                            [&, cell = cells.back().get(), scale = tokens / double(recipe.tokens_per_step())] {
+                              check_interrupt();
+                              return cell->run() * scale;
+                            }});
+    }
+    AbRule rule{.warmup_rounds = 2, .min_rounds = 8, .max_rounds = 30, .max_seconds = 8 * o_.max_seconds};
+    r_.finals = compare_interleaved(contenders, rule);
+    r_.finalists = list;
+    for (size_t k = 0; k < list.size(); ++k) {
+      TuneCandidate& c = r_.candidates[list[k]];
+      c.measured_ms = 1e3 * r_.finals->samples[k].median() * double(c.recipe.tokens_per_step()) / tokens;
+    }
+  }
+
+  // The fastest; of those that differ by no more than the noise, the one with the fewest changes.
+  // With `within`, the smallest of those that are no slower than that.
+  void choose() {
+    double noise = r_.finals ? r_.finals->noise_floor : 0;
+    r_.tolerance = std::max(o_.within, noise);
+    std::vector<size_t> from = r_.finalists;
+    if (from.empty())
+      for (size_t i = 0; i < r_.candidates.size(); ++i)
+        if (r_.candidates[i].measured_ms) from.push_back(i);
+    double fastest = 0;
+    for (size_t i : from) fastest = std::max(fastest, r_.candidates[i].rate());
+    auto cost = [&](size_t i) {
+      const TuneCandidate& c = r_.candidates[i];
+      return std::tuple(o_.within > 0 ? c.planned_bytes : 0, c.changes.size(), -c.rate());
+    };
+    r_.best = TuneResult::none;
+    for (size_t i : from) {
+      if (r_.candidates[i].rate() * (1 + r_.tolerance) < fastest) continue;
+      if (r_.best == TuneResult::none || cost(i) < cost(r_.best)) r_.best = i;
+    }
+    if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
+  }
+
+  const TuneOptions& o_;
+  const Device& device_;
+  int64_t limit_;
+  const std::function<void(const std::string&)>& say_;
+  TimeModel model_;
+  Recipe given_start_, start_;
+  std::vector<TuneList> lists_;
+  std::vector<Combination> combinations_;
+  std::vector<ProfileRate> rates_;
+  std::vector<Profile> rows_;  // of each candidate
+  TuneResult r_;
+};
+
+}  // namespace
+
+size_t TuneResult::measured() const {
+  return size_t(std::count_if(candidates.begin(), candidates.end(), [](auto& c) { return c.measured_ms.has_value(); }));
+}
+
+std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
+  std::vector<TuneList> lists;
+  for (auto& list : neutral_lists(start))
+    if (!o.recipe.has(list.name)) lists.push_back(list);
+  for (auto& text : o.vary) {
+    TuneList list = parse_vary(text);
+    std::erase_if(lists, [&](auto& l) { return l.name == list.name; });
+    lists.push_back(list);
+  }
+  return lists;
+}
+
+TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
+                const std::function<void(const std::string&)>& say) {
+  return Search(options, device, limit, calibration, say).run();
+}
+
+std::vector<TuneGain> gains(const TuneResult& r) {
+  const TuneCandidate& best = r.candidates[r.best];
+  std::vector<TuneGain> list;
+  for (auto& [name, value] : best.changes) {
+    auto without = best.changes;
+    std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
+    for (auto& c : r.candidates) {
+      if (c.changes != without) continue;
+      bool measured = best.measured_ms && c.measured_ms;
+      auto per_token = [&](const TuneCandidate& x) {
+        return (measured ? *x.measured_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+      };
+      list.push_back({name, value_of(c.recipe, name), value_of(best.recipe, name), per_token(best) / per_token(c),
+                      measured, best.planned_bytes - c.planned_bytes});
+    }
+  }
+  return list;
+}
+
+}  // namespace crest

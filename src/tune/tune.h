@@ -1,0 +1,87 @@
+// Searches the settings of a training step: every combination is planned and predicted, the best
+// few are measured, and the last ones are compared in interleaved rounds.
+#pragma once
+#include <functional>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/bench_cell.h"
+#include "plan/recipe_settings.h"
+#include "predict/calibration.h"
+#include "stats/ab.h"
+
+namespace crest {
+
+// A setting and the values that are tried, as texts.
+struct TuneList {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+struct TuneOptions {
+  RecipeOptions recipe;           // where the search starts; settings that were given are not varied
+  std::vector<std::string> vary;  // "NAME" or "NAME=VALUE,VALUE", in addition
+  int64_t global_batch = 0;       // sequences per step; 0: one micro batch of any size
+  double within = 0;              // 0.02: the least memory within 2% of the fastest
+  int measure = 0;                // steps that are measured at most; 0: a tenth of the combinations, 6 to 24
+  double max_seconds = 1;         // per measured step
+  uint64_t seed = 1337;
+  std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
+};
+
+// A combination.
+struct TuneCandidate {
+  std::vector<std::pair<std::string, std::string>> changes;  // from the start: setting, value
+  Recipe recipe;                                             // resolved
+  int64_t planned_bytes = 0;
+  std::optional<StepPrediction> predicted;
+  std::optional<double> measured_ms;  // median
+  std::string failed;                 // why it could not be measured
+
+  double ms() const { return measured_ms ? *measured_ms : predicted->ms; }
+  // Tokens per second, measured or else predicted.
+  double rate() const { return 1e3 * double(recipe.tokens_per_step()) / ms(); }
+};
+
+struct TuneResult {
+  static constexpr size_t none = std::numeric_limits<size_t>::max();
+  std::vector<TuneCandidate> candidates;  // those that fit
+  size_t too_large = 0, not_allowed = 0;  // combinations that need more memory; that settings exclude
+  std::optional<TuneCandidate> smallest;  // of those that are too large: where nothing fits
+  std::optional<AbResult> finals;         // contender 0: the start, or the fastest; null: one candidate
+  std::vector<size_t> finalists;          // indices of the contenders
+  size_t start = none, best = 0;          // indices; none where the start does not fit
+  double tolerance = 0;                   // the larger of `within` and the noise floor
+  double seconds = 0;
+  size_t measured() const;
+};
+
+// Which settings are varied and their values. Usage errors for unknown names and wrong values.
+std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start);
+
+// limit: bytes that a step may plan. calibration: null to learn from the measurements only. say:
+// progress. Throws does_not_fit where nothing fits, with what is closest; and `interrupted`.
+TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
+                const std::function<void(const std::string&)>& say);
+
+// What each choice brings: the best candidate with one change taken back.
+struct TuneGain {
+  std::string setting, from, to;
+  double ratio = 1;  // time of the best over that without the change, per token
+  bool measured = false;
+  int64_t bytes = 0;  // planned bytes of the best less those without the change
+};
+std::vector<TuneGain> gains(const TuneResult& result);
+
+// Flags of crest train for a candidate: those that the search was given, with its changes.
+std::string train_flags(const TuneOptions& options, const TuneCandidate& candidate);
+
+// docs/contract.md, tune.
+nlohmann::ordered_json to_json(const TuneOptions& options, const TuneResult& result);
+// top: rows of the table.
+std::string text_of(const TuneOptions& options, const TuneResult& result, size_t top, bool color, size_t width);
+
+}  // namespace crest

@@ -1,0 +1,155 @@
+// The result of a search as text and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/text.h"
+#include "stats/noise.h"
+#include "terminal/fit_table.h"
+#include "tune/tune.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Measured candidates first, then predicted ones; fastest first.
+std::vector<size_t> order_of(const TuneResult& r) {
+  std::vector<size_t> order(r.candidates.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    auto& x = r.candidates[a];
+    auto& y = r.candidates[b];
+    return std::tuple(!x.measured_ms, -x.rate()) < std::tuple(!y.measured_ms, -y.rate());
+  });
+  return order;
+}
+
+Json to_json(const TuneCandidate& c) {
+  Json changes = Json::object();
+  for (auto& [name, value] : c.changes) changes[name] = value;
+  return {{"changes", changes},
+          {"tokens_per_step", c.recipe.tokens_per_step()},
+          {"planned_bytes", c.planned_bytes},
+          {"predicted_ms", c.predicted ? Json(c.predicted->ms) : Json()},
+          {"predicted_ms_low", c.predicted ? Json(c.predicted->low_ms) : Json()},
+          {"predicted_ms_high", c.predicted ? Json(c.predicted->high_ms) : Json()},
+          {"measured_ms", c.measured_ms ? Json(*c.measured_ms) : Json()},
+          {"tokens_per_second", c.predicted || c.measured_ms ? Json(c.rate()) : Json()},
+          {"failed", c.failed.empty() ? Json() : Json(c.failed)}};
+}
+
+std::string change_text(const TuneCandidate& c) {
+  std::vector<std::string> parts;
+  for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
+  return parts.empty() ? "as given" : join(parts, ", ");
+}
+
+std::string milliseconds(double ms) { return fmt::format("{:.{}f}", ms, ms < 10 ? 2 : ms < 1000 ? 1 : 0); }
+
+std::string table_of(const TuneResult& r, size_t top, bool color, size_t width) {
+  std::vector<FitColumn> columns = {
+      {{"settings", Align::left}}, {{"predicted ms"}, 2}, {{"measured ms"}}, {{"tokens/s"}}, {{"planned"}, 1}};
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i : order_of(r)) {
+    if (rows.size() == top) break;
+    const TuneCandidate& c = r.candidates[i];
+    std::string note = i == r.best ? " *" : "";
+    rows.push_back({change_text(c) + note, c.predicted ? milliseconds(c.predicted->ms) : "",
+                    c.measured_ms ? milliseconds(*c.measured_ms) : c.failed, format_count(c.rate()),
+                    format_bytes(double(c.planned_bytes))});
+  }
+  return fit_table(columns, rows, width, color);
+}
+
+std::string signed_bytes(int64_t bytes) {
+  return bytes == 0 ? "the same memory"
+                    : fmt::format("{} {} memory", format_bytes(double(std::abs(bytes))), bytes > 0 ? "more" : "less");
+}
+
+std::string gain_text(const TuneGain& g) {
+  std::string time =
+      fmt::format("{:.1f}% {} time per token", 100 * std::abs(g.ratio - 1), g.ratio < 1 ? "less" : "more");
+  return fmt::format("  {} {} instead of {}: {} ({}), {}", g.setting, g.to, g.from, time,
+                     g.measured ? "measured" : "predicted", signed_bytes(g.bytes));
+}
+
+}  // namespace
+
+std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
+  GivenSettings given = o.recipe.given;
+  if (!o.recipe.has("model")) given["model"] = {c.recipe.model.name};
+  for (auto& [name, value] : c.changes) given[name] = {value};
+  if (o.global_batch > 0) given["batch"] = {std::to_string(c.recipe.batch)};
+  if (o.global_batch > 0 && c.recipe.grad_accumulation > 1)
+    given["grad-accumulation"] = {std::to_string(c.recipe.grad_accumulation)};
+  std::vector<std::string> flags;
+  for (auto& row : recipe_settings()) {
+    auto it = given.find(row.name);
+    if (it == given.end()) continue;
+    for (auto& value : it->second) flags.push_back(row.flag() + "=" + value);
+  }
+  return join(flags, " ");
+}
+
+Json to_json(const TuneOptions& o, const TuneResult& r) {
+  Json candidates = Json::array(), choices = Json::array(), finals;
+  for (size_t i : order_of(r)) candidates.push_back(to_json(r.candidates[i]));
+  for (auto& g : gains(r))
+    choices.push_back({{"setting", g.setting},
+                       {"from", g.from},
+                       {"to", g.to},
+                       {"time_ratio", g.ratio},
+                       {"measured", g.measured},
+                       {"bytes", g.bytes}});
+  if (r.finals) {
+    finals = {{"rounds", r.finals->rounds}, {"noise_floor", r.finals->noise_floor}, {"contenders", Json::array()}};
+    for (size_t i : r.finalists) finals["contenders"].push_back(to_json(r.candidates[i]));
+  }
+  return {{"best", to_json(r.candidates[r.best])},
+          {"command", "crest train TEXT " + train_flags(o, r.candidates[r.best])},
+          {"start", r.start == TuneResult::none ? Json() : to_json(r.candidates[r.start])},
+          {"choices", choices},
+          {"tolerance", r.tolerance},
+          {"combinations", r.candidates.size()},
+          {"measured", r.measured()},
+          {"too_large", r.too_large},
+          {"not_allowed", r.not_allowed},
+          {"seconds", r.seconds},
+          {"finals", finals},
+          {"candidates", candidates}};
+}
+
+std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool color, size_t width) {
+  const TuneCandidate& best = r.candidates[r.best];
+  std::string text = table_of(r, top, color, width);
+  text += fmt::format("\n{} planned and predicted, {} measured{} in {}; * is the choice\n",
+                      format_number_of(int64_t(r.candidates.size()), "combination"), r.measured(),
+                      r.too_large ? fmt::format(" ({} do not fit)", r.too_large) : "", format_duration(r.seconds));
+  if (r.finals)
+    text += fmt::format("the {} fastest again in {} interleaved rounds; noise floor {:.1f}%\n", r.finalists.size(),
+                        r.finals->rounds, 100 * r.finals->noise_floor);
+  if (r.start == TuneResult::none) {
+    text += "the settings as given do not fit\n";
+  } else if (r.start == r.best) {
+    text += fmt::format("the settings as given are the choice: none is faster by more than {:.1f}%{}\n",
+                        100 * r.tolerance, r.measured() > 1 ? ", nor smaller at that speed" : "");
+  } else {
+    const TuneCandidate& start = r.candidates[r.start];
+    double ratio = best.rate() / start.rate();
+    text += fmt::format("{} tokens/s instead of {} ({:.2f}x{}), {} planned instead of {}\n", format_count(best.rate()),
+                        format_count(start.rate()), ratio, std::abs(ratio - 1) < r.tolerance ? ", within noise" : "",
+                        format_bytes(double(best.planned_bytes)), format_bytes(double(start.planned_bytes)));
+  }
+  std::vector<TuneGain> list = gains(r);
+  if (!list.empty()) text += "\nWhat each choice brings\n";
+  for (auto& g : list) text += gain_text(g) + "\n";
+  text += fmt::format("\nRun it\n  crest train TEXT {}\n", train_flags(o, best));
+  return text;
+}
+
+}  // namespace crest

@@ -1,0 +1,138 @@
+// crest calibrate, crest tune, and times in crest plan.
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "cli/run.h"
+#include "device/find.h"
+#include "plan/compile.h"
+#include "plan/recipe_settings.h"
+#include "tune/calibrate.h"
+
+namespace crest::test {
+
+namespace {
+
+const std::vector<std::string> tiny = {"--model=nano", "--vocab=256", "--seq=16", "--precision=fp32", "--threads=1"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+nlohmann::json tuned(const std::vector<std::string>& flags) {
+  RunResult r = run_crest(with(with({"tune", "--json", "--max-seconds=0.02"}, tiny), flags));
+  EXPECT_EQ(r.code, 0) << r.err;
+  return r.json();
+}
+
+}  // namespace
+
+TEST(CliTune, MeasuresAFewOfManyAndPrintsACommandThatRuns) {
+  auto json = tuned({"--measure=4"});
+  EXPECT_GE(json["combinations"], 20);
+  EXPECT_LE(json["measured"], 4);
+  EXPECT_GT(json["best"]["measured_ms"], 0);
+  EXPECT_TRUE(json["start"].is_object());
+  // Its command plans the memory that the search promises.
+  std::vector<std::string> words = {"plan", "--json", "--for=step", "--threads=1"};
+  std::string command = json["command"];
+  ASSERT_EQ(command.rfind("crest train TEXT ", 0), 0u);
+  std::istringstream flags(command.substr(17));
+  for (std::string flag; flags >> flag;) words.push_back(flag);
+  RunResult plan = run_crest(words);
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.json()["memory"]["planned_bytes"], json["best"]["planned_bytes"]);
+}
+
+TEST(CliTune, AGlobalBatchStays) {
+  auto json = tuned({"--global-batch=12", "--attention=flash", "--recompute=none", "--loss-chunk=auto", "--measure=2"});
+  EXPECT_EQ(json["combinations"], 6);  // 1, 2, 3, 4, 6, 12
+  for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 12 * 16);
+}
+
+TEST(CliTune, VariesWhatIsAskedForAndNothingThatIsGiven) {
+  auto json = tuned({"--batch=2", "--attention=flash", "--recompute=none", "--loss-chunk=auto",
+                     "--vary=optimizer=adamw,sgd", "--measure=2"});
+  ASSERT_EQ(json["combinations"], 2);
+  EXPECT_EQ(json["measured"], 2);
+  std::vector<std::string> optimizers;
+  for (auto& c : json["candidates"]) optimizers.push_back(c["changes"].value("optimizer", "adamw"));
+  std::sort(optimizers.begin(), optimizers.end());
+  EXPECT_EQ(optimizers, (std::vector<std::string>{"adamw", "sgd"}));
+}
+
+TEST(CliTune, SettlesForLessMemoryWithinGivenSpeed) {
+  auto json = tuned({"--within=100", "--measure=3", "--attention=flash", "--loss-chunk=auto"});
+  ASSERT_TRUE(json["finals"].is_object());
+  double fastest = 0;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  auto& contenders = json["finals"]["contenders"];
+  for (auto& c : contenders) fastest = std::max(fastest, c["tokens_per_second"].get<double>());
+  for (auto& c : contenders)
+    if (c["tokens_per_second"].get<double>() * (1 + json["tolerance"].get<double>()) >= fastest)
+      smallest = std::min(smallest, c["planned_bytes"].get<int64_t>());
+  EXPECT_EQ(json["best"]["planned_bytes"], smallest);
+}
+
+TEST(CliTune, RefusesWhatItCannotSearch) {
+  expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
+  expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
+  expect_error(with({"tune"}, {"--vary=precision=fp31"}), 2, {"fp31", "--vary"});
+  expect_error(with({"tune"}, {"--global-batch=4", "--batch=2"}), 2, {"--global-batch"});
+  expect_error(with({"tune"}, {"--within=-1"}), 2, {"--within"});
+  expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
+  expect_error(with({"tune", "--memory-limit=1MB"}, tiny), 3, {"none of the combinations fits", "closest"});
+}
+
+// The steps of crest calibrate take minutes; these are tiny.
+TEST(CliCalibrate, PlanPredictsTheTimeThatBenchMeasures) {
+  TempFolder folder;
+  std::string file = (folder.path() / "calibration" / "here.json").string();
+  Device device = find_device("cpu", 1);
+  std::vector<CalibrationStep> steps;
+  for (auto [batch, seq] : {std::pair{"1", "16"}, {"4", "16"}, {"2", "96"}, {"8", "64"}}) {
+    Recipe r;
+    settings_of(r).apply(
+        {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {batch}}, {"seq", {seq}}, {"precision", {"fp32"}}});
+    steps.push_back({"tiny", resolve(r, device)});
+  }
+  StepMeasure how{.max_seconds = 0.05, .rates = {{"fp32", 5e10, "given"}, {"bandwidth", 1e10, "given"}}};
+  Calibration made = calibrate(device, int64_t(1) << 30, steps, how, [](size_t, auto&) {});
+  EXPECT_EQ(made.times.errors().size(), steps.size());
+  save(made, file);
+
+  std::vector<std::string> recipe = {"--model=nano", "--vocab=256",      "--batch=3",
+                                     "--seq=65",     "--precision=fp32", "--threads=1"};
+  RunResult plan = run_crest(with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  auto time = plan.json()["time"];
+  double sum = 0;
+  for (auto& [phase, ms] : time["by_phase"].items()) sum += ms.get<double>();
+  EXPECT_NEAR(sum / time["step_ms"].get<double>(), 1, 1e-6);
+  RunResult bench = run_crest(with({"bench", "--json", "--no-store", "--no-mfu", "--samples=6"}, recipe));
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  // Other work on the machine changes both; docs/guides/predict.md has how near they are on a quiet
+  // one.
+  double ratio = time["step_ms"].get<double>() / bench.json()[0]["step_ms_median"].get<double>();
+  EXPECT_GT(ratio, 0.33);
+  EXPECT_LT(ratio, 3);
+  RunResult text = run_crest(with({"plan", "--calibration=" + file, "--tokens=1e6"}, recipe));
+  EXPECT_NE(text.out.find("predicted from 4 steps"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("1.00M tokens"), std::string::npos) << text.out;
+
+  expect_error({"plan", "--model=nano", "--threads=2", "--calibration=" + file}, 1, {file, "crest calibrate"});
+  expect_error({"plan", "--model=nano", "--calibration=" + folder.write("bad.json", "{}")}, 1, {"not a calibration"});
+  expect_error({"plan", "--model=nano", "--calibration=" + (folder.path() / "absent.json").string()}, 1,
+               {"absent.json"});
+  expect_error({"plan", "--model=nano", "--ranks=2", "--calibration=" + file}, 2, {"--calibration"});
+  expect_error({"plan", "--model=nano", "--tokens=-1"}, 2, {"--tokens"});
+}
+
+TEST(CliCalibrate, RefusesWhatItCannotMeasure) {
+  expect_error({"calibrate", "--memory-limit=1MB"}, 3, {"fit", "precision"});
+  expect_error({"calibrate", "--device=h200"}, 2, {"--device"});
+  expect_error({"calibrate", "--precision=fp31", "--memory-limit=1MB"}, 2, {"fp31"});
+}
+
+}  // namespace crest::test
