@@ -47,6 +47,8 @@ void Tokenizer::find_added() {
   }
   for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
     if (!end_of_text_) end_of_text_ = special(name);
+  for (std::string_view name : {"<|begin_of_text|>", "<s>"})
+    if (!begin_of_text_) begin_of_text_ = special(name);
 }
 
 void Tokenizer::finish(const std::string& where) {

@@ -60,6 +60,8 @@ class Tokenizer {
   uint32_t vocab_size() const { return uint32_t(tokens_.size()); }
   size_t merge_count() const { return merges_.size(); }
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
+  // A token that only begins texts, as Llama's have one.
+  std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
   bool is_special(uint32_t id) const;
   // The special token of this text.
   std::optional<uint32_t> special(std::string_view text) const;
@@ -115,7 +117,7 @@ class Tokenizer {
   std::vector<uint32_t> whole_ids_;
   // Added tokens: [searched before (0) or after (1) normalization][in prompts only (1)]
   AddedTokens added_[2][2];
-  std::optional<uint32_t> end_of_text_;
+  std::optional<uint32_t> end_of_text_, begin_of_text_;
 };
 
 // Encodes texts one after another and caches pre-tokens. Only one thread may use an Encoder at a
