@@ -27,7 +27,7 @@ const std::vector<Command>& commands() {
        "Prepare",
        "prepare text for training; describe a data folder",
        {"crest data prepare input.txt --out data", "crest data prepare docs/ --tokenizer bpe:8192 --out data",
-        "crest data info data"},
+        "crest data prepare chat.jsonl.gz --chat-template chatml --out data", "crest data info data"},
        setup_data},
       {"import",
        "Prepare",

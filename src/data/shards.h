@@ -71,8 +71,8 @@ class ShardWriter {
   // Removes an unfinished shard.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
-  // For a writer with masks: whether all of these tokens are trained on as targets; whether they are
-  // end-of-text tokens inside a conversation.
+  // For a writer with masks: whether all of these tokens are trained on as targets; whether they
+  // are end-of-text tokens inside a conversation.
   void append(std::span<const uint32_t> tokens, bool trained = true, bool inside = false);
   void finish();
   uint64_t total_tokens() const { return total_; }

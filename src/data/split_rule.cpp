@@ -246,13 +246,16 @@ size_t last_safe_cut(std::string_view text) {
 }
 
 size_t last_character_cut(std::string_view text) {
-  // Where the last character begins that is not a mark. More marks than that are no writing system's.
+  // Where the last character begins that is not a mark. Longer runs of marks are no one's writing.
   constexpr int most_marks = 64;
   size_t p = text.size();
   for (int i = 0; i <= most_marks && p > 1; ++i) {
     --p;
     for (int back = 0; back < 3 && p > 1 && (uint8_t(text[p]) & 0xc0) == 0x80; ++back) --p;
-    if (character_at(text, p).kind != CharClass::mark) return p;
+    uint8_t lead = uint8_t(text[p]);
+    size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    bool complete = p + length <= text.size();  // else it may be a mark
+    if (complete && character_at(text, p).kind != CharClass::mark) return p;
   }
   return text.size();
 }

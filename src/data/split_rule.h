@@ -36,7 +36,7 @@ size_t safe_cut_after(std::string_view text, size_t from);
 // The last safe cut in [1, text.size()), or 0 if there is none.
 size_t last_safe_cut(std::string_view text);
 // The last position in [1, text.size()) before a character that is not a combining mark: whatever
-// follows the text, no character and none of its marks are split. text.size() if there is none near.
+// follows, no character is split, nor one from its marks. text.size() if none is near.
 size_t last_character_cut(std::string_view text);
 // The first position at or after `from` that splits neither a character nor one from its combining
 // marks.

@@ -1,6 +1,7 @@
 // crest data prepare, info and get-gpt2-tokenizer.
 #include <cstring>
 
+#include "packed.h"
 #include "run.h"
 
 using namespace crest::test;
@@ -198,4 +199,52 @@ TEST(CliData, GetGpt2TokenizerFromAPackage) {
   std::memcpy(first, shard.data() + 1024, 4);
   EXPECT_EQ(first[0], 15496) << "Hello";
   EXPECT_EQ(first[1], 995) << " world";
+}
+
+TEST(CliData, CompressedJsonLinesAndStandardInput) {
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  std::string lines;
+  for (int i = 0; i < 300; ++i) lines += "{\"text\": \"document " + std::to_string(i) + "\"}\n";
+  folder.write("a.jsonl", lines);
+  folder.write("a.jsonl.gz", gzipped(lines));
+  auto documents = [&](const std::vector<std::string>& flags, const std::string& input = "") {
+    std::vector<std::string> all = {"data", "prepare"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    all.insert(all.end(), {"--out", "d", "--overwrite", "--json"});
+    RunOptions with = in;
+    with.input = input;
+    RunResult r = run_crest(all, with);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.json()["documents"].get<int>();
+  };
+  EXPECT_EQ(documents({"a.jsonl"}), 300);
+  EXPECT_EQ(documents({"a.jsonl.gz"}), 300);
+  EXPECT_EQ(documents({"-"}, lines), 300);
+  EXPECT_EQ(documents({"-", "--format", "jsonl"}, gzipped(lines)), 300);
+  EXPECT_EQ(documents({"-", "--format=text"}, lines), 1);
+  expect_error({"data", "prepare", "a.jsonl", "--out", "x", "--format", "json"}, 2, {"--format", "'json'", "jsonl"},
+               in);
+  expect_error({"data", "prepare", "a.jsonl", "--out", "x", "--chat-template", "chat"}, 2,
+               {"--chat-template", "'chat'", "chatml"}, in);
+  expect_error({"data", "prepare", "a.jsonl", "--out", "x", "--chat-template", "chatml"}, 2,
+               {"no line of the input is a conversation"}, in);
+  folder.write("cut.jsonl.gz", gzipped(lines).substr(0, 300));
+  expect_error({"data", "prepare", "cut.jsonl.gz", "--out", "x"}, 1, {"cut.jsonl.gz", "it ends at byte 300"}, in);
+  EXPECT_FALSE(fs::exists(folder / "x"));
+}
+
+// prepare and train refuse what is not text in the same words.
+TEST(CliData, WhatIsNotTextIsRefusedByEveryCommand) {
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  folder.write("a.pdf", "%PDF-1.4\n");
+  folder.write("a.txt", std::string("\xff\xfeh\0i\0", 6));
+  for (auto& [file, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"a.pdf", {"a.pdf: this looks like a PDF document", "pdftotext a.pdf"}},
+           {"a.txt", {"a.txt: this looks like UTF-16 text", "iconv -f UTF-16 -t UTF-8 a.txt > utf8.txt"}}}) {
+    expect_error({"data", "prepare", file, "--out", "x"}, 1, parts, in);
+    expect_error({"train", file, "--steps", "1"}, 1, parts, in);
+  }
+  EXPECT_FALSE(fs::exists(folder / "x"));
 }

@@ -1,6 +1,7 @@
 // From prompt / answer lines to a tuned model: masks and packing through crest data, train, eval
 // and sample.
 #include "cli/train_harness.h"
+#include "packed.h"
 
 using namespace crest::test;
 
@@ -104,4 +105,26 @@ TEST_F(FineTune, WhatCannotBePackedIsRefused) {
                {"no tokenizer with an end-of-text token", "crest data prepare"}, f.options());
   std::filesystem::remove(f.path() / "qa/train-000000.mask");
   expect_error({"train", "--data", "qa", "--model", "tiny.toml"}, 1, {"no loss masks", "meta.json"}, f.options());
+}
+
+// From a compressed file of conversations to a run that continues.
+TEST(FineTuneChat, TrainReadsConversations) {
+  TrainFolder f;
+  std::string lines;
+  for (int i = 0; i < 60; ++i)
+    lines +=
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"question\"}, {\"role\": \"assistant\", \"content\": "
+        "\"answer " +
+        std::to_string(i % 7) + "\"}]}\n";
+  f.write("chat.jsonl.gz", gzipped(lines));
+  RunResult r = run_crest({"train", "chat.jsonl.gz", "--chat-template", "alpaca", "--model", "tiny.toml", "--batch",
+                           "2", "--steps", "3", "--threads", "1", "--packing", "documents"},
+                          f.options());
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "60 conversations with the chat template alpaca")) << r.err;
+  EXPECT_TRUE(std::filesystem::exists(f.path() / "runs/chat/config.toml")) << r.err;
+  r = run_crest({"train", "--resume", "runs/chat", "--steps", "4", "--threads", "1"}, f.options());
+  EXPECT_EQ(r.code, 0) << r.err;
+  expect_error({"train", "chat.jsonl.gz", "--chat-template", "alpaka", "--steps", "1"}, 2,
+               {"--chat-template", "'alpaka'", "alpaca"}, f.options());
 }

@@ -92,12 +92,13 @@ TEST(Unpack, DamageIsAnErrorWithItsPlace) {
       if (has(got, "damaged at byte ")) {
         size_t place = std::stoull(got.substr(got.find("at byte ") + 8));
         EXPECT_LE(place, packed.size());
-        EXPECT_GE(place + 16, at) << packer.suffix << ": found before it is there";
+        if (packer.suffix != std::string(".zst")) {  // which names the beginning of the block
+          EXPECT_GE(place + 16, at) << packer.suffix << ": found before it is there";
+        }
       }
     }
-    // Without a checksum, which zstd's simple function leaves out, some damage is other text.
-    EXPECT_GE(damaged, 18) << packer.suffix;
-    EXPECT_TRUE(has(unpacked(packed + "more"), "damaged")) << packer.suffix;
+    EXPECT_GE(damaged, 19) << packer.suffix;
+    EXPECT_TRUE(has(unpacked(packed + std::string(20, 'x')), "damaged")) << packer.suffix;
   }
 }
 
