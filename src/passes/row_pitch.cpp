@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/pass.h"
+#include "program/op.h"
 
 namespace crest {
 
