@@ -103,17 +103,34 @@ bool is_fixed(uint32_t c) {
   return range != std::end(fixed) && range->first <= c;
 }
 
-// Appends the NFC of valid UTF-8.
-void append_nfc(std::string_view text, std::string& out) {
-  utf8proc_uint8_t* composed = nullptr;
-  auto options = utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+constexpr int nfc_options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+
+// Appends valid UTF-8, normalized as the options of utf8proc say.
+void append_mapped(std::string_view text, int options, std::string& out) {
+  utf8proc_uint8_t* mapped = nullptr;
   auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), utf8proc_ssize_t(text.size()),
-                             &composed, options);
+                             &mapped, utf8proc_option_t(options));
   if (length >= 0)
-    out.append(reinterpret_cast<const char*>(composed), size_t(length));
+    out.append(reinterpret_cast<const char*>(mapped), size_t(length));
   else
     out.append(text);
-  std::free(composed);
+  std::free(mapped);
+}
+
+// The same of any bytes: invalid ones and characters of later Unicode versions divide the text.
+void append_normalized(std::string_view text, int options, std::string& out) {
+  for (size_t from = 0; from < text.size();) {
+    size_t to = from;
+    CodePoint c{0, 1};
+    for (; to < text.size(); to += c.length) {
+      c = code_point_at(text, to);
+      if (!c.length || is_fixed(c.value)) break;
+    }
+    if (to > from) append_mapped(text.substr(from, to - from), options, out);
+    size_t kept = to < text.size() ? std::max<size_t>(c.length, 1) : 0;
+    out.append(text.substr(to, kept));
+    from = to + kept;
+  }
 }
 
 }  // namespace
@@ -147,18 +164,7 @@ bool normalize_nfc(std::string_view text, std::string& out) {
     size_t end = i;
     while (end < text.size() && uint8_t(text[end]) >= 0x80) ++end;
     result.append(text.substr(done, start - done));
-    for (size_t from = start; from < end;) {
-      size_t to = from;
-      CodePoint c{0, 1};
-      for (; to < end; to += c.length) {
-        c = code_point_at(text, to);
-        if (!c.length || is_fixed(c.value)) break;
-      }
-      if (to > from) append_nfc(text.substr(from, to - from), result);
-      size_t kept = to < end ? std::max<size_t>(c.length, 1) : 0;
-      result.append(text.substr(to, kept));
-      from = to + kept;
-    }
+    append_normalized(text.substr(start, end - start), nfc_options, result);
     done = end;
     i = end > i ? end - 1 : i;
     changed = true;
@@ -168,6 +174,36 @@ bool normalize_nfc(std::string_view text, std::string& out) {
   if (result == text) return false;
   out = std::move(result);
   return true;
+}
+
+bool normalize(UnicodeForm form, std::string_view text, std::string& out) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 0x80; })) return false;
+  int options = UTF8PROC_STABLE | (form == UnicodeForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+  if (form != UnicodeForm::nfd) options |= UTF8PROC_COMPAT;
+  std::string result;
+  append_normalized(text, options, result);
+  if (result == text) return false;
+  out = std::move(result);
+  return true;
+}
+
+std::string lowercase(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    CodePoint c = code_point_at(text, i);
+    size_t length = std::max<size_t>(c.length, 1);
+    utf8proc_uint8_t bytes[4];
+    if (c.value == 0x130) {  // the only letter with a lower case of two
+      out += "i\xcc\x87";
+    } else if (c.length && utf8proc_tolower(utf8proc_int32_t(c.value)) != utf8proc_int32_t(c.value)) {
+      auto size = utf8proc_encode_char(utf8proc_tolower(utf8proc_int32_t(c.value)), bytes);
+      out.append(reinterpret_cast<const char*>(bytes), size_t(size));
+    } else {
+      out.append(text.substr(i, length));
+    }
+    i += length;
+  }
+  return out;
 }
 
 }  // namespace crest
