@@ -13,6 +13,7 @@
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/chat.h"
 #include "data/split_rule.h"
 #include "model/config.h"
 #include "passes/pass.h"
@@ -46,6 +47,7 @@ const std::vector<ValueSet>& value_sets() {
       {"runs", "--kind", {"bench", "profile", "train", "compare", "experiment", "log"}},
       {"comm", "--dtype", {"fp32", "bf16", "fp16", "fp64"}},
       {"", "--phase", {"forward", "forward-saved", "backward", "step"}},
+      {"data", "--format", {"auto", "text", "jsonl"}},
       {"", "--split", {"val", "train"}},
       {"", "--scale", {"tiny", "small", "full"}},
       {"", "--method", {"auto", "timers"}},
@@ -91,6 +93,7 @@ Values values_of(const std::string& command, const std::string& option) {
       row && !row->choices.empty())
     return choices_of(*row);
   if (option == "--split-rule") return listed(split_rule_names());
+  if (option == "--chat-template") return listed(chat_template_names());
   if (option == "--after") return pass_names();
   if (option == "--device") return device_values(command);
   for (auto& set : value_sets())

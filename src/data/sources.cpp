@@ -116,7 +116,9 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
   return describe(path, name, start, compression, format, true, message);
 }
 
-void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFile>& sources, const Message& message) {
+// skipped: what the first file is that was skipped because it is not text, if it is empty.
+void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFile>& sources, const Message& message,
+                 std::string& skipped) {
   std::vector<fs::path> files;
   std::error_code error;
   auto options = fs::directory_options::none;
@@ -139,6 +141,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
     std::string name = path.string(), start = first_text(path, name, compression);
     if (auto kind = not_text(start, compression, name)) {
       if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
+      if (skipped.empty()) skipped = fmt::format("{} looks like {}. {}", printable(name), kind->what, kind->advice);
     } else if (!start.empty()) {
       sources.push_back(describe(path, name, start, compression, format, false, message));
     }
@@ -158,6 +161,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
                                      int standard_input, const Message& message, TextFormat format) {
   if (inputs.empty()) fail_usage("no input given", "data prepare", "Give text files, folders, or - (standard input).");
   std::vector<SourceFile> sources;
+  std::string skipped;
   for (auto& input : inputs) {
     fs::path path = input;
     std::error_code error;
@@ -170,7 +174,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     } else if (error) {
       fail(fmt::format("cannot read: {}", error.message()), printable(input));
     } else if (fs::is_directory(status)) {
-      list_folder(path, format, sources, message);
+      list_folder(path, format, sources, message, skipped);
     } else if (fs::is_regular_file(status)) {
       Compression compression;
       std::string start = first_text(path, input, compression);
@@ -184,7 +188,8 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
   uint64_t total = 0;
   for (auto& s : sources) total += s.file_bytes;
   if (total == 0)
-    fail("the input contains no text", printable(join(inputs, ", ")), "Give at least one file with text.");
+    fail("the input contains no text", printable(join(inputs, ", ")),
+         skipped.empty() ? "Give at least one file with text." : skipped);
   return sources;
 }
 

@@ -227,8 +227,11 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
     EXPECT_ERROR(prepared_input(dir, c.content), c.said[0]);
   }
   EXPECT_FALSE(fs::exists(dir / "out"));
+  // A folder of nothing else is an error that says why.
+  write_file(dir / "tables/part-0.parquet", "PAR1\x15\x04\x15");
+  EXPECT_ERROR(prepared(dir, {dir / "tables"}),
+               "part-0.parquet looks like a Parquet file, not a text file. Convert it");
   // In a folder they are skipped, by name.
-  write_file(dir / "in/a.txt", text);
   for (auto& c : cases) write_file(dir / "in" / c.name, c.content);
   write_file(dir / "in/a.txt", text);
   Prepared p = prepared(dir, {(dir / "in").string()});
