@@ -80,7 +80,7 @@ CodePoint code_point_at(std::string_view text, size_t i) {
   return {c, uint8_t(length)};
 }
 
-// Characters that Normalization Form C treats differently since Unicode 10. `tokenizers` normalizes
+// Characters that a normalization form treats differently since Unicode 10. `tokenizers` normalizes
 // by Unicode 9.0, where they are unassigned, so they neither move nor compose, and vocabularies
 // were trained with that. This list fixes the behavior for any version of utf8proc.
 struct Range {
@@ -89,13 +89,15 @@ struct Range {
 constexpr Range fixed[] = {
     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1aff},   {0x1df6, 0x1dfa},
-    {0xa82c, 0xa82c},   {0x105c0, 0x105ff}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac},
-    {0x10efa, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b},
-    {0x11380, 0x113ff}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x1193d, 0x1193e},
+    {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xa82c, 0xa82c},   {0xab69, 0xab69},   {0x105c0, 0x105ff},
+    {0x10781, 0x107ba}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac}, {0x10efa, 0x10eff},
+    {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x11380, 0x113ff},
+    {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193d, 0x1193e},
     {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
     {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16100, 0x1613f},
-    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
-    {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1e08f, 0x1e08f},
+    {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
+    {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
 
 bool is_fixed(uint32_t c) {
   auto* range =
@@ -187,21 +189,40 @@ bool normalize(UnicodeForm form, std::string_view text, std::string& out) {
   return true;
 }
 
+// Letters of Unicode 16 and 17, which older versions of utf8proc lack. U+0130 is the only one whose
+// lower case is two characters.
+static uint32_t lower(uint32_t c) {
+  constexpr struct {
+    uint32_t first, last, lower;
+  } later[] = {{0x1c89, 0x1c89, 0x1c8a},   {0xa7cb, 0xa7cb, 0x264},  {0xa7cc, 0xa7cc, 0xa7cd},
+               {0xa7ce, 0xa7ce, 0xa7cf},   {0xa7d2, 0xa7d2, 0xa7d3}, {0xa7d4, 0xa7d4, 0xa7d5},
+               {0xa7da, 0xa7da, 0xa7db},   {0xa7dc, 0xa7dc, 0x19b},  {0x10d50, 0x10d65, 0x10d70},
+               {0x16ea0, 0x16eb8, 0x16ebb}};
+  for (auto& l : later)
+    if (c >= l.first && c <= l.last) return l.lower + (c - l.first);
+  return uint32_t(utf8proc_tolower(utf8proc_int32_t(c)));
+}
+
 std::string lowercase(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
-    CodePoint c = code_point_at(text, i);
-    size_t length = std::max<size_t>(c.length, 1);
-    utf8proc_uint8_t bytes[4];
-    if (c.value == 0x130) {  // the only letter with a lower case of two
-      out += "i\xcc\x87";
-    } else if (c.length && utf8proc_tolower(utf8proc_int32_t(c.value)) != utf8proc_int32_t(c.value)) {
-      auto size = utf8proc_encode_char(utf8proc_tolower(utf8proc_int32_t(c.value)), bytes);
-      out.append(reinterpret_cast<const char*>(bytes), size_t(size));
-    } else {
-      out.append(text.substr(i, length));
+    uint8_t first = uint8_t(text[i]);
+    if (first < 128) {
+      out += char(first >= 'A' && first <= 'Z' ? first + 32 : first);
+      ++i;
+      continue;
     }
-    i += length;
+    CodePoint c = code_point_at(text, i);
+    utf8proc_uint8_t bytes[4];
+    if (!c.length) {
+      out += text[i++];
+    } else if (c.value == 0x130) {
+      out += "i\xcc\x87";
+    } else {
+      auto size = utf8proc_encode_char(utf8proc_int32_t(lower(c.value)), bytes);
+      out.append(reinterpret_cast<const char*>(bytes), size_t(size));
+    }
+    i += c.length;
   }
   return out;
 }

@@ -170,6 +170,12 @@ def documents():
     while len(out) < 1600:
         start, size = r.randrange(len(text)), r.choice([1, 3, 10, 30, 100, 400])
         out.append(text[start:start + size])
+    # What normalizers change or move, and some of all else.
+    known = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+    letters = [c for c in known if c.lower() != c or unicodedata.normalize("NFKD", c) != c and not "가" <= c <= "힣" or unicodedata.combining(c)
+               or r.random() < 0.03]
+    r.shuffle(letters)
+    out += ["".join(letters[i:i + 300]) for i in range(0, len(letters), 300)]
     out += [mixed_bits(seed, r.choice([2, 5, 20, 80])) for seed in range(400)]
     words = (" ".join(WORDS) + " the cat sat on the mat, and 1024 dogs didn't.").split()
     out += [r.choice(["", " "]) + r.choice([" ", "  ", "\n"]).join(r.choice(words) for _ in range(r.randint(1, 60))) for _ in range(200)]
@@ -235,10 +241,9 @@ def kinds(folder):
 
     mark = n.Replace(" ", MARK)
     character("llama", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder())
-    for scheme in ("first", "always", "never"):
-        for split in (True, False):
-            character(f"metaspace-{scheme}-{split}", None, p.Metaspace(MARK, scheme, split), decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(MARK, scheme)])
-                      if scheme == "always" and not split else mark_decoder(0 if scheme == "never" else 1))
+    for scheme, split in (("first", False), ("always", True), ("always", False), ("never", True)):
+        character(f"metaspace-{scheme}-{split}", None, p.Metaspace(MARK, scheme, split), decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(MARK, scheme)])
+                  if scheme == "always" and not split else mark_decoder(0 if scheme == "never" else 1))
     character("normalized", n.Sequence([n.NFKC(), n.Lowercase(), n.Strip(), n.Replace(Regex(" {2,}"), " "), n.Prepend(MARK), mark]), None, mark_decoder())
     character("replaced", n.Sequence([n.NFD(), n.Replace("a", "bb"), n.Replace("\u0301", "x"), n.Strip(True, False), mark]), None, mark_decoder(0))
     character("unknown", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False)
