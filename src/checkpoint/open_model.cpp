@@ -139,12 +139,8 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
   using Json = nlohmann::ordered_json;
   const Tokenizer* t = text.tokenizer;
   TextEnds ends;
-  if (t) {
-    ends.end = t->end_of_text();
-    for (std::string_view name : {"<|begin_of_text|>", "<s>"})
-      if (!ends.begin) ends.begin = t->special(name);
-    if (!ends.begin) ends.begin = ends.end;  // as GPT-2: it ends the text before
-  }
+  // A text without a beginning begins where another one ends, as in GPT-2.
+  if (t) ends = {t->begin_of_text() ? t->begin_of_text() : t->end_of_text(), t->end_of_text()};
   std::map<std::string, std::string> files{{"model.toml", to_toml(config)}};
   if (std::string json = to_huggingface_config(config, ends); !json.empty()) {
     files["config.json"] = json;
@@ -159,7 +155,8 @@ std::map<std::string, std::string> model_files(const ModelConfig& config, const 
                 {"model_max_length", config.context},
                 {"model_input_names", {"input_ids", "attention_mask"}},
                 {"clean_up_tokenization_spaces", false}};
-  if (ends.begin) names["bos_token"] = t->decode_token(*ends.begin);
+  // Chat templates put this one into the text, so it is not the token that ends one.
+  if (auto begin = t->begin_of_text()) names["bos_token"] = t->decode_token(*begin);
   if (ends.end) names["eos_token"] = t->decode_token(*ends.end);
   if (!text.chat_template.empty()) names["chat_template"] = text.chat_template;
   files["tokenizer_config.json"] = names.dump(2) + "\n";

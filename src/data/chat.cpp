@@ -122,7 +122,7 @@ ChatFormat::ChatFormat(std::string_view name, const Tokenizer* tokenizer)
   if (!tokenizer) return;
   for (auto token : form_->tokens)
     if (!token.empty() && has(token)) tokens_.emplace_back(token, *special_token(*tokenizer, token));
-  begin_of_text_ = special_token(*tokenizer, "<s>");
+  begin_of_text_ = tokenizer->begin_of_text();
   set_end_of_text(tokenizer->end_of_text());
 }
 

@@ -30,14 +30,19 @@ Encoder::Encoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenize
 
 Encoder::~Encoder() = default;
 
-const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_view> texts) {
+const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_view> texts,
+                                                    std::span<const uint8_t> continues) {
   std::vector<std::string_view> chunks;
+  std::vector<uint8_t> begins;  // of each chunk
   ends_.clear();
-  for (std::string_view text : texts) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::string_view text = texts[i];
+    if (!text.empty()) begins.push_back(continues.empty() || !continues[i]);
     while (text.size() > encoded_chunk_bytes * 3 / 2 && !special_) {  // a special token may contain a safe cut
       size_t cut = safe_cut_after(text, encoded_chunk_bytes);
       chunks.push_back(text.substr(0, cut));
       text.remove_prefix(cut);
+      if (!text.empty()) begins.push_back(false);
     }
     if (!text.empty()) chunks.push_back(text);
     ends_.push_back(chunks.size());
@@ -53,7 +58,7 @@ const std::vector<Encoder::Tokens>& Encoder::encode(std::span<const std::string_
       Tokens tokens = std::move(parts_[i]);
       tokens.clear();
       if (tokens.capacity() > 2 * chunks[i].size() + 64) tokens = {};  // left from a longer text
-      encode_chunk(chunks[i], tokens, *caches_[omp_get_thread_num()]);
+      encode_chunk(chunks[i], begins[i], tokens, *caches_[omp_get_thread_num()]);
       parts_[i] = std::move(tokens);
     } catch (...) {
 #pragma omp critical
@@ -80,18 +85,48 @@ static void divide(const AddedTokens& added, std::string_view text, Plain plain,
   }
 }
 
-void Encoder::encode_chunk(std::string_view text, Tokens& out, Cache& cache) const {
+void Encoder::encode_chunk(std::string_view text, bool begins, Tokens& out, Cache& cache) const {
   auto plain = [&](std::string_view piece) {
-    std::string composed;
-    if (tokenizer_.nfc_ && normalize_nfc(piece, composed)) piece = composed;
-    encode_normalized(piece, out, cache);
+    bool inside = piece.data() != text.data();  // after an added token
+    std::string normal;
+    bool changed = tokenizer_.rules_.normalize(piece, begins || inside, normal);
+    encode_normalized(changed ? normal : piece, begins || inside, begins && !inside, out, cache);
   };
   divide(tokenizer_.added_[0][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
 }
 
-void Encoder::encode_normalized(std::string_view text, Tokens& out, Cache& cache) const {
-  auto plain = [&](std::string_view piece) { encode_pretokens(piece, out, cache); };
+void Encoder::encode_normalized(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const {
+  auto plain = [&](std::string_view piece) {
+    bool inside = piece.data() != text.data();
+    encode_piece(piece, begins || inside, first && !inside, out, cache);
+  };
   divide(tokenizer_.added_[1][special_], text, plain, [&](uint32_t id) { out.push_back(id); });
+}
+
+void Encoder::encode_piece(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const {
+  const TextRules& rules = tokenizer_.rules_;
+  std::string changed;
+  auto with_prefix = [&](std::string_view part, bool wanted) -> std::string_view {
+    if (!wanted || part.starts_with(' ')) return part;
+    changed = ' ' + std::string(part);
+    return changed;
+  };
+  if (tokenizer_.byte_level_) {
+    bool prefix = rules.prefix != TextRules::Prefix::never;
+    if (rules.digits == TextRules::Digits::ordinary)
+      return encode_pretokens(with_prefix(text, prefix && begins), out, cache);
+    for (size_t start = 0, end; start < text.size(); start = end) {
+      end = next_digits(text, start, rules.digits == TextRules::Digits::single);
+      encode_pretokens(with_prefix(text.substr(start, end - start), prefix && (begins || start > 0)), out, cache);
+    }
+    return;
+  }
+  std::string marked;
+  if (rules.marks_in_pretokens && text.find(rules.mark) != std::string_view::npos)
+    text = marked = replaced(text, rules.mark, " ");
+  text = with_prefix(text, begins && (rules.prefix == TextRules::Prefix::always ||
+                                      (rules.prefix == TextRules::Prefix::first && first)));
+  encode_pretokens(text, out, cache);
 }
 
 void Encoder::encode_pretokens(std::string_view text, Tokens& out, Cache& cache) const {
@@ -99,11 +134,12 @@ void Encoder::encode_pretokens(std::string_view text, Tokens& out, Cache& cache)
     for (char c : text) out.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
     return;
   }
-  auto next_pretoken = tokenizer_.rule_->next_pretoken;
+  auto next_pretoken = tokenizer_.next_pretoken_;
+  const bool byte_level = tokenizer_.byte_level_;
   for (size_t start = 0, end; start < text.size(); start = end) {
     end = next_pretoken(text, start);
     std::string_view pretoken = text.substr(start, end - start);
-    if (pretoken.size() == 1) {
+    if (pretoken.size() == 1 && byte_level) {
       out.push_back(tokenizer_.byte_ids_[uint8_t(pretoken[0])]);
       continue;
     }
@@ -128,11 +164,34 @@ void Encoder::encode_pretoken(std::string_view pretoken, Tokens& out) const {
     uint32_t whole = tokenizer_.whole_.find(pretoken);
     if (whole != StringTable::none) return out.push_back(tokenizer_.whole_ids_[whole]);
   }
+  if (!tokenizer_.byte_level_) return encode_characters(pretoken, out);
   uint32_t small[longest_cached];
   Tokens large(pretoken.size() > longest_cached ? pretoken.size() : 0);
   uint32_t* ids = large.empty() ? small : large.data();
   for (size_t i = 0; i < pretoken.size(); ++i) ids[i] = tokenizer_.byte_ids_[uint8_t(pretoken[i])];
   merge_pretoken(tokenizer_.ranks_, ids, pretoken.size(), out);
+}
+
+void Encoder::encode_characters(std::string_view pretoken, Tokens& out) const {
+  Tokens ids;
+  bool unknown = false;  // the character before
+  for (size_t i = 0; i < pretoken.size();) {
+    size_t length = character_at(pretoken, i).length;
+    // As in SentencePiece, a byte that is not part of valid UTF-8 is U+FFFD.
+    bool valid = length > 1 || uint8_t(pretoken[i]) < 0x80;
+    std::string_view character = valid ? pretoken.substr(i, length) : "\xef\xbf\xbd";
+    uint32_t index = tokenizer_.characters_.find(character);
+    if (index != StringTable::none) {
+      ids.push_back(tokenizer_.character_ids_[index]);
+    } else if (tokenizer_.byte_fallback_) {
+      for (char c : character) ids.push_back(tokenizer_.byte_ids_[uint8_t(c)]);
+    } else if (!unknown || !tokenizer_.fuse_unknown_) {
+      ids.push_back(tokenizer_.unknown_);
+    }
+    unknown = index == StringTable::none && !tokenizer_.byte_fallback_;
+    i += length;
+  }
+  merge_pretoken(tokenizer_.ranks_, ids.data(), ids.size(), out);
 }
 
 }  // namespace crest

@@ -165,6 +165,12 @@ struct Batch {
     for (size_t end : ends) all.push_back(std::string_view(text).substr(begin, end - begin)), begin = end;
     return all;
   }
+  // Which texts go on where the one before ended.
+  std::vector<uint8_t> continues() const {
+    std::vector<uint8_t> all;
+    for (auto& piece : pieces) all.push_back(!piece.starts_document);
+    return all;
+  }
   void clear() { text.clear(), pieces.clear(), ends.clear(); }
 };
 
@@ -255,7 +261,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   bool trained = true;  // so was its last piece
   Batch batch;
   auto flush = [&] {
-    const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts());
+    const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
     size_t part = 0;
     for (size_t i = 0; i < batch.pieces.size(); ++i) {
       const CorpusPiece& piece = batch.pieces[i];

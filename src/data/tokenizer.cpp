@@ -35,27 +35,55 @@ void Tokenizer::find_bytes(const std::string& where) {
            "Crest needs a byte-level vocabulary that contains all 256 bytes.");
 }
 
+void Tokenizer::find_characters(const std::string& where) {
+  bool found[256] = {};
+  for (uint32_t id = 0; id < tokens_.size(); ++id) {
+    const Token& t = tokens_[id];
+    if (!t.used) continue;
+    if (t.byte) {
+      found[uint8_t(arena_[t.offset])] = true, byte_ids_[uint8_t(arena_[t.offset])] = id;
+    } else if (!t.added && t.length && character_at(decode_token(id), 0).length == t.length) {
+      characters_.insert(decode_token(id));
+      character_ids_.push_back(id);
+    }
+  }
+  for (int b = 0; b < 256 && byte_fallback_; ++b)
+    if (!found[b])
+      fail(fmt::format("the vocabulary has byte_fallback, but no token <0x{:02X}>", b), where,
+           "Crest needs all 256 of them.");
+}
+
 void Tokenizer::find_added() {
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     const Token& t = tokens_[id];
     if (!t.added) continue;
     std::string_view text = decode_token(id);
     std::string composed;
-    if (nfc_ && t.normalized && normalize_nfc(text, composed)) text = composed;
+    if (t.normalized && rules_.normalize(text, true, composed)) text = composed;
     if (!t.special) added_[t.normalized][0].add(text, id);
     added_[t.normalized][1].add(text, id);
   }
   for (std::string_view name : {end_of_text_name, std::string_view("<|end_of_text|>"), std::string_view("</s>")})
     if (!end_of_text_) end_of_text_ = special(name);
+  for (std::string_view name : {"<|begin_of_text|>", "<s>"})
+    if (!begin_of_text_) begin_of_text_ = special(name);
 }
 
 void Tokenizer::finish(const std::string& where) {
-  find_bytes(where);
+  if (byte_level_)
+    find_bytes(where);
+  else
+    find_characters(where);
   find_added();
   for (uint32_t id = 0; id < tokens_.size() && ignore_merges_; ++id) {
     if (!tokens_[id].used || tokens_[id].added || whole_.find(decode_token(id)) != StringTable::none) continue;
     whole_.insert(decode_token(id));
     whole_ids_.push_back(id);
+  }
+  if (byte_level_) {
+    if (rule_) next_pretoken_ = rule_->next_pretoken;
+  } else {
+    next_pretoken_ = rules_.splits_at_spaces ? next_space : next_word;
   }
   ranks_ = MergeTable(merges_.size());
   for (uint32_t r = 0; r < merges_.size(); ++r) ranks_.set(merges_[r].left, merges_[r].right, {r, merges_[r].result});
@@ -111,7 +139,16 @@ std::string_view Tokenizer::decode_token(uint32_t id) const {
 
 std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
   std::string out;
-  for (uint32_t id : ids) out += decode_token(id);
+  bool first = true;
+  for (uint32_t id : ids) {
+    std::string_view text = decode_token(id);
+    if (first && rules_.leading_space == TextRules::LeadingSpace::drop_of_first_token)
+      out += replaced(text, " ", "");
+    else
+      out += text;
+    first = false;
+  }
+  if (rules_.leading_space == TextRules::LeadingSpace::drop_one && out.starts_with(' ')) out.erase(0, 1);
   return out;
 }
 

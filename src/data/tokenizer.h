@@ -1,5 +1,6 @@
-// Byte-level tokenizers: plain bytes, and byte-level BPE (Sennrich et al. 2016; Radford et al.
-// 2019). Every byte string can be encoded and decodes to itself, valid UTF-8 or not.
+// Tokenizers: plain bytes, byte-level BPE (Sennrich et al. 2016; Radford et al. 2019), and BPE over
+// characters as SentencePiece trains it for Llama. Without a normalizer, the first two encode every
+// byte string, valid UTF-8 or not, and decode it to itself.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,7 @@
 
 #include "core/error.h"
 #include "data/split_rule.h"
+#include "data/text_rules.h"
 #include "data/tokenizer_tables.h"
 
 namespace crest {
@@ -32,15 +34,17 @@ class Tokenizer {
   static Tokenizer from_merges(std::span<const std::pair<uint32_t, uint32_t>> merges,
                                const SplitRule& rule = gpt2_split_rule());
   // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json)
-  // with merges.txt (vocab.bpe) next to it, or .tiktoken; or from a folder with one of the first
-  // two. `split_rule` (a name; "" = as the file states, or as the vocabulary is known for) is for
-  // files that do not state it. Unsupported features are rejected by name.
+  // with merges.txt (vocab.bpe) next to it, .tiktoken, or a SentencePiece model; or from a folder
+  // with tokenizer.json, GPT-2's files or tokenizer.model. `split_rule` (a name; "" = as the file states, or as the
+  // vocabulary is known for) is for files that do not state it. Unsupported features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
   // A tokenizer.json in memory. `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where);
   // GPT-2's pair of files in memory.
   static Tokenizer parse_gpt2(std::string_view vocabulary_json, std::string_view merges, const std::string& where,
                               std::string_view split_rule = {});
+  // A SentencePiece model (BPE) in memory. Its tokens are the same as `sentencepiece`'s.
+  static Tokenizer parse_sentencepiece(std::string_view model, const std::string& where);
   // A .tiktoken file in memory. Its tokens are the same as `tiktoken`'s.
   static Tokenizer parse_tiktoken(std::string_view ranks, const std::string& where, std::string_view split_rule = {});
 
@@ -56,10 +60,16 @@ class Tokenizer {
   Kind kind() const { return kind_; }
   std::string_view kind_name() const { return kind_ == Kind::bytes ? "bytes" : "bpe"; }
   const SplitRule& split_rule() const { return *rule_; }
+  // Tokens of bytes; otherwise of characters, and the split rule does not apply.
+  bool byte_level() const { return byte_level_; }
+  // Every byte string decodes to itself.
+  bool lossless() const { return byte_level_ && rules_.steps.empty() && rules_.prefix == TextRules::Prefix::never; }
   // Largest id + 1, special tokens included.
   uint32_t vocab_size() const { return uint32_t(tokens_.size()); }
   size_t merge_count() const { return merges_.size(); }
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
+  // A token that only begins texts, as Llama's have one.
+  std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
   bool is_special(uint32_t id) const;
   // The special token of this text.
   std::optional<uint32_t> special(std::string_view text) const;
@@ -72,8 +82,10 @@ class Tokenizer {
   // are split at safe cuts and encoded by all OpenMP threads. For a stream of texts, keep an
   // Encoder.
   std::vector<uint32_t> encode(std::string_view text, bool special = false) const;
-  // Bytes of the tokens. An id outside the vocabulary is an error.
+  // Text of the tokens, without a space that the tokenizer put before the text. An id outside the
+  // vocabulary is an error.
   std::string decode(std::span<const uint32_t> ids) const;
+  // Bytes of a token within a text.
   std::string_view decode_token(uint32_t id) const;
 
  private:
@@ -85,14 +97,18 @@ class Tokenizer {
   struct Token {
     uint64_t offset = 0;
     uint32_t length = 0;
-    bool special = false, added = false, normalized = false, used = false;
+    bool special = false, added = false, normalized = false, used = false, byte = false;
   };
+  static constexpr uint32_t no_token = UINT32_MAX;
   Tokenizer() = default;
   void set_token(uint32_t id, std::string_view bytes);
   // A token that is found in the text before it is split into pre-tokens.
   void set_added_token(uint32_t id, std::string_view text, bool special, bool normalized = false);
   void find_bytes(const std::string& where);
+  void find_characters(const std::string& where);
   void find_added();
+  // What merging a text begins with: tokens of bytes or characters.
+  void first_symbols(std::string_view text, std::vector<uint32_t>& symbols) const;
   // Ranks of the merges that can happen, in order. whole_matter: some tokens are made by none.
   std::vector<uint32_t> working_merges(bool& whole_matter) const;
   // Computes what encoding needs from tokens_ and merges_. `where` names the source if a byte is
@@ -104,18 +120,26 @@ class Tokenizer {
   std::vector<Token> tokens_;
   std::vector<Merge> merges_;  // in rank order
   const SplitRule* rule_ = &gpt2_split_rule();
-  bool nfc_ = false;                     // normalize the text to Normalization Form C first
+  TextRules rules_;
+  bool byte_level_ = true;
+  // Characters that are no token: those of their bytes, if there are such; else `unknown_`, one for
+  // a run of them with fuse_unknown_.
+  bool byte_fallback_ = false, fuse_unknown_ = false;
+  uint32_t unknown_ = no_token;
   bool ignore_merges_ = false;           // a pre-token that is a token stays that token, whatever the merges give
   std::string post_processor_ = "null";  // JSON, for readers of the file that save writes
 
   // Computed by finish.
   MergeTable ranks_;
   uint32_t byte_ids_[256] = {};
+  size_t (*next_pretoken_)(std::string_view, size_t) = nullptr;  // null: the text is one
+  StringTable characters_;  // that are tokens, if not byte_level_; character i is token character_ids_[i]
+  std::vector<uint32_t> character_ids_;
   StringTable whole_;  // of the tokens, if ignore_merges_; pre-token i is token whole_ids_[i]
   std::vector<uint32_t> whole_ids_;
   // Added tokens: [searched before (0) or after (1) normalization][in prompts only (1)]
   AddedTokens added_[2][2];
-  std::optional<uint32_t> end_of_text_;
+  std::optional<uint32_t> end_of_text_, begin_of_text_;
 };
 
 // Encodes texts one after another and caches pre-tokens. Only one thread may use an Encoder at a
@@ -128,17 +152,21 @@ class Encoder {
   using Tokens = std::vector<uint32_t>;
   // The tokens of all texts in order, in parts made by threads: those of text i end before part
   // ends()[i]. Valid until the next call.
-  const std::vector<Tokens>& encode(std::span<const std::string_view> texts);
+  // `continues` (of each text; empty: none does): the text goes on where the one before ended.
+  const std::vector<Tokens>& encode(std::span<const std::string_view> texts, std::span<const uint8_t> continues = {});
   const std::vector<size_t>& ends() const { return ends_; }
   // Appends the tokens of `text`.
   void append(std::string_view text, Tokens& out);
 
  private:
   struct Cache;
-  void encode_chunk(std::string_view text, Tokens& out, Cache& cache) const;
-  void encode_normalized(std::string_view text, Tokens& out, Cache& cache) const;
+  // `begins`: the text is not the continuation of another. `first`: it is the first of its document.
+  void encode_chunk(std::string_view text, bool begins, Tokens& out, Cache& cache) const;
+  void encode_normalized(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;
+  void encode_piece(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;
   void encode_pretokens(std::string_view text, Tokens& out, Cache& cache) const;
   void encode_pretoken(std::string_view pretoken, Tokens& out) const;
+  void encode_characters(std::string_view pretoken, Tokens& out) const;
   const Tokenizer& tokenizer_;
   const bool special_;
   std::vector<std::unique_ptr<Cache>> caches_;  // one per thread

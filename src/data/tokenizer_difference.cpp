@@ -33,21 +33,36 @@ uint32_t rank_that_makes(const MergeTable& table, std::vector<uint32_t>& symbols
 
 }  // namespace
 
+void Tokenizer::first_symbols(std::string_view text, std::vector<uint32_t>& symbols) const {
+  symbols.clear();
+  for (size_t i = 0; i < text.size();) {
+    size_t length = byte_level_ ? 1 : character_at(text, i).length;
+    uint32_t index = byte_level_ ? StringTable::none : characters_.find(text.substr(i, length));
+    if (index != StringTable::none)
+      symbols.push_back(character_ids_[index]);
+    else if (byte_level_ || byte_fallback_)
+      for (char c : text.substr(i, length)) symbols.push_back(byte_ids_[uint8_t(c)]);
+    else
+      symbols.push_back(unknown_);
+    i += length;
+  }
+}
+
 std::vector<uint32_t> Tokenizer::working_merges(bool& whole_matter) const {
   constexpr size_t longest = 1024;  // above, merging one by one takes too long: all merges are compared
   std::vector<uint32_t> ranks, symbols;
   whole_matter = false;
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     const Token& t = tokens_[id];
-    if (!t.used || t.added || t.length < 2) continue;
+    if (!t.used || t.added || t.byte || t.length < 2) continue;
     if (t.length > longest) {
       ranks.resize(merges_.size());
       std::iota(ranks.begin(), ranks.end(), 0u);
       whole_matter = true;
       return ranks;
     }
-    symbols.clear();
-    for (char c : decode_token(id)) symbols.push_back(byte_ids_[uint8_t(c)]);
+    first_symbols(decode_token(id), symbols);
+    if (symbols.size() == 1 && symbols[0] == id) continue;  // a character
     uint32_t rank = rank_that_makes(ranks_, symbols, id);
     if (rank == no_merge)
       whole_matter = true;
@@ -75,15 +90,29 @@ std::string Tokenizer::difference(const Tokenizer& other, std::string_view mine,
   };
   for (uint32_t id = 0; id < vocab_size(); ++id) {
     const Token &a = tokens_[id], &b = other.tokens_[id];
-    // Only with NFC does it matter whether an added token is searched before or after it.
-    std::string composed;
-    bool order = nfc_ && a.normalized != b.normalized && normalize_nfc(decode_token(id), composed);
+    // An added token is searched before or after normalization; without any, it does not matter.
+    bool order = a.added && !rules_.steps.empty() && a.normalized != b.normalized;
     if (a.used != b.used || decode_token(id) != other.decode_token(id) || a.special != b.special ||
-        a.added != b.added || order)
+        a.added != b.added || a.byte != b.byte || order)
       return differ(fmt::format("token {}", id), shown(*this, id), shown(other, id));
   }
-  if (rule_ != other.rule_) return differ("the split rule", std::string(rule_->name), std::string(other.rule_->name));
-  if (nfc_ != other.nfc_) return differ("Unicode normalization", nfc_ ? "NFC" : "off", other.nfc_ ? "NFC" : "off");
+  auto level = [](const Tokenizer& t) { return std::string(t.byte_level_ ? "bytes" : "characters"); };
+  if (byte_level_ != other.byte_level_) return differ("the unit of merges", level(*this), level(other));
+  auto rule = [](const Tokenizer& t) { return std::string(t.rule_ ? t.rule_->name : "none"); };
+  if (byte_level_ && rule_ != other.rule_) return differ("the split rule", rule(*this), rule(other));
+  auto normalizer = [](const Tokenizer& t) {
+    return t.rules_.steps.empty() ? "none" : t.rules_.normalizer_json.empty() ? "NFC" : t.rules_.normalizer_json;
+  };
+  if (rules_.steps != other.rules_.steps) return differ("the normalizer", normalizer(*this), normalizer(other));
+  if (!rules_.same(other.rules_))
+    return fmt::format("{} and {} divide texts or write spaces differently (pre_tokenizer, decoder)", mine, theirs);
+  auto unknown = [](const Tokenizer& t) {
+    return t.byte_fallback_         ? std::string("their bytes")
+           : t.unknown_ == no_token ? std::string("an error")
+                                    : fmt::format("token {}{}", t.unknown_, t.fuse_unknown_ ? " for a run" : "");
+  };
+  if (!byte_level_ && unknown(*this) != unknown(other))
+    return differ("the form of unknown characters", unknown(*this), unknown(other));
   auto same = [](const Merge& a, const Merge& b) {
     return a.left == b.left && a.right == b.right && a.result == b.result;
   };

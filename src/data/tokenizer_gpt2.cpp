@@ -72,7 +72,7 @@ Tokenizer Tokenizer::parse_gpt2(std::string_view vocabulary_json, std::string_vi
   const KnownVocabulary* known = find_known_vocabulary(parts.vocabulary.size());
   if (known) {
     parts.rule = &find_split_rule(known->split_rule);
-    parts.nfc = known->nfc;
+    if (known->nfc) parts.rules.steps.push_back({TextRules::Step::Kind::nfc});
     for (auto& [text, id] : known->special_tokens()) parts.add_added({id, true, true, false, text});
   }
   if (!split_rule.empty()) parts.rule = &find_split_rule(split_rule);

@@ -2,6 +2,8 @@
 // never builds a document; it is written as a whole.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "data/byte_alphabet.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_parts.h"
+#include "data/unicode.h"
 
 namespace crest {
 
@@ -68,10 +71,9 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override {
     if (echo_.active()) echo_.value(value ? "true" : "false");
     std::string_view k = key_;
-    if (at(Part::step) && k == "add_prefix_space" && value) parts_.refuse("add_prefix_space = true");
-    if (at(Part::step) && k == "use_regex") step().use_regex = value;
-    if (at(Part::step) && k == "invert") step().invert = value;
-    if (at(Part::model) && k == "byte_fallback" && value) parts_.refuse("byte_fallback = true");
+    if (at(Part::step)) step().flags.emplace_back(k, value);
+    if (at(Part::model) && k == "byte_fallback") parts_.byte_fallback = value;
+    if (at(Part::model) && k == "fuse_unk") parts_.fuse_unknown = value;
     if (at(Part::model) && k == "ignore_merges") parts_.ignore_merges = value;
     if (at(Part::added_token) && k == "special") added_.special = value;
     if (at(Part::added_token) && k == "normalized") added_.normalized = value;
@@ -86,6 +88,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t value) override {
     if (echo_.active()) echo_.value(std::to_string(value));
     if (at(Part::vocab)) parts_.add_token(key_, value);
+    if (at(Part::step)) step().numbers.emplace_back(key_, value);
     if (at(Part::added_token) && key_ == "id") added_.id = parts_.check_id(value), added_.has_id = true;
     if (at(Part::model) && key_ == "dropout" && value != 0) parts_.refuse("dropout");
     return true;
@@ -97,16 +100,20 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(std::string& value) override {
     if (echo_.active()) echo_.string(value);
+    if (at(Part::step) && key_ == "precompiled_charsmap") {
+      step().type = "Precompiled";  // refused by its name; the string is large
+      return true;
+    }
     size_t longest = TokenizerParts::max_token_bytes + at(Part::merges);  // two tokens that make one, and a space
     if (value.size() > longest && !at(Part::other)) parts_.bad(fmt::format("a string of {} bytes", value.size()));
     if (at(Part::model) && key_ == "type" && value != "BPE")
       parts_.refuse(fmt::format("model type {}", printable(value)));
     if (at(Part::model) && (key_ == "continuing_subword_prefix" || key_ == "end_of_word_suffix") && !value.empty())
       parts_.refuse(key_);
+    if (at(Part::model) && key_ == "unk_token") parts_.unknown = value;
     if (at(Part::step) && key_ == "type") step().type = value;
-    if (at(Part::step) && key_ == "behavior") step().behavior = value;
-    if (at(Part::pattern)) step().pattern = key_ == "Regex" ? value : "the text '" + value + "'";
-    if (at(Part::normalizer)) read_normalizer(value);
+    if (at(Part::step) && key_ != "type") step().texts.emplace_back(key_, value);
+    if (at(Part::pattern)) step().texts.emplace_back(key_, value);
     if (at(Part::added_token) && key_ == "content") added_.content = value;
     if (at(Part::merges)) parts_.add_merge_line(value);
     if (at(Part::merge_pair)) {
@@ -128,12 +135,16 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       next = Part::root;
     else if (at(Part::root) && key_ == "model")
       next = Part::model, has_model_ = true;
-    else if ((at(Part::root) && key_ == "pre_tokenizer") || at(Part::steps))
+    else if (at(Part::root) && key_ == "normalizer")
+      next = Part::step, begin(normalizer_, parts_.rules.normalizer_json);
+    else if (at(Part::root) && key_ == "pre_tokenizer")
+      next = Part::step, begin(pre_tokenizer_, parts_.rules.pre_tokenizer_json);
+    else if (at(Part::root) && key_ == "decoder")
+      next = Part::step, begin(decoder_, parts_.rules.decoder_json);
+    else if (at(Part::steps))
       next = Part::step, open_step();
     else if (at(Part::step) && key_ == "pattern")
       next = Part::pattern;
-    else if ((at(Part::root) && key_ == "normalizer") || at(Part::normalizer))
-      next = Part::normalizer;
     else if (at(Part::root) && key_ == "post_processor")
       echo_.start(parts_.post_processor);
     else if (at(Part::model) && key_ == "vocab")
@@ -161,10 +172,8 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
       next = Part::merges;
     else if (at(Part::merges))
       next = Part::merge_pair, pair_size_ = 0;
-    else if (at(Part::step) && key_ == "pretokenizers")
+    else if (at(Part::step) && (key_ == "pretokenizers" || key_ == "normalizers" || key_ == "decoders"))
       next = Part::steps;
-    else if (at(Part::normalizer))
-      next = Part::normalizer;
     else if (at(Part::model) && key_ == "vocab")
       parts_.refuse("a Unigram vocabulary");
     else if (at(Part::vocab) || at(Part::merge_pair))
@@ -187,7 +196,19 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
 
   Tokenizer finish() {
     if (!has_model_) parts_.bad("it has no \"model\"");
-    parts_.rule = &split_rule();
+    for (Steps* steps : {&normalizer_, &pre_tokenizer_, &decoder_})
+      std::erase_if(*steps, [](const Step& s) { return s.type == "Sequence"; });
+    parts_.byte_level = !pre_tokenizer_.empty() && pre_tokenizer_.back().type == "ByteLevel";
+    read_normalizer();
+    if (parts_.byte_level) {
+      if (parts_.byte_fallback) parts_.refuse("byte_fallback = true of a byte-level vocabulary");
+      parts_.rule = &split_rule();
+    } else {
+      read_metaspace();
+      read_decoder();
+      if (parts_.ignore_merges) parts_.refuse("ignore_merges = true without ByteLevel");
+    }
+    forget_standard_json();
     return parts_.build();
   }
 
@@ -200,16 +221,30 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     merge_pair,
     added,
     added_token,
-    step,  // of the pre-tokenizer
+    step,  // of the normalizer, the pre-tokenizer or the decoder
     steps,
     pattern,
-    normalizer,
     other
   };
   struct Step {
-    std::string type, pattern, behavior;
-    bool use_regex = true, invert = false;
+    std::string type;
+    std::vector<std::pair<std::string, std::string>> texts;  // "String" or "Regex": its pattern
+    std::vector<std::pair<std::string, bool>> flags;
+    std::vector<std::pair<std::string, uint64_t>> numbers;
+
+    template <class T>
+    static T in(const std::vector<std::pair<std::string, T>>& list, std::string_view key, T otherwise) {
+      for (auto& [k, value] : list)
+        if (k == key) return value;
+      return otherwise;
+    }
+    std::string text(std::string_view key, std::string otherwise = "") const {
+      return in(texts, key, std::move(otherwise));
+    }
+    bool flag(std::string_view key, bool otherwise) const { return in(flags, key, otherwise); }
+    uint64_t number(std::string_view key) const { return in<uint64_t>(numbers, key, 0); }
   };
+  using Steps = std::vector<Step>;
 
   bool at(Part part) const { return (stack_.empty() ? Part::other : stack_.back()) == part; }
   bool push(Part part) {
@@ -223,38 +258,171 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     if (at(Part::model) && key_ == "dropout") parts_.refuse("dropout");
     return true;
   }
-  void open_step() {
-    if (steps_.size() >= max_steps) parts_.refuse("a pre_tokenizer of many steps");
-    open_steps_.push_back(steps_.size());
-    steps_.emplace_back();
+  void begin(Steps& steps, std::string& json) {
+    steps_ = &steps;
+    echo_.start(json);
+    open_step();
   }
-  Step& step() { return steps_[open_steps_.back()]; }
-  void read_normalizer(const std::string& value) {
-    if (key_ == "type" && value == "NFC")
-      parts_.nfc = true;
-    else if (key_ != "type" || value != "Sequence")
-      parts_.refuse(fmt::format("the normalizer {}", printable(value)));
+  void open_step() {
+    if (steps_->size() >= max_steps) parts_.refuse(fmt::format("a {} of many steps", key_));
+    open_steps_.push_back(steps_->size());
+    steps_->emplace_back();
+  }
+  Step& step() { return (*steps_)[open_steps_.back()]; }
+
+  void read_normalizer() {
+    using Kind = TextRules::Step::Kind;
+    constexpr std::pair<std::string_view, Kind> forms[] = {{"NFC", Kind::nfc},
+                                                           {"NFD", Kind::nfd},
+                                                           {"NFKC", Kind::nfkc},
+                                                           {"NFKD", Kind::nfkd},
+                                                           {"Lowercase", Kind::lowercase}};
+    TextRules& rules = parts_.rules;
+    auto in_text = [&](const std::string& s) { return rules.mark.empty() ? s : replaced(s, rules.mark, " "); };
+    for (const Step& s : normalizer_) {
+      auto form = std::find_if(std::begin(forms), std::end(forms), [&](auto& f) { return s.type == f.first; });
+      if (form != std::end(forms)) {
+        rules.steps.push_back({form->second, "", ""});
+      } else if (s.type == "Prepend") {
+        if (parts_.byte_level) parts_.refuse("the normalizer Prepend with ByteLevel");
+        rules.steps.push_back({Kind::prepend, "", in_text(s.text("prepend"))});
+      } else if (s.type == "Strip") {
+        if (!rules.mark.empty()) parts_.refuse("the normalizer Strip after spaces are replaced");
+        rules.steps.push_back({Kind::strip, "", "", s.flag("strip_left", true), s.flag("strip_right", true)});
+      } else if (s.type == "Replace") {
+        read_replace(s, in_text);
+      } else {
+        parts_.refuse(fmt::format("the normalizer {}", printable(s.type)));
+      }
+    }
+  }
+
+  // Texts are cut before spaces: what is replaced must not reach over a cut, nor make it unsafe.
+  template <class InText>
+  void read_replace(const Step& s, InText in_text) {
+    using Kind = TextRules::Step::Kind;
+    TextRules& rules = parts_.rules;
+    std::string from = in_text(s.text("String")), content = s.text("content"), to = in_text(content);
+    auto refuse = [&] {
+      parts_.refuse(fmt::format("the normalizer Replace of '{}' by '{}'", printable(s.text("Regex", s.text("String"))),
+                                printable(content)));
+    };
+    if (s.text("Regex") == " {2,}" && (to == " " || is_mark(content))) {
+      rules.steps.push_back({Kind::one_space, "", " "});
+      // What the expression leaves alone stays a space; Crest has no token for it, unless it is replaced too.
+      return;
+    }
+    if (from.empty()) refuse();
+    if (from == " " && is_mark(content) && !parts_.byte_level) {
+      set_mark(content);
+      rules.steps.push_back({Kind::mark, "", ""});
+      return;
+    }
+    bool begins = character_at(from, 0).kind == CharClass::space,
+         ends = class_before(from, from.size()) == CharClass::space;
+    bool to_begins = to.starts_with(' '), to_ends = !to.empty() && class_before(to, to.size()) == CharClass::space;
+    if (safe_cut_after(from, 1) < from.size() || (begins && !to_begins) || (!ends && (to.empty() || to_ends))) refuse();
+    rules.steps.push_back({Kind::replace, from, to});
+  }
+
+  static bool is_mark(const std::string& text) {
+    return text.size() > 1 && character_at(text, 0).length == text.size() && text != "\xef\xbf\xbd";
+  }
+  void set_mark(const std::string& mark) {
+    if (!parts_.rules.mark.empty() && parts_.rules.mark != mark) parts_.refuse("two marks for spaces");
+    parts_.rules.mark = mark;
+  }
+
+  // SentencePiece's pre-tokenizer; none, if the normalizer marks spaces.
+  void read_metaspace() {
+    TextRules& rules = parts_.rules;
+    for (auto& s : pre_tokenizer_)
+      if (s.type != "Metaspace" || pre_tokenizer_.size() > 1)
+        parts_.refuse(
+            fmt::format("pre_tokenizer {}{}", printable(s.type),
+                        s.type == "ByteLevel" || s.type == "Split" ? " that does not end with ByteLevel" : ""));
+    if (pre_tokenizer_.empty()) return;
+    const Step& s = pre_tokenizer_[0];
+    std::string mark = s.text("replacement", "\xe2\x96\x81");
+    if (!is_mark(mark)) parts_.refuse(fmt::format("Metaspace with replacement '{}'", printable(mark)));
+    set_mark(mark);
+    rules.marks_in_pretokens = true;
+    rules.splits_at_spaces = s.flag("split", true);
+    std::string scheme = prepend_scheme(s);
+    rules.prefix = scheme == "never"   ? TextRules::Prefix::never
+                   : scheme == "first" ? TextRules::Prefix::first
+                   : scheme == "always"
+                       ? TextRules::Prefix::always
+                       : (parts_.refuse(fmt::format("prepend_scheme {}", printable(scheme))), TextRules::Prefix::never);
+  }
+  // Files before prepend_scheme have add_prefix_space.
+  static std::string prepend_scheme(const Step& s) {
+    return s.text("prepend_scheme", s.flag("add_prefix_space", true) ? "always" : "never");
+  }
+
+  void read_decoder() {
+    TextRules& rules = parts_.rules;
+    if (rules.mark.empty()) parts_.refuse("a vocabulary of characters whose spaces are not marked");
+    bool bytes = false, spaces = false, metaspace = false;
+    for (const Step& s : decoder_) {
+      if (s.type == "Metaspace") {
+        metaspace = true;
+        spaces = s.text("replacement", rules.mark) == rules.mark;
+        if (prepend_scheme(s) != "never") rules.leading_space = TextRules::LeadingSpace::drop_of_first_token;
+      } else if (s.type == "Replace" && s.text("String") == rules.mark && s.text("content") == " ") {
+        spaces = true;
+      } else if (s.type == "ByteFallback") {
+        bytes = true;
+      } else if (s.type == "Strip" && s.text("content") == " " && s.number("start") <= 1 && s.number("stop") == 0) {
+        if (s.number("start") == 1) rules.leading_space = TextRules::LeadingSpace::drop_one;
+      } else if (s.type != "Fuse") {
+        parts_.refuse(fmt::format("the decoder {}", printable(s.type)));
+      }
+    }
+    if (!spaces || (metaspace && decoder_.size() > 2)) parts_.refuse("a decoder that does not turn marks into spaces");
+    if (parts_.byte_fallback && !bytes) parts_.refuse("byte_fallback = true without the decoder ByteFallback");
+  }
+
+  // Crest writes these itself.
+  void forget_standard_json() {
+    TextRules& rules = parts_.rules;
+    if (!parts_.byte_level) return;
+    rules.decoder_json.clear();
+    if (rules.steps.size() == 1 && rules.steps[0].kind == TextRules::Step::Kind::nfc) rules.normalizer_json.clear();
+    if (rules.prefix == TextRules::Prefix::never && rules.digits == TextRules::Digits::ordinary)
+      rules.pre_tokenizer_json.clear();
   }
 
   // A lone ByteLevel splits by GPT-2's rule. Otherwise there is a Split with a known rule, then
   // ByteLevel for the alphabet.
   const SplitRule& split_rule() {
-    std::erase_if(steps_, [](const Step& s) { return s.type == "Sequence"; });
-    if (steps_.empty()) parts_.refuse("a missing pre_tokenizer");
-    for (auto& s : steps_)
-      if (s.type != "Split" && s.type != "ByteLevel") parts_.refuse(fmt::format("pre_tokenizer {}", printable(s.type)));
-    if (steps_.back().type != "ByteLevel") parts_.refuse("a pre_tokenizer that does not end with ByteLevel");
-    if (steps_.size() == 1) {
-      if (!steps_[0].use_regex) parts_.refuse("use_regex = false without a split rule");
+    Steps steps = pre_tokenizer_;
+    for (auto& s : steps)
+      if (s.type != "Split" && s.type != "ByteLevel" && s.type != "Digits")
+        parts_.refuse(fmt::format("pre_tokenizer {}", printable(s.type)));
+    TextRules& rules = parts_.rules;
+    if (steps[0].type == "Digits") {
+      rules.digits = steps[0].flag("individual_digits", false) ? TextRules::Digits::single : TextRules::Digits::runs;
+      steps.erase(steps.begin());
+    }
+    if (steps.back().flag("add_prefix_space", true)) rules.prefix = TextRules::Prefix::always;
+    bool use_regex = steps.back().flag("use_regex", true);
+    if (steps.size() == 1) {
+      if (!use_regex) parts_.refuse("use_regex = false without a split rule");
       return gpt2_split_rule();
     }
-    const Step& split = steps_[0];
-    if (steps_.size() > 2 || split.type != "Split" || steps_[1].use_regex)
-      parts_.refuse("a pre_tokenizer with more than one split rule");
-    bool whole = split.invert ? split.behavior == "Removed" : split.behavior == "Isolated";
-    if (!whole) parts_.refuse(fmt::format("a Split with behavior {}", printable(split.behavior)));
-    const SplitRule* rule = split_rule_of_pattern(split.pattern);
-    if (!rule) parts_.refuse(fmt::format("the split rule {}", printable(split.pattern)));
+    const Step& split = steps[0];
+    if (steps.size() > 2 || split.type != "Split" || use_regex)
+      parts_.refuse(split.type == "Split"
+                        ? "a pre_tokenizer with more than one split rule"
+                        : "a pre_tokenizer of several steps that does not begin with Digits or Split");
+    if (rules.prefix != TextRules::Prefix::never) parts_.refuse("add_prefix_space = true after a Split");
+    std::string behavior = split.text("behavior"), text = split.text("String"), pattern = split.text("Regex");
+    bool whole = split.flag("invert", false) ? behavior == "Removed" : behavior == "Isolated";
+    if (!whole) parts_.refuse(fmt::format("a Split with behavior {}", printable(behavior)));
+    if (!text.empty()) pattern = "the text '" + text + "'";
+    const SplitRule* rule = split_rule_of_pattern(pattern);
+    if (!rule) parts_.refuse(fmt::format("the split rule {}", printable(pattern)));
     return *rule;
   }
 
@@ -262,7 +430,8 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
   std::vector<Part> stack_;
   bool has_model_ = false;
-  std::vector<Step> steps_;
+  Steps normalizer_, pre_tokenizer_, decoder_;
+  Steps* steps_ = nullptr;
   std::vector<size_t> open_steps_;
   std::string pair_[2];
   int pair_size_ = 0;
@@ -291,7 +460,11 @@ static Json pre_tokenizer(const SplitRule& rule) {
 std::string Tokenizer::to_json() const {
   Json added = Json::array();
   auto spelled = [&](uint32_t id) {
-    return tokens_[id].added ? std::string(decode_token(id)) : to_alphabet(decode_token(id));
+    const Token& t = tokens_[id];
+    if (t.byte) return fmt::format("<0x{:02X}>", uint8_t(arena_[t.offset]));
+    if (t.added) return std::string(decode_token(id));
+    if (!byte_level_) return replaced(decode_token(id), " ", rules_.mark);
+    return to_alphabet(decode_token(id));
   };
   // Vocabulary and merges are written as text: ordered_json searches all keys at every insertion.
   std::string vocabulary;
@@ -316,16 +489,23 @@ std::string Tokenizer::to_json() const {
     merge_list += fmt::format("{}\n      {}", merge_list.empty() ? "" : ",", Json(pair).dump());
   }
   Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  auto written = [&](const std::string& json, const std::string& standard) {
+    return !json.empty() ? json : byte_level_ ? standard : std::string("null");
+  };
+  const char* nfc = rules_.steps.empty() ? "null" : "{\"type\":\"NFC\"}";
+  std::string unknown = unknown_ == no_token ? "null" : Json(spelled(unknown_)).dump();
   return fmt::format(
       "{{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": {},\n"
       "  \"normalizer\": {},\n  \"pre_tokenizer\": {},\n  \"post_processor\": {},\n  \"decoder\": {},\n"
-      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-      "    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n    \"vocab\": {{{}\n    }},\n    \"merges\": "
+      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": {},\n"
+      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": {},\n"
+      "    \"byte_fallback\": {},\n    \"ignore_merges\": {},\n    \"vocab\": {{{}\n    }},\n    \"merges\": "
       "[{}\n    ]\n"
       "  }}\n}}\n",
-      added.dump(), nfc_ ? "{\"type\":\"NFC\"}" : "null", pre_tokenizer(*rule_).dump(), post_processor_,
-      byte_level.dump(), ignore_merges_, vocabulary, merge_list);
+      added.dump(), written(rules_.normalizer_json, nfc),
+      written(rules_.pre_tokenizer_json, pre_tokenizer(*rule_).dump()), post_processor_,
+      written(rules_.decoder_json, byte_level.dump()), unknown, fuse_unknown_, byte_fallback_, ignore_merges_,
+      vocabulary, merge_list);
 }
 
 Tokenizer::Unreadable::Unreadable(const std::string& problem, const std::string& where)

@@ -44,10 +44,15 @@ bool find_pair(const fs::path& path, fs::path& vocabulary, fs::path& merges) {
 }
 
 fs::path in_folder(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json"})
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model"})
     if (is_file(folder / name)) return folder / name;
   fail("the folder has no tokenizer", printable(folder.string()),
-       "Give a tokenizer.json, GPT-2's vocab.json with merges.txt next to it, or a .tiktoken file.");
+       "Give a tokenizer.json, GPT-2's vocab.json with merges.txt next to it, a .tiktoken file or a SentencePiece "
+       "model.");
+}
+
+[[noreturn]] void no_split_rule() {
+  fail_usage("this tokenizer has no split rule: its tokens are of characters", "--split-rule", "Leave it out.");
 }
 
 // "SGVsbG8= 17"
@@ -73,6 +78,7 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
   size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
     Tokenizer t = parse(text, where);
+    if (!split_rule.empty() && !t.byte_level()) no_split_rule();
     if (!split_rule.empty() && t.split_rule().name != split_rule)
       fail_usage(fmt::format("the file states its split rule: {}", t.split_rule().name), "--split-rule",
                  "Leave it out.");
@@ -84,9 +90,14 @@ Tokenizer Tokenizer::load(const fs::path& named, std::string_view split_rule) {
            "Check that this is the right file.");
     return parse_tiktoken(text, where, split_rule);
   }
-  fail(text.starts_with('\n') ? "this looks like a SentencePiece model, which is not supported"
-                              : "unknown tokenizer format",
-       where, "Crest reads tokenizer.json, GPT-2's vocab.json with merges.txt next to it, and .tiktoken.");
+  // Its first field is a message of pieces.
+  if (text.starts_with('\n')) {
+    if (!split_rule.empty()) no_split_rule();
+    return parse_sentencepiece(text, where);
+  }
+  fail(
+      "unknown tokenizer format", where,
+      "Crest reads tokenizer.json, GPT-2's vocab.json with merges.txt next to it, .tiktoken and SentencePiece models.");
 }
 
 }  // namespace crest

@@ -17,7 +17,8 @@ void TokenizerParts::bad(const std::string& what) const {
 
 void TokenizerParts::refuse(const std::string& what) const {
   fail(fmt::format("this kind of tokenizer is not supported: {}", what), where,
-       fmt::format("Crest reads byte-level BPE (\"model\": BPE, \"pre_tokenizer\": ByteLevel) with a split rule of {}.",
+       fmt::format("Crest reads BPE: byte-level with a split rule of {}, or of characters as SentencePiece and Llama "
+                   "have it (docs/guides/data.md lists what is read).",
                    split_rule_names()));
 }
 
@@ -65,10 +66,27 @@ void TokenizerParts::add_added(const Added& token) {
   added.push_back(token);
 }
 
+// The byte of "<0x0A>"; nullopt for other tokens.
+static std::optional<uint8_t> byte_of_token(std::string_view token) {
+  auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  int high = digit(token[3]), low = digit(token[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return uint8_t(high * 16 + low);
+}
+
+std::optional<std::string> TokenizerParts::bytes_of(std::string_view token) const {
+  if (byte_level) return from_alphabet(token);
+  if (auto byte = byte_fallback ? byte_of_token(token) : std::nullopt) return std::string(1, char(*byte));
+  return rules.mark.empty() ? std::string(token) : replaced(token, rules.mark, " ");
+}
+
 Tokenizer TokenizerParts::build() const {
   Tokenizer t;
   t.rule_ = rule;
-  t.nfc_ = nfc;
+  t.rules_ = rules;
+  t.byte_level_ = byte_level;
+  t.byte_fallback_ = byte_fallback, t.fuse_unknown_ = fuse_unknown;
   t.ignore_merges_ = ignore_merges;
   t.post_processor_ = post_processor;
   uint32_t highest = 0;
@@ -88,15 +106,25 @@ Tokenizer TokenizerParts::build() const {
     taken[id] = true;
     std::string_view text = vocabulary[i];
     bool is_added = added_texts.find(text) != StringTable::none;
-    auto bytes = from_alphabet(text);
+    auto bytes = bytes_of(text);
     if (!bytes || bytes->empty()) {
       if (is_added) continue;
-      bad(fmt::format("token '{}' is not written in the byte-level alphabet", printable(text)));
+      bad(byte_level ? fmt::format("token '{}' is not written in the byte-level alphabet", printable(text))
+                     : std::string("an empty token"));
     }
+    bool byte = byte_fallback && byte_of_token(text);
+    if (!byte_level && text.find(' ') != std::string_view::npos)
+      refuse(fmt::format("the token '{}', which holds a space that is not marked", printable(text)));
+    if (!byte_level && !is_added && !byte && safe_cut_after(*bytes, 1) < bytes->size())
+      refuse(fmt::format("the token '{}', which holds a space after another character", printable(text)));
+    // A byte's token and that of the character are two.
     uint32_t before = decoded.size();
-    if (decoded.insert(*bytes) != before) bad(fmt::format("token '{}' appears twice", printable(text)));
+    if (decoded.insert(byte_level ? *bytes : std::string(text)) != before)
+      bad(fmt::format("token '{}' appears twice", printable(text)));
     decoded_ids.push_back(id);
-    if (!is_added) t.set_token(id, *bytes);
+    if (is_added) continue;
+    t.set_token(id, *bytes);
+    t.tokens_[id].byte = byte;
   }
   for (auto& a : added) {
     uint32_t index = vocabulary.find(a.content);
@@ -107,7 +135,7 @@ Tokenizer TokenizerParts::build() const {
     t.set_added_token(a.id, a.content, a.special, a.normalized);
   }
   auto id_of = [&](std::string_view text) {
-    auto bytes = from_alphabet(text);
+    auto bytes = byte_level ? from_alphabet(text) : std::string(text);
     uint32_t index = bytes ? decoded.find(*bytes) : StringTable::none;
     if (index == StringTable::none)
       bad(fmt::format("merge of token '{}', which is not in the vocabulary", printable(text)));
@@ -120,8 +148,16 @@ Tokenizer TokenizerParts::build() const {
     t.merges_.push_back({id_of(both.substr(0, middle - start)), id_of(both.substr(middle - start)), id_of(both)});
     start = end;
   }
+  if (!byte_level && !byte_fallback) {
+    uint32_t index = vocabulary.find(unknown);
+    if (index == StringTable::none) refuse("characters without byte_fallback and without unk_token");
+    t.unknown_ = ids[index];
+    if (vocabulary.find(rules.mark.empty() ? " " : rules.mark) == StringTable::none)
+      refuse("a vocabulary of characters without a token for the space");
+  }
   t.finish(where);
-  bool identity = t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256) && rule == &gpt2_split_rule() && !nfc;
+  bool identity = byte_level && t.merges_.empty() && t.vocab_size() == 257 && t.is_special(256) &&
+                  rule == &gpt2_split_rule() && rules.steps.empty() && rules.pre_tokenizer_json.empty();
   for (uint32_t b = 0; identity && b < 256; ++b) identity = t.byte_ids_[b] == b;
   if (identity) t.kind_ = Tokenizer::Kind::bytes;
   return t;

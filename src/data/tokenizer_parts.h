@@ -1,7 +1,8 @@
 // The content of a tokenizer file before it is checked: tokens written in the byte-level alphabet
-// (byte_alphabet.h). Also what the files of well-known vocabularies leave out.
+// (byte_alphabet.h) or as text. Also what the files of well-known vocabularies leave out.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@ struct TokenizerParts {
   void check_gaps(uint64_t highest_id, uint64_t tokens) const;
   // The tokenizer, or an error that says what does not fit together.
   Tokenizer build() const;
+  // What a token stands for; nullopt if it is not written in the alphabet.
+  std::optional<std::string> bytes_of(std::string_view token) const;
 
   // Errors for a damaged file, and for a kind that Crest does not support.
   [[noreturn]] void bad(const std::string& what) const;
@@ -45,7 +48,10 @@ struct TokenizerParts {
   std::vector<std::pair<uint64_t, uint64_t>> merge_ends;
   std::vector<Added> added;
   const SplitRule* rule = &gpt2_split_rule();
-  bool nfc = false, ignore_merges = false;
+  TextRules rules;
+  bool byte_level = true;  // tokens are written in the alphabet
+  bool byte_fallback = false, fuse_unknown = false, ignore_merges = false;
+  std::string unknown;  // token
   std::string post_processor = "null";
 };
 

@@ -144,7 +144,7 @@ Tokenizer Tokenizer::parse_tiktoken(std::string_view text, const std::string& wh
          where, fmt::format("Give the rule: crest data prepare --split-rule, one of {}.", split_rule_names()));
   Tokenizer t;
   t.rule_ = &find_split_rule(split_rule.empty() ? known->split_rule : split_rule);
-  t.nfc_ = known && known->nfc;
+  if (known && known->nfc) t.rules_.steps.push_back({TextRules::Step::Kind::nfc});
   for (uint32_t i = 0; i < ranks.ids.size(); ++i) t.set_token(ranks.ids[i], ranks.tokens[i]);
   auto set_special = [&](std::string_view name, uint32_t id) {
     uint32_t there = ranks.tokens.find(name);  // it may be among the tokens

@@ -80,7 +80,7 @@ CodePoint code_point_at(std::string_view text, size_t i) {
   return {c, uint8_t(length)};
 }
 
-// Characters that Normalization Form C treats differently since Unicode 10. `tokenizers` normalizes
+// Characters that a normalization form treats differently since Unicode 10. `tokenizers` normalizes
 // by Unicode 9.0, where they are unassigned, so they neither move nor compose, and vocabularies
 // were trained with that. This list fixes the behavior for any version of utf8proc.
 struct Range {
@@ -89,13 +89,15 @@ struct Range {
 constexpr Range fixed[] = {
     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1aff},   {0x1df6, 0x1dfa},
-    {0xa82c, 0xa82c},   {0x105c0, 0x105ff}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac},
-    {0x10efa, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b},
-    {0x11380, 0x113ff}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x1193d, 0x1193e},
+    {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xa82c, 0xa82c},   {0xab69, 0xab69},   {0x105c0, 0x105ff},
+    {0x10781, 0x107ba}, {0x10d24, 0x10d27}, {0x10d40, 0x10d8f}, {0x10eab, 0x10eac}, {0x10efa, 0x10eff},
+    {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x11380, 0x113ff},
+    {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193d, 0x1193e},
     {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
     {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16100, 0x1613f},
-    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
-    {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1e08f, 0x1e08f},
+    {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
+    {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
 
 bool is_fixed(uint32_t c) {
   auto* range =
@@ -103,17 +105,34 @@ bool is_fixed(uint32_t c) {
   return range != std::end(fixed) && range->first <= c;
 }
 
-// Appends the NFC of valid UTF-8.
-void append_nfc(std::string_view text, std::string& out) {
-  utf8proc_uint8_t* composed = nullptr;
-  auto options = utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+constexpr int nfc_options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+
+// Appends valid UTF-8, normalized as the options of utf8proc say.
+void append_mapped(std::string_view text, int options, std::string& out) {
+  utf8proc_uint8_t* mapped = nullptr;
   auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), utf8proc_ssize_t(text.size()),
-                             &composed, options);
+                             &mapped, utf8proc_option_t(options));
   if (length >= 0)
-    out.append(reinterpret_cast<const char*>(composed), size_t(length));
+    out.append(reinterpret_cast<const char*>(mapped), size_t(length));
   else
     out.append(text);
-  std::free(composed);
+  std::free(mapped);
+}
+
+// The same of any bytes: invalid ones and characters of later Unicode versions divide the text.
+void append_normalized(std::string_view text, int options, std::string& out) {
+  for (size_t from = 0; from < text.size();) {
+    size_t to = from;
+    CodePoint c{0, 1};
+    for (; to < text.size(); to += c.length) {
+      c = code_point_at(text, to);
+      if (!c.length || is_fixed(c.value)) break;
+    }
+    if (to > from) append_mapped(text.substr(from, to - from), options, out);
+    size_t kept = to < text.size() ? std::max<size_t>(c.length, 1) : 0;
+    out.append(text.substr(to, kept));
+    from = to + kept;
+  }
 }
 
 }  // namespace
@@ -147,18 +166,7 @@ bool normalize_nfc(std::string_view text, std::string& out) {
     size_t end = i;
     while (end < text.size() && uint8_t(text[end]) >= 0x80) ++end;
     result.append(text.substr(done, start - done));
-    for (size_t from = start; from < end;) {
-      size_t to = from;
-      CodePoint c{0, 1};
-      for (; to < end; to += c.length) {
-        c = code_point_at(text, to);
-        if (!c.length || is_fixed(c.value)) break;
-      }
-      if (to > from) append_nfc(text.substr(from, to - from), result);
-      size_t kept = to < end ? std::max<size_t>(c.length, 1) : 0;
-      result.append(text.substr(to, kept));
-      from = to + kept;
-    }
+    append_normalized(text.substr(start, end - start), nfc_options, result);
     done = end;
     i = end > i ? end - 1 : i;
     changed = true;
@@ -168,6 +176,55 @@ bool normalize_nfc(std::string_view text, std::string& out) {
   if (result == text) return false;
   out = std::move(result);
   return true;
+}
+
+bool normalize(UnicodeForm form, std::string_view text, std::string& out) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 0x80; })) return false;
+  int options = UTF8PROC_STABLE | (form == UnicodeForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+  if (form != UnicodeForm::nfd) options |= UTF8PROC_COMPAT;
+  std::string result;
+  append_normalized(text, options, result);
+  if (result == text) return false;
+  out = std::move(result);
+  return true;
+}
+
+// Letters of Unicode 16 and 17, which older versions of utf8proc lack. U+0130 is the only one whose
+// lower case is two characters.
+static uint32_t lower(uint32_t c) {
+  constexpr struct {
+    uint32_t first, last, lower;
+  } later[] = {{0x1c89, 0x1c89, 0x1c8a},   {0xa7cb, 0xa7cb, 0x264},  {0xa7cc, 0xa7cc, 0xa7cd},
+               {0xa7ce, 0xa7ce, 0xa7cf},   {0xa7d2, 0xa7d2, 0xa7d3}, {0xa7d4, 0xa7d4, 0xa7d5},
+               {0xa7da, 0xa7da, 0xa7db},   {0xa7dc, 0xa7dc, 0x19b},  {0x10d50, 0x10d65, 0x10d70},
+               {0x16ea0, 0x16eb8, 0x16ebb}};
+  for (auto& l : later)
+    if (c >= l.first && c <= l.last) return l.lower + (c - l.first);
+  return uint32_t(utf8proc_tolower(utf8proc_int32_t(c)));
+}
+
+std::string lowercase(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    uint8_t first = uint8_t(text[i]);
+    if (first < 128) {
+      out += char(first >= 'A' && first <= 'Z' ? first + 32 : first);
+      ++i;
+      continue;
+    }
+    CodePoint c = code_point_at(text, i);
+    utf8proc_uint8_t bytes[4];
+    if (!c.length) {
+      out += text[i++];
+    } else if (c.value == 0x130) {
+      out += "i\xcc\x87";
+    } else {
+      auto size = utf8proc_encode_char(utf8proc_int32_t(lower(c.value)), bytes);
+      out.append(reinterpret_cast<const char*>(bytes), size_t(size));
+    }
+    i += c.length;
+  }
+  return out;
 }
 
 }  // namespace crest

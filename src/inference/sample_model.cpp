@@ -62,7 +62,7 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedMode
 ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model) : options_(options), model_(model) {
   prompt_ = find_prompt(options, model);
   given_ = prompt_.size();
-  int64_t context = model.config.context;
+  int64_t context = model.config.cached_context();
   if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
   Recipe recipe;
   recipe.model = model.config;

@@ -66,14 +66,16 @@ DType find_dtype(const std::string& given, const ExportFormat& format) {
 void check_shape(const ModelConfig& c, const ExportFormat& format, bool other_gelu, const std::string& where) {
   std::string lacks = c.norm != NormKind::layer                ? "RMSNorm"
                       : c.position != PositionKind::learned    ? "rotary positions"
+                      : c.activation == ActivationKind::relu   ? "ReLU"
                       : c.activation == ActivationKind::swiglu ? "SwiGLU"
                       : c.kv_heads != c.heads                  ? "grouped-query attention"
                       : c.heads * c.head_dim != c.width        ? "heads that do not divide the width equally"
                       : c.ff != 4 * c.width                    ? "an MLP that is not 4 times as wide as the model"
                       : !c.tied                                ? "a head of its own (untied)"
-                      : !c.bias && format.needs_bias           ? "layers without biases"
-                      : c.norm_eps != 1e-5                     ? fmt::format("norms with an epsilon of {}", c.norm_eps)
-                                                               : "";
+                      : !c.bias && (c.has_qkv_bias() || c.has_mlp_bias()) ? "biases in some layers only"
+                      : !c.bias && format.needs_bias                      ? "layers without biases"
+                      : c.norm_eps != 1e-5 ? fmt::format("norms with an epsilon of {}", c.norm_eps)
+                                           : "";
   if (!lacks.empty())
     fail(fmt::format("the model has {}, which {} lacks", lacks, format.name), where,
          "It can be exported only to programs with its architecture. transformers opens the checkpoints of GPT-2 and "

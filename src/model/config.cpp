@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace crest {
@@ -14,11 +16,19 @@ int64_t ModelConfig::matmul_parameters() const {
 
 int64_t ModelConfig::parameters() const {
   int64_t norm_size = width * (norm == NormKind::layer && bias ? 2 : 1);
-  int64_t biases = bias ? qkv_width() + width + ff * (activation == ActivationKind::swiglu ? 2 : 1) + width : 0;
+  int64_t biases = has_qkv_bias() ? qkv_width() : 0;
+  if (has_proj_bias()) biases += width;
+  if (has_mlp_bias()) biases += ff * (activation == ActivationKind::swiglu ? 2 : 1) + width;
   int64_t n = matmul_parameters() + layers * (2 * norm_size + biases) + norm_size;
   if (!tied) n += vocab * width;
   if (position == PositionKind::learned) n += context * width;
   return n;
+}
+
+int64_t ModelConfig::cached_context() const {
+  bool grows =
+      position == PositionKind::rope && rope_scaling.factor != 1 && rope_scaling.type == RopeScalingType::dynamic;
+  return grows ? std::min(context, rope_scaling.original_context) : context;
 }
 
 double ModelConfig::flops_per_token(int64_t seq) const {

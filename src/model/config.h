@@ -10,14 +10,25 @@ namespace crest {
 
 enum class NormKind { layer, rms };
 enum class PositionKind { learned, rope };
-enum class ActivationKind { gelu, swiglu, gelu_erf };  // gelu: its tanh form
+enum class ActivationKind { gelu, swiglu, gelu_erf, relu };  // gelu: its tanh form
+
+enum class RopeScalingType { llama3, linear, dynamic, yarn };
 
 std::string name(ActivationKind activation);  // as model files write it
+std::string name(RopeScalingType type);
 
-// Llama 3's rescaling of rotary frequencies (factor 1 = plain RoPE).
+// How rotary frequencies are rescaled for contexts longer than the model was trained with. Types as
+// transformers names them. linear: all of them divided by `factor`. llama3, yarn: the slow ones,
+// with a ramp between (yarn also scales the rotated vectors). dynamic: the base grows with the
+// sequence, beyond original_context.
 struct RopeScaling {
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_context = 8192;
+  double factor = 1;                                 // 1: plain RoPE (yarn: with its attention_factor)
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  int64_t original_context = 8192;                   // all but linear
+  RopeScalingType type = RopeScalingType::llama3;
+  double beta_fast = 32, beta_slow = 1;  // yarn: turns within original_context at the ends of the ramp
+  double attention_factor = 0;           // yarn; 0: 0.1 ln(factor) + 1
+  bool truncate = true;                  // yarn: the ramp begins and ends at whole pairs
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -34,7 +45,9 @@ struct ModelConfig {
   NormKind norm = NormKind::layer;
   PositionKind position = PositionKind::learned;
   ActivationKind activation = ActivationKind::gelu;
-  bool bias = true;
+  bool bias = true;  // in all linear layers (but the head) and LayerNorms
+  // Without `bias`: in these linear layers. attention_bias: qkv and projection; qkv_bias: qkv only.
+  bool qkv_bias = false, attention_bias = false, mlp_bias = false;
   bool tied = true;  // output head shares the token embedding
   double dropout = 0;
   double norm_eps = 1e-5;
@@ -43,6 +56,12 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  bool has_qkv_bias() const { return bias || attention_bias || qkv_bias; }
+  bool has_proj_bias() const { return bias || attention_bias; }
+  bool has_mlp_bias() const { return bias || mlp_bias; }
+  // Capacity of a cache for sampling. With dynamic RoPE, a sequence beyond original_context would
+  // rotate the cached keys of its first tokens anew.
+  int64_t cached_context() const;
   // Number of parameters (tied ones count once), and of those in matmuls (PaLM's N: with the head,
   // without embeddings).
   int64_t parameters() const;

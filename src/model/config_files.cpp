@@ -35,7 +35,12 @@ const std::vector<std::string>& names<PositionKind>() {
 }
 template <>
 const std::vector<std::string>& names<ActivationKind>() {
-  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf"};
+  static const std::vector<std::string> w = {"gelu", "swiglu", "gelu_erf", "relu"};
+  return w;
+}
+template <>
+const std::vector<std::string>& names<RopeScalingType>() {
+  static const std::vector<std::string> w = {"llama3", "linear", "dynamic", "yarn"};
   return w;
 }
 
@@ -44,7 +49,7 @@ template <class T>
 struct Key {
   const char* name;
   std::variant<int64_t T::*, double T::*, bool T::*, std::string T::*, NormKind T::*, PositionKind T::*,
-               ActivationKind T::*>
+               ActivationKind T::*, RopeScalingType T::*>
       field;
 };
 using M = ModelConfig;
@@ -61,14 +66,22 @@ const std::vector<Key<M>> model_keys = {{"name", &M::name},
                                         {"position", &M::position},
                                         {"activation", &M::activation},
                                         {"bias", &M::bias},
+                                        {"qkv_bias", &M::qkv_bias},
+                                        {"attention_bias", &M::attention_bias},
+                                        {"mlp_bias", &M::mlp_bias},
                                         {"tied", &M::tied},
                                         {"dropout", &M::dropout},
                                         {"norm_eps", &M::norm_eps},
                                         {"rope_theta", &M::rope_theta}};
-const std::vector<Key<RopeScaling>> rope_keys = {{"factor", &RopeScaling::factor},
+const std::vector<Key<RopeScaling>> rope_keys = {{"type", &RopeScaling::type},
+                                                 {"factor", &RopeScaling::factor},
                                                  {"low_freq_factor", &RopeScaling::low_freq_factor},
                                                  {"high_freq_factor", &RopeScaling::high_freq_factor},
-                                                 {"original_context", &RopeScaling::original_context}};
+                                                 {"original_context", &RopeScaling::original_context},
+                                                 {"beta_fast", &RopeScaling::beta_fast},
+                                                 {"beta_slow", &RopeScaling::beta_slow},
+                                                 {"attention_factor", &RopeScaling::attention_factor},
+                                                 {"truncate", &RopeScaling::truncate}};
 
 class TomlReader {
  public:
@@ -145,6 +158,18 @@ void validate_rope(const ModelConfig& c, const std::string& where) {
   positive("rope_scaling.low_freq_factor", s.low_freq_factor, 1e-6);
   positive("rope_scaling.high_freq_factor", s.high_freq_factor, 1e-6);
   positive("rope_scaling.original_context", double(s.original_context), 1);
+  positive("rope_scaling.beta_fast", s.beta_fast, 1e-6);
+  positive("rope_scaling.beta_slow", s.beta_slow, 1e-6);
+  positive("rope_scaling.attention_factor", s.attention_factor, 0);
+  if (!(s.beta_slow < s.beta_fast))
+    fail_usage(fmt::format("rope_scaling.beta_slow = {} is not below beta_fast = {}", s.beta_slow, s.beta_fast), where,
+               "YaRN uses 1 and 32.");
+  if (s.type == RopeScalingType::yarn && !(c.rope_theta > 1))
+    fail_usage(fmt::format("rope_theta = {} with rope_scaling.type = \"yarn\"", c.rope_theta), where,
+               "YaRN needs a rope_theta above 1.");
+  if (s.type == RopeScalingType::dynamic && s.factor != 1 && c.head_dim <= 2)
+    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", c.head_dim), where,
+               "Dynamic RoPE needs a head_dim above 2.");
   if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
     fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
                            s.high_freq_factor),
@@ -264,6 +289,7 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
   return c;
 }
 
+std::string name(RopeScalingType type) { return names<RopeScalingType>()[size_t(type)]; }
 std::string name(ActivationKind activation) { return names<ActivationKind>()[size_t(activation)]; }
 
 std::string to_toml(const ModelConfig& config) {

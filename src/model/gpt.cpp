@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <unordered_map>
 
 #include "core/scalars.h"
@@ -46,16 +48,16 @@ class GptBuilder {
     for (int64_t l = 0; l < c_.layers; ++l) {
       std::string h = fmt::format("h.{}.", l);
       norm_parameters(h + "ln_1");
-      linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std);
-      linear_parameters(h + "attn.proj", c_.width, c_.heads * c_.head_dim, residual_std);
+      linear_parameters(h + "attn.qkv", c_.qkv_width(), c_.width, std, c_.has_qkv_bias());
+      linear_parameters(h + "attn.proj", c_.width, c_.heads * c_.head_dim, residual_std, c_.has_proj_bias());
       norm_parameters(h + "ln_2");
       if (c_.activation == ActivationKind::swiglu) {
-        linear_parameters(h + "mlp.gate", c_.ff, c_.width, std);
-        linear_parameters(h + "mlp.up", c_.ff, c_.width, std);
+        linear_parameters(h + "mlp.gate", c_.ff, c_.width, std, c_.has_mlp_bias());
+        linear_parameters(h + "mlp.up", c_.ff, c_.width, std, c_.has_mlp_bias());
       } else {
-        linear_parameters(h + "mlp.fc", c_.ff, c_.width, std);
+        linear_parameters(h + "mlp.fc", c_.ff, c_.width, std, c_.has_mlp_bias());
       }
-      linear_parameters(h + "mlp.proj", c_.width, c_.ff, residual_std);
+      linear_parameters(h + "mlp.proj", c_.width, c_.ff, residual_std, c_.has_mlp_bias());
     }
     norm_parameters("ln_f");
     if (!c_.tied) matrix("lm_head.weight", c_.vocab, c_.width, std);
@@ -69,9 +71,9 @@ class GptBuilder {
   void matrix(const std::string& name, int64_t rows, int64_t columns, double std) {
     parameter(name, {rows, columns}, 0, std, true);
   }
-  void linear_parameters(const std::string& scope, int64_t out, int64_t in, double std) {
+  void linear_parameters(const std::string& scope, int64_t out, int64_t in, double std, bool bias) {
     matrix(scope + ".weight", out, in, std);
-    if (c_.bias) parameter(scope + ".bias", {out}, 0, 0, false);
+    if (bias) parameter(scope + ".bias", {out}, 0, 0, false);
   }
   void norm_parameters(const std::string& scope) {
     parameter(scope + ".weight", {c_.width}, 1, 0, false);
@@ -115,6 +117,48 @@ class GptBuilder {
     return dropout("drop", x);
   }
 
+  // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are slowed
+  // down, those from last_pair on by the whole factor.
+  void set_rope(Attrs& a) const {
+    const RopeScaling& s = c_.rope_scaling;
+    double dim = double(c_.head_dim), original = double(s.original_context);
+    a.set("theta", c_.rope_theta).set("inverse", 0);
+    if (s.type == RopeScalingType::yarn) {
+      double factor = s.attention_factor;
+      if (factor == 0) factor = 0.1 * std::log(s.factor) + 1;
+      if (factor != 1) a.set("attention_factor", factor);
+    }
+    if (s.factor == 1) return;
+    switch (s.type) {
+      case RopeScalingType::llama3:
+        a.set("factor", s.factor)
+            .set("low_freq_factor", s.low_freq_factor)
+            .set("high_freq_factor", s.high_freq_factor)
+            .set("original_context", s.original_context);
+        break;
+      case RopeScalingType::linear: a.set("factor", s.factor).set("first_pair", -1.0).set("last_pair", 0.0); break;
+      case RopeScalingType::dynamic: {
+        // Cached keys are not rotated again: the base is that of a full cache.
+        double length = double(inference_ ? s_.cache_length : s_.seq);
+        if (length > original)
+          a.set("theta", c_.rope_theta * std::pow(s.factor * length / original - (s.factor - 1), dim / (dim - 2)));
+        break;
+      }
+      case RopeScalingType::yarn: {
+        // The pair that makes so many turns within the original context.
+        auto pair = [&](double turns) {
+          return dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(c_.rope_theta));
+        };
+        double first = pair(s.beta_fast), last = pair(s.beta_slow);
+        if (s.truncate) first = std::floor(first), last = std::ceil(last);
+        first = std::max(first, 0.0), last = std::min(last, dim - 1);
+        if (first == last) last += 0.001;
+        a.set("factor", s.factor).set("first_pair", first).set("last_pair", last);
+        break;
+      }
+    }
+  }
+
   ValueId attention(int64_t layer, const std::string& scope, ValueId qkv) {
     Attrs heads;
     heads.set("heads", c_.heads).set("kv_heads", c_.kv_heads);
@@ -122,12 +166,7 @@ class GptBuilder {
     if (c_.position == PositionKind::rope) {
       b_.origin = Origin(scope + ".rope");
       Attrs a = heads;
-      a.set("theta", c_.rope_theta).set("inverse", 0);
-      if (c_.rope_scaling.factor != 1)
-        a.set("factor", c_.rope_scaling.factor)
-            .set("low_freq_factor", c_.rope_scaling.low_freq_factor)
-            .set("high_freq_factor", c_.rope_scaling.high_freq_factor)
-            .set("original_context", c_.rope_scaling.original_context);
+      set_rope(a);
       qkv = b_.emit1("rope", {qkv, inference_ ? scalars_ : no_value}, a);
     }
     b_.origin = Origin(scope);
@@ -160,7 +199,7 @@ class GptBuilder {
     } else {
       ValueId f = linear(h + "mlp.fc", n);
       b_.origin = Origin(h + "mlp.act");
-      a = b_.emit1(c_.activation == ActivationKind::gelu ? "gelu" : "gelu_erf", {f});
+      a = b_.emit1(name(c_.activation), {f});
     }
     y = linear(h + "mlp.proj", a);
     return residual(h + "mlp.residual", x, dropout(h + "mlp.drop", y));

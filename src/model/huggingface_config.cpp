@@ -1,7 +1,10 @@
-// Converts the config.json of transformers (GPT2Config, LlamaConfig) to and from ModelConfig.
+// Converts the config.json of transformers (GPT2Config, and the configurations of Llama, Mistral and
+// Qwen 2) to and from ModelConfig.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -21,6 +24,10 @@ class Keys {
   const nlohmann::json* find(const char* key) const {
     auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+  bool has_null(const char* key) const {
+    auto it = object_.find(key);
+    return it != object_.end() && it->is_null();
   }
   int64_t size(const char* key) const {
     auto* v = find(key);
@@ -70,6 +77,14 @@ class Keys {
   std::string where_, prefix_;
 };
 
+// The names of transformers' activation functions; the first name of a kind is written.
+constexpr struct {
+  const char* name;
+  ActivationKind kind;
+} activations[] = {{"gelu_new", ActivationKind::gelu},        {"gelu_pytorch_tanh", ActivationKind::gelu},
+                   {"gelu_fast", ActivationKind::gelu},       {"gelu", ActivationKind::gelu_erf},
+                   {"gelu_python", ActivationKind::gelu_erf}, {"relu", ActivationKind::relu}};
+
 ModelConfig read_gpt2(const Keys& k) {
   ModelConfig c;
   c.width = k.size("n_embd");
@@ -83,11 +98,12 @@ ModelConfig read_gpt2(const Keys& k) {
                "In GPT-2 the heads divide the width equally.");
   c.head_dim = c.width / c.heads;
   std::string activation = k.text("activation_function", "gelu_new");
-  if (activation == "gelu")
-    c.activation = ActivationKind::gelu_erf;
-  else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+  auto known =
+      std::find_if(std::begin(activations), std::end(activations), [&](auto& a) { return activation == a.name; });
+  if (known == std::end(activations))
     fail_usage(fmt::format("'activation_function' is \"{}\"", printable(activation)), k.where(),
-               "Supported: gelu_new and gelu_pytorch_tanh (tanh form), gelu (exact).");
+               "Supported: gelu_new, gelu_pytorch_tanh and gelu_fast (tanh form), gelu and gelu_python (exact), relu.");
+  c.activation = known->kind;
   c.norm_eps = k.number("layer_norm_epsilon", 1e-5);
   c.tied = k.flag("tie_word_embeddings", true);
   c.dropout = k.number("resid_pdrop", 0.1);
@@ -115,23 +131,91 @@ void read_rope(const Keys& k, ModelConfig& c) {
     fail_usage("'partial_rotary_factor' is not 1", k.where(), "Crest supports rotation of whole heads only.");
   std::string type = s.text("rope_type", s.text("type", "default").c_str());
   if (type == "default") return;
-  if (type != "llama3")
+  RopeScaling& out = c.rope_scaling;
+  std::vector<const char*> needed = {"factor"};
+  if (type == "linear") {
+    out.type = RopeScalingType::linear;
+  } else if (type == "dynamic") {
+    out.type = RopeScalingType::dynamic;
+  } else if (type == "yarn") {
+    out.type = RopeScalingType::yarn;
+  } else if (type == "llama3") {
+    needed = {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+  } else {
     fail_usage(fmt::format("'{}.rope_type' is \"{}\"", name, printable(type)), k.where(),
-               "Supported: default, llama3.");
-  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
-    if (!s.find(key)) fail_usage(fmt::format("'{}.{}' is missing", name, key), k.where(), "rope_type llama3 needs it.");
-  c.rope_scaling = {s.number("factor", 1), s.number("low_freq_factor", 1), s.number("high_freq_factor", 4),
-                    s.size("original_max_position_embeddings")};
+               "Supported: default, linear, dynamic, yarn, llama3.");
+  }
+  for (const char* key : needed)
+    if (!s.find(key))
+      fail_usage(fmt::format("'{}.{}' is missing", name, key), k.where(), fmt::format("rope_type {} needs it.", type));
+  out.factor = s.number("factor", 1);
+  if (!(out.factor >= 1 && out.factor <= 1e6))
+    fail_usage(fmt::format("'{}.factor' is {}", name, out.factor), k.where(), "It must be from 1 to a million.");
+  if (type == "llama3") {
+    out.low_freq_factor = s.number("low_freq_factor", 1), out.high_freq_factor = s.number("high_freq_factor", 4);
+    out.original_context = s.size("original_max_position_embeddings");
+  } else if (type == "dynamic") {
+    // transformers rescales beyond max_position_embeddings, for any length. Here `factor` bounds it.
+    out.original_context = c.context;
+    c.context = int64_t(double(c.context) * out.factor);
+  } else if (type == "yarn") {
+    const char* original = "original_max_position_embeddings";
+    out.original_context = k.size(original, s.size(original, c.context));
+    auto given = [&](const char* key, double otherwise) {  // transformers takes 0 for absent
+      double x = s.number(key, otherwise);
+      return x == 0 ? otherwise : x;
+    };
+    out.beta_fast = given("beta_fast", 32), out.beta_slow = given("beta_slow", 1);
+    out.truncate = s.flag("truncate", true);
+    double mscale = given("mscale", 0), all = given("mscale_all_dim", 0), log = 0.1 * std::log(out.factor);
+    if (s.find("attention_factor")) {
+      out.attention_factor = s.number("attention_factor", 0);
+      if (!(out.attention_factor > 0))
+        fail_usage(fmt::format("'{}.attention_factor' is {}", name, out.attention_factor), k.where(),
+                   "It must be positive, or absent.");
+    } else if (mscale != 0 && all != 0) {
+      out.attention_factor = (mscale * log + 1) / (all * log + 1);
+    }
+  }
 }
 
-ModelConfig read_llama(const Keys& k) {
+// Models whose layers are Llama's.
+struct LlamaLike {
+  const char* type;
+  int64_t kv_heads;  // if the file has none; 0: as many as heads
+  bool qkv_bias;
+  int64_t window;           // of attention, if the file has none; 0: no window
+  const char* uses_window;  // flag without which the window has no effect
+};
+constexpr LlamaLike llama_likes[] = {{"llama", 0, false, 0, nullptr},
+                                     {"mistral", 8, false, 4096, nullptr},
+                                     {"qwen2", 32, true, 4096, "use_sliding_window"}};
+
+// Attention to the last `sliding_window` tokens is Llama's, if no sequence is longer.
+void check_window(const Keys& k, const LlamaLike& like, const ModelConfig& c) {
+  if (auto* types = k.find("layer_types"))
+    for (auto& type : *types)
+      if (type != "full_attention" && !(like.window && type == "sliding_attention"))
+        fail_usage(fmt::format("'layer_types' has {}", printable(type.dump(), 60)), k.where(),
+                   "Supported: full_attention.");
+  if (!like.window || (like.uses_window && !k.flag(like.uses_window, false))) return;
+  if (k.has_null("sliding_window")) return;
+  int64_t window = k.size("sliding_window", like.window);
+  if (window < c.context)
+    fail_usage(fmt::format("'sliding_window' = {} is below the context of {}", window, c.context), k.where(),
+               fmt::format("Crest attends to all earlier tokens. Set max_position_embeddings to at most {}, or "
+                           "sliding_window to null to compute (and train) full attention.",
+                           window));
+}
+
+ModelConfig read_llama(const Keys& k, const LlamaLike& like) {
   ModelConfig c;
   c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = ActivationKind::swiglu, c.bias = false;
   c.width = k.size("hidden_size");
   c.ff = k.size("intermediate_size");
   c.layers = k.size("num_hidden_layers");
   c.heads = k.size("num_attention_heads");
-  c.kv_heads = k.size("num_key_value_heads", c.heads);
+  c.kv_heads = k.size("num_key_value_heads", like.kv_heads ? like.kv_heads : c.heads);
   c.vocab = k.size("vocab_size");
   c.context = k.size("max_position_embeddings");
   if (!k.find("head_dim") && c.width % c.heads)
@@ -143,12 +227,16 @@ ModelConfig read_llama(const Keys& k) {
   std::string activation = k.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     fail_usage(fmt::format("'hidden_act' is \"{}\"", printable(activation)), k.where(), "Supported: silu.");
-  k.must_be("attention_bias", false, "Llama models in Crest have no biases.");
-  k.must_be("mlp_bias", false, "Llama models in Crest have no biases.");
+  c.qkv_bias = like.qkv_bias;
+  if (like.type == std::string_view("llama")) {
+    c.attention_bias = k.flag("attention_bias", false);
+    c.mlp_bias = k.flag("mlp_bias", false);
+  }
   if (k.number("attention_dropout", 0) != 0)
     fail_usage("'attention_dropout' is not 0", k.where(),
                "Crest's dropout also applies to the embedding and residual branches. Set it to 0.");
   read_rope(k, c);
+  check_window(k, like, c);
   return c;
 }
 
@@ -158,20 +246,47 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
   nlohmann::json object = parse_json_guarded(text, {.bytes = 1 << 20, .values = 10'000}, where);
   if (!object.is_object()) fail_usage("is not a JSON object", where, "Give a Hugging Face config.json.");
   Keys keys(object, where);
+  const std::string supported = "Supported: gpt2, llama, mistral, qwen2.";
   if (!keys.find("model_type"))
-    fail_usage("'model_type' is missing", where, "Supported: gpt2, llama. Give a Hugging Face config.json.");
+    fail_usage("'model_type' is missing", where, supported + " Give a Hugging Face config.json.");
   std::string type = keys.text("model_type", "");
-  if (type != "gpt2" && type != "llama")
-    fail_usage(fmt::format("model_type \"{}\" is not supported", printable(type)), where, "Supported: gpt2, llama.");
-  ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys);
+  auto like = std::find_if(std::begin(llama_likes), std::end(llama_likes), [&](auto& l) { return type == l.type; });
+  if (type != "gpt2" && like == std::end(llama_likes))
+    fail_usage(fmt::format("model_type \"{}\" is not supported", printable(type)), where, supported);
+  ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys, *like);
   c.name = type;
   validate(c, where);
   return c;
 }
 
+static void write_rope(const RopeScaling& s, nlohmann::ordered_json& j) {
+  nlohmann::ordered_json scaling = {{"factor", s.factor}};
+  if (s.type != RopeScalingType::yarn && s.factor == 1) return;
+  switch (s.type) {
+    case RopeScalingType::llama3:
+      scaling["low_freq_factor"] = s.low_freq_factor;
+      scaling["high_freq_factor"] = s.high_freq_factor;
+      scaling["original_max_position_embeddings"] = s.original_context;
+      break;
+    case RopeScalingType::linear:
+    case RopeScalingType::dynamic: break;
+    case RopeScalingType::yarn:
+      scaling["original_max_position_embeddings"] = s.original_context;
+      scaling["beta_fast"] = s.beta_fast;
+      scaling["beta_slow"] = s.beta_slow;
+      scaling["truncate"] = s.truncate;
+      if (s.attention_factor != 0) scaling["attention_factor"] = s.attention_factor;
+      break;
+  }
+  scaling["rope_type"] = name(s.type);
+  j["rope_scaling"] = scaling;
+}
+
 std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   nlohmann::ordered_json j;
   bool equal_heads = c.heads == c.kv_heads && c.heads * c.head_dim == c.width;
+  auto activation =
+      std::find_if(std::begin(activations), std::end(activations), [&](auto& a) { return c.activation == a.kind; });
   if (c.norm == NormKind::layer && c.position == PositionKind::learned && c.activation != ActivationKind::swiglu &&
       c.bias && equal_heads) {
     j = {{"architectures", {"GPT2LMHeadModel"}},
@@ -182,19 +297,22 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
          {"n_layer", c.layers},
          {"n_head", c.heads},
          {"n_inner", c.ff},
-         {"activation_function", c.activation == ActivationKind::gelu ? "gelu_new" : "gelu"},
+         {"activation_function", activation->name},
          {"layer_norm_epsilon", c.norm_eps},
          {"resid_pdrop", c.dropout},
          {"embd_pdrop", c.dropout},
          {"attn_pdrop", c.dropout}};
   } else if (c.norm == NormKind::rms && c.position == PositionKind::rope && c.activation == ActivationKind::swiglu &&
-             !c.bias) {
+             !c.bias && !(c.qkv_bias && !c.attention_bias && c.mlp_bias)) {
+    bool qwen = c.qkv_bias && !c.attention_bias;  // biases of the query, key and value only
     // Dropout is left out: transformers' Llama has none on its residuals, and it does not change
     // the trained function.
-    j = {{"architectures", {"LlamaForCausalLM"}},
-         {"model_type", "llama"},
+    const RopeScaling& s = c.rope_scaling;
+    bool dynamic = s.factor != 1 && s.type == RopeScalingType::dynamic;
+    j = {{"architectures", {qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+         {"model_type", qwen ? "qwen2" : "llama"},
          {"vocab_size", c.vocab},
-         {"max_position_embeddings", c.context},
+         {"max_position_embeddings", dynamic ? s.original_context : c.context},
          {"hidden_size", c.width},
          {"num_hidden_layers", c.layers},
          {"num_attention_heads", c.heads},
@@ -203,16 +321,11 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
          {"intermediate_size", c.ff},
          {"hidden_act", "silu"},
          {"rms_norm_eps", c.norm_eps},
-         {"attention_bias", false},
-         {"mlp_bias", false},
+         {"attention_bias", c.attention_bias},
+         {"mlp_bias", c.mlp_bias},
          {"rope_theta", c.rope_theta}};
-    const RopeScaling& s = c.rope_scaling;
-    if (s.factor != 1)
-      j["rope_scaling"] = {{"rope_type", "llama3"},
-                           {"factor", s.factor},
-                           {"low_freq_factor", s.low_freq_factor},
-                           {"high_freq_factor", s.high_freq_factor},
-                           {"original_max_position_embeddings", s.original_context}};
+    if (qwen) j.erase("attention_bias"), j.erase("mlp_bias"), j["use_sliding_window"] = false;
+    write_rope(s, j);
   } else {
     return "";
   }

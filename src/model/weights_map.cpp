@@ -17,25 +17,25 @@ std::vector<ParameterShape> parameters_of(const ModelConfig& c) {
     out.push_back({name + ".weight", {c.width}});
     if (c.norm == NormKind::layer && c.bias) out.push_back({name + ".bias", {c.width}});
   };
-  auto linear = [&](const std::string& name, int64_t rows, int64_t columns) {
+  auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
     out.push_back({name + ".weight", {rows, columns}});
-    if (c.bias) out.push_back({name + ".bias", {rows}});
+    if (bias) out.push_back({name + ".bias", {rows}});
   };
   out.push_back({"wte.weight", {c.vocab, c.width}});
   if (c.position == PositionKind::learned) out.push_back({"wpe.weight", {c.context, c.width}});
   for (int64_t i = 0; i < c.layers; ++i) {
     std::string h = fmt::format("h.{}.", i);
     norm(h + "ln_1");
-    linear(h + "attn.qkv", c.qkv_width(), c.width);
-    linear(h + "attn.proj", c.width, c.heads * c.head_dim);
+    linear(h + "attn.qkv", c.qkv_width(), c.width, c.has_qkv_bias());
+    linear(h + "attn.proj", c.width, c.heads * c.head_dim, c.has_proj_bias());
     norm(h + "ln_2");
     if (c.activation == ActivationKind::swiglu) {
-      linear(h + "mlp.gate", c.ff, c.width);
-      linear(h + "mlp.up", c.ff, c.width);
+      linear(h + "mlp.gate", c.ff, c.width, c.has_mlp_bias());
+      linear(h + "mlp.up", c.ff, c.width, c.has_mlp_bias());
     } else {
-      linear(h + "mlp.fc", c.ff, c.width);
+      linear(h + "mlp.fc", c.ff, c.width, c.has_mlp_bias());
     }
-    linear(h + "mlp.proj", c.width, c.ff);
+    linear(h + "mlp.proj", c.width, c.ff, c.has_mlp_bias());
   }
   norm("ln_f");
   if (!c.tied) out.push_back({"lm_head.weight", {c.vocab, c.width}});
@@ -102,10 +102,10 @@ void llama_tensors(const ModelConfig& c, const ParameterShape& p, std::vector<Ca
   LayerName n = split_layer_name(p.name);
   std::string prefix = fmt::format("model.layers.{}.", n.layer);
   if (n.member != "attn.qkv")
-    return out.push_back(whole(p, prefix + renamed(llama_names, n.member) + ".weight", false));
+    return out.push_back(whole(p, prefix + renamed(llama_names, n.member) + "." + n.kind, false));
   int64_t row = 0;
   for (auto [name, heads] : {std::pair{"q_proj", c.heads}, {"k_proj", c.kv_heads}, {"v_proj", c.kv_heads}}) {
-    CanonicalTensor t = whole(p, prefix + "self_attn." + name + ".weight", false);
+    CanonicalTensor t = whole(p, prefix + "self_attn." + name + "." + n.kind, false);
     t.row = row, t.rows = t.shape[0] = heads * c.head_dim;
     row += t.rows;
     out.push_back(std::move(t));

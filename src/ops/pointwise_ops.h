@@ -17,4 +17,6 @@
   OP(gelu_erf, (x), (y))           \
   OP(gelu_erf_grad, (dy, x), (dx)) \
   OP(silu, (x), (y))               \
-  OP(silu_grad, (dy, x), (dx))
+  OP(silu_grad, (dy, x), (dx))     \
+  OP(relu, (x), (y))               \
+  OP(relu_grad, (dy, x), (dx))

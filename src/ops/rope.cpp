@@ -17,8 +17,14 @@ static void infer(Infer& c) {
   }
   c.check(rules::number(c, "theta") > 0, "attribute 'theta' must be positive");
   rules::flag(c, "inverse");
-  if (c.attrs().has("factor")) {
-    c.check(rules::number(c, "factor") > 0, "attribute 'factor' must be positive");
+  if (c.attrs().has("attention_factor"))
+    c.check(rules::number(c, "attention_factor") > 0, "attribute 'attention_factor' must be positive");
+  if (c.attrs().has("factor")) c.check(rules::number(c, "factor") > 0, "attribute 'factor' must be positive");
+  if (c.attrs().has("first_pair")) {
+    c.check(c.attrs().has("factor"), "attribute 'first_pair' needs 'factor'");
+    c.check(rules::number(c, "first_pair") != rules::number(c, "last_pair"),
+            "attributes 'first_pair' and 'last_pair' must differ");
+  } else if (c.attrs().has("factor")) {
     double low = rules::number(c, "low_freq_factor"), high = rules::number(c, "high_freq_factor");
     c.check(low > 0 && high > low, "'high_freq_factor' must exceed 'low_freq_factor', both positive");
     c.check(rules::number(c, "original_context") > 0, "attribute 'original_context' must be positive");
@@ -26,7 +32,7 @@ static void infer(Infer& c) {
   c.out_like(in::rope::qkv);
 }
 
-// The gradient of a rotation is the inverse rotation.
+// The gradient of a rotation is the inverse rotation, scaled alike.
 static void grad(Grad& g) {
   if (!g.needs(in::rope::qkv)) return;
   Attrs attrs = g.attrs();

@@ -121,7 +121,7 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
     specs.push_back(
         {"validation", ProgramKind::validation, use.validation_batch ? use.validation_batch : r.batch, seq});
   if (use.sampling) {
-    int64_t cache = use.cache_length ? use.cache_length : r.model.context;
+    int64_t cache = use.cache_length ? use.cache_length : r.model.cached_context();
     specs.push_back({"prefill", ProgramKind::prefill, 1, std::min(use.prefill, cache), cache});
     specs.push_back({"decode", ProgramKind::decode, 1, 1, cache});
   }

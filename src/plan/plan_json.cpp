@@ -12,22 +12,27 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 Json model_to_json(const ModelConfig& m) {
-  return {{"name", m.name},
-          {"vocab", m.vocab},
-          {"context", m.context},
-          {"layers", m.layers},
-          {"heads", m.heads},
-          {"kv_heads", m.kv_heads},
-          {"width", m.width},
-          {"head_dim", m.head_dim},
-          {"ff", m.ff},
-          {"norm", m.norm == NormKind::layer ? "layer" : "rms"},
-          {"position", m.position == PositionKind::learned ? "learned" : "rope"},
-          {"activation", name(m.activation)},
-          {"bias", m.bias},
-          {"tied", m.tied},
-          {"dropout", m.dropout},
-          {"parameters", m.parameters()}};
+  Json j = {{"name", m.name},
+            {"vocab", m.vocab},
+            {"context", m.context},
+            {"layers", m.layers},
+            {"heads", m.heads},
+            {"kv_heads", m.kv_heads},
+            {"width", m.width},
+            {"head_dim", m.head_dim},
+            {"ff", m.ff},
+            {"norm", m.norm == NormKind::layer ? "layer" : "rms"},
+            {"position", m.position == PositionKind::learned ? "learned" : "rope"},
+            {"activation", name(m.activation)},
+            {"bias", m.bias},
+            {"tied", m.tied},
+            {"dropout", m.dropout},
+            {"parameters", m.parameters()}};
+  // Only where the model has them: most models do not.
+  if (m.qkv_bias) j["qkv_bias"] = true;
+  if (m.attention_bias) j["attention_bias"] = true;
+  if (m.mlp_bias) j["mlp_bias"] = true;
+  return j;
 }
 
 Json categories_to_json(const CategoryBytes& bytes) {

@@ -46,6 +46,8 @@ const std::vector<Op>& ops() {
       {"gelu_erf_grad", 2, [](double a, double b) { return a * gelu_erf_slope(b); }},
       {"silu", 1, [](double a, double) { return a * sigmoid(a); }},
       {"silu_grad", 2, [](double a, double b) { return a * sigmoid(b) * (1 + b * (1 - sigmoid(b))); }},
+      {"relu", 1, [](double a, double) { return a < 0 ? 0 : a; }},
+      {"relu_grad", 2, [](double a, double b) { return b > 0 ? a : 0; }},
   };
   return list;
 }

@@ -240,7 +240,8 @@ TEST_F(Contract, Bench) {
   Shape row = documented("bench", "`--json`: a list of");
   std::set<std::string> floors = {"noise_floor", "known_noise_floor"};
   expect_keys(run(tiny({"bench"}, {"--samples", "2", "--no-mfu"})), row, "", floors);
-  RunResult large = run_crest(tiny({"bench"}, {"--batch", "1000000", "--memory-limit", "1GiB"}), f_->options());
+  RunResult large = run_crest(
+      {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
   expect_keys(large.json(), documented("bench", "A cell that does not fit has"), "", {});
   json ab = run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));

@@ -108,10 +108,10 @@ TEST_F(InitTokenizer, DataWithoutATokenizerKeepsTheModels) {
 
 TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   auto folder = f.path() / "base/checkpoints/step-000030";
-  std::filesystem::create_directories(f.path() / "bare");
+  std::filesystem::create_directories(f.path() / "no-tokenizer");
   for (const char* name : {"model.safetensors", "config.json"})
-    std::filesystem::copy(folder / name, f.path() / "bare" / name);
-  std::vector<std::string> words = {"train", "text.txt", "--init", "bare",      "--out",
+    std::filesystem::copy(folder / name, f.path() / "no-tokenizer" / name);
+  std::vector<std::string> words = {"train", "text.txt", "--init", "no-tokenizer",      "--out",
                                     "given", "--steps",  "1",      "--threads", "1"};
   expect_error(words, 1, {"no tokenizer.json", "--tokenizer FILE"}, f.options());
   words.insert(words.end(), {"--tokenizer", "bpe:280"});
@@ -121,7 +121,8 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
-// The template of the data goes into the checkpoints, and from a model into those that begin with it.
+// The template of the data goes into the checkpoints, and from a model into those that begin with
+// it.
 TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   f.write("chat.jsonl",
           "{\"messages\": [{\"role\": \"user\", \"content\": \"the king\"}, {\"role\": \"assistant\", "
@@ -133,8 +134,8 @@ TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
                           f.options());
   ASSERT_EQ(r.code, 0) << r.err;
   auto chat_template = [&](const std::string& run, int step) {
-    auto json = nlohmann::json::parse(
-        f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/tokenizer_config.json"));
+    auto json =
+        nlohmann::json::parse(f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/tokenizer_config.json"));
     return json.value("chat_template", "");
   };
   EXPECT_EQ(chat_template("base", 30), "");

@@ -5,6 +5,9 @@
     compare_tokenizers.py train CORPUS VOCAB FILE         trains with Hugging Face; FILE gets the merges, one a line
     compare_tokenizers.py check TOKENIZER TEXT IDS        IDS: what Crest gave, one number a line; exit 1 when they differ
     compare_tokenizers.py check-tiktoken RANKS RULE TEXT IDS   the same of a .tiktoken file, with tiktoken (pip install tiktoken)
+    compare_tokenizers.py write-kinds FOLDER              documents, and tokenizers of the kinds of Llama and StarCoder: tokenizer.json
+                                                          and SentencePiece models (pip install sentencepiece)
+    compare_tokenizers.py check-kinds FOLDER              what Crest gave for them: NAME.ids, NAME.texts
     compare_tokenizers.py unicode-table FILE              src/data/unicode_table.cpp: the classes that `tokenizers` knows
     compare_tokenizers.py fixtures FOLDER                 corpus.txt, nasty.txt, merges.txt, ids.txt and those of other formats
                                                           and split rules, for tests/data/tokenizer*.cpp
@@ -152,6 +155,166 @@ def rule_fixtures(folder):
     write_ids(folder / "tiktoken-ids.txt", tiktoken_encoding(ranks, "cl100k").encode_ordinary(text))
 
 
+SPECIAL_DOCUMENTS = ["", " ", "  ", "a", " a", "a ", " a ", "\t", "\n", "\r\n", "a\r\nb\r\n", "\n \n", " \n", "\x00", "\x00a\x1f\x7f", "\u2581", "\u2581\u2581a",
+                     "a\u2581b", " \u2581 \u2581", "<s>", "a<s>b", "</s> <unk>", "<0x41>", "<0x0A>x", "<|tool|>x <|tool|>", "\ufffd", "\U0010ffff", "e\u0301",
+                     "\u0301", "a\u0301\u0323\u0301b", "\u0130\u0049\u0131", "\u1e9e\u00df\ufb01\u2460\u00bd", "\u1100\u1161\u11a8 \uac01", "\u00a0a\u00a0", "\u3000a\u3000",
+                     "1", "12 345", "a1b22c333", "\u0663\u0664", "\u2167x", "👩‍👩‍👧‍👦 🇪🇺 👍🏽", "The THE the", "aB" * 40, "\u03a3\u03c3\u03c2 \u039f\u0394\u039f\u03a3"]
+
+
+def documents():
+    """More than 2,000: unicode, combining marks, emoji, controls, long runs of spaces and letters, line breaks, nothing."""
+    r = random.Random(21)
+    out = list(SPECIAL_DOCUMENTS)
+    out += [c * n for c in (" ", "a", "=", "\n", "\t", "\r\n", "ab", " a", "  b", "é", "漢", "😀", "\u2581", "1") for n in (2, 3, 5, 7, 16, 33, 100)]
+    text = nasty_text(31, 150000)
+    while len(out) < 1600:
+        start, size = r.randrange(len(text)), r.choice([1, 3, 10, 30, 100, 400])
+        out.append(text[start:start + size])
+    # What normalizers change or move, and some of all else.
+    known = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+    letters = [c for c in known if c.lower() != c or unicodedata.normalize("NFKD", c) != c and not "가" <= c <= "힣" or unicodedata.combining(c)
+               or r.random() < 0.03]
+    r.shuffle(letters)
+    out += ["".join(letters[i:i + 300]) for i in range(0, len(letters), 300)]
+    out += [mixed_bits(seed, r.choice([2, 5, 20, 80])) for seed in range(400)]
+    words = (" ".join(WORDS) + " the cat sat on the mat, and 1024 dogs didn't.").split()
+    out += [r.choice(["", " "]) + r.choice([" ", "  ", "\n"]).join(r.choice(words) for _ in range(r.randint(1, 60))) for _ in range(200)]
+    return out
+
+
+MARK = "\u2581"
+
+
+def plain_text(seed, count):
+    """Words and a little of everything else."""
+    r = random.Random(seed)
+    words = (" ".join(WORDS) + " the cat sat on the mat, and 1024 dogs didn't see these trees over there. running walked walking talked").split()
+    return "".join(r.choice([" ", " ", " ", "  ", "\n", ". "]) + (r.choice(words) if r.random() < 0.95 else r.choice(BITS)) for _ in range(count))
+
+
+def train_sentencepiece(text, path, **options):
+    import sentencepiece
+    settings = dict(model_type="bpe", vocab_size=600, character_coverage=0.9995, byte_fallback=True, split_digits=True, add_dummy_prefix=True,
+                    allow_whitespace_only_pieces=True, remove_extra_whitespaces=False, normalization_rule_name="identity", minloglevel=2)
+    lines = [line for line in text.replace("\x00", "").split("\n") if line]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(path), **(settings | options))
+    path.with_suffix(".vocab").unlink()
+
+
+def bpe_of_sentencepiece(path, **options):
+    """As transformers converts it: the merges are all ways to divide a piece, by score."""
+    import sentencepiece
+    sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    vocab = {sp.id_to_piece(i): i for i in range(sp.get_piece_size())}
+    merges = []
+    for piece, i in vocab.items():
+        ways = [(piece[:k], piece[k:]) for k in range(1, len(piece)) if piece[:k] in vocab and piece[k:] in vocab]
+        merges += [(sp.get_score(i), way) for way in sorted(ways, key=lambda w: (vocab[w[0]], vocab[w[1]]))]
+    merges.sort(key=lambda m: -m[0])
+    t = Tokenizer(models.BPE(vocab, [way for _, way in merges], **(dict(unk_token="<unk>", fuse_unk=True, byte_fallback=True) | options)))
+    t.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in ("<unk>", "<s>", "</s>")])
+    return t
+
+
+def mark_decoder(strip=1, bytes=True):
+    return decoders.Sequence([decoders.Replace(MARK, " ")] + ([decoders.ByteFallback()] if bytes else []) + [decoders.Fuse()]
+                             + ([decoders.Strip(" ", strip, 0)] if strip else []))
+
+
+def kinds(folder):
+    """Tokenizers by name, and the files that Crest reads."""
+    corpus = plain_text(3, 20000) + "    if x:\n        y  =  1\n" * 20
+    train_sentencepiece(corpus, folder / "sp-bpe")
+    train_sentencepiece(corpus, folder / "sp-no-prefix", add_dummy_prefix=False, vocab_size=550)
+    train_sentencepiece(corpus, folder / "sp-unknown", byte_fallback=False, character_coverage=0.99, vocab_size=250)
+    n, p, made = normalizers, pre_tokenizers, {}
+
+    def character(name, normalizer, pre_tokenizer, decoder, model="sp-bpe", **options):
+        t = bpe_of_sentencepiece(folder / f"{model}.model", **options)
+        if normalizer:
+            t.normalizer = normalizer
+        if pre_tokenizer:
+            t.pre_tokenizer = pre_tokenizer
+        t.decoder = decoder
+        t.add_tokens([AddedToken("<|tool|>", special=False, normalized=False)])
+        made[name] = t
+
+    mark = n.Replace(" ", MARK)
+    character("llama", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder())
+    for scheme, split in (("first", False), ("always", True), ("always", False), ("never", True)):
+        character(f"metaspace-{scheme}-{split}", None, p.Metaspace(MARK, scheme, split), decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(MARK, scheme)])
+                  if scheme == "always" and not split else mark_decoder(0 if scheme == "never" else 1))
+    character("normalized", n.Sequence([n.NFKC(), n.Lowercase(), n.Strip(), n.Replace(Regex(" {2,}"), " "), n.Prepend(MARK), mark]), None, mark_decoder())
+    character("replaced", n.Sequence([n.NFD(), n.Replace("a", "bb"), n.Replace("\u0301", "x"), n.Strip(True, False), mark]), None, mark_decoder(0))
+    character("unknown", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False)
+    character("unknown-single", n.Sequence([n.Prepend(MARK), mark]), None, mark_decoder(1, False), "sp-unknown", byte_fallback=False, fuse_unk=False)
+    for name, normalizer, steps, prefix in (("digits", None, [p.Digits(True)], False), ("digit-runs", None, [p.Digits(False)], True),
+                                            ("prefix", None, [], True), ("lowercase", n.Sequence([n.NFKD(), n.Lowercase()]), [], False),
+                                            ("nfkc", n.NFKC(), [], False), ("nfd", n.NFD(), [p.Digits(True)], True)):
+        t = Tokenizer(models.BPE())
+        if normalizer:
+            t.normalizer = normalizer
+        t.pre_tokenizer = p.Sequence(steps + [p.ByteLevel(add_prefix_space=prefix)]) if steps else p.ByteLevel(add_prefix_space=prefix)
+        t.decoder = decoders.ByteLevel()
+        t.train_from_iterator([corpus], trainers.BpeTrainer(vocab_size=500, initial_alphabet=p.ByteLevel.alphabet(), show_progress=False))
+        t.add_special_tokens(["<|endoftext|>"])
+        t.add_tokens([AddedToken("<|tool|>", special=False, normalized=False)])
+        made[name] = t
+    return made
+
+
+def write_kinds(folder):
+    for name, t in kinds(folder).items():
+        t.save(str(folder / f"{name}.json"))
+    (folder / "documents.txt").write_text(json.dumps(documents()))
+
+
+def check_kinds(folder):
+    import sentencepiece
+    files = sorted([*folder.glob("*.model"), *(f for f in folder.glob("*.json"))])
+    assert len(files) > 15, files
+    for path in files:
+        if path.suffix == ".model":
+            sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            encode, decode = sp.encode, sp.decode
+        else:
+            t = Tokenizer.from_file(str(path))
+            t.encode_special_tokens = True
+
+            def encode(text, t=t):
+                return t.encode(text, add_special_tokens=False).ids
+
+            def decode(ids, t=t):
+                return t.decode(ids, skip_special_tokens=False)
+        ids = [[int(x) for x in line.split()] for line in Path(f"{path}.ids").read_text().split("\n")[:-1]]
+        texts = json.loads(Path(f"{path}.texts").read_text())
+        all_documents = documents()
+        assert len(ids) == len(texts) == len(all_documents) > 2000
+        wrong = 0
+        for text, ours, back in zip(all_documents, ids, texts):
+            wanted = encode(text)
+            spoken = decode(wanted) if "unk" not in path.name or path.suffix != ".model" else back  # sentencepiece writes unknown ones as " \u2047 "
+            if ours != wanted or back != spoken:
+                wrong += 1
+                if wrong <= 3:
+                    print(f"{path.name}: {text!r}\n  crest {ours}\n  wanted {wanted}\n  text {back!r}\n  wanted {spoken!r}")
+        if wrong:
+            print(f"{path.name}: {wrong} documents differ")
+            return 1
+        print(f"{path.name}: {len(ids)} documents are equal, {sum(map(len, ids))} tokens")
+    return 0
+
+
+def kind_fixtures(folder):
+    """A small model of Llama's kind, and what sentencepiece makes of the lines of nasty.txt."""
+    import sentencepiece
+    corpus = plain_text(5, 5000)
+    train_sentencepiece(corpus, folder / "sentencepiece", vocab_size=480)
+    sp = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    lines = (folder / "nasty.txt").read_bytes().decode().split("\n")
+    write_ids(folder / "sentencepiece-ids.txt", [i for line in lines for i in sp.encode(line)])
+
+
 def trained(text, vocab):
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -253,6 +416,13 @@ def main():
         write_ids(folder / "ids.txt", t.encode(text).ids)
         t.model.save(str(folder), "gpt2")
         rule_fixtures(folder)
+        kind_fixtures(folder)
+    elif command == "kind-fixtures":
+        kind_fixtures(Path(args[0]))
+    elif command == "write-kinds":
+        write_kinds(Path(args[0]))
+    elif command == "check-kinds":
+        return check_kinds(Path(args[0]))
     return 0
 
 

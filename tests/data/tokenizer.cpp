@@ -249,9 +249,8 @@ TEST(Tokenizer, DamagedAndForeignFilesAreErrors) {
   EXPECT_ERROR(parse("{}"), "no \"model\"");
   EXPECT_ERROR(parse(with("\"type\": \"BPE\"", "\"type\": \"WordPiece\"")), "WordPiece");
   EXPECT_ERROR(parse(with("\"pre_tokenizer\": {\"type\":\"ByteLevel\"", "\"pre_tokenizer\": {\"type\":\"Metaspace\"")),
-               "Metaspace");
-  EXPECT_ERROR(parse(with("\"add_prefix_space\":false", "\"add_prefix_space\":true")), "add_prefix_space");
-  EXPECT_ERROR(parse(with("\"normalizer\": null", "\"normalizer\": {\"type\":\"NFKC\"}")), "NFKC");
+               "the decoder ByteLevel");
+  EXPECT_ERROR(parse(with("\"normalizer\": null", "\"normalizer\": {\"type\":\"BertNormalizer\"}")), "BertNormalizer");
   EXPECT_ERROR(parse(with("\"byte_fallback\": false", "\"byte_fallback\": true")), "byte_fallback");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": 1")), "two tokens have id 1");
   EXPECT_ERROR(parse(with("\"!\": 0", "\"!\": -1")), "negative");

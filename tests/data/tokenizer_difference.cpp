@@ -87,7 +87,7 @@ TEST(TokenizerDifference, EachPartOfWhatItDoesIsNamed) {
   expect(byte_level(renamed), "the vocabulary is 263 tokens in one, 264 tokens in two");
   Json b = a;
   b["normalizer"] = {{"type", "NFC"}};
-  expect(b, "Unicode normalization is off in one, NFC in two");
+  expect(b, "the normalizer is none in one, NFC in two");
   b = a, b["added_tokens"][0]["special"] = false;
   expect(b, "token 262 is '<|endoftext|>' (special) in one, '<|endoftext|>' (added) in two");
   b = Json::parse(Tokenizer::from_merges({}, find_split_rule("llama3")).to_json());

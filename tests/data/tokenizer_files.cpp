@@ -151,7 +151,8 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   write_file(dir / "tokenizer.model", base64_lines());
   EXPECT_EQ(Tokenizer::load(dir / "tokenizer.model", "llama3").split_rule().name, "llama3");
   write_file(dir / "sp.model", "\n\x0e\n\x05<unk>");
-  EXPECT_ERROR(Tokenizer::load(dir / "sp.model"), "SentencePiece");
+  EXPECT_ERROR(Tokenizer::load(dir / "sp.model"), "SentencePiece model ends within a field");
+  EXPECT_ERROR(Tokenizer::load(fixture_path("sentencepiece.model"), "gpt2"), "no split rule");
   write_file(dir / "text", "hello world\n");
   EXPECT_ERROR(Tokenizer::load(dir / "text"), "unknown tokenizer format");
   write_file(dir / "empty/file", "");
@@ -159,6 +160,127 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   EXPECT_ERROR(Tokenizer::load(dir / "empty/file"), "unknown tokenizer format");
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "qwen2"), "states its split rule: llama3");
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
+}
+
+// Made by compare_tokenizers.py: a model of Llama's kind, and the tokens that `sentencepiece` gives.
+TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
+  Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
+  EXPECT_FALSE(t.byte_level());
+  EXPECT_FALSE(t.lossless());
+  ASSERT_TRUE(t.end_of_text());
+  EXPECT_EQ(t.decode_token(*t.end_of_text()), "</s>");
+  std::vector<uint32_t> ids;
+  std::string text = fixture("nasty.txt"), line;
+  for (std::istringstream in(text); std::getline(in, line);) {
+    auto tokens = t.encode(line);
+    EXPECT_EQ(t.decode(tokens), line);
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+  }
+  EXPECT_EQ(ids, numbers("sentencepiece-ids.txt"));
+  // What is written is the same tokenizer.
+  DataFolder dir;
+  t.save(dir / "tokenizer.json");
+  Tokenizer u = Tokenizer::load(dir / "tokenizer.json");
+  EXPECT_EQ(u.encode(text), t.encode(text));
+  EXPECT_EQ(u.to_json(), t.to_json());
+  write_file(dir / "m/tokenizer.model", fixture("sentencepiece.model"));
+  EXPECT_EQ(Tokenizer::load(dir / "m").to_json(), t.to_json());
+}
+
+// A text in blocks, as a preparation reads it: one space before the document, none at its seams.
+TEST(TokenizerFiles, ADocumentHasTheSameTokensInBlocks) {
+  Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
+  std::string text;
+  while (text.size() < 400'000) text += fixture("nasty.txt");  // longer than what a task encodes
+  auto whole = t.encode(text);
+  Encoder encoder(t);
+  std::vector<std::string_view> parts;
+  std::vector<uint8_t> continues;
+  for (std::string_view rest = text; !rest.empty();) {
+    size_t cut = safe_cut_after(rest, 1000);
+    continues.push_back(!parts.empty());
+    parts.push_back(rest.substr(0, cut));
+    rest.remove_prefix(cut);
+  }
+  std::vector<uint32_t> ids;
+  for (auto& part : encoder.encode(parts, continues)) ids.insert(ids.end(), part.begin(), part.end());
+  EXPECT_EQ(ids, whole);
+  EXPECT_EQ(t.decode(whole), text);
+}
+
+// Text of the .proto, by hand: (text, score, type), and the fields of the two specs.
+static std::string proto(uint64_t field, std::string_view bytes) {
+  return std::string{char(field << 3 | 2), char(bytes.size())} + std::string(bytes);
+}
+static std::string piece(std::string_view text, char type = 1, uint8_t score = 0x80) {
+  std::string score_field = {0x15, 0, 0, char(score), char(0xbf)};  // about -1
+  return proto(1, proto(1, text) + score_field + std::string{0x18, type});
+}
+
+TEST(TokenizerFiles, WhatIsNotSupportedInASentencePieceModelIsNamed) {
+  std::string pieces = piece("<unk>", 2) + piece("\xe2\x96\x81") + piece("a") + piece("b") + piece("ab");
+  std::string bpe = proto(2, "\x18\x02"), identity = proto(3, std::string("\x20\x00", 2));
+  auto parse = [&](const std::string& s) { return Tokenizer::parse_sentencepiece(s, "file.model"); };
+  Tokenizer t = parse(pieces + bpe + identity);
+  EXPECT_EQ(t.encode("abb a?!"), (std::vector<uint32_t>{1, 4, 3, 1, 2, 0}));
+  EXPECT_EQ(t.encode(""), (std::vector<uint32_t>{}));
+  EXPECT_ERROR(parse(pieces + identity), "type Unigram");
+  EXPECT_ERROR(parse(pieces + proto(2, "\x18\x04") + identity), "type characters");
+  EXPECT_ERROR(parse(pieces + bpe), "remove_extra_whitespaces");
+  EXPECT_ERROR(parse(pieces + bpe + proto(3, proto(1, "nmt_nfkc") + proto(2, "x"))), "normalization nmt_nfkc");
+  EXPECT_ERROR(parse(pieces + proto(2, std::string("\x18\x02\xc0\x01\x01", 5)) + identity),
+               "treat_whitespace_as_suffix");
+  EXPECT_ERROR(parse(pieces + bpe + proto(3, std::string("\x20\x00\x28\x00", 4))), "escape_whitespaces");
+  EXPECT_ERROR(parse(pieces + piece("c", 4) + bpe + identity), "user-defined piece 'c'");
+  EXPECT_ERROR(parse(pieces + piece("c", 5) + bpe + identity), "unused piece 'c'");
+  EXPECT_ERROR(parse(pieces + piece("ba") + bpe + identity), "whose score is that of another");
+  EXPECT_ERROR(parse(pieces + piece("bc", 1, 0x81) + bpe + identity), "whose characters are not all pieces");
+  EXPECT_ERROR(parse(pieces + piece("a\xe2\x96\x81", 1, 0x81) + bpe + identity),
+               "holds a space after another character");
+  EXPECT_ERROR(parse(pieces + piece("a") + bpe + identity), "appears twice");
+  EXPECT_ERROR(parse(pieces + piece("\xff") + bpe + identity), "not UTF-8");
+  EXPECT_ERROR(parse(pieces + proto(2, "\x18\x02\x98\x02\x01") + identity), "no token <0x00>");
+  std::string whole = pieces + bpe + identity;
+  for (size_t n = 0; n < whole.size(); ++n) EXPECT_THROW(parse(whole.substr(0, n)), Error) << n;
+}
+
+TEST(TokenizerFiles, WhatIsNotSupportedOfATokenizerOfCharactersIsNamed) {
+  const std::string json = Tokenizer::load(fixture_path("sentencepiece.model")).to_json();
+  auto with = [&](const std::string& from, const std::string& to) {
+    std::string s = json;
+    size_t p = s.find(from);
+    if (p == std::string::npos) ADD_FAILURE() << from;
+    return s.replace(p, from.size(), to);
+  };
+  auto parse = [](const std::string& s) { return Tokenizer::parse(s, "file.json"); };
+  EXPECT_NO_THROW(parse(json));
+  EXPECT_ERROR(parse(with("\"type\": \"Prepend\"", "\"type\": \"Nmt\"")), "the normalizer Nmt");
+  EXPECT_ERROR(parse(with("\"type\": \"Prepend\"", "\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AA\"")),
+               "Precompiled");
+  EXPECT_ERROR(
+      parse(with(
+          "{\"type\": \"Prepend\"",
+          "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a+\"}, \"content\": \"b\"}, {\"type\": \"Prepend\"")),
+      "Replace of 'a+' by 'b'");
+  for (const char* bad : {"\"a b\"}, \"content\": \"c\"", "\"\\n\"}, \"content\": \"\"", "\"a\"}, \"content\": \"a \"",
+                          "\"a\"}, \"content\": \"\""})
+    EXPECT_ERROR(parse(with("{\"type\": \"Prepend\"", "{\"type\": \"Replace\", \"pattern\": {\"String\": " +
+                                                          std::string(bad) + "}, {\"type\": \"Prepend\"")),
+                 "the normalizer Replace of");
+  EXPECT_ERROR(parse(with("\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Whitespace\"}")),
+               "pre_tokenizer Whitespace");
+  EXPECT_ERROR(parse(with("\"pre_tokenizer\": null",
+                          "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"often\"}")),
+               "prepend_scheme often");
+  EXPECT_ERROR(
+      parse(with("\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}")),
+      "'_'");
+  EXPECT_ERROR(parse(with("\"type\": \"Fuse\"", "\"type\": \"CTC\"")), "the decoder CTC");
+  EXPECT_ERROR(parse(with("\"type\": \"ByteFallback\"", "\"type\": \"Fuse\"")), "without the decoder ByteFallback");
+  EXPECT_ERROR(parse(with("\"ignore_merges\": false", "\"ignore_merges\": true")),
+               "ignore_merges = true without ByteLevel");
+  EXPECT_ERROR(parse(with("\"byte_fallback\": true", "\"byte_fallback\": false, \"unk_token\": \"none\"")),
+               "without unk_token");
 }
 
 TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
@@ -173,11 +295,11 @@ TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {
   EXPECT_ERROR(parse(with("{1,3}", "{1,4}")), "the split rule");
   EXPECT_ERROR(parse(with("\"Isolated\"", "\"MergedWithNext\"")), "MergedWithNext");
   EXPECT_ERROR(parse(with("\"use_regex\":false", "\"use_regex\":true")), "more than one split rule");
-  EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Digits\"")), "Digits");
+  EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Digits\"")), "use_regex = false");
   EXPECT_ERROR(parse(with("\"type\":\"Split\"", "\"type\":\"Punctuation\"")), "Punctuation");
   EXPECT_ERROR(parse(with("\"lstrip\":false", "\"lstrip\":true")), "lstrip");
   EXPECT_ERROR(parse(with("<tool>", "<a tool>")), "holds a space");
-  EXPECT_ERROR(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}")), "Lowercase");
+  EXPECT_ERROR(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"StripAccents\"}")), "StripAccents");
   EXPECT_NO_THROW(parse(with("\"normalizer\":null", "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[]}")));
 }
 

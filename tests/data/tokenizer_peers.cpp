@@ -1,6 +1,7 @@
 // Token for token against Hugging Face `tokenizers` and `tiktoken`, where they are installed:
 //   python3 -m venv V && V/bin/pip install tokenizers tiktoken && CREST_PYTHON=V/bin/python3 test_data
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "data/bpe_train.h"
 #include "data/helpers.h"
@@ -58,6 +59,47 @@ TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
   // And a wrong token is noticed.
   write_ids(ids, {1, 2, 3});
   EXPECT_EQ(compare({"check", json, text_path, ids}).exit_code, 1);
+}
+
+// Every kind that is not byte-level BPE with a split rule, on 2,300 documents: SentencePiece's models,
+// and tokenizer.json with the normalizers, pre-tokenizers and decoders that Llama-like files have.
+TEST(TokenizerPeers, OtherKindsGiveTheSameTokensAndTexts) {
+  if (!has_module("tokenizers, sentencepiece")) GTEST_SKIP() << "pip install tokenizers sentencepiece";
+  DataFolder dir;
+  std::string folder = (dir / "").string();
+  CommandOutput made = compare({"write-kinds", folder});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  auto documents = nlohmann::json::parse(read_file(dir / "documents.txt"));
+  ASSERT_GT(documents.size(), 2000u);
+  std::vector<fs::path> files;
+  for (auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() != ".txt") files.push_back(entry.path());
+  for (auto& path : files) {
+    Tokenizer t = Tokenizer::load(path);
+    Tokenizer again = Tokenizer::parse(t.to_json(), "written");
+    ASSERT_EQ(again.to_json(), t.to_json()) << path;
+    auto sample = documents[1800].get<std::string>();
+    ASSERT_EQ(again.encode(sample), t.encode(sample)) << path;
+    std::string ids;
+    auto texts = nlohmann::json::array();
+    for (auto& document : documents) {
+      auto tokens = t.encode(document.get<std::string>());
+      for (uint32_t id : tokens) ids += std::to_string(id) + " ";
+      ids += "\n";
+      texts.push_back(t.decode(tokens));
+    }
+    std::vector<std::string> names = {path.string()};
+    if (path.extension() == ".model") {  // `tokenizers` gets what is written of it
+      names.push_back(path.string() + ".json");
+      t.save(names[1]);
+    }
+    for (auto& name : names) {
+      write_file(name + ".ids", ids);
+      write_file(name + ".texts", texts.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+    }
+  }
+  CommandOutput r = compare({"check-kinds", folder});
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
 }
 
 TEST(TokenizerPeers, TiktokenGivesTheSameTokens) {

@@ -11,7 +11,7 @@ import sys
 target, folder = sys.argv[1:3]
 seeds = []
 ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 4, "foreign": 4, "runs": 2,
-        "tokenizer": 3, "tokenizer_files": 6, "toml_files": 3}.get(target, 0)
+        "tokenizer": 3, "tokenizer_files": 6, "sentencepiece": 3, "toml_files": 3}.get(target, 0)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
 
@@ -107,6 +107,33 @@ elif target == "tokenizer_files":
                   "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}},
                  {"pre_tokenizer": byte_level, "post_processor": {"a": [1, -2, 1.5, None, True, "\ud800", {"b": []}]}}):
         seeds.append(json.dumps(keys).encode()[1:-1] + b", ")
+elif target == "sentencepiece":
+    def field(number, value):
+        if isinstance(value, int):
+            return bytes([number * 8 % 128 + (128 if number > 15 else 0)]) + (bytes([number >> 4]) if number > 15 else b"") + bytes([value])
+        return bytes([number * 8 + 2, len(value)]) + value
+
+    def piece(text, score=0.0, kind=1):
+        return field(1, field(1, text) + b"\x15" + struct.pack("<f", score) + field(3, kind))
+
+    start = piece(b"<unk>", kind=2) + piece(b"</s>", kind=3) + piece(b"\xe2\x96\x81") + piece(b"a") + piece(b"aa", -1.0) + piece(b"\xe2\x96\x81aa", -2.0)
+    bpe, identity = field(2, field(3, 2)), field(3, field(1, b"identity") + field(3, 1) + field(4, 0))
+    every_byte = b"".join(piece(b"<0x%02X>" % b, kind=6) for b in range(256))
+    seeds += [start + bpe + identity, start + every_byte + field(2, field(3, 2) + field(35, 1)) + identity, start + bpe, start + field(2, field(3, 1)) + identity,
+              start + piece(b"b", 0.0, 4) + bpe + identity, start + piece(b"xyz", -3.0) + bpe + identity, start + piece(b"aaa", -1.0) + bpe + identity,
+              start + piece(b"\xff") + bpe + identity, start + piece(b"a a", -3.0) + bpe + identity, start + field(3, field(2, b"charsmap")) + bpe,
+              start[:20], b"\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\n\x00", piece(b"a" * 100, -1.0) + piece(b"a") + bpe + identity, b"",
+              " a\u2581 aab\xff \u0301 \U0001f600 <x>".encode(), b"a " * 500, b" " * 999, b"a" * 999]
+    for steps in ([{"type": "NFKC"}, {"type": "Lowercase"}], [{"type": "Strip", "strip_left": True, "strip_right": True}],
+                  [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, {"type": "Replace", "pattern": {"String": "b"}, "content": "aa"}],
+                  [{"type": "NFD"}, {"type": "NFKD"}, {"type": "Prepend", "prepend": "b"}], [{"type": "Precompiled", "precompiled_charsmap": "A" * 99}],
+                  [{"type": "Replace", "pattern": {"String": "\n"}, "content": ""}]):
+        mark = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        decoder = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+        seeds.append((json.dumps({"normalizer": {"type": "Sequence", "normalizers": steps + [mark]}, "decoder": decoder}, ensure_ascii=False)[1:-1] + ", ").encode())
+    for scheme in ("always", "first", "never", "sometimes"):
+        space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": scheme != "first"}
+        seeds.append((json.dumps({"pre_tokenizer": space, "decoder": space}, ensure_ascii=False)[1:-1] + ", ").encode())
 elif target == "json_lines":
     seeds += [b'{"text": "a"}\n\n{"text": "b\\u0000"}\r\n{"text": 1}\n', b'{"text":"' + b"[" * 3000, b"",
               b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "completion": ""}\n{"prompt": "", "response": "d"}\n',

@@ -22,7 +22,8 @@ static void fuzz_tokenizer(std::string_view text) {
     // The other way puts them into a file that is right otherwise, so that the fuzzer gets past the
     // vocabulary.
     Tokenizer t = Tokenizer::parse(way == 1 ? std::string(text) : json.substr(0, merges) + std::string(text), "input");
-    check(t.decode(t.encode(text)) == text);
+    std::string decoded = t.decode(t.encode(text));
+    check(decoded == text || !t.lossless());
   });
 }
 CREST_FUZZ_TARGET(fuzz_tokenizer)

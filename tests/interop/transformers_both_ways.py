@@ -12,12 +12,26 @@ work = sys.argv[1]
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 TOLERANCE = 1e-5
+# Also written back by Crest, and opened by transformers.
+AGAIN = ("gpt2-sharded", "llama-sharded-bf16", "gpt2-relu", "llama-biases", "qwen2", "mistral-wide-window", "llama-dynamic",
+         "llama-yarn-mscale")
 SIZES = "preset = \"{}\"\nlayers = 2\nwidth = 48\nheads = {}\nkv_heads = {}\nhead_dim = {}\nff = {}\ncontext = 32\nvocab = {}\ntied = {}\n"
+LLAMA = SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false")
 # Vocabularies that --pad-vocab 128 pads; grouped-query heads; heads wider than width / heads.
 TRAINED = {"gpt2": SIZES.format("nano", 3, 3, 16, 192, 101, "true"),
            "gpt2-untied": SIZES.format("nano", 4, 4, 12, 96, 130, "false"),
            "llama": SIZES.format("llama-nano", 4, 2, 12, 96, 101, "false"),
-           "llama-tied-wide-heads": SIZES.format("llama-nano", 4, 1, 16, 128, 77, "true")}
+           "gpt2-relu": SIZES.format("nano", 3, 3, 16, 192, 101, "true") + 'activation = "relu"\n',
+           "llama-tied-wide-heads": SIZES.format("llama-nano", 4, 1, 16, 128, 77, "true"),
+           "llama-biases": LLAMA + "attention_bias = true\nmlp_bias = true\n",
+           "llama-mlp-bias": LLAMA + "mlp_bias = true\n",
+           "qwen2": LLAMA + "qkv_bias = true\n",
+           "llama-linear": LLAMA + '[rope_scaling]\ntype = "linear"\nfactor = 4\n',
+           # Trained on sequences of 32, beyond the original 16.
+           "llama-dynamic": LLAMA + '[rope_scaling]\ntype = "dynamic"\nfactor = 2\noriginal_context = 16\n',
+           "llama-yarn": LLAMA + '[rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 8\n',
+           "llama-yarn-ramp": LLAMA + '[rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 64\nbeta_fast = 5.5\n'
+                                      'beta_slow = 0.3\nattention_factor = 1.4\ntruncate = false\n'}
 
 
 def torch_logits(model, tokens):
@@ -69,7 +83,24 @@ def transformers_to_crest():
         "llama": (transformers.LlamaConfig(**llama), {}, torch.float32),
         "llama-sharded-bf16": (transformers.LlamaConfig(**llama), {"max_shard_size": "40KB"}, torch.bfloat16),
         "llama-tied": (transformers.LlamaConfig(tie_word_embeddings=True, **llama), {}, torch.float32),
+        "llama-biases": (transformers.LlamaConfig(attention_bias=True, mlp_bias=True, **llama), {}, torch.float32),
+        "llama-attention-bias": (transformers.LlamaConfig(attention_bias=True, **llama), {}, torch.float32),
+        "qwen2": (transformers.Qwen2Config(**llama), {}, torch.float32),
+        "mistral": (transformers.MistralConfig(sliding_window=None, **llama), {}, torch.float32),
+        "mistral-wide-window": (transformers.MistralConfig(sliding_window=40, head_dim=16, **llama), {}, torch.float32),
     }
+    for activation in ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python"):
+        cases[f"gpt2-{activation}"] = transformers.GPT2Config(activation_function=activation, **gpt2), {}, torch.float32
+    for name, length, rope in (("linear", 40, dict(rope_type="linear", factor=2.5)),
+                               ("dynamic", 16, dict(rope_type="dynamic", factor=3.0)),  # 29 tokens are read
+                               ("dynamic-short", 32, dict(rope_type="dynamic", factor=3.0)),
+                               ("llama3", 40, dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                                   original_max_position_embeddings=32)),
+                               ("yarn", 40, dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10)),
+                               ("yarn-mscale", 64, dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=64, mscale=1.0,
+                                                        mscale_all_dim=0.7, beta_fast=6.0, beta_slow=0.5, truncate=False))):
+        config = transformers.LlamaConfig(**dict(llama, max_position_embeddings=length), rope_parameters=dict(rope, rope_theta=500.0))
+        cases[f"llama-{name}"] = config, {}, torch.float32
     for name, (config, options, dtype) in cases.items():
         model = transformers.AutoModelForCausalLM.from_config(config)
         for p in model.parameters():  # livelier than 0.02, or logits hardly depend on the layers
@@ -79,7 +110,7 @@ def transformers_to_crest():
         assert os.path.exists(f"{folder}/model.safetensors.index.json") == ("sharded" in name), os.listdir(folder)
         compare(f"transformers {name}", folder, load(folder), 101)
         # --init: a step of a rate below all rounding keeps the weights, so the run's checkpoint is the same model again.
-        if name in ("gpt2-sharded", "llama-sharded-bf16"):
+        if name in AGAIN:
             write_data(f"{work}/init-data", np.random.default_rng(2).integers(0, 101, 500))
             crest("train", "--init", folder, "--data", f"{work}/init-data", "--out", f"{work}/init-{name}", "--steps", 1, "--batch", 1,
                   "--lr", 1e-30, "--weight-decay", 0, "--device", "cpu", "--precision", "fp32", "--no-store", "--quiet", "--sample-every", 0)

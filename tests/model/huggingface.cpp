@@ -77,21 +77,110 @@ TEST(HuggingFaceConfig, AbsentAndNullKeysTakeTheDefaultsOfTransformers) {
   EXPECT_EQ(parse(with(gpt2, "activation_function", "gelu")).activation, ActivationKind::gelu_erf);
 }
 
+// Every type that has a factor of its own, as transformers writes it, and back.
+TEST(HuggingFaceConfig, RopeScalingOfEveryType) {
+  json j = with(without(llama1b, "rope_scaling"), "max_position_embeddings", 4096);
+  auto scaled = [&](json scaling) { return parse(with(j, "rope_scaling", std::move(scaling))); };
+  ModelConfig c = scaled({{"type", "linear"}, {"factor", 4.0}});
+  EXPECT_EQ(c.rope_scaling.type, RopeScalingType::linear);
+  EXPECT_EQ(c.rope_scaling.factor, 4);
+  EXPECT_EQ(c.context, 4096);
+  c = scaled({{"rope_type", "dynamic"}, {"factor", 2.5}});
+  EXPECT_EQ(c.rope_scaling.type, RopeScalingType::dynamic);
+  EXPECT_EQ(c.rope_scaling.original_context, 4096);
+  EXPECT_EQ(c.context, 10240);
+  EXPECT_EQ(c.cached_context(), 4096);
+  EXPECT_EQ(json::parse(to_huggingface_config(c))["max_position_embeddings"], 4096);
+  c = scaled({{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", nullptr}});
+  EXPECT_EQ(c.rope_scaling.type, RopeScalingType::yarn);
+  EXPECT_EQ(c.rope_scaling.original_context, 4096);
+  EXPECT_EQ(c.rope_scaling.attention_factor, 0);
+  EXPECT_EQ(c.cached_context(), 4096);
+  c = scaled({{"rope_type", "yarn"},
+              {"factor", 4.0},
+              {"original_max_position_embeddings", 1024},
+              {"mscale", 1.0},
+              {"mscale_all_dim", 0.5},
+              {"truncate", false},
+              {"beta_slow", 2}});
+  EXPECT_EQ(c.rope_scaling.original_context, 1024);
+  EXPECT_NEAR(c.rope_scaling.attention_factor, (0.1 * std::log(4) + 1) / (0.05 * std::log(4) + 1), 1e-12);
+  EXPECT_EQ(c.rope_scaling.beta_slow, 2);
+  EXPECT_FALSE(c.rope_scaling.truncate);
+  for (json scaling : {json{{"rope_type", "linear"}, {"factor", 4.0}}, json{{"rope_type", "dynamic"}, {"factor", 2.0}},
+                       json{{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.5}},
+                       json{{"rope_type", "yarn"}, {"factor", 1.0}, {"truncate", false}}}) {
+    c = scaled(scaling);
+    EXPECT_EQ(parse(json::parse(to_huggingface_config(c))), c) << scaling;
+  }
+}
+
+TEST(HuggingFaceConfig, BiasesOfLlamaAndQwen) {
+  for (bool attention : {false, true})
+    for (bool mlp : {false, true}) {
+      ModelConfig c = parse(with(with(llama1b, "attention_bias", attention), "mlp_bias", mlp));
+      EXPECT_EQ(c.has_qkv_bias(), attention);
+      EXPECT_EQ(c.has_proj_bias(), attention);
+      EXPECT_EQ(c.has_mlp_bias(), mlp);
+      json back = json::parse(to_huggingface_config(c));
+      EXPECT_EQ(back["model_type"], "llama");
+      EXPECT_EQ(parse(back), c);
+    }
+  ModelConfig c = parse(with(llama1b, "model_type", "qwen2"));
+  EXPECT_TRUE(c.has_qkv_bias());
+  EXPECT_FALSE(c.has_proj_bias());
+  EXPECT_FALSE(c.has_mlp_bias());
+  json back = json::parse(to_huggingface_config(c));
+  EXPECT_EQ(back["architectures"][0], "Qwen2ForCausalLM");
+  EXPECT_EQ(parse(back), c);
+}
+
+TEST(HuggingFaceConfig, AnAttentionWindowMustHoldTheContext) {
+  json mistral = with(with(without(llama1b, "rope_scaling"), "model_type", "mistral"), "max_position_embeddings", 8192);
+  json plain = with(mistral, "model_type", "llama");
+  ModelConfig expected = parse(plain);
+  expected.name = "mistral";
+  EXPECT_EQ(parse(with(mistral, "sliding_window", nullptr)), expected);
+  EXPECT_EQ(parse(with(mistral, "sliding_window", 8192)), expected);
+  auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
+  refused(mistral, {"'sliding_window' = 4096", "8192"});  // transformers' default
+  refused(with(mistral, "sliding_window", 8191), {"'sliding_window' = 8191", "null"});
+  refused(with(mistral, "sliding_window", "wide"), {"sliding_window", "wide"});
+  json qwen = with(mistral, "model_type", "qwen2");
+  EXPECT_EQ(parse(with(qwen, "sliding_window", 100)).context, 8192);
+  refused(with(with(qwen, "sliding_window", 100), "use_sliding_window", true), {"'sliding_window' = 100"});
+  refused(with(qwen, "layer_types", {"full_attention", "chunked_attention"}), {"layer_types", "chunked_attention"});
+}
+
+TEST(HuggingFaceConfig, ActivationsByEveryNameThatComputesTheSame) {
+  auto kind = [](const char* name) { return parse(with(gpt2, "activation_function", name)).activation; };
+  for (const char* name : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}) EXPECT_EQ(kind(name), ActivationKind::gelu);
+  for (const char* name : {"gelu", "gelu_python"}) EXPECT_EQ(kind(name), ActivationKind::gelu_erf);
+  EXPECT_EQ(kind("relu"), ActivationKind::relu);
+  ModelConfig c = parse(with(gpt2, "activation_function", "relu"));
+  EXPECT_EQ(json::parse(to_huggingface_config(c))["activation_function"], "relu");
+}
+
 TEST(HuggingFaceConfig, WhatCrestWouldComputeDifferentlyIsRefused) {
   auto refused = [](const json& j, const std::vector<std::string>& parts) { expect_error([&] { parse(j); }, parts); };
-  refused(with(gpt2, "activation_function", "relu"), {"relu", "gelu_new"});
+  refused(with(gpt2, "activation_function", "quick_gelu"), {"quick_gelu", "gelu_new"});
   refused(with(gpt2, "attn_pdrop", 0.2), {"attn_pdrop", "0.2", "equal"});
   refused(with(gpt2, "scale_attn_weights", false), {"scale_attn_weights"});
   refused(with(gpt2, "scale_attn_by_inverse_layer_idx", true), {"scale_attn_by_inverse_layer_idx"});
   refused(with(gpt2, "add_cross_attention", true), {"add_cross_attention"});
-  refused(with(llama1b, "attention_bias", true), {"attention_bias"});
-  refused(with(llama1b, "mlp_bias", true), {"mlp_bias"});
   refused(with(llama1b, "hidden_act", "gelu"), {"hidden_act", "silu"});
   refused(with(llama1b, "attention_dropout", 0.1), {"attention_dropout"});
-  refused(with(llama1b, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), {"yarn", "llama3"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}), {"longrope", "llama3"});
+  for (const char* type : {"linear", "dynamic", "yarn"})
+    for (json factor : {json(), json(0.5), json(-2), json("2")})
+      refused(with(llama1b, "rope_scaling", {{"rope_type", type}, {"factor", factor}}), {"rope_scaling.factor"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"attention_factor", -1}}),
+          {"rope_scaling.attention_factor", "-1"});
+  refused(with(llama1b, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"truncate", 1}}),
+          {"rope_scaling.truncate", "true or false"});
   refused(with(llama1b, "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}), {"low_freq_factor", "missing"});
   refused(with(llama1b, "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), {"partial"});
-  refused(with(gpt2, "model_type", "mistral"), {"mistral", "gpt2, llama"});
+  refused(with(gpt2, "model_type", "gemma"), {"gemma", "gpt2, llama, mistral, qwen2"});
   refused(without(gpt2, "model_type"), {"model_type", "gpt2, llama"});
 }
 
@@ -158,6 +247,7 @@ TEST(HuggingFaceConfig, ArchitecturesThatTransformersLacksHaveNone) {
   EXPECT_EQ(changed(gpt, [](auto& c) { c.head_dim = 16; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.bias = true; }), "");
   EXPECT_EQ(changed(llama, [](auto& c) { c.activation = ActivationKind::gelu; }), "");
+  EXPECT_EQ(changed(llama, [](auto& c) { c.qkv_bias = c.mlp_bias = true; }), "");
   EXPECT_NE(changed(llama, [](auto& c) { c.head_dim = 16; }), "");
   EXPECT_NE(changed(gpt, [](auto& c) { c.tied = false; }), "");
 }

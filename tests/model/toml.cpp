@@ -26,11 +26,15 @@ TEST(ModelToml, RandomConfigurationsSurviveTheRoundTrip) {
     c.name = i % 3 ? "quote \" back \\ tab \t é" : "plain";
     c.kv_heads = pick(1, 4), c.heads = c.kv_heads * pick(1, 4), c.head_dim = 2 * pick(1, 64), c.width = pick(1, 5000);
     c.vocab = pick(2, 200000), c.context = pick(1, 100000), c.layers = pick(1, 90), c.ff = pick(1, 20000);
-    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 2));
+    c.norm = NormKind(pick(0, 1)), c.position = PositionKind(pick(0, 1)), c.activation = ActivationKind(pick(0, 3));
     c.bias = pick(0, 1), c.tied = pick(0, 1);
+    c.qkv_bias = pick(0, 1), c.attention_bias = pick(0, 1), c.mlp_bias = pick(0, 1);
     c.dropout = double(pick(0, 1000)) / 1001, c.norm_eps = std::pow(10, -double(pick(1, 9))) / 3;
     c.rope_theta = double(pick(1, 1000000)) * 1.1;
     if (pick(0, 1)) c.rope_scaling = {1 + uniform(random_bits(7, i, n++)), 1.0 / 3, 2, pick(1, 100000)};
+    if (c.head_dim > 2) c.rope_scaling.type = RopeScalingType(pick(0, 3));
+    c.rope_scaling.beta_fast = 2 + double(pick(1, 100)) / 3, c.rope_scaling.attention_factor = double(pick(0, 9)) / 7;
+    c.rope_scaling.truncate = pick(0, 1);
     EXPECT_EQ(parse(to_toml(c)), c) << to_toml(c);
   }
 }
@@ -80,6 +84,11 @@ TEST(ModelToml, ErrorsNamePlaceKeyAndRemedy) {
   expect_error([] { parse("rope_theta = inf"); }, {"rope_theta"});
   expect_error([] { parse("rope_theta = 0.0"); }, {"rope_theta"});
   expect_error([] { parse("[rope_scaling]\nfactor = 2\nlow_freq_factor = 4"); }, {"low_freq_factor = 4", "4"});
+  expect_error([] { parse("[rope_scaling]\ntype = \"yarm\""); }, {"type = \"yarm\"", "yarn"});
+  expect_error([] { parse("[rope_scaling]\ntype = \"yarn\"\nbeta_slow = 40"); }, {"beta_slow = 40", "beta_fast = 32"});
+  expect_error([] { parse("rope_theta = 1\n[rope_scaling]\ntype = \"yarn\""); }, {"rope_theta = 1", "yarn"});
+  expect_error([] { parse("head_dim = 2\n[rope_scaling]\ntype = \"dynamic\"\nfactor = 2"); },
+               {"head_dim = 2", "dynamic"});
 }
 
 TEST(ModelToml, DeepNestingIsAnErrorNotACrash) {

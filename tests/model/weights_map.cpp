@@ -74,6 +74,13 @@ std::vector<OfferedTensor> read_header(const std::string& path) {
   return out;
 }
 
+// Llama with biases.
+ModelConfig biased(bool attention, bool qkv, bool mlp) {
+  ModelConfig c = small("llama-nano");
+  c.attention_bias = attention, c.qkv_bias = qkv, c.mlp_bias = mlp;
+  return c;
+}
+
 }  // namespace
 
 TEST(WeightsMap, NamesAndShapesAreThoseThatTransformersWrites) {
@@ -88,7 +95,7 @@ TEST(WeightsMap, NamesAndShapesAreThoseThatTransformersWrites) {
 }
 
 TEST(WeightsMap, ParametersAreThoseOfTheModelsProgram) {
-  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+  for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
     Program program = build_model(c, {ProgramKind::train, 1, 4, 0});
     auto expected = parameters_of(c);
     ASSERT_EQ(program.params.size(), expected.size());
@@ -102,7 +109,7 @@ TEST(WeightsMap, ParametersAreThoseOfTheModelsProgram) {
 }
 
 TEST(WeightsMap, EveryElementIsCoveredOnce) {
-  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+  for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
     std::map<std::string, std::vector<int>> seen;
     for (auto& p : parameters_of(c)) seen[p.name].resize(size_t(elements(p.shape)));
     for (auto& t : canonical_tensors(c)) {
@@ -155,7 +162,7 @@ TEST(WeightsMap, GatherTransposesConv1DAndSlicesHeads) {
 }
 
 TEST(WeightsMap, ScatterUndoesGatherAndTouchesNothingElse) {
-  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+  for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
     std::map<std::string, std::vector<float>> from, to;
     const float poison = -12345;
     constexpr size_t padding = 96;  // rows of a padded vocabulary
@@ -216,7 +223,7 @@ TEST(WeightsMap, LargeTensorsRoundTripInParallel) {
 }
 
 TEST(MatchNames, AnyOrderWithAndWithoutPrefix) {
-  for (auto& c : {small("nano"), small("llama-nano"), own()}) {
+  for (auto& c : {small("nano"), small("llama-nano"), own(), biased(true, false, true), biased(false, true, false)}) {
     auto offered = offer(c);
     std::reverse(offered.begin(), offered.end());
     auto bare = offered;

@@ -164,13 +164,13 @@ void add_pointwise_cases(std::vector<Case>& list, DType t) {
   for (const Shape& s : {Shape{3, 65, 96}, Shape{7, 33}, Shape{1}}) {
     std::string n = s.rank() == 3 ? "batch3" : s.rank() == 2 ? "odd" : "one";
     Arg x = tensor(t, s, 2);
-    for (const char* op : {"add", "mul", "tanh_grad", "gelu_grad", "gelu_erf_grad", "silu_grad"})
+    for (const char* op : {"add", "mul", "tanh_grad", "gelu_grad", "gelu_erf_grad", "silu_grad", "relu_grad"})
       add(list, t, op, n, {x, x});
-    for (const char* op : {"tanh", "gelu", "gelu_erf", "silu"}) add(list, t, op, n, {x});
+    for (const char* op : {"tanh", "gelu", "gelu_erf", "silu", "relu"}) add(list, t, op, n, {x});
     if (s.numel() > 1) {  // a lone tail value is smaller than anything f16 can hold
-      for (const char* op : {"tanh", "gelu", "gelu_erf", "silu"})
+      for (const char* op : {"tanh", "gelu", "gelu_erf", "silu", "relu"})
         add(list, t, op, n + "_saturated", {tensor(t, s, 100)});
-      for (const char* op : {"gelu_grad", "gelu_erf_grad", "silu_grad"})
+      for (const char* op : {"gelu_grad", "gelu_erf_grad", "silu_grad", "relu_grad"})
         add(list, t, op, n + "_saturated", {x, tensor(t, s, 100)});
     }
     add(list, t, "scale", n, {x}, Attrs().set("value", -1.7));

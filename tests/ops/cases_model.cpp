@@ -148,6 +148,12 @@ void add_attention_cases(std::vector<Case>& list, DType t) {
     add(list, t, "rope", n + "_position", {qkv, scalars_arg()}, rope);
     rope.set("theta", 500000.0).set("factor", 32.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0);
     add(list, t, "rope", n + "_llama3", {qkv}, rope.set("original_context", 128));
+    Attrs pairs = heads;
+    pairs.set("theta", 10000.0).set("inverse", inverse).set("factor", 4.0);
+    add(list, t, "rope", n + "_linear", {qkv}, Attrs(pairs).set("first_pair", -1.0).set("last_pair", 0.0));
+    pairs.set("first_pair", 1.5).set("last_pair", 4.0).set("attention_factor", 1.3);
+    add(list, t, "rope", n + "_yarn", {qkv}, pairs);
+    add(list, t, "rope", n + "_yarn_position", {qkv, scalars_arg()}, pairs);
   }
 
   for (int64_t tokens : {1, 4}) {

@@ -39,7 +39,7 @@ std::vector<GradCase> grad_cases() {
       }
     }
   for (const char* op : {"add", "mul"}) list.push_back(single(op, op, {x, x}));
-  for (const char* op : {"tanh", "gelu", "gelu_erf", "silu"}) list.push_back(single(op, op, {x}));
+  for (const char* op : {"tanh", "gelu", "gelu_erf", "silu", "relu"}) list.push_back(single(op, op, {x}));
   list.push_back(single("scale", "scale", {x}, Attrs().set("value", -1.7)));
   list.push_back(single("add_scalar", "add_scalar", {x}, Attrs().set("value", 0.3)));
   list.push_back(single("cast", "cast", {x}, Attrs().set("dtype", "f64")));
@@ -100,6 +100,9 @@ std::vector<GradCase> grad_cases() {
   list.push_back(single("rope_position", "rope", {qkv, scalars_arg()}, rope));
   rope.set("factor", 8.0).set("low_freq_factor", 1.0).set("high_freq_factor", 4.0).set("original_context", 64);
   list.push_back(single("rope_llama3", "rope", {qkv}, Attrs(rope).set("inverse", true)));
+  Attrs yarn = heads;
+  yarn.set("theta", 100.0).set("factor", 8.0).set("first_pair", 0.5).set("last_pair", 3.0);
+  list.push_back(single("rope_yarn", "rope", {qkv}, yarn.set("attention_factor", 1.2)));
 
   list.push_back(single("embedding", "embedding", {ids({2, 4}, 6), tensor(d, {7, 3})}, {}, {1}));
   list.push_back(single("add_position", "add_position", {x, tensor(d, {6, 5})}, {}, {1}));

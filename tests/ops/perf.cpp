@@ -57,9 +57,9 @@ void add_layer(List& list, int64_t b, int64_t s) {
   list.add("linear_gelu", fmt::format("{}x3072x768", rows), {narrow, tensor(t, {3072, 768}, 0.02), tensor(t, {3072})},
            Attrs().set("keep", 1));
   for (int64_t n : {768, 2304, 3072}) list.add("bias_grad", size(n), {tensor(t, {b, s, n})}, to_f32());
-  for (const char* op : {"add", "mul", "gelu_grad", "gelu_erf_grad", "silu_grad"})
+  for (const char* op : {"add", "mul", "gelu_grad", "gelu_erf_grad", "silu_grad", "relu_grad"})
     list.add(op, size(3072), {wide, wide});
-  for (const char* op : {"gelu", "gelu_erf", "silu", "tanh"}) list.add(op, size(3072), {wide});
+  for (const char* op : {"gelu", "gelu_erf", "silu", "relu", "tanh"}) list.add(op, size(3072), {wide});
   for (DType to : {f, DType::bf16})
     list.add("cast", size(3072) + " to " + std::string(name(to)), {wide}, Attrs().set("dtype", name(to)));
   list.add("dropout", size(768), {narrow, scalars_arg()}, Attrs().set("p", 0.1).set("rng_id", 1));

@@ -1,5 +1,6 @@
-// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's
-// frequency scaling.
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with
+// rescaled frequencies.
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/common.h"
@@ -13,7 +14,8 @@ namespace {
 // Angles per position, and the cosines and sines of positions 0 .. T-1 when no scalar moves them
 // (positions in documents are among these).
 struct RopeTable {
-  std::vector<double> frequency;  // [head_dim / 2]
+  std::vector<double> frequency;     // [head_dim / 2]
+  double scale = 1, sine_scale = 1;  // sine_scale: negative if inverse
   std::vector<float> cosine, sine;
 };
 
@@ -26,28 +28,30 @@ std::vector<double> frequencies(int64_t dim, const Attrs& a) {
   double theta = a.number("theta");
   for (size_t i = 0; i < f.size(); ++i) f[i] = std::pow(theta, -2.0 * double(i) / double(dim));
   if (!a.has("factor")) return f;
-  double factor = a.number("factor"), low = a.number("low_freq_factor"), high = a.number("high_freq_factor");
-  double context = a.number("original_context");
-  for (double& x : f) {
-    double turns = context * x / (2 * M_PI);  // within the original context
-    if (turns < low)
-      x /= factor;
-    else if (turns <= high) {
-      double smooth = (turns - low) / (high - low);
-      x = (1 - smooth) * x / factor + smooth * x;
-    }
+  double factor = a.number("factor");
+  bool by_pair = a.has("first_pair");
+  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair, or (Llama 3) by
+  // its turns within the original context.
+  double none = a.number(by_pair ? "first_pair" : "high_freq_factor");
+  double whole = a.number(by_pair ? "last_pair" : "low_freq_factor");
+  double context = by_pair ? 0 : a.number("original_context");
+  for (size_t i = 0; i < f.size(); ++i) {
+    double at = by_pair ? double(i) : context * f[i] / (2 * M_PI);
+    double slowed = std::clamp((at - none) / (whole - none), 0.0, 1.0);
+    f[i] = slowed * f[i] / factor + (1 - slowed) * f[i];
   }
   return f;
 }
 
-// cosine and sine of position first + t for t in begin .. end-1, rows of head_dim / 2.
-void fill(const std::vector<double>& frequency, int64_t first, int64_t begin, int64_t end, float* cosine, float* sine) {
-  int64_t half = int64_t(frequency.size());
+// cosine and sine of position first + t for t in begin .. end-1, rows of head_dim / 2; turned
+// backwards and scaled as the attributes say.
+void fill(const RopeTable& table, int64_t first, int64_t begin, int64_t end, float* cosine, float* sine) {
+  int64_t half = int64_t(table.frequency.size());
   for (int64_t t = begin; t < end; ++t)
     for (int64_t i = 0; i < half; ++i) {
-      double angle = double(first + t) * frequency[size_t(i)];
-      cosine[t * half + i] = float(std::cos(angle));
-      sine[t * half + i] = float(std::sin(angle));
+      double angle = double(first + t) * table.frequency[size_t(i)];
+      cosine[t * half + i] = float(table.scale * std::cos(angle));
+      sine[t * half + i] = float(table.sine_scale * std::sin(angle));
     }
 }
 
@@ -67,12 +71,12 @@ std::shared_ptr<void> prepare(const KernelQuery& q) {
   auto table = std::make_shared<RopeTable>();
   int64_t dim = head_dim(q.in(in::rope::qkv), q.instr.attrs), tokens = q.in(in::rope::qkv).shape[1];
   table->frequency = frequencies(dim, q.instr.attrs);
+  table->scale = q.instr.attrs.number("attention_factor", 1);
+  table->sine_scale = q.instr.attrs.integer("inverse", 0) ? -table->scale : table->scale;
   if (!q.has(in::rope::scalars)) {
     table->cosine.resize(size_t(tokens * (dim / 2)));
     table->sine.resize(table->cosine.size());
-    fill(table->frequency, 0, 0, tokens, table->cosine.data(), table->sine.data());
-    if (q.instr.attrs.integer("inverse", 0))
-      for (float& s : table->sine) s = -s;
+    fill(*table, 0, 0, tokens, table->cosine.data(), table->sine.data());
   }
   return table;
 }
@@ -90,13 +94,8 @@ void launch(const KernelCall& c) {
     float* w = static_cast<float*>(c.workspace);
     float* w2 = w + float_lines(tokens * half) / 4;
     int64_t first = c.input<Scalars>(in::rope::scalars)->position;
-    bool inverse = c.instr.attrs.integer("inverse", 0) != 0;
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t t = 0; t < tokens; ++t) {
-      fill(table.frequency, first, t, t + 1, w, w2);
-      if (inverse)
-        for (int64_t i = 0; i < half; ++i) w2[t * half + i] = -w2[t * half + i];
-    }
+    for (int64_t t = 0; t < tokens; ++t) fill(table, first, t, t + 1, w, w2);
     cosine = w, sine = w2;
   }
 #pragma omp parallel for num_threads(threads) schedule(static)

@@ -1,5 +1,5 @@
-// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with Llama 3's
-// frequency scaling.
+// rope: rotary position embedding (Su et al., "RoFormer", 2021), half-split pairs, with
+// rescaled frequencies.
 #include "backend/cuda/device/numeric.h"
 #include "backend/cuda/kernel.h"
 #include "core/scalars.h"
@@ -13,20 +13,20 @@ struct RopeArgs {
   int batch, tokens, rotated, heads, dim;  // rotated: query and key heads; heads: with the value heads
   int batch_per_block;
   double log2_theta;
-  // Llama 3 (Grattafiori et al. 2024): 0 = plain frequencies.
-  double factor, low_freq_factor, high_freq_factor, original_context;
-  bool inverse;
+  double factor;  // 0 = plain frequencies
+  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair (linear, YaRN), or
+  // (Llama 3) by its turns within the original context.
+  double none, whole, original_context;  // original_context 0: by pair
+  float cosine_scale, sine_scale;        // sine_scale: negative if inverse
 };
 
 // Angle of a position per unit of the position for pair i, as the CPU kernel computes it.
 __device__ double rope_frequency(const RopeArgs& a, int i) {
   double f = exp2(-2.0 * i / a.dim * a.log2_theta);
   if (a.factor == 0) return f;
-  double turns = a.original_context * f / 6.283185307179586477;  // within the original context
-  if (turns < a.low_freq_factor) return f / a.factor;
-  if (turns > a.high_freq_factor) return f;
-  double smooth = (turns - a.low_freq_factor) / (a.high_freq_factor - a.low_freq_factor);
-  return (1 - smooth) * f / a.factor + smooth * f;
+  double at = a.original_context == 0 ? double(i) : a.original_context * f / 6.283185307179586477;
+  double slowed = fmin(fmax((at - a.none) / (a.whole - a.none), 0.0), 1.0);
+  return slowed * f / a.factor + (1 - slowed) * f;
 }
 
 // Cosine and sine of a large angle to float accuracy: reduced to [-pi/4, pi/4] in double (pi/2 in
@@ -57,8 +57,7 @@ __global__ void __launch_bounds__(256)
   if (positions) position = double(positions[int64_t(blockIdx.y) * a.tokens + token]);
   for (int i = int(threadIdx.x); i < half; i += 256) {
     float2 cs = cosine_sine(position * rope_frequency(a, i));
-    if (a.inverse) cs.y = -cs.y;
-    table[i] = cs;
+    table[i] = {cs.x * a.cosine_scale, cs.y * a.sine_scale};
   }
   __syncthreads();
   int first = int(blockIdx.y) * a.batch_per_block, samples = min(a.batch_per_block, a.batch - first);
@@ -98,10 +97,14 @@ void launch_rope(const KernelCall& c) {
   a.dim = int(qkv.shape[2]) / a.heads;
   a.log2_theta = std::log2(attrs.number("theta"));
   if (attrs.has("factor")) {
-    a.factor = attrs.number("factor"), a.original_context = attrs.number("original_context");
-    a.low_freq_factor = attrs.number("low_freq_factor"), a.high_freq_factor = attrs.number("high_freq_factor");
+    bool by_pair = attrs.has("first_pair");
+    a.factor = attrs.number("factor");
+    a.none = attrs.number(by_pair ? "first_pair" : "high_freq_factor");
+    a.whole = attrs.number(by_pair ? "last_pair" : "low_freq_factor");
+    if (!by_pair) a.original_context = attrs.number("original_context");
   }
-  a.inverse = attrs.integer("inverse", 0) != 0;
+  a.cosine_scale = float(attrs.number("attention_factor", 1));
+  a.sine_scale = attrs.integer("inverse", 0) ? -a.cosine_scale : a.cosine_scale;
   // A few dozen blocks a multiprocessor hide the tail; fewer compute the same angles less often.
   int64_t wanted = 32 * std::max(1, c.device ? c.device->multiprocessors : 1);
   int64_t groups = std::clamp<int64_t>((wanted + a.tokens - 1) / a.tokens, 1, std::min(a.batch, 65535));

@@ -51,6 +51,8 @@ Pointwise pointwise_function(const char* op) {
       {"gelu_erf_grad", [](const double* x, double) { return x[0] * gelu_erf_slope(x[1]); }},
       {"silu", [](const double* x, double) { return x[0] * sigmoid(x[0]); }},
       {"silu_grad", [](const double* x, double) { return x[0] * silu_slope(x[1]); }},
+      {"relu", [](const double* x, double) { return x[0] < 0 ? 0 : x[0]; }},
+      {"relu_grad", [](const double* x, double) { return x[1] > 0 ? x[0] : 0; }},
       {"cast", [](const double* x, double) { return x[0]; }},  // storing rounds
   };
   for (const Entry& e : table)

@@ -67,6 +67,8 @@ CREST_STEP(step_gelu_erf, true, gelu_erf_of(a))
 CREST_STEP(step_gelu_erf_grad, false, a* gelu_erf_slope(b))
 CREST_STEP(step_silu, true, a* sigmoid(a))
 CREST_STEP(step_silu_grad, false, silu_slope(a, b))
+CREST_STEP(step_relu, true, a < 0.0f ? Vf{} : a)
+CREST_STEP(step_relu_grad, false, b > 0.0f ? a : Vf{})
 #undef CREST_STEP
 
 void load_tile(float* to, const void* from, DType t, int64_t n) {

@@ -84,6 +84,8 @@ __device__ inline float pointwise_gelu_erf(float a, float, float) { return gelu_
 __device__ inline float pointwise_gelu_erf_grad(float dy, float x, float) { return gelu_erf_grad(dy, x); }
 __device__ inline float pointwise_silu(float a, float, float) { return silu(a); }
 __device__ inline float pointwise_silu_grad(float dy, float x, float) { return silu_grad(dy, x); }
+__device__ inline float pointwise_relu(float a, float, float) { return a < 0.f ? 0.f : a; }
+__device__ inline float pointwise_relu_grad(float dy, float x, float) { return x > 0.f ? dy : 0.f; }
 )
 // clang-format on
 
