@@ -145,7 +145,7 @@ void RecipeCell::plan_columns(const CompiledSession& s, lab::Row& row) const {
   set("kept_bytes", double(s.kept_bytes()));
   CategoryBytes bytes = s.by_category();
   for (auto category : {Category::weights, Category::gradients, Category::optimizer_state, Category::activations,
-                        Category::temporary, Category::workspace, Category::comm_buffers})
+                        Category::temporary, Category::workspace})
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
     set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.world_size())));

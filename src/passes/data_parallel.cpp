@@ -116,7 +116,7 @@ void data_parallel(Program& program, const PassContext& context) {
   std::string how = context.lever("reduce");
   if (context.kind == ProgramKind::train && context.lever("shard") != "none") {
     if (how != "flat" || context.lever("comm-dtype") != "fp32")
-      fail_usage("--shard sums gradients of a whole group at a time, in their own dtype", "--shard",
+      fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
                  "Leave out --reduce, --bucket and --comm-dtype, or use --reduce flat.");
     return Reductions(program, Phase::backward, false, false).scattered(ranks);
   }

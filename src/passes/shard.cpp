@@ -126,8 +126,8 @@ void shard_update(Program& program, const PassContext& context) {
   if (context.kind != ProgramKind::update || ranks == 1) return;
   bool flat = over_groups(program), shards = context.lever("shard") != "none";
   if (shards && !flat)
-    fail_usage(fmt::format("--shard needs an update that goes over whole groups of parameters, but --optimizer {}{} "
-                           "updates tensors one by one",
+    fail_usage(fmt::format("shares need an update of whole groups of parameters, but --optimizer {}{} updates tensors "
+                           "one by one",
                            context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
                "--shard", "Use adamw, adamw-8bit, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
   if (shards) return ShardedUpdate(program, ranks).run();
