@@ -1,5 +1,6 @@
 // Cells whose recipe runs in a separate process: crest bench or crest profile (the kind's name)
-// with other libraries or environment variables, which a process reads when it starts.
+// with other libraries or environment variables, which a process reads when it starts, or with
+// several ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,7 +56,7 @@ bool is_variable(const std::string& key) {
 
 bool wants_processes(const lab::CellSpec& spec) {
   return std::any_of(spec.settings.begin(), spec.settings.end(),
-                     [](auto& s) { return s.first == "libraries" || is_variable(s.first); });
+                     [](auto& s) { return s.first == "libraries" || s.first == "ranks" || is_variable(s.first); });
 }
 
 std::string ProcessCell::keys() const { return "libraries, environment variables (upper case), " + RecipeCell::keys(); }

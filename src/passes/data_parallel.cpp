@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
+#include "program/shares.h"
 
 namespace crest {
 
@@ -26,6 +27,28 @@ class Reductions {
 
   void one_by_one() {
     for (ValueId v : std::vector<ValueId>(program_.outputs)) reduce({v}, false);
+  }
+
+  // Each rank gets its share of the sum of a group. The loss is for all.
+  void scattered(int ranks) {
+    std::vector<ValueId> all = program_.outputs;
+    program_.outputs.clear();
+    std::vector<ValueId> groups;
+    for (ValueId v : all) {
+      if (program_.at(v).role != Role::gradient) {
+        program_.outputs.push_back(v);
+        reduce({v}, false);
+      } else if (ValueId group = program_.at(v).layout.storage;
+                 std::find(groups.begin(), groups.end(), group) == groups.end()) {
+        groups.push_back(group);
+      }
+    }
+    for (ValueId group : groups) {
+      ValueId share = builder_.emit1("reduce_scatter", {group}, Attrs().set("ranks", ranks));
+      Value& v = program_.at(share);
+      v.name = share_name(program_.at(group).name), v.role = Role::gradient, v.lifetime = Lifetime::step;
+      program_.outputs.push_back(share);
+    }
   }
 
   // Gradients in ranges of at least `bytes` of their storage, from its end: the backward pass goes
@@ -91,6 +114,12 @@ void data_parallel(Program& program, const PassContext& context) {
   scale_loss(program, 1.0 / ranks);
   if (!context.last) return;
   std::string how = context.lever("reduce");
+  if (context.kind == ProgramKind::train && context.lever("shard") != "none") {
+    if (how != "flat" || context.lever("comm-dtype") != "fp32")
+      fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
+                 "Leave out --reduce, --bucket and --comm-dtype, or use --reduce flat.");
+    return Reductions(program, Phase::backward, false, false).scattered(ranks);
+  }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");
   if (how == "each" || how == "overlap")
@@ -126,7 +155,7 @@ const std::vector<Setting>& data_parallel_settings() {
              .help = "how ranks sum gradients: one collective a parameter after the backward pass (each), one a group "
                      "of parameters (flat), one a parameter during the backward pass (overlap), or one a bucket "
                      "during the backward pass (bucket)",
-             .otherwise = "each",
+             .otherwise = "flat",
              .choices = {"each", "flat", "overlap", "bucket"},
              .resume = OnResume::accepts,
              .effects = of_collectives}),

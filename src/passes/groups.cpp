@@ -26,11 +26,12 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 class Groups {
  public:
-  explicit Groups(Program& program)
+  Groups(Program& program, int ranks)
       : program_(program),
         builder_(program),
         block_(program.properties.integer(state_block_property, 1)),
-        alignment_(round_up(lines, block_)) {}
+        alignment_(round_up(lines, block_)),
+        ranks_(ranks) {}
 
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
@@ -44,6 +45,7 @@ class Groups {
         size += round_up(numel(q), alignment_);
       }
       if (members.empty()) continue;
+      size = round_up(size, alignment_ * ranks_);  // every rank may have an equal share
       std::string group = decay ? "decay" : "rest";
       place("weights." + group, members, size, 1, [&](size_t q) { return program_.params[q].value; });
       place("gradients." + group, members, size, 1, [&](size_t q) { return gradients[q]; });
@@ -119,13 +121,15 @@ class Groups {
 
   Program& program_;
   Builder builder_;
-  const int64_t block_, alignment_;
+  const int64_t block_, alignment_, ranks_;
   std::vector<std::pair<std::string, States>> states_;              // by suffix
   std::unordered_map<ValueId, std::pair<ValueId, int64_t>> moved_;  // old storage -> group and offset
 };
 
 }  // namespace
 
-void group_parameters(Program& program, const PassContext&) { Groups(program).run(); }
+void group_parameters(Program& program, const PassContext& context) {
+  Groups(program, context.recipe.world_size()).run();
+}
 
 }  // namespace crest

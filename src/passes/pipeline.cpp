@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/pass.h"
+#include "program/placements.h"
 #include "program/verify.h"
 
 namespace crest {
@@ -26,6 +27,7 @@ void recompute(Program&, const PassContext&);
 void data_parallel(Program&, const PassContext&);
 void join_epilogues(Program&, const PassContext&);
 void fuse(Program&, const PassContext&);
+void shard_update(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
@@ -43,6 +45,7 @@ const std::vector<Setting>& optimizer_settings();
 const std::vector<Setting>& recompute_settings();
 const std::vector<Setting>& data_parallel_settings();
 const std::vector<Setting>& fusion_settings();
+const std::vector<Setting>& shard_settings();
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
@@ -80,6 +83,8 @@ const std::vector<Pass>& pipeline() {
        "--fusion on: residual + norm, GEMM + GELU, scale + mask + softmax, loss + gradient, pointwise chains, flat "
        "optimizer",
        fuse, fusion_settings},
+      {"shard", "--shard: every rank updates its share of the weights and has its share of the optimizer's state",
+       shard_update, shard_settings, "it shares the update between ranks"},
       {"forward_half", "phase forward-saved: only the forward half; what the backward half reads stays alive",
        keep_forward_half, nullptr, "it ends the Program where its forward half ends"},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},
@@ -132,6 +137,14 @@ double PassContext::number(std::string_view name) const {
   return std::get<double>(parse_setting(number, lever(name)));
 }
 
+static void check_placements(const Program& program, const PassContext& context, const char* pass) {
+  if (context.recipe.world_size() == 1 || context.forward_only) return;
+  if (context.kind == ProgramKind::train)
+    verify_placements(program, context.last ? RankProgram::last_micro_step : RankProgram::micro_step, pass);
+  if (context.kind == ProgramKind::validation) verify_placements(program, RankProgram::validation, pass);
+  if (context.kind == ProgramKind::update) verify_placements(program, RankProgram::update, pass);
+}
+
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {
   std::vector<std::string> names;
   for (auto& p : pipeline()) names.push_back(p.name);
@@ -144,6 +157,7 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
   known(options.stop_after, "--after");
 
   if (options.verify) verify(program, "model");
+  bool summed = false;  // over the ranks
   std::vector<PassTiming> timings;
   for (auto& pass : pipeline()) {
     auto start = std::chrono::steady_clock::now();
@@ -151,6 +165,8 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
     if (std::find(off.begin(), off.end(), pass.name) == off.end()) {
       pass.run(program, context);
       if (options.verify) verify(program, pass.name);
+      summed |= pass.run == data_parallel;
+      if (options.verify && summed) check_placements(program, context, pass.name);
     }
     timings.push_back({pass.name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
     if (pass.name == options.stop_after) break;

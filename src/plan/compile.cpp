@@ -147,6 +147,19 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
+// What has run on GPUs: ranks that share one, with a collective for each gradient.
+static void check_ranks_on_gpu(Recipe& r) {
+  if (r.ranks > 1)
+    fail_usage("several processes on GPUs are not supported yet", "--ranks",
+               "Use --data-parallel, whose ranks share one GPU.");
+  if (r.world_size() == 1) return;
+  r.levers.emplace("reduce", "each");
+  for (auto [name, only] : {std::pair("reduce", "each"), {"comm-dtype", "fp32"}, {"shard", "none"}})
+    if (auto it = r.levers.find(name); it != r.levers.end() && it->second != only)
+      fail_usage(fmt::format("--{} {} is not supported on GPUs yet", name, it->second), fmt::format("--{}", name),
+                 fmt::format("Use --{} {}, or --device cpu.", name, only));
+}
+
 Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
@@ -159,9 +172,7 @@ Recipe resolve(Recipe r, const Device& device) {
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
-  if (device.kind == "cuda" && r.ranks > 1)
-    fail_usage("several processes on GPUs are not supported yet", "--ranks",
-               "Use --data-parallel, whose ranks share one GPU.");
+  if (device.kind == "cuda") check_ranks_on_gpu(r);
   validate(r);
   return r;
 }

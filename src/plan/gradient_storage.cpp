@@ -96,11 +96,29 @@ std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram
   return storages;
 }
 
+// Whether a Program gets what another leaves there; shares of gradients (passes/shard.cpp) take the
+// place of whole ones.
+static bool is_handed_on(const std::vector<CompiledProgram>& programs, const PersistentBlock& storage) {
+  return std::any_of(programs.begin(), programs.end(), [&](auto& c) {
+    if (c.spec.kind == ProgramKind::train) return false;
+    ValueId root = c.program.find(storage.name);
+    return root != no_value && std::any_of(c.program.code.begin(), c.program.code.end(), [&](auto& instr) {
+             return std::any_of(instr.in.begin(), instr.in.end(),
+                                [&](ValueId v) { return v != no_value && c.program.at(v).layout.storage == root; });
+           });
+  });
+}
+
+static bool has_update(const std::vector<CompiledProgram>& programs) {
+  return std::any_of(programs.begin(), programs.end(), [](auto& c) { return c.spec.kind == ProgramKind::update; });
+}
+
 std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
                                                 const std::vector<PersistentBlock>& storages) {
   std::vector<std::vector<Block>> out(programs.size());
   for (auto& storage : storages) {
     std::vector<Piece> pieces = pieces_of(programs, storage);
+    const bool handed_on = is_handed_on(programs, storage) || !has_update(programs);
     for (size_t p = 0; p < programs.size(); ++p) {
       const Program& program = programs[p].program;
       int end = std::max(int(program.code.size()) - 1, 0);
@@ -117,7 +135,8 @@ std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgra
         if (root == no_value) continue;
         auto [first, last] = when[i];
         bool makes = programs[p].spec.kind == ProgramKind::train && first >= 0, gets = !makes && last >= 0;
-        add(pieces[i].name, root, pieces[i].begin, pieces[i].end, makes ? first : 0, gets ? last : end);
+        if (!handed_on && !makes) continue;
+        add(pieces[i].name, root, pieces[i].begin, pieces[i].end, makes ? first : 0, gets || !handed_on ? last : end);
       }
       add("between tensors of " + storage.name, no_value, before, storage.bytes, 0, end);
     }

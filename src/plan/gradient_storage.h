@@ -12,8 +12,9 @@ std::vector<PersistentBlock> gradient_storages(const std::vector<CompiledProgram
 
 // The parts of the arena that they occupy while each Program runs. In a Program that produces them:
 // a tensor from where it is written to the end. In a Program that receives them: from the start to
-// the last read. The update runs over whole groups: the gaps between their tensors start as zeros
-// and are reserved in every Program, so that they stay zero.
+// the last read; of a storage that none receives: while it is used. The update runs over whole
+// groups: the gaps between their tensors start as zeros and are reserved in every Program, so that
+// they stay zero.
 std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
                                                 const std::vector<PersistentBlock>& storages);
 

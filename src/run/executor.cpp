@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "plan/addresses.h"
 #include "program/op.h"
+#include "run/sharded_states.h"
 
 namespace crest {
 
@@ -35,6 +36,7 @@ Executor::Executor(const CompiledSession& session, Communicator* communicator, C
   for (auto& c : session.programs)
     if (c.program.properties.has("loss_scale")) first.loss_scale = float(c.program.properties.number("loss_scale"));
   set_scalars(first);
+  sharded_ = std::make_unique<ShardedStates>(*this);
 }
 
 Executor::~Executor() = default;

@@ -13,6 +13,7 @@ namespace crest {
 
 class Choices;
 class Communicator;
+class ShardedStates;
 
 class Executor {
  public:
@@ -40,6 +41,8 @@ class Executor {
   void set_inputs(const Scalars& scalars);
 
   Runtime& runtime() const { return *runtime_; }
+  // The states that exist only as shares.
+  ShardedStates& sharded() const { return *sharded_; }
   // Bytes of tensors that this executor has allocated.
   int64_t held_bytes() const { return persistent_.bytes() + transient_.bytes(); }
 
@@ -55,6 +58,7 @@ class Executor {
   void* scalars_ = nullptr;
   double launch_seconds_ = 0;
   std::vector<BoundProgram> bound_;
+  std::unique_ptr<ShardedStates> sharded_;
 };
 
 }  // namespace crest

@@ -7,6 +7,7 @@
 #include "backend/cpu/runtime.h"
 #include "core/random.h"
 #include "core/split_float.h"
+#include "run/sharded_states.h"
 
 namespace crest {
 
@@ -108,9 +109,19 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
     ParameterRef r{q.name, q.shape, find(q.name), find(q.name + ".master"), {}, &q};
     for (auto& [name, v] : states_of(p, q.name))
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
-    if (update >= 0 && !r.master.data) r.master = r.weight;
     list.push_back(std::move(r));
   }
+  ShardedStates& sharded = executor.sharded();
+  for (size_t i = 0; i < sharded.tensors().size(); ++i) {
+    auto& t = sharded.tensors()[i];
+    ParameterRef& r = list[t.parameter];
+    if (t.state == "master")
+      r.master = sharded.whole(i);
+    else
+      r.states.push_back({t.state, sharded.whole(i), t.shape == p.at(p.params[t.parameter].value).shape});
+  }
+  for (ParameterRef& r : list)
+    if (update >= 0 && !r.master.data) r.master = r.weight;
   return list;
 }
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "device/communicators.h"
 #include "run/ranks.h"
+#include "run/sharded_states.h"
 
 namespace crest {
 
@@ -56,7 +57,10 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
 }
 
 void Engine::initialize_weights(uint64_t seed) {
-  on_ranks([&](int r) { initialize(rank(r), seed); });
+  on_ranks([&](int r) {
+    initialize(rank(r), seed);
+    rank(r).sharded().take(first_rank() + r);
+  });
 }
 
 uint64_t Engine::first_sample(int64_t step, int64_t micro_step, int r) const {
@@ -234,6 +238,14 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
   if (t.data) comm.broadcast(t.data, t.dtype, t.shape.numel(), 0);
 }
 
+void Engine::gather_states() {
+  if (ranks() > 1) on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)]); });
+}
+
+void Engine::release_states() {
+  for (auto& e : executors_) e->sharded().release();
+}
+
 void Engine::broadcast() {
   if (ranks() > 1)
     on_ranks([&](int r) {
@@ -245,6 +257,7 @@ void Engine::broadcast() {
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
       comm.synchronize();
+      rank(r).sharded().take(first_rank() + r);
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

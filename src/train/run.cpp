@@ -524,10 +524,13 @@ class Training {
   }
 
   void save_now() {
+    if (o_.out.empty()) return;
+    engine_->gather_states();
     if (!files_->on_disk()) return;
     files_->check_folder();
     state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
     saver_->save(*engine_, state_, config_, {tokenizer_.get(), chat_template_}, last_good_);
+    engine_->release_states();
   }
 
   TrainOutcome finish() {

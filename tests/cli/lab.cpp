@@ -300,7 +300,8 @@ TEST(Lab, BadInput) {
   expect_error({"lab", "run", "flops", "--bugdet", "10m"}, 2, {"--budget"});
   expect_error({"lab", "run", "nowhere.toml"}, 1, {"nowhere.toml"});
   expect_error({"lab", "run", "flops", "--resume", "--no-store"}, 2, {"--no-store"});
-  expect_error({"lab", "run", "ddp-ladder"}, 1, {"not available yet"});
+  folder.write("later.toml", "name = \"later\"\ntitle = \"Later\"\nkind = \"arithmetic\"\navailable = \"no: wait\"\n");
+  folder.error({"lab", "run", "later.toml"}, 1, {"not available yet"});
   std::string text = grid;
   folder.write("flag.toml", std::string(text).replace(text.find("batch = 2"), 9, "bacth = 2"));
   folder.error({"lab", "run", "flag.toml"}, 2, {"flag.toml", "Did you mean 'batch'?"});

@@ -100,6 +100,7 @@ std::vector<Golden> cases() {
       {"recompute.full", "recompute", [](Recipe& r) { r.recompute = "full"; }},
       {"data_parallel.2", "data_parallel", [](Recipe& r) { r.data_parallel = 2; }},
       {"data_parallel.buckets", "data_parallel", buckets},
+      {"data_parallel.shard", "data_parallel", [](Recipe& r) { r.data_parallel = 2, r.levers["shard"] = "optimizer"; }},
       {"epilogues", "epilogues", fusion_on},
       {"epilogues.pointwise.next", "epilogues",
        [=](Recipe& r) {
@@ -129,6 +130,12 @@ std::vector<Golden> cases() {
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
        train, true, false},
       {"lanes", "lanes", buckets},
+      {"shard", "shard",
+       [=](Recipe& r) {
+         fusion_on(r);
+         r.data_parallel = 2, r.precision = "bf16", r.levers["shard"] = "optimizer";
+       },
+       false, update},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},
       {"row_pitch.autocast.chunks", "row_pitch",

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/common.h"
 #include "backend/cpu/simd/optimizer.h"
+#include "comm/comm.h"
 #include "core/scalars.h"
 #include "core/step_factor.h"
 #include "core/stochastic_rounding.h"
@@ -39,6 +40,7 @@ void launch(const KernelCall& c) {
   if (c.has(k)) a.compensation = c.output<bfloat16>(compensation_output(states));
   a.rounding = UpdateRounding(rounding_of(c.instr.attrs));
   a.seed = scalars->seed, a.first = c.in_value(parameter_input).layout.offset;
+  if (c.instr.attrs.integer("share", 0)) a.first += c.communicator->rank() * c.in_value(parameter_input).numel();
   a.stream = update_stream(scalars->adam_step, c.instr.attrs.integer("rng_id", 0));
   auto f = CREST_SIMD_PICK(optimizer_functions).update;
   split(c, c.in_value(parameter_input).numel(), 64, [&](int64_t begin, int64_t end) { f(a, begin, end); });

@@ -1,4 +1,4 @@
-// bias_grad, sum_loss, grad_norm. Partial sums belong to fixed pieces of the input and are combined
+// bias_grad, sum_loss, grad_norm, square_sum. Partial sums belong to fixed pieces of the input and are combined
 // in order: bitwise identical for any number of threads.
 
 #include <cmath>
@@ -69,43 +69,89 @@ void launch_sum(const KernelCall& c) {
 // Elements of one partial sum of the norm.
 constexpr int64_t chunk = 1 << 15;
 
-int64_t chunks_of(const Value& g) { return (g.numel() + chunk - 1) / chunk; }
+// The norm of several ranks is the sum of their parts' norms, by rank: bitwise the same whether every
+// rank has all gradients (`parts` = ranks) or only its share of each (square_sum).
+struct Parts {
+  Parts(const Program& program, const Instr& instr, size_t first)
+      : program_(program), instr_(instr), first_(first), parts_(instr.attrs.integer("parts", 1)) {}
+
+  int64_t parts() const { return parts_; }
+  size_t gradients() const { return instr_.in.size() - first_; }
+  const Value& gradient(size_t i) const { return program_.at(instr_.in[first_ + i]); }
+  int64_t begin(size_t i, int64_t part) const { return part_begin(gradient(i).numel(), part, parts_); }
+  int64_t numel(size_t i, int64_t part) const { return begin(i, part + 1) - begin(i, part); }
+  static int64_t chunks(int64_t n) { return (n + chunk - 1) / chunk; }
+  size_t workspace() const {
+    int64_t n = 0;
+    for (size_t i = 0; i < gradients(); ++i)
+      for (int64_t part = 0; part < parts_; ++part) n += chunks(numel(i, part));
+    return lines(size_t(n) * sizeof(double));
+  }
+
+ private:
+  const Program& program_;
+  const Instr& instr_;
+  size_t first_;
+  int64_t parts_;
+};
+
+double squares(const KernelCall& c, size_t first) {
+  Parts all(c.program, c.instr, first);
+  const ReduceFunctions& f = functions();
+  double sum = 0;
+  auto* sums = static_cast<double*>(c.workspace);
+  for (int64_t part = 0; part < all.parts(); ++part) {
+    int64_t done = 0;
+    for (size_t i = 0; i < all.gradients(); ++i) {
+      DType dtype = all.gradient(i).dtype;
+      int64_t n = all.numel(i, part), chunks = Parts::chunks(n);
+      const char* data = c.input<char>(first + i) + all.begin(i, part) * int64_t(size_of(dtype));
+      int threads = threads_for(c.threads, n, 1 << 15);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+      for (int64_t p = 0; p < chunks; ++p)
+        sums[done + p] = f.squares(data + p * chunk * int64_t(size_of(dtype)), dtype, std::min(chunk, n - p * chunk));
+      done += chunks;
+    }
+    double of_part = 0;
+    for (int64_t p = 0; p < done; ++p) of_part += sums[p];
+    sum += of_part;
+  }
+  return sum;
+}
+
+bool from_squares(const Instr& instr) { return instr.attrs.integer("squares", 0) != 0; }
 
 std::string reject_norm(const KernelQuery& q) {
+  if (from_squares(q.instr)) return {};
   for (size_t i = in::grad_norm::gradients; i < q.instr.in.size(); ++i)
     if (std::string why = check_float(q.in(i)); !why.empty()) return why;
   return {};
 }
 
-size_t norm_workspace(const KernelQuery& q) {
-  int64_t chunks = 0;
-  for (size_t i = in::grad_norm::gradients; i < q.instr.in.size(); ++i) chunks += chunks_of(q.in(i));
-  return lines(size_t(chunks) * sizeof(double));
+std::string reject_squares(const KernelQuery& q) {
+  for (size_t i = 0; i < q.instr.in.size(); ++i)
+    if (std::string why = check_float(q.in(i)); !why.empty()) return why;
+  return {};
 }
 
+size_t norm_workspace(const KernelQuery& q) {
+  return from_squares(q.instr) ? 0 : Parts(q.program, q.instr, in::grad_norm::gradients).workspace();
+}
+
+size_t squares_workspace(const KernelQuery& q) { return Parts(q.program, q.instr, 0).workspace(); }
+
 void launch_norm(const KernelCall& c) {
-  auto* parts = static_cast<double*>(c.workspace);
-  const ReduceFunctions& f = functions();
-  int64_t done = 0;
-  for (size_t i = in::grad_norm::gradients; i < c.instr.in.size(); ++i) {
-    const Value& g = c.in_value(i);
-    int64_t n = g.numel(), chunks = chunks_of(g);
-    int threads = threads_for(c.threads, n, 1 << 15);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t p = 0; p < chunks; ++p)
-      parts[done + p] =
-          f.squares(c.input<char>(i) + p * chunk * int64_t(size_of(g.dtype)), g.dtype, std::min(chunk, n - p * chunk));
-    done += chunks;
-  }
-  double squares = 0;
-  for (int64_t p = 0; p < done; ++p) squares += parts[p];
+  constexpr size_t first = in::grad_norm::gradients;
+  double sum = from_squares(c.instr) ? *c.input<double>(first) : squares(c, first);
   auto& s = *c.output<Scalars>(out::grad_norm::scalars);
-  double norm = std::sqrt(squares) / double(s.loss_scale), clip = c.instr.attrs.number("clip");
+  double norm = std::sqrt(sum) / double(s.loss_scale), clip = c.instr.attrs.number("clip");
   s.grad_norm = float(norm);
   s.found_inf = !std::isfinite(norm);
   double factor = clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
   s.grad_factor = float(factor / double(s.loss_scale));
 }
+
+void launch_squares(const KernelCall& c) { *c.output<double>(out::square_sum::sum) = squares(c, 0); }
 
 }  // namespace
 
@@ -115,6 +161,9 @@ Kernel bias_grad_kernel() {
 Kernel sum_loss_kernel() { return {"sum_loss", "cpu.sum_loss.host", reject_sum, nullptr, nullptr, launch_sum}; }
 Kernel grad_norm_kernel() {
   return {"grad_norm", "cpu.grad_norm.simd", reject_norm, norm_workspace, nullptr, launch_norm};
+}
+Kernel square_sum_kernel() {
+  return {"square_sum", "cpu.square_sum.simd", reject_squares, squares_workspace, nullptr, launch_squares};
 }
 
 }  // namespace crest::cpu

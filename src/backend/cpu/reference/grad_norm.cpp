@@ -13,7 +13,7 @@ void grad_norm(const KernelCall& c) {
   double sum = 0, clip = c.instr.attrs.number("clip");
   for (size_t i = in::grad_norm::gradients; i < c.instr.in.size(); ++i) {
     Tensor g = input(c, i);
-    for (int64_t e = 0; e < g.numel(); ++e) sum += g[e] * g[e];
+    for (int64_t e = 0; e < g.numel(); ++e) sum += c.instr.attrs.integer("squares", 0) ? g[e] : g[e] * g[e];
   }
   s.grad_norm = float(std::sqrt(sum) / s.loss_scale);
   s.found_inf = !std::isfinite(s.grad_norm);

@@ -1,0 +1,58 @@
+// Shares of tensors, on host memory: handed to the communicator.
+#include <cstring>
+
+#include "backend/backend.h"
+#include "comm/comm.h"
+#include "core/error.h"
+#include "ops/index.h"
+
+namespace crest::cpu {
+
+namespace {
+
+std::string reject(const KernelQuery&) { return ""; }
+
+template <class F>
+void with(const KernelCall& c, F work) {
+  if (!c.communicator) fail_internal(std::string(c.instr_name()) + " without a communicator");
+  if (c.communicator->size() != int(c.instr.attrs.integer("ranks")))
+    fail_internal(std::string(c.instr_name()) + " for another number of ranks");
+  try {
+    work(*c.communicator);
+  } catch (const PeerLost& e) {
+    throw PeerLost(e.rank(), e.problem(), c.instr_name() + (" of " + c.out_value(0).name), e.advice());
+  }
+}
+
+void launch_reduce_scatter(const KernelCall& c) {
+  with(c, [&](Communicator& comm) {
+    comm.reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share], c.out_value(0).dtype,
+                        c.out_value(0).numel());
+  });
+}
+
+void launch_all_gather(const KernelCall& c) {
+  const Value& share = c.in_value(in::all_gather::share);
+  with(c, [&](Communicator& comm) {
+    comm.all_gather(c.in[in::all_gather::share], c.out[out::all_gather::y], share.dtype, share.numel());
+  });
+}
+
+void launch_own_share(const KernelCall& c) {
+  int64_t bytes = c.out_value(out::own_share::share).bytes();
+  with(c, [&](Communicator& comm) {
+    std::memcpy(c.out[out::own_share::share], c.input<char>(in::own_share::x) + comm.rank() * bytes, size_t(bytes));
+  });
+}
+
+}  // namespace
+
+Kernel reduce_scatter_kernel() {
+  return {"reduce_scatter", "cpu.reduce_scatter.communicator", reject, nullptr, nullptr, launch_reduce_scatter};
+}
+Kernel all_gather_kernel() {
+  return {"all_gather", "cpu.all_gather.communicator", reject, nullptr, nullptr, launch_all_gather};
+}
+Kernel own_share_kernel() { return {"own_share", "cpu.own_share.copy", reject, nullptr, nullptr, launch_own_share}; }
+
+}  // namespace crest::cpu

@@ -1,0 +1,94 @@
+// Tensors of which every rank has one of `ranks` equal parts, by rank: its share.
+#include "ops/collectives.h"
+#include "ops/index.h"
+#include "ops/rules.h"
+
+namespace crest {
+
+namespace {
+
+// The shape of a share of input i.
+Shape share_of(const Infer& c, size_t i) {
+  int64_t ranks = rules::integer(c, "ranks", 2), n = c.in(i).numel();
+  c.check(n % ranks == 0, "the ranks must divide the elements");
+  return {n / ranks};
+}
+
+void infer_reduce_scatter(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  rules::floating(c, in::reduce_scatter::x);
+  c.out(c.in(in::reduce_scatter::x).dtype, share_of(c, in::reduce_scatter::x));
+}
+
+void infer_own_share(Infer& c) {
+  rules::inputs(c, 1, 1);
+  rules::contiguous(c);
+  c.out(c.in(in::own_share::x).dtype, share_of(c, in::own_share::x));
+}
+
+void infer_all_gather(Infer& c) {
+  rules::inputs(c, 2, 2);
+  rules::contiguous(c);
+  c.same_dtype(in::all_gather::share, in::all_gather::into);
+  rules::shape(c, in::all_gather::share, share_of(c, in::all_gather::into));
+  c.out_in_place(in::all_gather::into);
+}
+
+void infer_square_sum(Infer& c) {
+  rules::inputs(c, 1, c.inputs());
+  rules::contiguous(c);
+  for (size_t i = 0; i < c.inputs(); ++i) rules::floating(c, i);
+  c.out(DType::f64, {1});
+}
+
+Cost sum_cost(const Program& p, const Instr& i) {
+  double n = 0;
+  for (ValueId v : i.in) n += double(p.at(v).numel());
+  return traffic_with_flops(p, i, 2 * n);
+}
+
+Cost share_cost(const Program& p, const Instr& i) {
+  auto bytes = double(p.at(i.out[0]).bytes());
+  return {0, bytes, bytes};
+}
+
+Cost gather_cost(const Program& p, const Instr& i) {
+  return {0, double(p.at(i.in[in::all_gather::share]).bytes()), double(p.at(i.out[out::all_gather::y]).bytes())};
+}
+
+}  // namespace
+
+const OpDef op_reduce_scatter = {.name = "reduce_scatter",
+                                 .inputs = in::reduce_scatter::names,
+                                 .outputs = out::reduce_scatter::names,
+                                 .help = "x -> share: this rank's share of the sum over the ranks; x is lost",
+                                 .op_class = OpClass::communication,
+                                 .infer = infer_reduce_scatter,
+                                 .cost = sum_cost};
+
+const OpDef op_all_gather = {.name = "all_gather",
+                             .inputs = in::all_gather::names,
+                             .outputs = out::all_gather::names,
+                             .help = "share, into -> into: the shares of all ranks, in place of what was there",
+                             .op_class = OpClass::communication,
+                             .infer = infer_all_gather,
+                             .cost = gather_cost};
+
+const OpDef op_own_share = {.name = "own_share",
+                            .inputs = in::own_share::names,
+                            .outputs = out::own_share::names,
+                            .help = "x -> share: a copy of this rank's share",
+                            .op_class = OpClass::movement,
+                            .infer = infer_own_share,
+                            .cost = share_cost};
+
+const OpDef op_square_sum = {.name = "square_sum",
+                             .inputs = in::square_sum::names,
+                             .outputs = out::square_sum::names,
+                             .help = "share1, share2, .. -> sum f64[1]: this rank's part of the squared norm",
+                             .op_class = OpClass::reduction,
+                             .infer = infer_square_sum,
+                             .cost = sum_cost};
+
+}  // namespace crest

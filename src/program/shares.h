@@ -1,0 +1,13 @@
+// Names that the passes of sharding and their readers agree on.
+#pragma once
+#include <string>
+
+namespace crest {
+
+// A rank's share of the gradients of a group.
+inline std::string share_name(const std::string& group) { return group + ".share"; }
+
+// A property of update Programs whose states exist as shares: the number of shares.
+inline constexpr const char* shares_property = "shares";
+
+}  // namespace crest

@@ -1,0 +1,131 @@
+// Every collective of a Program is needed once: without it, or with it twice, the check of
+// placements (or an older rule of Programs) fails.
+#include "program/placements.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "passes/tiny.h"
+#include "program/op.h"
+#include "program/verify.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  Recipe recipe;
+  ProgramKind kind;
+  bool last;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (bool llama : {false, true})
+    for (const char* reduce : {"each", "flat", "overlap", "bucket", "shard"})
+      for (int64_t micro_steps : {1, 2})
+        for (const char* precision : {"fp32", "bf16"}) {
+          Recipe r = tiny_recipe(llama);
+          r.data_parallel = 2, r.grad_accumulation = micro_steps, r.precision = precision, r.fusion = "on";
+          r.levers["bucket"] = "500B";
+          bool shard = reduce == std::string("shard");
+          r.levers["reduce"] = shard ? "flat" : reduce;
+          if (shard) r.levers["shard"] = "optimizer";
+          if (micro_steps == 2) r.recompute = "full", r.policy = "autocast";
+          std::string name = r.model.name + " " + reduce + " " + precision;
+          list.push_back({name, r, ProgramKind::train, true});
+          if (micro_steps == 2) list.push_back({name + " first", r, ProgramKind::train, false});
+          list.push_back({name + " update", r, ProgramKind::update, true});
+          list.push_back({name + " validation", r, ProgramKind::validation, true});
+        }
+  return list;
+}
+
+RankProgram kind_of(const Case& c) {
+  if (c.kind == ProgramKind::update) return RankProgram::update;
+  if (c.kind == ProgramKind::validation) return RankProgram::validation;
+  return c.last ? RankProgram::last_micro_step : RankProgram::micro_step;
+}
+
+Program compiled(const Case& c) {
+  Program p = forward_program(c.recipe, c.kind);
+  bool first = !c.last || c.recipe.grad_accumulation == 1;
+  run_passes(p, {c.recipe, c.kind, first, c.last});
+  return p;
+}
+
+bool refused(const Program& p, const Case& c) {
+  try {
+    verify(p, "mutation");
+    verify_placements(p, kind_of(c), "mutation");
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+// The collective once more, behind itself, on its own results where it works in place.
+void repeat(Program& p, size_t i) {
+  Instr again = p.code[i];
+  bool scatters = std::string_view(again.op->name) == "reduce_scatter";
+  for (size_t o = 0; o < again.out.size(); ++o) {
+    Value v = p.at(again.out[o]);
+    v.name += ".again";
+    auto id = ValueId(p.values.size());
+    if (v.layout.storage == again.out[o]) v.layout.storage = id;
+    p.values.push_back(v);
+    if (!scatters) {
+      for (ValueId& in : again.in)
+        if (in != no_value && p.at(in).layout.storage == p.at(again.out[o]).layout.storage &&
+            p.at(in).layout.offset == p.at(again.out[o]).layout.offset)
+          in = again.out[o];
+      for (size_t k = i + 1; k < p.code.size(); ++k)
+        for (ValueId& in : p.code[k].in)
+          if (in == again.out[o]) in = id;
+      for (ValueId& out : p.outputs)
+        if (out == again.out[o]) out = id;
+    }
+    again.out[o] = id;
+  }
+  p.code.insert(p.code.begin() + std::ptrdiff_t(i) + 1, again);
+}
+
+}  // namespace
+
+TEST(Placements, HoldInEveryProgram) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    EXPECT_FALSE(refused(compiled(c), c));
+  }
+}
+
+TEST(Placements, AMissingOrRepeatedCollectiveIsAnError) {
+  int checked = 0;
+  for (const Case& c : cases()) {
+    Program p = compiled(c);
+    for (size_t i = 0; i < p.code.size(); ++i) {
+      const Instr instr = p.code[i];
+      if (instr.op->op_class != OpClass::communication) continue;
+      SCOPED_TRACE(c.name + ", instruction " + std::to_string(i) + ", " + instr.op->name);
+      Program without = p;
+      without.code.erase(without.code.begin() + std::ptrdiff_t(i));
+      // Readers get what went in, as if the pass had not made the instruction.
+      for (size_t o = 0; o < instr.out.size(); ++o) {
+        ValueId in = std::string_view(instr.op->name) == "all_gather" ? instr.in[1] : instr.in[o];
+        if (p.at(in).shape == p.at(instr.out[o]).shape) {
+          for (auto& later : without.code) std::replace(later.in.begin(), later.in.end(), instr.out[o], in);
+          std::replace(without.outputs.begin(), without.outputs.end(), instr.out[o], in);
+        }
+      }
+      EXPECT_TRUE(refused(without, c)) << "removed";
+      Program twice = p;
+      repeat(twice, i);
+      verify(twice, "repeated");  // a valid Program: only the placements are wrong
+      EXPECT_TRUE(refused(twice, c)) << "repeated";
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 300);
+}
