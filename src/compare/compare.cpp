@@ -68,12 +68,6 @@ double measured_floor(const ComparedSide& s) {
   return floor;
 }
 
-// Measured in the same interleaved rounds (crest bench --ab).
-bool same_rounds(const RunRecord& a, const RunRecord& b) {
-  auto x = a.documents.find("comparison"), y = b.documents.find("comparison");
-  return x != a.documents.end() && y != b.documents.end() && x->second.is_object() && x->second == y->second;
-}
-
 // Samples of the step's time, or of the time per token.
 std::vector<double> times(const ComparedSide& s, bool per_token) {
   std::vector<double> list = s.step_ms;
@@ -198,6 +192,20 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
 }
 
 }  // namespace
+
+double rounds_floor(const RunRecord& r) {
+  auto document = r.documents.find("comparison");
+  return document != r.documents.end() ? number(document->second, "noise_floor", -1)
+                                       : number(r.result, "noise_floor", -1);
+}
+
+bool same_rounds(const RunRecord& a, const RunRecord& b) {
+  auto x = a.documents.find("comparison"), y = b.documents.find("comparison");
+  bool measured_a = x != a.documents.end(), measured_b = y != b.documents.end();
+  if (measured_a || measured_b) return measured_a && measured_b && x->second.is_object() && x->second == y->second;
+  return !a.command.empty() && a.command == b.command && a.samples.size() == b.samples.size() && rounds_floor(a) >= 0 &&
+         rounds_floor(a) == rounds_floor(b);
+}
 
 static double token_difference(const RunComparison& c) {
   return c.b.step_ms / double(c.b.tokens) - c.a.step_ms / double(c.a.tokens);

@@ -174,6 +174,12 @@ struct CompareOptions {
 // is missing.
 RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
 
+// Whether both were measured in the same interleaved rounds (crest bench --ab, crest compare --a
+// --b), so that samples i are of one round and drift is in both.
+bool same_rounds(const RunRecord& a, const RunRecord& b);
+// What the recipe differed by from itself in those rounds; negative: not measured in rounds.
+double rounds_floor(const RunRecord& run);
+
 Json to_json(const RunComparison& comparison);
 
 }  // namespace crest

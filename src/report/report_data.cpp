@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "compare/compare.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/automatic.h"
@@ -203,14 +204,13 @@ void find_noise(ReportGroup& g) {
       g.noise_source = fmt::format("{} runs of the same recipe ({}) differ by that much", medians.size(), c.label);
     }
     for (auto* r : c.runs) {
-      auto document = r->documents.find("comparison");
-      double floor = document == r->documents.end() ? nan : json_number(document->second, "/noise_floor");
+      double floor = rounds_floor(*r);
       if (!(floor > g.noise)) continue;
       g.noise = floor,
       g.noise_source = fmt::format("one recipe ({}) measured against itself differs by that much", c.label);
     }
     const auto& v = c.ms.values();
-    if (v.size() < 12) continue;
+    if (v.size() < 12 || rounds_floor(*c.timed) >= 0) continue;  // drift is in all contenders of a round
     auto half = v.begin() + ptrdiff_t(v.size() / 2);
     double a = Samples({v.begin(), half}).median(), b = Samples({half, v.end()}).median();
     double drift = std::max(a, b) / std::min(a, b) - 1;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compare/compare.h"
 #include "core/text.h"
 #include "report/phrases.h"
 #include "report/report_colors.h"
@@ -98,9 +99,7 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
     p.speed = std::nan("");
     return p;
   }
-  // Contenders of one interleaved measurement: samples i of both are of the same round.
-  bool paired = !a.timed->grid.empty() && a.timed->grid == b.timed->grid && a.timed->documents.count("comparison") &&
-                b.timed->documents.count("comparison");
+  bool paired = same_rounds(*a.timed, *b.timed);
   NoiseCheck n =
       check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, paired);
   p.speed = 1 / n.ratio;
