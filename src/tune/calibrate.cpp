@@ -45,7 +45,7 @@ constexpr Slice slices[] = {
     {"cuda", "llama-1B", 2, 4, 4096, "auto"},
 };
 
-void check_interrupt() {
+void stop_if_requested() {
   if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "a measurement");
 }
 
@@ -98,7 +98,7 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   CompiledSession session = compile_phase(recipe, device, BenchPhase::step);
   check_fits(session, limit);
   ProfilerOptions options;
-  options.before_run = check_interrupt;
+  options.before_run = stop_if_requested;
   options.rule = {
       .warmup = 2, .min_samples = 6, .max_samples = 30, .max_seconds = how.max_seconds, .target_relative_ci = 0.01};
   options.rates = how.rates;
