@@ -1,8 +1,8 @@
 // What tokenizer.json states besides its model: how text is normalized and divided before tokens
 // are searched, and how tokens become text again.
 //
-// SentencePiece's vocabularies write a space as a mark (U+2581). Here a space stays a space: marks in
-// vocabulary and text become spaces, which gives the same tokens.
+// SentencePiece's vocabularies write a space as a mark (U+2581). Here a space stays a space: marks
+// in vocabulary and text become spaces, which gives the same tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,6 +22,7 @@ struct TextRules {
     bool operator==(const Step&) const = default;
   };
   enum class Prefix : uint8_t { never, first, always };
+  // Whether numbers, or runs of them, are pre-tokens of their own.
   enum class Digits : uint8_t { ordinary, runs, single };
   enum class LeadingSpace : uint8_t { kept, drop_one, drop_of_first_token };
 
@@ -33,11 +34,12 @@ struct TextRules {
   bool same(const TextRules& other) const;
 
   std::vector<Step> steps;
-  std::string mark;                  // of a space; empty: none
-  bool marks_in_pretokens = false;   // the pre-tokenizer, not the normalizer, writes marks
-  bool splits_at_spaces = false;     // every space begins a pre-token
-  Digits digits = Digits::ordinary;  // numbers are pre-tokens of their own
-  Prefix prefix = Prefix::never;     // a space before text that does not begin with one: the first, or every piece
+  std::string mark;                 // of a space; empty: none
+  bool marks_in_pretokens = false;  // the pre-tokenizer, not the normalizer, writes marks
+  bool splits_at_spaces = false;    // every space begins a pre-token
+  Digits digits = Digits::ordinary;
+  // A space before text that does not begin with one: before the first piece, or every piece.
+  Prefix prefix = Prefix::never;
   LeadingSpace leading_space = LeadingSpace::kept;  // when tokens become text
   // As written in the file, for writing it again; empty: as byte-level BPE has them.
   std::string normalizer_json, pre_tokenizer_json, decoder_json;

@@ -11,6 +11,7 @@
     compare_tokenizers.py unicode-table FILE              src/data/unicode_table.cpp: the classes that `tokenizers` knows
     compare_tokenizers.py fixtures FOLDER                 corpus.txt, nasty.txt, merges.txt, ids.txt and those of other formats
                                                           and split rules, for tests/data/tokenizer*.cpp
+    compare_tokenizers.py kind-fixtures FOLDER            of these sentencepiece.model and sentencepiece-ids.txt only
 """
 import base64
 import json
