@@ -105,3 +105,23 @@ TEST(TokenizerDifference, IgnoredMergesMatterWhereATokenHasNone) {
   EXPECT_EQ(difference(a, b), "ignore_merges is false in one, true in two");
   EXPECT_NE(read(a).encode("xyz"), read(b).encode("xyz"));
 }
+
+// SentencePiece's, and the same as a tokenizer.json: every token is made by its own merge.
+TEST(TokenizerDifference, TokenizersOfCharacters) {
+  Tokenizer model = Tokenizer::load(std::string(CREST_TEST_DIR) + "/data/fixtures/sentencepiece.model");
+  Json json = Json::parse(model.to_json());
+  EXPECT_EQ(model.difference(read(json), "one", "two"), "");
+  // Its merges in another form: pairs for texts.
+  Json pairs = Json::array();
+  for (auto& m : json["model"]["merges"]) {
+    std::string text = m;
+    pairs.push_back({text.substr(0, text.find(' ')), text.substr(text.find(' ') + 1)});
+  }
+  Json other = json;
+  other["model"]["merges"] = pairs;
+  EXPECT_EQ(model.difference(read(other), "one", "two"), "");
+  std::swap(other["model"]["merges"][0], other["model"]["merges"][1]);
+  EXPECT_NE(model.difference(read(other), "one", "two"), "");
+  other = json, other["model"]["byte_fallback"] = false;
+  EXPECT_NE(model.difference(read(other), "one", "two"), "");
+}
