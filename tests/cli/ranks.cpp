@@ -161,6 +161,39 @@ TEST(Ranks, ProcessesHaveTheBitsOfVirtualRanks) {
   }
 }
 
+// However gradients are summed, and whether every rank has the whole optimizer: the same weights and
+// moments, also when a run continues with another setting.
+TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  Flags flags = {"--precision", "bf16", "--threads", "2", "--val-every", "0", "--ranks", "2"};
+  ASSERT_EQ(f.train("flat", 4, flags).code, 0);
+  std::string expected = weights_and_moments(f, "flat", "step-000004");
+  for (const Flags& how : std::vector<Flags>{{"--reduce", "bucket", "--bucket", "20kB"}, {"--shard", "optimizer"}}) {
+    SCOPED_TRACE(how[1]);
+    RunResult r = f.train(how[1], 4, flags + how);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(weights_and_moments(f, how[1], "step-000004"), expected);
+  }
+  ASSERT_EQ(f.train("cut", 4, flags + Flags{"--shard", "optimizer", "--stop-after", "2"}).code, 0);
+  ASSERT_EQ(f.resume("cut", {"--shard", "none", "--stop-after", "1"}).code, 0);
+  ASSERT_EQ(f.resume("cut", {"--shard", "optimizer"}).code, 0);
+  EXPECT_EQ(weights_and_moments(f, "cut", "step-000004"), expected);
+}
+
+TEST(Ranks, SharesThatCannotBeAreRefused) {
+  TrainFolder f;
+  RunResult muon = f.train("run", 1, {"--ranks", "2", "--shard", "optimizer", "--optimizer", "muon"});
+  EXPECT_EQ(muon.code, 2);
+  EXPECT_TRUE(contains(error_of(muon), "--optimizer muon updates tensors one by one")) << muon.err;
+  RunResult each = f.train("run", 1, {"--ranks", "2", "--shard", "optimizer", "--reduce", "each"});
+  EXPECT_EQ(each.code, 2);
+  EXPECT_TRUE(contains(error_of(each), "--reduce flat")) << each.err;
+  RunResult bucket = f.train("run", 1, {"--ranks", "2", "--reduce", "bucket", "--bucket", "0"});
+  EXPECT_EQ(bucket.code, 2);
+  EXPECT_TRUE(contains(error_of(bucket), "--bucket")) << bucket.err;
+}
+
 TEST(Ranks, TwoRanksAreTwoMicroSteps) {
   NEEDS_RANKS();
   TrainFolder f;

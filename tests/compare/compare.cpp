@@ -154,6 +154,24 @@ TEST(Compare, SeveralLeversEachTakeTheirPart) {
   EXPECT_EQ(gelu->levers, (std::vector<std::string>{"precision", "fusion"})) << "its products are faster, too";
 }
 
+// Ranks that sum their gradients in another way differ in communication only.
+TEST(Compare, AnotherReductionIsCommunication) {
+  for (auto& [key, value] : {std::pair("reduce", "each"), {"comm-dtype", "bf16"}}) {
+    SCOPED_TRACE(key);
+    Synthetic a, b;
+    a.recipe = recipe_of("nano", 2, 64);
+    a.recipe.precision = "fp32", a.recipe.data_parallel = 2;
+    a.device = "cpu", a.gap_ms = 0, b = a;
+    a.recipe.levers[key] = value;
+    a.slowdown = [](const ProfileInstr& r) { return r.op_class == "communication" ? 40.0 : 2.0; };
+    RunComparison c = compared(a, b);
+    EXPECT_LT(part(c, Factor::communication), 0.9 * c.step_difference());
+    ASSERT_FALSE(c.levers.empty());
+    EXPECT_EQ(c.levers[0].lever, key == std::string("reduce") ? "reduce" : "comm_dtype");
+    EXPECT_GT(c.levers[0].share, 0.9);
+  }
+}
+
 TEST(Compare, ABetterKernelIsEfficiency) {
   Synthetic a = gpt2(), b = gpt2();
   a.recipe.pad_vocab = 1;
