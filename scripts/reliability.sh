@@ -5,6 +5,7 @@
 #   scripts/reliability.sh faults [PAIRS=1000] [ALLOCATIONS=300]  calls, allocations that fail: 0 lost, 0 crashes
 #   scripts/reliability.sh soak [MINUTES=30] [SECONDS=20]  training killed every SECONDS against one that never was
 #   scripts/reliability.sh fuzz [RUNS=10000000] [TARGET...]  libFuzzer, until each target has RUNS executions
+#   scripts/reliability.sh ranks [COUNT=100]           COUNT kills and COUNT stops of a rank during training: all named, 0 lost
 #   scripts/reliability.sh adversary [COUNT=10]        the tests of the adversary's table (docs/reliability.md), COUNT times
 # Results go to build/reliability/ (RELIABILITY_OUT): a PART.md each, and what the programs said. The parts need
 # `ninja -C build/release crest test_checkpoint` (faults: test_cli, test_store and test_train, too) or
@@ -115,7 +116,8 @@ kills) long_test kills checkpoint Faults.RandomKills CREST_KILLS "${1:-1000}" ;;
 flips) long_test flips checkpoint Checkpoint.FlippedBitsAreFoundAndThePreviousUsed CREST_FLIPS "${1:-10000}" ;;
 faults) faults "${1:-1000}" "${2:-300}" ;;
 soak) soak "${1:-30}" "${2:-20}" ;;
+ranks) long_test ranks cli LostRanks.OneAfterTheOther CREST_RANK_LOSSES "${1:-100}" ;;
 adversary) adversary "${1:-10}" ;;
 fuzz) exec sh "$root/tests/fuzz/long.sh" "$out" "$@" ;;
-*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

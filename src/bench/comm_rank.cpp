@@ -51,7 +51,8 @@ class CommRank {
   }
 
   int run() {
-    control_ = join_ranks(environment_, o_.timeout, {rank_secret(environment_)});
+    RankSecret secret(environment_, after(o_.timeout));
+    control_ = join_ranks(environment_, o_.timeout, secret);
     process_seconds_ = seconds_since_start();
     device_ = device_of(o_, plan_.backend, environment_);
     runtime_ = make_runtime(device_, nullptr);

@@ -102,7 +102,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   auto ranks = std::make_shared<GivenSettings>();
   add_options(app, *o, *ranks);
   return [o, ranks] {
-    return run_in_ranks(o->base.recipe, *ranks, true, [&](RankGroup* group) {
+    return run_in_ranks(o->base.recipe, *ranks, {}, [&](RankGroup* group) {
       StopSignal signal;
       return run(*o, group);
     });

@@ -70,6 +70,7 @@ const std::vector<SettingTable>& setting_tables() {
   static const std::vector<SettingTable> all = {{&recipe_settings(), &recipe},
                                                 {&training_settings(), &training},
                                                 {&rank_settings(), &ranks},
+                                                {&restart_settings(), &ranks},
                                                 {&device_settings(), &device}};
   return all;
 }

@@ -1,7 +1,9 @@
-// --ranks, --watchdog: a command that runs as several processes, here or under torchrun, mpirun or
-// srun.
+// --ranks, --watchdog, --restarts: a command that runs as several processes, here or under
+// torchrun, mpirun or srun.
 #pragma once
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "comm/rank_group.h"
 #include "device/device_options.h"
@@ -15,11 +17,18 @@ namespace crest {
 
 void add_rank_options(CLI::App& app, GivenSettings& given);
 
+struct RankCommand {
+  // Whether a --ranks that differs from a launcher's number of processes is an error. Otherwise it
+  // comes from the file of a run that is continued.
+  bool keep = true;
+  // For a command with restart_settings().
+  std::function<std::vector<std::string>(const std::string& folder)> continued = {};
+};
+
 // work(null) in a single process; work(group) in a rank, after all ranks have joined. Without a
-// launcher, --ranks of the recipe starts the ranks: copies of this command. Under one, its number
-// of processes is the recipe's. keep: a --ranks that differs from it is an error (else: it comes
-// from the file of a run that is continued). Returns the exit code.
-int run_in_ranks(RecipeOptions& recipe, const GivenSettings& given, bool keep,
+// launcher, --ranks of the recipe (and --restarts) starts the ranks: copies of this command. Under
+// one, its number of processes is the recipe's. Returns the exit code.
+int run_in_ranks(RecipeOptions& recipe, const GivenSettings& given, const RankCommand& command,
                  const std::function<int(RankGroup*)>& work);
 
 // For a rank: its share of the device. Only rank 0 prints notes about it.

@@ -11,6 +11,8 @@
 #include "cli/options.h"
 #include "cli/rank_flags.h"
 #include "cli/store_options.h"
+#include "comm/launch.h"
+#include "comm/rank_options.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml_string.h"
@@ -205,9 +207,21 @@ void keep_global_batch(const CLI::App& app, Options& o) {
                     now.world_size(), then.world_size(), global / micro, then.grad_accumulation));
 }
 
+// The command that continues this one in a folder: what the run's config.toml does not hold.
+std::vector<std::string> continued(const Options& o, const std::string& folder) {
+  std::vector<std::string> arguments = {own_arguments().at(0), "train", "--resume", folder};
+  if (o.train.json) arguments.push_back("--json");
+  if (o.train.quiet) arguments.push_back("--quiet");
+  if (o.train.stop_after > 0) arguments.push_back(fmt::format("--stop-after={}", o.train.stop_after));
+  if (auto it = o.training.find("max-seconds"); it != o.training.end() && !it->second.empty())
+    arguments.push_back("--max-seconds=" + it->second.back());
+  return arguments;
+}
+
 int run(const CLI::App& app, Options& o, RankGroup* group) {
   TrainOptions& t = o.train;
   t.group = group;
+  t.restarted = restarted();
   const bool leads = !group || group->leads();
   if (!leads) t.quiet = true;
   for (const CLI::Option* option : app.get_options())
@@ -266,6 +280,7 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
     fresh.emplace("runs", run_name(o));
     t.out = fresh->path();
     t.fresh = true;
+    tell_run_folder(t.out, 0);
   }
   check_utf8(fs::absolute(t.out).string(), o.resume.empty() ? "--out" : "--resume");
   std::string preset = preset_called(recipe.model_source);
@@ -313,10 +328,12 @@ std::function<int()> setup_train(CLI::App& app) {
   add_record_options(app, o->store);
   add_recipe_options(app, o->recipe);
   add_rank_options(app, o->ranks);
+  add_settings(app, restart_settings(), o->ranks);
   add_device_options(app, o->device);
   add_config_option(app);
   return [o, &app] {
-    return run_in_ranks(o->recipe, o->ranks, o->resume.empty(), [&](RankGroup* group) { return run(app, *o, group); });
+    RankCommand command = {o->resume.empty(), [&](auto& folder) { return continued(*o, folder); }};
+    return run_in_ranks(o->recipe, o->ranks, command, [&](RankGroup* group) { return run(app, *o, group); });
   };
 }
 

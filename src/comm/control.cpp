@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include "comm/secret.h"
 #include "core/hmac.h"
 #include "core/text.h"
+#include "host/stop_signal.h"
 
 namespace crest {
 
@@ -26,20 +26,36 @@ Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction
                    Frame& refusal) {
   std::string nonce = random_hex(16);
   std::string self = fmt::format("{} {} {}", own.rank, own.size, char(own.kind));
+  bool proved = false;
   if (!send_all(socket, encode({'H', self, fmt::format("{} {}", control_magic, nonce)}))) return Greeting::closed;
   for (Frame frame;;) {
     if (reader.next(frame)) {
       if (frame.type == 'R') return refusal = frame, Greeting::refused;
+      if (proved) return Greeting::done;  // the server's first word
       if (frame.type != 'C') return Greeting::forged;
       if (!same_digest(frame.value, proof(own.secret, "server", nonce, frame.key))) return Greeting::forged;
-      bool sent = send_all(socket, encode({'J', "", proof(own.secret, self, nonce, frame.key)}));
-      return sent ? Greeting::done : Greeting::closed;
+      if (!send_all(socket, encode({'J', "", proof(own.secret, self, nonce, frame.key)}))) return Greeting::closed;
+      if (own.kind != Introduction::watchdog) return Greeting::done;
+      proved = true;
+      continue;
     }
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd p = {socket.fd(), POLLIN, 0};
     int ready = poll(&p, 1, int(std::clamp<int64_t>(left, 0, 1000)));
     if (ready == 0 && left <= 0) return Greeting::late;
     if (ready > 0 && !reader.receive(socket)) return Greeting::closed;
+  }
+}
+
+Greeting connect_and_introduce(const RankEnvironment& to, const Introduction& own, Clock::time_point deadline,
+                               Socket& socket, FrameReader& reader, Frame& refusal) {
+  for (;;) {
+    reader = FrameReader();
+    socket = connect_to(to.address, to.port, deadline);
+    if (!socket.is_open()) return Greeting::late;
+    Greeting greeting = introduce(socket, reader, own, deadline, refusal);
+    if (greeting != Greeting::closed || Clock::now() >= deadline) return greeting;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
@@ -50,7 +66,7 @@ std::unique_ptr<Control> Control::join(const RankEnvironment& environment, doubl
 
 Control::Control(const RankEnvironment& environment, double seconds, Socket listener, const ControlOptions& options)
     : environment_(environment), secret_(options.secret) {
-  signal(SIGPIPE, SIG_IGN);  // writing to a dead rank is an error to report, not the end of this process
+  StopSignal::watch_output();
   if (rank() == 0) {
     if (!listener.is_open()) listener = listen_on(environment_.address, environment_.port);
     environment_.port = port_of(listener);

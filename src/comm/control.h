@@ -22,7 +22,7 @@ PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
 // How a process introduces itself on a connection to the server: it says who it is and sends a
 // random number; the server answers with another one and a proof that it knows the secret (HMAC
 // over both), and the process proves the same. Whoever does not know the secret learns nothing and
-// is not let in. What follows is plain text.
+// is not let in. The server answers a watchdog with its first word. What follows is plain text.
 struct Introduction {
   enum Kind : char { rank_itself = 'R', watchdog = 'W' };
   int rank = 0, size = 1;
@@ -33,6 +33,11 @@ enum class Greeting { done, refused, closed, late, forged };  // forged: the ser
 // refusal: the server's answer, if it refused.
 Greeting introduce(const Socket& socket, FrameReader& reader, const Introduction& own, Clock::time_point deadline,
                    Frame& refusal);
+
+// The same from the first connection on, and again when the server closes it before it has
+// answered: it may take a process that was held up, or one of many at once, for a silent stranger.
+Greeting connect_and_introduce(const RankEnvironment& to, const Introduction& own, Clock::time_point deadline,
+                               Socket& socket, FrameReader& reader, Frame& refusal);
 
 struct ControlOptions {
   std::string secret = "";

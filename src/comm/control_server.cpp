@@ -206,6 +206,7 @@ void ControlServer::join(Peer& peer, const Frame& frame) {
   }
   peer.rank = rank, peer.watchdog = watchdog, peer.heard = Clock::now();
   if (lost_) send_all(peer.socket, encode({'L', std::to_string(*lost_), ""}));
+  if (watchdog) send_all(peer.socket, encode({'P', "", ""}));
   if (watchdog || joined() < size_) return;
   complete_ = true;
   tell_all({'A', "", ""});

@@ -13,7 +13,7 @@
 namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
-inline constexpr const char* control_magic = "crest-control-2";
+inline constexpr const char* control_magic = "crest-control-3";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 

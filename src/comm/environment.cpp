@@ -1,5 +1,6 @@
 #include "comm/environment.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,6 +125,12 @@ std::optional<RankEnvironment> rank_environment(const Variables& variables) {
   for (auto& names : known)
     if (is_set(read, names)) return read_environment_of(read, names);
   return std::nullopt;
+}
+
+int inherited_descriptor(const char* variable) {
+  const char* text = std::getenv(variable);
+  int fd = text ? std::atoi(text) : -1;
+  return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
 }  // namespace crest

@@ -21,4 +21,7 @@ using Variables = std::function<const char*(const char*)>;  // std::getenv, or a
 // the variable if they contradict each other or are not numbers.
 std::optional<RankEnvironment> rank_environment(const Variables& variables = {});
 
+// The descriptor that a variable names and a launcher left open for this process; -1: none.
+int inherited_descriptor(const char* variable);
+
 }  // namespace crest

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "comm/secret.h"
+#include "comm/sent_error.h"
 #include "core/text.h"
 #include "host/cgroup.h"
 
@@ -30,23 +31,13 @@ namespace {
 constexpr const char* report_variable = "CREST_RANK_REPORT";
 constexpr const char* listener_variable = "CREST_RANK_LISTENER";
 
-// The descriptor in a variable; -1: not set, or not open in this process.
-int handed_down(const char* variable) {
-  const char* text = std::getenv(variable);
-  int fd = text ? std::atoi(text) : -1;
-  return fd > 2 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
-}
-
+// A report: 'E' and an error, 'S' and a silent rank, or 'T' and what the launcher is to know.
 constexpr char record_end = '\x1e';
 
-// An error on its way from a rank to the launcher: exit code, the rank that caused it (or "own"),
-// problem, where, advice.
-std::string pack(const Error& e) {
-  auto lost = dynamic_cast<const PeerLost*>(&e);
-  return join({std::to_string(int(e.code())), lost ? std::to_string(lost->rank()) : "own", e.problem(), e.where(),
-               e.advice()},
-              std::string(1, '\0')) +
-         record_end;
+bool report(char kind, const std::string& text) {
+  int fd = inherited_descriptor(report_variable);
+  std::string record = kind + text + record_end;
+  return fd >= 0 && write(fd, record.data(), record.size()) == ssize_t(record.size());
 }
 
 struct Child {
@@ -57,7 +48,7 @@ struct Child {
 
   bool failed() const { return status && *status != 0; }
   std::string unread;             // of its reports
-  std::vector<std::string> said;  // its last report, five strings; else empty
+  std::optional<SentError> said;  // its last error
 };
 
 class Launch {
@@ -95,7 +86,7 @@ class Launch {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     const Child& zero = children_[0];
-    bool ended_itself = zero.said.empty() && WIFEXITED(*zero.status);
+    bool ended_itself = !zero.said && WIFEXITED(*zero.status);
     if (ended_itself && WEXITSTATUS(*zero.status) == int(Exit::interrupted)) return int(Exit::interrupted);
     if (stopped_ && !(ended_itself && WEXITSTATUS(*zero.status) == 0))
       throw Error(Exit::interrupted, "interrupted; all ranks have ended");
@@ -104,18 +95,13 @@ class Launch {
   }
 
  private:
-  static std::vector<std::string> own_arguments() {
-    std::string text = read_system_file("/proc/self/cmdline");
-    if (!text.empty() && text.back() == '\0') text.pop_back();
-    return split(text, '\0');
-  }
-
   // "NAME=value" for all variables; those of a rank override this process's own.
   std::vector<std::string> variables(int rank, int report) const {
     std::map<std::string, std::string> all;
     for (char** v = environ; *v; ++v)
       if (const char* equals = std::strchr(*v, '=')) all[std::string(*v, size_t(equals - *v))] = equals + 1;
     for (const char* other : {"TORCHELASTIC_USE_AGENT_STORE", listener_variable}) all.erase(other);
+    for (auto& [name, value] : o_.variables) all[name] = value;
     all[secret_descriptor_variable] = std::to_string(secret_.fd());
     std::string n = std::to_string(o_.ranks), r = std::to_string(rank);
     all["RANK"] = all["LOCAL_RANK"] = r;
@@ -154,7 +140,7 @@ class Launch {
     setpgid(0, group_);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    for (int number : {SIGINT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
+    for (int number : {SIGINT, SIGTERM}) signal(number, SIG_DFL);
     int null = open("/dev/null", O_RDWR);
     dup2(null, 0);
     if (rank != 0) dup2(null, 1);
@@ -175,9 +161,9 @@ class Launch {
         c.status = status;
         read_reports(c);
         // A rank that failed because of another is not the first, even if it ended earlier.
-        bool because_of_peer = !c.said.empty() && c.said[1] != "own";
-        if (because_of_peer) blamed_ = std::atoi(c.said[1].c_str()), noticed_ = c.said[3];
-        bool interrupted = WIFEXITED(*c.status) && WEXITSTATUS(*c.status) == int(Exit::interrupted) && c.said.empty();
+        bool because_of_peer = c.said && c.said->lost;
+        if (because_of_peer) blamed_ = *c.said->lost, noticed_ = c.said->where;
+        bool interrupted = WIFEXITED(*c.status) && WEXITSTATUS(*c.status) == int(Exit::interrupted) && !c.said;
         if (c.failed() && !interrupted && !ending_ && c.rank != ended_ &&
             (!first_ || (peer_first_ && !because_of_peer)))
           first_ = &c, peer_first_ = because_of_peer;
@@ -191,9 +177,12 @@ class Launch {
     char chunk[4096];
     for (ssize_t n; (n = read(c.report.fd(), chunk, sizeof chunk)) > 0;) c.unread.append(chunk, size_t(n));
     for (size_t end; (end = c.unread.find(record_end)) != std::string::npos; c.unread.erase(0, end + 1)) {
-      auto parts = split(c.unread.substr(0, end), '\0');
-      if (parts.size() == 5) c.said = parts;
-      if (parts.size() == 1) end_silent(std::atoi(parts[0].c_str()));
+      std::string text = c.unread.substr(0, end);
+      char kind = text.empty() ? '\0' : text[0];
+      if (kind != '\0') text.erase(0, 1);
+      if (kind == 'E') c.said = parse_sent_error(text);
+      if (kind == 'S') end_silent(std::atoi(text.c_str()));
+      if (kind == 'T' && o_.told) o_.told(text);
     }
   }
 
@@ -215,19 +204,22 @@ class Launch {
 
   [[noreturn]] void throw_cause() const {
     const Child& c = *first_;
-    bool usage = !c.said.empty() && c.said[0] == std::to_string(int(Exit::usage));  // all ranks have the same
-    if (!c.said.empty())
-      throw Error(Exit(std::atoi(c.said[0].c_str())),
-                  peer_first_ || c.rank == 0 || usage ? c.said[2] : fmt::format("rank {}: {}", c.rank, c.said[2]),
-                  c.said[3], c.said[4]);
-    std::string others = "all other ranks were ended";
+    if (c.said) {
+      const SentError& e = *c.said;
+      if (e.lost) throw PeerLost(*e.lost, e.problem, e.where, e.advice);
+      bool same = c.rank == 0 || e.code == Exit::usage;  // a usage error is that of all ranks
+      throw Error(e.code, same ? e.problem : fmt::format("rank {}: {}", c.rank, e.problem), e.where, e.advice);
+    }
+    std::string others = children_.size() > 1 ? "; all other ranks were ended" : "";
     if (!noticed_.empty()) others += fmt::format(" ({})", noticed_);
     if (!WIFSIGNALED(*c.status))
-      fail(fmt::format("rank {} ended with exit code {}; {}", c.rank, WEXITSTATUS(*c.status), others));
+      throw PeerLost(c.rank, fmt::format("rank {} ended with exit code {}{}", c.rank, WEXITSTATUS(*c.status), others),
+                     "");
     int number = WTERMSIG(*c.status);
     std::string advice = "If nobody sent it, the system ran out of memory: " + o_.less_memory + ".";
-    fail(fmt::format("rank {} was ended by signal {} ({}); {}", c.rank, number, strsignal(number), others), "",
-         number == SIGKILL ? advice : "");
+    throw PeerLost(c.rank,
+                   fmt::format("rank {} was ended by signal {} ({}){}", c.rank, number, strsignal(number), others), "",
+                   number == SIGKILL ? advice : "");
   }
 
   const LaunchOptions& o_;
@@ -248,45 +240,44 @@ class Launch {
 
 int launch_ranks(const LaunchOptions& options) { return Launch(options).run(); }
 
-bool report_to_launcher(const Error& e) {
-  int report = handed_down(report_variable);
-  if (report < 0) return false;
-  constexpr size_t longest = 1300;  // three of them are less than PIPE_BUF: written whole
-  auto cut = [](const std::string& text) { return text.substr(0, longest); };
-  auto lost = dynamic_cast<const PeerLost*>(&e);
-  std::string text = lost ? pack(PeerLost(lost->rank(), cut(e.problem()), cut(e.where()), cut(e.advice())))
-                          : pack(Error(e.code(), cut(e.problem()), cut(e.where()), cut(e.advice())));
-  return write(report, text.data(), text.size()) == ssize_t(text.size());
+std::vector<std::string> own_arguments() {
+  std::string text = read_system_file("/proc/self/cmdline");
+  if (!text.empty() && text.back() == '\0') text.pop_back();
+  return split(text, '\0');
 }
 
-void report_silent_rank(int rank) {
-  std::string text = std::to_string(rank) + record_end;
-  if (int report = handed_down(report_variable); report >= 0) (void)!write(report, text.data(), text.size());
+bool is_launched() { return inherited_descriptor(report_variable) >= 0; }
+
+bool report_to_launcher(const std::exception_ptr& error) {
+  constexpr size_t longest = 1300;  // three of them are less than PIPE_BUF: written whole
+  return report('E', to_text(sent_error(error, longest)));
 }
+
+void report_silent_rank(int rank) { report('S', std::to_string(rank)); }
+
+void tell_launcher(const std::string& text) { report('T', text); }
 
 int run_rank(const std::function<int()>& work) {
-  int report = handed_down(report_variable);
+  int report = inherited_descriptor(report_variable);
   if (report < 0) return work();
   fcntl(report, F_SETFD, FD_CLOEXEC);
-  auto send = [&](const Error& e) {
-    report_to_launcher(e);
-    return int(e.code());
-  };
   try {
     return work();
-  } catch (const Error& e) {
-    return send(e);
-  } catch (const std::bad_alloc&) {
-    return send(Error(Exit::does_not_fit, "out of memory"));
-  } catch (const std::exception& e) {
-    return send(Error(Exit::failed, e.what()));
+  } catch (const std::exception&) {
+    report_to_launcher(std::current_exception());
+    return int(sent_error(std::current_exception()).code);
   }
 }
 
-std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, const ControlOptions& options) {
-  int listener = environment.rank == 0 ? handed_down(listener_variable) : -1;
+std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, RankSecret& secret,
+                                    double watchdog) {
+  int listener = environment.rank == 0 ? inherited_descriptor(listener_variable) : -1;
   if (listener >= 0) fcntl(listener, F_SETFD, FD_CLOEXEC);
-  return Control::join(environment, seconds, Socket(listener), options);
+  for (auto deadline = after(seconds);;) try {
+      return Control::join(environment, seconds, Socket(listener), {secret.text(), watchdog});
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage || !secret.wait_for_another(deadline)) throw;
+    }
 }
 
 double seconds_since_start() {

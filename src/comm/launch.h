@@ -1,11 +1,14 @@
 // Starts the ranks of a run as processes of this host: copies of this program with the same command
 // line and the variables that torchrun sets. Used for measuring collectives and for training.
 #pragma once
+#include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/control.h"
+#include "comm/secret.h"
 
 namespace crest {
 
@@ -17,12 +20,15 @@ struct LaunchOptions {
   double stop_patience = 5;                 // the same after `stop`: training takes as long as it needs to save
   std::string less_memory = "";             // advice for a rank that the system killed: "use smaller --sizes"
   std::vector<std::string> arguments = {};  // of the copies; empty: this process's own
+  std::vector<std::pair<std::string, std::string>> variables = {};  // of their environment, over this process's own
+  std::function<void(const std::string&)> told = {};                // gets what a rank gives to tell_launcher()
 };
 
 // Returns after all ranks have ended successfully, or have stopped because of a signal: rank 0's
 // exit code. Rank 0 uses this process's standard output, all ranks its standard error. If a rank
-// dies or fails, all others are ended, and an Error names the first one. When `stop` returns true,
-// rank 0 gets SIGTERM. The ranks end with this process, however it ends.
+// dies or fails, all others are ended, and an Error names the first one: PeerLost if it was lost
+// (ended by a signal, or without an answer), what it reported if it failed by itself. When `stop`
+// returns true, rank 0 gets SIGTERM. The ranks end with this process, however it ends.
 int launch_ranks(const LaunchOptions& options);
 
 // What a rank does between its start and its end. An error goes to the launcher, which reports one
@@ -30,13 +36,20 @@ int launch_ranks(const LaunchOptions& options);
 int run_rank(const std::function<int()>& work);
 
 // Joins the ranks of this process's environment. Rank 0 of launch_ranks() finds its port already
-// open.
-std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, const ControlOptions& options);
+// open. watchdog: as in ControlOptions.
+std::unique_ptr<Control> join_ranks(const RankEnvironment& environment, double seconds, RankSecret& secret,
+                                    double watchdog = 0);
 
+// This process's arguments, the program first.
+std::vector<std::string> own_arguments();
+// Whether launch_ranks() started this process.
+bool is_launched();
 // In a rank: sends an error to the launcher; false: there is none.
-bool report_to_launcher(const Error& error);
+bool report_to_launcher(const std::exception_ptr& error);
 // The same for a rank that does not answer: the launcher kills it, so that its connections break.
 void report_silent_rank(int rank);
+// The same for a line of text.
+void tell_launcher(const std::string& text);
 
 // Seconds since this process was started.
 double seconds_since_start();

@@ -27,11 +27,11 @@ std::unique_ptr<RankGroup> RankGroup::join(const RankEnvironment& environment, c
   return std::unique_ptr<RankGroup>(new RankGroup(environment, options));
 }
 
-RankGroup::RankGroup(const RankEnvironment& environment, const RankOptions& options) : environment_(environment) {
-  ControlOptions control = {rank_secret(environment), options.watchdog};
-  control_ = join_ranks(environment, std::max(start_seconds, options.watchdog), control);
+RankGroup::RankGroup(const RankEnvironment& environment, const RankOptions& options)
+    : environment_(environment), secret_(environment, after(start_seconds)) {
+  control_ = join_ranks(environment, std::max(start_seconds, options.watchdog), secret_, options.watchdog);
   environment_.port = control_->port();
-  watchdog_ = std::make_unique<Watchdog>(environment_, control.secret, options.watchdog,
+  watchdog_ = std::make_unique<Watchdog>(environment_, secret_.text(), options.watchdog,
                                          [this](const PeerLost& lost, bool silent) { on_loss(lost, silent); });
 }
 
@@ -70,7 +70,9 @@ void RankGroup::on_loss(const PeerLost& lost, bool silent) {
     report_silent_rank(lost.rank());
   }
   if (wake_.wait_for(lock, std::chrono::duration<double>(notice_seconds), [&] { return over_; })) return;
-  if (!report_to_launcher(lost)) std::fputs(fmt::format("crest: error: {}\n", lost.what()).c_str(), stderr);
+  secret_.remove_file();
+  if (!report_to_launcher(std::make_exception_ptr(lost)))
+    std::fputs(fmt::format("crest: error: {}\n", lost.what()).c_str(), stderr);
   _exit(int(Exit::failed));
 }
 

@@ -12,6 +12,7 @@
 #include "comm/control.h"
 #include "comm/environment.h"
 #include "comm/rank_options.h"
+#include "comm/secret.h"
 #include "comm/watchdog.h"
 
 namespace crest {
@@ -55,6 +56,7 @@ class RankGroup {
   void set_over();
 
   RankEnvironment environment_;
+  RankSecret secret_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<Communicator> communicator_;
   std::mutex mutex_;

@@ -16,4 +16,17 @@ const std::vector<Setting>& rank_settings() {
   return rows;
 }
 
+const std::vector<Setting>& restart_settings() {
+  static const std::vector<Setting> rows = {setting<&RankOptions::restarts>(
+      {.name = "restarts",
+       .group = "Ranks",
+       .help = "how often a run that lost a process is started again from its last checkpoint",
+       .least = 0,
+       .most = 1'000'000,
+       .identity = false,
+       .stored = false,
+       .resume = OnResume::accepts})};
+  return rows;
+}
+
 }  // namespace crest

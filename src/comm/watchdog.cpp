@@ -18,10 +18,9 @@ double word_interval(double limit) { return std::clamp(limit / 8, 0.05, 1.0); }
 Watchdog::Watchdog(const RankEnvironment& environment, const std::string& secret, double limit, OnLoss on_loss)
     : limit_(limit), on_loss_(std::move(on_loss)) {
   auto deadline = after(std::max(connect_seconds, limit));
-  socket_ = connect_to(environment.address, environment.port, deadline);
   Frame refusal;
   Introduction own = {environment.rank, environment.size, Introduction::watchdog, secret};
-  if (!socket_.is_open() || introduce(socket_, reader_, own, deadline, refusal) != Greeting::done)
+  if (connect_and_introduce(environment, own, deadline, socket_, reader_, refusal) != Greeting::done)
     throw lost_rank(0, "", "start");
   thread_ = std::thread([this] { run(); });
 }

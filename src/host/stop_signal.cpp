@@ -1,5 +1,7 @@
 #include "host/stop_signal.h"
 
+#include <poll.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,13 +20,23 @@ namespace {
 // The standard allows lock-free atomics in a handler that any thread may run.
 std::atomic<int> received = 0;
 std::atomic<int64_t> first_at = INT64_MAX;  // so that a thread that reads it before it is set computes no long time
-std::atomic<bool> installed = false;
+std::atomic<bool> installed = false, watches_output = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
 int64_t nanoseconds() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe (signal-safety(7))
   return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+bool reader_is_gone() {
+  for (int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat file {};
+    pollfd p = {fd, 0, 0};
+    bool pipe = fstat(fd, &file) == 0 && (S_ISFIFO(file.st_mode) || S_ISSOCK(file.st_mode));
+    if (pipe && poll(&p, 1, 0) == 1 && (p.revents & POLLERR)) return true;
+  }
+  return false;
 }
 
 void on_signal(int number) {
@@ -76,8 +88,15 @@ StopSignal::~StopSignal() {
 }
 
 bool StopSignal::guarded() { return installed.load(); }
-bool StopSignal::requested() { return received.load() != 0; }
-int StopSignal::signal_number() { return received.load(); }
+void StopSignal::watch_output() {
+  if (signal(SIGPIPE, SIG_IGN) != SIG_IGN) watches_output = true;
+}
+
+bool StopSignal::requested() { return signal_number() != 0; }
+int StopSignal::signal_number() {
+  int number = received.load();
+  return number == 0 && installed && watches_output && reader_is_gone() ? SIGPIPE : number;
+}
 std::string StopSignal::signal_name(int number) {
   const char* name = number ? sigabbrev_np(number) : nullptr;
   return name ? std::string("SIG") + name : "";

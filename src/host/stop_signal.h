@@ -21,6 +21,11 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
+  // For a process that also writes to sockets, where a broken one is an error to report and no
+  // signal: SIGPIPE is ignored from now on. Instead, a pipe at standard output or error that nobody
+  // reads any more is treated as SIGPIPE, unless that was ignored before.
+  static void watch_output();
+
   // Whether such an object exists.
   static bool guarded();
   // True once a signal has come since the object was created. Safe in any thread, and without such

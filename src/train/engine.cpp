@@ -234,6 +234,16 @@ double Engine::validate(int64_t batches, const SampleSource& source, std::vector
   return count == slots ? mean : count > 0 ? mean * slots / count : 0.0;
 }
 
+std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std::vector<double>(Executor&)>& of) {
+  std::vector<std::vector<double>> all;
+  on_ranks([&](int r) {
+    std::vector<double> own = of(rank(r));
+    auto of_all = ranks() > 1 ? gather(*host_communicators_[size_t(r)], own) : std::vector<std::vector<double>>{own};
+    if (r == 0) all = std::move(of_all);
+  });
+  return all;
+}
+
 static void send_tensor(Communicator& comm, const TensorRef& t) {
   if (t.data) comm.broadcast(t.data, t.dtype, t.shape.numel(), 0);
 }

@@ -74,6 +74,9 @@ class Engine {
   // 1, ..). With traces: one a batch (rank 0).
   double validate(int64_t batches, const SampleSource& source, std::vector<StepTrace>* traces = nullptr);
   int64_t validation_batch() const;
+  // What `of` returns for each rank (equally many values), by rank: of all ranks, also those of
+  // other processes, which call it together.
+  std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
   // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
   // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share. All

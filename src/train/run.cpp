@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/exchange.h"
 #include "comm/rank_group.h"
+#include "comm/sent_error.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/chat.h"
@@ -30,6 +31,7 @@
 #include "train/run_schedule.h"
 #include "train/run_state.h"
 #include "train/same_program.h"
+#include "train/same_weights.h"
 #include "train/saver.h"
 #include "train/training_settings.h"
 
@@ -157,6 +159,11 @@ class Training {
     files_->write("model.toml", to_toml(recipe().model));
     files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
     files_->continue_at(0);
+    tell_launcher_folder();
+  }
+
+  void tell_launcher_folder() const {
+    if (files_->on_disk()) tell_run_folder(files_->folder(), start_step_);
   }
 
   void start_from(const LoadedModel& model) {
@@ -216,6 +223,7 @@ class Training {
     make_saver();
     write_config();
     files_->continue_at(state_.step);
+    tell_launcher_folder();
     if (files_->steps().empty()) return;
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
@@ -264,16 +272,17 @@ class Training {
       if (of_first(!validated()) != 0 && schedule_->validates_at(state_.step)) validate_now();
       while (state_.step < schedule_->steps()) {
         train_step();
-        if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(since(begin));
+        if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(begin));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
         if (end) break;
-        if (o_.stop_after && state_.step - start_step_ >= o_.stop_after) {
+        if (o_.stop_after && steps_of_command(state_.step) >= o_.stop_after) {
           end_ = RunEnd::stop_after;
           break;
         }
-        if (ends_early(since(begin))) break;
+        if (ends_early(spent(begin))) break;
+        if (o_.check_ranks && state_.step % o_.check_ranks == 0) check_weights();
         if (schedule_->saves_at(state_.step)) {
           auto start = Clock::now();
           save_now();
@@ -285,6 +294,8 @@ class Training {
     } catch (const RunData::Failed& failed) {
       cut.kind = Cut::failed, cut.error = failed.error;
     } catch (const Engine::PeerDidNotRead&) {
+    } catch (const WeightsDiffer&) {
+      throw;
     } catch (const PeerLost& e) {
       PeerLost lost = group_->noticed(e);
       throw PeerLost(lost.rank(), lost.problem(), fmt::format("step {}, {}", state_.step + 1, lost.where()),
@@ -306,6 +317,12 @@ class Training {
     if (data_error_) wait_for_first();
     last_save_seconds_ = since(start);
     seconds_ = since(begin);
+  }
+
+  // Limits of a command hold for all its restarts together.
+  double spent(Clock::time_point begin) const { return since(begin) + (o_.restarted ? o_.restarted->seconds : 0); }
+  int64_t steps_of_command(int64_t step) const {
+    return step - (o_.restarted ? o_.restarted->first_step : start_step_);
   }
 
   // No rank ends before rank 0 has saved: one that is gone ends the others.
@@ -341,30 +358,19 @@ class Training {
       for (int r = int(all.size()) - 1; r >= 0; --r) {
         signal = signal ? signal : int(all[size_t(r)][1]);
         if (int(all[size_t(r)][0]) != int(Cut::failed)) continue;
-        std::string text = broadcast_text(group_->communicator(), pack_error(own.error), r);
-        if (!own.error) error = unpack_error(text, r);
+        std::string text = own.error ? to_text(sent_error(own.error)) : "";
+        text = broadcast_text(group_->communicator(), text, r);
+        if (!own.error) error = error_of(text, r);
       }
     }
     signal_number_ = signal;
     if (error) end_ = RunEnd::data, data_error_ = error;
   }
 
-  // An error that another rank reports.
-  static std::string pack_error(const std::exception_ptr& error) {
-    if (!error) return "";
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& e) {
-      return join({std::to_string(int(e.code())), e.problem(), e.where(), e.advice()}, std::string(1, '\0'));
-    } catch (const std::exception& e) {
-      return join({std::to_string(int(Exit::failed)), e.what(), "", ""}, std::string(1, '\0'));
-    }
-  }
-  static std::exception_ptr unpack_error(const std::string& text, int rank) {
-    auto parts = split(text, '\0');
-    parts.resize(4);
-    return std::make_exception_ptr(
-        Error(Exit(std::atoi(parts[0].c_str())), fmt::format("rank {}: {}", rank, parts[1]), parts[2], parts[3]));
+  // What another rank reports.
+  static std::exception_ptr error_of(const std::string& text, int rank) {
+    SentError e = parse_sent_error(text).value_or(SentError());
+    return std::make_exception_ptr(Error(e.code, fmt::format("rank {}: {}", rank, e.problem), e.where, e.advice));
   }
 
   void save_at_end() {
@@ -407,7 +413,8 @@ class Training {
   bool stops_after(int64_t steps) const {
     return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
            (o_.sample_every && steps % o_.sample_every == 0) ||
-           (o_.stop_after && steps - start_step_ >= o_.stop_after) ||
+           (o_.stop_after && steps_of_command(steps) >= o_.stop_after) ||
+           (o_.check_ranks && steps % o_.check_ranks == 0) ||
            (schedule_->fitting() && steps - start_step_ == RunSchedule::fit_after);
   }
   void take_step() {
@@ -523,11 +530,21 @@ class Training {
     report_.sample(state_.step, text);
   }
 
+  // Ranks of a GPU may differ in the last bits: their sums may depend on timing.
+  void check_weights() {
+    bool cpu = engine_->rank(0).runtime().host_memory();
+    if (engine_->ranks() == 1 || !o_.check_ranks || !cpu || checked_step_ == state_.step) return;
+    checked_step_ = state_.step;
+    check_same_weights(*engine_, fmt::format("step {}", state_.step));
+  }
+
   void save_now() {
+    check_weights();
     if (o_.out.empty()) return;
     engine_->gather_states();
     if (!files_->on_disk()) return;
     files_->check_folder();
+    files_->flush();  // the logs hold all steps of a checkpoint
     state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
     saver_->save(*engine_, state_, config_, {tokenizer_.get(), chat_template_}, last_good_);
     engine_->release_states();
@@ -574,7 +591,7 @@ class Training {
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
-  int64_t start_step_ = 0, bad_steps_ = 0, last_good_ = 0, last_loss_step_ = 0;
+  int64_t start_step_ = 0, checked_step_ = -1, bad_steps_ = 0, last_good_ = 0, last_loss_step_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;

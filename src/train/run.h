@@ -8,6 +8,7 @@
 #include "device/conditions.h"
 #include "model/recipe.h"
 #include "store/record.h"
+#include "train/restarts.h"
 #include "train/step_row.h"
 
 namespace crest {
@@ -38,8 +39,9 @@ struct TrainOptions {
   std::string out;             // RUN; "": no files are written
   bool resume = false;         // continue RUN from its newest valid checkpoint
   bool overwrite = false;
-  bool fresh = false;  // `out` was created for this run (FreshFolder)
-  std::string init;    // folder, file, run or checkpoint with initial weights; ignored when a run is continued
+  bool fresh = false;                  // `out` was created for this run (FreshFolder)
+  std::optional<Restarted> restarted;  // the launcher has started this run again
+  std::string init;  // folder, file, run or checkpoint with initial weights; ignored when a run is continued
   // The text of RUN/config.toml, from options with the steps, lr and warmup in use. Called again
   // after the steps were fitted to max_seconds.
   std::function<std::string(const TrainOptions& resolved)> config_toml;
@@ -58,8 +60,9 @@ struct TrainOptions {
   SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
-  int keep = 3;            // checkpoints to keep; 0: all
-  int64_t stop_after = 0;  // save and stop after this many steps of this call
+  int64_t check_ranks = 100;  // steps between comparisons of the weights of all ranks; 0: never
+  int keep = 3;               // checkpoints to keep; 0: all
+  int64_t stop_after = 0;     // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
   int prefetch = 0;            // batches that threads read ahead; 0: read when a step needs them

@@ -125,6 +125,20 @@ static bool next_row(std::istream& in, std::string& line, nlohmann::json& row) {
   return true;
 }
 
+static bool is_row(const nlohmann::json& row) {
+  return row.is_object() && row.contains("step") && row["step"].is_number_integer();
+}
+
+int64_t last_logged_step(const std::string& folder) {
+  std::string path = folder + "/log.jsonl", line;
+  if (!fs::is_regular_file(path)) return 0;
+  std::ifstream in(path);
+  int64_t last = 0;
+  for (nlohmann::json row; next_row(in, line, row);)
+    if (is_row(row)) last = row["step"].get<int64_t>();
+  return last;
+}
+
 void RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return;
   std::string kept, line;
@@ -133,7 +147,7 @@ void RunFiles::continue_at(int64_t step) {
     fail("is not a regular file", printable(path), "Remove it; earlier rows of the log are lost.");
   std::ifstream in(path);
   for (nlohmann::json row; next_row(in, line, row);) {
-    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
+    if (!is_row(row)) continue;
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
     };
@@ -150,6 +164,7 @@ void RunFiles::continue_at(int64_t step) {
   write("log.jsonl", kept);
   log_ = File::append(path);
   tensorboard_ = std::make_unique<TensorboardWriter>(folder_ + "/tensorboard");
+  tensorboard_->start_after(step);
 }
 
 void RunFiles::write(const std::string& name, const std::string& bytes) const {

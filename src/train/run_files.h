@@ -59,6 +59,9 @@ class RunFiles {
   std::vector<ValidationRow> validations_;
 };
 
+// The last step in the log of a run; 0: none.
+int64_t last_logged_step(const std::string& folder);
+
 // A run that was killed before its settings were written: the folder is empty, or has only
 // temporary files of them.
 bool is_begun(const std::string& folder);

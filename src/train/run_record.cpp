@@ -78,7 +78,7 @@ void TrainingRecord::begin(const RunFiles& files, const Json& settings) {
   for (auto& [key, value] : settings.items()) record_.recipe[key] = value;
   record_.folder = std::filesystem::weakly_canonical(files.folder()).string();
   try {
-    int64_t earlier = options_.resume ? record_of(*recorder_.store(), record_.folder) : 0;
+    int64_t earlier = options_.resume || options_.restarted ? record_of(*recorder_.store(), record_.folder) : 0;
     recorder_.begin(record_, earlier);
   } catch (const StoreBusy& e) {
     return do_without(e);

@@ -61,6 +61,7 @@ const char* name(RunEnd end) {
 }
 
 void RunReport::describe(Engine& engine, const Dataset& data) {
+  if (options_.restarted) return;
   const CompiledSession& s = engine.session();
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
@@ -87,6 +88,7 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
 }
 
 void RunReport::describe(const RunState& state, const Plan& plan) {
+  if (options_.restarted) return;
   std::string continued = options_.resume ? fmt::format("; continued at step {}", state.step) : "";
   if (plan.fitting) {
     message(fmt::format("run      {}{}; measuring how many steps fit into {}", printable(options_.out), continued,

@@ -35,6 +35,7 @@ class RunReport {
     int64_t val_every, save_every;  // 0: never; only at the end
     int64_t val_batches, val_rows;  // batches per validation; rows per batch
   };
+  // Not of a run that the launcher has started again: it was described.
   void describe(Engine& engine, const Dataset& data);
   void describe(const RunState& state, const Plan& plan);
   // total_steps -1: not known yet.

@@ -55,7 +55,8 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-// Event: 1 wall_time (double), 2 step (int64), 3 file_version (string), 5 summary (message).
+// Event: 1 wall_time (double), 2 step (int64), 3 file_version (string), 5 summary (message), 7
+// session_log (message).
 std::string event_header(double wall_time) {
   std::string out;
   put_tag(out, 1, 1);
@@ -114,6 +115,18 @@ void TensorboardWriter::write(const std::string& event) {
   std::string record = tfrecord(event);
   if (std::fwrite(record.data(), 1, record.size(), file_) != record.size())
     fail(fmt::format("cannot write: {}", std::strerror(errno)), path_, "Check the free space.");
+}
+
+void TensorboardWriter::start_after(int64_t step) {
+  std::string session;  // SessionLog: 1 status (enum); 1 is START
+  put_tag(session, 1, 0);
+  put_varint(session, 1);
+  std::string event = event_header(now());
+  put_tag(event, 2, 0);
+  put_varint(event, uint64_t(step) + 1);
+  put_bytes(event, 7, session);
+  write(event);
+  flush();
 }
 
 void TensorboardWriter::scalar(std::string_view tag, int64_t step, double value, double wall_time) {

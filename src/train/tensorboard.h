@@ -28,6 +28,8 @@ class TensorboardWriter {
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
+  // Readers drop what earlier files have of later steps.
+  void start_after(int64_t step);
   // wall_time 0 = now. Buffered; fails with the path when the disk is full.
   void scalar(std::string_view tag, int64_t step, double value, double wall_time = 0);
   void flush();

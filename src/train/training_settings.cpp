@@ -169,10 +169,24 @@ std::vector<Setting> saving_settings() {
 
 }  // namespace
 
+static std::vector<Setting> several_ranks_settings() {
+  return {setting<&TrainOptions::check_ranks>(
+      {.name = "check-ranks",
+       .group = "Ranks",
+       .help = "steps between comparisons of the weights of all ranks (and before every save); 0: never",
+       .unit = "steps",
+       .least = 0,
+       .most = most_steps,
+       .identity = false,
+       .stored = false,
+       .resume = OnResume::accepts})};
+}
+
 const std::vector<Setting>& training_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> rows = data_settings();
-    for (auto& more : {schedule_settings(), saving_settings()}) rows.insert(rows.end(), more.begin(), more.end());
+    for (auto& more : {schedule_settings(), saving_settings(), several_ranks_settings()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return all;

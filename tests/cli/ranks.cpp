@@ -1,59 +1,13 @@
 // crest train and bench as several processes: the same bits as virtual ranks, one run, and nothing
 // left behind when a rank is lost.
-#include <arpa/inet.h>
-#include <sys/socket.h>
+#include "cli/ranks.h"
 
-#include "cli/train_harness.h"
-#include "comm/gloo.h"
-#include "comm/loopback.h"
+#include "comm/socket.h"
 #include "core/sha256.h"
 
 namespace crest::test {
 
 namespace {
-
-#define NEEDS_RANKS()                                          \
-  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
-  NEEDS_LOOPBACK()
-
-using Flags = std::vector<std::string>;
-
-Flags operator+(Flags a, const Flags& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-std::vector<pid_t> children_of(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
-  std::vector<pid_t> children;
-  for (pid_t child; in >> child;) children.push_back(child);
-  std::sort(children.begin(), children.end());
-  return children;
-}
-
-bool alive(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  size_t end = text.rfind(')');
-  return end != std::string::npos && text[end + 2] != 'Z';
-}
-
-bool is_bound(int port) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in a{};
-  a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons(uint16_t(port));
-  bool free = bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
-  close(fd);
-  return !free;
-}
-
-int port_in_environment_of(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  for (std::string variable; std::getline(in, variable, '\0');)
-    if (variable.rfind("MASTER_PORT=", 0) == 0) return std::stoi(variable.substr(12));
-  return 0;
-}
 
 std::string weights_and_moments(const TrainFolder& f, const std::string& run, const std::string& checkpoint) {
   std::string folder = run + "/checkpoints/" + checkpoint + "/";
@@ -83,48 +37,20 @@ RunResult disturb(const TrainFolder& f, const Flags& flags,
                "2",     "--val-every", "0",       "--save-every", "0",         "--schedule", "constant"};
   RunResult r = run_crest(all + flags, options);
   EXPECT_EQ(ranks.size(), 2u);
-  wait_until([&] { return std::none_of(ranks.begin(), ranks.end(), alive); }, 30);
-  for (pid_t rank : ranks) EXPECT_FALSE(alive(rank)) << r.err;
-  wait_until([&] { return !is_bound(port); }, 30);
-  EXPECT_FALSE(is_bound(port)) << "the port is still in use";
+  expect_nothing_left(ranks, port);
   return r;
-}
-
-// From the first error on: what a run describes at its start names steps, too.
-std::string error_of(const RunResult& r) {
-  size_t at = r.err.find("crest: error: ");
-  return at == std::string::npos ? "" : r.err.substr(at);
-}
-
-void expect_one_error(const RunResult& r) {
-  EXPECT_NE(r.err.find("crest: error: "), std::string::npos) << r.err;
-  EXPECT_EQ(r.err.find("crest: error: "), r.err.rfind("crest: error: ")) << "more than one error\n" << r.err;
-}
-
-std::string free_port() {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a{};
-  socklen_t n = sizeof a;
-  a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&a), n), 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n);
-  close(fd);
-  return std::to_string(ntohs(a.sin_port));
-}
-
-std::vector<std::pair<std::string, std::string>> rank_variables(int rank, const std::string& port) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", "2"},      {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
 }
 
 // Two processes that another launcher starts: flags and result of each.
 std::pair<RunResult, RunResult> launched(const TrainFolder& f, const Flags& first, const Flags& second,
-                                         const std::vector<std::pair<std::string, std::string>>& more = {}) {
+                                         const std::vector<std::pair<std::string, std::string>>& more = {},
+                                         const std::vector<std::pair<std::string, std::string>>& of_second = {}) {
   std::string port = free_port();
   auto run = [&](int rank, const Flags& flags) {
     RunOptions o = f.options();
     for (auto& v : rank_variables(rank, port)) o.environment.push_back(v);
     for (auto& v : more) o.environment.push_back(v);
+    if (rank == 1) o.environment.insert(o.environment.end(), of_second.begin(), of_second.end());
     return run_crest(Flags{"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--threads", "2"} + flags,
                      o);
   };
@@ -269,6 +195,42 @@ TEST(Ranks, CtrlCSavesOnce) {
   EXPECT_FALSE(contains(r.err, "crest: error")) << r.err;
   ASSERT_EQ(f.checkpoints("run").size(), 1u);
   EXPECT_EQ(std::stoi(f.checkpoints("run").back().substr(5)), f.log("run").back()["step"]);
+  EXPECT_EQ(f.resume("run", {"--stop-after", "1"}).code, 0) << "the checkpoint is whole";
+}
+
+// crest train --json | head: the reader goes away.
+TEST(Ranks, AClosedPipeEndsAllAfterTheSameStep) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  std::string pipe = f / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  RunOptions options = f.options();
+  options.output = pipe;
+  options.while_running = [&](const RunningProcess& launcher) {
+    f.wait_for_rows(launcher, "run", 5);
+    close(reader);
+  };
+  RunResult r = run_crest({"train", "--data", "data",        "--model", "tiny.toml",    "--batch", "2",
+                           "--out", "run",    "--steps",     endless,   "--threads",    "2",       "--ranks",
+                           "2",     "--json", "--val-every", "0",       "--save-every", "0"},
+                          options);
+  EXPECT_NE(r.code, 0);
+  EXPECT_TRUE(contains(r.err, "interrupted; saved at step ") && contains(r.err, "(SIGPIPE)")) << r.err;
+  ASSERT_EQ(f.checkpoints("run").size(), 1u);
+  EXPECT_EQ(std::stoi(f.checkpoints("run").back().substr(5)), f.log("run").back()["step"]);
+}
+
+// All at once, on as few cores as there are: connections of ranks and watchdogs come in bursts.
+TEST(Ranks, ManyStartAtOnce) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  for (const char* ranks : {"8", "16"}) {
+    RunResult r = f.train(ranks, 2, {"--ranks", ranks, "--batch", "1", "--val-every", "0", "--threads", ranks});
+    EXPECT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(f.log_rows(ranks), 2u);
+  }
 }
 
 // A signal to one rank other than the first ends all after the same step.
@@ -330,16 +292,13 @@ TEST(LostRanks, KilledEndsAllWithRankAndStep) {
 
 TEST(LostRanks, StoppedEndsAllWithinTheWatchdogsTime) {
   NEEDS_RANKS();
-  for (size_t rank : {0u, 1u}) {
-    SCOPED_TRACE(rank);
-    TrainFolder f;
-    RunResult r =
-        disturb(f, {"--watchdog", "2"}, [&](auto&, const std::vector<pid_t>& ranks) { kill(ranks[rank], SIGSTOP); });
-    EXPECT_EQ(r.code, 1) << r.err;
-    EXPECT_TRUE(contains(r.err, "rank " + std::to_string(rank) + " has not answered for 2 s")) << r.err;
-    EXPECT_TRUE(contains(error_of(r), "step ")) << r.err;
-    expect_one_error(r);
-  }
+  TrainFolder f;
+  RunResult r =
+      disturb(f, {"--watchdog", "1.5"}, [&](auto&, const std::vector<pid_t>& ranks) { kill(ranks[1], SIGSTOP); });
+  EXPECT_EQ(r.code, 1) << r.err;
+  EXPECT_TRUE(contains(r.err, "rank 1 has not answered for 1.5 s")) << r.err;
+  EXPECT_TRUE(contains(error_of(r), "step ")) << r.err;
+  expect_one_error(r);
 }
 
 // Nobody kills the stopped rank there: the others end by their watchdogs.
@@ -372,6 +331,26 @@ TEST(LostRanks, StoppedUnderAnotherLauncher) {
   expect_one_error(first);
 }
 
+// The allocation of its memory is refused.
+TEST(LostRanks, OutOfMemoryEndsAll) {
+  NEEDS_RANKS();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers have their own operator new";
+#endif
+  TrainFolder f;
+  Flags flags = {"--steps", "3", "--batch", "2"};
+  auto [first, second] = launched(f, flags, flags, {},
+                                  {{"LD_PRELOAD", CREST_FAIL_ALLOCATION},
+                                   {"GOMP_SPINCOUNT", "4000"},
+                                   {"CREST_FAIL_LARGE", "200000"},
+                                   {"CREST_FAIL_ALLOCATION", "0+"}});
+  EXPECT_EQ(second.code, 3) << second.err;
+  EXPECT_TRUE(contains(second.err, "out of memory")) << second.err;
+  EXPECT_EQ(first.code, 1) << first.err;
+  EXPECT_TRUE(contains(first.err, "rank 1 is gone")) << first.err;
+  expect_one_error(first);
+}
+
 TEST(Ranks, DieWithTheirLauncher) {
   NEEDS_RANKS();
   TrainFolder f;
@@ -391,6 +370,46 @@ TEST(Ranks, OfAnotherLauncherTrainTogether) {
   RunResult threads = f.train("threads", 3, {"--precision", "fp32", "--data-parallel", "2", "--threads", "2"});
   ASSERT_EQ(threads.code, 0) << threads.err;
   EXPECT_EQ(weights_and_moments(f, "run", "step-000003"), weights_and_moments(f, "threads", "step-000003"));
+}
+
+// One is left of a run that was killed.
+TEST(Ranks, ShareASecretInAFile) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  f.write("secret", "of a run that was killed");
+  ASSERT_EQ(chmod((f / "secret").c_str(), 0600), 0);
+  Flags flags = {"--steps", "3", "--batch", "2"};
+  auto [first, second] = launched(f, flags, flags, {{"CREST_SECRET_FILE", f / "secret"}});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_FALSE(f.exists("secret")) << "removed at the end";
+}
+
+// On the port of a run: one that says nothing, garbage, a huge frame.
+TEST(Ranks, GoOnAmongStrangers) {
+  NEEDS_RANKS();
+  TrainFolder f;
+  RunResult r = disturb(f, {}, [&](const RunningProcess& launcher, const std::vector<pid_t>& ranks) {
+    int port = port_in_environment_of(ranks[0]);
+    std::vector<Socket> strangers;
+    for (const std::string& text :
+         {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), std::string("\xff\xff\xff\x7fJ", 5),
+          std::string("\0\0\x0f\0J\xff\xff\0\0", 9) + std::string(60'000, 'x')}) {
+      strangers.push_back(connect_to("127.0.0.1", port, after(10)));
+      ASSERT_TRUE(strangers.back().is_open());
+      send_all(strangers.back(), text);
+      if (text.empty()) continue;
+      timeval limit{30, 0};
+      setsockopt(strangers.back().fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+      char byte = 0;
+      EXPECT_TRUE(recv(strangers.back().fd(), &byte, 1, 0) == 0 || errno == ECONNRESET) << "closed at once";
+    }
+    size_t rows = f.log_rows("run");
+    f.wait_for_rows(launcher, "run", rows + 5);
+    kill(launcher, SIGINT);
+  });
+  EXPECT_EQ(r.code, 130) << r.err;
+  EXPECT_FALSE(contains(r.err, "crest: error")) << r.err;
 }
 
 TEST(Ranks, ThatWouldComputeSomethingElseAreNamed) {
@@ -465,6 +484,8 @@ TEST(Ranks, BenchMeasuresAllOfThem) {
     EXPECT_EQ(row["memory"]["planned_bytes"], row["memory"]["measured_peak_bytes"]) << "of one rank";
   }
   expect_error({"bench", "--model", "tiny.toml", "--ranks", "2", "--noise"}, 2, {"--ranks"}, f.options());
+  expect_error({"bench", "--model", "tiny.toml", "--ranks", "1,2"}, 2,
+               {"--ranks 1,2 is a list", "once for each number"}, f.options());
 }
 
 // What only the processes themselves see: one of them has less memory than the plan needs.
@@ -489,6 +510,7 @@ TEST(Ranks, BadNumbersAreRefused) {
   RunOptions o = f.options();
   for (auto& v : rank_variables(0, free_port())) o.environment.push_back(v);
   expect_error(train + Flags{"--ranks", "3"}, 2, {"--ranks 3, but torchrun started 2 processes"}, o);
+  expect_error(train + Flags{"--restarts", "3"}, 2, {"--restarts 3, but torchrun started the processes"}, o);
 }
 
 }  // namespace crest::test

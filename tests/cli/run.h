@@ -123,6 +123,7 @@ inline constexpr const char* callers_variables[] = {"RANK",
                                                     "SLURM_STEP_TASKS_PER_NODE",
                                                     "SLURM_STEP_NODELIST",
                                                     "CREST_SECRET",
+                                                    "CREST_SECRET_FILE",
                                                     "CREST_LIBRARIES"};
 
 struct RunOptions {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <future>
@@ -17,6 +18,7 @@
 #include "comm/gloo.h"
 #include "comm/secret.h"
 #include "comm/watchdog.h"
+#include "core/temporary_folder.h"
 #include "loopback.h"
 #include "ranks.h"
 #include "wait.h"
@@ -355,6 +357,82 @@ TEST(Secret, AnAddressThatOthersReachNeedsOne) {
   EXPECT_TRUE(is_loopback("::1"));
   EXPECT_FALSE(is_loopback("0.0.0.0"));
   EXPECT_FALSE(is_loopback("192.0.2.7"));
+}
+
+namespace {
+
+// CREST_SECRET_FILE names FOLDER/secret while it lives, and CREST_SECRET is not set.
+class SecretFolder {
+ public:
+  SecretFolder() {
+    unsetenv("CREST_SECRET");
+    setenv("CREST_SECRET_FILE", path().c_str(), 1);
+  }
+  ~SecretFolder() { unsetenv("CREST_SECRET_FILE"); }
+  std::string path() const { return folder_ / "secret"; }
+  void write(const std::string& text, mode_t mode) const {
+    Socket file(open(path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    EXPECT_EQ(::write(file.fd(), text.data(), text.size()), ssize_t(text.size()));
+    EXPECT_EQ(fchmod(file.fd(), mode), 0);
+  }
+  bool exists() const { return access(path().c_str(), F_OK) == 0; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+const std::string old_secret = "of a run that was killed";
+
+}  // namespace
+
+TEST(SecretFile, IsWrittenByRank0AndRemovedAtTheEnd) {
+  SecretFolder f;
+  {
+    f.write(old_secret, 0600);
+    RankSecret other(environment(1, 2, 1), after(longest_wait));
+    EXPECT_EQ(other.text(), old_secret);
+    EXPECT_FALSE(other.wait_for_another(after(0.05)));
+    RankSecret first(environment(0, 2, 1), after(longest_wait));
+    struct stat file {};
+    ASSERT_EQ(stat(f.path().c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 07777, 0600u);
+    EXPECT_TRUE(other.wait_for_another(after(longest_wait)));
+    EXPECT_EQ(other.text(), first.text());
+    EXPECT_GE(first.text().size(), 32u);
+    EXPECT_FALSE(first.wait_for_another(after(longest_wait))) << "it is the one who writes it";
+  }
+  EXPECT_FALSE(f.exists());
+}
+
+TEST(SecretFile, OfAnotherRunIsNotRemoved) {
+  SecretFolder f;
+  {
+    RankSecret first(environment(0, 2, 1), after(longest_wait));
+    unlink(f.path().c_str());
+    f.write(old_secret, 0600);
+  }
+  EXPECT_TRUE(f.exists());
+}
+
+TEST(SecretFile, ThatOthersReadOrWroteIsRefused) {
+  SecretFolder f;
+  for (int rank : {0, 1}) {
+    auto error = [&] { return error_of([&] { RankSecret(environment(rank, 2, 1), after(0)); }); };
+    f.write(old_secret, 0640);
+    expect_says(error(), "its mode is 0640");
+    f.write(old_secret, 0600);
+    if (geteuid() == 0) {
+      ASSERT_EQ(chown(f.path().c_str(), 12345, gid_t(-1)), 0);
+      expect_says(error(), "belongs to user 12345");
+    }
+    ASSERT_EQ(unlink(f.path().c_str()), 0);
+    ASSERT_EQ(symlink("/etc/hostname", f.path().c_str()), 0);
+    EXPECT_NE(error(), "") << "a link";
+    ASSERT_EQ(unlink(f.path().c_str()), 0);
+  }
+  expect_says(error_of([&] { RankSecret(environment(1, 2, 1), after(0.05)); }), "rank 0 has not written the secret");
+  f.write("short", 0600);
+  expect_says(error_of([&] { RankSecret(environment(1, 2, 1), after(0)); }), "holds no secret");
 }
 
 // A rank whose watchdog says nothing, though its connections stand.

@@ -1,0 +1,53 @@
+// A bit of one rank that differs is found, with the rank and the tensor.
+#include "train/same_weights.h"
+
+#include <gtest/gtest.h>
+
+#include "run/parameters.h"
+#include "train/harness.h"
+
+using namespace crest;
+
+namespace {
+
+std::string difference(Engine& engine) {
+  try {
+    check_same_weights(engine, "step 3");
+  } catch (const WeightsDiffer& e) {
+    return std::to_string(e.rank()) + ": " + e.problem();
+  }
+  return "";
+}
+
+void flip(const TensorRef& tensor) {
+  ASSERT_TRUE(tensor.on_host());
+  static_cast<char*>(tensor.data)[tensor.bytes() / 2] ^= 4;
+}
+
+}  // namespace
+
+TEST(SameWeights, OneBitOfOneRankIsFound) {
+  for (int ranks : {2, 3}) {
+    SCOPED_TRACE(ranks);
+    Recipe r = tiny_recipe();
+    r.data_parallel = ranks;
+    Engine engine = make_engine(r);
+    engine.initialize_weights(1);
+    SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+    for (int step = 0; step < 3; ++step) engine.step(step, 1e-3, 1, source);
+    EXPECT_EQ(difference(engine), "");
+    auto all = parameters(engine.rank(1));
+    std::string than = ranks == 2 ? " than rank 0; which of them is right cannot be seen from as many on both sides"
+                                  : " than ranks 0, 2";
+    for (auto& p : all) {
+      std::vector<std::pair<std::string, TensorRef>> tensors = {{p.name, p.weight}};
+      for (auto& s : p.states) tensors.push_back({p.name + "." + s.name, s.tensor});
+      for (auto& [name, tensor] : tensors) {
+        flip(tensor);
+        EXPECT_EQ(difference(engine), "1: rank 1 holds other values of " + name + than);
+        flip(tensor);
+      }
+    }
+    EXPECT_EQ(difference(engine), "");
+  }
+}
