@@ -97,7 +97,7 @@ static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, 
   return list;
 }
 
-std::vector<ParameterRef> parameters(const Executor& executor) {
+std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
   const CompiledSession& s = executor.session();
   int update = s.find("update"), program = update >= 0 ? update : 0;
   const Program& p = s.programs[size_t(program)].program;
@@ -111,6 +111,11 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
       r.states.push_back({name, executor.tensor(program, p.at(v).name), p.at(v).shape == p.at(q.value).shape});
     list.push_back(std::move(r));
   }
+  return list;
+}
+
+std::vector<ParameterRef> parameters(const Executor& executor) {
+  std::vector<ParameterRef> list = replicated_parameters(executor);
   ShardedStates& sharded = executor.sharded();
   for (size_t i = 0; i < sharded.tensors().size(); ++i) {
     auto& t = sharded.tensors()[i];
