@@ -11,9 +11,9 @@ namespace crest {
 // "".
 class RankSecret {
  public:
-  // Rank 0 writes a new secret into CREST_SECRET_FILE (mode 0600), which all ranks share; the others
-  // wait for it until the deadline. Throws a usage error if a secret is too short, if others can
-  // read or have written the file, or if there is none and rank 0's address can be reached from
+  // Rank 0 writes a new secret into CREST_SECRET_FILE (mode 0600), which all ranks share; the
+  // others wait for it until the deadline. Throws a usage error if a secret is too short, if others
+  // can read or have written the file, or if there is none and rank 0's address can be reached from
   // other machines.
   RankSecret(const RankEnvironment& environment, Clock::time_point deadline);
   ~RankSecret() { remove_file(); }

@@ -23,7 +23,8 @@ struct ChatMessage {
 
 struct ChatTemplate {
   // Around a message. In these texts {eos} is the tokenizer's end-of-text token, {bos} its
-  // begin-of-text token, or nothing if it has none, and `tokens` are special tokens where it has them.
+  // begin-of-text token, or nothing if it has none, and `tokens` are special tokens where it has
+  // them.
   struct Form {
     std::string_view before, after;
   };

@@ -79,8 +79,8 @@ class Engine {
   std::vector<std::vector<double>> from_all_ranks(const std::function<std::vector<double>(Executor&)>& of);
   // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
-  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share. All
-  // ranks call it. release_states() frees them.
+  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share.
+  // All ranks call it. release_states() frees them.
   void gather_states();
   void release_states();
 

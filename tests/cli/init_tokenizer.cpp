@@ -111,8 +111,8 @@ TEST_F(InitTokenizer, AModelWithoutATokenizerNeedsOne) {
   std::filesystem::create_directories(f.path() / "no-tokenizer");
   for (const char* name : {"model.safetensors", "config.json"})
     std::filesystem::copy(folder / name, f.path() / "no-tokenizer" / name);
-  std::vector<std::string> words = {"train", "text.txt", "--init", "no-tokenizer",      "--out",
-                                    "given", "--steps",  "1",      "--threads", "1"};
+  std::vector<std::string> words = {"train", "text.txt", "--init", "no-tokenizer", "--out",
+                                    "given", "--steps",  "1",      "--threads",    "1"};
   expect_error(words, 1, {"no tokenizer.json", "--tokenizer FILE"}, f.options());
   words.insert(words.end(), {"--tokenizer", "bpe:280"});
   expect_error(words, 2, {"would be trained on the text"}, f.options());

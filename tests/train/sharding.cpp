@@ -95,9 +95,7 @@ void save(Engine& e, const std::string& root) {
 }
 
 // Hashes of all tensors and files.
-std::string hashes_of(const std::string& root) {
-  return read_file(root + "/step-000003/manifest.json", 1 << 20);
-}
+std::string hashes_of(const std::string& root) { return read_file(root + "/step-000003/manifest.json", 1 << 20); }
 
 }  // namespace
 
