@@ -1,5 +1,6 @@
 #include "run/parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <unordered_map>
@@ -97,10 +98,12 @@ static std::vector<std::pair<std::string, ValueId>> states_of(const Program& p, 
   return list;
 }
 
+// The Program that has the states, if there is one.
+static int program_of_states(const CompiledSession& s) { return std::max(0, s.find("update")); }
+
 std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
-  const CompiledSession& s = executor.session();
-  int update = s.find("update"), program = update >= 0 ? update : 0;
-  const Program& p = s.programs[size_t(program)].program;
+  int program = program_of_states(executor.session());
+  const Program& p = executor.session().programs[size_t(program)].program;
   std::unordered_map<std::string_view, ValueId> values;
   for (size_t v = 0; v < p.values.size(); ++v) values.emplace(p.values[v].name, ValueId(v));
   std::vector<ParameterRef> list;
@@ -116,6 +119,8 @@ std::vector<ParameterRef> replicated_parameters(const Executor& executor) {
 
 std::vector<ParameterRef> parameters(const Executor& executor) {
   std::vector<ParameterRef> list = replicated_parameters(executor);
+  const CompiledSession& s = executor.session();
+  const Program& p = s.programs[size_t(program_of_states(s))].program;
   ShardedStates& sharded = executor.sharded();
   for (size_t i = 0; i < sharded.tensors().size(); ++i) {
     auto& t = sharded.tensors()[i];
@@ -126,7 +131,7 @@ std::vector<ParameterRef> parameters(const Executor& executor) {
       r.states.push_back({t.state, sharded.whole(i), t.shape == p.at(p.params[t.parameter].value).shape});
   }
   for (ParameterRef& r : list)
-    if (update >= 0 && !r.master.data) r.master = r.weight;
+    if (s.find("update") >= 0 && !r.master.data) r.master = r.weight;
   return list;
 }
 
