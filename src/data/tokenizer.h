@@ -35,8 +35,9 @@ class Tokenizer {
                                const SplitRule& rule = gpt2_split_rule());
   // Reads a tokenizer from a file: Hugging Face tokenizer.json, GPT-2's vocab.json (encoder.json)
   // with merges.txt (vocab.bpe) next to it, .tiktoken, or a SentencePiece model; or from a folder
-  // with tokenizer.json, GPT-2's files or tokenizer.model. `split_rule` (a name; "" = as the file states, or as the
-  // vocabulary is known for) is for files that do not state it. Unsupported features are rejected by name.
+  // with tokenizer.json, GPT-2's files or tokenizer.model. `split_rule` (a name; "" = as the file
+  // states, or as the vocabulary is known for) is for files that do not state it. Unsupported
+  // features are rejected by name.
   static Tokenizer load(const std::filesystem::path& path, std::string_view split_rule = {});
   // A tokenizer.json in memory. `where` names the source in errors.
   static Tokenizer parse(std::string_view json, const std::string& where);
@@ -149,7 +150,8 @@ class Encoder {
 
  private:
   struct Cache;
-  // `begins`: the text is not the continuation of another. `first`: it is the first of its document.
+  // `begins`: the text is not the continuation of another. `first`: it is the first of its
+  // document.
   void encode_chunk(std::string_view text, bool begins, Tokens& out, Cache& cache) const;
   void encode_normalized(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;
   void encode_piece(std::string_view text, bool begins, bool first, Tokens& out, Cache& cache) const;

@@ -309,7 +309,6 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     };
     if (s.text("Regex") == " {2,}" && (to == " " || is_mark(content))) {
       rules.steps.push_back({Kind::one_space, "", " "});
-      // What the expression leaves alone stays a space; Crest has no token for it, unless it is replaced too.
       return;
     }
     if (from.empty()) refuse();

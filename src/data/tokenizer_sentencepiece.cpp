@@ -1,5 +1,5 @@
-// SentencePiece models (Kudo & Richardson 2018): the fields of sentencepiece_model.proto that decide
-// the tokens of BPE, written as the tokenizer.json that gives the same tokens.
+// SentencePiece models (Kudo & Richardson 2018): the fields of sentencepiece_model.proto that
+// decide the tokens of BPE, written as the tokenizer.json that gives the same tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -149,8 +149,8 @@ void check_supported(const Model& model, const TokenizerParts& parts) {
 
 using Json = nlohmann::ordered_json;
 
-// SentencePiece joins the two neighbors that make the piece of the highest score, leftmost first. So
-// every way to divide a piece into two pieces is a merge.
+// SentencePiece joins the two neighbors that make the piece of the highest score, leftmost first.
+// So every way to divide a piece into two pieces is a merge.
 Json merges_of(const Model& model, const TokenizerParts& parts) {
   std::unordered_map<std::string_view, uint32_t> ids;
   for (uint32_t id = 0; id < model.pieces.size(); ++id)

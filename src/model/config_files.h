@@ -23,9 +23,9 @@ std::string to_huggingface_config(const ModelConfig& config);
 // given ones: head_dim = width / heads, kv_heads = heads if they are equal in the base, ff = 4
 // width if the base has that ratio.
 ModelConfig parse_model_toml(std::string_view text, const std::string& where);
-// config.json with model_type gpt2, llama, mistral or qwen2; keys of transformers 4 and 5. Sizes are
-// required; other keys default as in transformers. Options that Crest does not compute (attention
-// windows, ...) are rejected.
+// config.json with model_type gpt2, llama, mistral or qwen2; keys of transformers 4 and 5. Sizes
+// are required; other keys default as in transformers. Options that Crest does not compute
+// (attention windows, ...) are rejected.
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where);
 
 }  // namespace crest

@@ -117,8 +117,8 @@ class GptBuilder {
     return dropout("drop", x);
   }
 
-  // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are slowed
-  // down, those from last_pair on by the whole factor.
+  // The frequencies of transformers' rope_type. Linear and YaRN: pairs from first_pair on are
+  // slowed down, those from last_pair on by the whole factor.
   void set_rope(Attrs& a) const {
     const RopeScaling& s = c_.rope_scaling;
     double dim = double(c_.head_dim), original = double(s.original_context);

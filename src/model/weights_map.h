@@ -18,7 +18,8 @@ namespace crest {
 //   h.N.attn.proj.weight [C, heads head_dim]
 //   h.N.mlp.fc.weight [ff,C] (GELU) or h.N.mlp.gate.weight, h.N.mlp.up.weight [ff,C] (SwiGLU); h.N.mlp.proj.weight
 //   [C,ff]
-// Linear layers have a .bias when config.has_..._bias(), norms when config.bias and the norm is LayerNorm.
+// Linear layers have a .bias when config.has_..._bias(), norms when config.bias and the norm is
+// LayerNorm.
 struct ParameterShape {
   std::string name;
   std::vector<int64_t> shape;

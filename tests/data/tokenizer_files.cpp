@@ -162,7 +162,7 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
 }
 
-// Made by compare_tokenizers.py: a model of Llama's kind, and the tokens that `sentencepiece` gives.
+// Made by compare_tokenizers.py: a model of Llama's kind, and what `sentencepiece` makes of it.
 TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   EXPECT_FALSE(t.byte_level());

@@ -30,8 +30,8 @@ std::vector<double> frequencies(int64_t dim, const Attrs& a) {
   if (!a.has("factor")) return f;
   double factor = a.number("factor");
   bool by_pair = a.has("first_pair");
-  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair, or (Llama 3) by
-  // its turns within the original context.
+  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair, or (Llama 3)
+  // by its turns within the original context.
   double none = a.number(by_pair ? "first_pair" : "high_freq_factor");
   double whole = a.number(by_pair ? "last_pair" : "low_freq_factor");
   double context = by_pair ? 0 : a.number("original_context");

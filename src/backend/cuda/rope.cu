@@ -14,8 +14,8 @@ struct RopeArgs {
   int batch_per_block;
   double log2_theta;
   double factor;  // 0 = plain frequencies
-  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair (linear, YaRN), or
-  // (Llama 3) by its turns within the original context.
+  // Share of the slowed frequency: 0 at `none`, 1 at `whole`. By number of the pair (linear, YaRN),
+  // or (Llama 3) by its turns within the original context.
   double none, whole, original_context;  // original_context 0: by pair
   float cosine_scale, sine_scale;        // sine_scale: negative if inverse
 };
