@@ -36,7 +36,7 @@ struct Options {
 constexpr const char* prepare_group = "Prepare";
 constexpr const char* tokenizer_help =
     "bytes, bpe:VOCAB (trained on the text), or FILE: a tokenizer.json, vocab.json or encoder.json (with the merges "
-    "next to it), or .tiktoken";
+    "next to it), .tiktoken, or a SentencePiece model";
 constexpr const char* get_group = "Get GPT-2's tokenizer";
 
 // Stages on standard error: one live line on a terminal, elsewhere one plain line per stage.

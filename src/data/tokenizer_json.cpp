@@ -21,6 +21,7 @@ namespace crest {
 namespace {
 
 constexpr size_t max_depth = 32, max_steps = 16;
+constexpr size_t longest_replacement = 256;  // bytes that a normalizer adds at one place
 
 // Copies a part of a document to text while its SAX events pass by.
 class JsonEcho {
@@ -285,6 +286,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
         rules.steps.push_back({form->second, "", ""});
       } else if (s.type == "Prepend") {
         if (parts_.byte_level) parts_.refuse("the normalizer Prepend with ByteLevel");
+        if (s.text("prepend").size() > longest_replacement) parts_.refuse("the normalizer Prepend of a long text");
         rules.steps.push_back({Kind::prepend, "", in_text(s.text("prepend"))});
       } else if (s.type == "Strip") {
         if (!rules.mark.empty()) parts_.refuse("the normalizer Strip after spaces are replaced");
@@ -309,11 +311,9 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     };
     if (s.text("Regex") == " {2,}" && (to == " " || is_mark(content))) {
       rules.steps.push_back({Kind::one_space, "", " "});
-      // What the expression leaves alone stays a space; Crest has no token for it, unless it is
-      // replaced too.
       return;
     }
-    if (from.empty()) refuse();
+    if (from.empty() || from.size() > longest_replacement || to.size() > longest_replacement) refuse();
     if (from == " " && is_mark(content) && !parts_.byte_level) {
       set_mark(content);
       rules.steps.push_back({Kind::mark, "", ""});

@@ -18,6 +18,7 @@ namespace crest {
 
 namespace {
 
+constexpr size_t longest_piece = 1024;  // SentencePiece's default is 16 characters
 constexpr std::string_view mark = "\xe2\x96\x81";
 
 // A message of protocol buffers, field by field. Every length is checked before it is used.
@@ -100,6 +101,7 @@ void read_piece(Message m, Model& model, const TokenizerParts& parts) {
   if (model.pieces.size() >= TokenizerParts::max_tokens)
     parts.bad(fmt::format("more than {} tokens", TokenizerParts::max_tokens));
   if (piece.text.empty()) parts.bad("an empty token");
+  if (piece.text.size() > longest_piece) parts.bad(fmt::format("a piece longer than {} bytes", longest_piece));
   model.pieces.push_back(piece);
 }
 

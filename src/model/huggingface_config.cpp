@@ -155,8 +155,7 @@ void read_rope(const Keys& k, ModelConfig& c) {
     out.low_freq_factor = s.number("low_freq_factor", 1), out.high_freq_factor = s.number("high_freq_factor", 4);
     out.original_context = s.size("original_max_position_embeddings");
   } else if (type == "dynamic") {
-    // transformers rescales beyond max_position_embeddings, for any length. Here `factor` bounds
-    // it.
+    // transformers rescales beyond max_position_embeddings, for any length. Here `factor` ends it.
     out.original_context = c.context;
     c.context = int64_t(double(c.context) * out.factor);
   } else if (type == "yarn") {

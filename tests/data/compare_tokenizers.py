@@ -14,6 +14,7 @@
     compare_tokenizers.py kind-fixtures FOLDER            of these sentencepiece.model and sentencepiece-ids.txt only
 """
 import base64
+import io
 import json
 import random
 import sys
@@ -198,8 +199,9 @@ def train_sentencepiece(text, path, **options):
     settings = dict(model_type="bpe", vocab_size=600, character_coverage=0.9995, byte_fallback=True, split_digits=True, add_dummy_prefix=True,
                     allow_whitespace_only_pieces=True, remove_extra_whitespaces=False, normalization_rule_name="identity", minloglevel=2)
     lines = [line for line in text.replace("\x00", "").split("\n") if line]
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(path), **(settings | options))
-    path.with_suffix(".vocab").unlink()
+    model = io.BytesIO()  # a file's name would be in the model
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **(settings | options))
+    path.with_suffix(".model").write_bytes(model.getvalue())
 
 
 def bpe_of_sentencepiece(path, **options):
@@ -313,7 +315,7 @@ def kind_fixtures(folder):
     train_sentencepiece(corpus, folder / "sentencepiece", vocab_size=480)
     sp = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     lines = (folder / "nasty.txt").read_bytes().decode().split("\n")
-    write_ids(folder / "sentencepiece-ids.txt", [i for line in lines for i in sp.encode(line)])
+    (folder / "sentencepiece-ids.txt").write_text("".join(" ".join(map(str, sp.encode(line))) + "\n" for line in lines))
 
 
 def trained(text, vocab):

@@ -162,8 +162,7 @@ TEST(TokenizerFiles, WhatTheFileIsIsSeenInItsContent) {
   EXPECT_ERROR(Tokenizer::load(fixture_path("llama3.json"), "bert"), "no split rule 'bert'");
 }
 
-// Made by compare_tokenizers.py: a model of Llama's kind, and the tokens that `sentencepiece`
-// gives.
+// Made by compare_tokenizers.py: a model of Llama's kind, and what `sentencepiece` makes of it.
 TEST(TokenizerFiles, SentencePieceModelsGiveTheirTokens) {
   Tokenizer t = Tokenizer::load(fixture_path("sentencepiece.model"));
   EXPECT_FALSE(t.byte_level());
@@ -240,6 +239,8 @@ TEST(TokenizerFiles, WhatIsNotSupportedInASentencePieceModelIsNamed) {
                "holds a space after another character");
   EXPECT_ERROR(parse(pieces + piece("a") + bpe + identity), "appears twice");
   EXPECT_ERROR(parse(pieces + piece("\xff") + bpe + identity), "not UTF-8");
+  EXPECT_ERROR(parse(std::string("\n\x84\x10\n\x81\x10", 6) + std::string(2049, 'a') + bpe + identity),
+               "longer than 1024");
   EXPECT_ERROR(parse(pieces + proto(2, "\x18\x02\x98\x02\x01") + identity), "no token <0x00>");
   std::string whole = pieces + bpe + identity;
   for (size_t n = 0; n < whole.size(); ++n) EXPECT_THROW(parse(whole.substr(0, n)), Error) << n;
@@ -282,6 +283,16 @@ TEST(TokenizerFiles, WhatIsNotSupportedOfATokenizerOfCharactersIsNamed) {
                "ignore_merges = true without ByteLevel");
   EXPECT_ERROR(parse(with("\"byte_fallback\": true", "\"byte_fallback\": false, \"unk_token\": \"none\"")),
                "without unk_token");
+}
+
+// Eight steps that double every letter make 256 of one.
+TEST(TokenizerFiles, ANormalizerThatMultipliesTextIsStopped) {
+  std::string json = Tokenizer::load(fixture_path("sentencepiece.model")).to_json(), steps;
+  for (int i = 0; i < 8; ++i) steps += R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}, )";
+  const std::string first = R"({"type": "Prepend")";
+  Tokenizer t = Tokenizer::parse(json.replace(json.find(first), first.size(), steps + first), "file.json");
+  EXPECT_EQ(t.decode(t.encode("abc")), std::string(256, 'a') + "bc");
+  EXPECT_ERROR(t.encode(std::string(1000, 'a')), "of a text of 1000");
 }
 
 TEST(TokenizerFiles, WhatIsNotSupportedIsNamed) {

@@ -61,9 +61,9 @@ TEST(TokenizerPeers, TokenizersGivesTheSameTokensByEveryRule) {
   EXPECT_EQ(compare({"check", json, text_path, ids}).exit_code, 1);
 }
 
-// Every kind that is not byte-level BPE with a split rule, on 2,300 documents: SentencePiece's
-// models, and tokenizer.json with the normalizers, pre-tokenizers and decoders that Llama-like
-// files have.
+// Every kind that is not byte-level BPE with a split rule, on 2,000 documents and more:
+// SentencePiece's models, and tokenizer.json with the normalizers, pre-tokenizers and decoders that
+// Llama-like files have.
 TEST(TokenizerPeers, OtherKindsGiveTheSameTokensAndTexts) {
   if (!has_module("tokenizers, sentencepiece")) GTEST_SKIP() << "pip install tokenizers sentencepiece";
   DataFolder dir;
