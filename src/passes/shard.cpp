@@ -1,6 +1,6 @@
-// Lever --shard optimizer (ZeRO 1: Rajbhandari et al. 2020, section 5.1): every rank has one share of
-// the optimizer's state of each group of parameters, updates that share of the weights with its share
-// of the gradients, and gets the other shares from the other ranks.
+// Lever --shard optimizer (ZeRO 1: Rajbhandari et al. 2020, section 5.1): every rank has one share
+// of the optimizer's state of each group of parameters, updates that share of the weights with its
+// share of the gradients, and gets the other shares from the other ranks.
 #include "program/shares.h"
 
 #include <fmt/format.h>

@@ -76,8 +76,8 @@ class Engine {
   int64_t validation_batch() const;
   // Sends rank 0's weights and optimizer state to the other ranks (after a load).
   void broadcast();
-  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share. All
-  // ranks call it. release_states() frees them.
+  // Before parameters(rank(0)) are saved: rank 0 gets the states of which each rank has a share.
+  // All ranks call it. release_states() frees them.
   void gather_states();
   void release_states();
 

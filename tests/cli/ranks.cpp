@@ -161,8 +161,8 @@ TEST(Ranks, ProcessesHaveTheBitsOfVirtualRanks) {
   }
 }
 
-// However gradients are summed, and whether every rank has the whole optimizer: the same weights and
-// moments, also when a run continues with another setting.
+// However gradients are summed, and whether every rank has the whole optimizer: the same weights
+// and moments, also when a run continues with another setting.
 TEST(Ranks, ReductionsAndSharesDoNotChangeBits) {
   NEEDS_RANKS();
   TrainFolder f;

@@ -1,5 +1,5 @@
-// bias_grad, sum_loss, grad_norm, square_sum. Partial sums belong to fixed pieces of the input and are combined
-// in order: bitwise identical for any number of threads.
+// bias_grad, sum_loss, grad_norm, square_sum. Partial sums belong to fixed pieces of the input and
+// are combined in order: bitwise identical for any number of threads.
 
 #include <cmath>
 #include <cstring>
@@ -69,8 +69,8 @@ void launch_sum(const KernelCall& c) {
 // Elements of one partial sum of the norm.
 constexpr int64_t chunk = 1 << 15;
 
-// The norm of several ranks is the sum of their parts' norms, by rank: bitwise the same whether every
-// rank has all gradients (`parts` = ranks) or only its share of each (square_sum).
+// The squared norm of several ranks is the sum of their parts', by rank: bitwise the same whether
+// every rank has all gradients (`parts` = ranks) or only its share of each (square_sum).
 struct Parts {
   Parts(const Program& program, const Instr& instr, size_t first)
       : program_(program), instr_(instr), first_(first), parts_(instr.attrs.integer("parts", 1)) {}
