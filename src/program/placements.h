@@ -16,8 +16,8 @@ enum class RankProgram : uint8_t {
 };
 
 // Infers for every value whether all ranks have the same (replicated), each has an addend of it
-// (partial), its share (shares: ops/shares.cpp), or something of its own (local: activations).
-// Throws an internal error that names the instruction if
+// (partial), its share (ops/shares.cpp), or something of its own (local: activations). Throws an
+// internal error that names the instruction if
 //   - a partial sum is used as if it were the sum, or is what a Program leaves;
 //   - something is summed that is no partial sum, or that a reduce_scatter has used up;
 //   - shares and whole tensors are mixed;

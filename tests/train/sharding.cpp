@@ -26,7 +26,10 @@ Recipe sharded(Recipe r) {
 
 void steps(Engine& e, int from, int to) {
   const Recipe& r = e.session().recipe;
-  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+  SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t* positions) {
+    synthetic(r, g, x, y);
+    for (int64_t t = 0; positions && t < r.seq_length(); ++t) positions[t] = int32_t(t % 5);
+  };
   for (int s = from; s < to; ++s) e.step(s, 1e-2, 11, source);
 }
 
@@ -73,6 +76,7 @@ std::vector<Recipe> recipes() {
   Recipe r = ranks(3);
   r.grad_accumulation = 2, r.precision = "bf16", r.policy = "autocast", r.clip = 0.01;
   list.push_back(r);
+  list.back().levers["packing"] = "documents";
   r = ranks(2);
   r.precision = "fp16", r.loss_scale = 1e30;  // overflows: steps are skipped
   list.push_back(r);

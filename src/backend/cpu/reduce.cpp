@@ -69,7 +69,7 @@ void launch_sum(const KernelCall& c) {
 // Elements of one partial sum of the norm.
 constexpr int64_t chunk = 1 << 15;
 
-// The norm of several ranks is the sum of their parts' norms, by rank: bitwise the same whether
+// The squared norm of several ranks is the sum of their parts', by rank: bitwise the same whether
 // every rank has all gradients (`parts` = ranks) or only its share of each (square_sum).
 struct Parts {
   Parts(const Program& program, const Instr& instr, size_t first)
