@@ -14,7 +14,9 @@ namespace crest {
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
   Json what = settings_of(recipe).json([](const Setting& s) { return s.identity; });
   what["sizes"] = model_to_json(recipe.model);  // a model file may change under the same name
-  if (recipe.ranks == 1) what.erase("ranks");   // a single process has the key of records without the setting
+  // One rank has the key of records that were made before these settings.
+  if (recipe.world_size() == 1)
+    for (const char* between_ranks : {"ranks", "reduce", "bucket", "comm_dtype", "shard"}) what.erase(between_ranks);
   if (!variant.empty()) what["variant"] = variant;
   return measurement_key(what, device_to_json(device), phase);
 }

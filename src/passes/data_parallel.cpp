@@ -161,7 +161,8 @@ const std::vector<Setting>& data_parallel_settings() {
              .effects = of_collectives}),
       lever({.name = "bucket",
              .group = group,
-             .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, MiB, ..",
+             .help = "--reduce bucket: a bucket is full when it holds this much; a number with B, kB, MB, GB, KiB, MiB "
+                     "or GiB",
              .otherwise = "25MB",
              .example = "25MB",
              .resume = OnResume::accepts,

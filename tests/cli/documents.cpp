@@ -30,6 +30,8 @@ constexpr Exception exceptions[] = {
     {"' import '*", "needs checkpoints of other programs; tests/interop makes them"},
     {"' devices '*'--measure '*", "takes ten seconds; tests/cli/devices.cpp runs it"},
     {"' calibrate '*|' tune '*", "measures for minutes; tests/cli/tune.cpp runs it"},
+    {"*' --init base '*", "needs a model that transformers made; tests/interop/guide.py runs its page"},
+    {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},
 };

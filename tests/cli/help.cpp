@@ -83,8 +83,8 @@ TEST(Runs, FitTheTerminal) {
 
 TEST(Help, NamesValuesAndDefaults) {
   std::string help = run_crest({"plan", "--help-all"}).out;
-  for (const char* text : {"\nParameters, memory and FLOPs before anything runs.\n", "--config FILE ", "--memory SIZE ",
-                           "sequences per micro batch (default: 8)", "(flash, naive; default: flash)",
+  for (const char* text : {"\nParameters, memory, FLOPs and time before anything runs.\n", "--config FILE ",
+                           "--memory SIZE ", "sequences per micro batch (default: 8)", "(flash, naive; default: flash)",
                            "preset (gpt2-124M, ", "--model VALUE "})
     EXPECT_NE(help.find(text), std::string::npos) << text << help;
 }
