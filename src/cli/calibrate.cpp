@@ -54,7 +54,10 @@ int run(const Options& o) {
                 fmt::format("only {} of the steps fit {}", steps.size(), format_bytes(double(limit))),
                 "crest calibrate", "It needs more memory, or more precisions.");
   to_stderr("measuring the limits of the device ...\n");
-  StepMeasure how{.max_seconds = o.max_seconds, .rates = step_rates(steps, device)};
+  StepMeasure how{.max_seconds = o.max_seconds, .rates = step_rates(steps, device), .before_run = [] {
+                    if (StopSignal::requested())
+                      throw Error(Exit::interrupted, "interrupted: nothing was written", "crest calibrate");
+                  }};
   Calibration c = calibrate(device, limit, steps, how, [&](size_t i, const CalibrationStep& step) {
     to_stderr("{:>3}/{}  {}\n", i + 1, steps.size(), step.text);
   });

@@ -136,8 +136,10 @@ void print_text(const PlanReport& r, const std::optional<Calibration>& calibrati
              format_si(r.executed_flops, "FLOP"), per);
   if (calibration)
     fmt::print("{}", text_of(planned_time(s, *calibration), *calibration, o.tokens));
-  else if (r.ranks == 1 && !s.device.described)
-    fmt::print("time        not predicted: crest calibrate measures this device once\n");
+  else
+    fmt::print("time        not predicted: {}\n", r.ranks > 1          ? "several ranks"
+                                                  : s.device.described ? "a device that is not here"
+                                                                       : "crest calibrate measures this device once");
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);

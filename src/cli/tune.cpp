@@ -50,6 +50,10 @@ int run(Options& o) {
   Device device = o.device.find();
   if (device.described) fail_usage("a device that is not here cannot be measured", "--device", "Use crest plan.");
   int64_t limit = o.device.limit(device) - (o.headroom.empty() ? 0 : parse_bytes(o.headroom, "--headroom"));
+  if (limit <= 0)
+    throw Error(Exit::does_not_fit,
+                fmt::format("it leaves nothing of {}", format_bytes(double(o.device.limit(device)))), "--headroom",
+                "Leave less free.");
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
   o.tune.within = o.within / 100;
   o.tune.check_interrupt = [] {
@@ -83,12 +87,13 @@ std::function<int()> setup_tune(CLI::App& app) {
                  "sequences per step: the search divides them into micro batches (default: any micro batch)")
       ->group("Search");
   option("--within", o->within,
-         "percent of speed to give up for memory: the choice is the smallest within it of the fastest");
+         "percent of speed to give up for memory: of the combinations that are at most this much slower than the "
+         "fastest, the one with the least memory is chosen");
   app.add_option("--headroom", o->headroom, "memory to leave free, e.g. 5GB")->type_name("SIZE")->group("Search");
   app.add_option("--measure", o->tune.measure,
-                 "steps to measure at most (default: a tenth of the combinations, from 6 to 24)")
+                 "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")
       ->group("Search");
-  option("--max-seconds", o->tune.max_seconds, "time limit per measured step (at least 6 runs are made)");
+  option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
   option("--seed", o->tune.seed, "seed for weights and tokens");
   app.add_option("--calibration", o->calibration,
                  "predict with this file (default: what crest calibrate wrote for this device, if it did)")

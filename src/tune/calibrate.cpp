@@ -11,7 +11,6 @@
 #include "core/text.h"
 #include "device/conditions.h"
 #include "host/environment.h"
-#include "host/stop_signal.h"
 #include "plan/recipe_settings.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
@@ -44,10 +43,6 @@ constexpr Slice slices[] = {
     {"cuda", "gpt2-1558M", 2, 16, 1024, "auto"}, {"cuda", "llama-1B", 2, 1, 2048, "auto"},
     {"cuda", "llama-1B", 2, 4, 4096, "auto"},
 };
-
-void stop_if_requested() {
-  if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "a measurement");
-}
 
 }  // namespace
 
@@ -98,7 +93,7 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   CompiledSession session = compile_phase(recipe, device, BenchPhase::step);
   check_fits(session, limit);
   ProfilerOptions options;
-  options.before_run = stop_if_requested;
+  options.before_run = how.before_run;
   options.rule = {
       .warmup = 2, .min_samples = 6, .max_samples = 30, .max_seconds = how.max_seconds, .target_relative_ci = 0.01};
   options.rates = how.rates;

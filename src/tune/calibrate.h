@@ -24,7 +24,8 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
 struct StepMeasure {
   double max_seconds = 2;  // of plain runs and profiled ones, at least 6 of each
   uint64_t seed = 1337;
-  std::vector<ProfileRate> rates;  // measured if missing
+  std::vector<ProfileRate> rates;            // measured if missing
+  std::function<void()> before_run = [] {};  // may throw to end the measurement
 };
 // Profiles a step on random tokens. Throws does_not_fit, and `interrupted`.
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how);

@@ -194,8 +194,9 @@ class Search {
     TuneCandidate& c = r_.candidates[i];
     say_(fmt::format("measuring {} ...", c.changes.empty() ? "the start" : change_text(c)));
     try {
-      Profile p =
-          measure_step(c.recipe, device_, limit_, {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_});
+      Profile p = measure_step(
+          c.recipe, device_, limit_,
+          {.max_seconds = o_.max_seconds, .seed = o_.seed, .rates = rates_, .before_run = o_.check_interrupt});
       c.measured_ms = p.step_median_ms();
       model_.add(p);
     } catch (const Error& e) {
@@ -233,9 +234,10 @@ class Search {
   }
 
   [[noreturn]] void nothing_fits() const {
+    auto name = [](const TuneCandidate& c) { return c.changes.empty() ? "the settings as given" : change_text(c); };
     std::string closest = r_.smallest
                               ? fmt::format("The closest needs {}: {}.",
-                                            format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
+                                            format_bytes(double(r_.smallest->planned_bytes)), name(*r_.smallest))
                               : "";
     throw Error(Exit::does_not_fit, fmt::format("none of the combinations fits {}", format_bytes(double(limit_))),
                 "crest tune", closest + " Use a smaller model, a shorter --seq, or --vary optimizer.");
@@ -257,7 +259,8 @@ class Search {
   }
 
   // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than `within`
-  // (at least 1%), and the largest that fits.
+  // (at least 1%) and a step to take at most twice the time limit of a measured step; and the
+  // largest that fits.
   void grow_batch(const Combination& c) {
     double least = 1 + std::max(0.01, o_.within);
     std::vector<size_t> list;
@@ -269,6 +272,10 @@ class Search {
         return;
       }
       list.push_back(i);
+      if (k >= 2 && r_.candidates[i].ms() > 2e3 * o_.max_seconds) {
+        r_.slow_batches = true;
+        return;
+      }
       if (k >= 4 && r_.candidates[list[size_t(k)]].rate() < least * r_.candidates[list[size_t(k) - 2]].rate()) return;
     }
   }
@@ -287,24 +294,33 @@ class Search {
     return o_.measure > 0 ? size_t(o_.measure) : std::clamp<size_t>(r_.candidates.size() / 10, 6, 24);
   }
 
-  // Measures the one that may be the fastest, learns, and so on, until none of the others can be
-  // faster than the fastest measured one. Of two that may be equally fast, the smaller.
+  // Measures the one that is predicted to be the fastest, then the one that may be it, and so on, and
+  // learns, until none of the others can be faster than the fastest measured one.
   void measure_best() {
+    auto expected = [](const TuneCandidate& c) { return c.rate(); };
+    auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
     for (size_t n = r_.measured(); n < budget(); ++n) {
-      size_t next = TuneResult::none;
       double fastest = 0;
       for (auto& c : r_.candidates)
         if (c.measured_ms) fastest = std::max(fastest, c.rate());
-      auto optimistic = [&](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
-      for (size_t i = 0; i < r_.candidates.size(); ++i) {
-        const TuneCandidate& c = r_.candidates[i];
-        if (c.measured_ms || !c.failed.empty()) continue;
-        if (next == TuneResult::none || optimistic(c) > optimistic(r_.candidates[next])) next = i;
-      }
-      if (next == TuneResult::none || optimistic(r_.candidates[next]) < fastest) break;
-      measure(next);
+      size_t likely = first_by(expected), possible = first_by(optimistic);
+      if (possible == TuneResult::none || optimistic(r_.candidates[possible]) < fastest) break;
+      bool try_likely = n % 2 == 0 && expected(r_.candidates[likely]) > fastest;
+      measure(try_likely ? likely : possible);
     }
     if (o_.within > 0) measure_small();
+  }
+
+  // Of those that were not measured, the one with the largest value.
+  template <class F>
+  size_t first_by(F value) const {
+    size_t best = TuneResult::none;
+    for (size_t i = 0; i < r_.candidates.size(); ++i) {
+      const TuneCandidate& c = r_.candidates[i];
+      if (c.measured_ms || !c.failed.empty()) continue;
+      if (best == TuneResult::none || value(c) > value(r_.candidates[best])) best = i;
+    }
+    return best;
   }
 
   // The smallest that is predicted to be within `within` of the fastest, until one of them is.

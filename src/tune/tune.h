@@ -50,6 +50,7 @@ struct TuneResult {
   static constexpr size_t none = std::numeric_limits<size_t>::max();
   std::vector<TuneCandidate> candidates;  // those that fit
   size_t too_large = 0, not_allowed = 0;  // combinations that need more memory; that settings exclude
+  bool slow_batches = false;              // larger batches were left out, since a step would take too long to measure
   std::optional<TuneCandidate> smallest;  // of those that are too large: where nothing fits
   std::optional<AbResult> finals;         // contender 0: the start, or the fastest; null: one candidate
   std::vector<size_t> finalists;          // indices of the contenders

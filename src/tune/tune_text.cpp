@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "core/text.h"
-#include "stats/noise.h"
+#include "stats/ratio.h"
 #include "terminal/fit_table.h"
 #include "tune/tune.h"
 
@@ -16,6 +16,8 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 namespace {
+
+constexpr double busy = 0.2;  // a noise floor above this is not that of a quiet machine
 
 // Measured candidates first, then predicted ones; fastest first.
 std::vector<size_t> order_of(const TuneResult& r) {
@@ -60,8 +62,8 @@ std::string table_of(const TuneResult& r, size_t top, bool color, size_t width) 
     const TuneCandidate& c = r.candidates[i];
     std::string note = i == r.best ? " *" : "";
     rows.push_back({change_text(c) + note, c.predicted ? milliseconds(c.predicted->ms) : "",
-                    c.measured_ms ? milliseconds(*c.measured_ms) : c.failed, format_count(c.rate()),
-                    format_bytes(double(c.planned_bytes))});
+                    c.measured_ms ? milliseconds(*c.measured_ms) : c.failed,
+                    (c.measured_ms ? "" : "~") + format_count(c.rate()), format_bytes(double(c.planned_bytes))});
   }
   return fit_table(columns, rows, width, color);
 }
@@ -71,11 +73,13 @@ std::string signed_bytes(int64_t bytes) {
                     : fmt::format("{} {} memory", format_bytes(double(std::abs(bytes))), bytes > 0 ? "more" : "less");
 }
 
-std::string gain_text(const TuneGain& g) {
+std::string gain_text(const TuneGain& g, double tolerance) {
   std::string time =
       fmt::format("{:.1f}% {} time per token", 100 * std::abs(g.ratio - 1), g.ratio < 1 ? "less" : "more");
-  return fmt::format("  {} {} instead of {}: {} ({}), {}", g.setting, g.to, g.from, time,
-                     g.measured ? "measured" : "predicted", signed_bytes(g.bytes));
+  const char* how = !g.measured                           ? "predicted"
+                    : relative_size(g.ratio) <= tolerance ? "measured, within noise"
+                                                          : "measured";
+  return fmt::format("  {} {} instead of {}: {} ({}), {}", g.setting, g.to, g.from, time, how, signed_bytes(g.bytes));
 }
 
 }  // namespace
@@ -127,12 +131,15 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
 std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool color, size_t width) {
   const TuneCandidate& best = r.candidates[r.best];
   std::string text = table_of(r, top, color, width);
-  text += fmt::format("\n{} planned and predicted, {} measured{} in {}; * is the choice\n",
+  text += fmt::format("\n{} planned and predicted, {} measured{} in {}; * is the choice, ~ is predicted\n",
                       format_number_of(int64_t(r.candidates.size()), "combination"), r.measured(),
                       r.too_large ? fmt::format(" ({} do not fit)", r.too_large) : "", format_duration(r.seconds));
+  if (r.slow_batches) text += "larger batches were left out: a step of theirs takes more than twice --max-seconds\n";
   if (r.finals)
     text += fmt::format("the {} fastest again in {} interleaved rounds; noise floor {:.1f}%\n", r.finalists.size(),
                         r.finals->rounds, 100 * r.finals->noise_floor);
+  if (r.finals && r.finals->noise_floor > busy)
+    text += "warning: other work keeps this machine busy; search again when it is quiet\n";
   if (r.start == TuneResult::none) {
     text += "the settings as given do not fit\n";
   } else if (r.start == r.best) {
@@ -142,12 +149,12 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
     const TuneCandidate& start = r.candidates[r.start];
     double ratio = best.rate() / start.rate();
     text += fmt::format("{} tokens/s instead of {} ({:.2f}x{}), {} planned instead of {}\n", format_count(best.rate()),
-                        format_count(start.rate()), ratio, std::abs(ratio - 1) < r.tolerance ? ", within noise" : "",
+                        format_count(start.rate()), ratio, relative_size(ratio) <= r.tolerance ? ", within noise" : "",
                         format_bytes(double(best.planned_bytes)), format_bytes(double(start.planned_bytes)));
   }
   std::vector<TuneGain> list = gains(r);
   if (!list.empty()) text += "\nWhat each choice brings\n";
-  for (auto& g : list) text += gain_text(g) + "\n";
+  for (auto& g : list) text += gain_text(g, r.tolerance) + "\n";
   text += fmt::format("\nRun it\n  crest train TEXT {}\n", train_flags(o, best));
   return text;
 }
