@@ -294,8 +294,8 @@ class Search {
     return o_.measure > 0 ? size_t(o_.measure) : std::clamp<size_t>(r_.candidates.size() / 10, 6, 24);
   }
 
-  // Measures the one that is predicted to be the fastest, then the one that may be it, and so on, and
-  // learns, until none of the others can be faster than the fastest measured one.
+  // Measures the one that is predicted to be the fastest, then the one that may be it, and so on,
+  // and learns, until none of the others can be faster than the fastest measured one.
   void measure_best() {
     auto expected = [](const TuneCandidate& c) { return c.rate(); };
     auto optimistic = [](const TuneCandidate& c) { return c.rate() * c.predicted->ms / c.predicted->low_ms; };
