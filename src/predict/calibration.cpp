@@ -40,6 +40,7 @@ std::string calibration_file(const Device& device) {
       name += char(std::tolower(static_cast<unsigned char>(c)));
     else if (!name.empty() && name.back() != '-')
       name += '-';
+  while (!name.empty() && name.back() == '-') name.pop_back();
   return join_path(folder, "calibration/" + name + ".json");
 }
 
