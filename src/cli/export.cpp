@@ -2,12 +2,12 @@
 #include "interop/export.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/conversion_progress.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -37,16 +37,7 @@ int run(Options& o) {
     fail_usage("no model given", "crest export", "Give a run, a checkpoint, or a folder: crest export RUN.");
   if (o.out.out.empty()) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   StopSignal signal;
-  bool live = isatty(STDERR_FILENO) == 1;
-  uint64_t shown = 0;
-  o.out.progress = [&](uint64_t done, uint64_t all) {
-    if (StopSignal::requested())
-      throw Error(Exit::interrupted, "interrupted", "crest export", "No files were left behind.");
-    if (!live || (done < all && done - shown < all / 50)) return;
-    shown = done;
-    to_stderr("\r\x1b[Kexporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
-    std::fflush(stderr);
-  };
+  o.out.progress = conversion_progress("crest export", "exporting");
   LoadedModel model = open_model(o.model, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
   ExportResult r = export_model(model, o.out);
   if (o.json)

@@ -1,7 +1,6 @@
 // crest import: turns a checkpoint of another program into a folder that Crest and transformers
 // open.
 #include "interop/import.h"
-#include "core/to_stderr.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/conversion_progress.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -51,16 +51,7 @@ int run(Options& o) {
   if (o.import.heads < 0 || o.import.heads > 4096)
     fail_usage(fmt::format("{} heads", o.import.heads), "--heads", "It must be from 1 to 4096.");
   StopSignal signal;
-  bool live = isatty(STDERR_FILENO) == 1;
-  uint64_t shown = 0;
-  o.import.progress = [&](uint64_t done, uint64_t all) {
-    if (StopSignal::requested())
-      throw Error(Exit::interrupted, "interrupted", "crest import", "No files were left behind.");
-    if (!live || (done < all && done - shown < all / 50)) return;
-    shown = done;
-    to_stderr("\r\x1b[Kimporting {:3.0f}%{}", 100 * double(done) / double(all), done == all ? "\r\x1b[K" : "");
-    std::fflush(stderr);
-  };
+  o.import.progress = conversion_progress("crest import", "importing");
   ImportResult r = import_model(o.import);
   if (o.json)
     print_json(to_json(r));

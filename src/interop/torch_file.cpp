@@ -2,40 +2,13 @@
 
 #include <zlib.h>
 
-#include <bit>
+#include "core/pickle_codes.h"
 
 namespace crest {
 
+using namespace pickle;
+
 namespace {
-
-// Opcodes of the pickle machine, by their names in Python's pickletools. Only those that
-// torch.load(weights_only=True) runs.
-enum TorchOpcode : uint8_t {
-  PROTO = 0x80,
-  STOP = '.',
-  MARK = '(',
-  EMPTY_DICT = '}',
-  SETITEMS = 'u',
-  EMPTY_LIST = ']',
-  APPENDS = 'e',
-  EMPTY_TUPLE = ')',
-  TUPLE = 't',
-  NONE = 'N',
-  NEWTRUE = 0x88,
-  NEWFALSE = 0x89,
-  BININT = 'J',
-  LONG1 = 0x8a,
-  BINFLOAT = 'G',
-  BINUNICODE = 'X',
-  GLOBAL = 'c',
-  BINPERSID = 'Q',
-  REDUCE = 'R',
-};
-
-// Little endian, as both formats are.
-void put(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += char(value >> (8 * i));
-}
 
 // PyTorch maps tensors from files: they begin at multiples of this.
 constexpr uint64_t alignment = 64;
@@ -67,19 +40,8 @@ void TorchPickle::text(std::string_view value) {
   out_ += value;
 }
 
-void TorchPickle::integer(int64_t value) {
-  bool small = value == int32_t(value);
-  out_ += char(small ? BININT : LONG1);
-  if (!small) out_ += char(8);
-  put(out_, uint64_t(value), small ? 4 : 8);
-}
-
-void TorchPickle::number(double value) {
-  out_ += char(BINFLOAT);
-  auto bits = std::bit_cast<uint64_t>(value);
-  for (int i = 7; i >= 0; --i) out_ += char(bits >> (8 * i));
-}
-
+void TorchPickle::integer(int64_t value) { put_integer(out_, value); }
+void TorchPickle::number(double value) { put_number(out_, value); }
 void TorchPickle::boolean(bool value) { out_ += char(value ? NEWTRUE : NEWFALSE); }
 void TorchPickle::none() { out_ += char(NONE); }
 

@@ -1,36 +1,13 @@
 #include "traces/pickle.h"
 
-#include <bit>
-
 #include "core/error.h"
+#include "core/pickle_codes.h"
 
 namespace crest {
 
-namespace {
+using namespace pickle;
 
-// Opcodes of the pickle machine, by their names in Python's pickletools.
-enum Opcode : uint8_t {
-  PROTO = 0x80,
-  STOP = '.',
-  MARK = '(',
-  EMPTY_DICT = '}',
-  SETITEMS = 'u',
-  EMPTY_LIST = ']',
-  APPENDS = 'e',
-  NONE = 'N',
-  NEWTRUE = 0x88,
-  NEWFALSE = 0x89,
-  BININT1 = 'K',
-  BININT2 = 'M',
-  BININT = 'J',
-  LONG1 = 0x8a,
-  BINFLOAT = 'G',
-  SHORT_BINUNICODE = 0x8c,
-  BINUNICODE = 'X',
-  MEMOIZE = 0x94,
-  BINGET = 'h',
-  LONG_BINGET = 'j',
-};
+namespace {
 
 // Values between two marks; a reader may pass them as arguments of one call. The same number as in
 // Python.
@@ -81,20 +58,16 @@ void PickleWriter::end_list() {
   open_.pop_back();
 }
 
-void PickleWriter::put_bytes(uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out_ += char(value >> (8 * i));
-}
-
 void PickleWriter::put_text(std::string_view value) {
   before_value();
   if (auto seen = texts_.find(std::string(value)); seen != texts_.end()) {
     out_ += char(seen->second < 256 ? BINGET : LONG_BINGET);
-    put_bytes(seen->second, seen->second < 256 ? 1 : 4);
+    put(out_, seen->second, seen->second < 256 ? 1 : 4);
     return;
   }
   bool small = value.size() < 256;
   out_ += char(small ? SHORT_BINUNICODE : BINUNICODE);
-  put_bytes(value.size(), small ? 1 : 4);
+  put(out_, value.size(), small ? 1 : 4);
   out_ += value;
   texts_[std::string(value)] = remember();
 }
@@ -110,22 +83,15 @@ void PickleWriter::integer(int64_t value) {
   before_value();
   if (value >= 0 && value < 0x10000) {
     out_ += char(value < 0x100 ? BININT1 : BININT2);
-    put_bytes(uint64_t(value), value < 0x100 ? 1 : 2);
-  } else if (value == int32_t(value)) {
-    out_ += char(BININT);
-    put_bytes(uint32_t(value), 4);
+    put(out_, uint64_t(value), value < 0x100 ? 1 : 2);
   } else {
-    out_ += char(LONG1);
-    put_bytes(8, 1);
-    put_bytes(uint64_t(value), 8);
+    put_integer(out_, value);
   }
 }
 
 void PickleWriter::number(double value) {
   before_value();
-  out_ += char(BINFLOAT);
-  auto bits = std::bit_cast<uint64_t>(value);
-  for (int i = 7; i >= 0; --i) out_ += char(bits >> (8 * i));
+  put_number(out_, value);
 }
 
 void PickleWriter::boolean(bool value) {
@@ -147,7 +113,7 @@ void PickleWriter::recall(uint32_t number) {
   if (number >= remembered_) fail_internal("a pickle refers to what was not written");
   before_value();
   out_ += char(number < 256 ? BINGET : LONG_BINGET);
-  put_bytes(number, number < 256 ? 1 : 4);
+  put(out_, number, number < 256 ? 1 : 4);
 }
 
 std::string PickleWriter::finish() {

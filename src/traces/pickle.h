@@ -40,7 +40,6 @@ class PickleWriter {
   void before_value();
   void close();
   void put_text(std::string_view value);
-  void put_bytes(uint64_t value, int bytes);
 
   std::string out_;
   std::vector<Level> open_;

@@ -474,27 +474,14 @@ class Training {
     report_.end_steps();
     files_->flush();
     saver_->settle();
-    std::string kept = !leads() ? "" : files_->on_disk() ? keep_good_checkpoints() : "the run saves no files";
+    std::string kept = "the run saves no files";
+    if (!leads()) kept.clear();
+    if (files_->on_disk()) kept = keep_good_checkpoints(files_->checkpoints(), last_good_, o_.out);
     wait_for_first();
     if (!leads()) throw_ended_by_first();
     fail(fmt::format("{} steps in a row had gradients that are not finite", bad_steps_),
          fmt::format("step {}", state_.step),
          fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
-  }
-
-  // Checkpoints since the last good step hold the weights that led to these gradients, and some
-  // hold weights that are not finite. Reports what is left.
-  std::string keep_good_checkpoints() {
-    std::string root = files_->checkpoints();
-    auto saved = list_checkpoints(root);
-    if (!saved.empty() && saved.back().step < last_good_) reject_newer(root, last_good_ - 1);
-    int64_t finite = newest_finite(root);
-    if (finite >= 0) reject_newer(root, finite);
-    saved = list_checkpoints(root);
-    if (saved.empty()) return "no checkpoint was saved before that";
-    if (finite < 0) return "no checkpoint has finite weights";
-    return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
-                       printable(o_.out));
   }
 
   // A signal may have prevented it in a continued run.

@@ -192,4 +192,16 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good_step, const std::string& run) {
+  auto saved = list_checkpoints(root);
+  if (!saved.empty() && saved.back().step < last_good_step) reject_newer(root, last_good_step - 1);
+  int64_t finite = newest_finite(root);
+  if (finite >= 0) reject_newer(root, finite);
+  saved = list_checkpoints(root);
+  if (saved.empty()) return "no checkpoint was saved before that";
+  if (finite < 0) return "no checkpoint has finite weights";
+  return fmt::format("the last good checkpoint is {}/{} (crest train --resume {})", printable(root), saved[0].name,
+                     printable(run));
+}
+
 }  // namespace crest

@@ -51,5 +51,8 @@ int64_t newest_finite(const std::string& root);
 // Renames checkpoints newer than `step` to .rejected-NAME, so that a later --resume never meets the
 // future of a run that was continued from before it. Returns their number.
 int reject_newer(const std::string& root, int64_t step);
+// After gradients that are not finite: sets aside the checkpoints of the weights that led to them
+// (those since last_good_step) and those that are not finite. Returns what is left, for a message.
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good_step, const std::string& run);
 
 }  // namespace crest
