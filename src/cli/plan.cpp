@@ -100,17 +100,32 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
   return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described)"))), bytes);
 }
 
-// The calibration with which a plan's time is predicted: of this device, for one rank.
-std::optional<Calibration> calibration_of(const Options& o, const PlanReport& r) {
+// What the plan's time was predicted from, and the time; why it was not.
+struct Prediction {
+  std::optional<Calibration> calibration;
+  std::optional<PlannedTime> time;
+  std::string why_not;
+};
+
+Prediction predict(const Options& o, const PlanReport& r) {
   if (r.ranks > 1) {
     if (!o.calibration.empty())
       fail_usage("steps of several ranks are not predicted", "--calibration", "Plan one rank.");
-    return std::nullopt;
+    return {{}, {}, "several ranks"};
   }
-  return find_calibration(o.calibration, r.session.device);
+  const Device& device = r.session.device;
+  Prediction p{find_calibration(o.calibration, device), {}, "crest calibrate measures this device once"};
+  if (device.described) p.why_not = "a device that is not here";
+  if (!p.calibration) return p;
+  p.time = planned_time(r.session, *p.calibration);
+  if (p.time->known()) return p;
+  p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
+                          100 * p.time->step.known, r.session.recipe.precision);
+  p.time.reset();
+  return p;
 }
 
-void print_text(const PlanReport& r, const std::optional<Calibration>& calibration, const Options& o) {
+void print_text(const PlanReport& r, const Prediction& prediction, const Options& o) {
   bool limit_given = o.limit_given();
   int rows = o.blocks;
   const CompiledSession& s = r.session;
@@ -134,12 +149,10 @@ void print_text(const PlanReport& r, const std::optional<Calibration>& calibrati
   fmt::print("FLOPs       {} per {}: {}\n", format_si(r.model_flops(), "FLOP"), per, r.flops_convention());
   fmt::print("            {} per {} executed: all instructions, padding and recompute included\n",
              format_si(r.executed_flops, "FLOP"), per);
-  if (calibration)
-    fmt::print("{}", text_of(planned_time(s, *calibration), *calibration, o.tokens));
+  if (prediction.time)
+    fmt::print("{}", text_of(*prediction.time, *prediction.calibration, o.tokens));
   else
-    fmt::print("time        not predicted: {}\n", r.ranks > 1          ? "several ranks"
-                                                  : s.device.described ? "a device that is not here"
-                                                                       : "crest calibrate measures this device once");
+    fmt::print("time        not predicted: {}\n", prediction.why_not);
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
@@ -156,13 +169,13 @@ int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
   if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
   PlanReport r = make_report(o);
-  std::optional<Calibration> calibration = calibration_of(o, r);
+  Prediction prediction = predict(o, r);
   if (o.json) {
     nlohmann::ordered_json json = to_json(r, o.blocks);
-    json["time"] = calibration ? to_json(planned_time(r.session, *calibration), *calibration) : nullptr;
+    json["time"] = prediction.time ? to_json(*prediction.time, *prediction.calibration) : nullptr;
     print_json(json);
   } else {
-    print_text(r, calibration, o);
+    print_text(r, prediction, o);
   }
   return o.limit_given() && !r.fits() ? int(Exit::does_not_fit) : int(Exit::ok);
 }

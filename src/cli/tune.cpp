@@ -37,6 +37,8 @@ void validate(const Options& o) {
   in(o.within, 0, 100, "--within");
   in(double(o.tune.global_batch), 0, 1 << 20, "--global-batch");
   in(o.tune.measure, 0, 1000, "--measure");
+  if (o.tune.measure == 1)
+    fail_usage("--measure 1", "--measure", "It must be 0, or at least 2: the start is one of them.");
   in(o.top, 1, 10'000, "--top");
   in(o.tune.max_seconds, 0, 3600, "--max-seconds");
   if (o.tune.global_batch > 0 && (o.tune.recipe.has("batch") || o.tune.recipe.has("grad-accumulation")))
@@ -56,6 +58,8 @@ int run(Options& o) {
                 "Leave less free.");
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
   o.tune.within = o.within / 100;
+  if (o.device.device != "auto") o.tune.device_flags.push_back("--device=" + o.device.device);
+  if (o.device.threads > 0) o.tune.device_flags.push_back(fmt::format("--threads={}", o.device.threads));
   o.tune.check_interrupt = [] {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
   };
@@ -76,9 +80,9 @@ std::function<int()> setup_tune(CLI::App& app) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Search");
   };
   app.add_option("--vary", o->tune.vary,
-                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only what "
-                 "does not change the training is varied: attention, recompute, loss-chunk, pad-vocab, and the batch "
-                 "unless it is given")
+                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Without it only "
+                 "attention, recompute, loss-chunk and pad-vocab vary, which do not change what is trained, and the "
+                 "batch, unless it or --global-batch is given")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

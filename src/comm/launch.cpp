@@ -20,6 +20,7 @@
 #include "comm/sent_error.h"
 #include "core/text.h"
 #include "host/cgroup.h"
+#include "host/stop_signal.h"
 
 extern char** environ;
 
@@ -73,7 +74,7 @@ class Launch {
       if (o_.stop && o_.stop() && !stopped_) {
         // Rank 0 first: it records the run, and broken connections would keep it from that.
         stopped_ = ending_ = true;
-        if (!children_[0].status) ::kill(children_[0].pid, SIGTERM);
+        if (!children_[0].status) ::kill(children_[0].pid, StopSignal::signal_number() == SIGINT ? SIGINT : SIGTERM);
         terminate = after(1e9), kill = after(o_.stop_patience);
       }
       if (stopped_ && children_[0].status && !hurried) hurried = true, kill = after(0.2);

@@ -82,7 +82,6 @@ class ShardedUpdate {
         v = b.emit1("own_share", {w_.now(v)}, ranks());
       }
     }
-    std::vector<ValueId> taken = own.in;
     std::vector<ValueId> updated = b.append(own);
     for (size_t o = 0; o < updated.size(); ++o) {
       ValueId was = instr.out[o];

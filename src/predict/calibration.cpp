@@ -12,6 +12,7 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/to_stderr.h"
 
 namespace crest {
 
@@ -83,8 +84,16 @@ std::optional<Calibration> find_calibration(const std::string& given, const Devi
   std::string file = given.empty() ? calibration_file(device) : given;
   struct stat info;
   if (given.empty() && (file.empty() || stat(file.c_str(), &info) != 0)) return std::nullopt;
-  Calibration c = load_calibration(file);
+  Calibration c;
+  try {
+    c = load_calibration(file);
+  } catch (const Error& e) {
+    if (!given.empty()) throw;
+    to_stderr("crest: warning: no times are predicted: {}: {} {}\n", printable(file), e.problem(), e.advice());
+    return std::nullopt;
+  }
   bool same = c.kind == device.kind && c.device == device.name && (c.kind != "cpu" || c.threads == device.threads);
+  if (!same && given.empty()) return std::nullopt;
   if (!same)
     fail(fmt::format("the calibration of {} is not one of {}", printable(c.device), printable(device.name)), file,
          "Measure this device: crest calibrate.");

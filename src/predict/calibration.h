@@ -25,7 +25,8 @@ void save(const Calibration& calibration, const std::string& file);
 // Throws with the file and what is wrong.
 Calibration load_calibration(const std::string& file);
 // The calibration of this device: `file`, or, if it is empty, the one in the cache folder; nullopt
-// if there is none there. Throws if the file is of another device or number of threads.
+// if there is none there, or none that can be read (with a warning). Throws if the file that was
+// given cannot be read, or is of another device or number of threads.
 std::optional<Calibration> find_calibration(const std::string& file, const Device& device);
 
 }  // namespace crest

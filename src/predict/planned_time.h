@@ -18,6 +18,8 @@ struct PlannedTime {
   double peak = 0;  // FLOP/s of a matmul in this precision, as the calibration measured it; 0: it did not
 
   double tokens_per_second() const { return 1e3 * double(tokens) / step.ms; }
+  // Whether most of the time is in kernels that the calibration measured.
+  bool known() const { return step.known >= 0.5; }
 };
 
 // Predicts a step of the session, or the forward pass that it has instead. Steps of several ranks

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -19,6 +18,7 @@ namespace {
 
 constexpr size_t none = size_t(-1);
 constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps to check it
+constexpr double unmeasured = 4;   // kernels that were not measured may be off by this factor
 constexpr double least = 0.03;     // machines vary from one minute to the next
 
 // Solves the normal equations of the columns in `use`; false when they are singular.
@@ -227,8 +227,7 @@ StepPrediction TimeModel::predict(const Profile& profile) const {
   for (auto& instr : profile.instrs) rows.push_back(row_of(instr));
   set_floors(rows, profile);
   StepPrediction p = predict(fits(), rows);
-  // What was not measured may be off by a factor of two.
-  double half = range_ + (1 - p.known) * std::log(2.0);
+  double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
   return p;
 }
@@ -269,7 +268,9 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
   for (auto& r : list(json, "rates")) {
     if (!r.is_object() || !r.contains("name") || !r["name"].is_string() || !r.contains("per_second"))
       wrong("a rate lacks name or per_second");
-    m.rates_.push_back({r["name"], positive(r["per_second"], "a rate"), r.value("source", "")});
+    auto source = r.find("source");
+    if (source != r.end() && !source->is_string()) wrong("the source of a rate is not a text");
+    m.rates_.push_back({r["name"], positive(r["per_second"], "a rate"), source == r.end() ? "" : *source});
   }
   const Json& classes = list(json, "classes");
   for (auto& c : classes)
@@ -291,6 +292,8 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
                            {positive(r[2], "flops"), positive(r[3], "bytes"), positive(r[4], "ms")},
                            positive(r[5], "floor_ms")});
     }
+    if (std::none_of(step.rows.begin(), step.rows.end(), [](auto& r) { return r.call.ms > 0; }))
+      wrong("a step has no rows with a time");
     m.steps_.push_back(std::move(step));
   }
   if (m.steps_.empty()) wrong("it has no steps");

@@ -36,6 +36,7 @@ class TimeModel {
   size_t steps() const { return steps_.size(); }
   // A limit of the device ("bf16", "bandwidth") per second, as it was measured; 0: it was not.
   double rate(const std::string& name) const;
+  const std::vector<ProfileRate>& rates() const { return rates_; }
 
   // rows: a session as describe_session() fills it. Needs at least one measured step.
   StepPrediction predict(const Profile& rows) const;

@@ -1,5 +1,6 @@
 // Optimizer states of which this rank has a share (passes/shard.cpp), as whole tensors on the host:
-// what checkpoints read and write. They exist only between make() and release().
+// what checkpoints read and write. They exist only from whole() or gather() to
+// take() or release().
 #pragma once
 #include <memory>
 #include <string>

@@ -154,12 +154,12 @@ class Training {
     state_.data_hash = dataset().info().content_hash;
     set_schedule();
     files_.emplace(o_.out.empty() || !leads() ? RunFiles::none() : RunFiles::create(o_.out, o_.overwrite, o_.fresh));
+    tell_launcher_folder();
     make_saver();
     write_config();
     files_->write("model.toml", to_toml(recipe().model));
     files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
     files_->continue_at(0);
-    tell_launcher_folder();
   }
 
   void tell_launcher_folder() const {
@@ -282,7 +282,7 @@ class Training {
           break;
         }
         if (ends_early(spent(begin))) break;
-        if (o_.check_ranks && state_.step % o_.check_ranks == 0) check_weights();
+        if (compares_at(state_.step)) check_weights();
         if (schedule_->saves_at(state_.step)) {
           auto start = Clock::now();
           save_now();
@@ -297,6 +297,7 @@ class Training {
     } catch (const WeightsDiffer&) {
       throw;
     } catch (const PeerLost& e) {
+      if (!group_) throw;
       PeerLost lost = group_->noticed(e);
       throw PeerLost(lost.rank(), lost.problem(), fmt::format("step {}, {}", state_.step + 1, lost.where()),
                      lost.advice());
@@ -413,8 +414,7 @@ class Training {
   bool stops_after(int64_t steps) const {
     return steps >= schedule_->steps() || schedule_->validates_at(steps) || schedule_->saves_at(steps) ||
            (o_.sample_every && steps % o_.sample_every == 0) ||
-           (o_.stop_after && steps_of_command(steps) >= o_.stop_after) ||
-           (o_.check_ranks && steps % o_.check_ranks == 0) ||
+           (o_.stop_after && steps_of_command(steps) >= o_.stop_after) || compares_at(steps) ||
            (schedule_->fitting() && steps - start_step_ == RunSchedule::fit_after);
   }
   void take_step() {
@@ -518,9 +518,12 @@ class Training {
   }
 
   // Ranks of a GPU may differ in the last bits: their sums may depend on timing.
+  bool compares_ranks() const {
+    return engine_->ranks() > 1 && o_.check_ranks > 0 && engine_->session().device.kind == "cpu";
+  }
+  bool compares_at(int64_t step) const { return compares_ranks() && step % o_.check_ranks == 0; }
   void check_weights() {
-    bool cpu = engine_->rank(0).runtime().host_memory();
-    if (engine_->ranks() == 1 || !o_.check_ranks || !cpu || checked_step_ == state_.step) return;
+    if (!compares_ranks() || checked_step_ == state_.step) return;
     checked_step_ = state_.step;
     check_same_weights(*engine_, fmt::format("step {}", state_.step));
   }

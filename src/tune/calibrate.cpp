@@ -12,6 +12,7 @@
 #include "device/conditions.h"
 #include "host/environment.h"
 #include "plan/recipe_settings.h"
+#include "predict/planned_time.h"
 #include "profile/profile_rates.h"
 #include "profile/profile_rows.h"
 
@@ -48,12 +49,14 @@ constexpr Slice slices[] = {
 
 std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t limit,
                                                const std::vector<std::string>& given) {
-  std::vector<std::string> precisions = given;
-  std::erase(precisions, "auto");
-  if (precisions.empty()) {
-    if (device.kind == "cpu") precisions.emplace_back("fp32");
-    if (device.native_bf16) precisions.emplace_back("bf16");
-    if (precisions.empty()) precisions.emplace_back("fp32");
+  std::vector<std::string> precisions;
+  auto add = [&](const std::string& p) {
+    if (std::find(precisions.begin(), precisions.end(), p) == precisions.end()) precisions.push_back(p);
+  };
+  for (auto& p : given.empty() ? std::vector<std::string>{"auto"} : given) {
+    if (p != "auto") add(p);
+    if (p == "auto" && (device.kind == "cpu" || !device.native_bf16)) add("fp32");
+    if (p == "auto" && device.native_bf16) add("bf16");
   }
   std::vector<CalibrationStep> steps;
   for (auto& precision : precisions)
@@ -69,9 +72,9 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
       r.seq = slice.seq;
       r = resolve(r, device);
       if (compile_phase(r, device, BenchPhase::step, {.verify = false}).planned_bytes() > limit) continue;
-      steps.push_back({fmt::format("{}{}, {}, batch {}, seq {}", slice.model,
+      steps.push_back({fmt::format("{}{}, {}, recompute {}, batch {}, seq {}", slice.model,
                                    slice.layers ? ", " + format_number_of(slice.layers, "layer") : "", precision,
-                                   slice.batch, slice.seq),
+                                   r.recompute, slice.batch, slice.seq),
                        r});
     }
   return steps;
@@ -81,10 +84,7 @@ std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, c
                                     const std::vector<ProfileRate>& known) {
   std::set<std::string> names = {"bandwidth"};
   for (auto& step : steps) {
-    CompiledSession session = compile_phase(step.recipe, device, BenchPhase::step, {.verify = false});
-    Profile rows;
-    describe_session(rows, session, phase_calls(session, BenchPhase::step));
-    names.merge(rates_needed(rows));
+    names.merge(rates_needed(step_rows(compile_phase(step.recipe, device, BenchPhase::step, {.verify = false}))));
   }
   return device_rates(device, names, known);
 }

@@ -54,6 +54,8 @@ TuneList parse_vary(const std::string& text) {
                    : "Give its flag instead.");
   if (equals != std::string::npos)
     list.values = split(text.substr(equals + 1), ',');
+  else if (row.type == SettingType::truth)
+    list.values = {"false", "true"};
   else
     list.values = choices_of(row);
   if (list.values.empty())
@@ -71,8 +73,7 @@ class Search {
          const std::function<void(const std::string&)>& say)
       : o_(o), device_(device), limit_(limit), say_(say) {
     if (calibration) model_ = calibration->times;
-    for (const char* name : {"fp32", "tf32", "bf16", "fp16", "bandwidth"})
-      if (double rate = model_.rate(name)) rates_.push_back({name, rate, "calibration"});
+    rates_ = model_.rates();
     given_start_ = o.recipe.finish(default_model(device));
     if (o.global_batch > 0) given_start_.grad_accumulation = 1, given_start_.batch = o.global_batch;
     start_ = resolve(given_start_, device);
@@ -109,8 +110,12 @@ class Search {
     std::vector<Combination> all = {{{}, given_start_}};
     for (auto& list : lists_) {
       std::vector<Combination> next;
+      std::string own = value_of(given_start_, list.name);
+      std::vector<std::string> values = list.values;
+      if (std::none_of(values.begin(), values.end(), [&](auto& v) { return is_start(list.name, v); }))
+        values.insert(values.begin(), own);
       for (auto& c : all)
-        for (auto& value : list.values) {
+        for (auto& value : values) {
           Combination d = c;
           settings_of(d.given).apply({{list.name, {value}}});
           if (resolved_value(d.given, list.name) != value_of(start_, list.name))
@@ -130,6 +135,12 @@ class Search {
         ++r_.not_allowed;
       }
     }
+  }
+
+  bool is_start(const std::string& name, const std::string& value) const {
+    Recipe r = given_start_;
+    settings_of(r).apply({{name, {value}}});
+    return resolved_value(r, name) == value_of(start_, name);
   }
 
   std::string resolved_value(const Recipe& given, const std::string& name) const {
@@ -172,14 +183,14 @@ class Search {
       CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
       t.planned_bytes = session.planned_bytes();
       if (t.planned_bytes > limit_) {
-        ++r_.too_large;
+        if (counted_.insert(change_text(t)).second) ++r_.too_large;
         if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
         return TuneResult::none;
       }
       rows_.push_back(step_rows(session));
     } catch (const Error& e) {
       if (e.code() != Exit::usage) throw;
-      ++r_.not_allowed;
+      if (counted_.insert(change_text(t)).second) ++r_.not_allowed;
       return TuneResult::none;
     }
     if (model_.steps()) t.predicted = model_.predict(rows_.back());
@@ -192,7 +203,7 @@ class Search {
 
   void measure(size_t i) {
     TuneCandidate& c = r_.candidates[i];
-    say_(fmt::format("measuring {} ...", c.changes.empty() ? "the start" : change_text(c)));
+    say_(fmt::format("measuring {} ...", change_text(c)));
     try {
       Profile p = measure_step(
           c.recipe, device_, limit_,
@@ -203,13 +214,8 @@ class Search {
       if (e.code() != Exit::does_not_fit) throw;
       c.failed = e.problem();
     }
-    for (size_t k = 0; k < r_.candidates.size(); ++k) r_.candidates[k].predicted = model_.predict(rows_[k]);
-  }
-
-  static std::string change_text(const TuneCandidate& c) {
-    std::vector<std::string> parts;
-    for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
-    return join(parts, ", ");
+    for (size_t k = 0; k < r_.candidates.size(); ++k)  // of the measured ones the prediction of before stays
+      if (!r_.candidates[k].measured_ms) r_.candidates[k].predicted = model_.predict(rows_[k]);
   }
 
   // Measures the start, or, if it does not fit, the first combination that fits with one sequence:
@@ -222,7 +228,7 @@ class Search {
     if (plain) first = candidate(*plain, start_.batch, start_.grad_accumulation);
     for (auto& c : combinations_) {
       if (first != TuneResult::none) break;
-      first = batch_is_free() ? candidate(c, 1, std::max<int64_t>(1, o_.global_batch))
+      first = batch_is_free() ? candidate(c, 1, o_.global_batch > 0 ? o_.global_batch : start_.grad_accumulation)
                               : candidate(c, start_.batch, start_.grad_accumulation);
     }
     if (first == TuneResult::none) nothing_fits();
@@ -234,10 +240,9 @@ class Search {
   }
 
   [[noreturn]] void nothing_fits() const {
-    auto name = [](const TuneCandidate& c) { return c.changes.empty() ? "the settings as given" : change_text(c); };
     std::string closest = r_.smallest
                               ? fmt::format("The closest needs {}: {}.",
-                                            format_bytes(double(r_.smallest->planned_bytes)), name(*r_.smallest))
+                                            format_bytes(double(r_.smallest->planned_bytes)), change_text(*r_.smallest))
                               : "";
     throw Error(Exit::does_not_fit, fmt::format("none of the combinations fits {}", format_bytes(double(limit_))),
                 "crest tune", closest + " Use a smaller model, a shorter --seq, or --vary optimizer.");
@@ -370,14 +375,26 @@ class Search {
     say_(fmt::format("interleaved rounds of the {} fastest ...", list.size()));
     std::vector<std::unique_ptr<BenchCell>> cells;
     std::vector<Contender> contenders;
-    double tokens = double(r_.candidates[list[0]].recipe.tokens_per_step());
+    std::vector<size_t> built;
     for (size_t i : list) {
       const Recipe& recipe = r_.candidates[i].recipe;
-      cells.push_back(
-          std::make_unique<BenchCell>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
-      // For as many tokens as the first.
-      contenders.push_back({change_text(r_.candidates[i]),
-                            [&, cell = cells.back().get(), scale = tokens / double(recipe.tokens_per_step())] {
+      try {
+        cells.push_back(
+            std::make_unique<BenchCell>(compile_phase(recipe, device_, BenchPhase::step), BenchPhase::step, o_.seed));
+      } catch (const std::bad_alloc&) {  // together they need more than the system has left
+        continue;
+      } catch (const Error& e) {
+        if (e.code() != Exit::does_not_fit) throw;
+        continue;
+      }
+      built.push_back(i);
+    }
+    if (built.size() < 2) return;
+    list = built;
+    double tokens = double(r_.candidates[list[0]].recipe.tokens_per_step());
+    for (size_t k = 0; k < list.size(); ++k) {
+      double scale = tokens / double(r_.candidates[list[k]].recipe.tokens_per_step());  // as many tokens as the first
+      contenders.push_back({change_text(r_.candidates[list[k]]), [&, cell = cells[k].get(), scale] {
                               check_interrupt();
                               return cell->run() * scale;
                             }});
@@ -387,7 +404,7 @@ class Search {
     r_.finalists = list;
     for (size_t k = 0; k < list.size(); ++k) {
       TuneCandidate& c = r_.candidates[list[k]];
-      c.measured_ms = 1e3 * r_.finals->samples[k].median() * double(c.recipe.tokens_per_step()) / tokens;
+      c.final_ms = 1e3 * r_.finals->samples[k].median() * double(c.recipe.tokens_per_step()) / tokens;
     }
   }
 
@@ -423,11 +440,18 @@ class Search {
   std::vector<TuneList> lists_;
   std::vector<Combination> combinations_;
   std::vector<ProfileRate> rates_;
-  std::vector<Profile> rows_;  // of each candidate
+  std::vector<Profile> rows_;      // of each candidate
+  std::set<std::string> counted_;  // as too large or not allowed
   TuneResult r_;
 };
 
 }  // namespace
+
+std::string change_text(const TuneCandidate& c) {
+  std::vector<std::string> parts;
+  for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
+  return parts.empty() ? "the settings as given" : join(parts, ", ");
+}
 
 size_t TuneResult::measured() const {
   return size_t(std::count_if(candidates.begin(), candidates.end(), [](auto& c) { return c.measured_ms.has_value(); }));
@@ -437,11 +461,17 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
   std::vector<TuneList> lists;
   for (auto& list : neutral_lists(start))
     if (!o.recipe.has(list.name)) lists.push_back(list);
+  std::vector<TuneList> varied;
   for (auto& text : o.vary) {
     TuneList list = parse_vary(text);
-    std::erase_if(lists, [&](auto& l) { return l.name == list.name; });
-    lists.push_back(list);
+    auto same = [&](auto& l) { return l.name == list.name; };
+    if (auto given = std::find_if(varied.begin(), varied.end(), same); given != varied.end())
+      given->values.insert(given->values.end(), list.values.begin(), list.values.end());
+    else
+      varied.push_back(list);
+    std::erase_if(lists, same);
   }
+  lists.insert(lists.end(), varied.begin(), varied.end());
   return lists;
 }
 
@@ -458,9 +488,10 @@ std::vector<TuneGain> gains(const TuneResult& r) {
     std::erase_if(without, [&, &n = name](auto& change) { return change.first == n; });
     for (auto& c : r.candidates) {
       if (c.changes != without) continue;
-      bool measured = best.measured_ms && c.measured_ms;
+      bool measured = best.final_ms && c.final_ms;
+      if (!measured && !(best.predicted && c.predicted)) continue;
       auto per_token = [&](const TuneCandidate& x) {
-        return (measured ? *x.measured_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
+        return (measured ? *x.final_ms : x.predicted->ms) / double(x.recipe.tokens_per_step());
       };
       list.push_back({name, value_of(c.recipe, name), value_of(best.recipe, name), per_token(best) / per_token(c),
                       measured, best.planned_bytes - c.planned_bytes});

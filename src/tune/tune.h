@@ -29,6 +29,7 @@ struct TuneOptions {
   int measure = 0;                // steps that are measured at most; 0: a tenth of the combinations, 6 to 24
   double max_seconds = 1;         // per measured step
   uint64_t seed = 1337;
+  std::vector<std::string> device_flags;          // for the command that is printed
   std::function<void()> check_interrupt = [] {};  // called often; may throw to end the search
 };
 
@@ -38,13 +39,17 @@ struct TuneCandidate {
   Recipe recipe;                                             // resolved
   int64_t planned_bytes = 0;
   std::optional<StepPrediction> predicted;
-  std::optional<double> measured_ms;  // median
+  std::optional<double> measured_ms;  // median, measured by itself
+  std::optional<double> final_ms;     // median of interleaved rounds with the other finalists
   std::string failed;                 // why it could not be measured
 
-  double ms() const { return measured_ms ? *measured_ms : predicted->ms; }
+  double ms() const { return final_ms ? *final_ms : measured_ms ? *measured_ms : predicted->ms; }
   // Tokens per second, measured or else predicted.
   double rate() const { return 1e3 * double(recipe.tokens_per_step()) / ms(); }
 };
+
+// "batch 4, recompute none"; "the settings as given".
+std::string change_text(const TuneCandidate& candidate);
 
 struct TuneResult {
   static constexpr size_t none = std::numeric_limits<size_t>::max();
@@ -71,9 +76,9 @@ TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit,
 // What each choice brings: the best candidate with one change taken back.
 struct TuneGain {
   std::string setting, from, to;
-  double ratio = 1;  // time of the best over that without the change, per token
-  bool measured = false;
-  int64_t bytes = 0;  // planned bytes of the best less those without the change
+  double ratio = 1;       // time of the best over that without the change, per token
+  bool measured = false;  // both in the same interleaved rounds; else both predicted
+  int64_t bytes = 0;      // planned bytes of the best less those without the change
 };
 std::vector<TuneGain> gains(const TuneResult& result);
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -19,14 +18,15 @@ namespace {
 
 constexpr double busy = 0.2;  // a noise floor above this is not that of a quiet machine
 
-// Measured candidates first, then predicted ones; fastest first.
+// Those that were compared in interleaved rounds, then other measured ones, then predicted ones;
+// each fastest first.
 std::vector<size_t> order_of(const TuneResult& r) {
   std::vector<size_t> order(r.candidates.size());
   std::iota(order.begin(), order.end(), size_t(0));
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     auto& x = r.candidates[a];
     auto& y = r.candidates[b];
-    return std::tuple(!x.measured_ms, -x.rate()) < std::tuple(!y.measured_ms, -y.rate());
+    return std::tuple(!x.final_ms, !x.measured_ms, -x.rate()) < std::tuple(!y.final_ms, !y.measured_ms, -y.rate());
   });
   return order;
 }
@@ -41,14 +41,9 @@ Json to_json(const TuneCandidate& c) {
           {"predicted_ms_low", c.predicted ? Json(c.predicted->low_ms) : Json()},
           {"predicted_ms_high", c.predicted ? Json(c.predicted->high_ms) : Json()},
           {"measured_ms", c.measured_ms ? Json(*c.measured_ms) : Json()},
+          {"final_ms", c.final_ms ? Json(*c.final_ms) : Json()},
           {"tokens_per_second", c.predicted || c.measured_ms ? Json(c.rate()) : Json()},
           {"failed", c.failed.empty() ? Json() : Json(c.failed)}};
-}
-
-std::string change_text(const TuneCandidate& c) {
-  std::vector<std::string> parts;
-  for (auto& [name, value] : c.changes) parts.push_back(name + " " + value);
-  return parts.empty() ? "as given" : join(parts, ", ");
 }
 
 std::string milliseconds(double ms) { return fmt::format("{:.{}f}", ms, ms < 10 ? 2 : ms < 1000 ? 1 : 0); }
@@ -62,7 +57,7 @@ std::string table_of(const TuneResult& r, size_t top, bool color, size_t width) 
     const TuneCandidate& c = r.candidates[i];
     std::string note = i == r.best ? " *" : "";
     rows.push_back({change_text(c) + note, c.predicted ? milliseconds(c.predicted->ms) : "",
-                    c.measured_ms ? milliseconds(*c.measured_ms) : c.failed,
+                    c.measured_ms ? milliseconds(c.ms()) : c.failed,
                     (c.measured_ms ? "" : "~") + format_count(c.rate()), format_bytes(double(c.planned_bytes))});
   }
   return fit_table(columns, rows, width, color);
@@ -97,6 +92,7 @@ std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
     if (it == given.end()) continue;
     for (auto& value : it->second) flags.push_back(row.flag() + "=" + value);
   }
+  flags.insert(flags.end(), o.device_flags.begin(), o.device_flags.end());
   return join(flags, " ");
 }
 
@@ -131,9 +127,10 @@ Json to_json(const TuneOptions& o, const TuneResult& r) {
 std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool color, size_t width) {
   const TuneCandidate& best = r.candidates[r.best];
   std::string text = table_of(r, top, color, width);
-  text += fmt::format("\n{} planned and predicted, {} measured{} in {}; * is the choice, ~ is predicted\n",
+  text += fmt::format("\n{} planned and predicted, {} measured, in {}; * is the choice, ~ is predicted\n",
                       format_number_of(int64_t(r.candidates.size()), "combination"), r.measured(),
-                      r.too_large ? fmt::format(" ({} do not fit)", r.too_large) : "", format_duration(r.seconds));
+                      format_duration(r.seconds));
+  if (r.too_large) text += fmt::format("{} more need more memory than there is\n", r.too_large);
   if (r.slow_batches) text += "larger batches were left out: a step of theirs takes more than twice --max-seconds\n";
   if (r.finals)
     text += fmt::format("the {} fastest again in {} interleaved rounds; noise floor {:.1f}%\n", r.finalists.size(),
@@ -142,9 +139,12 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
     text += "warning: other work keeps this machine busy; search again when it is quiet\n";
   if (r.start == TuneResult::none) {
     text += "the settings as given do not fit\n";
+  } else if (r.start == r.best && r.measured() == 1) {
+    text += "the settings as given are the choice: nothing else was measured\n";
   } else if (r.start == r.best) {
-    text += fmt::format("the settings as given are the choice: none is faster by more than {:.1f}%{}\n",
-                        100 * r.tolerance, r.measured() > 1 ? ", nor smaller at that speed" : "");
+    text +=
+        fmt::format("the settings as given are the choice: of those measured, none is faster by more than {:.1f}%\n",
+                    100 * r.tolerance);
   } else {
     const TuneCandidate& start = r.candidates[r.start];
     double ratio = best.rate() / start.rate();
@@ -156,6 +156,8 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
   if (!list.empty()) text += "\nWhat each choice brings\n";
   for (auto& g : list) text += gain_text(g, r.tolerance) + "\n";
   text += fmt::format("\nRun it\n  crest train TEXT {}\n", train_flags(o, best));
+  text += fmt::format("The figures hold for data with a vocabulary of {} tokens: --vocab N searches for another.\n",
+                      best.recipe.model.vocab);
   return text;
 }
 

@@ -229,6 +229,13 @@ TEST_F(Contract, PlanProgramDevices) {
   expect_keys(run(tiny({"program"})), documented("program", "`--json`:"), "",
               {"values.arena_offset", "instructions.body"});
   expect_keys(run({"program", "--passes", "--json"}), documented("program", "`--passes --json`: a list of"), "", {});
+  Shape tune = documented("tune", "`--json`:"), candidate = documented("tune", "A candidate is");
+  candidate.keys["changes"] = {};
+  for (const char* key : {"best", "start", "candidates"}) tune.keys[key] = candidate;
+  tune.keys["finals"].keys["contenders"] = candidate;
+  expect_keys(run({"tune", "--model=nano", "--vocab=256", "--seq=16", "--batch=1", "--attention=flash",
+                   "--recompute=none", "--measure=2", "--max-seconds=0.02", "--json"}),
+              tune, "", {});
   Shape devices = documented("devices", "\n`--json`:", ", and with");
   devices.keys["measured"] = {};
   devices.keys["devices"] = documented("", "- `device` (plan, devices):");

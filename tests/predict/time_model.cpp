@@ -139,6 +139,8 @@ TEST(TimeModel, RefusesWhatIsNoCalibration) {
   refuses([](auto& j) { j["steps"][0]["rows"][0].erase(0); });
   refuses([](auto& j) { j["classes"][0] = 3; });
   refuses([](auto& j) { j["rates"][0] = 3; });
+  refuses([](auto& j) { j["rates"][0]["source"] = 3; });
+  refuses([](auto& j) { j["steps"][0]["rows"] = nlohmann::ordered_json::array(); });
   refuses([](auto& j) { j = nlohmann::ordered_json::array(); });
 }
 

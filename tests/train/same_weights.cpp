@@ -39,7 +39,7 @@ TEST(SameWeights, OneBitOfOneRankIsFound) {
     auto all = parameters(engine.rank(1));
     std::string than = ranks == 2 ? " than rank 0; which of them is right cannot be seen from as many on both sides"
                                   : " than ranks 0, 2";
-    for (size_t i = 0; i < all.size(); i += 7) {  // every one takes long
+    for (size_t i : {size_t(0), all.size() - 1}) {
       auto& p = all[i];
       std::vector<std::pair<std::string, TensorRef>> tensors = {{p.name, p.weight}};
       for (auto& s : p.states) tensors.push_back({p.name + "." + s.name, s.tensor});

@@ -27,9 +27,10 @@ size_t workspace(const KernelQuery& q) {
 void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   bool mean = c.instr.attrs.integer("mean", 0) != 0;
   if (!c.instr.attrs.has("wire")) return c.communicator->all_reduce(data, dtype, n, mean);
-  convert_rows(c.workspace, DType::bf16, n, data, dtype, n, 1, n, c.threads);
+  int threads = c.instr.stream == Stream::compute ? c.threads : 1;  // the others compute meanwhile
+  convert_rows(c.workspace, DType::bf16, n, data, dtype, n, 1, n, threads);
   c.communicator->all_reduce(c.workspace, DType::bf16, n, mean);
-  convert_rows(data, dtype, n, c.workspace, DType::bf16, n, 1, n, c.threads);
+  convert_rows(data, dtype, n, c.workspace, DType::bf16, n, 1, n, threads);
 }
 
 void launch(const KernelCall& c) {
