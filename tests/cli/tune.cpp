@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "bench/bench_cell.h"
 #include "cli/run.h"
 #include "device/find.h"
 #include "plan/compile.h"
