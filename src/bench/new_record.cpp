@@ -1,9 +1,7 @@
 #include "bench/new_record.h"
 
-#include <cctype>
-#include <cstring>
-
 #include "backend/device_json.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "host/cgroup.h"
 #include "plan/plan_json.h"
@@ -21,20 +19,11 @@ std::string run_key(const Recipe& recipe, const Device& device, const std::strin
   return measurement_key(what, device_to_json(device), phase);
 }
 
-static std::string shell_quoted(const std::string& word) {
-  bool plain = !word.empty();
-  for (char c : word) plain &= std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=./,:+@%", c);
-  if (plain) return word;
-  std::string out = "'";
-  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 std::string command_line() {
   std::string text = read_system_file("/proc/self/cmdline"), line = "crest";
   if (!text.empty() && text.back() == '\0') text.pop_back();
   auto words = split(text, '\0');
-  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_quoted(words[i]);
+  for (size_t i = 1; i < words.size(); ++i) line += " " + shell_word(words[i]);
   return line;
 }
 

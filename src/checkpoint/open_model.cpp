@@ -1,12 +1,14 @@
 // Finds the model that a path names: a run, a checkpoint, or a Hugging Face folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/weights_io.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
@@ -28,16 +30,61 @@ void read_tokenizer(LoadedModel& model, const std::string& text, const std::stri
   }
 }
 
-// transformers has the template in a file of its own, or in its configuration of the tokenizer
-// (there also as a list of several, which are left out). read: the text of a file; null: no file.
+using Json = nlohmann::ordered_json;
+
+// Of several templates, transformers uses "default".
+std::string template_of(const Json& tokenizer_config) {
+  const Json found = tokenizer_config.value("chat_template", Json());
+  if (found.is_string()) return found;
+  if (!found.is_array()) return "";
+  for (auto& item : found)
+    if (item.is_object() && item.value("name", Json()) == "default" && item.value("template", Json()).is_string())
+      return item["template"];
+  return "";
+}
+
+// eos_token_id: a number or a list.
+std::vector<uint32_t> ends_of(const Json& config) {
+  std::vector<uint32_t> ends;
+  const Json found = config.value("eos_token_id", Json());
+  for (auto& id : found.is_array() ? found : Json::array({found}))
+    if (id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX) ends.push_back(id);
+  return ends;
+}
+
+// Commands that need none of them must work without them, so a damaged file is only a problem to
+// report. read: the text of a file; null: no file.
 template <class Read>
-std::string find_chat_template(const std::string& folder, Read read) {
-  if (auto text = read("chat_template.jinja")) return *text;
-  auto config = read("tokenizer_config.json");
-  if (!config) return "";
-  auto json = parse_json_guarded(*config, {.bytes = 16 << 20}, join_path(folder, "tokenizer_config.json"));
-  auto found = json.is_object() ? json.find("chat_template") : json.end();
-  return json.is_object() && found != json.end() && found->is_string() ? found->template get<std::string>() : "";
+void read_text_settings(LoadedModel& model, const std::string& folder, Read read) {
+  auto object = [&](const char* name) -> Json {
+    auto text = read(name);
+    if (!text) return Json::object();
+    std::string where = join_path(folder, name);
+    Json json = parse_ordered_json_guarded(*text, {.bytes = 16 << 20, .keys = 10'000}, where);
+    if (!json.is_object()) fail("is not a JSON object", printable(where));
+    return json;
+  };
+  auto attempt = [&](auto&& step) {
+    try {
+      step();
+    } catch (const Error& e) {
+      if (model.text_problem.empty()) model.text_problem = e.what();
+    }
+  };
+  TextSettings& t = model.text;
+  attempt([&] {
+    Json json = object("tokenizer_config.json");
+    if (!json.empty()) t.tokenizer_config = json.dump();
+    t.chat_template = template_of(json);
+  });
+  attempt([&] {
+    if (auto text = read("chat_template.jinja")) t.chat_template = *text;
+  });
+  attempt([&] {
+    Json json = object("generation_config.json");
+    if (!json.empty()) t.generation_config = json.dump();
+    t.ends = ends_of(json.contains("eos_token_id") ? json : object("config.json"));
+  });
 }
 
 LoadedModel from_folder(const std::string& path) {
@@ -52,7 +99,7 @@ LoadedModel from_folder(const std::string& path) {
     return read_file(file, max_tokenizer_bytes);
   };
   if (auto text = read("tokenizer.json")) read_tokenizer(model, *text, join_path(folder, "tokenizer.json"));
-  model.chat_template = find_chat_template(folder, read);
+  read_text_settings(model, folder, read);
   bool weights = path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json");
   model.weights_path = weights ? path : folder;
   return model;
@@ -85,7 +132,7 @@ LoadedModel open_model(Checkpoint checkpoint) {
   if (const std::string* text = checkpoint.file("tokenizer.json"))
     read_tokenizer(model, *text, join_path(where, "tokenizer.json"));
   model.weights_path = where;
-  model.chat_template = find_chat_template(where, [&](const char* name) -> std::optional<std::string> {
+  read_text_settings(model, where, [&](const char* name) -> std::optional<std::string> {
     const std::string* text = checkpoint.file(name);
     return text ? std::optional(*text) : std::nullopt;
   });
@@ -98,9 +145,8 @@ LoadedModel open_model(const std::string& given, const std::function<void(const 
   std::string path = without_slashes(given);
   if (path.empty() || !path_exists(path))
     fail("no such run or model", printable(given),
-         "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with config.json "
-         "and "
-         "model.safetensors.");
+         "Give a run (the --out folder of crest train), a folder checkpoints/step-NNNNNN, or a folder with "
+         "config.json and model.safetensors.");
   std::string below = join_path(path, "checkpoints");
   if (is_directory(path)) {
     std::string base = path.substr(path.rfind('/') + 1);
@@ -132,33 +178,62 @@ void require_same_tokenizer(const Dataset& data, const LoadedModel& model) {
   if (!difference.empty())
     fail("the data was not prepared with the model's tokenizer: " + difference, printable(data.info().folder),
          fmt::format("Prepare it again: crest data prepare TEXT --tokenizer {} --out DIR.",
-                     printable(model.tokenizer_path)));
+                     shell_path(model.tokenizer_path)));
+}
+
+static Json object_of(const std::string& text) { return text.empty() ? Json::object() : Json::parse(text); }
+
+static TextEnds ends_of(const ModelConfig& config, const ModelText& text) {
+  TextEnds ends;
+  auto add = [&](uint32_t id) {
+    if (int64_t(id) < std::max<int64_t>(config.vocab, text.tokenizer->vocab_size()) &&
+        std::find(ends.end.begin(), ends.end.end(), id) == ends.end.end())
+      ends.end.push_back(id);
+  };
+  const Tokenizer* t = text.tokenizer;
+  if (!t) return ends;
+  // A text without a beginning begins where another one ends, as in GPT-2.
+  ends.begin = t->begin_of_text() ? t->begin_of_text() : t->end_of_text();
+  if (t->end_of_text()) add(*t->end_of_text());
+  for (uint32_t id : text.before.ends) add(id);
+  if (text.turn_end) add(*text.turn_end);
+  return ends;
 }
 
 std::map<std::string, std::string> model_files(const ModelConfig& config, const ModelText& text) {
-  using Json = nlohmann::ordered_json;
   const Tokenizer* t = text.tokenizer;
-  TextEnds ends;
-  // A text without a beginning begins where another one ends, as in GPT-2.
-  if (t) ends = {t->begin_of_text() ? t->begin_of_text() : t->end_of_text(), t->end_of_text()};
+  const TextEnds ends = ends_of(config, text);
   std::map<std::string, std::string> files{{"model.toml", to_toml(config)}};
   if (std::string json = to_huggingface_config(config, ends); !json.empty()) {
     files["config.json"] = json;
-    if (ends.end)
-      files["generation_config.json"] = Json{{"bos_token_id", *ends.begin}, {"eos_token_id", *ends.end}}.dump(2) + "\n";
+    if (!ends.end.empty()) {
+      Json generation = object_of(text.before.generation_config);
+      if (ends.begin) generation["bos_token_id"] = *ends.begin;
+      generation["eos_token_id"] = eos_token_id(ends);
+      files["generation_config.json"] = generation.dump(2) + "\n";
+    }
   }
   if (!t) return files;
   files["tokenizer.json"] = t->to_json();
+  Json names = object_of(text.before.tokenizer_config);
+  // They name files that are not written.
+  for (const char* key : {"auto_map", "name_or_path", "special_tokens_map_file", "tokenizer_file"}) names.erase(key);
   // Without the class, transformers would take that of the model's type, which has GPT-2's split
   // rule. Without the names of the inputs, it would give GPT-2 token types, which are embedded.
-  Json names = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                {"model_max_length", config.context},
-                {"model_input_names", {"input_ids", "attention_mask"}},
-                {"clean_up_tokenization_spaces", false}};
-  // Chat templates put this one into the text, so it is not the token that ends one.
-  if (auto begin = t->begin_of_text()) names["bos_token"] = t->decode_token(*begin);
-  if (ends.end) names["eos_token"] = t->decode_token(*ends.end);
-  if (!text.chat_template.empty()) names["chat_template"] = text.chat_template;
+  names["tokenizer_class"] = "PreTrainedTokenizerFast";
+  names["model_max_length"] = config.context;
+  names["model_input_names"] = {"input_ids", "attention_mask"};
+  names["clean_up_tokenization_spaces"] = false;
+  // Chat templates use these tokens by name: Crest's templates the tokenizer's, others those of the
+  // model. A token that only ends a text does not begin a conversation.
+  const bool ours = !text.chat_template.empty();
+  auto name_token = [&](const char* key, std::optional<uint32_t> id) {
+    if (id && (ours || names.value(key, Json()).is_null())) names[key] = t->decode_token(*id);
+  };
+  name_token("bos_token", t->begin_of_text());
+  name_token("eos_token", t->end_of_text());
+  const std::string& jinja = ours ? text.chat_template : text.before.chat_template;
+  if (!jinja.empty() && jinja != template_of(names)) names["chat_template"] = jinja;
   files["tokenizer_config.json"] = names.dump(2) + "\n";
   return files;
 }

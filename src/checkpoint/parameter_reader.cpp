@@ -43,7 +43,9 @@ void ParameterReader::require_equal_head(const CanonicalTensor& embedding, const
 }
 
 void ParameterReader::read(const std::string& parameter, std::vector<float>& values) const {
-  auto& parts = tensors_.at(parameter);
+  auto found = tensors_.find(parameter);
+  if (found == tensors_.end()) fail_internal("the model has no parameter " + parameter, "parameter_reader");
+  auto& parts = found->second;
   int64_t elements = 0;
   for (size_t i : parts) elements += canonical_[i].elements();
   values.resize(size_t(elements));

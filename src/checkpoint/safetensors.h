@@ -125,7 +125,7 @@ bool is_pickle(const std::string& path, std::string_view first_bytes);
 // Throws for such files, and for files named .bin (as transformers' pickles are), with a hint how
 // to convert them.
 void refuse_pickle(const std::string& path, std::string_view first_bytes);
-// all_weights: the file is the whole model; else it is one of pytorch_model-NNNNN-of-NNNNN.bin.
-[[noreturn]] void fail_pickle(const std::string& path, bool all_weights);
+// For files that are pickles. A name pytorch_model-NNNNN-of-NNNNN.bin is one part of a model.
+[[noreturn]] void fail_pickle(const std::string& path);
 
 }  // namespace crest

@@ -96,7 +96,7 @@ WeightsFolder WeightsFolder::open(const std::string& path) {
     for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.pt"})
       if (path_exists(join_path(path, name))) {
         bool index = std::string_view(name).ends_with(".json");
-        fail_pickle(join_path(path, index ? "pytorch_model-*.bin" : name), !index);
+        fail_pickle(join_path(path, index ? "pytorch_model-*.bin" : name));
       }
     fail("no model.safetensors and no model.safetensors.index.json in this folder", printable(path),
          "Give a folder with model weights, or a .safetensors file.");

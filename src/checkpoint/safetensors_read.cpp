@@ -1,14 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <unordered_map>
 
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 
 namespace crest {
@@ -29,26 +28,18 @@ bool is_pickle(const std::string& path, std::string_view first_bytes) {
 void refuse_pickle(const std::string& path, std::string_view first_bytes) {
   bool safetensors = first_bytes.size() > 8 && first_bytes[8] == '{';
   if (is_pickle(path, first_bytes) || (path.ends_with(".bin") && !safetensors))  // pytorch_model.bin
-    fail_pickle(path, true);
+    fail_pickle(path);
 }
 
-// As one word for a shell.
-static std::string shell_word(const std::string& text) {
-  auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_./-+=@:,", c); };
-  if (!text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string word = text[0] == '-' ? "'./" : "'";
-  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
-}
-
-void fail_pickle(const std::string& path, bool all_weights) {
+void fail_pickle(const std::string& path) {
   std::string name = path.substr(path.rfind('/') + 1), folder = parent_path(path);
   const char* problem = "is a PyTorch file (pickle), which can run arbitrary code when opened; Crest does not read it";
   if (name.starts_with("consolidated."))
     fail(problem, printable(path),
          "It is a part of Meta's own form of Llama. Use the model's Hugging Face form (config.json and safetensors): "
          "transformers' convert_llama_weights_to_hf.py makes it.");
-  std::string files = all_weights ? shell_word(path) : shell_word(folder) + "/pytorch_model-*.bin";
+  std::string files =
+      name.starts_with("pytorch_model-") ? shell_path(folder) + "/pytorch_model-*.bin" : shell_path(path);
   std::string made = join_path(folder, "model.safetensors");
   bool of_transformers = name.starts_with("pytorch_model");
   fail(problem, printable(path),
@@ -58,11 +49,11 @@ void fail_pickle(const std::string& path, bool all_weights) {
            "map_location='cpu', weights_only=True) for f in sys.argv[2:]]; s.save_file({{k: "
            "v.contiguous().clone() for d in c for k, v in d.get('model', d).items()}}, sys.argv[1], {{k: str(v) "
            "for d in c for k, v in d.get('model_args', {{}}).items()}})\" {} {}\n  {}",
-           shell_word(made), files,
-           of_transformers ? "Then run this command again: Crest prefers model.safetensors."
+           shell_path(made), files,
+           of_transformers ? fmt::format("Then give {}: Crest prefers model.safetensors.", shell_path(folder))
                            : fmt::format("Then, for a checkpoint of nanoGPT: crest import {} --out DIR. For a model of "
                                          "transformers, put its config.json next to it and give --init or --run {}.",
-                                         shell_word(made), shell_word(folder))));
+                                         shell_path(made), shell_path(folder))));
 }
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {

@@ -140,6 +140,8 @@ void load_weights(const Executor& executor, const WeightsFolder& folder) {
   std::vector<float> values;
   for (auto& p : parameters(executor)) {
     reader.read(p.name, values);
+    if (int64_t(values.size()) != p.numel())
+      fail_internal("the canonical tensors do not cover parameter " + p.name, "weights_io");
     p.set(values.data());
   }
 }

@@ -45,12 +45,21 @@ void load_weights(const Executor& executor, const WeightsFolder& folder);
 void load_weights(const Executor& executor, const Checkpoint& checkpoint);
 void load_optimizer(const Executor& executor, const Checkpoint& checkpoint);
 
-// How text becomes a model's tokens.
+// What transformers' files state of a model's text beyond its tokenizer.
+struct TextSettings {
+  std::string chat_template;                        // in Jinja; "": none
+  std::string tokenizer_config, generation_config;  // the files' JSON objects; "": none
+  std::vector<uint32_t> ends;                       // tokens at which generate() ends
+};
+
+// How text becomes a model's tokens, and back.
 struct ModelText {
-  ModelText(const Tokenizer* tokenizer = nullptr, std::string chat_template = "")
-      : tokenizer(tokenizer), chat_template(std::move(chat_template)) {}
-  const Tokenizer* tokenizer;  // null: none
-  std::string chat_template;   // of the conversations that it was trained on, in Jinja; "": none
+  ModelText(const Tokenizer* tokenizer = nullptr, std::string chat_template = "", TextSettings before = {})
+      : tokenizer(tokenizer), chat_template(std::move(chat_template)), before(std::move(before)) {}
+  const Tokenizer* tokenizer;        // null: none
+  std::string chat_template;         // of the conversations that it was trained on, in Jinja; "": none
+  std::optional<uint32_t> turn_end;  // the special token that ends an answer in them
+  TextSettings before;               // of the model that training began with: kept where Crest states nothing else
 };
 
 // The small files that make a checkpoint usable on its own: model.toml; config.json if transformers
@@ -64,9 +73,10 @@ struct LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null if there is none, or none that Crest can read
   std::string tokenizer_path;                  // the tokenizer.json; "" if there is none
   std::string tokenizer_problem;               // why it was not read
-  std::string chat_template;                   // in Jinja; "" if there is none
-  std::optional<Checkpoint> checkpoint;        // absent for Hugging Face weights
-  int64_t step = -1;                           // of the checkpoint; -1 without one
+  TextSettings text;
+  std::string text_problem;              // why a file of `text` was not read
+  std::optional<Checkpoint> checkpoint;  // absent for Hugging Face weights
+  int64_t step = -1;                     // of the checkpoint; -1 without one
 };
 
 // path: a run (its newest valid checkpoint), a folder of checkpoints, one checkpoint, or a Hugging

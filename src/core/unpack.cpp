@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 
 namespace crest {
@@ -94,6 +95,11 @@ class Unpacker::Decoder {
   [[noreturn]] void fail_truncated() const {
     fail(fmt::format("the file cannot be unpacked: it is truncated, it ends at byte {}", offset()), printable(name_),
          "Copy or download the file again.");
+  }
+  std::string unpack_advice(std::string_view command) const {
+    std::string_view inside = name_inside(name_);
+    return fmt::format("Unpack it first: {} {} > {}", command, shell_path(name_),
+                       shell_path(inside == name_ ? "unpacked" : inside));
   }
   std::string name_;
 
@@ -182,11 +188,9 @@ class Zstd final : public Unpacker::Decoder {
  private:
   [[noreturn]] void fail_error(size_t result) const {
     if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
-      fail(
-          fmt::format("the file needs a window of more than {} of memory to unpack",
-                      format_bytes(double(uint64_t(1) << largest_window_log))),
-          printable(name_),
-          fmt::format("Unpack it with zstd: zstd -dc --long=31 {} | crest data prepare - --out DIR", printable(name_)));
+      fail(fmt::format("the file needs a window of more than {} of memory to unpack",
+                       format_bytes(double(uint64_t(1) << largest_window_log))),
+           printable(name_), unpack_advice("zstd -dc --long=31"));
     fail_damaged("it is damaged");
   }
   ZSTD_DCtx* stream_ = ZSTD_createDCtx();
@@ -214,8 +218,7 @@ class Xz final : public Unpacker::Decoder {
         fail_truncated();
       else if (result == LZMA_MEMLIMIT_ERROR)
         fail(fmt::format("the file needs more than {} of memory to unpack", format_bytes(double(largest_dictionary))),
-             printable(name_),
-             fmt::format("Unpack it with xz: xzcat {} | crest data prepare - --out DIR", printable(name_)));
+             printable(name_), unpack_advice("xzcat"));
       else if (result != LZMA_OK)
         fail_damaged("it is damaged");
     }

@@ -100,38 +100,47 @@ std::string chat_template_names() {
   return join(names, ", ");
 }
 
+std::optional<uint32_t> turn_end(const ChatTemplate& form, const Tokenizer& tokenizer) {
+  for (auto token : form.tokens)
+    if (!token.empty() && form.answer.after.starts_with(token)) return special_token(tokenizer, token);
+  return std::nullopt;
+}
+
 ChatFormat::ChatFormat(std::string_view name, const Tokenizer* tokenizer)
     : form_(chat_template(name.empty() ? "plain" : name)), named_(!name.empty()) {
   if (!form_)
     fail_usage(fmt::format("unknown chat template '{}'", printable(name)), "--chat-template",
                fmt::format("Choose one of: {}.", chat_template_names()));
-  auto has = [&](std::string_view token) { return tokenizer && special_token(*tokenizer, token).has_value(); };
-  auto missing_of = [&](const ChatTemplate& form) {
-    std::vector<std::string_view> missing;
-    for (auto token : form.tokens)
-      if (!token.empty() && !has(token)) missing.push_back(token);
-    return missing;
+  auto look_up = [&](const ChatTemplate& form) {
+    tokens_.clear(), missing_.clear();
+    for (auto token : form.tokens) {
+      if (token.empty()) continue;
+      if (auto id = tokenizer ? special_token(*tokenizer, token) : std::nullopt)
+        tokens_.emplace_back(token, *id);
+      else
+        missing_.push_back(token);
+    }
+    return missing_.empty() && !tokens_.empty();
   };
   if (!named_)
-    for (auto& t : templates)
-      if (!t.tokens[0].empty() && missing_of(t).empty()) {
-        form_ = &t;
-        break;
-      }
-  missing_ = missing_of(*form_);
-  if (!tokenizer) return;
-  for (auto token : form_->tokens)
-    if (!token.empty() && has(token)) tokens_.emplace_back(token, *special_token(*tokenizer, token));
+    if (auto* t = std::find_if(std::begin(templates), std::end(templates), look_up); t != std::end(templates))
+      form_ = t;
+  look_up(*form_);
+  if (!tokenizer) {
+    end_of_text_ = 0;  // the one that is trained has an end, which takes this place in time
+    return;
+  }
   begin_of_text_ = tokenizer->begin_of_text();
   set_end_of_text(tokenizer->end_of_text());
 }
 
+static void add_text(std::string_view text, bool trained, std::vector<DocumentPart>& parts) {
+  if (text.empty()) return;
+  if (parts.empty() || parts.back().token || parts.back().trained != trained) parts.push_back({"", trained, {}});
+  parts.back().text += text;
+}
+
 void ChatFormat::add(std::string_view form, bool trained, std::vector<DocumentPart>& parts) const {
-  auto text = [&](std::string_view t) {
-    if (t.empty()) return;
-    if (parts.empty() || parts.back().token || parts.back().trained != trained) parts.push_back({"", trained, {}});
-    parts.back().text += t;
-  };
   while (!form.empty()) {
     size_t at = form.size(), length = 0;
     std::optional<uint32_t> id;
@@ -141,7 +150,7 @@ void ChatFormat::add(std::string_view form, bool trained, std::vector<DocumentPa
     look_for("{eos}", end_of_text_);
     look_for("{bos}", begin_of_text_);
     for (auto& [token, its_id] : tokens_) look_for(token, its_id);
-    text(form.substr(0, at));
+    add_text(form.substr(0, at), trained, parts);
     if (id) parts.push_back({"", trained, id});
     form.remove_prefix(at + length);
   }
@@ -150,11 +159,7 @@ void ChatFormat::add(std::string_view form, bool trained, std::vector<DocumentPa
 std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> messages) const {
   std::vector<DocumentPart> parts;
   // A content is text, whatever it spells.
-  auto content = [&](std::string_view text, bool trained) {
-    if (text.empty()) return;
-    if (parts.empty() || parts.back().token || parts.back().trained != trained) parts.push_back({"", trained, {}});
-    parts.back().text += text;
-  };
+  auto content = [&](std::string_view text, bool trained) { add_text(text, trained, parts); };
   while (!messages.empty() && messages.back().role != ChatRole::assistant)
     messages = messages.first(messages.size() - 1);
   add(form_->begin, false, parts);
@@ -186,7 +191,7 @@ std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> message
       add(form.after, false, parts);
     }
   }
-  if (form_->answer.after.ends_with("{eos}") && !parts.empty()) parts.pop_back();
+  if (form_->answer.after.ends_with("{eos}") && !parts.empty() && parts.back().token) parts.pop_back();
   return parts;
 }
 

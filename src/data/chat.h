@@ -49,6 +49,9 @@ const ChatTemplate* chat_template(std::string_view name);
 // "chatml, llama3, ..."
 std::string chat_template_names();
 
+// The special token that ends an answer, if the tokenizer has it; {eos} is not one.
+std::optional<uint32_t> turn_end(const ChatTemplate& form, const Tokenizer& tokenizer);
+
 // A stretch of a document: text, or a special token.
 struct DocumentPart {
   std::string text;
@@ -69,7 +72,7 @@ class ChatFormat {
   // Special tokens of the template that the tokenizer does not have: ordinary text.
   const std::vector<std::string_view>& missing() const { return missing_; }
   // The tokenizer that has been trained since.
-  void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id.value_or(0); }
+  void set_end_of_text(std::optional<uint32_t> id) { end_of_text_ = id; }
 
   // The parts of a conversation. Neighbors of the same kind are one part, so that text is encoded
   // as a whole. Messages after the last answer are left out, since nothing learns from them; so is
@@ -83,8 +86,7 @@ class ChatFormat {
   const ChatTemplate* form_;
   bool named_;
   std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // that the tokenizer has
-  std::optional<uint32_t> begin_of_text_;                      // {bos}
-  uint32_t end_of_text_ = 0;                                   // {eos}
+  std::optional<uint32_t> begin_of_text_, end_of_text_;        // {bos}, {eos}
   std::vector<std::string_view> missing_;
 };
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/text.h"
+#include "core/shell_word.h"
+#include "data/json_lines.h"
 
 namespace crest {
 
@@ -15,7 +16,7 @@ using namespace std::string_view_literals;
 
 constexpr const char* give_text = "Give a text file. To train on token shards, use --data FOLDER.";
 
-// {} in the advice is the name of the file.
+// {} in the advice is the name of the file, as a word of a shell.
 struct Signature {
   std::string_view bytes;
   size_t at;
@@ -28,8 +29,8 @@ struct Signature {
 constexpr const char* unpack_archive =
     "Unpack it into a folder, and give the folder: mkdir texts && tar -xf {} -C texts";
 constexpr const char* to_json_lines =
-    "Convert it to JSON lines: python3 -c \"import pandas; pandas.read_{}('{}').to_json('data.jsonl', "
-    "orient='records', lines=True)\"";
+    "Convert it to JSON lines: python3 -c \"import pandas, sys; pandas.read_{}(sys.argv[1]).to_json('data.jsonl', "
+    "orient='records', lines=True)\" {}";
 
 constexpr Signature signatures[] = {
     {"PAR1\x15"sv, 0, false, "a Parquet file", "parquet"},
@@ -132,11 +133,11 @@ bool matches(std::string_view start, std::string_view bytes, size_t at) {
 std::optional<NotText> not_text(std::string_view start, Compression compression, std::string_view file) {
   start = start.substr(0, kind_bytes);
   const bool packed = compression != Compression::none;
-  const std::string tool(unpacking_tool(compression)), name = printable(packed ? name_inside(file) : file);
+  const std::string tool(unpacking_tool(compression)), name = shell_path(packed ? name_inside(file) : file);
   if (const char* encoding = wide_encoding(start))
     return NotText{fmt::format("{} text, not UTF-8", encoding),
                    packed ? fmt::format("Convert it to UTF-8: {} {} | iconv -f {} -t UTF-8 > utf8.txt", tool,
-                                        printable(file), encoding)
+                                        shell_path(file), encoding)
                           : fmt::format("Convert it to UTF-8: iconv -f {} -t UTF-8 {} > utf8.txt", encoding, name)};
   auto other = [&](const char* what, const std::string& advice) {
     return NotText{fmt::format("{}, not a text file", what),
@@ -144,7 +145,7 @@ std::optional<NotText> not_text(std::string_view start, Compression compression,
   };
   for (auto& f : foreign_compressions)
     if (matches(start, f.bytes, f.at)) {
-      bool lines = file.substr(0, file.rfind('.')).ends_with(".jsonl");
+      bool lines = is_json_lines(file.substr(0, file.rfind('.')));
       return other(f.what, fmt::format("Unpack it: {} {} | crest data prepare -{} --out DIR", f.tool, name,
                                        lines ? " --format jsonl" : ""));
     }
@@ -152,7 +153,7 @@ std::optional<NotText> not_text(std::string_view start, Compression compression,
   for (auto& s : signatures)
     if (matches(start, s.bytes, s.at) && (!s.may_be_text || nul)) {
       if (s.advice == unpack_archive)  // tar unpacks it, too
-        return NotText{fmt::format("{}, not a text file", s.what), advice_of(s, printable(file))};
+        return NotText{fmt::format("{}, not a text file", s.what), advice_of(s, shell_path(file))};
       return other(s.what, advice_of(s, name));
     }
   if (nul) return other("binary data (it has NUL bytes)", give_text);

@@ -11,6 +11,13 @@
 
 namespace crest {
 
+// The value of a key. Null is like an absent key: tables of mixed records fill their columns with
+// it.
+static const nlohmann::json* find(const nlohmann::json& object, std::string_view key) {
+  auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
 bool is_json_lines(std::string_view name) {
   name = name_inside(name);
   return name.ends_with(".jsonl") || name.ends_with(".ndjson");
@@ -22,23 +29,22 @@ void JsonLines::refuse(const std::string& problem, const std::string& advice) co
            ? advice
            : fmt::format(
                  "Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), with "
-                 "\"prompt\" and \"answer\" (or \"completion\", \"response\"), with \"messages\" or \"conversations\", "
-                 "or "
-                 "with \"instruction\" and \"output\".",
+                 "\"prompt\" and \"answer\" (or \"completion\", \"response\"), with \"messages\" or "
+                 "\"conversations\", or with \"instruction\" and \"output\".",
                  printable(key_)));
 }
 
 const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) const {
-  const nlohmann::json& value = object.at(key);
-  if (!value.is_string()) refuse(fmt::format("\"{}\" is not a string", printable(key)));
-  return value.get_ref<const std::string&>();
+  const nlohmann::json* value = find(object, key);
+  if (!value || !value->is_string()) refuse(fmt::format("\"{}\" is not a string", printable(key)));
+  return value->get_ref<const std::string&>();
 }
 
 // An answer must be present and not empty: otherwise there would be nothing to learn but to stop.
 void JsonLines::record(const nlohmann::json& object, const Use& use) const {
   std::string answer;
   for (const char* key : {"answer", "completion", "response"}) {
-    if (!object.contains(key)) continue;
+    if (!find(object, key)) continue;
     if (!answer.empty()) refuse(fmt::format("the line has both \"{}\" and \"{}\"", answer, key));
     answer = key;
   }
@@ -52,8 +58,7 @@ void JsonLines::record(const nlohmann::json& object, const Use& use) const {
 ChatMessage JsonLines::message(const nlohmann::json& object, const std::string& where) const {
   static const std::string advice =
       "A message is an object with \"role\" (system, user or assistant) and \"content\", or with \"from\" (system, "
-      "human "
-      "or gpt) and \"value\", all of them strings. Correct the line or remove it.";
+      "human or gpt) and \"value\", all of them strings. Correct the line or remove it.";
   struct Name {
     std::string_view name;
     ChatRole role;
@@ -65,24 +70,24 @@ ChatMessage JsonLines::message(const nlohmann::json& object, const std::string& 
                                    {"gpt", ChatRole::assistant}};
   if (!object.is_object()) refuse(where + " is not a JSON object", advice);
   auto text = [&](const char* key, const char* other) -> const std::string& {
-    const char* found = object.contains(key) ? key : other;
-    if (!object.contains(found)) refuse(fmt::format("{} has no \"{}\"", where, key), advice);
-    if (!object[found].is_string()) refuse(fmt::format("\"{}\" of {} is not a string", found, where), advice);
-    return object[found].get_ref<const std::string&>();
+    const char* found = find(object, key) ? key : other;
+    const nlohmann::json* value = find(object, found);
+    if (!value) refuse(fmt::format("{} has no \"{}\"", where, key), advice);
+    if (!value->is_string()) refuse(fmt::format("\"{}\" of {} is not a string", found, where), advice);
+    return value->get_ref<const std::string&>();
   };
-  const bool sharegpt = !object.contains("role") && object.contains("from");
+  const bool sharegpt = !find(object, "role") && find(object, "from");
   const std::string& role = sharegpt ? text("from", "role") : text("role", "from");
   auto* name = std::find_if(std::begin(names), std::end(names), [&](auto& n) { return n.name == role; });
   if (name == std::end(names)) refuse(fmt::format("{} is of the unknown role \"{}\"", where, printable(role)), advice);
   for (const char* key : {"tool_calls", "function_call"})
-    if (object.contains(key) && !object[key].is_null())
+    if (auto* call = find(object, key); call && !call->empty())
       refuse(fmt::format("{} has \"{}\", which no template supports", where, key), "Remove the line.");
   ChatMessage m{name->role, sharegpt ? text("value", "content") : text("content", "value")};
   if (m.role == ChatRole::assistant && m.content.empty()) refuse(where + " is an empty answer", advice);
-  if (object.contains("weight")) {
-    if (object["weight"] != 0 && object["weight"] != 1)
-      refuse(fmt::format("\"weight\" of {} is neither 0 nor 1", where), advice);
-    m.trained = object["weight"] == 1;
+  if (auto* weight = find(object, "weight")) {
+    if (*weight != 0 && *weight != 1) refuse(fmt::format("\"weight\" of {} is neither 0 nor 1", where), advice);
+    m.trained = *weight == 1;
   }
   return m;
 }
@@ -105,12 +110,12 @@ void JsonLines::conversation(const nlohmann::json& object, const std::string& ke
 
 // Alpaca's records are conversations of one question and one answer.
 void JsonLines::instruction(const nlohmann::json& object, const Use& use) const {
-  if (!object.contains("output")) refuse("the line has an \"instruction\" but no \"output\"");
+  if (!find(object, "output")) refuse("the line has an \"instruction\" but no \"output\"");
   std::string question = text_at(object, "instruction");
   const std::string& answer = text_at(object, "output");
   if (answer.empty()) refuse("\"output\" is empty", "Remove the line.");
   std::vector<ChatMessage> messages;
-  if (object.contains("input") && !object["input"].is_null() && !text_at(object, "input").empty()) {
+  if (find(object, "input") && !text_at(object, "input").empty()) {
     question += chat_.form().input;
     question += text_at(object, "input");
     if (!chat_.form().input_system.empty()) messages.push_back({ChatRole::system, chat_.form().input_system});
@@ -129,13 +134,14 @@ void JsonLines::document(std::string_view line, const Use& use) const {
     refuse(e.problem());
   }
   if (!object.is_object()) refuse("the line is not a JSON object");
-  const bool text = object.contains(key_);
+  const bool text = find(object, key_);
   if (text && !chat_.named()) return use({text_at(object, key_)});
   for (const char* key : {"messages", "conversations"})
-    if (key != key_ && object.contains(key)) return conversation(object, key, use);
-  if (object.contains("instruction") && (!text || object.contains("output"))) return instruction(object, use);
+    if (key != key_ && find(object, key)) return conversation(object, key, use);
+  if (find(object, "instruction") && (!text || find(object, "output"))) return instruction(object, use);
   if (text) return use({text_at(object, key_)});
-  if (object.contains("prompt")) return record(object, use);
+  if (find(object, "prompt")) return record(object, use);
+  if (object.contains(key_)) refuse(fmt::format("\"{}\" is null", printable(key_)));
   refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
 }
 

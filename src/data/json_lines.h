@@ -36,7 +36,8 @@ class JsonLines {
   // line; blank lines are skipped. A line is a text if it has one under the key. Otherwise it is a
   // conversation under "messages" or "conversations", or an instruction ("instruction", "input",
   // "output"), or a prompt, with its answer under "answer", "completion" or "response". A
-  // conversation goes before a text if the user named a template.
+  // conversation goes before a text if the user named a template. A key whose value is null is as
+  // good as absent.
   void add(std::string_view block, bool last, const std::function<void(const JsonDocument&)>& use);
 
  private:

@@ -241,6 +241,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   });
   uint64_t total = 0, records = 0, chats = 0;
   for (auto& s : sources) total += s.bytes, records += s.records, chats += s.chats;
+  if (total == 0) fail_no_text(o.inputs);
   check_space(staging.path(), spec, total);
   check_chats(o, corpus.chat, sources, chats);
   uint64_t held_out = held_out_bytes(o, spec, total);

@@ -71,14 +71,13 @@ SourceFile describe(const fs::path& path, const std::string& name, std::string_v
   if (named && format == TextFormat::automatic && !s.json_lines && message) {
     if (begins_as_json_array(start))
       message(
-          fmt::format("note: {} is read as plain text, but looks like a JSON array; jq -c '.[]' makes JSON lines of "
-                      "it",
+          fmt::format("note: {} is read as plain text, but looks like a JSON array; jq -c '.[]' makes JSON lines of it",
                       printable(name)));
     else if (begins_as_json_lines(start))
-      message(
-          fmt::format("note: {} is read as plain text, but looks like JSON lines; crest data prepare --format jsonl "
-                      "reads a document a line",
-                      printable(name)));
+      message(fmt::format(
+          "note: {} is read as plain text, but looks like JSON lines; crest data prepare --format jsonl reads a "
+          "document a line",
+          printable(name)));
   }
   if (!s.json_lines && s.compression == Compression::none)
     s.bytes = s.file_bytes - (s.byte_order_mark ? byte_order_mark.size() : 0);
@@ -150,6 +149,11 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
 
 }  // namespace
 
+void fail_no_text(const std::vector<std::string>& inputs, const std::string& skipped) {
+  fail("the input contains no text", printable(join(inputs, ", ")),
+       skipped.empty() ? "Give at least one file with text." : skipped);
+}
+
 TextFormat parse_text_format(std::string_view name) {
   if (name == "auto") return TextFormat::automatic;
   if (name == "text") return TextFormat::text;
@@ -187,9 +191,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
   }
   uint64_t total = 0;
   for (auto& s : sources) total += s.file_bytes;
-  if (total == 0)
-    fail("the input contains no text", printable(join(inputs, ", ")),
-         skipped.empty() ? "Give at least one file with text." : skipped);
+  if (total == 0) fail_no_text(inputs, skipped);
   return sources;
 }
 

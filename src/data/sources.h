@@ -30,6 +30,9 @@ struct SourceFile {
   std::string content;           // a second, faster hash by hash_contents; if known, a reading checks it
 };
 
+// skipped: why the first file was skipped that is not text; "": none was.
+[[noreturn]] void fail_no_text(const std::vector<std::string>& inputs, const std::string& skipped = {});
+
 using Message = std::function<void(const std::string&)>;
 
 // The files behind the inputs. Files are used as given; folders stand for all text files below

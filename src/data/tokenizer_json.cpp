@@ -149,7 +149,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     else if (at(Part::root) && key_ == "post_processor")
       echo_.start(parts_.post_processor);
     else if (at(Part::model) && key_ == "vocab")
-      next = Part::vocab;
+      next = Part::vocab, has_vocab_ = true;
     else if (at(Part::added))
       next = Part::added_token, added_ = {};
     else if (at(Part::vocab) || at(Part::merges) || at(Part::merge_pair))
@@ -170,7 +170,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     if (at(Part::root) && key_ == "added_tokens")
       next = Part::added;
     else if (at(Part::model) && key_ == "merges")
-      next = Part::merges;
+      next = Part::merges, has_merges_ = true;
     else if (at(Part::merges))
       next = Part::merge_pair, pair_size_ = 0;
     else if (at(Part::step) && (key_ == "pretokenizers" || key_ == "normalizers" || key_ == "decoders"))
@@ -197,6 +197,8 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
 
   Tokenizer finish() {
     if (!has_model_) parts_.bad("it has no \"model\"");
+    if (!has_vocab_) parts_.bad("its model has no \"vocab\"");
+    if (!has_merges_) parts_.bad("its model has no \"merges\"");
     for (Steps* steps : {&normalizer_, &pre_tokenizer_, &decoder_})
       std::erase_if(*steps, [](const Step& s) { return s.type == "Sequence"; });
     parts_.byte_level = !pre_tokenizer_.empty() && pre_tokenizer_.back().type == "ByteLevel";
@@ -430,7 +432,7 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   TokenizerParts parts_;
   std::string key_;
   std::vector<Part> stack_;
-  bool has_model_ = false;
+  bool has_model_ = false, has_vocab_ = false, has_merges_ = false;
   Steps normalizer_, pre_tokenizer_, decoder_;
   Steps* steps_ = nullptr;
   std::vector<size_t> open_steps_;

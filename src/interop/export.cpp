@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/io.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "interop/new_folder.h"
 
@@ -16,20 +17,44 @@ namespace crest {
 void write_llmc(ExportJob&);
 void write_nanogpt(ExportJob&);
 
+namespace {
+
+// GPT-2's architecture, with all sizes of a layer derived from its width.
+std::string lacks_of_gpt2(const ModelConfig& c) {
+  return c.norm != NormKind::layer                           ? "RMSNorm"
+         : c.position != PositionKind::learned               ? "rotary positions"
+         : c.activation == ActivationKind::relu              ? "ReLU"
+         : c.activation == ActivationKind::swiglu            ? "SwiGLU"
+         : c.kv_heads != c.heads                             ? "grouped-query attention"
+         : c.heads * c.head_dim != c.width                   ? "heads that do not divide the width equally"
+         : c.ff != 4 * c.width                               ? "an MLP that is not 4 times as wide as the model"
+         : !c.tied                                           ? "a head of its own (untied)"
+         : !c.bias && (c.has_qkv_bias() || c.has_mlp_bias()) ? "biases in some layers only"
+         : c.norm_eps != 1e-5                                ? fmt::format("norms with an epsilon of {}", c.norm_eps)
+                                                             : "";
+}
+
+std::string lacks_of_llmc(const ModelConfig& c) {
+  std::string lacks = lacks_of_gpt2(c);
+  return lacks.empty() && !c.bias ? "layers without biases" : lacks;
+}
+
+}  // namespace
+
 const std::vector<ExportFormat>& export_formats() {
   static const std::vector<ExportFormat> table = {
       {"llm.c",
+       "llm.c",
        {DType::f32, DType::bf16},
-       true,
+       lacks_of_llmc,
        ActivationKind::gelu,
-       "in its tanh form",
        write_llmc,
        "in llm.c: ./train_gpt2cu -e DIR/model.bin"},
       {"nanogpt",
+       "nanoGPT",
        {DType::f32},
-       false,
+       lacks_of_gpt2,
        ActivationKind::gelu_erf,
-       "exactly",
        write_nanogpt,
        "in nanoGPT: python train.py --init_from=resume --out_dir=DIR"},
   };
@@ -58,32 +83,25 @@ DType find_dtype(const std::string& given, const ExportFormat& format) {
     if (has) possible.push_back(name);
   }
   if (given.empty()) return DType::f32;
-  fail_usage(fmt::format("{} does not load checkpoints in '{}'", format.name, printable(given)), "--dtype",
+  fail_usage(fmt::format("{} does not load checkpoints in '{}'", format.title, printable(given)), "--dtype",
              fmt::format("Values: {}.", join(possible, ", ")));
 }
 
-// Both programs have GPT-2's architecture, with all sizes of a layer derived from its width.
+// "nanoGPT computes GELU exactly; this model was trained with its tanh form": "" if both are one.
+std::string gelu_difference(const ModelConfig& c, const ExportFormat& format) {
+  if (c.activation == format.activation) return "";
+  return format.activation == ActivationKind::gelu
+             ? fmt::format("{} computes GELU in its tanh form; this model was trained with exact GELU", format.title)
+             : fmt::format("{} computes GELU exactly; this model was trained with its tanh form", format.title);
+}
+
 void check_shape(const ModelConfig& c, const ExportFormat& format, bool other_gelu, const std::string& where) {
-  std::string lacks = c.norm != NormKind::layer                ? "RMSNorm"
-                      : c.position != PositionKind::learned    ? "rotary positions"
-                      : c.activation == ActivationKind::relu   ? "ReLU"
-                      : c.activation == ActivationKind::swiglu ? "SwiGLU"
-                      : c.kv_heads != c.heads                  ? "grouped-query attention"
-                      : c.heads * c.head_dim != c.width        ? "heads that do not divide the width equally"
-                      : c.ff != 4 * c.width                    ? "an MLP that is not 4 times as wide as the model"
-                      : !c.tied                                ? "a head of its own (untied)"
-                      : !c.bias && (c.has_qkv_bias() || c.has_mlp_bias()) ? "biases in some layers only"
-                      : !c.bias && format.needs_bias                      ? "layers without biases"
-                      : c.norm_eps != 1e-5 ? fmt::format("norms with an epsilon of {}", c.norm_eps)
-                                           : "";
-  if (!lacks.empty())
-    fail(fmt::format("the model has {}, which {} lacks", lacks, format.name), where,
+  if (std::string lacks = format.lacks(c); !lacks.empty())
+    fail(fmt::format("the model has {}, which {} lacks", lacks, format.title), where,
          "It can be exported only to programs with its architecture. transformers opens the checkpoints of GPT-2 and "
          "Llama shapes as they are.");
-  if (c.activation != format.activation && !other_gelu)
-    fail(fmt::format("{} computes GELU {}, the model {}", format.name, format.gelu,
-                     c.activation == ActivationKind::gelu ? "in its tanh form" : "exactly"),
-         where, "The logits would differ slightly. To export it all the same, add --other-gelu.");
+  if (std::string difference = gelu_difference(c, format); !difference.empty() && !other_gelu)
+    fail(difference, where, "The logits would differ slightly. To export it all the same, add --other-gelu.");
 }
 
 uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& files) {
@@ -108,13 +126,13 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
     done += parameters;
     if (o.progress) o.progress(done, all);
   };
-  if (model.config.activation != format.activation)
-    job.notes.push_back(fmt::format("{} computes GELU {}, so its logits differ slightly.", format.name, format.gelu));
+  if (std::string difference = gelu_difference(model.config, format); !difference.empty())
+    job.notes.push_back(difference + ". The logits will differ slightly.");
   format.write(job);
   ExportResult result{format.name, "", format.next, model.config, dtype, 0, job.files, job.notes};
   result.bytes = bytes_of(out.path(), job.files);
   result.folder = out.publish();
-  result.next.replace(result.next.find("DIR"), 3, result.folder);
+  result.next.replace(result.next.find("DIR"), 3, shell_path(result.folder));
   return result;
 }
 

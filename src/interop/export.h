@@ -31,13 +31,13 @@ struct ExportJob {
   std::vector<std::string> files, notes;             // results: names in the folder; a sentence each
 };
 
-// A row of the table of formats. Each is in src/interop/NAME.cpp.
+// A row of the table of formats.
 struct ExportFormat {
-  const char* name;
+  const char *name, *title;   // value of --to; the program as people write it
   std::vector<DType> dtypes;  // that the program loads
-  bool needs_bias;
-  ActivationKind activation;
-  const char* gelu;  // how the program computes GELU
+  // What the model has and the program lacks, or "". The form of GELU is `activation`'s matter.
+  std::string (*lacks)(const ModelConfig&);
+  ActivationKind activation;  // the program's form of GELU
   void (*write)(ExportJob&);
   const char* next;  // what to do with the folder DIR
 };

@@ -24,7 +24,7 @@ namespace {
 
 bool recognises_pickle(const ForeignFile& file) { return is_pickle(file.path, file.start); }
 
-ForeignModel refuse_pickle_file(const ForeignFile& file) { fail_pickle(file.path, true); }
+ForeignModel refuse_pickle_file(const ForeignFile& file) { fail_pickle(file.path); }
 
 bool recognises_safetensors(const ForeignFile& file) { return file.start.size() > 8 && file.start[8] == '{'; }
 

@@ -221,9 +221,7 @@ void write_nanogpt(ExportJob& job) {
   file.finish();
   job.files = {"ckpt.pt"};
   job.notes.push_back("The optimizer starts afresh, at iteration 0.");
-  if (job.model.tokenizer && job.model.tokenizer->vocab_size() != 50257)
-    job.notes.push_back(
-        "nanoGPT's sample.py uses GPT-2's tokenizer unless the data set has a meta.pkl; this model has another one.");
+  job.notes.push_back("nanoGPT's sample.py uses GPT-2's tokenizer unless the data set has a meta.pkl.");
 }
 
 bool recognises_nanogpt(const ForeignFile& file) {

@@ -7,6 +7,7 @@
 
 #include "bench/new_record.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "host/external.h"
 #include "host/stop_signal.h"
@@ -43,12 +44,6 @@ namespace {
 std::string variable(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
   return value && *value ? value : otherwise;
-}
-
-std::string shell_word(const std::string& word) {
-  std::string text = "'";
-  for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 }  // namespace

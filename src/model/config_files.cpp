@@ -146,36 +146,6 @@ class TomlReader {
   const std::string& path_;
 };
 
-// What validate() does not cover: fields that only files can set.
-void validate_rope(const ModelConfig& c, const std::string& where) {
-  auto positive = [&](const char* key, double x, double low) {
-    if (!(x >= low && x <= 1e15))
-      fail_usage(fmt::format("{} = {} is out of range", key, x), where, fmt::format("It must be at least {}.", low));
-  };
-  const RopeScaling& s = c.rope_scaling;
-  positive("rope_theta", c.rope_theta, 1);
-  positive("rope_scaling.factor", s.factor, 1);
-  positive("rope_scaling.low_freq_factor", s.low_freq_factor, 1e-6);
-  positive("rope_scaling.high_freq_factor", s.high_freq_factor, 1e-6);
-  positive("rope_scaling.original_context", double(s.original_context), 1);
-  positive("rope_scaling.beta_fast", s.beta_fast, 1e-6);
-  positive("rope_scaling.beta_slow", s.beta_slow, 1e-6);
-  positive("rope_scaling.attention_factor", s.attention_factor, 0);
-  if (!(s.beta_slow < s.beta_fast))
-    fail_usage(fmt::format("rope_scaling.beta_slow = {} is not below beta_fast = {}", s.beta_slow, s.beta_fast), where,
-               "YaRN uses 1 and 32.");
-  if (s.type == RopeScalingType::yarn && !(c.rope_theta > 1))
-    fail_usage(fmt::format("rope_theta = {} with rope_scaling.type = \"yarn\"", c.rope_theta), where,
-               "YaRN needs a rope_theta above 1.");
-  if (s.type == RopeScalingType::dynamic && s.factor != 1 && c.head_dim <= 2)
-    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", c.head_dim), where,
-               "Dynamic RoPE needs a head_dim above 2.");
-  if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
-    fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
-                           s.high_freq_factor),
-               where, "Llama 3 uses 1 and 4.");
-}
-
 std::string read_text(const std::filesystem::path& path) {
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec))
@@ -221,6 +191,35 @@ std::string write_keys(const std::vector<Key<T>>& keys, const T& from) {
 }
 
 }  // namespace
+
+void validate_rope(const ModelConfig& c, const std::string& where) {
+  auto positive = [&](const char* key, double x, double low) {
+    if (!(x >= low && x <= 1e15))
+      fail_usage(fmt::format("{} = {} is out of range", key, x), where, fmt::format("It must be at least {}.", low));
+  };
+  const RopeScaling& s = c.rope_scaling;
+  positive("rope_theta", c.rope_theta, 1);
+  positive("rope_scaling.factor", s.factor, 1);
+  positive("rope_scaling.low_freq_factor", s.low_freq_factor, 1e-6);
+  positive("rope_scaling.high_freq_factor", s.high_freq_factor, 1e-6);
+  positive("rope_scaling.original_context", double(s.original_context), 1);
+  positive("rope_scaling.beta_fast", s.beta_fast, 1e-6);
+  positive("rope_scaling.beta_slow", s.beta_slow, 1e-6);
+  positive("rope_scaling.attention_factor", s.attention_factor, 0);
+  if (!(s.beta_slow < s.beta_fast))
+    fail_usage(fmt::format("rope_scaling.beta_slow = {} is not below beta_fast = {}", s.beta_slow, s.beta_fast), where,
+               "YaRN uses 1 and 32.");
+  if (s.type == RopeScalingType::yarn && !(c.rope_theta > 1))
+    fail_usage(fmt::format("rope_theta = {} with rope_scaling.type = \"yarn\"", c.rope_theta), where,
+               "YaRN needs a rope_theta above 1.");
+  if (s.type == RopeScalingType::dynamic && s.factor != 1 && c.head_dim <= 2)
+    fail_usage(fmt::format("head_dim = {} with rope_scaling.type = \"dynamic\"", c.head_dim), where,
+               "Dynamic RoPE needs a head_dim above 2.");
+  if (s.factor != 1 && !(s.low_freq_factor < s.high_freq_factor))
+    fail_usage(fmt::format("rope_scaling.low_freq_factor = {} is not below high_freq_factor = {}", s.low_freq_factor,
+                           s.high_freq_factor),
+               where, "Llama 3 uses 1 and 4.");
+}
 
 ModelConfig parse_model_toml(std::string_view text, const std::string& where) {
   toml::table table = parse_toml(text, where, {max_file_bytes, 8});
@@ -282,7 +281,6 @@ std::optional<ModelConfig> read_model_file(const std::string& path) {
     return c;
   }
   ModelConfig c = parse_huggingface_config(text, where);
-  validate_rope(c, where);
   // The model is named after its folder: config.json has no name.
   fs::path folder = fs::absolute(file, ec).lexically_normal().parent_path();
   if (!ec && !folder.filename().empty()) c.name = printable(folder.filename().string(), 100);

@@ -1,8 +1,11 @@
 // Model configurations stored in files.
 #pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/config.h"
 
@@ -14,8 +17,11 @@ namespace crest {
 std::optional<ModelConfig> read_model_file(const std::string& path);
 // The ids of the tokens that begin and end a text.
 struct TextEnds {
-  std::optional<uint32_t> begin, end;
+  std::optional<uint32_t> begin;
+  std::vector<uint32_t> end;  // the tokenizer's first, then others at which generate() ends
 };
+// As transformers' files have it: a number, a list of several, or null.
+nlohmann::ordered_json eos_token_id(const TextEnds& ends);
 // A config.json that `transformers` loads (GPT2LMHeadModel, LlamaForCausalLM or Qwen2ForCausalLM);
 // empty for other architectures.
 std::string to_huggingface_config(const ModelConfig& config, const TextEnds& ends = {});
@@ -31,5 +37,7 @@ ModelConfig parse_model_toml(std::string_view text, const std::string& where);
 // are required; other keys default as in transformers. Options that Crest does not compute
 // (attention windows, ...) are rejected.
 ModelConfig parse_huggingface_config(std::string_view text, const std::string& where);
+// What validate() does not cover: fields that only files can set.
+void validate_rope(const ModelConfig& config, const std::string& where);
 
 }  // namespace crest

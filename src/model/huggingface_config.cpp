@@ -256,6 +256,7 @@ ModelConfig parse_huggingface_config(std::string_view text, const std::string& w
   ModelConfig c = type == "gpt2" ? read_gpt2(keys) : read_llama(keys, *like);
   c.name = type;
   validate(c, where);
+  validate_rope(c, where);
   return c;
 }
 
@@ -280,6 +281,11 @@ static void write_rope(const RopeScaling& s, nlohmann::ordered_json& j) {
   }
   scaling["rope_type"] = name(s.type);
   j["rope_scaling"] = scaling;
+}
+
+nlohmann::ordered_json eos_token_id(const TextEnds& ends) {
+  if (ends.end.empty()) return nullptr;
+  return ends.end.size() == 1 ? nlohmann::ordered_json(ends.end[0]) : nlohmann::ordered_json(ends.end);
 }
 
 std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
@@ -331,11 +337,8 @@ std::string to_huggingface_config(const ModelConfig& c, const TextEnds& ends) {
   }
   j["tie_word_embeddings"] = c.tied;
   j["torch_dtype"] = "float32";
-  auto id = [](const std::optional<uint32_t>& token) {
-    return token ? nlohmann::ordered_json(*token) : nlohmann::ordered_json();
-  };
-  j["bos_token_id"] = id(ends.begin);
-  j["eos_token_id"] = id(ends.end);
+  j["bos_token_id"] = ends.begin ? nlohmann::ordered_json(*ends.begin) : nlohmann::ordered_json();
+  j["eos_token_id"] = eos_token_id(ends);
   return j.dump(2) + "\n";
 }
 

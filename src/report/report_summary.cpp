@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "report/phrases.h"
 #include "report/report_colors.h"
@@ -157,13 +158,6 @@ Text largest_batch(const ReportGroup& g, const ReportCell& best) {
                   say_bytes(a_sequence), fits, say_bytes(memory)));
 }
 
-// A value that needs no quoting in a shell.
-bool is_shell_word(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("._/-+").find(char(c)) != std::string_view::npos;
-  });
-}
-
 // Values that won every pair, in a combination with the best recipe that was not measured.
 Text untried(const ReportCell& best, const std::vector<LeverChange>& changes) {
   std::vector<std::string> ideas;
@@ -267,7 +261,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
         equal.size() + 1, best.label, equal.size() <= 3 ? ", " + join(equal, ", ") : ", ...")));
   std::string flags;
   for (auto& name : g.varying)
-    if (std::string v = best.setting(name); best.timed->recipe.contains(name) && is_shell_word(v)) {
+    if (std::string v = best.setting(name); best.timed->recipe.contains(name) && v == shell_word(v)) {
       std::string flag = name;
       std::replace(flag.begin(), flag.end(), '_', '-');
       flags += (flags.empty() ? "--" : " --") + flag + " " + v;

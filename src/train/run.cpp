@@ -44,12 +44,6 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 constexpr int64_t most_bad_steps = 5;
 
-// A template by its name. "": none, or one that this version does not know.
-std::string jinja_of(const std::string& name) {
-  const ChatTemplate* found = chat_template(name);
-  return found ? std::string(found->jinja) : "";
-}
-
 // The training loop. Data, schedule, saving and reporting are its parts (run_data, run_schedule,
 // saver, run_report).
 class Training {
@@ -61,7 +55,6 @@ class Training {
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
         tokenizer_(data_.dataset().tokenizer()),
-        chat_template_(jinja_of(data_.dataset().info().chat_template)),
         record_(o, [this](auto& text) { report_.warning(text); }) {}
 
   TrainOutcome run() {
@@ -175,7 +168,21 @@ class Training {
   void take_text(const LoadedModel& model) {
     require_same_tokenizer(dataset(), model);
     if (!tokenizer_) tokenizer_ = model.tokenizer;
-    if (chat_template_.empty()) chat_template_ = model.chat_template;
+    if (!model.text_problem.empty())
+      report_.warning("the model's chat template and text settings are lost: " + model.text_problem);
+    // The other files name tokens: those of a tokenizer that was compared with the data's.
+    if (model.tokenizer)
+      text_settings_ = model.text;
+    else
+      text_settings_.chat_template = model.text.chat_template;
+  }
+
+  // The template of the data, or else of the model that training began with.
+  ModelText model_text() const {
+    const ChatTemplate* form = chat_template(dataset().info().chat_template);  // null: none, or a later version's
+    ModelText text(tokenizer_.get(), form ? std::string(form->jinja) : "", text_settings_);
+    if (form && tokenizer_) text.turn_end = turn_end(*form, *tokenizer_);
+    return text;
   }
 
   // The engine chooses kernels when it is created, so it gets the run's earlier choices first. Rank
@@ -536,7 +543,7 @@ class Training {
     files_->check_folder();
     files_->flush();  // the logs hold all steps of a checkpoint
     state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-    saver_->save(*engine_, state_, config_, {tokenizer_.get(), chat_template_}, last_good_);
+    saver_->save(*engine_, state_, config_, model_text(), last_good_);
     engine_->release_states();
   }
 
@@ -574,7 +581,7 @@ class Training {
   RunReport report_;
   RunData data_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
-  std::string chat_template_;                   // "": none
+  TextSettings text_settings_;                  // of the model that training began with
   TrainingRecord record_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/parameter_reader.h"
 #include "core/io.h"
 #include "core/split_float.h"
 #include "data/tokenizer.h"
@@ -304,6 +305,16 @@ TEST(OpenModel, FoldersWithoutACheckpoint) {
   LoadedModel m = open_model(folder / "copy");
   EXPECT_FALSE(m.tokenizer);
   EXPECT_FALSE(m.tokenizer_problem.empty());
+  EXPECT_EQ(m.text_problem, "");
+  // Neither are the files that only transformers needs.
+  for (std::string damaged : {"{\"chat_template\": \"x\"", "[]", "\xff"})
+    for (std::string name : {"tokenizer_config.json", "generation_config.json"}) {
+      std::filesystem::remove(folder / "copy/tokenizer_config.json");
+      write_text(folder / ("copy/" + name), damaged);
+      m = open_model(folder / "copy");
+      EXPECT_EQ(m.config.vocab, 97);
+      EXPECT_NE(m.text_problem.find(name), std::string::npos) << m.text_problem;
+    }
 }
 
 TEST(OpenModel, SmallFilesOfACheckpoint) {
@@ -320,6 +331,60 @@ TEST(OpenModel, SmallFilesOfACheckpoint) {
             (Names{"model.toml", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(names(model_files(small_model("llama"), nullptr)), (Names{"config.json", "model.toml"}));
   EXPECT_EQ(names(model_files(small_model("mixed"), nullptr)), (Names{"model.toml"}));
+}
+
+TEST(OpenModel, AnUnknownParameterIsAnInternalError) {
+  LoadedModel model = open_model(CREST_TEST_DIR "/parity/fixtures/gpt2-tiny");
+  WeightsFolder folder = WeightsFolder::open(model.weights_path);
+  std::vector<float> values;
+  expect_error([&] { ParameterReader(model.config, folder).read("none", values); }, {"no parameter none"});
+}
+
+// Fine-tuning keeps what a model states of its text, but for what the data states.
+TEST(OpenModel, AModelsOwnTextSettingsAreKept) {
+  TemporaryFolder folder;
+  std::filesystem::copy(CREST_TEST_DIR "/parity/fixtures/gpt2-tiny", folder / "model");
+  write_text(folder / "model/generation_config.json",
+             R"({"eos_token_id": [9, 256, 8, 9, 4000000], "temperature": 0.6, "bos_token_id": 3})");
+  write_text(folder / "model/tokenizer_config.json",
+             R"({"pad_token": "<|pad|>", "eos_token": {"content": "<|im_end|>"}, "tokenizer_class": "GPT2Tokenizer",
+                 "auto_map": {"AutoTokenizer": ["x.py", null]}, "bos_token": null,
+                 "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+  LoadedModel model = open_model(folder / "model");
+  EXPECT_EQ(model.text_problem, "");
+  EXPECT_EQ(model.text.chat_template, "D");
+  Tokenizer tokenizer = Tokenizer::bytes();
+  std::map<std::string, std::string> files;
+  auto read = [&](const char* name) { return nlohmann::json::parse(files.at(name)); };
+  files = model_files(small_model("gpt2"), {&tokenizer, "", model.text});
+  EXPECT_EQ(read("generation_config.json"),
+            nlohmann::json({{"bos_token_id", 256}, {"eos_token_id", {256, 9, 8}}, {"temperature", 0.6}}));
+  EXPECT_EQ(read("config.json")["eos_token_id"], nlohmann::json({256, 9, 8}));
+  auto names = read("tokenizer_config.json");
+  EXPECT_EQ(names["pad_token"], "<|pad|>");
+  EXPECT_EQ(names["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(names["eos_token"]["content"], "<|im_end|>") << "as the model's own template has it";
+  EXPECT_EQ(names["chat_template"].size(), 2u);
+  EXPECT_FALSE(names.contains("auto_map"));
+  // What is written is read again.
+  std::filesystem::create_directories(folder / "again");
+  for (auto& [name, text] : files) write_text(folder / ("again/" + name), text);
+  LoadedModel again = open_model(folder / "again");
+  EXPECT_EQ(model_files(small_model("gpt2"), {&tokenizer, "", again.text}), files);
+  // Conversations in the data have another template and another end of an answer.
+  ModelText text(&tokenizer, "{{ messages }}", model.text);
+  text.turn_end = 7;
+  files = model_files(small_model("gpt2"), text);
+  EXPECT_EQ(read("generation_config.json")["eos_token_id"], nlohmann::json({256, 9, 8, 7}));
+  EXPECT_EQ(read("tokenizer_config.json")["chat_template"], "{{ messages }}");
+  EXPECT_EQ(read("tokenizer_config.json")["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(read("tokenizer_config.json")["pad_token"], "<|pad|>");
+  // Without generation_config.json, config.json names the ends.
+  std::filesystem::remove(folder / "model/generation_config.json");
+  auto config = nlohmann::json::parse(read_file((folder / "model/config.json"), 1 << 20));
+  config["eos_token_id"] = 5;
+  write_text(folder / "model/config.json", config.dump());
+  EXPECT_EQ(open_model(folder / "model").text.ends, std::vector<uint32_t>{5});
 }
 
 // What generate() ends with, and the class that leaves tokenizer.json as it is.

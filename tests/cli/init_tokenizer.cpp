@@ -150,3 +150,61 @@ TEST_F(InitTokenizer, TheChatTemplateGoesWithTheModel) {
   ASSERT_EQ(run_crest({"train", "--resume", "later", "--steps", "2"}, f.options()).code, 0);
   EXPECT_EQ(chat_template("later", 2), jinja);
 }
+
+// So do its other text settings; the data's template adds the token that ends its answers.
+TEST_F(InitTokenizer, TheTextSettingsGoWithTheModel) {
+  auto from = f.path() / "base/checkpoints/step-000030";
+  std::filesystem::create_directories(f.path() / "settings");
+  for (const char* name : {"model.safetensors", "config.json", "tokenizer.json"})
+    std::filesystem::copy(from / name, f.path() / "settings" / name);
+  // The last two tokens become ChatML's.
+  auto json = nlohmann::ordered_json::parse(f.read("settings/tokenizer.json"));
+  uint32_t end = json["added_tokens"][0]["id"];
+  auto& vocab = json["model"]["vocab"];
+  auto& merges = json["model"]["merges"];
+  std::vector<std::string> freed;
+  for (auto& [token, id] : vocab.items())
+    if (id == end - 1 || id == end - 2) freed.push_back(token);
+  for (auto& token : freed) vocab.erase(token);
+  merges.erase(merges.size() - 1), merges.erase(merges.size() - 1);
+  for (uint32_t id : {end - 2, end - 1}) {
+    auto added = json["added_tokens"][0];
+    added["id"] = id, added["content"] = id == end - 1 ? "<|im_end|>" : "<|im_start|>";
+    json["added_tokens"].push_back(added);
+  }
+  f.write("settings/tokenizer.json", json.dump());
+  f.write("settings/tokenizer_config.json", R"({"pad_token": "<|im_start|>", "eos_token": "<|im_end|>"})");
+  f.write("settings/generation_config.json", R"({"eos_token_id": [7], "top_p": 0.5})");
+  nlohmann::json line = {
+      {"messages",
+       {{{"role", "user"}, {"content", "the king"}}, {{"role", "assistant"}, {"content", sample_text(100)}}}}};
+  std::string text = line.dump() + "\n";
+  f.write("settings.jsonl", text + text + text + text);
+  auto train = [&](std::vector<std::string> words) {
+    RunResult r = run_crest(words, f.options());
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.err;
+  };
+  auto read = [&](const std::string& run, int step, const char* name) {
+    return nlohmann::json::parse(f.read(run + "/checkpoints/" + crest::checkpoint_name(step) + "/" + name));
+  };
+  auto start = [&](const char* data, const char* out) {
+    return std::vector<std::string>{"train",   data, "--init",    "settings", "--out",          out, "--steps", "1",
+                                    "--batch", "2",  "--threads", "1",        "--sample-every", "0"};
+  };
+  train(start("text.txt", "kept"));
+  EXPECT_EQ(read("kept", 1, "generation_config.json"),
+            nlohmann::json({{"bos_token_id", end}, {"eos_token_id", {end, 7}}, {"top_p", 0.5}}));
+  EXPECT_EQ(read("kept", 1, "tokenizer_config.json")["pad_token"], "<|im_start|>");
+  EXPECT_EQ(read("kept", 1, "tokenizer_config.json")["eos_token"], "<|im_end|>");
+  train({"train", "--resume", "kept", "--steps", "2"});
+  EXPECT_EQ(read("kept", 2, "tokenizer_config.json"), read("kept", 1, "tokenizer_config.json"));
+  EXPECT_EQ(read("kept", 2, "generation_config.json"), read("kept", 1, "generation_config.json"));
+  std::vector<std::string> words = start("settings.jsonl", "told");
+  train(words);
+  EXPECT_EQ(read("told", 1, "generation_config.json")["eos_token_id"], nlohmann::json({end, 7, end - 1}));
+  EXPECT_EQ(read("told", 1, "tokenizer_config.json")["eos_token"], "<|endoftext|>") << "of the data's template";
+  // A damaged file is no reason not to train, but one for a warning.
+  f.write("settings/tokenizer_config.json", "{");
+  EXPECT_NE(train(start("text.txt", "damaged")).find("tokenizer_config.json"), std::string::npos);
+}

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/shell_word.h"
+
 using namespace crest;
 
 // Names come from files of strangers: none of them moves the cursor, clears the screen or turns
@@ -20,6 +22,16 @@ TEST(Printable, WhatATerminalWouldObeyIsWritten) {
   EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
   EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("aaaa", 2), "aa...");
+}
+
+TEST(ShellWord, IsOneWordWhateverItHolds) {
+  EXPECT_EQ(shell_word("a/b-c_1.txt"), "a/b-c_1.txt");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_path("my file"), "'my file'");
+  EXPECT_EQ(shell_path("-rf"), "./-rf");
+  EXPECT_EQ(shell_path("-"), "-");
+  EXPECT_EQ(shell_path("a\x1b[2J"), "'a\\x1b[2J'");
 }
 
 TEST(Text, NumbersOfThings) {

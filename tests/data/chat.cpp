@@ -184,6 +184,51 @@ TEST(Chat, AlpacaAndShareGptAreConversations) {
   EXPECT_EQ(prepared(dir, {weighted}, "plain").text(true), " So long<|endoftext|>");
 }
 
+// As `datasets` writes rows of mixed files.
+TEST(Chat, NullIsLikeAnAbsentKey) {
+  DataFolder dir;
+  auto same = [&](const char* filled, const char* plain) {
+    EXPECT_EQ(prepared(dir, {Json::parse(filled)}).text(), prepared(dir, {Json::parse(plain)}).text()) << filled;
+  };
+  const char* chat = R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})";
+  same(R"({"messages": null, "text": null, "conversations": [{"from": "human", "value": "Q", "role": null},
+          {"from": "gpt", "value": "A", "content": null}]})",
+       chat);
+  same(R"({"instruction": null, "messages": [{"role": "user", "content": "Q", "weight": null},
+          {"role": "assistant", "content": "A", "weight": null, "tool_calls": [], "function_call": null}]})",
+       chat);
+  same(R"({"prompt": "Q", "answer": null, "completion": "A", "instruction": null, "output": null})",
+       R"({"prompt": "Q", "completion": "A"})");
+  EXPECT_ERROR(prepared(dir, {{{"text", nullptr}}}), "line 1: \"text\" is null");
+  EXPECT_ERROR(prepared(dir, {{{"instruction", "q"}, {"output", nullptr}}}), "no \"output\"");
+}
+
+// A tokenizer without an end of text has no token 0 in its place.
+TEST(Chat, WithoutAnEndOfTextNothingTakesItsPlace) {
+  Json json = Json::parse(Tokenizer::bytes().to_json());
+  json["added_tokens"] = Json::array();
+  json["model"]["vocab"].erase("<|endoftext|>");
+  Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
+  ASSERT_FALSE(tokenizer.end_of_text());
+  const ChatMessage messages[] = {
+      {ChatRole::user, "Q"}, {ChatRole::assistant, "A"}, {ChatRole::user, "R"}, {ChatRole::assistant, "B"}};
+  std::string text;
+  for (auto& part : ChatFormat("plain", &tokenizer).parts(messages)) {
+    EXPECT_FALSE(part.token);
+    text += part.text;
+  }
+  EXPECT_EQ(text, "User: Q\nAssistant: AUser: R\nAssistant: B");
+}
+
+TEST(Chat, AnAnswerEndsWithTheTemplatesToken) {
+  DataFolder dir;
+  write_tokenizer(dir / "t.json", {"<|im_start|>", "<|im_end|>"});
+  Tokenizer tokenizer = Tokenizer::load(dir / "t.json");
+  EXPECT_EQ(turn_end(*chat_template("chatml"), tokenizer), 258u);
+  EXPECT_EQ(turn_end(*chat_template("chatml"), Tokenizer::bytes()), std::nullopt);
+  EXPECT_EQ(turn_end(*chat_template("plain"), tokenizer), std::nullopt);
+}
+
 // Packing keeps a conversation in one document, whatever ends its turns.
 TEST(Chat, ADocumentIsAWholeConversation) {
   DataFolder dir;
@@ -242,12 +287,13 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
       {chat({user, "text"}), "\"messages\"[1] is not a JSON object"},
       {chat({user, {{"content", "a"}}}), "\"messages\"[1] has no \"role\""},
       {chat({user, {{"role", "assistant"}}}), "\"messages\"[1] has no \"content\""},
-      {chat({user, {{"role", "assistant"}, {"content", nullptr}}}), "\"content\" of \"messages\"[1] is not a string"},
+      {chat({user, {{"role", "assistant"}, {"content", nullptr}}}), "\"messages\"[1] has no \"content\""},
+      {chat({user, {{"role", "assistant"}, {"content", 1}}}), "\"content\" of \"messages\"[1] is not a string"},
       {chat({user, turn("tool", "x"), answer}), "\"messages\"[1] is of the unknown role \"tool\""},
       {chat({user, turn("assistant", "")}), "\"messages\"[1] is an empty answer"},
       {chat({user, with(answer, "weight", 2)}), "\"weight\" of \"messages\"[1] is neither 0 nor 1"},
       {chat({user, with(answer, "weight", 0)}), "no message is an answer"},
-      {chat({user, with(answer, "tool_calls", Json::array())}), "\"messages\"[1] has \"tool_calls\""},
+      {chat({user, with(answer, "tool_calls", Json{{"id", 1}})}), "\"messages\"[1] has \"tool_calls\""},
       {chat({user, turn("system", "s"), answer}), "a system message is not the first one"},
       {{{"conversations", {{{"from", "human"}}, {{"from", "gpt"}, {"value", "a"}}}}}, "\"conversations\"[0] has no"},
       {{{"conversations", 3}}, "\"conversations\" is not a list"},

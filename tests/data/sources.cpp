@@ -210,6 +210,8 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
        {"an executable program", "Give a text file"}},
       {"k.exe", "MZ\x90\0\3"s, {"an executable program or library of Windows"}},
       {"l.jsonl.bz2", "BZh91AY&SY1234", {"compressed with bzip2", "bzcat", "| crest data prepare - --format jsonl"}},
+      {"l.ndjson.bz2", "BZh91AY&SY1234", {"compressed with bzip2", "| crest data prepare - --format jsonl"}},
+      {"l's text.bz2", "BZh91AY&SY1234", {"compressed with bzip2", "l'\\''s text.bz2' | crest data prepare - --out"}},
       {"m.gz", gzipped(gzipped(text)), {"compressed twice", "zcat"}},
       {"n.png", "\x89PNG\r\n\x1a\n", {"a PNG image"}},
       {"o.bin", "\x88\xda\x34\x01\x01\0\0\0"s, {"a token shard of llm.c", "crest train --data"}},
@@ -227,6 +229,14 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
     EXPECT_ERROR(prepared_input(dir, c.content), c.said[0]);
   }
   EXPECT_FALSE(fs::exists(dir / "out"));
+  // What has no text, in whatever form.
+  write_file(dir / "mark.txt", "\xef\xbb\xbf");
+  write_file(dir / "blank.jsonl", "\n \n\n");
+  write_file(dir / "empty.txt.gz", gzipped(""));
+  for (const char* name : {"mark.txt", "blank.jsonl", "empty.txt.gz"})
+    EXPECT_ERROR(prepared(dir, {dir / name}), std::string(name) + ": the input contains no text");
+  for (auto& text : {std::string(), gzipped(""), std::string("\xef\xbb\xbf")})
+    EXPECT_ERROR(prepared_input(dir, text), "-: the input contains no text");
   // A folder of nothing else is an error that says why.
   write_file(dir / "tables/part-0.parquet", "PAR1\x15\x04\x15");
   EXPECT_ERROR(prepared(dir, {dir / "tables"}),

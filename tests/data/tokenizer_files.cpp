@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "data/helpers.h"
@@ -50,6 +51,14 @@ TEST(TokenizerFiles, EverySplitRuleEqualsHuggingFace) {
     EXPECT_EQ(u.encode(text), ids) << rule;
     EXPECT_EQ(u.to_json(), t.to_json());
     EXPECT_NE(t.to_json().find("TemplateProcessing"), std::string::npos);
+  }
+}
+
+TEST(TokenizerFiles, AModelWithoutVocabularyOrMergesIsRefused) {
+  for (const char* key : {"vocab", "merges"}) {
+    auto json = nlohmann::json::parse(fixture("llama3.json"));
+    json["model"].erase(key);
+    EXPECT_ERROR(Tokenizer::parse(json.dump(), "t.json"), std::string("its model has no \"") + key + "\"");
   }
 }
 

@@ -83,7 +83,7 @@ TEST_F(Export, ModelsThatTheProgramLacks) {
     const char *keys, *to, *said;
   };
   const Case cases[] = {{"norm = \"rms\"", "llm.c", "RMSNorm, which llm.c lacks"},
-                        {"position = \"rope\"", "nanogpt", "rotary positions"},
+                        {"position = \"rope\"", "nanogpt", "rotary positions, which nanoGPT lacks"},
                         {"activation = \"swiglu\"", "llm.c", "SwiGLU"},
                         {"tied = false", "nanogpt", "untied"},
                         {"bias = false", "llm.c", "layers without biases"},
@@ -110,7 +110,12 @@ TEST_F(Export, TheOtherGeluWhereItIsAccepted) {
   train("run");
   RunResult r = run({"export", "run", "--to", "nanogpt", "--out", "out", "--other-gelu", "--json"});
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_NE(r.json()["notes"][0].get<std::string>().find("logits differ slightly"), std::string::npos);
+  EXPECT_EQ(r.json()["format"], "nanogpt");
+  auto notes = r.json()["notes"];
+  EXPECT_EQ(notes[0],
+            "nanoGPT computes GELU exactly; this model was trained with its tanh form. The logits will differ "
+            "slightly.");
+  EXPECT_NE(notes[2].get<std::string>().find("sample.py uses GPT-2's tokenizer"), std::string::npos) << notes;
   EXPECT_EQ(f.read("out/ckpt.pt").substr(0, 4), std::string("PK\x03\x04"));
 }
 

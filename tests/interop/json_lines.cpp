@@ -73,7 +73,7 @@ TEST(JsonLinesInput, BadLinesAreNamed) {
     EXPECT_FALSE(std::filesystem::exists(folder / "d"));
   }
   folder.write("bad.jsonl", "{\"text\": \"\"}\n\n");
-  expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"too short"}, in(folder));
+  expect_error({"data", "prepare", "bad.jsonl", "--out", "d"}, 1, {"the input contains no text"}, in(folder));
 }
 
 // A prompt and an answer: the answer and the token after it are trained on.

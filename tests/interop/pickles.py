@@ -40,6 +40,10 @@ def two_files(name):
     return name
 
 
+def one_shard(name):
+    return f"{two_files(name)}/pytorch_model-00001-of-00002.bin"
+
+
 def named(file):
     def write(name):
         torch.save(state, f"{name}/{file}")
@@ -47,7 +51,7 @@ def named(file):
     return write
 
 
-for name, write in {"one": one_file, "it's two": two_files, "pt": named("model.pt"), "ckpt": named("other.ckpt")}.items():
+for name, write in {"one": one_file, "it's two": two_files, "a shard": one_shard, "pt": named("model.pt"), "ckpt": named("other.ckpt")}.items():
     given = write(folder_of(name))
     said = crest("eval", "--run", given, "--data", "data", "--device", "cpu", fails=True)
     assert "pickle" in said, said

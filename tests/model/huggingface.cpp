@@ -202,6 +202,7 @@ TEST(HuggingFaceConfig, BadValuesAreNamed) {
   refused(with(llama1b, "num_key_value_heads", 5), {"kv_heads = 5"});
   refused(with(llama1b, "rope_scaling", 3), {"rope_scaling", "object"});
   refused(with(without(llama1b, "head_dim"), "num_attention_heads", 24), {"does not divide"});
+  refused(with(llama1b, "rope_theta", 0.5), {"rope_theta = 0.5 is out of range"});
   refused(json::array({1, 2}), {"not a JSON object"});
 }
 

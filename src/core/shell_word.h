@@ -1,0 +1,14 @@
+// Words of shell commands, as Crest runs them or prints them to be pasted.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace crest {
+
+// One word of a POSIX shell: in quotes if it needs them.
+std::string shell_word(std::string_view text);
+// A path in a printed command: one that begins with '-' is no option, and control characters are
+// shown as in printable.
+std::string shell_path(std::string_view path);
+
+}  // namespace crest
