@@ -117,7 +117,7 @@ void data_parallel(Program& program, const PassContext& context) {
   if (context.kind == ProgramKind::train && context.lever("shard") != "none") {
     if (how != "flat" || context.lever("comm-dtype") != "fp32")
       fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
-                 "Leave out --reduce and --comm-dtype.");
+                 "Use --reduce flat and --comm-dtype fp32, the defaults.");
     return Reductions(program, Phase::backward, false, false).scattered(ranks);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;

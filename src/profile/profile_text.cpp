@@ -167,8 +167,8 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
                       interval(p.profiled_ms), p.profiled_ms.size(), 100 * p.overhead(),
                       p.method == "cupti" ? "CUPTI records of the captured graph" : "a timer around each instruction");
   text += fmt::format(
-      "closure   {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler;\n"
-      "          instruction times add up to {} ms\n",
+      "closure   {:.1f}%: busy {} + idle {} = {} ms, of {} ms for a step without the profiler; "
+      "instruction times add up to {} ms\n",
       100 * p.closure(), ms(p.busy_ms), ms(p.idle_ms), ms(p.busy_ms + p.idle_ms), ms(step), ms(facts_of(p).total_ms));
   if (p.recording_ms > 0)
     text += fmt::format("          recording adds {} ms between launches ({:.2f} us each), not counted as idle\n",
