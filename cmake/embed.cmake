@@ -1,7 +1,7 @@
-# crest_embed(LIBRARY FOLDER FUNCTION): compiles the .toml files of FOLDER into LIBRARY; crest::FUNCTION() returns them by
-# name (core/embedded.h). A new or changed file configures again by itself.
-function(crest_embed library folder function)
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.toml)
+# crest_embed(LIBRARY FOLDER EXTENSION FUNCTION): compiles FOLDER/*.EXTENSION into LIBRARY; crest::FUNCTION() returns them
+# by name (core/embedded.h). A new or changed file configures again by itself.
+function(crest_embed library folder extension function)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.${extension})
   set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
   set(rows "")
   foreach(file ${files})

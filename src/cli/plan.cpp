@@ -115,7 +115,7 @@ Prediction predict(const Options& o, const PlanReport& r) {
   }
   const Device& device = r.session.device;
   Prediction p{find_calibration(o.calibration, device), {}, "crest calibrate measures this device once"};
-  if (device.described) p.why_not = "a device that is not here";
+  if (device.described) p.why_not = "a device that is not here, and no calibration of one comes with Crest";
   if (!p.calibration) return p;
   p.time = planned_time(r.session, *p.calibration);
   if (p.time->known()) return p;

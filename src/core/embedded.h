@@ -12,6 +12,8 @@ struct EmbeddedFile {
 
 // devices/*.toml, by name.
 const std::vector<EmbeddedFile>& embedded_devices();
+// calibrations/*.json, by name of the device in devices/.
+const std::vector<EmbeddedFile>& embedded_calibrations();
 // experiments/*.toml, by name.
 const std::vector<EmbeddedFile>& embedded_experiments();
 

@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/cache_folder.h"
+#include "core/embedded.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "device/data_sheet.h"
 
 namespace crest {
 
@@ -56,10 +58,14 @@ void save(const Calibration& c, const std::string& file) {
   write_file_atomic(file, json.dump() + "\n");
 }
 
-Calibration load_calibration(const std::string& file) {
+static JsonLimits limits() {
   JsonLimits limits;
   limits.keys = 1000;
-  Json json = parse_ordered_json_guarded(read_file(file, limits.bytes), limits, file);
+  return limits;
+}
+
+static Calibration parse(const std::string& text, const std::string& file) {
+  Json json = parse_ordered_json_guarded(text, limits(), file);
   if (!json.is_object() || !json.contains("crest_calibration")) fail("not a calibration", file, advice);
   if (json["crest_calibration"] != format)
     fail(fmt::format("a calibration of format {}; this version of crest reads format {}",
@@ -80,24 +86,43 @@ Calibration load_calibration(const std::string& file) {
   return c;
 }
 
+Calibration load_calibration(const std::string& file) { return parse(read_file(file, limits().bytes), file); }
+
+// Devices of one model share a calibration. A CPU's name says too little for that.
+static bool is_of(const Calibration& c, const Device& device) {
+  if (c.kind != device.kind) return false;
+  if (c.kind == "cpu") return c.device == device.name && c.threads == device.threads;
+  const DataSheet* sheet = data_sheet_of(c.device);
+  return c.device == device.name || (sheet && sheet == data_sheet_of(device.name));
+}
+
+static std::optional<Calibration> built_in(const Device& device) {
+  const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
+  for (auto& file : embedded_calibrations()) {
+    if (!sheet || sheet->name != file.name) continue;
+    Calibration c = parse(std::string(file.text), fmt::format("calibrations/{}.json", file.name));
+    c.built_in = true;
+    return c;
+  }
+  return std::nullopt;
+}
+
 std::optional<Calibration> find_calibration(const std::string& given, const Device& device) {
   std::string file = given.empty() ? calibration_file(device) : given;
   struct stat info;
-  if (given.empty() && (file.empty() || stat(file.c_str(), &info) != 0)) return std::nullopt;
+  if (given.empty() && (file.empty() || stat(file.c_str(), &info) != 0)) return built_in(device);
   Calibration c;
   try {
     c = load_calibration(file);
   } catch (const Error& e) {
     if (!given.empty()) throw;
-    to_stderr("crest: warning: no times are predicted: {}: {} {}\n", printable(file), e.problem(), e.advice());
-    return std::nullopt;
+    to_stderr("crest: warning: {} is ignored: {} {}\n", printable(file), e.problem(), e.advice());
+    return built_in(device);
   }
-  bool same = c.kind == device.kind && c.device == device.name && (c.kind != "cpu" || c.threads == device.threads);
-  if (!same && given.empty()) return std::nullopt;
-  if (!same)
-    fail(fmt::format("the calibration of {} is not one of {}", printable(c.device), printable(device.name)), file,
-         "Measure this device: crest calibrate.");
-  return c;
+  if (is_of(c, device)) return c;
+  if (given.empty()) return built_in(device);
+  fail(fmt::format("the calibration of {} is not one of {}", printable(c.device), printable(device.name)), file,
+       "Measure this device: crest calibrate.");
 }
 
 }  // namespace crest

@@ -60,7 +60,12 @@ Json to_json(const PlannedTime& t, const Calibration& c) {
           {"by_phase", shares(by_phase(t.profile))},
           {"by_class", shares(by_class(t.profile))},
           {"by_layer", shares(by_layer(t.profile))},
-          {"calibration", {{"file", c.file}, {"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}}}};
+          {"calibration",
+           {{"file", c.file},
+            {"built_in", c.built_in},
+            {"date", c.date},
+            {"device", c.device},
+            {"steps", c.times.steps()}}}};
 }
 
 std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
@@ -70,8 +75,8 @@ std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
                                  duration(t.step.high_ms), format_count(t.tokens_per_second()));
   if (t.peak > 0)
     text += fmt::format(", MFU {:.1f}% of {}", 100 * t.model_flops / seconds / t.peak, format_si(t.peak, "FLOP/s"));
-  text += fmt::format("\n            predicted from {} steps measured on this device on {}\n", c.times.steps(),
-                      c.date.substr(0, 10));
+  text += fmt::format("\n            predicted from {} steps measured on {}, {}\n", c.times.steps(),
+                      c.built_in ? "another " + printable(c.device) : "this device", c.date.substr(0, 10));
   std::string phases;
   for (auto& share : by_phase(t.profile))
     if (share.instructions && share.ms > 0)

@@ -174,7 +174,7 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   std::vector<double> measured;
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (s == without) continue;
-    std::vector<double> row = {0, 0};
+    std::vector<double> row = {0, 0, 1};
     for (auto& r : steps_[s].rows) row[0] += r.call.ms * r.calls, row[1] += r.calls;
     sums.push_back(row), measured.push_back(steps_[s].ms);
   }
@@ -200,7 +200,7 @@ StepPrediction TimeModel::predict(const Fits& fits, const std::vector<Row>& rows
     sum += p.instr_ms.back(), calls += row.calls;
   }
   p.known = sum > 0 ? known / sum : 0;
-  p.ms = fits.step[0] * sum + fits.step[1] * calls;
+  p.ms = dot({sum, calls, 1}, fits.step);
   return p;
 }
 

@@ -69,7 +69,7 @@ class TimeModel {
   struct Fits {
     std::map<std::string, Fit> classes;
     std::map<std::string, double> over_floor;  // by operation class; "": all
-    std::vector<double> step;                  // ms = step[0] * sum of instructions + step[1] * calls
+    std::vector<double> step;                  // ms of a step, by {sum of instructions, calls, 1}
   };
 
   static Row row_of(const ProfileInstr& instr);

@@ -26,23 +26,53 @@ struct Slice {
   const char* model;
   int layers, batch, seq;
   const char* recompute;
+  const char* optimizer = "adamw";
+  const char* attention = "flash";
+  std::string text(const Recipe& r) const {
+    std::string what = model;
+    if (layers) what += ", " + format_number_of(layers, "layer");
+    what += fmt::format(", {}, recompute {}, batch {}, seq {}", r.precision, r.recompute, batch, seq);
+    if (r.optimizer != "adamw") what += fmt::format(", {}", r.optimizer);
+    if (r.attention != "flash") what += fmt::format(", {} attention", r.attention);
+    return what;
+  }
 };
 
 // Small and large widths, short and long sequences, few and many tokens, a large vocabulary and a
-// small one, with and without recompute.
+// small one, with and without recompute; on a GPU, few layers and many where launches decide, and
+// what a slice costs little to learn of: other optimizers, attention without flash.
 constexpr Slice slices[] = {
-    {"cpu", "nano", 0, 1, 128, "auto"},          {"cpu", "nano", 0, 8, 128, "auto"},
-    {"cpu", "nano", 0, 8, 128, "none"},          {"cpu", "llama-nano", 0, 4, 128, "auto"},
-    {"cpu", "micro", 2, 4, 256, "auto"},         {"cpu", "gpt2-124M", 2, 1, 64, "auto"},
-    {"cpu", "gpt2-124M", 2, 4, 256, "auto"},     {"cpu", "gpt2-124M", 2, 1, 1024, "none"},
-    {"cpu", "gpt2-355M", 2, 2, 128, "auto"},     {"cpu", "gpt2-1558M", 1, 1, 256, "auto"},
-    {"cuda", "micro", 2, 16, 256, "auto"},       {"cuda", "gpt2-124M", 2, 1, 1024, "auto"},
-    {"cuda", "gpt2-124M", 2, 4, 1024, "auto"},   {"cuda", "gpt2-124M", 2, 16, 1024, "none"},
-    {"cuda", "gpt2-124M", 2, 64, 1024, "auto"},  {"cuda", "gpt2-124M", 2, 2, 8192, "auto"},
-    {"cuda", "gpt2-355M", 2, 8, 1024, "auto"},   {"cuda", "gpt2-355M", 2, 32, 1024, "auto"},
-    {"cuda", "gpt2-774M", 2, 16, 1024, "auto"},  {"cuda", "gpt2-1558M", 2, 4, 1024, "auto"},
-    {"cuda", "gpt2-1558M", 2, 16, 1024, "auto"}, {"cuda", "llama-1B", 2, 1, 2048, "auto"},
+    {"cpu", "nano", 0, 1, 128, "auto"},
+    {"cpu", "nano", 0, 8, 128, "auto"},
+    {"cpu", "nano", 0, 8, 128, "none"},
+    {"cpu", "llama-nano", 0, 4, 128, "auto"},
+    {"cpu", "micro", 2, 4, 256, "auto"},
+    {"cpu", "gpt2-124M", 2, 1, 64, "auto"},
+    {"cpu", "gpt2-124M", 2, 4, 256, "auto"},
+    {"cpu", "gpt2-124M", 2, 1, 1024, "none"},
+    {"cpu", "gpt2-355M", 2, 2, 128, "auto"},
+    {"cpu", "gpt2-1558M", 1, 1, 256, "auto"},
+    {"cuda", "micro", 2, 16, 256, "auto"},
+    {"cuda", "gpt2-124M", 2, 1, 1024, "auto"},
+    {"cuda", "gpt2-124M", 0, 1, 1024, "auto"},
+    {"cuda", "gpt2-124M", 0, 4, 256, "auto"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto"},
+    {"cuda", "gpt2-124M", 2, 16, 1024, "none"},
+    {"cuda", "gpt2-124M", 2, 64, 1024, "auto"},
+    {"cuda", "gpt2-124M", 2, 2, 8192, "auto"},
+    {"cuda", "gpt2-355M", 2, 8, 1024, "auto"},
+    {"cuda", "gpt2-355M", 2, 32, 1024, "auto"},
+    {"cuda", "gpt2-774M", 2, 16, 1024, "auto"},
+    {"cuda", "gpt2-1558M", 2, 4, 1024, "auto"},
+    {"cuda", "gpt2-1558M", 2, 16, 1024, "auto"},
+    {"cuda", "llama-1B", 2, 1, 2048, "auto"},
     {"cuda", "llama-1B", 2, 4, 4096, "auto"},
+    {"cuda", "gpt2-124M", 2, 1, 16384, "auto"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "adamw-8bit"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "lion"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "muon"},
+    {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "adafactor"},
+    {"cuda", "gpt2-124M", 2, 8, 1024, "auto", "adamw", "naive"},
 };
 
 }  // namespace
@@ -66,16 +96,15 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
       settings_of(r).apply({{"model", {slice.model}},
                             {"batch", {std::to_string(slice.batch)}},
                             {"precision", {precision}},
-                            {"recompute", {slice.recompute}}});
+                            {"recompute", {slice.recompute}},
+                            {"optimizer", {slice.optimizer}},
+                            {"attention", {slice.attention}}});
       r.model.layers = slice.layers ? slice.layers : r.model.layers;
       r.model.context = std::max<int64_t>(r.model.context, slice.seq);
       r.seq = slice.seq;
       r = resolve(r, device);
       if (compile_phase(r, device, BenchPhase::step, {.verify = false}).planned_bytes() > limit) continue;
-      steps.push_back({fmt::format("{}{}, {}, recompute {}, batch {}, seq {}", slice.model,
-                                   slice.layers ? ", " + format_number_of(slice.layers, "layer") : "", precision,
-                                   r.recompute, slice.batch, slice.seq),
-                       r});
+      steps.push_back({slice.text(r), r});
     }
   return steps;
 }
@@ -99,7 +128,17 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   options.rates = how.rates;
   try {
     BenchCell cell(std::move(session), BenchPhase::step, how.seed);
-    return run_profiler(cell, options);
+    Profile profile = run_profiler(cell, options);
+    // A profiled step starts when the one before it has ended. Training queues the next one.
+    Samples seconds = measure(
+        [&] {
+          how.before_run();
+          return cell.run_in_sequence();
+        },
+        options.rule);
+    cell.settle();
+    profile.step_ms = seconds.scaled(1e3).values();
+    return profile;
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
