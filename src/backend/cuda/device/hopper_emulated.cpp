@@ -55,6 +55,9 @@ struct Thread {
   std::vector<Product> open_products;
   std::vector<std::vector<Product>> products;  // groups that have not happened
   uint32_t exchanged = 0;
+  // What it waits for, so that the scheduler can ask without resuming it; null: nothing.
+  bool (*done)(const void* condition) = nullptr;
+  const void* condition = nullptr;
 };
 struct Warp {
   int waiting = 0;
@@ -107,9 +110,12 @@ void fiber_main() {
 }
 
 template <class Done>
-void wait_until(const char* what, Done done) {
-  (void)what;
-  while (!done()) yield();
+void wait_until(Done done) {
+  if (done()) return;
+  now->condition = &done;
+  now->done = [](const void* condition) { return (*static_cast<const Done*>(condition))(); };
+  yield();
+  now->done = nullptr;
 }
 
 unsigned char* at(Block& b, uint32_t address, size_t bytes) {
@@ -269,6 +275,7 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
       if (t->returned) continue;
       live = true, now = t;
       if (t->block->warps[t->index / 32].frozen > 0) continue;
+      if (t->done && !t->done(t->condition)) continue;
       t->fiber->resume();
       if (error) break;
     }
@@ -303,7 +310,7 @@ void sync_block() {
   if (++b.waiting == int(b.threads.size()))
     b.waiting = 0, ++b.phase;
   else
-    wait_until("sync_block", [&] { return b.phase != phase; });
+    wait_until([&] { return b.phase != phase; });
 }
 void sync_warp() {
   Warp& w = now->block->warps[now->index / 32];
@@ -312,7 +319,7 @@ void sync_warp() {
   if (++w.waiting == 32)
     w.waiting = 0, ++w.phase;
   else
-    wait_until("sync_warp", [&] { return w.phase != phase; });
+    wait_until([&] { return w.phase != phase; });
 }
 uint32_t exchange(uint32_t x, unsigned lane) {
   Thread& t = *now;
@@ -353,13 +360,13 @@ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
 }
 void barrier_wait(uint32_t barrier, uint32_t parity) {
   Barrier& b = barrier_at(*now->block, barrier);
-  wait_until("barrier_wait", [&] { return b.phase % 2 != parity; });
+  wait_until([&] { return b.phase % 2 != parity; });
 }
 void named_sync(int id, int threads) {
   Named& n = now->block->named[id];
   uint64_t phase = n.phase;
   named_arrive(id, threads);
-  wait_until("named_sync", [&] { return n.phase != phase; });
+  wait_until([&] { return n.phase != phase; });
 }
 void named_arrive(int id, int threads) {
   Named& n = now->block->named[id];
@@ -435,7 +442,7 @@ void bulk_commit() {
 }
 void bulk_wait_groups(int pending, bool only_read) {
   Thread& t = *now;
-  wait_until("bulk_wait", [&] {
+  wait_until([&] {
     for (size_t i = 0; i + size_t(pending) < t.groups.size(); ++i)
       for (auto& c : t.groups[i].copies)
         if (only_read ? !c->has_read : c->write != nullptr) return false;
