@@ -46,7 +46,7 @@ struct Group {  // of stores of a thread
   std::vector<std::shared_ptr<Copy>> copies;
 };
 struct Thread {
-  std::unique_ptr<Fiber> fiber;
+  Fiber* fiber = nullptr;
   Block* block = nullptr;
   unsigned index = 0;
   bool returned = false;
@@ -83,7 +83,8 @@ std::vector<std::shared_ptr<Copy>> copies;  // in flight
 Thread* now = nullptr;
 const std::function<void()>* thread_body = nullptr;
 std::exception_ptr error;
-uint64_t events = 0;  // what changed anything
+std::vector<std::unique_ptr<Fiber>> fibers;  // of all launches
+uint64_t events = 0;                         // what changed anything
 bool abandoned = false;
 
 struct Abandoned {};
@@ -246,6 +247,9 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
   thread_body = &body;
   blocks.clear(), copies.clear();
   abandoned = false, error = nullptr;
+  for (size_t i = 0; i < fibers.size(); ++i) fibers[i]->restart();
+  while (fibers.size() < size_t(block_count) * threads)
+    fibers.push_back(std::make_unique<Fiber>(fiber_main, fibers.size()));
   std::vector<Thread*> all;
   for (unsigned i = 0; i < block_count; ++i) {
     auto b = std::make_unique<Block>();
@@ -253,7 +257,7 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
     b->threads.resize(threads), b->warps.resize(threads / 32);
     for (unsigned t = 0; t < threads; ++t) {
       b->threads[t].block = b.get(), b->threads[t].index = t;
-      b->threads[t].fiber = std::make_unique<Fiber>(fiber_main, size_t(i) * threads + t);
+      b->threads[t].fiber = fibers[size_t(i) * threads + t].get();
       all.push_back(&b->threads[t]);
     }
     blocks.push_back(std::move(b));
