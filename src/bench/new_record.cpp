@@ -17,7 +17,8 @@ static bool between_ranks(const Setting& s) {
 }
 
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
-  // Alone, a rank has the key that it had before there were such settings; data_parallel is older than keys.
+  // Alone, a rank has the key that it had before there were such settings; data_parallel is older
+  // than keys.
   bool alone = recipe.world_size() == 1;
   Json what = settings_of(recipe).json(
       [alone](const Setting& s) { return s.identity && !(alone && between_ranks(s) && s.key() != "data_parallel"); });

@@ -174,8 +174,6 @@ inline RunResult run_crest(const std::vector<std::string>& arguments, const RunO
     if (options.closed_error) close(2);
     rlimit largest{rlim_t(options.largest_file), rlim_t(options.largest_file)};
     if (options.largest_file >= 0) setrlimit(RLIMIT_FSIZE, &largest);
-    // Signals that a caller ignores (nohup, a shell's background jobs) would stay ignored.
-    for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM}) signal(number, SIG_DFL);
     // The defaults, whatever the caller's environment says: a run under srun, with a store and a
     // cache of its own, or with a home that cannot be written.
     for (const char* name : callers_variables) unsetenv(name);

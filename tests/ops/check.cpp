@@ -38,8 +38,8 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
   return kernel.reject({s.program, s.instr(), device});
 }
 
-// Case by case, so that all kernels of a case share its values. Of an emulated CPU what the real one
-// refuses: the kernels of its matrix units.
+// Case by case, so that all kernels of a case share its values. Of an emulated CPU what the real
+// one refuses: the kernels of its matrix units.
 std::vector<Pair> pairs() {
   std::vector<Pair> all;
   for (const Case& c : all_cases())
