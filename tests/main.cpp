@@ -3,6 +3,7 @@
 // the class, or it is the machine's own, which runs without the variable.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,6 +22,9 @@ int main(int argc, char** argv) {
     return std::printf("skipped: this machine is of class %s and does not have %s\n", best.c_str(),
                        std::string(crest::name(crest::active_isa())).c_str()),
            skipped;
+  // What a caller ignores (nohup, a shell's background jobs) would be ignored by the processes that
+  // tests start.
+  for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM}) std::signal(number, SIG_DFL);
   // After the class is settled: lists of cases ask for it.
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,5 +1,7 @@
 #include "bench/new_record.h"
 
+#include <algorithm>
+
 #include "backend/device_json.h"
 #include "core/shell_word.h"
 #include "core/text.h"
@@ -9,12 +11,18 @@
 
 namespace crest {
 
+// Whether a setting is about what ranks do together.
+static bool between_ranks(const Setting& s) {
+  return std::any_of(s.effects.begin(), s.effects.end(), [](auto& e) { return e.factors == Effect::communication; });
+}
+
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
-  Json what = settings_of(recipe).json([](const Setting& s) { return s.identity; });
+  // Alone, a rank has the key that it had before there were such settings; data_parallel is older
+  // than keys.
+  bool alone = recipe.world_size() == 1;
+  Json what = settings_of(recipe).json(
+      [alone](const Setting& s) { return s.identity && !(alone && between_ranks(s) && s.key() != "data_parallel"); });
   what["sizes"] = model_to_json(recipe.model);  // a model file may change under the same name
-  // One rank has the key of records that were made before these settings.
-  if (recipe.world_size() == 1)
-    for (const char* between_ranks : {"ranks", "reduce", "bucket", "comm_dtype", "shard"}) what.erase(between_ranks);
   if (!variant.empty()) what["variant"] = variant;
   return measurement_key(what, device_to_json(device), phase);
 }

@@ -11,6 +11,7 @@
 #include "compare/side.h"
 #include "compare/waterfall.h"
 #include "core/error.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "plan/recipe_settings.h"
 #include "stats/noise.h"
@@ -34,9 +35,10 @@ std::string phase_of(const ComparedSide& s) { return s.run.phase.empty() ? "step
 // The command that measures this recipe.
 std::string profile_command(const ComparedSide& s, const std::string& phase) {
   std::string command = "crest profile";
-  for (auto flag : recipe_flags(s.recipe)) {
-    if (size_t equals = flag.find('='); equals != std::string::npos) flag[equals] = ' ';
-    command += " " + printable(flag);
+  for (auto& flag : recipe_flags(s.recipe)) {
+    size_t equals = flag.find('=');
+    command += " " + printable(flag.substr(0, equals));
+    if (equals != std::string::npos) command += " " + shell_word(flag.substr(equals + 1));
   }
   if (phase != "step") command += " --phase " + phase;
   return command;

@@ -175,7 +175,8 @@ struct CompareOptions {
 RunComparison compare_runs(const RunRecord& a, const RunRecord& b, const CompareOptions& options = {});
 
 // Whether both were measured in the same interleaved rounds (crest bench --ab, crest compare --a
-// --b), so that samples i are of one round and drift is in both.
+// --b), so that samples i are of one round and drift is in both. Two profiles were if they have one
+// command and one noise floor: a measured ratio, to the last bit.
 bool same_rounds(const RunRecord& a, const RunRecord& b);
 // What the recipe differed by from itself in those rounds; negative: not measured in rounds.
 double rounds_floor(const RunRecord& run);

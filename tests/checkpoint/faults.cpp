@@ -151,7 +151,7 @@ TEST(Faults, PairsNeverLoseTheLastGoodCheckpoint) {
     const Fault kinds[] = {Fault::fail_once, Fault::fail_from, Fault::kill};
     Fault kind = kinds[random(5, 3)];
     SCOPED_TRACE(::testing::Message() << "pair " << i << ": " << s.name << ", calls " << first << " and " << second);
-    TemporaryFolder folder;
+    MemoryFolder folder;
     save_checkpoint(s.before.contents(), folder.path(), 0);
     pid_t child = ::fork();
     if (child == 0) {

@@ -127,13 +127,13 @@ TEST(Restarts, EndWhereAFailureRepeats) {
 // losses.
 TEST(LostRanks, OneAfterTheOther) {
   NEEDS_RANKS();
-  const int each = losses_of(5);
+  const int each = losses_of(3);  // the first four: each rank killed and stopped
   TrainFolder f;
   std::mt19937 random(7);
   std::vector<std::string> said;
   int port = 0;
   std::vector<pid_t> ranks;
-  Flags flags = {"--ranks", "2", "--watchdog", each > 5 ? "2" : "1.5", "--save-every", "10"};
+  Flags flags = {"--ranks", "2", "--watchdog", each > 3 ? "2" : "1.5", "--save-every", "10"};
   RunResult r = train(f, flags + Flags{"--restarts", "1000"}, [&](const RunningProcess& launcher) {
     int64_t before = 0;
     for (int i = 0; i < 2 * each && !launcher.ended(); ++i) {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/temporary_folder.h"
 #include "crest_binary.h"
+#include "memory_folder.h"
 #include "wait.h"
 
 namespace crest::test {
@@ -27,9 +27,9 @@ namespace crest::test {
 // --steps of a run that a signal is to end: no machine takes so many before the signal comes.
 inline constexpr const char* endless = "1000000000";
 
-class TempFolder : public TemporaryFolder {
+class TempFolder : public MemoryFolder {
  public:
-  std::filesystem::path path() const { return TemporaryFolder::path(); }
+  std::filesystem::path path() const { return MemoryFolder::path(); }
   // Writes a file (and the folders above it); returns its path.
   std::string write(const std::string& name, const std::string& content) const {
     std::filesystem::path p = path() / name;

@@ -38,11 +38,12 @@ std::string reject_reason(const Kernel& kernel, const Device& device, const Case
   return kernel.reject({s.program, s.instr(), device});
 }
 
-// Of an emulated CPU what the real one refuses: the kernels of its matrix units.
+// Case by case, so that all kernels of a case share its values. Of an emulated CPU what the real
+// one refuses: the kernels of its matrix units.
 std::vector<Pair> pairs() {
   std::vector<Pair> all;
-  for (const Device& d : devices())
-    for (const Case& c : all_cases())
+  for (const Case& c : all_cases())
+    for (const Device& d : devices())
       for (const Kernel* k : kernels_for(c.op, d)) {
         bool known = d.kind == "cpu" && d.emulated && reject_reason(*k, cpu(), c).empty();
         if (!known && reject_reason(*k, d, c).empty()) all.push_back({&c, k, &d});
@@ -138,11 +139,22 @@ void expect_codes(const std::vector<double>& out, const std::vector<double>& exp
   EXPECT_LE(other, 1 + out.size() / 1000);
 }
 
-const Values& expected_outputs(const Case& c, const Values& in) {
-  static std::map<const Case*, Values> cache;
-  auto it = cache.find(&c);
-  if (it == cache.end()) it = cache.emplace(&c, reference_outputs(in_double(c), in)).first;
-  return it->second;
+// A case's inputs, and its outputs in double.
+struct CaseValues {
+  Values in, expected;
+};
+
+// Of the case that was asked for last: the tests of a case follow each other.
+const CaseValues& values_of(const Case& c) {
+  static const Case* of = nullptr;
+  static CaseValues values;
+  if (of != &c) {
+    of = nullptr;
+    values.in = make_values(c);
+    values.expected = reference_outputs(in_double(c), values.in);
+    of = &c;
+  }
+  return values;
 }
 
 class Check : public testing::TestWithParam<Pair> {
@@ -151,10 +163,10 @@ class Check : public testing::TestWithParam<Pair> {
   const Kernel& kernel = *GetParam().kernel;
   const Device& device = *GetParam().device;
   Single single{c};
-  Values values = make_values(c);
+  const Values& values = values_of(c).in;
 
   void expect_outputs(const Memory& memory) {
-    const Values& expected = expected_outputs(c, values);
+    const Values& expected = values_of(c).expected;
     const Instr& instr = single.instr();
     ASSERT_EQ(instr.out.size(), expected.size());
     for (size_t o = 0; o < instr.out.size(); ++o) {

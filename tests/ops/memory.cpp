@@ -25,6 +25,10 @@ static size_t extent(const Value& v) {
 template <class F>
 static void for_each_element(const Value& v, F f) {
   int64_t n = v.numel();
+  if (v.contiguous()) {
+    for (int64_t k = 0; k < n; ++k) f(size_t(k), k);
+    return;
+  }
   for (int64_t k = 0; k < n; ++k) {
     int64_t rest = k, place = 0;
     for (int d = v.shape.rank() - 1; d >= 0; --d) place += rest % v.shape[d] * v.layout.strides[d], rest /= v.shape[d];
@@ -89,13 +93,15 @@ void* Memory::at(ValueId id) const {
 
 void Memory::write(ValueId id, const std::vector<double>& values) {
   const Value& v = program_.at(id);
-  for_each_element(v, [&](size_t k, int64_t place) { store_element(at(id), v.dtype, place, values[k]); });
+  void* to = at(id);
+  for_each_element(v, [&](size_t k, int64_t place) { store_element(to, v.dtype, place, values[k]); });
 }
 
 std::vector<double> Memory::read(ValueId id) const {
   const Value& v = program_.at(id);
   std::vector<double> values(size_t(v.numel()));
-  for_each_element(v, [&](size_t k, int64_t place) { values[k] = load_element(at(id), v.dtype, place); });
+  const void* from = at(id);
+  for_each_element(v, [&](size_t k, int64_t place) { values[k] = load_element(from, v.dtype, place); });
   return values;
 }
 

@@ -72,9 +72,10 @@ class Run {
   std::vector<double> numbers(ValueId v) const {
     const Value& value = p_.at(v);
     std::vector<double> x;
-    int64_t columns = value.shape.rank() ? value.shape.back() : 1;
-    for (int64_t i = 0; i < logical(value); ++i)
-      if (value.name != "logits" || i % columns < vocab()) x.push_back(load_element(at(v), value.dtype, i));
+    int64_t columns = value.shape.rank() ? value.shape.back() : 1, count = logical(value);
+    int64_t kept = value.name == "logits" ? vocab() : columns;
+    for (int64_t i = 0; i < count; ++i)
+      if (i % columns < kept) x.push_back(load_element(at(v), value.dtype, i));
     return x;
   }
   int64_t vocab() const {
@@ -97,14 +98,16 @@ class Run {
       return;
     }
     uint64_t stream = std::hash<std::string>{}(v.name);
+    int64_t count = logical(v);
+    bool square = false;
+    for (const char* mean_of_squares : {".v", ".row", ".col", "_max"}) square |= v.name.ends_with(mean_of_squares);
     for (int64_t i = 0; i < v.numel(); ++i) {
       double x = normal(1, stream, uint64_t(i));
       if (v.dtype == DType::i32) x = double(random_bits(1, stream, uint64_t(i)) % 11);
-      for (const char* mean_of_squares : {".v", ".row", ".col", "_max"})
-        if (v.name.ends_with(mean_of_squares)) x = 0.1 + x * x;
+      if (square) x = 0.1 + x * x;
       if (v.dtype == DType::u8) x = double(random_bits(1, stream, uint64_t(i)) % 256);
       if (v.dtype == DType::u16) x = double(random_bits(1, stream, uint64_t(i)) % 65536);
-      if (i >= logical(v)) x = v.role == Role::gradient ? 0 : 100;
+      if (i >= count) x = v.role == Role::gradient ? 0 : 100;
       store_element(to, v.dtype, i, v.role == Role::weight ? 0.5 * x : x);
     }
   }

@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
-#include "core/temporary_folder.h"
+#include "memory_folder.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
@@ -119,7 +119,7 @@ TEST_P(Optimizers, ACheckpointContinuesBitForBit) {
   };
   Engine whole = make_engine(r), first = make_engine(r), second = make_engine(r);
   steps(whole, 0, 6);
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string root = folder.path();
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   steps(first, 0, 3);
@@ -218,7 +218,7 @@ TEST(Optimizer, ARunContinuesWithMastersInTheOtherForm) {
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     Engine from = make_engine(r), to = make_engine(other);
     for (int s = 0; s < 3; ++s) from.step(s, 1e-3, 11, source);
-    TemporaryFolder folder;
+    MemoryFolder folder;
     std::string root = folder.path();
     auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
     RunState state;

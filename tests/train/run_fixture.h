@@ -7,6 +7,7 @@
 #include "checkpoint/tiny.h"
 #include "data/prepare.h"
 #include "device.h"
+#include "memory_folder.h"
 #include "train/harness.h"
 #include "train/run.h"
 
@@ -42,7 +43,7 @@ class RunTest : public ::testing::Test {
     auto found = find_checkpoint(folder / "run/checkpoints", [](const std::string& m) { ADD_FAILURE() << m; });
     return found ? checkpoint_name(found->step()) : "none";
   }
-  TemporaryFolder folder;
+  MemoryFolder folder;
 };
 
 // Changes every kernel of an operation on the device that tests use, for its own lifetime.

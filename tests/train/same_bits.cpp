@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/random.h"
-#include "core/temporary_folder.h"
+#include "memory_folder.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
@@ -93,7 +93,7 @@ std::vector<std::string> bytes_of(Engine& e) {
 }
 
 void continue_as(Engine& from, Engine& to) {
-  TemporaryFolder folder;
+  MemoryFolder folder;
   std::string root = folder.path();
   auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
   RunState state;

@@ -5,7 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
 #include "core/io.h"
-#include "core/temporary_folder.h"
+#include "memory_folder.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
@@ -142,7 +142,7 @@ TEST(Sharding, CheckpointsDoNotShowIt) {
     r.optimizer = optimizer, r.precision = "bf16";
     Recipe other = r;  // the same global batch on one rank
     other.data_parallel = 1, other.grad_accumulation = 2;
-    TemporaryFolder plain_folder, shared_folder;
+    MemoryFolder plain_folder, shared_folder;
     Engine plain = make_engine(r), shares = make_engine(sharded(r));
     steps(plain, 0, 3), steps(shares, 0, 3);
     save(plain, plain_folder.path()), save(shares, shared_folder.path());

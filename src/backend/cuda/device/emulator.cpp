@@ -180,10 +180,13 @@ void run_block(uint64_t number, Order fixed) {
   for (uint64_t pass = number + order_of_launch; live; ++pass) {
     Order order = fixed == Order::varied ? Order(pass % 3) : fixed;
     bool progress = false;
+    // The k-th thread of a pass is first + k * stride; 7919 and 104729 are primes.
+    unsigned stride = order == Order::forward ? 1 : order == Order::reverse ? count - 1 : 7919 % count;
+    unsigned next = order == Order::forward ? 0 : order == Order::reverse ? count - 1 : unsigned(pass * 104729 % count);
     for (unsigned k = 0; k < count; ++k) {
-      unsigned t = order == Order::forward   ? k
-                   : order == Order::reverse ? count - 1 - k
-                                             : unsigned((k * 7919ull + pass * 104729) % count);  // primes
+      unsigned t = next;
+      next += stride;
+      if (next >= count) next -= count;
       if (threads[t].state != State::runnable) continue;
       progress = true;
       now = t, threadIdx = threads[t].index;

@@ -46,7 +46,7 @@ struct Group {  // of stores of a thread
   std::vector<std::shared_ptr<Copy>> copies;
 };
 struct Thread {
-  std::unique_ptr<Fiber> fiber;
+  Fiber* fiber = nullptr;
   Block* block = nullptr;
   unsigned index = 0;
   bool returned = false;
@@ -55,6 +55,9 @@ struct Thread {
   std::vector<Product> open_products;
   std::vector<std::vector<Product>> products;  // groups that have not happened
   uint32_t exchanged = 0;
+  // What it waits for, so that the scheduler can ask without resuming it; null: nothing.
+  bool (*done)(const void* condition) = nullptr;
+  const void* condition = nullptr;
 };
 struct Warp {
   int waiting = 0;
@@ -80,7 +83,8 @@ std::vector<std::shared_ptr<Copy>> copies;  // in flight
 Thread* now = nullptr;
 const std::function<void()>* thread_body = nullptr;
 std::exception_ptr error;
-uint64_t events = 0;  // what changed anything
+std::vector<std::unique_ptr<Fiber>> fibers;  // of all launches
+uint64_t events = 0;                         // what changed anything
 bool abandoned = false;
 
 struct Abandoned {};
@@ -107,9 +111,12 @@ void fiber_main() {
 }
 
 template <class Done>
-void wait_until(const char* what, Done done) {
-  (void)what;
-  while (!done()) yield();
+void wait_until(Done done) {
+  if (done()) return;
+  now->condition = &done;
+  now->done = [](const void* condition) { return (*static_cast<const Done*>(condition))(); };
+  yield();
+  now->done = nullptr;
 }
 
 unsigned char* at(Block& b, uint32_t address, size_t bytes) {
@@ -240,6 +247,9 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
   thread_body = &body;
   blocks.clear(), copies.clear();
   abandoned = false, error = nullptr;
+  for (size_t i = 0; i < fibers.size(); ++i) fibers[i]->restart();
+  while (fibers.size() < size_t(block_count) * threads)
+    fibers.push_back(std::make_unique<Fiber>(fiber_main, fibers.size()));
   std::vector<Thread*> all;
   for (unsigned i = 0; i < block_count; ++i) {
     auto b = std::make_unique<Block>();
@@ -247,7 +257,7 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
     b->threads.resize(threads), b->warps.resize(threads / 32);
     for (unsigned t = 0; t < threads; ++t) {
       b->threads[t].block = b.get(), b->threads[t].index = t;
-      b->threads[t].fiber = std::make_unique<Fiber>(fiber_main, size_t(i) * threads + t);
+      b->threads[t].fiber = fibers[size_t(i) * threads + t].get();
       all.push_back(&b->threads[t]);
     }
     blocks.push_back(std::move(b));
@@ -269,6 +279,7 @@ void run(unsigned block_count, unsigned threads, size_t shared, const std::funct
       if (t->returned) continue;
       live = true, now = t;
       if (t->block->warps[t->index / 32].frozen > 0) continue;
+      if (t->done && !t->done(t->condition)) continue;
       t->fiber->resume();
       if (error) break;
     }
@@ -303,7 +314,7 @@ void sync_block() {
   if (++b.waiting == int(b.threads.size()))
     b.waiting = 0, ++b.phase;
   else
-    wait_until("sync_block", [&] { return b.phase != phase; });
+    wait_until([&] { return b.phase != phase; });
 }
 void sync_warp() {
   Warp& w = now->block->warps[now->index / 32];
@@ -312,7 +323,7 @@ void sync_warp() {
   if (++w.waiting == 32)
     w.waiting = 0, ++w.phase;
   else
-    wait_until("sync_warp", [&] { return w.phase != phase; });
+    wait_until([&] { return w.phase != phase; });
 }
 uint32_t exchange(uint32_t x, unsigned lane) {
   Thread& t = *now;
@@ -353,13 +364,13 @@ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
 }
 void barrier_wait(uint32_t barrier, uint32_t parity) {
   Barrier& b = barrier_at(*now->block, barrier);
-  wait_until("barrier_wait", [&] { return b.phase % 2 != parity; });
+  wait_until([&] { return b.phase % 2 != parity; });
 }
 void named_sync(int id, int threads) {
   Named& n = now->block->named[id];
   uint64_t phase = n.phase;
   named_arrive(id, threads);
-  wait_until("named_sync", [&] { return n.phase != phase; });
+  wait_until([&] { return n.phase != phase; });
 }
 void named_arrive(int id, int threads) {
   Named& n = now->block->named[id];
@@ -435,7 +446,7 @@ void bulk_commit() {
 }
 void bulk_wait_groups(int pending, bool only_read) {
   Thread& t = *now;
-  wait_until("bulk_wait", [&] {
+  wait_until([&] {
     for (size_t i = 0; i + size_t(pending) < t.groups.size(); ++i)
       for (auto& c : t.groups[i].copies)
         if (only_read ? !c->has_read : c->write != nullptr) return false;

@@ -130,13 +130,18 @@ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   auto value = [](uint32_t bits) { return double(__uint_as_float(bits & ~0x1fffu)); };
   int g = emulator::lane_id() / 4, t = emulator::lane_id() % 4;
   const emulator::Operands* lanes = emulator::of_lanes(emulator::Operands{a, b});
+  double exact[4] = {c[0], c[1], c[2], c[3]};
+  for (int k = 0; k < 8; ++k) {
+    const uint32_t* row = lanes[4 * g + k % 4].a + k / 4 * 2;
+    const emulator::Operands* column = lanes + 4 * 2 * t + k % 4;
+    double a0 = value(row[0]), a1 = value(row[1]), b0 = value(column[0].b[k / 4]), b1 = value(column[4].b[k / 4]);
+    exact[0] += a0 * b0, exact[1] += a0 * b1, exact[2] += a1 * b0, exact[3] += a1 * b1;
+  }
   float sum[4];
   for (int e = 0; e < 4; ++e) {
-    double exact = c[e];
-    for (int k = 0; k < 8; ++k)
-      exact += value(lanes[4 * g + k % 4].a[k / 4 * 2 + e / 2]) * value(lanes[4 * (2 * t + e % 2) + k % 4].b[k / 4]);
-    sum[e] = float(exact);
-    if (std::abs(double(sum[e])) > std::abs(exact)) sum[e] = std::nextafter(sum[e], 0.f);
+    sum[e] = float(exact[e]);
+    // The next number towards zero.
+    if (std::abs(double(sum[e])) > std::abs(exact[e])) sum[e] = __uint_as_float(__float_as_uint(sum[e]) - 1);
   }
   __syncwarp();
   for (int e = 0; e < 4; ++e) c[e] = sum[e];

@@ -1,0 +1,138 @@
+#include "inference/evaluate_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "data/dataset.h"
+#include "data/prepare.h"
+#include "data/shards.h"
+#include "inference/saved_model.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+class EvaluateModel : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    make_checkpoint(*shared_ / "run", 100, byte_recipe());
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7919) + "\n";
+    write_text(*shared_ / "text.txt", text);
+    prepare_data("bytes", "data");
+  }
+  static void TearDownTestSuite() { delete shared_; }
+  static std::string prepare_data(const std::string& tokenizer, const std::string& name) {
+    PrepareOptions p;
+    p.inputs = {*shared_ / "text.txt"};
+    p.tokenizer = tokenizer;
+    p.out = *shared_ / name;
+    prepare(p);
+    return *shared_ / name;
+  }
+  static EvaluateOptions options() {
+    EvaluateOptions o;
+    o.data = *shared_ / "data", o.precision = "fp32";
+    o.device = test::test_device(2), o.memory_limit = int64_t(1) << 30;
+    return o;
+  }
+  static ModelEvaluation evaluate_it(EvaluateOptions o, const std::string& run = *shared_ / "run") {
+    o.run = run;
+    return evaluate_model(o, open_model(run), [](const std::string&) {});
+  }
+
+  TemporaryFolder folder_;
+  static inline TemporaryFolder* shared_ = nullptr;
+};
+
+}  // namespace
+
+TEST_F(EvaluateModel, AModelOfZerosKnowsNothing) {
+  make_checkpoint(folder_ / "zero", 1, byte_recipe(), true, true);
+  ModelEvaluation m = evaluate_it(options(), folder_ / "zero");
+  EXPECT_NEAR(m.evaluation.loss, std::log(257.0), 1e-5);
+  EXPECT_NEAR(m.evaluation.perplexity(), 257, 1e-2);
+  EXPECT_EQ(m.evaluation.tokens + 1, m.split_tokens);
+  EXPECT_EQ(m.split, "val");
+  EXPECT_EQ(m.step, 1);
+  // Every byte is a token; only <|endoftext|> stands for no text.
+  EXPECT_NEAR(m.evaluation.bits_per_byte(), std::log2(257.0), 0.05);
+}
+
+TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {
+  EvaluateOptions o = options();
+  ModelEvaluation a = evaluate_it(o);
+  o.batch = 3;
+  ModelEvaluation b = evaluate_it(o);
+  EXPECT_NEAR(a.evaluation.loss, b.evaluation.loss, 1e-5 * a.evaluation.loss);
+  EXPECT_EQ(a.evaluation.tokens, b.evaluation.tokens);
+  EXPECT_EQ(a.recipe.seq_length(), 33);
+  o.batch = 2, o.seq = 16, o.batches = 3, o.split = "train";
+  EXPECT_EQ(evaluate_it(o).evaluation.tokens, 96u);
+}
+
+TEST_F(EvaluateModel, DataOfAnotherVocabularyOrTokenizer) {
+  EvaluateOptions o = options();
+  o.data = prepare_data("bpe:300", "bpe");
+  expect_error([&] { evaluate_it(o); }, {"vocabulary of"});
+  Recipe larger = byte_recipe();
+  larger.model.vocab = 400;
+  make_checkpoint(folder_ / "larger", 1, larger);
+  expect_error([&] { evaluate_it(o, folder_ / "larger"); }, {"not prepared with the model's tokenizer"});
+}
+
+TEST_F(EvaluateModel, EveryTokenOfShardsThatStateNoVocabularyIsChecked) {
+  std::filesystem::create_directories(folder_ / "plain");
+  ShardWriter writer(folder_ / "plain", "val", 1000);
+  std::vector<uint32_t> ids(100, 5);
+  ids[70] = 300;
+  writer.append(ids);
+  writer.finish();
+  EvaluateOptions o = options();
+  o.data = folder_ / "plain";
+  expect_error([&] { evaluate_it(o); }, {"300"});
+  o.split = "train";
+  expect_error([&] { evaluate_it(o); }, {"no tokens in split 'train'"});
+  o.split = "val", o.seq = 16, o.batch = 4, o.batches = 1;  // ends before that token
+  EXPECT_EQ(evaluate_it(o).evaluation.tokens, 64u);
+}
+
+TEST_F(EvaluateModel, AModelThatDoesNotFit) {
+  EvaluateOptions o = options();
+  o.memory_limit = 1024;
+  expect_error([&] { evaluate_it(o); }, {"only 1.00 KiB"}, Exit::does_not_fit);
+}
+
+TEST_F(EvaluateModel, RefusesOptions) {
+  auto refuses = [](auto change, const std::string& part) {
+    EvaluateOptions o;
+    o.run = "run";
+    change(o);
+    expect_error([&] { validate(o); }, {part}, Exit::usage);
+  };
+  refuses([](auto& o) { o.run = ""; }, "--run");
+  refuses([](auto& o) { o.split = "test"; }, "'test' is not a split");
+  refuses([](auto& o) { o.batches = -1; }, "--batches");
+}
+
+TEST_F(EvaluateModel, WritesTheLogitsOfTheFirstWindow) {
+  EvaluateOptions o = options();
+  o.logits = folder_ / "logits.safetensors";
+  o.batch = 1, o.batches = 1;
+  ModelEvaluation m = evaluate_it(o);
+  SafetensorsFile written = SafetensorsFile::open(o.logits);
+  std::vector<int32_t> tokens(33), text(34);
+  std::vector<float> logits(33 * 257);
+  written.read(size_t(written.find("tokens")), tokens.data(), 4 * tokens.size());
+  written.read(size_t(written.find("logits")), logits.data(), 4 * logits.size());
+  Dataset::open(o.data).val().read(0, text.size(), text.data());
+  double sum = 0;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    EXPECT_EQ(tokens[t], text[t]);
+    sum += negative_log_probabilities(std::span(logits).subspan(257 * t, 257))[size_t(text[t + 1])];
+  }
+  EXPECT_EQ(m.evaluation.tokens, 33u);
+  EXPECT_NEAR(sum / 33, m.evaluation.loss, 1e-5 * m.evaluation.loss);
+}

@@ -1,0 +1,139 @@
+#include "inference/sample_model.h"
+
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "inference/saved_model.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+// A model with a context of 33 tokens.
+class SampleModel : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    make_checkpoint(*shared_ / "run", 100, byte_recipe());
+    make_checkpoint(*shared_ / "ids", 3, byte_recipe("llama"), false);
+  }
+  static void TearDownTestSuite() { delete shared_; }
+  static SampleOptions options(const std::string& prompt = "a", int64_t max_tokens = 30) {
+    SampleOptions o;
+    o.prompt = prompt, o.max_tokens = max_tokens, o.ignore_end = true;
+    o.precision = "fp32", o.device = test::test_device(2), o.memory_limit = int64_t(1) << 30;
+    return o;
+  }
+  struct Texts {
+    size_t given = 0, kept = 0;
+    std::vector<SampledText> samples;
+    std::vector<std::string> shown;
+  };
+  static Texts sample(const SampleOptions& o, const std::string& model = "run") {
+    LoadedModel loaded = open_model(*shared_ / model);
+    ModelSampler sampler(o, loaded);
+    Texts t{sampler.prompt_given(), sampler.prompt_tokens(), {}, {}};
+    for (int64_t i = 0; i < o.samples; ++i) {
+      t.shown.emplace_back();
+      t.samples.push_back(sampler.sample(i, [&](std::string_view piece) { t.shown.back() += piece; }));
+    }
+    return t;
+  }
+  // A letter or digit that the text has after its third byte.
+  static std::string some_letter(const std::string& text) {
+    for (size_t i = 3; i < text.size(); ++i)
+      if (std::isalnum(static_cast<unsigned char>(text[i]))) return text.substr(i, 1);
+    ADD_FAILURE() << "no letter in " << text;
+    return "?";
+  }
+  static inline TemporaryFolder* shared_ = nullptr;
+};
+
+}  // namespace
+
+TEST_F(SampleModel, SeedAndNumberDecide) {
+  SampleOptions o = options("Hello", 20);
+  o.samples = 2, o.sampler.top_k = 0;
+  Texts texts = sample(o), again = sample(o);
+  EXPECT_EQ(texts.given, 5u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(texts.samples[i].text, again.samples[i].text);
+    EXPECT_EQ(texts.samples[i].text, texts.shown[i]);
+    EXPECT_EQ(texts.samples[i].tokens, 20);
+    EXPECT_EQ(texts.samples[i].generated.end, GenerateEnd::length);
+  }
+  EXPECT_NE(texts.samples[0].text, texts.samples[1].text);
+  o.sampler.seed = 5;
+  EXPECT_NE(sample(o).samples[0].text, texts.samples[0].text);
+}
+
+TEST_F(SampleModel, MoreTokensContinueTheSameTextEvenWhereTheContextIsFull) {
+  SampleOptions o = options("Hello", 20);
+  std::vector<int32_t> shorter = sample(o).samples[0].generated.tokens;
+  o.max_tokens = 70;
+  SampledText longer = sample(o).samples[0];
+  EXPECT_GT(longer.slides, 0);
+  longer.generated.tokens.resize(20);
+  EXPECT_EQ(longer.generated.tokens, shorter);
+}
+
+TEST_F(SampleModel, PromptsThatAreEmptyOrLongerThanTheContext) {
+  EXPECT_EQ(sample(options("", 3)).kept, 1u);
+  Texts longer = sample(options(std::string(100, 'x'), 40));
+  EXPECT_EQ(longer.given, 100u);
+  EXPECT_EQ(longer.kept, 33u);
+  EXPECT_EQ(longer.samples[0].tokens, 40);
+}
+
+TEST_F(SampleModel, StopsBeforeAText) {
+  SampleOptions o = options();
+  o.sampler.temperature = 0;
+  std::string text = sample(o).samples[0].text, stop = some_letter(text);
+  o.stops = {"nothere", stop};
+  Texts cut = sample(o);
+  EXPECT_EQ(cut.samples[0].generated.end, GenerateEnd::stopped);
+  EXPECT_EQ(cut.samples[0].text, text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut.shown[0], cut.samples[0].text);
+  o.stops = {"[" + stop + "," + stop + "]"};  // one text, not a list
+  EXPECT_EQ(sample(o).samples[0].text, text);
+}
+
+TEST_F(SampleModel, TokenIdsInTokenIdsOut) {
+  SampleOptions o = options("", 4);
+  o.tokens = {1, 2, 3};
+  o.sampler.temperature = 0;
+  Texts ids = sample(o, "ids");
+  EXPECT_EQ(ids.given, 3u);
+  std::string expected;
+  for (int32_t id : ids.samples[0].generated.tokens) {
+    EXPECT_TRUE(id >= 0 && id < 257) << id;
+    expected += (expected.empty() ? "" : ",") + std::to_string(id);
+  }
+  EXPECT_EQ(ids.shown[0], expected);
+  for (int64_t bad : {int64_t(-1), int64_t(257), INT64_MAX}) {
+    o.tokens = {1, bad};
+    expect_error([&] { sample(o, "ids"); }, {"--prompt-tokens", std::to_string(bad)}, Exit::usage);
+  }
+  expect_error([&] { sample(options("hello"), "ids"); }, {"no tokenizer.json", "--prompt-tokens"});
+}
+
+TEST_F(SampleModel, AModelThatDoesNotFit) {
+  SampleOptions o = options();
+  o.memory_limit = 1024;
+  expect_error([&] { sample(o); }, {"only 1.00 KiB"}, Exit::does_not_fit);
+}
+
+TEST_F(SampleModel, RefusesOptions) {
+  auto refuses = [](auto change, const std::string& part) {
+    SampleOptions o;
+    o.run = "run";
+    change(o);
+    expect_error([&] { validate(o); }, {part}, Exit::usage);
+  };
+  refuses([](auto& o) { o.run = ""; }, "--run");
+  refuses([](auto& o) { o.max_tokens = 0; }, "--max-tokens");
+  refuses([](auto& o) { o.samples = 0; }, "--num-samples");
+  refuses([](auto& o) { o.sampler.temperature = std::nan(""); }, "--temperature");
+  refuses([](auto& o) { o.tokens = std::vector<int64_t>{1}, o.stops = {"x"}; }, "--stop");
+}
