@@ -176,7 +176,8 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
                                  n == 1 ? "" : "s", 1e3 * steps / double(n), steps, median);
   double rest = s.seconds - steps;
   for (auto [seconds, what] : {std::pair{s.validation_seconds, "validation"},
-                               {s.saving_seconds + s.last_save_seconds, "saving"},
+                               {s.saving_seconds, "saving"},
+                               {s.last_save_seconds, "last save"},
                                {s.sampling_seconds, "samples"}}) {
     if (seconds < 0.005) continue;
     text += fmt::format(", {} {:.2f} s", what, seconds);
@@ -191,8 +192,9 @@ void RunReport::finish(const Summary& s) {
   if (options_.json && prints_)
     fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
+  // The last save is not one that --save-every avoids.
   if (s.saving_seconds > noted_saving_share * s.seconds)
-    message(fmt::format("saving took {} ({:.1f}% of the time): raise --save-every to reduce it",
+    message(fmt::format("saving took {} ({:.1f}% of the time), the last save apart: raise --save-every to reduce it",
                         format_duration(s.saving_seconds), 100 * s.saving_seconds / s.seconds));
   std::string text = ending(s, options_);
   if (std::isfinite(s.loss)) text += fmt::format(": loss {:.4f} (step {})", s.loss, s.loss_step);
