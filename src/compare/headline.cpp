@@ -22,6 +22,9 @@ std::string speed(const RunComparison& c) {
     steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
+  if (within_scatter(c))
+    return fmt::format("No difference in speed{} beyond noise ({}; equal groups differ by up to {:.0f}%)", what, steps,
+                       100 * c.row_noise);
   switch (c.noise.verdict) {
     case Verdict::b_faster: return fmt::format("{} is {} faster{} ({})", c.b.title, times(1 / ratio), what, steps);
     case Verdict::a_faster: return fmt::format("{} is {} slower{} ({})", c.b.title, times(ratio), what, steps);

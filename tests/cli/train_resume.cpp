@@ -141,6 +141,23 @@ TEST(ResumeChanged, WaitingForSavesIsKept) {
   EXPECT_EQ(f.checkpoints("run").back(), "step-000006");
 }
 
+// The parts of a run's time are printed in one line; advice on a part repeats its figure.
+TEST(RunTime, AdviceOnSavingAndValidationNamesTheirFigure) {
+  TrainFolder f;
+  RunResult r = f.train("run", 6, {"--save-every", "1", "--val-every", "1"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (auto [part, advice] : {std::pair{"saving", "raise --save-every"}, {"validation", "lower --val-batches"}}) {
+    std::string took = std::string(part) + " took ";
+    size_t at = r.err.find(took);
+    ASSERT_NE(at, std::string::npos) << r.err;
+    std::string line = r.err.substr(at, r.err.find('\n', at) - at);
+    EXPECT_TRUE(contains(line, advice)) << line;
+    std::string figure = line.substr(took.size(), line.find(" (") - took.size());
+    EXPECT_TRUE(contains(r.err, fmt::format(", {} {},", part, figure))) << r.err;
+  }
+  EXPECT_TRUE(contains(r.err, ", last save ")) << r.err;
+}
+
 TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4).code, 0);

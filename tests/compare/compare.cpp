@@ -488,6 +488,16 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
     if (!x.significant) continue;
     EXPECT_GT(std::abs(std::log(x.b.ms / x.a.ms)), std::log1p(c.row_noise) / 2) << x.label;
   }
+  // The steps differ by less than equal groups do, so nothing is claimed of them, unless a floor was
+  // measured.
+  EXPECT_EQ(c.noise.floor_source, "assumed");
+  EXPECT_GT(c.row_noise, 0.3);
+  EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "equal groups differ by up to")) << c.sentences[0];
+  EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "interleaved"); }));
+  CompareOptions measured;
+  measured.noise_floor = 0.02;
+  EXPECT_TRUE(contains(compared(a, b, measured).sentences[0], "slower"));
   // The same scatter, and attention beyond it.
   Synthetic slow = shaken(0.03, 2);
   slow.slowdown = [slower = slow.slowdown](const ProfileInstr& r) {
