@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/error.h"
+#include "core/io.h"
 #include "core/text.h"
 #include "passes/pass.h"
 #include "plan/plan_json.h"
@@ -26,7 +27,7 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string memory, use = "train", calibration;
+  std::string memory, use = "train", calibration, as_profile;
   double tokens = 0;
   int blocks = 8;
   bool json = false;
@@ -170,6 +171,12 @@ int run(const Options& o) {
   if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
+  if (!o.as_profile.empty()) {
+    if (!prediction.time)
+      fail("the time of this step is not predicted: " + prediction.why_not, "--as-profile", "Leave it out.");
+    write_file_atomic(o.as_profile,
+                      profile_document(*prediction.time, r.session, *prediction.calibration).dump() + "\n");
+  }
   if (o.json) {
     nlohmann::ordered_json json = to_json(r, o.blocks);
     json["time"] = prediction.time ? to_json(*prediction.time, *prediction.calibration) : nullptr;
@@ -192,7 +199,12 @@ std::function<int()> setup_plan(CLI::App& app) {
          "forward-saved: only a forward pass that keeps what a backward pass needs")
       ->capture_default_str();
   app.add_option("--calibration", o->calibration,
-                 "predict times with this file (default: what crest calibrate wrote for this device, if it did)")
+                 "predict times with this file (default: what crest calibrate wrote for this device, or the file that "
+                 "comes with Crest for this model of GPU)")
+      ->type_name("FILE");
+  app.add_option("--as-profile", o->as_profile,
+                 "also write the predicted times of all instructions as crest profile --json does: crest compare FILE "
+                 "RUN shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();

@@ -144,6 +144,9 @@ void compare_training(RunComparison& c, const RunRecord& a, const RunRecord& b) 
 void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
   for (auto* s : {&a, &b}) {
     const std::string& title = s->run.title;
+    if (s->profile.method == "predicted")
+      c.notes.push_back(
+          fmt::format("The times of {} are predicted, not measured; its noise floor is their range.", title));
     if (!s->profiled && !s->run.out_of_memory)
       c.notes.push_back(
           fmt::format("{} has no profile, so its time is not split. To get one: {}", title,

@@ -87,9 +87,11 @@ RunRecord from_file(const Named& named) {
   if (json && start.find("\"traceEvents\"") == std::string::npos && start.find("\"recipe\"") != std::string::npos) {
     JsonLimits limits;
     limits.bytes = uint64_t(1) << 30, limits.values = 50'000'000;
-    std::string text = read_file(named.file, limits.bytes);
-    return with_profile(named.file,
-                        profile_from_json(parse_ordered_json_guarded(text, limits, named.file), named.file));
+    auto document = parse_ordered_json_guarded(read_file(named.file, limits.bytes), limits, named.file);
+    RunRecord r = with_profile(named.file, profile_from_json(document, named.file));
+    // Of a prediction (crest plan --as-profile): its range.
+    if (auto floor = document.find("noise_floor"); floor != document.end()) r.result["noise_floor"] = *floor;
+    return r;
   }
   if (json && start.find("\"step\"") == std::string::npos)
     return with_profile(named.file, profile_of(read_torch_trace(named.file)));

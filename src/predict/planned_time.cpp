@@ -5,7 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "backend/device_json.h"
 #include "core/text.h"
+#include "plan/recipe_settings.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
@@ -37,6 +39,22 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   t.precision = r.precision;
   t.peak = calibration.times.rate(r.precision);
   return t;
+}
+
+Json profile_document(const PlannedTime& t, const CompiledSession& session, const Calibration& c) {
+  Profile p = t.profile;
+  p.recipe = recipe_to_json(session.recipe), p.device = device_to_json(session.device), p.environment = c.environment;
+  if (!p.environment.is_object()) p.environment = Json::object();
+  p.method = "predicted";
+  p.phase = session.find("train.forward") >= 0 ? "forward" : "step";
+  p.tokens = t.tokens, p.model_flops = t.model_flops;
+  p.rates = c.times.rates();
+  set_floors(p);
+  p.step_ms = p.profiled_ms = {t.step.ms};
+  p.kept_ms = p.span_ms = p.busy_ms = t.step.ms;
+  Json json = to_json(p);
+  json["noise_floor"] = std::sqrt(t.step.high_ms / t.step.low_ms) - 1;
+  return json;
 }
 
 Json to_json(const PlannedTime& t, const Calibration& c) {

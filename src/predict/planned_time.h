@@ -28,6 +28,11 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
 // The rows of a step of the session, without times.
 Profile step_rows(const CompiledSession& session);
 
+// A profile with predicted times, as crest profile --json prints one, for crest compare. Its noise
+// floor is the half range of the prediction.
+nlohmann::ordered_json profile_document(const PlannedTime& time, const CompiledSession& session,
+                                        const Calibration& calibration);
+
 // docs/contract.md, plan: `time`.
 nlohmann::ordered_json to_json(const PlannedTime& time, const Calibration& calibration);
 // A few lines. total: tokens of a whole training; 0: none given.

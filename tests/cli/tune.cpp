@@ -131,6 +131,19 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune", "--memory-limit=1MB"}, tiny), 3, {"none of the combinations fits", "closest"});
 }
 
+TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
+  RunResult plan = run_crest({"plan", "--device=h200", "--model=gpt2-124M", "--batch=16", "--json"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  auto time = plan.json()["time"];
+  ASSERT_FALSE(time.is_null()) << plan.out;
+  EXPECT_TRUE(time["calibration"]["built_in"]);
+  EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
+  // Measured by crest bench on an H200 (docs/guides/predict.md): 26.9 ms.
+  EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
+  RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16"});
+  EXPECT_NE(other.out.find("no calibration of one comes with Crest"), std::string::npos) << other.out;
+}
+
 TEST(CliCalibrate, PlanPredictsTheStep) {
   TempFolder folder;
   const std::string& file = calibration();
@@ -155,6 +168,19 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   EXPECT_EQ(keys, (std::set<std::string>{"step_ms", "step_ms_low", "step_ms_high", "measured_share",
                                          "tokens_per_second", "model_flops_per_second", "mfu", "hfu",
                                          "peak_flops_per_second", "by_phase", "by_class", "by_layer", "calibration"}));
+  // As a profile it can be compared with one that was measured.
+  std::string planned = (folder.path() / "planned.json").string();
+  RunResult written =
+      run_crest(with({"plan", "--for=step", "--calibration=" + file, "--as-profile=" + planned}, recipe));
+  ASSERT_EQ(written.code, 0) << written.err;
+  std::string measured =
+      folder.write("measured.json", run_crest(with({"profile", "--json", "--no-store", "--samples=3"}, recipe)).out);
+  RunResult compared = run_crest({"compare", planned, measured, "--json"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  EXPECT_NEAR(compared.json()["a"]["step_ms"].get<double>(), time["step_ms"].get<double>(), 1e-9);
+  EXPECT_NE(compared.out.find("are predicted, not measured"), std::string::npos) << compared.out;
+  EXPECT_EQ(compared.json()["differences"].dump().find("\"kernels\""), std::string::npos) << compared.out;
+
   // Kernels of another precision were not measured.
   recipe[4] = "--precision=bf16";
   RunResult other = run_crest(with({"plan", "--json", "--for=step", "--calibration=" + file}, recipe));
