@@ -27,7 +27,8 @@ struct StepMeasure {
   std::vector<ProfileRate> rates;            // measured if missing
   std::function<void()> before_run = [] {};  // may throw to end the measurement
 };
-// Profiles a step on random tokens; step_ms are those of steps in sequence, as in training. Throws does_not_fit, and `interrupted`.
+// Profiles a step on random tokens; step_ms are those of steps in sequence, as in training. Throws
+// does_not_fit, and `interrupted`.
 Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, const StepMeasure& how);
 // The limits of the device for the arithmetic of these steps: known, or else measured.
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,

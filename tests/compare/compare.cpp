@@ -488,8 +488,8 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
     if (!x.significant) continue;
     EXPECT_GT(std::abs(std::log(x.b.ms / x.a.ms)), std::log1p(c.row_noise) / 2) << x.label;
   }
-  // The steps differ by less than equal groups do, so nothing is claimed of them, unless a floor was
-  // measured.
+  // The steps differ by less than equal groups do, so nothing is claimed of them, unless a floor
+  // was measured.
   EXPECT_EQ(c.noise.floor_source, "assumed");
   EXPECT_GT(c.row_noise, 0.3);
   EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
