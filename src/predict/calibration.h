@@ -25,8 +25,9 @@ std::string calibration_file(const Device& device);
 void save(const Calibration& calibration, const std::string& file);
 // Throws with the file and what is wrong.
 Calibration load_calibration(const std::string& file);
-// The calibration of this device: `file`, or, if it is empty, the one in the cache folder (a warning
-// if it cannot be read), or the one of this model of GPU, here or described, that comes with Crest.
+// The calibration of this device: `file`, or, if it is empty, the one in the cache folder (a
+// warning if it cannot be read), or the one that comes with Crest for this model of GPU, here or
+// described.
 // Throws if the file that was given cannot be read, or is of another device or number of threads.
 std::optional<Calibration> find_calibration(const std::string& file, const Device& device);
 
