@@ -116,13 +116,12 @@ Prediction predict(const Options& o, const PlanReport& r) {
   }
   const Device& device = r.session.device;
   Prediction p{find_calibration(o.calibration, device), {}, "crest calibrate measures this device once"};
-  if (device.described) p.why_not = "the device is not here, and Crest comes without a calibration of it";
+  if (device.described) p.why_not = "a device that is not here, and no calibration of one comes with Crest";
   if (!p.calibration) return p;
   p.time = planned_time(r.session, *p.calibration);
   if (p.time->known()) return p;
-  p.why_not = fmt::format("the calibration {}covers {:.0f}% of it", device.described ? "that comes with Crest " : "",
-                          100 * p.time->step.known);
-  if (!device.described) p.why_not += ": crest calibrate --precision " + r.session.recipe.precision;
+  p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
+                          100 * p.time->step.known, r.session.recipe.precision);
   p.time.reset();
   return p;
 }

@@ -352,7 +352,7 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
   static const std::regex figure(R"(figure '([^']*)')");
   std::sregex_iterator named(script.begin(), script.end(), figure), end;
   EXPECT_EQ(std::distance(named, end), 2);
-  for (; named != end; ++named) says(html, (*named)[1].str().c_str());
+  for (; named != end; ++named) says(html, (*named)[1].str());
 }
 
 TEST(Report, IsOneWellFormedFileWithoutReferences) {
