@@ -521,6 +521,17 @@ TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
   EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
 }
 
+// A percentage next to bars that go the other way would read as if nothing else had an effect.
+TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
+  Synthetic a = gpt2(), b = gpt2();
+  a.recipe.precision = "fp32";
+  b.slowdown = [](const ProfileInstr&) { return 2.6; };
+  RunComparison c = compared(a, b);
+  ASSERT_EQ(c.noise.verdict, Verdict::b_faster);
+  EXPECT_TRUE(contains(c.sentences[0], "; mainly because its arithmetic is faster")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
+}
+
 // Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain
 // nothing.
 TEST(Compare, NoBarIsLargerThanBothSteps) {
