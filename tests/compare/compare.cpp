@@ -523,13 +523,20 @@ TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
 
 // A percentage next to bars that go the other way would read as if nothing else had an effect.
 TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
-  Synthetic a = gpt2(), b = gpt2();
-  a.recipe.precision = "fp32";
-  b.slowdown = [](const ProfileInstr&) { return 2.6; };
-  RunComparison c = compared(a, b);
-  ASSERT_EQ(c.noise.verdict, Verdict::b_faster);
-  EXPECT_TRUE(contains(c.sentences[0], "; mainly because its arithmetic is faster")) << c.sentences[0];
-  EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
+  RunComparison c;
+  c.a.title = "A", c.b.title = "B", c.a.profiled = c.b.profiled = true;
+  c.a.step_ms = 200, c.b.step_ms = 100;
+  c.noise.ratio = 0.5, c.noise.verdict = Verdict::b_faster;
+  c.causes.emplace_back();
+  c.waterfall = {{Factor::rate, -90, 0, "fp32 -> bf16"}, {Factor::bytes, -10, 0, ""}};
+  EXPECT_TRUE(contains(headline(c), "; most of the time difference (90%) is because its arithmetic is faster"))
+      << headline(c);
+  c.waterfall[1].ms = -60;
+  c.waterfall.push_back({Factor::efficiency, 50, 0, ""});
+  EXPECT_TRUE(contains(headline(c),
+                       "; mainly because its arithmetic is faster (fp32 -> bf16), which other effects "
+                       "partly offset."))
+      << headline(c);
 }
 
 // Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain

@@ -349,7 +349,7 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
   // The figures that the README's picture is made of.
   std::ifstream file(CREST_TEST_DIR "/../scripts/readme-figure.sh");
   std::string script{std::istreambuf_iterator<char>(file), {}};
-  static const std::regex figure(R"(figure '([^']*)')");
+  static const std::regex figure(R"(=\$\(figure '([^']*)')");
   std::sregex_iterator named(script.begin(), script.end(), figure), end;
   EXPECT_EQ(std::distance(named, end), 2);
   for (; named != end; ++named) says(html, (*named)[1].str());
