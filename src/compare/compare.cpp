@@ -151,7 +151,7 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
       c.notes.push_back(
           fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
-    if (s->with_profiler)
+    if (s->with_profiler && s->profile.method != "predicted")
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)

@@ -67,9 +67,9 @@ void refuse_json_as_text(const std::string& name, std::string_view start, Compre
   const std::string file = shell_path(name == "-" ? "FILE" : name);
   const std::string as_text = fmt::format("crest data prepare {} --format text --out DIR", file);
   if (!array)
-    fail(
-        "this looks like JSON lines, but its name does not end in .jsonl", printable(name),
-        fmt::format("If each line is a document: mv {} {}. If it is plain text: {}", file, shell_path(lines), as_text));
+    fail("this looks like JSON lines, but its name does not end in .jsonl", printable(name),
+         fmt::format("If each line is a document or a conversation: mv {} {}. If it is plain text: {}", file,
+                     shell_path(lines), as_text));
   const std::string unpack =
       compression == Compression::none ? "" : fmt::format("{} {} | ", unpacking_tool(compression), file);
   fail("this looks like a JSON array", printable(name),
