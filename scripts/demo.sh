@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make demo`: builds Crest, trains a small GPT on real text for two minutes at most, lets it write,
+# `make demo`: builds Crest, trains a small GPT on real text for about two minutes, lets it write,
 # compares its step with the plainest one, and writes a report.
 # CORPUS=FILE uses another text, MODEL another preset, SECONDS_TO_TRAIN and SECONDS_TO_MEASURE other
 # times.
@@ -40,7 +40,7 @@ echo "From a text to a model that writes, in six stages:"
 echo
 row 1 build "Crest; missing packages are listed, then installed" "5 to 15 minutes, once"
 row 2 prepare "$text: a tokenizer and tokens" "seconds, once"
-row 3 train "a model of the preset $model" "$seconds seconds at most"
+row 3 train "a model of the preset $model" "about $seconds seconds"
 row 4 sample "text from that model" "seconds"
 row 5 compare "its training step with the plainest one" "about $((2 * measure)) seconds"
 row 6 report "all figures on one page" "seconds"
@@ -60,7 +60,7 @@ else
   echo "already in $data"
 fi
 
-stage "3 train $model for at most $seconds seconds"
+stage "3 train $model for about $seconds seconds"
 status=0
 rm -f "$CREST_STORE" "$CREST_STORE-wal" "$CREST_STORE-shm"
 run "$crest" train --data "$data" --model "$model" --max-seconds "$seconds" --out runs/demo --overwrite || status=$?

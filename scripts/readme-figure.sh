@@ -1,7 +1,7 @@
 #!/bin/sh
 # Draws the picture of README.md: scripts/readme-figure.sh [CREST] [SVG]
 # Trains as the demo does, profiles a step of the same model, and puts two figures of the report on
-# them, the loss and the time by kind of work, into one. Takes about two minutes.
+# them, the loss and the time by operation class, into one. Takes about two minutes.
 set -eu
 cd "$(dirname "$0")/.."
 crest=${1:-build/release/crest} out=${2:-docs/images/readme.svg}
@@ -22,7 +22,7 @@ figure() {
   echo "$work/$file"
 }
 loss=$(figure 'Loss by step')
-time=$(figure 'Time by kind of work')
+time=$(figure 'Time by operation class')
 size() { sed -n '1s/.*viewBox="0 0 \([0-9]*\) \([0-9]*\)".*/\1 \2/p' "$1"; }
 # at Y FILE: the figure as a part of another one.
 at() {
@@ -32,7 +32,7 @@ at() {
 set -- $(size "$loss") $(size "$time")
 {
   echo "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fig\" viewBox=\"0 0 $(($1 + 32)) $(($2 + $4 + 40))\" role=\"img\">"
-  echo '<title>The loss of a training run, and the time of one of its steps by kind of work</title>'
+  echo '<title>The loss of a training run, and the time of one of its steps by operation class</title>'
   echo '<rect class="paper" width="100%" height="100%" rx="6"/>'
   at 12 "$loss"
   at "$(($2 + 28))" "$time"

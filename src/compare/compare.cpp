@@ -153,7 +153,7 @@ void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b
       c.notes.push_back(
           fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
-    if (s->with_profiler)
+    if (s->with_profiler && s->profile.method != "predicted")
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)
@@ -176,15 +176,18 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
     c.notes.push_back(
         fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
-  if (!c.causes.empty() && n.verdict == Verdict::cannot_tell)
+  if (!c.causes.empty() && !conclusive(c))
     c.notes.push_back(
         "The step times do not differ beyond noise, so no cause is claimed for the whole step; single groups may "
         "still differ.");
   if (c.row_noise > 0.02)
     c.notes.push_back(
         fmt::format("Groups with equal instructions differ by up to {:.0f}% between the two runs; a smaller "
-                    "difference is not treated as a cause.",
-                    100 * c.row_noise));
+                    "difference is not treated as a cause.{}",
+                    100 * c.row_noise,
+                    within_scatter(c) ? " The machine changed between them: crest compare --a 'FLAGS' --b 'FLAGS' "
+                                        "measures both again, interleaved."
+                                      : ""));
   if (c.residual_share > residual_limit)
     c.notes.push_back(
         fmt::format("Warning: {:.1f}% of a step is not explained by the profiled intervals (limit {:.0f}%): "

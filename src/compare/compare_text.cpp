@@ -133,14 +133,14 @@ class Text {
     if (shown.empty()) return;
     title(c_.per_token ? "Causes (times per 1000 tokens)" : "Causes");
     Table t({{"", Align::left}, {"A"}, {"B"}, {"difference"}, {"share"}, {"change", Align::left}});
-    bool conclusive = c_.noise.verdict != Verdict::cannot_tell;
+    const bool claimed = conclusive(c_);
     double scale_a = c_.per_token ? 1e3 / double(c_.a.tokens) : 1,
            scale_b = c_.per_token ? 1e3 / double(c_.b.tokens) : 1;
     size_t width = size_t(std::clamp(o_.width - 60, 20, 48));
     for (auto* c : shown)
       t.row({cell(c->label + (c->phase.empty() ? "" : ", " + c->phase), width), format_ms(scale_a * c->a.ms),
              format_ms(scale_b * c->b.ms), format_ms_signed(c_.per_token ? 1e3 * c->ms_per_token : c->ms),
-             conclusive ? fmt::format("{:.0f}%", 100 * c->share) : "-", cell(join(c->levers, ", "))});
+             claimed ? fmt::format("{:.0f}%", 100 * c->share) : "-", cell(join(c->levers, ", "))});
     table(t);
     out_ += "\n";
     for (auto* c : shown) out_ += bullet(c->sentence, o_.width);

@@ -22,6 +22,9 @@ std::string speed(const RunComparison& c) {
     steps = fmt::format("{} -> {} tokens/s; steps of {} tokens in {} -> {} in {}", format_count(c.a.tokens_per_second),
                         format_count(c.b.tokens_per_second), c.a.tokens, format_ms(a), c.b.tokens, format_ms(b));
   const char* what = c.per_token ? " per token" : "";
+  if (within_scatter(c))
+    return fmt::format("No difference in speed{} beyond noise ({}; equal groups differ by up to {:.0f}%)", what, steps,
+                       100 * c.row_noise);
   switch (c.noise.verdict) {
     case Verdict::b_faster: return fmt::format("{} is {} faster{} ({})", c.b.title, times(1 / ratio), what, steps);
     case Verdict::a_faster: return fmt::format("{} is {} slower{} ({})", c.b.title, times(ratio), what, steps);
@@ -106,14 +109,15 @@ std::string reason(const WaterfallBar& bar, bool less) {
   return say("of time that the profile does not explain", "of time that the profile does not explain");
 }
 
-std::string portion(double share) {
-  if (share > 1.005) return "mainly";
+std::string portion(double share, bool offset) {
+  if (offset) return "mainly";
   return fmt::format("{} of the time difference ({:.0f}%) is", share >= 0.5 ? "most" : "the largest part", 100 * share);
 }
 
-std::string because(double share, const std::string& reason) {
-  return fmt::format("{} because {}{}", portion(share), reason,
-                     share > 1.005 ? ", which other effects partly offset" : "");
+// offset: other effects go the other way, so that a share of the difference would mislead.
+std::string because(double share, const std::string& reason, bool offset) {
+  return fmt::format("{} because {}{}", portion(share, offset), reason,
+                     offset ? ", which other effects partly offset" : "");
 }
 
 std::string because(const RunComparison& c) {
@@ -126,12 +130,14 @@ std::string because(const RunComparison& c) {
   };
   for (auto& w : c.waterfall)
     if (!bar || of(w) > of(*bar)) bar = &w;
-  double of_bar = bar ? of(*bar) : 0;
+  double of_bar = bar ? of(*bar) : 0, against = 0;
+  for (auto& w : c.waterfall) against -= std::min(0.0, of(w));
   // A group is more specific than a factor, but a factor that explains most beats a group that does
   // not.
-  if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar)) return because(theme.share, reason(c, theme));
+  if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
+    return because(theme.share, reason(c, theme), theme.share > 1.005);
   bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;
-  return bar && of_bar > 0.1 && beyond_noise ? because(of_bar, reason(*bar, difference < 0)) : "";
+  return bar && of_bar > 0.1 && beyond_noise ? because(of_bar, reason(*bar, difference < 0), against > 0.1) : "";
 }
 
 }  // namespace

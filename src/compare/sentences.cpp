@@ -128,7 +128,12 @@ bool beyond_noise(const RunComparison& c, const LeverEffect& e) {
   return std::abs(c.per_token ? e.ms_per_token : e.ms) > c.explained_noise;
 }
 
-bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell; }
+bool within_scatter(const RunComparison& c) {
+  return c.noise.verdict != Verdict::cannot_tell && c.noise.floor_source == "assumed" &&
+         std::log1p(c.row_noise) > std::abs(std::log(c.noise.ratio));
+}
+
+bool conclusive(const RunComparison& c) { return c.noise.verdict != Verdict::cannot_tell && !within_scatter(c); }
 
 std::string factor_text(const RunComparison& all, const Cause& c) {
   const char* what = label(c.main_factor);

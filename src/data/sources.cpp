@@ -9,6 +9,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/io.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "data/file_kind.h"
 #include "data/fnv.h"
@@ -56,9 +57,29 @@ bool begins_as_json_array(std::string_view start) {
   return start.starts_with("{");
 }
 
-// How a file is to be read. named: the user gave it, so that doubts are worth a message.
+// Whether JSON without such a name is text, only the user knows. Trained on as text, it would teach
+// a model braces and keys. (Standard input and pipes have no name: their JSON lines are read so.)
+void refuse_json_as_text(const std::string& name, std::string_view start, Compression compression) {
+  const bool array = begins_as_json_array(start);
+  if (!array && !begins_as_json_lines(start)) return;
+  const std::string inside(name_inside(name)), ending = name.substr(inside.size());
+  const std::string lines = inside + (inside.ends_with(".json") ? "l" : ".jsonl") + ending;
+  const std::string file = shell_path(name == "-" ? "FILE" : name);
+  const std::string as_text = fmt::format("crest data prepare {} --format text --out DIR", file);
+  if (!array)
+    fail("this looks like JSON lines, but its name does not end in .jsonl", printable(name),
+         fmt::format("If each line is a document or a conversation: mv {} {}. If it is plain text: {}", file,
+                     shell_path(lines), as_text));
+  const std::string unpack =
+      compression == Compression::none ? "" : fmt::format("{} {} | ", unpacking_tool(compression), file);
+  fail("this looks like a JSON array", printable(name),
+       fmt::format("To make JSON lines of it: {}jq -c '.[]' {}> data.jsonl. To read it as plain text: {}", unpack,
+                   unpack.empty() ? file + " " : "", as_text));
+}
+
+// How a file is to be read. named: the user gave it, and it is not just a file of a folder.
 SourceFile describe(const fs::path& path, const std::string& name, std::string_view start, Compression compression,
-                    TextFormat format, bool named, const Message& message) {
+                    TextFormat format, bool named) {
   SourceFile s;
   s.path = path;
   s.name = name;
@@ -68,17 +89,7 @@ SourceFile describe(const fs::path& path, const std::string& name, std::string_v
   s.file_bytes = fs::file_size(path, error);
   if (error) fail(fmt::format("cannot read the size: {}", error.message()), printable(name));
   s.json_lines = format == TextFormat::json_lines || (format == TextFormat::automatic && is_json_lines(name));
-  if (named && format == TextFormat::automatic && !s.json_lines && message) {
-    if (begins_as_json_array(start))
-      message(
-          fmt::format("note: {} is read as plain text, but looks like a JSON array; jq -c '.[]' makes JSON lines of it",
-                      printable(name)));
-    else if (begins_as_json_lines(start))
-      message(fmt::format(
-          "note: {} is read as plain text, but looks like JSON lines; crest data prepare --format jsonl reads a "
-          "document a line",
-          printable(name)));
-  }
+  if (named && format == TextFormat::automatic && !s.json_lines) refuse_json_as_text(name, start, compression);
   if (!s.json_lines && s.compression == Compression::none)
     s.bytes = s.file_bytes - (s.byte_order_mark ? byte_order_mark.size() : 0);
   return s;
@@ -112,7 +123,7 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
       message(fmt::format("{} is read as JSON lines (--format text reads it as text)",
                           name == "-" ? "standard input" : printable(name)));
   }
-  return describe(path, name, start, compression, format, true, message);
+  return describe(path, name, start, compression, format, true);
 }
 
 // skipped: what the first file is that was skipped because it is not text, if it is empty.
@@ -142,7 +153,7 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
       if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
       if (skipped.empty()) skipped = fmt::format("{} looks like {}. {}", printable(name), kind->what, kind->advice);
     } else if (!start.empty()) {
-      sources.push_back(describe(path, name, start, compression, format, false, message));
+      sources.push_back(describe(path, name, start, compression, format, false));
     }
   }
 }
@@ -184,7 +195,7 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
       std::string start = first_text(path, input, compression);
       if (auto kind = not_text(start, compression, input)) fail_not_text(*kind, input);
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
-      if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true, message));
+      if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true));
     } else {
       sources.push_back(spool(File::open_stream(input), input, spool_folder, sources.size(), format, message));
     }

@@ -94,7 +94,7 @@ std::string text_of(const PlannedTime& t, const Calibration& c, double total) {
   if (t.peak > 0)
     text += fmt::format(", MFU {:.1f}% of {}", 100 * t.model_flops / seconds / t.peak, format_si(t.peak, "FLOP/s"));
   text += fmt::format("\n            predicted from {} steps measured on {}, {}\n", c.times.steps(),
-                      c.built_in ? "another " + printable(c.device) : "this device", c.date.substr(0, 10));
+                      (c.built_in ? "another " : "") + printable(c.device), c.date.substr(0, 10));
   std::string phases;
   for (auto& share : by_phase(t.profile))
     if (share.instructions && share.ms > 0)

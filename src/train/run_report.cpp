@@ -14,7 +14,8 @@ namespace crest {
 
 namespace {
 
-constexpr double noted_saving_share = 0.035;  // fraction of the run's time
+// Fractions of the run's time.
+constexpr double noted_saving_share = 0.035, noted_validation_share = 0.25;
 
 ProgressOptions progress_options(bool quiet) {
   ProgressOptions p;
@@ -176,7 +177,8 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
                                  n == 1 ? "" : "s", 1e3 * steps / double(n), steps, median);
   double rest = s.seconds - steps;
   for (auto [seconds, what] : {std::pair{s.validation_seconds, "validation"},
-                               {s.saving_seconds + s.last_save_seconds, "saving"},
+                               {s.saving_seconds, "saving"},
+                               {s.last_save_seconds, "last save"},
                                {s.sampling_seconds, "samples"}}) {
     if (seconds < 0.005) continue;
     text += fmt::format(", {} {:.2f} s", what, seconds);
@@ -191,9 +193,13 @@ void RunReport::finish(const Summary& s) {
   if (options_.json && prints_)
     fmt::print("{}\n", result(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!s.curve.empty()) message("\n" + s.curve + "\n");
+  // Without the last save, which no --save-every avoids.
   if (s.saving_seconds > noted_saving_share * s.seconds)
-    message(fmt::format("saving took {} ({:.1f}% of the time): raise --save-every to reduce it",
-                        format_duration(s.saving_seconds), 100 * s.saving_seconds / s.seconds));
+    message(fmt::format("saving took {:.2f} s ({:.1f}% of the time): raise --save-every to reduce it", s.saving_seconds,
+                        100 * s.saving_seconds / s.seconds));
+  if (s.validation_seconds > noted_validation_share * s.seconds)
+    message(fmt::format("validation took {:.2f} s ({:.1f}% of the time): raise --val-every, or lower --val-batches",
+                        s.validation_seconds, 100 * s.validation_seconds / s.seconds));
   std::string text = ending(s, options_);
   if (std::isfinite(s.loss)) text += fmt::format(": loss {:.4f} (step {})", s.loss, s.loss_step);
   if (std::isfinite(s.val_loss))

@@ -189,6 +189,8 @@ if [ -n "$measures" ]; then
     *) has --rates || set -- "$@" --rates h200 ;;
   esac
 fi
+# A time is predicted where there is a calibration: one of those that come with Crest.
+if has --as-profile && ! has --device; then set -- "$@" --device h200; fi
 case $command in train | bench | profile) has --threads || set -- "$@" --threads 1 ;; esac
 exec "$real" "$@"
 )sh";

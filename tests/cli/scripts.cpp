@@ -235,7 +235,7 @@ TEST(Demo, BuildsPreparesTrainsSamplesCompares) {
     EXPECT_NE(r.out.find(std::string("\n  ") + stage), std::string::npos) << r.out;
     EXPECT_NE(r.out.find(std::string("\n== ") + stage), std::string::npos) << r.out;
   }
-  EXPECT_NE(r.out.find("  3 train     a model of the preset nano                          7 seconds at most\n"),
+  EXPECT_NE(r.out.find("  3 train     a model of the preset nano                          about 7 seconds\n"),
             std::string::npos)
       << r.out;
   d.put("log", "");

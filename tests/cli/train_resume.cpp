@@ -141,6 +141,27 @@ TEST(ResumeChanged, WaitingForSavesIsKept) {
   EXPECT_EQ(f.checkpoints("run").back(), "step-000006");
 }
 
+// The parts of a run's time are printed in one line; advice on a part repeats its figure.
+TEST(RunTime, AdviceOnSavingAndValidationNamesTheirFigure) {
+  TrainFolder f(20000);
+  struct Case {
+    const char *part, *advice;
+    std::vector<std::string> flags;
+  };
+  for (auto& c : {Case{"saving", "raise --save-every", {"--save-every", "1", "--val-every", "0"}},
+                  Case{"validation", "lower --val-batches", {"--val-every", "1", "--val-batches", "100"}}}) {
+    RunResult r = f.train(c.part, 6, c.flags);
+    ASSERT_EQ(r.code, 0) << r.err;
+    std::string took = std::string(c.part) + " took ";
+    size_t at = r.err.find(took);
+    ASSERT_NE(at, std::string::npos) << r.err;
+    std::string line = r.err.substr(at, r.err.find('\n', at) - at);
+    EXPECT_TRUE(contains(line, c.advice)) << line;
+    std::string figure = line.substr(took.size(), line.find(" (") - took.size());
+    EXPECT_TRUE(contains(r.err, fmt::format(", {} {}", c.part, figure))) << r.err;
+  }
+}
+
 TEST(ResumeChanged, RefusedWhereTheOrderOfTheDataWouldChange) {
   TrainFolder f;
   ASSERT_EQ(f.train("run", 4).code, 0);

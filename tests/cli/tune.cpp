@@ -179,6 +179,7 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
   ASSERT_EQ(compared.code, 0) << compared.err;
   EXPECT_NEAR(compared.json()["a"]["step_ms"].get<double>(), time["step_ms"].get<double>(), 1e-9);
   EXPECT_NE(compared.out.find("are predicted, not measured"), std::string::npos) << compared.out;
+  EXPECT_EQ(compared.out.find("measured only with the profiler"), std::string::npos) << compared.out;
   EXPECT_EQ(compared.json()["differences"].dump().find("\"kernels\""), std::string::npos) << compared.out;
 
   // Kernels of another precision were not measured.

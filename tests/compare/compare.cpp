@@ -488,6 +488,16 @@ TEST(Compare, GroupsWithinTheScatterOfEqualOnesAreNoCauses) {
     if (!x.significant) continue;
     EXPECT_GT(std::abs(std::log(x.b.ms / x.a.ms)), std::log1p(c.row_noise) / 2) << x.label;
   }
+  // The steps differ by less than equal groups do, so nothing is claimed of them, unless a floor
+  // was measured.
+  EXPECT_EQ(c.noise.floor_source, "assumed");
+  EXPECT_GT(c.row_noise, 0.3);
+  EXPECT_TRUE(contains(c.sentences[0], "No difference in speed beyond noise")) << c.sentences[0];
+  EXPECT_TRUE(contains(c.sentences[0], "equal groups differ by up to")) << c.sentences[0];
+  EXPECT_TRUE(std::any_of(c.notes.begin(), c.notes.end(), [](auto& n) { return contains(n, "interleaved"); }));
+  CompareOptions measured;
+  measured.noise_floor = 0.02;
+  EXPECT_TRUE(contains(compared(a, b, measured).sentences[0], "slower"));
   // The same scatter, and attention beyond it.
   Synthetic slow = shaken(0.03, 2);
   slow.slowdown = [slower = slow.slowdown](const ProfileInstr& r) {
@@ -509,6 +519,24 @@ TEST(Compare, AnEffectLargerThanTheDifferenceIsPartlyOffset) {
   RunComparison c = compared(a, b);
   EXPECT_TRUE(contains(c.sentences[0], "; mainly because attention")) << c.sentences[0];
   EXPECT_TRUE(contains(c.sentences[0], ", which other effects partly offset")) << c.sentences[0];
+}
+
+// A percentage next to bars that go the other way would read as if nothing else had an effect.
+TEST(Compare, ABarThatOthersOffsetHasNoPercentage) {
+  RunComparison c;
+  c.a.title = "A", c.b.title = "B", c.a.profiled = c.b.profiled = true;
+  c.a.step_ms = 200, c.b.step_ms = 100;
+  c.noise.ratio = 0.5, c.noise.verdict = Verdict::b_faster;
+  c.causes.emplace_back();
+  c.waterfall = {{Factor::rate, -90, 0, "fp32 -> bf16"}, {Factor::bytes, -10, 0, ""}};
+  EXPECT_TRUE(contains(headline(c), "; most of the time difference (90%) is because its arithmetic is faster"))
+      << headline(c);
+  c.waterfall[1].ms = -60;
+  c.waterfall.push_back({Factor::efficiency, 50, 0, ""});
+  EXPECT_TRUE(contains(headline(c),
+                       "; mainly because its arithmetic is faster (fp32 -> bf16), which other effects "
+                       "partly offset."))
+      << headline(c);
 }
 
 // Ten times the work at a tenth of the distance from the limit: bars that dwarf the step explain

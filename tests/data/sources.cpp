@@ -153,17 +153,33 @@ TEST(Sources, StandardInputIsReadByItsContent) {
   }
   EXPECT_ERROR(prepared_input(dir, sentences(10), as_lines), "-, line 1");
   EXPECT_ERROR(prepared_input(dir, "{\"body\": \"a\"}\n" + lines), "no key \"text\"");
-  // The format is for files, too; without it, a doubt is a message.
-  write_file(dir / "lines.json", lines);
-  write_file(dir / "array.json", "[\n {\"text\": \"a\"}\n]\n" + sentences(10));
+  // The format is for files, too. Without it and without a name that says so, JSON is refused.
+  std::string array = "[\n {\"text\": \"a\"}\n]\n" + sentences(10);
+  struct Case {
+    const char* name;
+    std::string content;
+    std::vector<std::string> said;
+  };
+  for (auto& c : std::vector<Case>{
+           {"lines.json", lines, {"looks like JSON lines", "mv ", "/lines.json ", "/lines.jsonl. ", "--format text"}},
+           {"chat.json.gz", gzipped(lines), {"looks like JSON lines", "/chat.json.gz ", "/chat.jsonl.gz. "}},
+           {"chat.txt", lines, {"looks like JSON lines", "/chat.txt ", "/chat.txt.jsonl. "}},
+           {"array.json", array, {"looks like a JSON array", ": jq -c '.[]' ", "/array.json > data.jsonl"}},
+           {"array.json.gz", gzipped(array), {"a JSON array", ": zcat ", "gz | jq -c '.[]' > data.jsonl"}}}) {
+    SCOPED_TRACE(c.name);
+    write_file(dir / c.name, c.content);
+    std::string path = dir / c.name;
+    std::string refused = error_of([&] { prepared(dir, {path}); });
+    for (auto& part : c.said) EXPECT_NE(refused.find(part), std::string::npos) << refused;
+    EXPECT_EQ(prepared(dir, {path}, as_text).text,
+              c.content.starts_with("\x1f") ? (c.name[0] == 'a' ? array : lines) : c.content);
+  }
+  EXPECT_ERROR(prepared_input(dir, array), "jq -c '.[]' FILE > data.jsonl");
   EXPECT_EQ(prepared(dir, {(dir / "lines.json").string()}, as_lines).text, file.text);
-  Prepared doubt = prepared(dir, {(dir / "lines.json").string()});
-  EXPECT_EQ(doubt.text, lines);
-  ASSERT_EQ(doubt.messages.size(), 1u);
-  EXPECT_NE(doubt.messages[0].find("--format jsonl"), std::string::npos);
-  doubt = prepared(dir, {(dir / "array.json").string()});
-  ASSERT_EQ(doubt.messages.size(), 1u);
-  EXPECT_NE(doubt.messages[0].find("jq -c '.[]'"), std::string::npos);
+  // In a folder it is one file of many.
+  fs::create_directory(dir / "folder");
+  write_file(dir / "folder/lines.json", lines);
+  EXPECT_EQ(prepared(dir, {(dir / "folder").string()}).text, lines);
   write_file(dir / "a.ndjson", lines);
   EXPECT_EQ(prepared(dir, {(dir / "a.ndjson").string()}).text, file.text);
 }

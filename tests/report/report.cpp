@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <regex>
+
 #include "core/error.h"
 #include "report/phrases.h"
 #include "report/report_data.h"
@@ -342,6 +346,13 @@ TEST(Report, ProfilesShowWhereTimeAndMemoryGo) {
                            "Where time could be saved", "Memory over the instructions", "Live blocks at the peak",
                            "Why they differ", "Loss by step", "Machine and software", "Reproduce", "Terms"})
     says(html, part);
+  // The figures that the README's picture is made of.
+  std::ifstream file(CREST_TEST_DIR "/../scripts/readme-figure.sh");
+  std::string script{std::istreambuf_iterator<char>(file), {}};
+  static const std::regex figure(R"(=\$\(figure '([^']*)')");
+  std::sregex_iterator named(script.begin(), script.end(), figure), end;
+  EXPECT_EQ(std::distance(named, end), 2);
+  for (; named != end; ++named) says(html, (*named)[1].str());
 }
 
 TEST(Report, IsOneWellFormedFileWithoutReferences) {
