@@ -251,6 +251,9 @@ TEST_F(Contract, Bench) {
       {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
   expect_keys(large.json(), documented("bench", "A cell that does not fit has"), "", {});
+  expect_keys(
+      run({"bench", "--product", "16x16x16", "--precision", "fp32", "--samples", "2", "--threads", "1", "--json"}),
+      documented("bench", "Its `--json`:"), "", {});
   json ab = run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
   expect_keys(ab, documented("bench", "or `--noise`:"), "", {});
   expect_keys(ab["rows"][0], row, "rows", {"rows.noise_floor", "rows.known_noise_floor"});
