@@ -76,8 +76,7 @@ double ProductRow::noise_floor() const {
   if (int(all.size()) < fewest_for_noise) return std::numeric_limits<double>::quiet_NaN();
   Samples even, odd;
   for (size_t i = 0; i + 1 < all.size(); i += 2) even.add(all[i]), odd.add(all[i + 1]);
-  Comparison c = compare_paired(even, odd, 0);
-  return std::max(std::abs(c.ratio_interval.low - 1), std::abs(c.ratio_interval.high - 1));
+  return floor_of(compare_paired(even, odd, 0).ratio_interval);
 }
 
 Json to_json(const ProductRow& r) {

@@ -60,7 +60,8 @@ Json to_json(const PlannedTime& t, const Calibration& c) {
           {"by_phase", shares(by_phase(t.profile))},
           {"by_class", shares(by_class(t.profile))},
           {"by_layer", shares(by_layer(t.profile))},
-          {"calibration", {{"file", c.file}, {"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}}}};
+          {"calibration", {{"file", c.file}, {"date", c.date}, {"device", c.device}, {"steps", c.times.steps()}}},
+          {"source", "calibration"}};
 }
 
 std::string text_of(const PlannedTime& t, const Calibration& c, double total) {

@@ -226,6 +226,12 @@ TEST_F(Contract, PlanProgramDevices) {
   plan.keys["model"] = documented("", "- `model` (plan):");
   plan.keys["recipe"] = documented("", "- `recipe`:");
   expect_keys(run(tiny({"plan"})), plan, "", {});
+  Shape explained = documented("plan", "`--json` of an explanation:"), advice = documented("advise", "`--json`:");
+  for (Shape* s : {&explained, &advice})
+    for (const char* key : {"device", "model", "recipe"}) s->keys[key] = plan.keys[key];
+  for (const char* topic : {"memory", "flops", "batch", "traffic"})
+    expect_keys(run(tiny({"plan"}, {"--explain", topic})), explained, "", {});
+  expect_keys(run(tiny({"advise"}, {"--attention", "naive", "--measure", "--max-seconds", "0.02"})), advice, "", {});
   expect_keys(run(tiny({"program"})), documented("program", "`--json`:"), "",
               {"values.arena_offset", "instructions.body"});
   expect_keys(run({"program", "--passes", "--json"}), documented("program", "`--passes --json`: a list of"), "", {});

@@ -189,7 +189,8 @@ if [ -n "$measures" ]; then
     *) has --rates || set -- "$@" --rates h200 ;;
   esac
 fi
-case $command in train | bench | profile) has --threads || set -- "$@" --threads 1 ;; esac
+if [ "$command" = advise ] && has --measure; then set -- "$@" --max-seconds 0.05; fi
+case $command in train | bench | profile | advise) has --threads || set -- "$@" --threads 1 ;; esac
 exec "$real" "$@"
 )sh";
 
