@@ -44,7 +44,7 @@ const std::vector<Rule>& rules() {
       {"flash-attention", "How To Improve Speed and Save Memory", "flash attention", rates, rule::flash_attention},
       {"fusion", "Anatomy of Model's Operations", "element-wise operations are fused: they are bound by memory", rates,
        rule::fusion},
-      {"recompute", "Gradient checkpointing", "recompute only what memory needs; larger batches pay for it", rates,
+      {"recompute", "Gradient checkpointing", "recompute only what memory needs; larger batches pay for it", flops,
        rule::recompute},
       {"accumulation", "Batch sizes; Gradient Accumulation",
        "a larger micro batch before more accumulation, at the same global batch", rates, rule::accumulation},

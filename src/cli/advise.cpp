@@ -35,7 +35,7 @@ void take_settings(const CLI::App& train, const std::string& run, GivenSettings&
   GivenSettings of_run = read_config(train, config);
   if (path_exists(model)) of_run["model"] = {model};  // also where the folder was moved
   for (auto& row : recipe_settings())
-    if (auto it = of_run.find(row.name); it != of_run.end() && !given.count(row.name)) given.insert(*it);
+    if (auto it = of_run.find(row.name); it != of_run.end() && given[row.name].empty()) given[row.name] = it->second;
 }
 
 const DataSheet* sheet_of(const Options& o, const Device& device, std::optional<DataSheet>& read) {

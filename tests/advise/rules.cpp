@@ -21,7 +21,9 @@ struct Subject {
   AdviceCase c;
   DataSheet sheet;
 
-  Subject(const GivenSettings& given, const std::string& device = "h100", const std::string& mesh = "",
+  Subject(const Subject&) = delete;  // the case points to the sheet
+
+  Subject(const std::string& device, const GivenSettings& given, const std::string& mesh = "",
           const std::function<void(ModelConfig&)>& change = {}) {
     settings_of(c.given).apply({{"model", {"nano"}}, {"vocab", {"512"}}});
     c.given.model.layers = 2;
@@ -93,44 +95,44 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   EXPECT_TRUE(contains(width.condition, "the model's width = 100") || contains(width.condition, "100"));
   EXPECT_TRUE(contains(width.change, "128"));
 
-  Subject even({{"seq", {"128"}}, {"batch", {"2"}}}, "h100", "",
+  Subject even("h100", {{"seq", {"128"}}, {"batch", {"2"}}}, "",
                [](ModelConfig& m) { m.head_dim = 64, m.heads = m.kv_heads = 2; });
   for (const char* id : {"vocabulary", "tokens", "head-size", "head-ratio", "product-alignment", "fallback-kernels"})
     expect_holds(even, id);
   for (const char* id : {"vocabulary", "tokens", "head-size", "product-alignment", "tile-quantization"})
-    expect_not_applicable(Subject({}, "cpu"), id);
-  expect_not_applicable(Subject({{"precision", {"fp32"}}}), "tokens");
+    expect_not_applicable(Subject("cpu", {}), id);
+  expect_not_applicable(Subject("h100", {{"precision", {"fp32"}}}), "tokens");
 }
 
 // What is aligned depends on generation and type: 16 bytes on a V100, 128 on an A100.
 TEST(Rules, AlignmentIsOfTheGenerationAndTheType) {
   GivenSettings g = {{"seq", {"40"}}, {"batch", {"1"}}, {"precision", {"fp16"}}};
-  expect_holds(Subject(g, "v100"), "tokens");
-  EXPECT_TRUE(contains(advice(Subject(g, "a100"), "tokens").condition, "64 elements of fp16"));
+  expect_holds(Subject("v100", g), "tokens");
+  EXPECT_TRUE(contains(advice(Subject("a100", g), "tokens").condition, "64 elements of fp16"));
   g["precision"] = {"tf32"}, g["seq"] = {"96"};
-  expect_holds(Subject(g, "a100"), "tokens");
+  expect_holds(Subject("a100", g), "tokens");
 }
 
 TEST(Rules, ALargerBatchAlignsTheTokensWhereItIsNear) {
-  EXPECT_EQ(advice(Subject({{"seq", {"32"}}, {"batch", {"3"}}}), "tokens").recipe->batch, 4);
+  EXPECT_EQ(advice(Subject("h100", {{"seq", {"32"}}, {"batch", {"3"}}}), "tokens").recipe->batch, 4);
 }
 
 TEST(Rules, HeadsAndSwiglu) {
-  Finding heads = advice(Subject({}), "head-ratio");  // 4 heads of 32
+  Finding heads = advice(Subject("h100", {}), "head-ratio");  // 4 heads of 32
   EXPECT_EQ(heads.recipe->model.heads, 2);
   EXPECT_EQ(heads.recipe->model.head_dim, 64);
   EXPECT_TRUE(heads.other_model);
   auto swiglu = [](int64_t ff) {
     return [ff](ModelConfig& m) { m.activation = ActivationKind::swiglu, m.bias = false, m.ff = ff; };
   };
-  EXPECT_EQ(advice(Subject({}, "h100", "", swiglu(341)), "mlp-width").recipe->model.ff, 384);
-  EXPECT_EQ(advice(Subject({}, "h100", "tensor=4", swiglu(384)), "mlp-width").recipe->model.ff, 512);
-  expect_holds(Subject({}, "h100", "", swiglu(384)), "mlp-width");
-  expect_not_applicable(Subject({}), "mlp-width");
+  EXPECT_EQ(advice(Subject("h100", {}, "", swiglu(341)), "mlp-width").recipe->model.ff, 384);
+  EXPECT_EQ(advice(Subject("h100", {}, "tensor=4", swiglu(384)), "mlp-width").recipe->model.ff, 512);
+  expect_holds(Subject("h100", {}, "", swiglu(384)), "mlp-width");
+  expect_not_applicable(Subject("h100", {}), "mlp-width");
 }
 
 TEST(Rules, TilesAndWaves) {
-  Subject small({{"seq", {"16"}}, {"batch", {"9"}}});  // 144 rows of tiles of 128
+  Subject small("h100", {{"seq", {"16"}}, {"batch", {"9"}}});  // 144 rows of tiles of 128
   Checked tiles = small.check("tile-quantization");
   std::string said = tiles.findings.empty() ? tiles.text : tiles.findings[0].condition;
   EXPECT_TRUE(contains(said, "tile 128x")) << said;
@@ -150,7 +152,7 @@ TEST(Rules, TilesAndWaves) {
 }
 
 TEST(Rules, ProductsAreThoseOfTheProgram) {
-  Subject s({{"seq", {"64"}}, {"batch", {"2"}}});
+  Subject s("h100", {{"seq", {"64"}}, {"batch", {"2"}}});
   Planner planner(s.c);
   double flops = 0, executed = 0;
   for (auto& p : planner.products()) {
@@ -163,15 +165,15 @@ TEST(Rules, ProductsAreThoseOfTheProgram) {
 }
 
 TEST(Rules, FallbackKernelsAreNamedWithTheReason) {
-  Finding f = advice(Subject({{"kernel", {"attention=cuda.attention.generic"}}}), "fallback-kernels");
+  Finding f = advice(Subject("h100", {{"kernel", {"attention=cuda.attention.generic"}}}), "fallback-kernels");
   EXPECT_TRUE(contains(f.condition, "cuda.attention.generic runs h.*.attn"));
   EXPECT_TRUE(contains(f.change, "--kernel excludes it"));
-  Finding wide = advice(Subject({{"kernel", {"linear=cpu.*.reference"}}}, "cpu"), "fallback-kernels");
+  Finding wide = advice(Subject("cpu", {{"kernel", {"linear=cpu.*.reference"}}}), "fallback-kernels");
   EXPECT_TRUE(contains(wide.condition, "reference"));
 }
 
 TEST(Rules, BatchIsAsLargeAsItHelps) {
-  Subject s({{"seq", {"64"}}, {"batch", {"1"}}});
+  Subject s("h100", {{"seq", {"64"}}, {"batch", {"1"}}});
   Finding more = advice(s, "micro-batch");
   EXPECT_GT(more.recipe->batch, 1);
   Planner planner(s.c);
@@ -187,14 +189,15 @@ TEST(Rules, BatchIsAsLargeAsItHelps) {
   Recipe larger = *fits.recipe;
   ++larger.batch;
   EXPECT_GT(again.session(larger).planned_bytes(), s.c.limit);
-  expect_not_applicable(Subject({{"batch", {"1"}}}, "cpu"), "micro-batch");  // nothing predicts what it brings
+  expect_not_applicable(Subject("cpu", {{"batch", {"1"}}}), "micro-batch");  // nothing predicts what it brings
 }
 
 TEST(Rules, AccumulationKeepsTheGlobalBatch) {
-  Finding f = advice(Subject({{"batch", {"2"}}, {"grad-accumulation", {"6"}}, {"seq", {"32"}}}), "accumulation");
+  Finding f =
+      advice(Subject("h100", {{"batch", {"2"}}, {"grad-accumulation", {"6"}}, {"seq", {"32"}}}), "accumulation");
   EXPECT_EQ(f.recipe->batch, 12);
   EXPECT_EQ(f.recipe->grad_accumulation, 1);
-  expect_not_applicable(Subject({}), "accumulation");
+  expect_not_applicable(Subject("h100", {}), "accumulation");
 }
 
 TEST(Rules, Methods) {
@@ -203,20 +206,20 @@ TEST(Rules, Methods) {
                         {"fusion", {"off"}},
                         {"optimizer", {"adamw-unfused"}},
                         {"recompute", {"full"}}};
-  Subject s(slow);
+  Subject s("h100", slow);
   EXPECT_EQ(advice(s, "mixed-precision").recipe->precision, "bf16");
   EXPECT_EQ(advice(s, "flash-attention").recipe->attention, "flash");
   EXPECT_EQ(advice(s, "fusion").recipe->fusion, "on");
   EXPECT_EQ(advice(s, "fused-optimizer").recipe->optimizer, "adamw");
   EXPECT_EQ(advice(s, "recompute").recipe->recompute, "none");
-  EXPECT_EQ(advice(Subject({{"precision", {"fp32"}}}, "v100"), "mixed-precision").recipe->precision, "fp16");
-  Subject fast({{"recompute", {"none"}}});
+  EXPECT_EQ(advice(Subject("v100", {{"precision", {"fp32"}}}), "mixed-precision").recipe->precision, "fp16");
+  Subject fast("h100", {{"recompute", {"none"}}});
   for (const char* id : {"mixed-precision", "flash-attention", "fusion", "fused-optimizer", "recompute"})
     expect_holds(fast, id);
 }
 
 TEST(Rules, MemoryThatIsShort) {
-  Subject s({{"batch", {"64"}}, {"recompute", {"none"}}});
+  Subject s("h100", {{"batch", {"64"}}, {"recompute", {"none"}}});
   expect_not_applicable(s, "optimizer-memory");
   int64_t bytes = Planner(s.c).session().planned_bytes();
   s.c.limit = bytes - 1;
@@ -229,7 +232,7 @@ TEST(Rules, MemoryThatIsShort) {
 }
 
 TEST(Rules, WaitingForDataIsThatOfARun) {
-  Subject s({});
+  Subject s("h100", {});
   expect_not_applicable(s, "data-loading");
   s.c.waits = RunWaits{100, 1000, 5};
   expect_holds(s, "data-loading");
@@ -240,22 +243,22 @@ TEST(Rules, WaitingForDataIsThatOfARun) {
 TEST(Rules, Ranks) {
   for (const char* id :
        {"width-over-ranks", "heads-over-ranks", "tensor-ranks", "pipeline-bubble", "sharded-optimizer"})
-    expect_not_applicable(Subject({}), id);
-  Finding heads = advice(Subject({}, "h100", "tensor=3"), "heads-over-ranks");  // 4 heads
+    expect_not_applicable(Subject("h100", {}), id);
+  Finding heads = advice(Subject("h100", {}, "tensor=3"), "heads-over-ranks");  // 4 heads
   EXPECT_TRUE(contains(heads.change, "tensor=2 or tensor=4")) << heads.change;
-  expect_holds(Subject({}, "h100", "tensor=4"), "heads-over-ranks");
-  expect_holds(Subject({}, "h100", "tensor=2"), "width-over-ranks");  // 128 / 2 = 64
-  EXPECT_TRUE(contains(advice(Subject({}, "h100", "tensor=4"), "width-over-ranks").condition, "h/t = 32"));
-  EXPECT_TRUE(contains(advice(Subject({}, "h100", "tensor=4"), "tensor-ranks").change, "tensor=1"));
-  Subject full({}, "h100", "tensor=2");
+  expect_holds(Subject("h100", {}, "tensor=4"), "heads-over-ranks");
+  expect_holds(Subject("h100", {}, "tensor=2"), "width-over-ranks");  // 128 / 2 = 64
+  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "width-over-ranks").condition, "h/t = 32"));
+  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "tensor-ranks").change, "tensor=1"));
+  Subject full("h100", {}, "tensor=2");
   full.c.limit = Planner(full.c).session().planned_bytes() * 6 / 10;
   expect_holds(full, "tensor-ranks");
-  Finding bubble = advice(Subject({{"grad-accumulation", {"2"}}}, "h100", "pipeline=3"), "pipeline-bubble");
+  Finding bubble = advice(Subject("h100", {{"grad-accumulation", {"2"}}}, "pipeline=3"), "pipeline-bubble");
   EXPECT_TRUE(contains(bubble.condition, "50%"));
   EXPECT_TRUE(contains(bubble.change, "--grad-accumulation 18"));
   EXPECT_DOUBLE_EQ(*bubble.time_ratio, 0.5 / 0.9);
-  expect_holds(Subject({{"grad-accumulation", {"18"}}}, "h100", "pipeline=3"), "pipeline-bubble");
-  Subject sharded({{"data-parallel", {"2"}}, {"reduce", {"flat"}}}, "cpu");
+  expect_holds(Subject("h100", {{"grad-accumulation", {"18"}}}, "pipeline=3"), "pipeline-bubble");
+  Subject sharded("cpu", {{"data-parallel", {"2"}}, {"reduce", {"flat"}}});
   expect_holds(sharded, "sharded-optimizer");
   sharded.c.limit = Planner(sharded.c).session().planned_bytes();  // for two ranks
   EXPECT_TRUE(advice(sharded, "sharded-optimizer").for_memory);
@@ -263,7 +266,7 @@ TEST(Rules, Ranks) {
 
 // A change that is predicted to bring less than 1% is no advice.
 TEST(Advise, DropsWhatIsNotWorthIt) {
-  Subject s({{"recompute", {"activation"}}, {"seq", {"64"}}});
+  Subject s("h100", {{"recompute", {"activation"}}, {"seq", {"64"}}});
   AdviceReport report = advise(s.c, {}, [](auto&) {});
   EXPECT_EQ(report.rules.size(), rules().size());
   for (auto& r : report.rules)

@@ -85,7 +85,7 @@ TEST_F(CliAdvise, RefusesWhatIsWrong) {
   expect_error({"advise", "--mesh", "tensor"}, 2, {"tensor", "--mesh", "data=2"});
   expect_error({"advise", "--mesh", "tenor=2"}, 2, {"tenor", "tensor"});
   expect_error({"advise", "--mesh", "tensor=2,tensor=4"}, 2, {"twice"});
-  expect_error({"advise", "--mesh", "tensor=0"}, 2, {"0", "at least 1"});
+  expect_error({"advise", "--mesh", "tensor=0"}, 2, {"'0'", "from 1"});
   expect_error({"advise", "--run", "nowhere"}, 1, {"nowhere", "--out"});
   expect_error({"advise", "--device", "h1000"}, 2, {"h1000", "advise"});
   expect_error({"advise", "--max-seconds", "0"}, 2, {"--max-seconds"});

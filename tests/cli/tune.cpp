@@ -119,6 +119,44 @@ TEST(CliTune, SettlesForLessMemoryWithinGivenSpeed) {
   EXPECT_EQ(json["best"]["planned_bytes"], smallest);
 }
 
+// The longest context fits, and a longer one does not, with any of the settings.
+TEST(CliTune, FindsTheLongestContext) {
+  const std::vector<std::string> model = {"--model=nano", "--vocab=256", "--precision=fp32", "--threads=1"};
+  RunResult r = run_crest(with({"tune", "--longest-context", "--memory-limit=24MB", "--json"}, model));
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto json = r.json();
+  int64_t context = json["context"];
+  EXPECT_GT(context, json["start"]["changes"]["context"].is_string()
+                         ? std::stoll(json["start"]["changes"]["context"].get<std::string>()) - 1
+                         : 0);
+  EXPECT_LE(json["best"]["planned_bytes"], 24'000'000);
+  auto planned = [&](int64_t length, const std::string& recompute, const std::string& chunk) {
+    std::string n = std::to_string(length);
+    return run_crest(with({"plan", "--json", "--for=step", "--batch=1", "--context=" + n, "--seq=" + n,
+                           "--recompute=" + recompute, "--loss-chunk=" + chunk},
+                          model))
+        .json()["memory"]["planned_bytes"]
+        .get<int64_t>();
+  };
+  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
+    for (const char* chunk : {"auto", "off"})
+      EXPECT_GT(planned(context + 64, recompute, chunk), 24'000'000) << recompute << " " << chunk;
+  std::string command = json["command"];
+  EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
+  expect_error({"tune", "--longest-context", "--seq=16"}, 2, {"--seq"});
+  expect_error({"tune", "--longest-context", "--within=5"}, 2, {"--within"});
+  expect_error(with({"tune", "--longest-context", "--memory-limit=1MB"}, model), 3, {"none of the combinations fits"});
+}
+
+// Whatever a doubling of the batch brings, it is less than 100%.
+TEST(CliTune, StopsWhereALargerBatchBringsLittle) {
+  auto json = tuned({"--stop-below=100", "--measure=4", "--attention=flash", "--recompute=none", "--loss-chunk=auto"});
+  int64_t best = json["best"]["tokens_per_step"];
+  for (auto& c : json["finals"]["contenders"]) EXPECT_LE(best, c["tokens_per_step"].get<int64_t>());
+  for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
+  expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
+}
+
 TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
   expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
