@@ -58,7 +58,7 @@ std::optional<double> Planner::ms_per_token(const Recipe& given) {
 
 PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNeeds needs) {
   if (needs == GainNeeds::measuring)
-    return {{}, "", "it depends on kernels, which FLOPs and bytes do not show: crest advise --measure"};
+    return {{}, "", "it depends on kernels, which FLOPs and bytes do not show; --measure, on the device, does"};
   const CompiledSession &a = session(without), &b = session(with);
   auto ratio = [&](double x, double y) { return y / tokens_of(b) / (x / tokens_of(a)); };
   if (case_.calibration && needs != GainNeeds::tiles && a.recipe.world_size() == 1 && b.recipe.world_size() == 1) {

@@ -68,8 +68,8 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
   int64_t p = c.mesh.pipeline, m = c.recipe.grad_accumulation;
   if (p == 1) return does_not_apply("one pipeline stage (--mesh)");
   auto bubble = [p](int64_t steps) { return double(p - 1) / double(steps + p - 1); };
-  std::string text = fmt::format("{} micro steps in {} stages: the bubble (p - 1)/(m + p - 1) is {:.0f}% of the step",
-                                 m, p, 100 * bubble(m));
+  std::string text = fmt::format("{} in {} stages: the bubble (p - 1)/(m + p - 1) is {:.0f}% of the step",
+                                 format_number_of(m, "micro step"), p, 100 * bubble(m));
   constexpr double most = 0.1;
   if (bubble(m) <= most) return holds(text);
   int64_t enough = m;

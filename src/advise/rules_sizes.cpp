@@ -146,6 +146,7 @@ double overall(const std::vector<StepProduct>& products, const std::function<dou
 
 std::string no_tiles(const AdviceCase& c) {
   if (c.device.kind != "cuda") return "it is about the multiprocessors of a GPU";
+  if (c.recipe.precision == "fp32") return "tiles of fp32 products without tensor cores are not known";
   if (!c.sheet) return "no device file of this GPU: crest devices --sheets lists them";
   return "";
 }
@@ -178,7 +179,7 @@ Checked tile_quantization(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tiles(c); !why.empty()) return does_not_apply(why);
   auto padding = [](const StepProduct& p) { return p.tile_padding(); };
   double loss = overall(planner.products(), padding) - 1;
-  std::string text = fmt::format("whole tiles add {:.1f}% to the FLOPs of matrix products", 100 * loss);
+  std::string text = fmt::format("whole tiles add at least {:.1f}% to the FLOPs of matrix products", 100 * loss);
   if (loss < 0.02) return holds(text);
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }
@@ -188,8 +189,8 @@ Checked wave_quantization(const AdviceCase& c, Planner& planner) {
   int64_t units = c.sheet->multiprocessors;
   auto padding = [units](const StepProduct& p) { return p.wave_padding(units); };
   double loss = overall(planner.products(), padding) - 1;
-  std::string text =
-      fmt::format("whole waves of {} multiprocessors add {:.1f}% to the time of matrix products", units, 100 * loss);
+  std::string text = fmt::format(
+      "whole waves of {} multiprocessors add at least {:.1f}% to the time of matrix products", units, 100 * loss);
   if (loss < 0.02) return holds(text);
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }

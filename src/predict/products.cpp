@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "backend/cuda/blas_plan.h"
 #include "backend/cuda/gemm_sm90_entry.h"
@@ -49,20 +50,39 @@ std::string place_of(const Instr& instr) {
   return text;
 }
 
-ProductTile tile_of(const KernelQuery& q, const Kernel& kernel) {
-  std::string_view name = kernel.name;
-  if (q.device.kind != "cuda") return {};
-  if (name.find("sm90") != std::string_view::npos) {
-    cuda::GemmTile tile = cuda::gemm_sm90_tile(q.instr);
-    return {tile.rows, tile.columns, tile.divides_sum, "of Crest's kernel"};
+// Tiles of the fast kernels of GEMM libraries.
+constexpr std::pair<int64_t, int64_t> usual_tiles[] = {{256, 128}, {128, 256}, {128, 128}, {256, 64},
+                                                       {64, 256},  {128, 64},  {64, 128},  {64, 64}};
+
+// What a kernel that is chosen by timing computes in is not known before it runs: of its tiles, that
+// which wastes the least.
+ProductTile best_tile(const StepProduct& product, std::vector<ProductTile> tiles, int64_t multiprocessors) {
+  ProductTile best;
+  double least = 0;
+  for (auto& tile : tiles) {
+    StepProduct p = product;
+    p.tile = tile;
+    double padding = p.tile_padding() * p.wave_padding(multiprocessors);
+    if (best.m == 0 || padding < least * (1 - 1e-9)) best = tile, least = padding;
   }
-  if (!name.ends_with("cublaslt")) return {};
-  if (!q.device.described && !q.device.emulated && kernel.prepare) {
+  return best;
+}
+
+ProductTile tile_of(const KernelQuery& q, const Kernel& kernel, const StepProduct& product) {
+  std::string_view name = kernel.name;
+  bool own = name.find("sm90") != std::string_view::npos, library = name.ends_with("cublaslt");
+  if (q.device.kind != "cuda" || !product.tensor_cores || (!own && !library)) return {};
+  cuda::GemmTile crest = own ? cuda::gemm_sm90_tile(q.instr) : cuda::GemmTile{};
+  if (own && !library) return {crest.rows, crest.columns, crest.divides_sum, "of Crest's kernel"};
+  if (!own && !q.device.described && !q.device.emulated && kernel.prepare) {
     std::shared_ptr<void> prepared = kernel.prepare(q);
     ProductDetail detail = product_detail(kernel, q, prepared.get());
     if (detail.tile_m > 0) return {detail.tile_m, detail.tile_n, false, "of cuBLASLt's first algorithm"};
   }
-  return {128, 256, false, "assumed: cuBLASLt chooses on the device"};
+  std::vector<ProductTile> tiles;
+  if (own) tiles.push_back({crest.rows, crest.columns, crest.divides_sum, "of Crest's kernel, if timing chooses it"});
+  for (auto [m, n] : usual_tiles) tiles.push_back({m, n, false, "assumed: the best of usual ones"});
+  return best_tile(product, tiles, q.device.multiprocessors);
 }
 
 }  // namespace
@@ -97,8 +117,8 @@ std::vector<StepProduct> products_of(const CompiledSession& session) {
     p.calls = row.calls, p.element = int64_t(size_of(c.program.at(instr.in[0]).dtype));
     p.tensor_cores = session.device.kind == "cuda" && row.arithmetic != "fp32";
     set_sizes(c.program, instr, p);
-    auto [tile, added] = tiles.try_emplace(fmt::format("{} {} {} {} {}", p.kernel, p.op, p.m, p.n, p.k));
-    if (added) tile->second = tile_of({c.program, instr, session.device}, *c.kernels[size_t(row.index)]);
+    auto [tile, added] = tiles.try_emplace(fmt::format("{} {} {} {} {} {}", p.kernel, p.op, p.m, p.n, p.k, p.batches));
+    if (added) tile->second = tile_of({c.program, instr, session.device}, *c.kernels[size_t(row.index)], p);
     p.tile = tile->second;
     list.push_back(std::move(p));
   }
