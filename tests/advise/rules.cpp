@@ -92,9 +92,12 @@ TEST(Rules, SizesThatTensorCoresNeed) {
   Finding tokens = advice(odd, "tokens");
   EXPECT_EQ(tokens.recipe->seq_length(), 64);
   EXPECT_TRUE(contains(advice(odd, "head-size").condition, "25"));
-  Finding width = advice(odd, "product-alignment");
-  EXPECT_TRUE(contains(width.condition, "the model's width = 100") || contains(width.condition, "100"));
-  EXPECT_TRUE(contains(width.change, "128"));
+  Checked widths = odd.check("product-alignment");  // the model's, and that of queries, keys and values
+  ASSERT_EQ(widths.findings.size(), 2u);
+  EXPECT_TRUE(contains(widths.findings[0].condition, "the model's width = 100 (h.*.attn"));
+  EXPECT_TRUE(contains(widths.findings[0].condition, "tensor cores load multiples of 8"));
+  EXPECT_EQ(widths.findings[0].change, "the model's width = 64 or 128");
+  EXPECT_TRUE(contains(widths.findings[1].condition, "queries, keys and values = 300"));
 
   Subject even("h100", {{"seq", {"128"}}, {"batch", {"2"}}}, "",
                [](ModelConfig& m) { m.head_dim = 64, m.heads = m.kv_heads = 2; });

@@ -242,6 +242,11 @@ TEST_F(Contract, PlanProgramDevices) {
   expect_keys(run({"tune", "--model=nano", "--vocab=256", "--seq=16", "--batch=1", "--attention=flash",
                    "--recompute=none", "--measure=2", "--max-seconds=0.02", "--json"}),
               tune, "", {});
+  Shape longest = documented("tune", "`--json` of it:");
+  longest.keys["best"] = longest.keys["start"] = candidate;
+  expect_keys(run({"tune", "--longest-context", "--model=nano", "--vocab=256", "--threads=1", "--attention=flash",
+                   "--recompute=none", "--memory-limit=20MB", "--json"}),
+              longest, "", {});
   Shape devices = documented("devices", "\n`--json`:", ", and with");
   devices.keys["measured"] = {};
   devices.keys["devices"] = documented("", "- `device` (plan, devices):");

@@ -157,6 +157,23 @@ TEST(CliTune, StopsWhereALargerBatchBringsLittle) {
   expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
 }
 
+// Where a calibration covers both steps, crest advise predicts with it.
+TEST(CliAdviseCalibrated, PredictsWithIt) {
+  RunResult r =
+      run_crest(with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny));
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto report = r.json();
+  EXPECT_TRUE(report["calibration"].is_string());
+  int predicted = 0;
+  for (auto& rule : report["rules"]) {
+    for (auto& a : rule["advice"])
+      if (a["basis"] == "calibration") ++predicted, EXPECT_LT(a["time_ratio"].get<double>(), 0.99) << a;
+    // A larger batch is judged by its predicted time.
+    EXPECT_TRUE(rule["rule"] != "micro-batch" || rule["status"] != "not_applicable") << rule;
+  }
+  EXPECT_GT(predicted, 0) << r.out;
+}
+
 TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
   expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
