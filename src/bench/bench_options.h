@@ -22,7 +22,7 @@ struct BenchOptions {
   CellOptions base;                  // its recipe settings as given; lists make a grid
   std::vector<std::string> threads;  // --threads as given; a list makes a grid
   RecordOptions store;
-  std::string phase = "step", convention = "palm", ab, peer;
+  std::string phase = "step", convention = "palm", ab, peer, product;
   int samples = 0, warmup = 3;
   double max_seconds = 20, peak = 0, timeout = 600;
   uint64_t seed = 1337;

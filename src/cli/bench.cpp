@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/bench_grid.h"
+#include "bench/bench_product.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/overlay_flags.h"
@@ -14,8 +15,24 @@
 
 namespace crest {
 
+// What a product does not have.
+static void refuse_recipe(const BenchOptions& o, const RankGroup* group) {
+  std::string given = o.compares() ? "--ab, --peer, --noise" : o.resume ? "--resume" : group ? "--ranks" : "";
+  if (o.flush_cache) given = "--flush-cache";
+  for (auto& [name, values] : o.base.recipe.given)
+    if (!values.empty() && name != "precision") given = "--" + name;
+  if (!given.empty())
+    fail_usage("a product has sizes and precisions only", given,
+               "Omit it, or omit --product to measure a training step.");
+}
+
 static int run(BenchOptions& o, RankGroup* group) {
   validate(o);
+  if (!o.product.empty()) {
+    refuse_recipe(o, group);
+    BenchMeasure bench(o);
+    return run_products(bench);
+  }
   if (group && o.compares())
     fail_usage("a comparison measures single processes", "--ranks",
                "Measure each recipe by itself with --ranks, or use --data-parallel.");
@@ -73,6 +90,12 @@ static void add_options(CLI::App& app, BenchOptions& o, GivenSettings& ranks) {
       ->check(not_empty);
   app.add_flag("--noise", o.noise, "compare the recipe with itself: the noise floor of this machine")
       ->group("Measurement");
+  app.add_option("--product", o.product,
+                 "measure matrix products instead of a step: sizes M x N x K, e.g. 4096x4096x4096,1024x50304x768; "
+                 "--precision (fp64 to int8, a list) chooses the arithmetic")
+      ->type_name("MxNxK,...")
+      ->group("Measurement")
+      ->check(not_empty);
   option("--timeout", o.timeout, "time limit for one run of the peer, in seconds");
   option("--seed", o.seed, "seed for weights and tokens");
   app.add_flag("--flush-cache", o.flush_cache, "flush the caches before every run")->group("Measurement");

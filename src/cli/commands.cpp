@@ -14,6 +14,7 @@ std::function<int()> setup_plan(CLI::App&);
 std::function<int()> setup_devices(CLI::App&);
 std::function<int()> setup_calibrate(CLI::App&);
 std::function<int()> setup_tune(CLI::App&);
+std::function<int()> setup_advise(CLI::App&);
 std::function<int()> setup_comm(CLI::App&);
 std::function<int()> setup_runs(CLI::App&);
 std::function<int()> setup_compare(CLI::App&);
@@ -86,6 +87,12 @@ const std::vector<Command>& commands() {
        {"crest tune --model nano", "crest tune --model gpt2 --global-batch 64 --headroom 5GB",
         "crest tune --model nano --batch 8 --vary precision=fp32,bf16"},
        setup_tune},
+      {"advise",
+       "Know before you run",
+       "what to change in a model for a device, by rules with a source and a gain",
+       {"crest advise --model gpt2 --device h100", "crest advise --model nano --precision fp32 --measure",
+        "crest advise --model llama-1B --device a100 --mesh tensor=4"},
+       setup_advise},
       {"bench",
        "Measure",
        "measure a forward pass, forward + backward, or a training step",

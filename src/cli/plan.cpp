@@ -3,20 +3,28 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/device_json.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/plan_explain.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "device/data_sheet.h"
 #include "passes/pass.h"
+#include "plan/explain.h"
+#include "plan/mesh.h"
 #include "plan/plan_json.h"
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
+#include "predict/floor_time.h"
 #include "predict/planned_time.h"
 #include "program/op.h"
+#include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 #include "terminal/table.h"
 
@@ -27,8 +35,9 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   DeviceOptions device;
-  std::string memory, use = "train", calibration, as_profile;
-  double tokens = 0;
+  std::string memory, use = "train", calibration, as_profile, explain, mesh;
+  double tokens = 0, price = 0;
+  int64_t beams = 4;
   int blocks = 8;
   bool json = false;
   bool limit_given() const { return !memory.empty() || !device.memory_limit.empty(); }
@@ -45,6 +54,35 @@ SessionUse use_of(const std::string& text) {
     fail_usage(fmt::format("'{}' is not a value of --for", printable(text)), "--for",
                did_you_mean(text, {"train", "step", "forward-saved"}) + " Values: train, step, forward-saved.");
   return use;
+}
+
+// --explain: formulas beside the Program, instead of the plan.
+int explain_plan(const Options& o) {
+  if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
+  if (o.beams < 1 || o.beams > 100'000)
+    fail_usage(fmt::format("'{}' is out of range", o.beams), "--beams", "It must be from 1 to 100000.");
+  ExplainOptions options{parse_mesh(o.mesh), o.beams, o.tokens, 0};
+  if (std::find(explain_topics.begin(), explain_topics.end(), o.explain) == explain_topics.end())
+    fail_usage(fmt::format("'{}' is not a value of --explain", printable(o.explain)), "--explain",
+               fmt::format("{} Values: {}.", did_you_mean(o.explain, explain_topics), join(explain_topics, ", ")));
+  Device device = o.device.find();
+  options.limit = o.memory.empty() ? o.device.limit(device) : parse_bytes(o.memory, "--memory");
+  Recipe recipe = resolve(o.recipe.finish("nano"), device);
+  CompiledSession session = compile(recipe, device, session_programs(recipe, use_of("train")), {.verify = false});
+  Explanation e = explain(o.explain, session, options);
+  if (o.json) {
+    nlohmann::ordered_json json = to_json(e);
+    print_json(
+        {{"model", model_to_json(recipe.model)},
+         {"recipe", recipe_to_json(recipe)},
+         {"device", device_to_json(device)},
+         {"mesh", {{"data", options.mesh.data}, {"tensor", options.mesh.tensor}, {"pipeline", options.mesh.pipeline}}},
+         {"topic", json["topic"]},
+         {"sections", json["sections"]}});
+  } else {
+    fmt::print("{}", text_of(e, use_color(STDOUT_FILENO), output_width()));
+  }
+  return int(Exit::ok);
 }
 
 PlanReport make_report(const Options& o) {
@@ -105,25 +143,66 @@ std::string memory_text(const Device& device, int64_t limit, bool given) {
 struct Prediction {
   std::optional<Calibration> calibration;
   std::optional<PlannedTime> time;
+  std::optional<FloorTime> floors;  // of a device that is not here
   std::string why_not;
+  double power = 0;  // watts that the device may draw by its data sheet; 0: unknown
+
+  double step_ms() const { return time ? time->step.ms : floors ? floors->ms : 0; }
+  int64_t tokens() const { return time ? time->tokens : floors ? floors->tokens : 0; }
 };
 
 Prediction predict(const Options& o, const PlanReport& r) {
   if (r.ranks > 1) {
     if (!o.calibration.empty())
       fail_usage("steps of several ranks are not predicted", "--calibration", "Plan one rank.");
-    return {{}, {}, "several ranks"};
+    return {{}, {}, {}, "several ranks", 0};
   }
   const Device& device = r.session.device;
-  Prediction p{find_calibration(o.calibration, device), {}, "crest calibrate measures this device once"};
-  if (device.described) p.why_not = "a device that is not here, and no calibration of one comes with Crest";
-  if (!p.calibration) return p;
-  p.time = planned_time(r.session, *p.calibration);
-  if (p.time->known()) return p;
-  p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
-                          100 * p.time->step.known, r.session.recipe.precision);
-  p.time.reset();
+  Prediction p{find_calibration(o.calibration, device), {}, {}, "crest calibrate measures this device once", 0};
+  if (p.calibration) {
+    p.time = planned_time(r.session, *p.calibration);
+    if (!p.time->known()) {
+      p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
+                              100 * p.time->step.known, r.session.recipe.precision);
+      p.time.reset();
+    }
+  }
+  if (device.described) {
+    DataSheet sheet = find_data_sheet(o.device.device);
+    p.power = sheet.power;
+    if (!p.time) p.floors = floor_time(r.session, sheet);
+  } else if (const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr) {
+    p.power = sheet->power;
+  }
   return p;
+}
+
+// Joules at the most that the device may draw, and the price of an hour, over the predicted tokens.
+double joules_per_token(const Prediction& p) { return p.power * p.step_ms() / 1e3 / double(p.tokens()); }
+double price_per_token(const Prediction& p, const Options& o) {
+  return o.price * p.step_ms() / 3.6e6 / double(p.tokens());
+}
+
+std::string cost_text(const Prediction& p, const Options& o) {
+  std::vector<std::string> parts;
+  if (p.step_ms() > 0 && p.power > 0)
+    parts.push_back(
+        fmt::format("at most {:.3g} J a token (the {:g} W of the data sheet)", joules_per_token(p), p.power));
+  if (p.step_ms() > 0 && o.price > 0) {
+    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour", 1e6 * price_per_token(p, o), o.price));
+    if (o.tokens > 0)
+      parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
+  }
+  return join(parts, ", ");
+}
+
+nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
+  if (!p.time && !p.floors) return nullptr;
+  nlohmann::ordered_json json = p.time ? to_json(*p.time, *p.calibration) : to_json(*p.floors);
+  auto known = [](bool is, double value) { return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
+  json["joules_per_token_most"] = known(p.power > 0, joules_per_token(p));
+  json["price_per_token"] = known(o.price > 0, price_per_token(p, o));
+  return json;
 }
 
 void print_text(const PlanReport& r, const Prediction& prediction, const Options& o) {
@@ -152,8 +231,11 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
              format_si(r.executed_flops, "FLOP"), per);
   if (prediction.time)
     fmt::print("{}", text_of(*prediction.time, *prediction.calibration, o.tokens));
+  else if (prediction.floors)
+    fmt::print("{}", text_of(*prediction.floors, o.tokens));
   else
     fmt::print("time        not predicted: {}\n", prediction.why_not);
+  if (std::string cost = cost_text(prediction, o); !cost.empty()) fmt::print("cost        {}\n", cost);
   print_memory(r, rows);
   fmt::print("\n");
   std::string where = memory_text(s.device, r.limit, limit_given);
@@ -169,17 +251,23 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
 int run(const Options& o) {
   if (o.blocks < 0) fail_usage(fmt::format("'{}' is out of range", o.blocks), "--blocks", "It must be at least 0.");
   if (!(o.tokens >= 0)) fail_usage(fmt::format("'{}' is out of range", o.tokens), "--tokens", "It must be at least 0.");
+  if (!(o.price >= 0)) fail_usage(fmt::format("'{}' is out of range", o.price), "--price", "It must be at least 0.");
+  if (!o.explain.empty()) return explain_plan(o);
+  if (!o.mesh.empty())
+    fail_usage("plans are those of one rank, or of --ranks", "--mesh", "Give it with --explain, or to crest advise.");
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
     if (!prediction.time)
-      fail("the time of this step is not predicted: " + prediction.why_not, "--as-profile", "Leave it out.");
+      fail_usage(prediction.floors ? "no calibration covers this step"
+                                   : "the time of this step is not predicted: " + prediction.why_not,
+                 "--as-profile", "It needs a calibration (crest calibrate).");
     write_file_atomic(o.as_profile,
                       profile_document(*prediction.time, r.session, *prediction.calibration).dump() + "\n");
   }
   if (o.json) {
     nlohmann::ordered_json json = to_json(r, o.blocks);
-    json["time"] = prediction.time ? to_json(*prediction.time, *prediction.calibration) : nullptr;
+    json["time"] = time_json(prediction, o);
     print_json(json);
   } else {
     print_text(r, prediction, o);
@@ -207,7 +295,14 @@ std::function<int()> setup_plan(CLI::App& app) {
                  "RUN shows where a prediction failed")
       ->type_name("FILE");
   app.add_option("--tokens", o->tokens, "tokens of a whole training: predict its steps and its time");
+  app.add_option("--price", o->price, "what the device costs an hour, in any currency: the price of a token");
   app.add_option("--blocks", o->blocks, "rows in the table of the largest blocks")->capture_default_str();
+  app.add_option("--explain", o->explain,
+                 "instead of the plan, the formulas for memory, flops, batch or traffic, their terms, and where the "
+                 "Program differs")
+      ->type_name("TOPIC");
+  app.add_option("--mesh", o->mesh, "ranks to explain with, e.g. data=2,tensor=4,pipeline=2")->type_name("AXIS=N,...");
+  app.add_option("--beams", o->beams, "beams of --explain memory")->capture_default_str();
   add_json_option(app, o->json);
   add_recipe_options(app, o->recipe);
   add_device_options(app, o->device);

@@ -24,7 +24,8 @@ struct Options {
   TuneOptions tune;
   DeviceOptions device;
   std::string calibration, headroom;
-  double within = 0;
+  double within = 0, stop_below = 1;
+  bool longest_context = false;
   int top = 15;
   bool json = false;
 };
@@ -35,6 +36,14 @@ void validate(const Options& o) {
       fail_usage(fmt::format("{} {}", flag, value), flag, fmt::format("It must be from {} to {}.", low, high));
   };
   in(o.within, 0, 100, "--within");
+  in(o.stop_below, 0, 100, "--stop-below");
+  for (const char* given : {"seq", "context", "grad-accumulation"})
+    if (o.longest_context && o.tune.recipe.has(given))
+      fail_usage("the longest context is searched for one micro batch of one sequence length",
+                 fmt::format("--{}", given), "Omit it, or omit --longest-context.");
+  if (o.longest_context && (o.tune.global_batch > 0 || o.within > 0))
+    fail_usage("the longest context is planned, not measured", "--global-batch, --within",
+               "Omit them, or omit --longest-context.");
   in(double(o.tune.global_batch), 0, 1 << 20, "--global-batch");
   in(o.tune.measure, 0, 1000, "--measure");
   if (o.tune.measure == 1)
@@ -57,14 +66,22 @@ int run(Options& o) {
                 fmt::format("it leaves nothing of {}", format_bytes(double(o.device.limit(device)))), "--headroom",
                 "Leave less free.");
   std::optional<Calibration> calibration = find_calibration(o.calibration, device);
-  o.tune.within = o.within / 100;
+  o.tune.within = o.within / 100, o.tune.stop_below = o.stop_below / 100;
   if (o.device.device != "auto") o.tune.device_flags.push_back("--device=" + o.device.device);
   if (o.device.threads > 0) o.tune.device_flags.push_back(fmt::format("--threads={}", o.device.threads));
   o.tune.check_interrupt = [] {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest tune");
   };
-  TuneResult r = tune(o.tune, device, limit, calibration ? &*calibration : nullptr,
-                      [](const std::string& line) { to_stderr("{}\n", line); });
+  auto say = [](const std::string& line) { to_stderr("{}\n", line); };
+  if (o.longest_context) {
+    LongestContext r = longest_context(o.tune, device, limit, calibration ? &*calibration : nullptr, say);
+    if (o.json)
+      print_json(to_json(o.tune, r));
+    else
+      fmt::print("{}", text_of(o.tune, r));
+    return 0;
+  }
+  TuneResult r = tune(o.tune, device, limit, calibration ? &*calibration : nullptr, say);
   if (o.json)
     print_json(to_json(o.tune, r));
   else
@@ -93,6 +110,12 @@ std::function<int()> setup_tune(CLI::App& app) {
   option("--within", o->within,
          "percent of speed to give up for memory: of the combinations that are at most this much slower than the "
          "fastest, the one with the least memory is chosen");
+  option("--stop-below", o->stop_below,
+         "percent: a larger batch is chosen only while twice the batch brings at least this much more tokens/s");
+  app.add_flag("--longest-context", o->longest_context,
+               "instead of the fastest settings, those with the longest context that fits, by planning alone; batch 1, "
+               "unless --batch is given")
+      ->group("Search");
   app.add_option("--headroom", o->headroom, "memory to leave free, e.g. 5GB")->type_name("SIZE")->group("Search");
   app.add_option("--measure", o->tune.measure,
                  "combinations to measure at most, with --within up to 3 more (0: a tenth of them, from 6 to 24)")

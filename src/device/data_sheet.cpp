@@ -125,7 +125,7 @@ DataSheet parse_data_sheet(const std::string& text, const std::string& name, con
   toml::table table = parse_toml(text, where, {max_file_bytes, 8});
   Reader reader(table, where);
   reader.known({"title", "driver_name", "kind", "capability", "multiprocessors", "shared_per_block", "memory_bytes",
-                "bandwidth", "l2_bytes", "link", "peaks", "source"});
+                "bandwidth", "l2_bytes", "link", "peaks", "power", "source"});
   DataSheet s;
   s.name = name;
   s.title = reader.text("title"), s.driver_name = reader.text("driver_name");
@@ -138,6 +138,7 @@ DataSheet parse_data_sheet(const std::string& text, const std::string& name, con
   link.known({"name", "bandwidth"});
   s.link = link.text("name"), s.link_bandwidth = link.number("bandwidth");
   s.peaks = peaks_of(reader);
+  if (table.contains("power")) s.power = reader.number("power");
   return s;
 }
 
@@ -217,6 +218,7 @@ nlohmann::ordered_json to_json(const DataSheet& s) {
           {"l2_bytes", s.l2_bytes},
           {"link", {{"name", s.link}, {"bandwidth", s.link_bandwidth}}},
           {"peaks", peaks},
+          {"power_w", s.power > 0 ? Json(s.power) : Json(nullptr)},
           {"source", s.source}};
 }
 

@@ -29,6 +29,7 @@ struct DataSheet {
   // Dense FLOP/s of matrix multiplication (int8: operations/s), in the order of
   // data_sheet_precisions.
   std::vector<std::pair<std::string, double>> peaks;
+  double power = 0;  // watts that the board may draw; 0: the file does not say
   std::string source;
 
   // The peak of a precision; nullopt if the device does not support it.

@@ -91,8 +91,9 @@ const std::vector<Setting>& device_settings() {
       setting<&DeviceOptions::device>(
           {.name = "device",
            .group = group,
-           .help = "auto, cpu, cuda[:N]; plan and program also accept a device that is not here, e.g. h100 (crest "
-                   "devices --sheets), or a TOML file",
+           .help =
+               "auto, cpu, cuda[:N]; plan, program and advise also accept a device that is not here, e.g. h100 (crest "
+               "devices --sheets), or a TOML file",
            .example = "cuda:1",
            .common = true}),
       setting<&DeviceOptions::threads>({.name = "threads",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "bench/bench_product.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
@@ -23,7 +24,6 @@ class GemmCell : public LabCell {
 
  private:
   void describe(const ProductDetail& detail, lab::Row& row) const;
-  void record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const;
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
   std::string precision_;
@@ -66,7 +66,7 @@ void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   time_columns(row, measured.rate.seconds);
   describe(measured.detail, row);
   row.columns["tflops"] = rate(2.0 * double(m_) * double(n_) * double(k_) / 1e12, row.columns["ms"]);
-  record_samples(context, record, measured);
+  record_product(context.bench, record, {m_, n_, k_}, measured);
 }
 
 // What computed the product. What a library does not report is absent, with the reason.
@@ -87,27 +87,6 @@ void GemmCell::describe(const ProductDetail& d, lab::Row& row) const {
   } else {
     row.columns["waves"] = lab::Value::missing("the tile is unknown");
   }
-}
-
-void GemmCell::record_samples(LabContext& context, RunRecord& record, const PrecisionRate& measured) const {
-  const Samples& seconds = measured.rate.seconds;
-  std::vector<SampleRow> samples;
-  for (double s : seconds.values()) samples.push_back({s * 1e3, int(samples.size()), "", false});
-  context.bench.recorder().add_samples(record, samples);
-  const ProductDetail& d = measured.detail;
-  context.bench.finish(
-      record, "done",
-      {{"m", m_},
-       {"n", n_},
-       {"k", k_},
-       {"precision", precision_},
-       {"kernel", d.kernel},
-       {"algorithm", d.algorithm},
-       {"tile", d.tile},
-       {"workspace_requested_bytes", d.requested_workspace ? nlohmann::ordered_json(*d.requested_workspace) : nullptr},
-       {"workspace_reserved_bytes", d.reserved_workspace},
-       {"ms_median", seconds.median() * 1e3},
-       {"samples", seconds.count()}});
 }
 
 std::unique_ptr<LabCell> make_gemm_cell(const lab::Experiment& e, lab::CellSpec spec, const Device& device,

@@ -83,7 +83,8 @@ Json to_json(const PlannedTime& t, const Calibration& c) {
             {"built_in", c.built_in},
             {"date", c.date},
             {"device", c.device},
-            {"steps", c.times.steps()}}}};
+            {"steps", c.times.steps()}}},
+          {"source", "calibration"}};
 }
 
 std::string text_of(const PlannedTime& t, const Calibration& c, double total) {

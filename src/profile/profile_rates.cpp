@@ -51,6 +51,12 @@ void add_sheet(std::vector<ProfileRate>& rates, const DataSheet& sheet) {
 
 }  // namespace
 
+std::vector<ProfileRate> sheet_rates(const DataSheet& sheet) {
+  std::vector<ProfileRate> rates;
+  add_sheet(rates, sheet);
+  return rates;
+}
+
 std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where) {
   std::vector<ProfileRate> rates;
   if (text.empty()) return rates;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "device/data_sheet.h"
 #include "profile/profile.h"
 
 namespace crest {
@@ -12,6 +13,9 @@ namespace crest {
 // "bf16=9.9e14,bandwidth=4.8e12", or a device file (device/data_sheet.h: "h200", "mine.toml") for
 // all its rates; later parts win. Usage errors name `where`.
 std::vector<ProfileRate> parse_rates(const std::string& text, const std::string& where);
+
+// The rates that a sheet has.
+std::vector<ProfileRate> sheet_rates(const DataSheet& sheet);
 
 // A rate for each name: given, or else measured, which takes a second each and some memory. A type
 // without a fast kernel gets the rate of fp32.

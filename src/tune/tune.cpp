@@ -95,6 +95,26 @@ class Search {
     return std::move(r_);
   }
 
+  LongestContext longest() {
+    auto begin = std::chrono::steady_clock::now();
+    LongestContext result;
+    combine();
+    result.combinations = combinations_.size();
+    say_(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
+    std::optional<TuneCandidate> best;
+    for (auto& c : combinations_) {
+      bool given = c.changes.empty();
+      int64_t known = best ? best->recipe.seq_length() : 0;
+      std::optional<TuneCandidate> t = longest_of(c, given ? 0 : known);
+      if (given) result.start = t;
+      if (t && (!best || t->recipe.seq_length() > known)) best = std::move(t);
+    }
+    if (!best) nothing_fits();
+    result.best = std::move(*best);
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return result;
+  }
+
  private:
   using Changes = std::vector<std::pair<std::string, std::string>>;
   struct Combination {
@@ -201,6 +221,57 @@ class Search {
 
   void check_interrupt() const { o_.check_interrupt(); }
 
+  // With a context of `length` tokens and as long a sequence; none where it does not fit.
+  std::optional<TuneCandidate> with_context(const Combination& c, int64_t length) {
+    check_interrupt();
+    TuneCandidate t;
+    t.changes = c.changes;
+    Recipe given = c.given;
+    given.batch = batch_is_free() ? 1 : start_.batch;
+    given.model.context = given.seq = length;
+    if (given.batch != start_.batch) t.changes.emplace_back("batch", std::to_string(given.batch));
+    t.changes.emplace_back("context", std::to_string(length));
+    t.changes.emplace_back("seq", std::to_string(length));
+    try {
+      t.recipe = resolve(given, device_);
+      CompiledSession session = compile_phase(t.recipe, device_, BenchPhase::step, {.verify = false});
+      t.planned_bytes = session.planned_bytes();
+      if (t.planned_bytes > limit_) {
+        if (!r_.smallest || t.planned_bytes < r_.smallest->planned_bytes) r_.smallest = t;
+        return std::nullopt;
+      }
+      if (model_.steps()) t.predicted = model_.predict(step_rows(session));
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      return std::nullopt;
+    }
+    return t;
+  }
+
+  // The longest context of a combination, if it is longer than `known`: doubled until it does not
+  // fit, then bisected.
+  std::optional<TuneCandidate> longest_of(const Combination& c, int64_t known) {
+    constexpr int64_t most = int64_t(16) << 20;
+    int64_t fits = known, length = known + context_step;
+    std::optional<TuneCandidate> best;
+    for (;;) {
+      std::optional<TuneCandidate> t = with_context(c, length);
+      if (!t) break;
+      best = std::move(t), fits = length;
+      if (length == most) return best;
+      length = std::min(most, 2 * length);
+    }
+    if (!best) return std::nullopt;
+    for (int64_t too_long = length; too_long - fits > context_step;) {
+      int64_t middle = fits + (too_long - fits) / 2 / context_step * context_step;
+      if (auto t = with_context(c, middle))
+        best = std::move(t), fits = middle;
+      else
+        too_long = middle;
+    }
+    return best;
+  }
+
   void measure(size_t i) {
     TuneCandidate& c = r_.candidates[i];
     say_(fmt::format("measuring {} ...", change_text(c)));
@@ -263,11 +334,11 @@ class Search {
     }
   }
 
-  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than `within`
-  // (at least 1%) and a step to take at most twice the time limit of a measured step; and the
+  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than `stop_below`
+  // (at least `within`) and a step to take at most twice the time limit of a measured step; and the
   // largest that fits.
   void grow_batch(const Combination& c) {
-    double least = 1 + std::max(0.01, o_.within);
+    double least = 1 + std::max(o_.stop_below, o_.within);
     std::vector<size_t> list;
     for (int k = 0;; ++k) {
       int64_t b = k < 2 ? k + 1 : k % 2 ? int64_t(1) << (k + 1) / 2 : int64_t(3) << (k - 2) / 2;
@@ -429,6 +500,26 @@ class Search {
       if (r_.best == TuneResult::none || cost(i) < cost(r_.best)) r_.best = i;
     }
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
+    if (batch_is_free() && o_.global_batch == 0) settle_for_less(from);
+  }
+
+  // A smaller batch of the same other settings, if each doubling from it brings less than
+  // `stop_below`.
+  void settle_for_less(const std::vector<size_t>& from) {
+    auto others = [](const TuneCandidate& c) {
+      auto changes = c.changes;
+      std::erase_if(changes, [](auto& change) { return change.first == "batch"; });
+      return changes;
+    };
+    const TuneCandidate& best = r_.candidates[r_.best];
+    size_t least = r_.best;
+    for (size_t i : from) {
+      const TuneCandidate& c = r_.candidates[i];
+      if (c.recipe.batch >= r_.candidates[least].recipe.batch || others(c) != others(best)) continue;
+      double doublings = std::log2(double(best.recipe.batch) / double(c.recipe.batch));
+      if (best.rate() < c.rate() * std::pow(1 + o_.stop_below, doublings)) least = i;
+    }
+    r_.best = least;
   }
 
   const TuneOptions& o_;
@@ -478,6 +569,11 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start) {
 TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
                 const std::function<void(const std::string&)>& say) {
   return Search(options, device, limit, calibration, say).run();
+}
+
+LongestContext longest_context(const TuneOptions& options, const Device& device, int64_t limit,
+                               const Calibration* calibration, const std::function<void(const std::string&)>& say) {
+  return Search(options, device, limit, calibration, say).longest();
 }
 
 std::vector<TuneGain> gains(const TuneResult& r) {

@@ -25,6 +25,7 @@ struct TuneOptions {
   RecipeOptions recipe;           // where the search starts; settings that were given are not varied
   std::vector<std::string> vary;  // "NAME" or "NAME=VALUE,VALUE", in addition
   int64_t global_batch = 0;       // sequences per step; 0: one micro batch of any size
+  double stop_below = 0.01;       // a batch grows while twice of it brings as much (0.01: 1% more tokens/s)
   double within = 0;              // 0.02: the least memory within 2% of the fastest
   int measure = 0;                // steps that are measured at most; 0: a tenth of the combinations, 6 to 24
   double max_seconds = 1;         // per measured step
@@ -72,6 +73,20 @@ std::vector<TuneList> tune_lists(const TuneOptions& options, const Recipe& start
 // progress. Throws does_not_fit where nothing fits, with what is closest; and `interrupted`.
 TuneResult tune(const TuneOptions& options, const Device& device, int64_t limit, const Calibration* calibration,
                 const std::function<void(const std::string&)>& say);
+
+// The longest context that fits, of all combinations of the settings that vary.
+struct LongestContext {
+  TuneCandidate best;                  // with that context and as long a sequence
+  std::optional<TuneCandidate> start;  // with the settings as given; none: not even the shortest fits
+  size_t combinations = 0;
+  double seconds = 0;
+};
+inline constexpr int64_t context_step = 64;  // contexts are multiples of it
+// Throws does_not_fit where not even the shortest context fits.
+LongestContext longest_context(const TuneOptions& options, const Device& device, int64_t limit,
+                               const Calibration* calibration, const std::function<void(const std::string&)>& say);
+nlohmann::ordered_json to_json(const TuneOptions& options, const LongestContext& result);
+std::string text_of(const TuneOptions& options, const LongestContext& result);
 
 // What each choice brings: the best candidate with one change taken back.
 struct TuneGain {

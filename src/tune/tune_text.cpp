@@ -161,4 +161,29 @@ std::string text_of(const TuneOptions& o, const TuneResult& r, size_t top, bool 
   return text;
 }
 
+Json to_json(const TuneOptions& o, const LongestContext& r) {
+  return {{"best", to_json(r.best)},
+          {"context", r.best.recipe.seq_length()},
+          {"start", r.start ? to_json(*r.start) : Json()},
+          {"command", "crest train TEXT " + train_flags(o, r.best)},
+          {"combinations", r.combinations},
+          {"seconds", r.seconds}};
+}
+
+std::string text_of(const TuneOptions& o, const LongestContext& r) {
+  auto line = [](const TuneCandidate& c) {
+    std::string time =
+        c.predicted ? fmt::format(", {} a step predicted", format_duration(c.predicted->ms / 1e3)) : std::string();
+    return fmt::format("{} tokens, batch {}: {} planned{}", c.recipe.seq_length(), c.recipe.batch,
+                       format_bytes(double(c.planned_bytes)), time);
+  };
+  std::string text = fmt::format("longest context  {}\n", line(r.best));
+  text += r.start ? fmt::format("settings given   {}\n", line(*r.start))
+                  : fmt::format("settings given   not even {} tokens fit\n", context_step);
+  text +=
+      fmt::format("{} planned, in {}; {} tokens more do not fit\n",
+                  format_number_of(int64_t(r.combinations), "combination"), format_duration(r.seconds), context_step);
+  return text + fmt::format("\nRun it\n  crest train TEXT {}\n", train_flags(o, r.best));
+}
+
 }  // namespace crest

@@ -323,3 +323,49 @@ TEST_F(CliBench, CtrlCEndsIt) {
   EXPECT_EQ(r.code, 130) << r.err;
   EXPECT_NE(r.err.find("interrupted"), std::string::npos) << "the signal alone would end it with that code, too";
 }
+
+TEST(BenchProduct, MeasuresEachSizeInEachPrecision) {
+  TempFolder folder;
+  RunOptions in{.folder = folder.path().string()};
+  RunResult r = run_crest({"bench", "--product", "48x32x64,24x512x16", "--precision", "fp32,fp8", "--threads", "1",
+                           "--max-seconds", "0.05", "--json"},
+                          in);
+  ASSERT_EQ(r.code, 0) << r.err;
+  json products = r.json()["products"];
+  ASSERT_EQ(products.size(), 4u);
+  EXPECT_EQ(products[2]["n"], 512);
+  for (size_t i : {0, 2}) {
+    const json& p = products[i];
+    EXPECT_GE(p["samples"], 12);
+    double flops = 2.0 * p["m"].get<double>() * p["n"].get<double>() * p["k"].get<double>();
+    EXPECT_NEAR(p["flops_per_second"].get<double>() * p["ms_median"].get<double>() / 1e3 / flops, 1, 1e-6);
+    EXPECT_LE(p["flops_per_second_low"], p["flops_per_second"]);
+    EXPECT_GE(p["flops_per_second_high"], p["flops_per_second"]);
+    EXPECT_GE(p["noise_floor"].get<double>(), 0);
+    EXPECT_NE(products[i + 1]["error"].get<std::string>().find("fp8"), std::string::npos);
+  }
+  json records = run_crest({"runs", "list", "--json"}, in).json();
+  EXPECT_EQ(std::count_if(records.begin(), records.end(),
+                          [](auto& run) { return run["kind"] == "gemm" && run["status"] == "done"; }),
+            2);
+  std::string text = run_crest({"bench", "--product", "48x32x64", "--precision", "fp32", "--samples", "2"}, in).out;
+  EXPECT_NE(text.find("48x32x64"), std::string::npos);
+  EXPECT_NE(text.find("TFLOP/s"), std::string::npos);
+}
+
+TEST(BenchProduct, RefusesWhatIsNoProduct) {
+  auto bad = [](std::vector<std::string> flags, int code, const std::vector<std::string>& said) {
+    flags.insert(flags.begin(), "bench");
+    expect_error(flags, code, said);
+  };
+  bad({"--product", "512x10"}, 2, {"512x10", "--product", "4096x4096x4096"});
+  bad({"--product", "0x10x10"}, 2, {"0x10x10"});
+  bad({"--product", "10x10x10,"}, 2, {"''"});
+  bad({"--product", ""}, 2, {"--product", "empty"});
+  bad({"--product", "8x8x8", "--batch", "4"}, 2, {"--batch", "--product"});
+  bad({"--product", "8x8x8", "--noise"}, 2, {"--noise"});
+  bad({"--product", "8x8x8", "--threads", "1,2"}, 2, {"--threads", "one number"});
+  bad({"--product", "8x8x8", "--precision", "bf61"}, 2, {"bf61", "bf16"});
+  bad({"--product", "8x8x8", "--precision", "fp8", "--device", "cpu"}, 1, {"fp8", "Precisions"});
+  bad({"--product", "1000000x1000000x8"}, 3, {"1000000x1000000x8", "--product"});
+}

@@ -226,6 +226,12 @@ TEST_F(Contract, PlanProgramDevices) {
   plan.keys["model"] = documented("", "- `model` (plan):");
   plan.keys["recipe"] = documented("", "- `recipe`:");
   expect_keys(run(tiny({"plan"})), plan, "", {});
+  Shape explained = documented("plan", "`--json` of an explanation:"), advice = documented("advise", "`--json`:");
+  for (Shape* s : {&explained, &advice})
+    for (const char* key : {"device", "model", "recipe"}) s->keys[key] = plan.keys[key];
+  for (const char* topic : {"memory", "flops", "batch", "traffic"})
+    expect_keys(run(tiny({"plan"}, {"--explain", topic})), explained, "", {});
+  expect_keys(run(tiny({"advise"}, {"--attention", "naive", "--measure", "--max-seconds", "0.02"})), advice, "", {});
   expect_keys(run(tiny({"program"})), documented("program", "`--json`:"), "",
               {"values.arena_offset", "instructions.body"});
   expect_keys(run({"program", "--passes", "--json"}), documented("program", "`--passes --json`: a list of"), "", {});
@@ -236,6 +242,11 @@ TEST_F(Contract, PlanProgramDevices) {
   expect_keys(run({"tune", "--model=nano", "--vocab=256", "--seq=16", "--batch=1", "--attention=flash",
                    "--recompute=none", "--measure=2", "--max-seconds=0.02", "--json"}),
               tune, "", {});
+  Shape longest = documented("tune", "`--json` of it:");
+  longest.keys["best"] = longest.keys["start"] = candidate;
+  expect_keys(run({"tune", "--longest-context", "--model=nano", "--vocab=256", "--threads=1", "--attention=flash",
+                   "--recompute=none", "--memory-limit=20MB", "--json"}),
+              longest, "", {});
   Shape devices = documented("devices", "\n`--json`:", ", and with");
   devices.keys["measured"] = {};
   devices.keys["devices"] = documented("", "- `device` (plan, devices):");
@@ -251,6 +262,9 @@ TEST_F(Contract, Bench) {
       {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
   expect_keys(large.json(), documented("bench", "A cell that does not fit has"), "", {});
+  expect_keys(
+      run({"bench", "--product", "16x16x16", "--precision", "fp32", "--samples", "2", "--threads", "1", "--json"}),
+      documented("bench", "Its `--json`:"), "", {});
   json ab = run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
   expect_keys(ab, documented("bench", "or `--noise`:"), "", {});
   expect_keys(ab["rows"][0], row, "rows", {"rows.noise_floor", "rows.known_noise_floor"});

@@ -107,6 +107,7 @@ while [ "$left" -gt 0 ]; do
     --warmup | --val-batches | --batches) word=1 ;;
     --max-seconds) word=0.2 ;;
     --samples) word=3 ;;
+    --product) word=64x64x64 ;;
     --max-tokens) word=8 ;;
     --seq) [ -n "$planned" ] || word=32 ;;
     --batch) [ -n "$planned" ] || word=$(scaled_list "$word" 4 1) ;;
@@ -180,8 +181,10 @@ case "$command $subcommand" in
   'runs delete') has --yes || set -- "$@" --yes ;;
 esac
 if [ -n "$measures" ]; then
-  has --model || set -- "$@" --model tiny.toml
-  has --batch || set -- "$@" --batch 2
+  if ! has --product; then
+    has --model || set -- "$@" --model tiny.toml
+    has --batch || set -- "$@" --batch 2
+  fi
   has --samples || set -- "$@" --samples 3
   has --warmup || set -- "$@" --warmup 0
   case $command in
@@ -191,7 +194,8 @@ if [ -n "$measures" ]; then
 fi
 # A time is predicted where there is a calibration: one of those that come with Crest.
 if has --as-profile && ! has --device; then set -- "$@" --device h200; fi
-case $command in train | bench | profile) has --threads || set -- "$@" --threads 1 ;; esac
+if [ "$command" = advise ] && has --measure; then set -- "$@" --max-seconds 0.05; fi
+case $command in train | bench | profile | advise) has --threads || set -- "$@" --threads 1 ;; esac
 exec "$real" "$@"
 )sh";
 

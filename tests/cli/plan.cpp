@@ -219,3 +219,26 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
   EXPECT_NE(small.find("does not fit in 1.00 MiB (given): "), std::string::npos) << small;
   EXPECT_NE(small.find("not even batch 1 fits in 1.00 MiB (given): try "), std::string::npos) << small;
 }
+
+// A device that is not here: floors, joules by its file, and a price.
+TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
+  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "h200", "--for", "step", "--price", "3.6"});
+  const auto& t = j["time"];
+  EXPECT_EQ(t["source"], "data sheet");
+  EXPECT_TRUE(t["calibration"].is_null());
+  double ms = t["step_ms"], tokens = 4 * 1024;
+  EXPECT_DOUBLE_EQ(t["joules_per_token_most"].get<double>(), 700 * ms / 1e3 / tokens);
+  EXPECT_DOUBLE_EQ(t["price_per_token"].get<double>(), ms / 1e6 / tokens);
+  TempFolder folder;
+  std::string file = folder.write(
+      "mine.toml",
+      "title = \"mine\"\ndriver_name = \"mine\"\nkind = \"cuda\"\ncapability = \"9.0\"\nmultiprocessors = 100\n"
+      "shared_per_block = 232448\nmemory_bytes = 80e9\nbandwidth = 3e12\nl2_bytes = 5e7\n"
+      "link = { name = \"x\", bandwidth = 1e9 }\npeaks = { fp32 = 6e13, bf16 = 9e14 }\nsource = \"me\"\n");
+  RunResult r = run_crest({"plan", "--model", "nano", "--device", file, "--tokens", "1e9", "--price", "2"});
+  EXPECT_EQ(r.code, 0) << r.err;
+  for (const char* part : {"not measured there", "for a million tokens at 2 an hour", "1.00B tokens"})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << r.out;
+  EXPECT_EQ(r.out.find("J a token"), std::string::npos) << "the file names no power\n" << r.out;
+  expect_error({"plan", "--price", "-1"}, 2, {"--price"});
+}

@@ -119,6 +119,61 @@ TEST(CliTune, SettlesForLessMemoryWithinGivenSpeed) {
   EXPECT_EQ(json["best"]["planned_bytes"], smallest);
 }
 
+// The longest context fits, and a longer one does not, with any of the settings.
+TEST(CliTune, FindsTheLongestContext) {
+  const std::vector<std::string> model = {"--model=nano", "--vocab=256", "--precision=fp32", "--threads=1"};
+  RunResult r = run_crest(with({"tune", "--longest-context", "--memory-limit=24MB", "--json"}, model));
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto json = r.json();
+  int64_t context = json["context"];
+  EXPECT_GT(context, json["start"]["changes"]["context"].is_string()
+                         ? std::stoll(json["start"]["changes"]["context"].get<std::string>()) - 1
+                         : 0);
+  EXPECT_LE(json["best"]["planned_bytes"], 24'000'000);
+  auto planned = [&](int64_t length, const std::string& recompute, const std::string& chunk) {
+    std::string n = std::to_string(length);
+    return run_crest(with({"plan", "--json", "--for=step", "--batch=1", "--context=" + n, "--seq=" + n,
+                           "--recompute=" + recompute, "--loss-chunk=" + chunk},
+                          model))
+        .json()["memory"]["planned_bytes"]
+        .get<int64_t>();
+  };
+  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
+    for (const char* chunk : {"auto", "off"})
+      EXPECT_GT(planned(context + 64, recompute, chunk), 24'000'000) << recompute << " " << chunk;
+  std::string command = json["command"];
+  EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
+  expect_error({"tune", "--longest-context", "--seq=16"}, 2, {"--seq"});
+  expect_error({"tune", "--longest-context", "--within=5"}, 2, {"--within"});
+  expect_error(with({"tune", "--longest-context", "--memory-limit=1MB"}, model), 3, {"none of the combinations fits"});
+}
+
+// Whatever a doubling of the batch brings, it is less than 100%.
+TEST(CliTune, StopsWhereALargerBatchBringsLittle) {
+  auto json = tuned({"--stop-below=100", "--measure=4", "--attention=flash", "--recompute=none", "--loss-chunk=auto"});
+  int64_t best = json["best"]["tokens_per_step"];
+  for (auto& c : json["finals"]["contenders"]) EXPECT_LE(best, c["tokens_per_step"].get<int64_t>());
+  for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
+  expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
+}
+
+// Where a calibration covers both steps, crest advise predicts with it.
+TEST(CliAdviseCalibrated, PredictsWithIt) {
+  RunResult r =
+      run_crest(with({"advise", "--json", "--recompute=full", "--batch=2", "--calibration=" + calibration()}, tiny));
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto report = r.json();
+  EXPECT_TRUE(report["calibration"].is_string());
+  int predicted = 0;
+  for (auto& rule : report["rules"]) {
+    for (auto& a : rule["advice"])
+      if (a["basis"] == "calibration") ++predicted, EXPECT_LT(a["time_ratio"].get<double>(), 0.99) << a;
+    // A larger batch is judged by its predicted time.
+    EXPECT_TRUE(rule["rule"] != "micro-batch" || rule["status"] != "not_applicable") << rule;
+  }
+  EXPECT_GT(predicted, 0) << r.out;
+}
+
 TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--vary=batsch"}), 2, {"batsch", "--vary", "batch"});
   expect_error(with({"tune"}, {"--vary=batch"}), 2, {"--global-batch"});
@@ -140,8 +195,10 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
   // Measured by crest bench on an H200 (docs/guides/predict.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
-  RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16"});
-  EXPECT_NE(other.out.find("no calibration of one comes with Crest"), std::string::npos) << other.out;
+  // None covers this: floors by the data sheet.
+  RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16", "--json"});
+  EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
+  expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2, {"--as-profile", "calibrate"});
 }
 
 TEST(CliCalibrate, PlanPredictsTheStep) {

@@ -117,6 +117,14 @@ void launch_gelu_grad(const KernelCall& c) {
 
 }  // namespace
 
+GemmTile gemm_sm90_tile(const Instr& instr) {
+  using Linear = sm90::PingPongTile<bfloat16, sm90::After::plain, false, false>;
+  using GeluGrad = sm90::GeluGradTile<bfloat16>;
+  if (is_weight_grad(instr)) return {sm90::WeightTile::rows, sm90::WeightTile::columns, true};
+  if (is_gelu_grad(instr)) return {GeluGrad::rows, GeluGrad::columns, false};
+  return {Linear::rows, Linear::columns, false};
+}
+
 std::string reject_gemm_sm90(const KernelQuery& q) {
   if (q.device.sm != 90) return "needs compute capability 9.0";
   if (!compiled_for("90a")) return "was not compiled: CUDA_ARCHS of this build lacks 90a";

@@ -1,0 +1,76 @@
+// What the rules plan and predict.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "advise/advise.h"
+#include "core/text.h"
+#include "plan/recipe_settings.h"
+#include "plan/search.h"
+#include "plan/step_flops.h"
+#include "predict/floor_time.h"
+#include "predict/planned_time.h"
+
+namespace crest {
+
+namespace {
+
+constexpr SessionUse step_use = {.train = true, .update = true};
+
+// Models differ in sizes that are no flags.
+std::string key_of(const Recipe& r) { return to_toml(r.model) + join(settings_of(r).flags(), " "); }
+
+double tokens_of(const CompiledSession& s) { return double(s.recipe.tokens_per_step()); }
+
+}  // namespace
+
+const CompiledSession& Planner::session(const Recipe& given) {
+  std::string key = key_of(given);
+  for (auto& [known, session] : sessions_)
+    if (known == key) return *session;
+  Recipe recipe = resolve(given, case_.device);
+  sessions_.emplace_back(key, std::make_unique<CompiledSession>(compile(
+                                  recipe, case_.device, session_programs(recipe, step_use), {.verify = false})));
+  return *sessions_.back().second;
+}
+
+const std::vector<StepProduct>& Planner::products() {
+  if (!products_) products_ = products_of(session());
+  return *products_;
+}
+
+int64_t Planner::largest_batch(const Recipe& given) {
+  return crest::largest_batch(session(given), step_use, case_.limit);
+}
+
+std::optional<double> Planner::tiled_ms_per_token(const Recipe& given) {
+  if (!case_.sheet) return std::nullopt;
+  const CompiledSession& s = session(given);
+  return floor_time(s, *case_.sheet).tiled_ms / tokens_of(s);
+}
+
+std::optional<double> Planner::ms_per_token(const Recipe& given) {
+  const CompiledSession& s = session(given);
+  if (case_.calibration && s.recipe.world_size() == 1)
+    if (PlannedTime t = planned_time(s, *case_.calibration); t.known()) return t.step.ms / tokens_of(s);
+  return tiled_ms_per_token(given);
+}
+
+PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNeeds needs) {
+  if (needs == GainNeeds::measuring)
+    return {{}, "", "it depends on kernels, which FLOPs and bytes do not show; --measure, on the device, does"};
+  const CompiledSession &a = session(without), &b = session(with);
+  auto ratio = [&](double x, double y) { return y / tokens_of(b) / (x / tokens_of(a)); };
+  if (case_.calibration && needs != GainNeeds::tiles && a.recipe.world_size() == 1 && b.recipe.world_size() == 1) {
+    PlannedTime x = planned_time(a, *case_.calibration), y = planned_time(b, *case_.calibration);
+    if (x.known() && y.known()) return {ratio(x.step.ms, y.step.ms), "calibration", ""};
+  }
+  if (case_.sheet) {
+    FloorTime x = floor_time(a, *case_.sheet), y = floor_time(b, *case_.sheet);
+    return {ratio(x.tiled_ms, y.tiled_ms), "floors", ""};
+  }
+  if (needs == GainNeeds::flops) return {ratio(executed_flops(a), executed_flops(b)), "flops", ""};
+  return {{}, "", "no calibration of this device covers both: crest calibrate"};
+}
+
+}  // namespace crest

@@ -1,0 +1,116 @@
+// crest advise: what to change in a model and its settings for a device.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "advise/advise.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "core/io.h"
+#include "core/text.h"
+#include "core/to_stderr.h"
+#include "host/stop_signal.h"
+#include "terminal/fit_table.h"
+#include "terminal/print_json.h"
+
+namespace crest {
+
+namespace {
+
+struct Options {
+  RecipeOptions recipe;
+  DeviceOptions device;
+  std::string run, mesh, calibration;
+  AdviceOptions advice;
+  bool json = false;
+};
+
+// The recipe settings of a run's config.toml, for those that were not given.
+void take_settings(const CLI::App& train, const std::string& run, GivenSettings& given) {
+  std::string config = join_path(run, "config.toml"), model = join_path(run, "model.toml");
+  if (!path_exists(config))
+    fail("not a run folder: it has no config.toml", printable(run), "Give --run the folder that was --out of a run.");
+  GivenSettings of_run = read_config(train, config);
+  if (path_exists(model)) of_run["model"] = {model};  // also where the folder was moved
+  for (auto& row : recipe_settings())
+    if (auto it = of_run.find(row.name); it != of_run.end() && given[row.name].empty()) given[row.name] = it->second;
+}
+
+const DataSheet* sheet_of(const Options& o, const Device& device, std::optional<DataSheet>& read) {
+  if (device.described) return &read.emplace(find_data_sheet(o.device.device));
+  return device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
+}
+
+int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
+  if (!(o.advice.max_seconds > 0 && o.advice.max_seconds <= 3600))
+    fail_usage(fmt::format("--max-seconds {}", o.advice.max_seconds), "--max-seconds",
+               "It must be above 0 and at most 3600.");
+  StopSignal signal;
+  AdviceCase c;
+  c.mesh = parse_mesh(o.mesh);
+  if (!o.run.empty()) from_run(o.recipe.given), c.waits = waits_of_run(o.run);
+  c.device = o.device.find();
+  if (o.advice.measure && c.device.described)
+    fail_usage("a device that is not here cannot be measured", "--measure", "Omit --measure, or --device.");
+  c.given = o.recipe.finish(default_model(c.device));
+  c.recipe = resolve(c.given, c.device);
+  if (o.advice.measure && c.recipe.ranks > 1)
+    fail_usage("steps of several processes are not measured", "--measure", "Give --ranks 1, or omit --measure.");
+  c.limit = o.device.limit(c.device);
+  std::optional<Calibration> calibration = find_calibration(o.calibration, c.device);
+  c.calibration = calibration ? &*calibration : nullptr;
+  std::optional<DataSheet> read;
+  c.sheet = sheet_of(o, c.device, read);
+  o.advice.check_interrupt = [] {
+    if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest advise");
+  };
+  AdviceReport report = advise(c, o.advice, [](const std::string& line) { to_stderr("{}\n", printable(line, 400)); });
+  if (o.json)
+    print_json(to_json(c, report));
+  else
+    fmt::print("{}", text_of(c, report, output_width()));
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> setup_train(CLI::App&);
+
+std::function<int()> setup_advise(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  const char* group = "Advice";
+  app.add_option("--run", o->run,
+                 "take the settings of this training run (those given here win), and what it waited for data")
+      ->type_name("RUN")
+      ->group(group);
+  app.add_option("--mesh", o->mesh,
+                 "ranks that share a model, e.g. data=2,tensor=4,pipeline=2: for the rules about ranks")
+      ->type_name("AXIS=N,...")
+      ->group(group);
+  app.add_flag("--measure", o->advice.measure,
+               "measure what each change brings: a training step with it and without, in interleaved rounds")
+      ->group(group);
+  app.add_option("--max-seconds", o->advice.max_seconds, "time limit of a measured change (at least 8 rounds are made)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
+  app.add_option("--calibration", o->calibration,
+                 "predict with this file (default: what crest calibrate wrote for this device, if it did)")
+      ->type_name("FILE")
+      ->group(group);
+  add_json_option(app, o->json);
+  add_recipe_options(app, o->recipe);
+  add_device_options(app, o->device);
+  add_config_option(app);
+  return [o] {
+    return run(*o, [&](GivenSettings& given) {
+      CLI::App train;  // the keys that config.toml may have
+      auto keep = setup_train(train);
+      take_settings(train, o->run, given);
+    });
+  };
+}
+
+}  // namespace crest

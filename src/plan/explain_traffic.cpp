@@ -1,0 +1,88 @@
+// --explain traffic: what each kind of parallelism sends.
+#include <fmt/format.h>
+
+#include "plan/explain.h"
+#include "program/op.h"
+
+namespace crest {
+
+namespace {
+
+// What a rank sends for the collectives of a step, by a ring: 2 (n - 1)/n of the buffer for a sum,
+// (n - 1)/n for the halves of one.
+double sent_by_program(const CompiledSession& s) {
+  double sum = 0;
+  auto n = double(s.recipe.world_size());
+  for (auto& c : training_step(s)) {
+    const CompiledProgram& p = s.programs[size_t(c.segment)];
+    for (auto& instr : p.program.code) {
+      if (instr.op->op_class != OpClass::communication) continue;
+      std::string_view op = instr.op->name;
+      double bytes = 0;
+      for (ValueId v : op == "all_gather" ? instr.out : instr.in)
+        if (v != no_value) bytes += double(p.program.at(v).bytes());
+      sum += (op == "all_reduce" ? 2 : 1) * (n - 1) / n * bytes;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
+  const Recipe& r = s.recipe;
+  const ModelConfig& m = r.model;
+  int64_t data = o.mesh.data * r.world_size();
+  auto n = double(data), gas = double(r.grad_accumulation), parameters = double(m.parameters());
+  double g = r.grad_dtype == "bf16" ? 2 : 4, w = double(activation_bytes(r));
+  double ring = data > 1 ? (n - 1) / n : 0;
+  std::string sizes = fmt::format("n={} G={:g} x {:.0f} W={:g} x {:.0f}", data, g, parameters, w, parameters);
+  const char* document = "Software Tune Up, Gradient Accumulation";
+  const char* zero = "Rajbhandari et al. 2020 (arXiv 1910.02054), section 7";
+  auto term = [](std::string name, std::string formula, std::string numbers, double value, std::string source,
+                 std::string difference = "") {
+    return Term{std::move(name),      std::move(formula), std::move(numbers), value, "bytes", std::move(source), {},
+                std::move(difference)};
+  };
+  Term reduce = term("data parallel: all-reduce of gradients", "2 (n - 1)/n G", sizes, 2 * ring * g * parameters,
+                     document, "once a step: accumulation adds nothing");
+  auto shard = r.levers.find("shard");
+  bool shards = shard != r.levers.end() && shard->second != "none";
+  Term zero1 = term("ZeRO 1 and 2: reduce-scatter of gradients, all-gather of weights", "(n - 1)/n (G + W)", sizes,
+                    ring * (g + w) * parameters, zero);
+  if (r.world_size() > 1) {
+    Term& ours = shards ? zero1 : reduce;
+    ours.program = sent_by_program(s);
+    ours.difference +=
+        std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";
+    if (o.mesh.data > 1) ours.difference += "; its ranks are those of --ranks and --data-parallel";
+  }
+  std::vector<Term> of_data = {
+      reduce, zero1,
+      term("ZeRO 3: weights twice a micro step, gradients once a step", "(n - 1)/n (2 m W + G)",
+           fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero),
+      term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
+           fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters, document,
+           "what accumulation saves")};
+  std::vector<ExplainSection> sections = {
+      {fmt::format("data parallel: bytes that each of {} ranks sends in a step", data), of_data}};
+  double activations = double(r.batch * r.seq_length() * m.width) * w;
+  std::string shape = fmt::format("b={} s={} h={} B={:g} L={} m={}", r.batch, r.seq_length(), m.width, w, m.layers,
+                                  r.grad_accumulation);
+  auto t = double(o.mesh.tensor), stages = double(o.mesh.pipeline);
+  double layers = double(m.layers) / stages;
+  if (o.mesh.tensor > 1)
+    sections.push_back(
+        {fmt::format("tensor parallel: bytes that each of {} ranks sends in a step", o.mesh.tensor),
+         {term("all-reduces: two forward and two backward a layer", "m L/p 4 x 2 (t - 1)/t b s h B",
+               fmt::format("t={} {}", o.mesh.tensor, shape), gas * layers * 8 * (t - 1) / t * activations,
+               "Shoeybi et al. 2019 (arXiv 1909.08053)", "full recompute adds the two of the forward pass again")}});
+  if (o.mesh.pipeline > 1)
+    sections.push_back({"pipeline parallel: bytes over each border of two stages in a step",
+                        {term("activations one way, their gradients the other", "2 m b s h B",
+                              fmt::format("p={} {}", o.mesh.pipeline, shape), 2 * gas * activations,
+                              "Narayanan et al. 2021 (arXiv 2104.04473), section 3.2")}});
+  return {"traffic", sections};
+}
+
+}  // namespace crest

@@ -1,0 +1,41 @@
+// The matrix products of a step, and the tiles that a GPU computes them in.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/compile.h"
+
+namespace crest {
+
+// The part of a result that one thread block computes.
+struct ProductTile {
+  int64_t m = 0, n = 0;      // 0: unknown
+  bool divides_sum = false;  // several blocks share a tile's sum, so that no wave is partly empty
+  std::string source;        // why this tile
+};
+
+// c[m, n] = a[m, k] b[k, n], for `batches` pairs of matrices.
+struct StepProduct {
+  size_t row = 0;     // in step_rows(session).instrs
+  std::string place;  // "h.*.mlp.fc"
+  std::string op, kernel, arithmetic;
+  int64_t m = 0, n = 0, k = 0, batches = 1, calls = 1;
+  int64_t element = 4;  // bytes of an operand's element
+  bool tensor_cores = false;
+  ProductTile tile;
+
+  double flops() const { return 2.0 * double(m) * double(n) * double(k) * double(batches * calls); }
+  int64_t tiles() const;  // 0: unknown
+  // FLOPs of whole tiles over those of the product, at least 1.
+  double tile_padding() const;
+  // Rounds in which `multiprocessors` compute one tile each.
+  double waves(int64_t multiprocessors) const;
+  // Time of whole rounds over the time at which no multiprocessor idles, at least 1.
+  double wave_padding(int64_t multiprocessors) const;
+};
+
+// Of a step of the session, or of the forward pass that it has instead.
+std::vector<StepProduct> products_of(const CompiledSession& session);
+
+}  // namespace crest

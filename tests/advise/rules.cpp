@@ -1,0 +1,288 @@
+// Every rule of crest advise: a case in which it gives its advice, and one in which it does not.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "advise/advise.h"
+#include "core/temporary_folder.h"
+#include "device/data_sheet.h"
+#include "device/find.h"
+#include "plan/recipe_settings.h"
+#include "plan/search.h"
+#include "predict/planned_time.h"
+
+namespace crest::test {
+
+namespace {
+
+// A recipe on a device, as the command makes it. Two layers plan fast.
+struct Subject {
+  AdviceCase c;
+  DataSheet sheet;
+
+  Subject(const Subject&) = delete;  // the case points to the sheet
+
+  Subject(const std::string& device, const GivenSettings& given, const std::string& mesh = "",
+          const std::function<void(ModelConfig&)>& change = {}) {
+    settings_of(c.given).apply({{"model", {"nano"}}, {"vocab", {"512"}}});
+    c.given.model.layers = 2;
+    settings_of(c.given).apply(given);
+    if (change) change(c.given.model);
+    c.device = find_device(device, 1);
+    c.recipe = resolve(c.given, c.device);
+    c.limit = int64_t(20) << 30;
+    c.mesh = parse_mesh(mesh);
+    if (c.device.described) sheet = find_data_sheet(device), c.sheet = &sheet;
+  }
+  Checked check(const std::string& id) const {
+    Planner planner(c);
+    for (auto& rule : rules())
+      if (rule.id == id) return rule.check(c, planner);
+    ADD_FAILURE() << "no rule " << id;
+    return {};
+  }
+};
+
+// The one finding of a rule.
+Finding advice(const Subject& s, const std::string& id) {
+  Checked checked = s.check(id);
+  EXPECT_EQ(checked.status, RuleStatus::advice) << id << ": " << checked.text;
+  EXPECT_EQ(checked.findings.size(), 1u) << id;
+  return checked.findings.empty() ? Finding{} : checked.findings[0];
+}
+
+void expect_holds(const Subject& s, const std::string& id) {
+  Checked checked = s.check(id);
+  EXPECT_EQ(checked.status, RuleStatus::holds)
+      << id << ": " << checked.text << (checked.findings.empty() ? "" : checked.findings[0].condition);
+  EXPECT_NE(checked.text, "") << id;
+}
+
+void expect_not_applicable(const Subject& s, const std::string& id) {
+  Checked checked = s.check(id);
+  EXPECT_EQ(checked.status, RuleStatus::not_applicable) << id << ": " << checked.text;
+  EXPECT_NE(checked.text, "") << id;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST(Rules, EachHasItsSourceAndIsDocumented) {
+  std::ifstream in(std::string(CREST_TEST_DIR) + "/../docs/guides/advise.md");
+  std::string page{std::istreambuf_iterator<char>(in), {}};
+  std::set<std::string> ids;
+  for (auto& rule : rules()) {
+    EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
+    EXPECT_NE(std::string(rule.section), "");
+    EXPECT_TRUE(contains(page, std::string("| `") + rule.id + "` |")) << rule.id << " is not in docs/guides/advise.md";
+  }
+}
+
+TEST(Rules, SizesThatTensorCoresNeed) {
+  Subject odd(
+      "h100",
+      {{"vocab", {"50257"}}, {"pad-vocab", {"1"}}, {"seq", {"100"}}, {"batch", {"1"}}, {"attention", {"naive"}}}, "",
+      [](ModelConfig& m) { m.heads = m.kv_heads = 4, m.head_dim = 25, m.width = 100; });
+  Finding vocabulary = advice(odd, "vocabulary");
+  EXPECT_TRUE(contains(vocabulary.condition, "50257"));
+  EXPECT_EQ(vocabulary.recipe->pad_vocab, 128);
+  // 100 tokens and a batch of 1: 16 x 100 would be aligned, but that is a far larger batch.
+  Finding tokens = advice(odd, "tokens");
+  EXPECT_EQ(tokens.recipe->seq_length(), 64);
+  EXPECT_TRUE(contains(advice(odd, "head-size").condition, "25"));
+  Checked widths = odd.check("product-alignment");  // the model's, and that of queries, keys and values
+  ASSERT_EQ(widths.findings.size(), 2u);
+  EXPECT_TRUE(contains(widths.findings[0].condition, "the model's width = 100 (h.*.attn"));
+  EXPECT_TRUE(contains(widths.findings[0].condition, "tensor cores load multiples of 8"));
+  EXPECT_EQ(widths.findings[0].change, "the model's width = 64 or 128");
+  EXPECT_TRUE(contains(widths.findings[1].condition, "queries, keys and values = 300"));
+
+  Subject even("h100", {{"seq", {"128"}}, {"batch", {"2"}}}, "",
+               [](ModelConfig& m) { m.head_dim = 64, m.heads = m.kv_heads = 2; });
+  for (const char* id : {"vocabulary", "tokens", "head-size", "head-ratio", "product-alignment", "fallback-kernels"})
+    expect_holds(even, id);
+  for (const char* id : {"vocabulary", "tokens", "head-size", "product-alignment", "tile-quantization"})
+    expect_not_applicable(Subject("cpu", {}), id);
+  expect_not_applicable(Subject("h100", {{"precision", {"fp32"}}}), "tokens");
+}
+
+// What is aligned depends on generation and type: 16 bytes on a V100, 128 on an A100.
+TEST(Rules, AlignmentIsOfTheGenerationAndTheType) {
+  GivenSettings g = {{"seq", {"40"}}, {"batch", {"1"}}, {"precision", {"fp16"}}};
+  expect_holds(Subject("v100", g), "tokens");
+  EXPECT_TRUE(contains(advice(Subject("a100", g), "tokens").condition, "64 elements of fp16"));
+  g["precision"] = {"tf32"}, g["seq"] = {"96"};
+  expect_holds(Subject("a100", g), "tokens");
+}
+
+TEST(Rules, ALargerBatchAlignsTheTokensWhereItIsNear) {
+  EXPECT_EQ(advice(Subject("h100", {{"seq", {"32"}}, {"batch", {"3"}}}), "tokens").recipe->batch, 4);
+}
+
+TEST(Rules, HeadsAndSwiglu) {
+  Finding heads = advice(Subject("h100", {}), "head-ratio");  // 4 heads of 32
+  EXPECT_EQ(heads.recipe->model.heads, 2);
+  EXPECT_EQ(heads.recipe->model.head_dim, 64);
+  EXPECT_TRUE(heads.other_model);
+  auto swiglu = [](int64_t ff) {
+    return [ff](ModelConfig& m) { m.activation = ActivationKind::swiglu, m.bias = false, m.ff = ff; };
+  };
+  EXPECT_EQ(advice(Subject("h100", {}, "", swiglu(341)), "mlp-width").recipe->model.ff, 384);
+  EXPECT_EQ(advice(Subject("h100", {}, "tensor=4", swiglu(384)), "mlp-width").recipe->model.ff, 512);
+  expect_holds(Subject("h100", {}, "", swiglu(384)), "mlp-width");
+  expect_not_applicable(Subject("h100", {}), "mlp-width");
+}
+
+TEST(Rules, TilesAndWaves) {
+  Subject small("h100", {{"seq", {"16"}}, {"batch", {"9"}}});  // 144 rows of tiles of 128
+  Checked tiles = small.check("tile-quantization");
+  std::string said = tiles.findings.empty() ? tiles.text : tiles.findings[0].condition;
+  EXPECT_TRUE(contains(said, "tile ")) << said;
+  if (tiles.status == RuleStatus::advice) {
+    Planner planner(small.c);
+    EXPECT_LT(*planner.tiled_ms_per_token(*tiles.findings[0].recipe), *planner.tiled_ms_per_token(small.c.given));
+  }
+  EXPECT_NE(small.check("wave-quantization").status, RuleStatus::not_applicable);
+  StepProduct p;
+  p.m = 129, p.n = 256, p.k = 64, p.tile = {128, 256, false, "given"};
+  EXPECT_EQ(p.tiles(), 2);
+  EXPECT_DOUBLE_EQ(p.tile_padding(), 256.0 / 129);
+  p.m = 128 * 109;  // 109 tiles on 108 multiprocessors: two rounds
+  EXPECT_DOUBLE_EQ(p.wave_padding(108), 2.0 * 108 / 109);
+  p.tile.divides_sum = true;
+  EXPECT_EQ(p.wave_padding(108), 1);
+}
+
+TEST(Rules, ProductsAreThoseOfTheProgram) {
+  Subject s("h100", {{"seq", {"64"}}, {"batch", {"2"}}});
+  Planner planner(s.c);
+  double flops = 0, executed = 0;
+  for (auto& p : planner.products()) {
+    flops += p.flops();
+    EXPECT_GT(p.tile.m, 0) << p.kernel;
+  }
+  for (auto& row : step_rows(planner.session()).instrs)
+    if (row.op_class == "contraction") executed += row.flops;
+  EXPECT_NEAR(flops / executed, 1, 0.02);  // biases and activations are FLOPs too
+}
+
+TEST(Rules, FallbackKernelsAreNamedWithTheReason) {
+  Finding f = advice(Subject("h100", {{"kernel", {"attention=cuda.attention.generic"}}}), "fallback-kernels");
+  EXPECT_TRUE(contains(f.condition, "cuda.attention.generic runs h.*.attn"));
+  EXPECT_TRUE(contains(f.change, "--kernel excludes it"));
+  Finding wide = advice(Subject("cpu", {{"kernel", {"linear=cpu.*.reference"}}}), "fallback-kernels");
+  EXPECT_TRUE(contains(wide.condition, "reference"));
+}
+
+TEST(Rules, BatchIsAsLargeAsItHelps) {
+  Subject s("h100", {{"seq", {"64"}}, {"batch", {"1"}}});
+  Finding more = advice(s, "micro-batch");
+  EXPECT_GT(more.recipe->batch, 1);
+  Planner planner(s.c);
+  EXPECT_LE(planner.session(*more.recipe).planned_bytes(), s.c.limit);
+  // What does not fit gets the largest that does, whatever it is.
+  s.c.given.batch = s.c.recipe.batch = 64;
+  int64_t bytes = Planner(s.c).session().planned_bytes();
+  s.c.limit = bytes * 3 / 4;
+  Finding fits = advice(s, "micro-batch");
+  EXPECT_TRUE(fits.for_memory);
+  Planner again(s.c);
+  EXPECT_LE(again.session(*fits.recipe).planned_bytes(), s.c.limit);
+  Recipe larger = *fits.recipe;
+  ++larger.batch;
+  EXPECT_GT(again.session(larger).planned_bytes(), s.c.limit);
+  expect_not_applicable(Subject("cpu", {{"batch", {"1"}}}), "micro-batch");  // nothing predicts what it brings
+}
+
+TEST(Rules, AccumulationKeepsTheGlobalBatch) {
+  Finding f =
+      advice(Subject("h100", {{"batch", {"2"}}, {"grad-accumulation", {"6"}}, {"seq", {"32"}}}), "accumulation");
+  EXPECT_EQ(f.recipe->batch, 12);
+  EXPECT_EQ(f.recipe->grad_accumulation, 1);
+  expect_not_applicable(Subject("h100", {}), "accumulation");
+}
+
+TEST(Rules, Methods) {
+  GivenSettings slow = {{"precision", {"fp32"}},
+                        {"attention", {"naive"}},
+                        {"fusion", {"off"}},
+                        {"optimizer", {"adamw-unfused"}},
+                        {"recompute", {"full"}}};
+  Subject s("h100", slow);
+  EXPECT_EQ(advice(s, "mixed-precision").recipe->precision, "bf16");
+  EXPECT_EQ(advice(s, "flash-attention").recipe->attention, "flash");
+  EXPECT_EQ(advice(s, "fusion").recipe->fusion, "on");
+  EXPECT_EQ(advice(s, "fused-optimizer").recipe->optimizer, "adamw");
+  EXPECT_EQ(advice(s, "recompute").recipe->recompute, "none");
+  EXPECT_EQ(advice(Subject("v100", {{"precision", {"fp32"}}}), "mixed-precision").recipe->precision, "fp16");
+  Subject fast("h100", {{"recompute", {"none"}}});
+  for (const char* id : {"mixed-precision", "flash-attention", "fusion", "fused-optimizer", "recompute"})
+    expect_holds(fast, id);
+}
+
+TEST(Rules, MemoryThatIsShort) {
+  Subject s("h100", {{"batch", {"64"}}, {"recompute", {"none"}}});
+  expect_not_applicable(s, "optimizer-memory");
+  int64_t bytes = Planner(s.c).session().planned_bytes();
+  s.c.limit = bytes - 1;
+  Finding repeat = advice(s, "recompute");
+  EXPECT_TRUE(repeat.for_memory);
+  EXPECT_LT(Planner(s.c).session(*repeat.recipe).planned_bytes(), bytes);
+  for (auto& f : s.check("optimizer-memory").findings)
+    EXPECT_LT(Planner(s.c).session(*f.recipe).planned_bytes(), bytes);
+  EXPECT_FALSE(s.check("optimizer-memory").findings.empty());
+}
+
+TEST(Rules, WaitingForDataIsThatOfARun) {
+  Subject s("h100", {});
+  expect_not_applicable(s, "data-loading");
+  s.c.waits = RunWaits{100, 1000, 5};
+  expect_holds(s, "data-loading");
+  s.c.waits = RunWaits{100, 1000, 250};
+  EXPECT_DOUBLE_EQ(*advice(s, "data-loading").time_ratio, 0.75);
+}
+
+TEST(Rules, Ranks) {
+  for (const char* id :
+       {"width-over-ranks", "heads-over-ranks", "tensor-ranks", "pipeline-bubble", "sharded-optimizer"})
+    expect_not_applicable(Subject("h100", {}), id);
+  Finding heads = advice(Subject("h100", {}, "tensor=3"), "heads-over-ranks");  // 4 heads
+  EXPECT_TRUE(contains(heads.change, "tensor=2 or tensor=4")) << heads.change;
+  expect_holds(Subject("h100", {}, "tensor=4"), "heads-over-ranks");
+  expect_holds(Subject("h100", {}, "tensor=2"), "width-over-ranks");  // 128 / 2 = 64
+  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "width-over-ranks").condition, "h/t = 32"));
+  EXPECT_TRUE(contains(advice(Subject("h100", {}, "tensor=4"), "tensor-ranks").change, "tensor=1"));
+  Subject full("h100", {}, "tensor=2");
+  full.c.limit = Planner(full.c).session().planned_bytes() * 6 / 10;
+  expect_holds(full, "tensor-ranks");
+  Finding bubble = advice(Subject("h100", {{"grad-accumulation", {"2"}}}, "pipeline=3"), "pipeline-bubble");
+  EXPECT_TRUE(contains(bubble.condition, "50%"));
+  EXPECT_TRUE(contains(bubble.change, "--grad-accumulation 18"));
+  EXPECT_DOUBLE_EQ(*bubble.time_ratio, 0.5 / 0.9);
+  expect_holds(Subject("h100", {{"grad-accumulation", {"18"}}}, "pipeline=3"), "pipeline-bubble");
+  Subject sharded("cpu", {{"data-parallel", {"2"}}, {"reduce", {"flat"}}});
+  expect_holds(sharded, "sharded-optimizer");
+  sharded.c.limit = Planner(sharded.c).session().planned_bytes();  // for two ranks
+  EXPECT_TRUE(advice(sharded, "sharded-optimizer").for_memory);
+}
+
+// A change that is predicted to bring less than 1% is no advice.
+TEST(Advise, DropsWhatIsNotWorthIt) {
+  Subject s("h100", {{"recompute", {"activation"}}, {"seq", {"64"}}});
+  AdviceReport report = advise(s.c, {}, [](auto&) {});
+  EXPECT_EQ(report.rules.size(), rules().size());
+  for (auto& r : report.rules)
+    for (auto& a : r.advice) {
+      EXPECT_FALSE(a.finding.condition.empty());
+      EXPECT_TRUE(a.predicted.ratio || !a.predicted.why_not.empty()) << r.rule->id;
+      EXPECT_TRUE(!a.predicted.ratio || a.finding.for_memory || *a.predicted.ratio < 0.99) << r.rule->id;
+      EXPECT_TRUE(!a.finding.recipe || *a.planned_bytes > 0);
+    }
+  EXPECT_EQ(
+      report.count(RuleStatus::advice) + report.count(RuleStatus::holds) + report.count(RuleStatus::not_applicable),
+      rules().size());
+}
+
+}  // namespace crest::test

@@ -1,0 +1,73 @@
+// Times of devices that are not here, against steps that were measured on them
+// (docs/performance.md).
+#include "predict/floor_time.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/bench_cell.h"
+#include "plan/recipe_settings.h"
+
+namespace crest::test {
+
+namespace {
+
+FloorTime predicted(const std::string& device, GivenSettings given) {
+  DataSheet sheet = find_data_sheet(device);
+  Device d = described_device(sheet);
+  Recipe r;
+  given.try_emplace("precision", std::vector<std::string>{"bf16"});
+  settings_of(r).apply(given);
+  return floor_time(compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false}), sheet);
+}
+
+}  // namespace
+
+TEST(FloorTime, IsNearStepsThatWereMeasured) {
+  struct Row {
+    const char *device, *model, *batch, *seq;
+    double ms;
+  };
+  for (const Row& row : {Row{"h200", "gpt2-124M", "64", "1024", 102.38},
+                         {"h200", "gpt2-124M", "1", "1024", 3.71},
+                         {"h200", "gpt2-124M", "4", "16384", 247.1},
+                         {"h200", "llama-1B", "4", "4096", 243.8},
+                         // Not fitted:
+                         {"h100", "gpt2-124M", "64", "1024", 106.24},
+                         {"h100", "gpt2-124M", "4", "1024", 8.37},
+                         {"h100", "gpt2-124M", "1", "1024", 4.29}}) {
+    GivenSettings given = {{"model", {row.model}}, {"batch", {row.batch}}, {"seq", {row.seq}}};
+    if (std::string(row.seq) == "16384") given["context"] = {row.seq};
+    FloorTime t = predicted(row.device, given);
+    std::string what = std::string(row.device) + " " + row.model + " " + row.batch;
+    EXPECT_TRUE(t.known) << what;
+    EXPECT_LE(t.low_ms, row.ms) << what;
+    EXPECT_GE(t.high_ms, row.ms) << what;
+    EXPECT_LT(t.high_ms / t.low_ms, 1.4) << what;
+    EXPECT_LT(t.floor_ms, row.ms) << what;
+    EXPECT_GE(t.tiled_ms, t.floor_ms) << what;
+    double rows = 0;
+    for (auto& instr : t.profile.instrs) rows += instr.ms;
+    EXPECT_NEAR(rows / t.ms, 1, 1e-9) << what;
+  }
+}
+
+TEST(FloorTime, SaysWhatItDoesNotKnow) {
+  FloorTime other = predicted("a100", {{"model", {"nano"}}});
+  EXPECT_FALSE(other.known);
+  EXPECT_GE(other.high_ms / other.ms, 1.99);
+  EXPECT_NE(text_of(other).find("assumption"), std::string::npos);
+  DataSheet sheet = find_data_sheet("h100");
+  std::erase_if(sheet.peaks, [](auto& p) { return p.first == "tf32"; });
+  Device d = described_device(sheet);
+  Recipe r;
+  settings_of(r).apply({{"model", {"nano"}}, {"precision", {"tf32"}}});
+  FloorTime t = floor_time(compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false}), sheet);
+  ASSERT_EQ(t.replaced.size(), 1u);
+  EXPECT_NE(t.replaced[0].find("tf32"), std::string::npos);
+  EXPECT_FALSE(t.known);
+  EXPECT_EQ(to_json(t)["replaced_rates"].size(), 1u);
+}
+
+}  // namespace crest::test
