@@ -1,5 +1,5 @@
-// What to change in a model and its settings for a device: a table of rules, each with its source, a
-// check, and what the change is predicted (and, on request, measured) to bring.
+// What to change in a model and its settings for a device: a table of rules, each with its source,
+// a check, and what the change is predicted (and, on request, measured) to bring.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -46,6 +46,7 @@ Checked micro_batch(const AdviceCase& c, Planner& planner) {
                                              given, bytes(planner.session().planned_bytes()), bytes(c.limit)),
                     .change = fmt::format("--batch {}", largest),
                     .recipe = with_batch(c.given, largest),
+                    .other_model = true,
                     .for_memory = true}},
                   "");
   if (given == largest) return holds(condition);
@@ -54,7 +55,7 @@ Checked micro_batch(const AdviceCase& c, Planner& planner) {
   int64_t enough = sufficient_batch(planner, c.given, given, largest);
   if (enough == given)
     return holds(fmt::format("{}; more is predicted to bring less than {:.0f}%", condition, 100 * knee));
-  return advise({{condition, fmt::format("--batch {}", enough), with_batch(c.given, enough)}}, "");
+  return advise({{condition, fmt::format("--batch {}", enough), with_batch(c.given, enough), true}}, "");
 }
 
 Checked accumulation(const AdviceCase& c, Planner& planner) {
@@ -126,7 +127,7 @@ Checked recompute(const AdviceCase& c, Planner& planner) {
     r = with_batch(r, sufficient_batch(planner, r, c.recipe.batch, batch));
     if (*planner.ms_per_token(r) < *planner.ms_per_token(findings.empty() ? c.given : *findings[0].recipe))
       findings = {{fmt::format("batch {} is the largest that fits", c.recipe.batch),
-                   fmt::format("--recompute {} --batch {}", more, r.batch), r}};
+                   fmt::format("--recompute {} --batch {}", more, r.batch), r, true}};
   }
   return advise(findings, fmt::format("--recompute {}; a larger batch does not pay for more of it", level));
 }

@@ -35,10 +35,11 @@ Checked tokens(const AdviceCase& c, Planner& planner) {
   int64_t step = multiple / std::gcd(multiple, seq), batch = round_up(c.recipe.batch, step);
   Recipe larger = with(c.given, "batch", std::to_string(batch));
   if (batch <= 2 * c.recipe.batch && planner.session(larger).planned_bytes() <= c.limit)
-    return advise({{condition, fmt::format("--batch {}", batch), larger}}, "");
+    return advise({{condition, fmt::format("--batch {}", batch), larger, true}}, "");
   int64_t shorter = seq / multiple * multiple;
   if (shorter == 0) return advise({{condition, fmt::format("a --seq that is a multiple of {}", multiple), {}}}, "");
-  return advise({{condition, fmt::format("--seq {}", shorter), with(c.given, "seq", std::to_string(shorter))}}, "");
+  return advise({{condition, fmt::format("--seq {}", shorter), with(c.given, "seq", std::to_string(shorter)), true}},
+                "");
 }
 
 Checked head_size(const AdviceCase& c, Planner&) {
@@ -125,8 +126,8 @@ Checked product_alignment(const AdviceCase& c, Planner& planner) {
 
 namespace {
 
-// The products with the largest part of lost time, by place: "h.*.mlp.fc 4096x3072x768, tile 128x256
-// (assumed: ..): 1.33x".
+// The products with the largest part of lost time, by place: "h.*.mlp.fc 4096x3072x768, tile
+// 128x256 (assumed: ..): 1.33x".
 std::string worst_products(const std::vector<StepProduct>& products,
                            const std::function<double(const StepProduct&)>& padding) {
   const StepProduct* worst = nullptr;
@@ -169,7 +170,7 @@ Checked better_batch(const AdviceCase& c, Planner& planner, const std::string& c
     if (double ms = *planner.tiled_ms_per_token(with(c.given, "batch", std::to_string(b))); ms < least)
       least = ms, best = b;
   if (best == c.recipe.batch) return holds(condition + "; no batch within a quarter of the given one is better");
-  return advise({{condition, fmt::format("--batch {}", best), with(c.given, "batch", std::to_string(best))}},
+  return advise({{condition, fmt::format("--batch {}", best), with(c.given, "batch", std::to_string(best)), true}},
                 otherwise);
 }
 
@@ -179,7 +180,7 @@ Checked tile_quantization(const AdviceCase& c, Planner& planner) {
   if (std::string why = no_tiles(c); !why.empty()) return does_not_apply(why);
   auto padding = [](const StepProduct& p) { return p.tile_padding(); };
   double loss = overall(planner.products(), padding) - 1;
-  std::string text = fmt::format("whole tiles add at least {:.1f}% to the FLOPs of matrix products", 100 * loss);
+  std::string text = fmt::format("whole tiles add {:.1f}% to the FLOPs of matrix products", 100 * loss);
   if (loss < 0.02) return holds(text);
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }
@@ -189,8 +190,8 @@ Checked wave_quantization(const AdviceCase& c, Planner& planner) {
   int64_t units = c.sheet->multiprocessors;
   auto padding = [units](const StepProduct& p) { return p.wave_padding(units); };
   double loss = overall(planner.products(), padding) - 1;
-  std::string text = fmt::format(
-      "whole waves of {} multiprocessors add at least {:.1f}% to the time of matrix products", units, 100 * loss);
+  std::string text =
+      fmt::format("whole waves of {} multiprocessors add {:.1f}% to the time of matrix products", units, 100 * loss);
   if (loss < 0.02) return holds(text);
   return better_batch(c, planner, text + ", " + worst_products(planner.products(), padding), text);
 }

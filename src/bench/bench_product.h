@@ -22,8 +22,8 @@ struct ProductRow {
 
   double flops() const { return 2.0 * double(size.m) * double(size.n) * double(size.k); }
   const Samples& seconds() const { return measured.rate.seconds; }
-  // Every other sample against the ones between them, as two interleaved runs of the same thing: the
-  // far end of the 95% interval of their ratio. NaN with fewer than 12 samples.
+  // Every other sample against the ones between them, as two interleaved runs of the same thing:
+  // the far end of the 95% interval of their ratio. NaN with fewer than 12 samples.
   double noise_floor() const;
 };
 

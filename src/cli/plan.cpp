@@ -56,7 +56,7 @@ SessionUse use_of(const std::string& text) {
   return use;
 }
 
-// --explain: formulas beside the Program, instead of the plan.
+// --explain: formulas and the Program's figures, instead of the plan.
 int explain_plan(const Options& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
   if (o.beams < 1 || o.beams > 100'000)
@@ -177,7 +177,7 @@ Prediction predict(const Options& o, const PlanReport& r) {
   return p;
 }
 
-// Joules at the most that the device may draw, and the price of an hour, over the predicted tokens.
+// Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
 double joules_per_token(const Prediction& p) { return p.power * p.step_ms() / 1e3 / double(p.tokens()); }
 double price_per_token(const Prediction& p, const Options& o) {
   return o.price * p.step_ms() / 3.6e6 / double(p.tokens());
@@ -186,8 +186,7 @@ double price_per_token(const Prediction& p, const Options& o) {
 std::string cost_text(const Prediction& p, const Options& o) {
   std::vector<std::string> parts;
   if (p.step_ms() > 0 && p.power > 0)
-    parts.push_back(
-        fmt::format("at most {:.3g} J a token (the {:g} W of the data sheet)", joules_per_token(p), p.power));
+    parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet", joules_per_token(p), p.power));
   if (p.step_ms() > 0 && o.price > 0) {
     parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour", 1e6 * price_per_token(p, o), o.price));
     if (o.tokens > 0)
@@ -200,7 +199,7 @@ nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
   if (!p.time && !p.floors) return nullptr;
   nlohmann::ordered_json json = p.time ? to_json(*p.time, *p.calibration) : to_json(*p.floors);
   auto known = [](bool is, double value) { return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
-  json["joules_per_token_most"] = known(p.power > 0, joules_per_token(p));
+  json["joules_per_token_at_limit"] = known(p.power > 0, joules_per_token(p));
   json["price_per_token"] = known(o.price > 0, price_per_token(p, o));
   return json;
 }

@@ -1,5 +1,5 @@
-// The calculators behind crest plan --explain: the field's formulas with their terms, beside what the
-// Program of the same recipe needs, and why the two differ.
+// The calculators behind crest plan --explain: the field's formulas with their terms, next to what
+// the Program of the same recipe needs, and why the two differ.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

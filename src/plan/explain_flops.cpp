@@ -1,4 +1,4 @@
-// --explain flops: the conventions, beside what the Program executes.
+// --explain flops: the conventions, compared with what the Program executes.
 #include <fmt/format.h>
 
 #include "plan/explain.h"

@@ -121,7 +121,7 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
   auto chunk = r.levers.find("loss-chunk");
   if (chunk != r.levers.end() && chunk->second != "off")
     logits.difference =
-        fmt::format("--loss-chunk {}: the Program has the logits of so many tokens at a time", chunk->second);
+        fmt::format("--loss-chunk {0}: the Program has the logits of {0} tokens at a time", chunk->second);
   terms.push_back(logits);
   return {"training: activations", terms};
 }

@@ -60,7 +60,8 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   std::vector<Term> of_data = {
       reduce, zero1,
       term("ZeRO 3: weights twice a micro step, gradients once a step", "(n - 1)/n (2 m W + G)",
-           fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero),
+           fmt::format("{} m={}", sizes, r.grad_accumulation), ring * (2 * gas * w + g) * parameters, zero,
+           "gradients are summed up until the last micro step"),
       term("data parallel that reduces every micro step", "2 (n - 1)/n m G",
            fmt::format("{} m={}", sizes, r.grad_accumulation), 2 * ring * gas * g * parameters, document,
            "what accumulation saves")};

@@ -30,8 +30,8 @@ struct FloorTime {
   double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };
 
-// Of steps that were measured (docs/guides/predict.md): an instruction takes so many times its floor,
-// and a time for its call. A step may be off by a factor.
+// Of steps that were measured (docs/guides/predict.md): an instruction takes so many times its
+// floor, and a time for its call. A step may be off by a factor.
 struct FloorScale {
   double attention, others;  // ms over floor_ms
   double ms_per_call;

@@ -54,8 +54,8 @@ std::string place_of(const Instr& instr) {
 constexpr std::pair<int64_t, int64_t> usual_tiles[] = {{256, 128}, {128, 256}, {128, 128}, {256, 64},
                                                        {64, 256},  {128, 64},  {64, 128},  {64, 64}};
 
-// What a kernel that is chosen by timing computes in is not known before it runs: of its tiles, that
-// which wastes the least.
+// What a kernel that is chosen by timing computes in is not known before it runs: of its tiles,
+// that which wastes the least.
 ProductTile best_tile(const StepProduct& product, std::vector<ProductTile> tiles, int64_t multiprocessors) {
   ProductTile best;
   double least = 0;

@@ -334,9 +334,9 @@ class Search {
     }
   }
 
-  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than `stop_below`
-  // (at least `within`) and a step to take at most twice the time limit of a measured step; and the
-  // largest that fits.
+  // 1, 2, 3, 4, 6, 8, 12, ... as long as twice the batch is predicted to bring more than
+  // `stop_below` (at least `within`) and a step to take at most twice the time limit of a measured
+  // step; and the largest that fits.
   void grow_batch(const Combination& c) {
     double least = 1 + std::max(o_.stop_below, o_.within);
     std::vector<size_t> list;

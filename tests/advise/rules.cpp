@@ -180,6 +180,7 @@ TEST(Rules, BatchIsAsLargeAsItHelps) {
   Subject s("h100", {{"seq", {"64"}}, {"batch", {"1"}}});
   Finding more = advice(s, "micro-batch");
   EXPECT_GT(more.recipe->batch, 1);
+  EXPECT_TRUE(more.other_model);  // a step has more tokens
   Planner planner(s.c);
   EXPECT_LE(planner.session(*more.recipe).planned_bytes(), s.c.limit);
   // What does not fit gets the largest that does, whatever it is.

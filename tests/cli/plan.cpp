@@ -227,7 +227,7 @@ TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
   EXPECT_EQ(t["source"], "data sheet");
   EXPECT_TRUE(t["calibration"].is_null());
   double ms = t["step_ms"], tokens = 4 * 1024;
-  EXPECT_DOUBLE_EQ(t["joules_per_token_most"].get<double>(), 700 * ms / 1e3 / tokens);
+  EXPECT_DOUBLE_EQ(t["joules_per_token_at_limit"].get<double>(), 700 * ms / 1e3 / tokens);
   EXPECT_DOUBLE_EQ(t["price_per_token"].get<double>(), ms / 1e6 / tokens);
   TempFolder folder;
   std::string file = folder.write(
