@@ -10,6 +10,7 @@
 #include "comm/gloo.h"
 #include "core/error.h"
 #include "core/sha256.h"
+#include "device/find.h"
 
 namespace crest {
 
@@ -60,6 +61,8 @@ void check_devices_of_ranks(const std::string& spec, int ranks) {
     check_library(nccl_problem());
   else if (spec == "auto" || spec == "cpu")
     check_library(gloo_problem());
+  else
+    find_device(spec, 0);  // says why there is none
 }
 
 void check_one_each(Communicator& host, const std::string& identity) {

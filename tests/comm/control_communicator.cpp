@@ -27,7 +27,8 @@ TEST(ControlCommunicator, EveryCollective) {
       int own = comm->rank();
       float sum[2] = {float(own), 1}, mean = float(own + 1);
       comm->all_reduce(sum, DType::f32, 2, false), comm->all_reduce(&mean, DType::f32, 1, true);
-      EXPECT_EQ(sum[0], float(ranks * (ranks - 1) / 2)), EXPECT_EQ(sum[1], float(ranks));
+      EXPECT_EQ(sum[0], float(ranks * (ranks - 1) / 2));
+      EXPECT_EQ(sum[1], float(ranks));
       EXPECT_EQ(mean, float(ranks + 1) / 2);
       auto all = gather(*comm, {double(own), 0.5});
       ASSERT_EQ(int(all.size()), ranks);
@@ -57,7 +58,8 @@ TEST(ControlCommunicator, LargeValuesGoInPieces) {
     own.back() = 5 + comm->rank();
     auto all = gather(*comm, own);
     for (int r = 0; r < 2; ++r) {
-      EXPECT_EQ(all[size_t(r)].front(), r), EXPECT_EQ(all[size_t(r)].back(), 5 + r);
+      EXPECT_EQ(all[size_t(r)].front(), r);
+      EXPECT_EQ(all[size_t(r)].back(), 5 + r);
     }
   }));
 }

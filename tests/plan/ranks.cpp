@@ -38,6 +38,7 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
     for (const char* reduce : {"flat", "each", "overlap", "bucket", "optimizer"}) {
       SCOPED_TRACE(reduce);
       Recipe r = tiny_recipe(false);
+      r.fusion = "on";
       (processes ? r.ranks : r.data_parallel) = 2;
       if (std::string(reduce) == "optimizer")
         r.levers["shard"] = reduce;

@@ -58,8 +58,8 @@ std::vector<std::string> bytes_of(Engine& e) {
   return all;
 }
 
-std::vector<std::string> trained(const Recipe& r) {
-  Engine e = make_engine(r);
+std::vector<std::string> trained(const Recipe& r, const Device& device = crest::test::test_device(2)) {
+  Engine e = make_engine(r, device);
   steps(e, 0, 3);
   return bytes_of(e);
 }
@@ -111,6 +111,18 @@ TEST(Sharding, GivesTheBitsOfPlainDataParallelism) {
     int different = 0;
     for (size_t i = 0; i < plain.size(); ++i) different += plain[i] != shares[i];
     EXPECT_EQ(different, 0) << "of " << plain.size() << " tensors";
+  }
+}
+
+// The kernels of a GPU sum and update a share as they do whole groups. The gradient norm is the sum
+// of the ranks' parts.
+TEST(Sharding, GivesTheBitsOfPlainDataParallelismOnAGpu) {
+  Device gpu = crest::test::emulated_gpu(2);
+  for (const char* optimizer : {"adamw", "adamw-8bit", "adamw-bf16-stochastic"}) {
+    SCOPED_TRACE(optimizer);
+    Recipe r = ranks(2);
+    r.model.layers = 1, r.optimizer = optimizer, r.precision = "bf16", r.deterministic = true;
+    EXPECT_TRUE(trained(r, gpu) == trained(sharded(r), gpu));
   }
 }
 
