@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How training scales from one GPU to N of one machine: `crest bench` with one rank and with N, interleaved.
 
-  scaling.py CREST [--ranks 2] [--cases 124M:64,124M:16,124M:4,1558M:16] [--settings SETTINGS] [--rounds 2]
-             [--samples 20] [--peer torch_ranks.py] [--out scaling.json]
+  scaling.py CREST [--ranks 2] [--cases 124M:64,124M:16,124M:4,1558M:16] [--settings SETTINGS] [--rounds 1]
+             [--samples 20] [--budget SECONDS] [--peer torch_ranks.py] [--peer-cases 124M:16,1558M:16] [--out scaling.json]
 
 A setting is the flags of N ranks; several are separated by ';'. Every GPU has the batch of one rank, so efficiency is the time of one
-rank over that of N. The peer is PyTorch DDP with the same recipe. Each command has a time limit. Writes JSON, prints a table.
+rank over that of N. One rank is measured again at the end of each case: the difference is the noise floor. The peer is PyTorch DDP with
+the same recipe. Each command has a time limit; after --budget seconds nothing more starts. Writes JSON, prints a table.
 """
 import argparse, json, os, statistics, subprocess, sys, time
 
@@ -13,13 +14,16 @@ ap = argparse.ArgumentParser()
 ap.add_argument("crest")
 ap.add_argument("--ranks", type=int, default=2)
 ap.add_argument("--cases", default="124M:64,124M:16,124M:4,1558M:16")
-ap.add_argument("--settings", default="--reduce flat; --reduce overlap; --reduce bucket --bucket 25MB; "
-                                      "--reduce bucket --bucket 64MiB; --reduce bucket --bucket 128MiB; --shard optimizer")
-ap.add_argument("--rounds", type=int, default=2)
+ap.add_argument("--settings", default="--reduce flat; --reduce bucket --bucket 128MiB; --shard optimizer; "
+                                      "--shard optimizer --reduce bucket --bucket 64MiB; "
+                                      "--shard optimizer --reduce bucket --bucket 128MiB")
+ap.add_argument("--rounds", type=int, default=1)
+ap.add_argument("--budget", type=float, default=1e9)
 ap.add_argument("--samples", type=int, default=20)
 ap.add_argument("--limit", type=int, default=60, help="seconds for a command")
 ap.add_argument("--flags", default="", help="more flags of every crest bench")
 ap.add_argument("--peer", default="", help="path of torch_ranks.py")
+ap.add_argument("--peer-cases", default="124M:16,1558M:16")
 ap.add_argument("--out", default="scaling.json")
 o = ap.parse_args()
 start = time.monotonic()
@@ -27,7 +31,10 @@ start = time.monotonic()
 
 def run(command):
     """The JSON rows that a command prints; None: it failed or took too long."""
-    r = subprocess.run(["timeout", "-s", "KILL", str(o.limit), *command], capture_output=True, text=True)
+    left = o.budget - (time.monotonic() - start)
+    if left < 5:
+        return None
+    r = subprocess.run(["timeout", "-s", "KILL", str(min(o.limit, left)), *command], capture_output=True, text=True)
     rows = []
     try:
         whole = json.loads(r.stdout)
@@ -48,32 +55,30 @@ def bench(size, batch, flags):
 
 
 cases = [c.split(":") for c in o.cases.split(",")]
+AGAIN = "one rank again"
 settings = [""] + [" ".join(s.split()) for s in o.settings.split(";") if s.strip()]  # "": one rank
-samples, memory = {}, {}
+samples, memory, peer = {}, {}, {}
+if o.peer:
+    for ranks, mode in ((o.ranks, "ddp"), (1, "plain")):
+        rows = run(["torchrun", "--nproc-per-node", str(ranks), o.peer, *(f"{c}:{mode}" for c in o.peer_cases.split(","))])
+        for row in rows or []:
+            peer[row["size"], str(row["B"]), ranks] = row["ms"]
+            print(f"PyTorch {mode}, {row['size']} B={row['B']}: {row['ms']} ms ({time.monotonic() - start:.0f} s)", flush=True)
 for number in range(o.rounds):
     for size, batch in cases:
-        for setting in settings if number % 2 == 0 else settings[::-1]:
-            flags = ["--ranks", str(o.ranks), *setting.split()] if setting else []
-            if row := bench(size, batch, flags):
+        for setting in [*(settings if number % 2 == 0 else settings[::-1]), AGAIN]:
+            one = setting in ("", AGAIN)
+            if row := bench(size, batch, [] if one else ["--ranks", str(o.ranks), *setting.split()]):
                 samples.setdefault((size, batch, setting), []).append(row["samples_ms"])
                 memory[size, batch, setting] = row["memory"]
-                print(f"round {number + 1}, {size} B={batch} {setting or 'one rank':<36} {row['step_ms_median']:9.3f} ms "
+                print(f"round {number + 1}, {size} B={batch} {setting or 'one rank':<46} {row['step_ms_median']:9.3f} ms "
                       f"({time.monotonic() - start:.0f} s)", flush=True)
-
-peer = {}
-if o.peer:
-    for ranks, mode in ((1, "plain"), (o.ranks, "ddp")):
-        for size, batch in cases:
-            rows = run(["torchrun", "--nproc-per-node", str(ranks), o.peer, f"{size}:{batch}:{mode}"])
-            if rows:
-                peer[size, batch, ranks] = rows[0]["ms"]
-                print(f"PyTorch {mode}, {size} B={batch}: {rows[0]['ms']} ms ({time.monotonic() - start:.0f} s)", flush=True)
 
 print(f"\n| model, batch a GPU | setting | ms | of rounds | efficiency |\n|---|---|---|---|---|")
 table = []
 for size, batch in cases:
     one = None
-    for setting in settings:
+    for setting in [*settings, AGAIN]:
         rounds = samples.get((size, batch, setting))
         if not rounds:
             continue
@@ -81,7 +86,7 @@ for size, batch in cases:
         ms = statistics.median([x for r in rounds for x in r])
         one = one or (ms if not setting else None)
         share = one / ms if one else None
-        table.append({"model": f"gpt2-{size}", "batch": int(batch), "ranks": o.ranks if setting else 1, "setting": setting, "ms": ms,
+        table.append({"model": f"gpt2-{size}", "batch": int(batch), "ranks": 1 if setting in ("", AGAIN) else o.ranks, "setting": setting, "ms": ms,
                       "round_ms": medians, "efficiency": share, "memory": memory[size, batch, setting], "samples_ms": rounds})
         spread = ", ".join(f"{m:.3f}" for m in medians)
         print(f"| {size} B={batch} | {setting or 'one rank'} | {ms:.3f} | {spread} | {f'{share:.1%}' if share else ''} |")

@@ -57,9 +57,9 @@ void place_persistent(CompiledSession& s) {
   s.persistent = std::move(blocks);
 }
 
-// NCCL 2.28 of each of two ranks that NVLink connects, with its default number of CTAs (measured on
-// H200). Other connections and more ranks differ.
-constexpr int64_t nccl_bytes = int64_t(486) << 20;
+// NCCL 2.28.3 on each of two H100 that NVLink connects, after its first collective (2026-11-24).
+// Other versions, connections and more ranks differ.
+constexpr int64_t nccl_bytes = int64_t(870) << 20;
 
 std::string breakdown(const CompiledSession& s) {
   std::string text;
@@ -158,6 +158,7 @@ Recipe resolve(Recipe r, const Device& device) {
   if (r.recompute == "auto") r.recompute = auto_recompute(r.fusion);
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
+  if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
                "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");

@@ -525,10 +525,7 @@ class Training {
     report_.sample(state_.step, text);
   }
 
-  // Ranks of a GPU may differ in the last bits: their sums may depend on timing.
-  bool compares_ranks() const {
-    return engine_->ranks() > 1 && o_.check_ranks > 0 && engine_->session().device.kind == "cpu";
-  }
+  bool compares_ranks() const { return engine_->ranks() > 1 && o_.check_ranks > 0; }
   bool compares_at(int64_t step) const { return compares_ranks() && step % o_.check_ranks == 0; }
   void check_weights() {
     if (!compares_ranks() || checked_step_ == state_.step) return;

@@ -47,3 +47,26 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
       EXPECT_NO_THROW(session(r, emulated_gpu(1)));
     }
 }
+
+// What measured best, unless something else is requested or the optimizer needs whole matrices.
+TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
+  Recipe r = tiny_recipe(false);
+  r.ranks = 2, r.fusion = "on";
+  auto shard = [](const Recipe& recipe, const Device& device) {
+    Recipe resolved = resolve(recipe, device);
+    auto it = resolved.levers.find("shard");
+    return it == resolved.levers.end() ? "none" : it->second;
+  };
+  EXPECT_EQ(shard(r, emulated_gpu(1)), "optimizer");
+  EXPECT_EQ(shard(r, this_cpu(1)), "none");
+  Recipe other = r;
+  other.ranks = 1, other.data_parallel = 2;
+  EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
+  for (auto [name, value] : {std::pair("reduce", "each"), {"comm-dtype", "bf16"}, {"shard", "none"}}) {
+    other = r, other.levers[name] = value;
+    EXPECT_EQ(shard(other, emulated_gpu(1)), "none") << name;
+  }
+  other = r, other.optimizer = "muon";
+  EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
+  EXPECT_NO_THROW(session(other, emulated_gpu(1)));
+}
