@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/recipe.h"
+
 namespace crest {
 
 std::string auto_recompute(const std::string& fusion);
