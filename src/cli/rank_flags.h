@@ -25,9 +25,10 @@ struct RankCommand {
   std::function<std::vector<std::string>(const std::string& folder)> continued = {};
 };
 
-// device: gets this rank's place. work(null) in a single process; work(group) in a rank, after all ranks have joined. Without a
-// launcher, --ranks of the recipe (and --restarts) starts the ranks: copies of this command. Under
-// one, its number of processes is the recipe's. Returns the exit code.
+// device: gets this rank's place. work(null) in a single process; work(group) in a rank, after all
+// ranks have joined. Without a launcher, --ranks of the recipe (and --restarts) starts the ranks:
+// copies of this command. Under one, its number of processes is the recipe's. Returns the exit
+// code.
 int run_in_ranks(RecipeOptions& recipe, DeviceOptions& device, const GivenSettings& given, const RankCommand& command,
                  const std::function<int(RankGroup*)>& work);
 

@@ -54,7 +54,7 @@ class ControlServer {
     bool greeted() const { return !numbers[0].empty(); }
     Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
-    std::string wanted;  // the key that it waits for; "": none
+    std::string wanted;                  // the key that it waits for; "": none
     std::optional<std::string> offered;  // its value of an exchange that others have not joined yet
   };
   void serve();

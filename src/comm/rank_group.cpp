@@ -86,8 +86,7 @@ void RankGroup::start_after_first() {
 
 Communicator& RankGroup::communicator() {
   if (communicator_) return *communicator_;
-  communicator_ =
-      connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", no_limit);
+  communicator_ = connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", no_limit);
   return *communicator_;
 }
 

@@ -40,7 +40,10 @@ nlohmann::ordered_json to_json(const DeviceList& list, const Environment& enviro
   for (auto& u : list.unavailable) unavailable.push_back({{"kind", u.kind}, {"reason", u.reason}});
   Json links = Json::array();
   for (auto& l : links_between(list.devices)) links.push_back({{"from", l.from}, {"to", l.to}, {"kind", l.kind}});
-  return {{"devices", devices}, {"unavailable", unavailable}, {"links", links}, {"environment", Json::parse(to_json(environment))}};
+  return {{"devices", devices},
+          {"unavailable", unavailable},
+          {"links", links},
+          {"environment", Json::parse(to_json(environment))}};
 }
 
 }  // namespace crest

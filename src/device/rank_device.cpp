@@ -37,12 +37,12 @@ std::string device_of_rank(const std::string& spec, const RankPlace& place, int 
                "Use --device cuda: each rank takes a GPU of its own. CUDA_VISIBLE_DEVICES selects which ones.");
   if (gpus == 1 && place.own_view) return "cuda:0";  // srun, mpirun and torchrun scripts can bind a GPU to each
   if (gpus < place.local_ranks)
-    throw Error(Exit::no_device,
-                fmt::format("{} ranks on this machine need as many GPUs, but {} visible", place.local_ranks,
-                            gpus_text(gpus)),
-                "--ranks",
-                fmt::format("Use --ranks {}, or --device cpu. --data-parallel {} makes virtual ranks that share a GPU.",
-                            gpus, place.local_ranks));
+    throw Error(
+        Exit::no_device,
+        fmt::format("{} ranks on this machine need as many GPUs, but {} visible", place.local_ranks, gpus_text(gpus)),
+        "--ranks",
+        fmt::format("Use --ranks {}, or --device cpu. --data-parallel {} makes virtual ranks that share a GPU.", gpus,
+                    place.local_ranks));
   return fmt::format("cuda:{}", place.local_rank);
 }
 

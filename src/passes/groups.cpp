@@ -1,7 +1,7 @@
 // Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
 // so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
-// one message for data parallelism. Where shares of the optimizer travel in buckets (--shard, --reduce
-// bucket), each bucket is a group.
+// one message for data parallelism. Where shares of the optimizer travel in buckets (--shard,
+// --reduce bucket), each bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>

@@ -55,8 +55,8 @@ class ShardedStates {
   std::vector<Share> shares_;
   std::vector<Tensor> tensors_;
   std::vector<std::vector<char>> memory_;  // by tensor
-  Runtime* runtime_;               // of the shares
-  std::unique_ptr<Runtime> host_;  // of the whole tensors
+  Runtime* runtime_;                       // of the shares
+  std::unique_ptr<Runtime> host_;          // of the whole tensors
 };
 
 }  // namespace crest

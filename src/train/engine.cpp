@@ -249,7 +249,8 @@ static void send_tensor(Communicator& comm, const TensorRef& t) {
 }
 
 void Engine::gather_states() {
-  if (ranks() > 1) on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)], rank(r).between_steps()); });
+  if (ranks() > 1)
+    on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)], rank(r).between_steps()); });
 }
 
 void Engine::release_states() {

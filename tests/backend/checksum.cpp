@@ -50,7 +50,7 @@ TEST(Checksum, ChangesWithEveryByte) {
     EXPECT_EQ(of(bytes, 0), whole);
     EXPECT_EQ(of(bytes, 4), whole) << "not aligned to 16 bytes";
     std::set<unsigned long long> seen = {whole};
-    for (size_t i = 0; i < bytes.size(); i += n > 100 ? 103 : 1) {
+    for (size_t i = 0; i<bytes.size(); i += n> 100 ? 103 : 1) {
       bytes[i] ^= 1;
       EXPECT_TRUE(seen.insert(of(bytes, 0)).second) << "byte " << i;
       bytes[i] ^= 1;

@@ -28,7 +28,8 @@ Device gpu() {
 
 }  // namespace
 
-// In the order of the ranks, in fp32 (f64 in f64), rounded once; nothing behind the last element changes.
+// In the order of the ranks, in fp32 (f64 in f64), rounded once; nothing behind the last element
+// changes.
 TEST(RankSum, AddsInTheOrderOfRanks) {
   NEEDS_GPU();
   auto device = gpu();

@@ -12,7 +12,8 @@ constexpr int threads = 256, quad = 4;
 
 // From and to what is sent. V elements a thread.
 template <int V>
-__global__ void __launch_bounds__(threads) convert(const void* from, DType from_type, void* to, DType to_type, int64_t n) {
+__global__ void __launch_bounds__(threads)
+    convert(const void* from, DType from_type, void* to, DType to_type, int64_t n) {
   wait_for_predecessors();
   int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * V;
   if (i >= n) return;

@@ -164,7 +164,8 @@ class NcclCommunicator final : public Communicator {
       return code == cudaSuccess;
     };
     try {
-      if (!cuda::watched_wait(ended, [&] { look(); }, seconds_))
+      if (!cuda::watched_wait(
+              ended, [&] { look(); }, seconds_))
         control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
     } catch (...) {
       if (comm_) nccl_.abort(comm_);

@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Of norms: a few elements.
-__global__ void __launch_bounds__(threads) sum_of_ranks_f64(RankPointers in, RankPointers out, int64_t n, double divisor) {
+__global__ void __launch_bounds__(threads)
+    sum_of_ranks_f64(RankPointers in, RankPointers out, int64_t n, double divisor) {
   wait_for_predecessors();
   int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (i >= n) return;

@@ -342,7 +342,8 @@ class GpuRuntime : public Runtime {
       return code == cudaSuccess;
     };
     try {
-      return watched_wait(ended, [&] { communicator_->check(); }, seconds);
+      return watched_wait(
+          ended, [&] { communicator_->check(); }, seconds);
     } catch (const PeerLost&) {
       abandon();
       throw;
@@ -415,7 +416,7 @@ class GpuRuntime : public Runtime {
   std::array<Reads, mark_places> reads_;
   Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
   bool recording_ = false;
-  bool abandoned_ = false;  // some work never ends
+  bool abandoned_ = false;          // some work never ends
   std::vector<GraphRun> recorded_;  // since the last synchronize()
 };
 

@@ -1,4 +1,4 @@
-// Shares of tensors: collectives on the stream of their instruction, and this rank's part of a norm.
+// Shares of tensors: collectives on the stream of their instruction, and copies of a share.
 #include "backend/cuda/device/words.h"
 #include "backend/cuda/kernel.h"
 #include "comm/comm.h"
