@@ -135,7 +135,7 @@ class Training {
   }
 
   void start_run(CompiledSession session) {
-    engine_.emplace(std::move(session), Choices(), communicator(), host());
+    start_engine(std::move(session));
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
     else if (leads())
@@ -154,6 +154,16 @@ class Training {
     files_->write("model.toml", to_toml(recipe().model));
     files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
     files_->continue_at(0);
+  }
+
+  // Rank 0 chooses kernels for all: an update that multiplies matrices must be the same, bit for
+  // bit, on every rank.
+  void start_engine(CompiledSession session) {
+    Communicator* devices = communicator();  // all ranks connect
+    if (leads()) engine_.emplace(std::move(session), Choices(), devices, host());
+    if (!group_) return;
+    std::string chosen = group_->from_first(leads() ? to_json(engine_->choices().used()) : std::string());
+    if (!leads()) engine_.emplace(std::move(session), Choices(parse_choices(chosen, "rank 0")), devices, host());
   }
 
   void tell_launcher_folder() const {
