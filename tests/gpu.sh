@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Everything that needs an NVIDIA GPU, in one command: operations, parity with PyTorch, runs, resume, sampling, refusals,
 # ranks, memory checker. Prints a line a part and writes OUT/summary.md.
-#   tests/gpu.sh [--build DIR] [--out DIR] [--only PART,..] [--skip PART,..]
+#   tests/gpu.sh [--build DIR] [--out DIR] [--gpus N] [--only PART,..] [--skip PART,..]
+# With --gpus 2 only what needs several GPUs: the parts nccl-*. --only nccl is all of them, too.
 # DIR is a build with the CUDA backend and its tests (make all-targets on a GPU machine, or make cuda elsewhere, carried
 # here: docs/kernels.md). Takes about 10 minutes on an H200; `sanitizer` is most of it.
 set -u
 cd "$(dirname "$0")/.."
-build=build/release out=build/gpu only="" skip=""
+build=build/release out=build/gpu only="" skip="" gpus=1
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build) build=$2 ;; --out) out=$2 ;; --only) only=$2 ;; --skip) skip=$2 ;;
-    *) echo "gpu.sh: unknown option $1 (--build DIR, --out DIR, --only PARTS, --skip PARTS)" >&2; exit 2 ;;
+    --build) build=$2 ;; --out) out=$2 ;; --only) only=$2 ;; --skip) skip=$2 ;; --gpus) gpus=$2 ;;
+    *) echo "gpu.sh: unknown option $1 (--build DIR, --out DIR, --gpus N, --only PARTS, --skip PARTS)" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -25,7 +26,10 @@ summary=$out/summary.md failed=0
 
 wanted() {
   case ",$skip," in *",$1,"*) return 1 ;; esac
-  [ -z "$only" ] && return 0
+  if [ -z "$only" ]; then
+    case "$1" in nccl-*) [ "$gpus" -gt 1 ]; return ;; *) [ "$gpus" = 1 ]; return ;; esac
+  fi
+  case "$1" in nccl-*) case ",$only," in *",nccl,"*) return 0 ;; esac ;; esac
   case ",$only," in *",$1,"*) return 0 ;; *) return 1 ;; esac
 }
 # part NAME WHAT COMMAND...: one row of the summary; the last line of the log says what was seen.
@@ -176,6 +180,107 @@ comm() { # NCCL over all GPUs of this machine, values checked
   "$crest" comm all --backend nccl --ranks "$n" --sizes 1MB..64MB:x4 --no-store || return 1
   echo "seen: four collectives over $n GPU(s)"
 }
+# Ranks that are processes with a GPU each. t SECONDS COMMAND..: a hang costs little.
+t() { timeout -s KILL "$@"; }
+ranks_train() { # OUT RANKS FLAG..: ten steps of eight sequences, in fp32
+  local to=$1 n=$2
+  shift 2
+  rm -rf "$work/$to"
+  t 60 "$crest" train --device cuda --data "$work/data" --model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10 --seed 3 --no-store \
+    --batch $((8 / n)) --ranks "$n" --watchdog 5 --out "$work/$to" "$@" >"$work/$to.out" 2>&1 || { cat "$work/$to.out"; return 1; }
+}
+nccl_loss() { # two GPUs against one with the whole batch: losses of ten steps
+  local how
+  ranks_train one 1 || return 1
+  for how in "--reduce flat" "--reduce each" "--reduce overlap" "--reduce bucket --bucket 100kB" "--shard optimizer" \
+ "--shard optimizer --reduce bucket --bucket 100kB" \
+    "--reduce bucket --bucket 1MB --comm-dtype bf16" "--reduce overlap --grad-accumulation 2 --batch 2" "--reduce bucket --graphs off"; do
+    ranks_train two 2 $how || { echo "failed: $how"; return 1; }
+    agree "$how" "$work/two/log.jsonl" "$work/one/log.jsonl" || return 1
+  done
+  echo "seen: 9 ways to sum on two GPUs agree with one GPU for ten steps"
+}
+tensors_of() { (cd "$1/checkpoints/step-000010" && sha256sum model.safetensors optimizer.safetensors | cut -c1-16 | tr '\n' ' '); }
+nccl_bits() { # --deterministic: twice the same, and the same with shares of the optimizer, bit for bit
+  local p how same list
+  for p in "--precision fp32" "--precision bf16 --optimizer adamw" "--precision bf16 --optimizer adamw-8bit --grad-accumulation 2 --batch 2"; do
+    list=""
+    for how in "--reduce flat" "--reduce flat" "--reduce bucket --bucket 100kB" "--shard optimizer"; do
+      ranks_train bits 2 --deterministic $p $how || return 1
+      list="$list$(tensors_of "$work/bits")
+"
+      echo "$p $how: $(tensors_of "$work/bits")"
+    done
+    same=$(printf '%s' "$list" | sort -u | wc -l)
+    [ "$same" = 1 ] || { echo "seen: $p: $same different results"; return 1; }
+  done
+  echo "seen: the same bits twice, in buckets and with shares, in 3 settings"
+}
+nccl_resume() { # 2 ranks, 1 rank, 2 ranks against one rank all the time
+  local shard run="$work/cut"
+  ranks_train one 1 || return 1
+  for shard in none optimizer; do
+    ranks_train cut 2 --shard $shard --stop-after 4 || return 1
+    t 60 "$crest" train --device cuda --resume "$run" --ranks 1 --batch 8 --grad-accumulation 1 --shard none --stop-after 3 >"$work/resume.out" 2>&1 || { cat "$work/resume.out"; return 1; }
+    t 60 "$crest" train --device cuda --resume "$run" --ranks 2 --batch 4 --shard $shard >"$work/resume.out" 2>&1 || { cat "$work/resume.out"; return 1; }
+    agree "2 -> 1 -> 2 ranks, --shard $shard" "$run/log.jsonl" "$work/one/log.jsonl" || return 1
+  done
+  echo "seen: 2 -> 1 -> 2 ranks continue as one rank does, with and without shares"
+}
+nccl_lost() { # KILLS, STOPS: see scripts/gpu/lost-ranks.py
+  t 400 python3 scripts/gpu/lost-ranks.py "$crest" "$work/data" --kills "${KILLS:-10}" --stops "${STOPS:-3}"
+}
+by_hand() { # CODE OUT "NAME=VALUE.. of rank 0" "of rank 1" FLAG..: two ranks that another program starts; CODE: of rank 0
+  local want=$1 to=$2 first=$3 second=$4 port=$((20000 + RANDOM % 20000)) codes
+  shift 4
+  rm -rf "$work/$to"
+  local common="MASTER_ADDR=127.0.0.1 MASTER_PORT=$port"
+  set -- "$crest" train --device cuda --data "$work/data" --model nano --seq 128 --lr 3e-4 --precision fp32 --steps 10 --seed 3 --no-store --batch 4 \
+    --watchdog 5 --out "$work/$to" "$@"
+  t 60 env $common $second "$@" >"$work/$to.1" 2>&1 &
+  t 60 env $common $first "$@" >"$work/$to.0" 2>&1
+  codes=$?
+  wait $!
+  [ $codes = "$want" ] || { echo "exit $codes (wanted $want)"; cat "$work/$to.0" "$work/$to.1"; return 1; }
+}
+nccl_start() { # torchrun, mpirun's variables, tasks that see one GPU each; and what is refused
+  local code bad=0 torch="RANK=%s LOCAL_RANK=%s WORLD_SIZE=2 LOCAL_WORLD_SIZE=2"
+  local mpi="OMPI_COMM_WORLD_RANK=%s OMPI_COMM_WORLD_LOCAL_RANK=%s OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2"
+  ranks_train one 1 || return 1
+  by_hand 0 torch "$(printf "$torch" 0 0)" "$(printf "$torch" 1 1)" || return 1
+  agree "variables of torchrun" "$work/torch/log.jsonl" "$work/one/log.jsonl" || return 1
+  by_hand 0 mpi "$(printf "$mpi" 0 0) CUDA_VISIBLE_DEVICES=0" "$(printf "$mpi" 1 1) CUDA_VISIBLE_DEVICES=1" || return 1
+  agree "variables of mpirun, one GPU visible to each" "$work/mpi/log.jsonl" "$work/one/log.jsonl" || return 1
+  if command -v torchrun >/dev/null; then
+    rm -rf "$work/torchrun"
+    t 90 torchrun --no-python --nproc-per-node 2 "$crest" train --device cuda --data "$work/data" --model nano --seq 128 --lr 3e-4 --precision fp32 \
+      --steps 10 --seed 3 --no-store --batch 4 --out "$work/torchrun" || return 1
+    agree torchrun "$work/torchrun/log.jsonl" "$work/one/log.jsonl" || return 1
+  fi
+  by_hand 4 same "$(printf "$mpi" 0 0) CUDA_VISIBLE_DEVICES=0" "$(printf "$mpi" 1 1) CUDA_VISIBLE_DEVICES=0" || bad=1
+  grep -h "error" "$work/same.0"
+  refuse() { local want=$1; shift; t 60 "$@" >"$work/refused" 2>&1; code=$?; cat "$work/refused"; [ $code = "$want" ] || { echo "exit $code (wanted $want): $*"; bad=1; }; }
+  refuse 2 "$crest" bench --device cuda:1 --ranks 2 --model nano --samples 2 --no-store
+  refuse 4 "$crest" bench --device cuda --ranks 9 --model nano --samples 2 --no-store
+  [ $bad = 0 ] && echo "seen: torchrun's and mpirun's variables, one GPU a task; the same GPU twice, cuda:1 and too many ranks are refused"
+}
+nccl_bench() { # the ladder, and the memory that the plan names
+  local how
+  for how in "--reduce each" "--reduce flat" "--reduce overlap" "--reduce bucket --bucket 128MiB" "--shard optimizer" "--shard optimizer --reduce bucket --bucket 128MiB"; do
+    t 90 "$crest" bench --device cuda --model gpt2-124M --batch 16 --ranks 2 $how --samples 20 --no-mfu --no-store --json >"$work/bench.json" || return 1
+    python3 - "$how" "$work/bench.json" <<'END' || return 1
+import json, sys
+r = json.load(open(sys.argv[2]))
+r = r[0] if isinstance(r, list) else r
+m = r["memory"]
+planned, held = m["planned_bytes"] / 2**20, m["measured_peak_bytes"] / 2**20
+print(f"{sys.argv[1]}: {r['step_ms_median']:.3f} ms, planned {planned:.0f} MiB, held {held:.0f} MiB, of NCCL planned "
+      f"{m['by_category'].get('library_context', 0) / 2**20:.0f} MiB: {m}")
+assert abs(held - planned) < 200, "NCCL holds much more or less than planned"
+END
+  done
+  echo "seen: $(grep -o '^--[^:]*: [0-9.]* ms' "$out/logs/nccl-bench.log" | tr '\n' ';')"
+}
 lab() { # every experiment at the smallest scale
   "$crest" lab run --all --device cuda --scale tiny --budget 4m --store "$work/lab.db" || return 1
   "$crest" report --lab --store "$work/lab.db" -o "$out/lab.html" -o "$out/lab.md" --no-figures || return 1
@@ -235,6 +340,12 @@ part profile "crest profile by CUPTI" profile
 part optimizers "every optimizer against the CPU" optimizers
 part ranks "ranks that share the GPU against one" ranks
 part comm "collectives by NCCL" comm
+part nccl-loss "two GPUs against one, every way to sum" nccl_loss
+part nccl-bits "--deterministic on two GPUs: the same bits, with and without shares" nccl_bits
+part nccl-resume "2 -> 1 -> 2 ranks" nccl_resume
+part nccl-start "torchrun, mpirun, one GPU a task, refusals" nccl_start
+part nccl-lost "ranks that are killed or stopped" nccl_lost
+part nccl-bench "crest bench on two GPUs" nccl_bench
 part lab "every experiment at scale tiny" lab
 part sanitizer "compute-sanitizer: memcheck and racecheck" sanitizer
 cat "$summary"

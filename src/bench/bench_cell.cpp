@@ -115,7 +115,7 @@ double phase_flops(const CompiledSession& s, BenchPhase phase, FlopsConvention c
 
 BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, bool flush, RankGroup* group)
     : group_(group),
-      engine_(std::move(session), {}, group ? &group->communicator() : nullptr),
+      engine_(std::move(session), {}, group ? &group->communicator() : nullptr, group ? &group->host() : nullptr),
       phase_(phase),
       seed_(seed) {
   const Recipe& r = engine_.session().recipe;
@@ -126,27 +126,36 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, b
 
 BenchCell::~BenchCell() {
   try {
-    lead(false);
+    lead(Call::end);
   } catch (const std::exception&) {  // a lost rank: whoever measures has heard of it
   }
 }
 
-// Tells the other ranks to run, or that there is nothing left to run.
-void BenchCell::lead(bool run) {
+// Tells the other ranks what to do. All have heard of a run before its time starts.
+void BenchCell::lead(Call call) {
   if (!group_ || !group_->leads()) return;
-  group_->from_first(double(run));
-  if (run) group_->communicator().barrier();  // all have heard it before the time starts
+  group_->from_first(double(call));
+  if (call == Call::run || call == Call::run_in_sequence) group_->host().barrier();
 }
 
 void BenchCell::follow() {
-  while (group_->from_first(0.0) != 0) {
-    group_->communicator().barrier();
-    run_in_sequence();
+  for (;;) {
+    auto call = Call(int(group_->from_first(0.0)));
+    if (call == Call::end) return;
+    if (call == Call::settle) {
+      settle();
+      continue;
+    }
+    group_->host().barrier();
+    if (call == Call::run)
+      run();
+    else
+      run_in_sequence();
   }
 }
 
 double BenchCell::run(std::vector<StepTrace>* traces) {
-  lead(true);
+  lead(Call::run);
   if (flush_) (*flush_)();
   double loss = 0;
   double seconds = time_once([&] {
@@ -162,7 +171,7 @@ double BenchCell::run(std::vector<StepTrace>* traces) {
 
 double BenchCell::run_in_sequence() {
   if (flush_ || phase_ == BenchPhase::forward) return run();
-  lead(true);
+  lead(Call::run_in_sequence);
   while (engine_.queued_steps() <= engine_.steps_ahead()) engine_.queue_step(steps_++, bench_lr, seed_, source_);
   StepResult result = engine_.take_step();
   check_loss(result.loss);
@@ -170,6 +179,7 @@ double BenchCell::run_in_sequence() {
 }
 
 void BenchCell::settle() {
+  if (engine_.queued_steps()) lead(Call::settle);
   while (engine_.queued_steps()) check_loss(engine_.take_step().loss);
 }
 

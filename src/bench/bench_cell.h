@@ -82,7 +82,8 @@ class BenchCell {
 
  private:
   void check_loss(double loss) const;
-  void lead(bool run);
+  enum class Call { end, run, run_in_sequence, settle };  // of rank 0, for the others
+  void lead(Call call);
 
   RankGroup* group_;
   Engine engine_;

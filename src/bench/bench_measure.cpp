@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "device/rank_device.h"
 #include "host/memory.h"
 #include "host/stop_signal.h"
 #include "measure/gemm.h"
@@ -63,7 +64,9 @@ void BenchMeasure::print_head(const Recipe& recipe, const Device& device) const 
 
 const Device& BenchMeasure::device(const DeviceOptions& options) {
   auto it = devices_.find(options.threads);
-  if (it == devices_.end()) it = devices_.emplace(options.threads, options.find()).first;
+  if (it != devices_.end()) return it->second;
+  it = devices_.emplace(options.threads, options.find()).first;
+  if (group_) connect_devices(*group_, it->second);
   return it->second;
 }
 
@@ -83,7 +86,7 @@ std::unique_ptr<BenchCell> BenchMeasure::make_cell(CompiledSession session, cons
   check_fits(session, limit / session.recipe.data_parallel);
   if (group_ && group_->leads()) group_->from_first(double(task.index));
   try {
-    if (group_) check_same_rows(group_->communicator(), program_rows(session));
+    if (group_) check_same_rows(group_->host(), program_rows(session));
     return std::make_unique<BenchCell>(std::move(session), task.phase, o_.seed, o_.flush_cache, group_);
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");

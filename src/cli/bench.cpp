@@ -36,7 +36,6 @@ static int run(BenchOptions& o, RankGroup* group) {
   if (group && o.compares())
     fail_usage("a comparison measures single processes", "--ranks",
                "Measure each recipe by itself with --ranks, or use --data-parallel.");
-  share_device(o.base.device, group);
   std::vector<BenchPhase> phases = phases_of(o.phase);
   std::vector<CellOptions> cells = cells_of(o);
   BenchMeasure bench(o, group);
@@ -125,7 +124,7 @@ std::function<int()> setup_bench(CLI::App& app) {
   auto ranks = std::make_shared<GivenSettings>();
   add_options(app, *o, *ranks);
   return [o, ranks] {
-    return run_in_ranks(o->base.recipe, *ranks, {}, [&](RankGroup* group) {
+    return run_in_ranks(o->base.recipe, o->base.device, *ranks, {}, [&](RankGroup* group) {
       StopSignal signal;
       return run(*o, group);
     });

@@ -89,6 +89,7 @@ void print_gpus(const cuda::Found& found) {
                format_bytes(double(d.total_memory)));
     if (std::string why = cuda::reject_device(d); !why.empty()) fmt::print("  unusable  {}\n", why);
   }
+  for (auto& l : links_between(found.devices)) fmt::print("  link      cuda:{} - cuda:{}  {}\n", l.from, l.to, l.kind);
   fmt::print("  driver    CUDA {}.{}, built with {}.{}\n", found.driver / 1000, found.driver % 1000 / 10,
              found.runtime / 1000, found.runtime % 1000 / 10);
   for (auto& l : cuda::used_libraries())

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "comm/gloo.h"
 #include "comm/launch.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "device/rank_device.h"
 #include "host/stop_signal.h"
 #include "passes/pass.h"
 #include "train/restarts.h"
@@ -26,16 +26,24 @@ static int requested_ranks(const RecipeOptions& recipe) {
   return parsed.ranks;
 }
 
-int run_in_ranks(RecipeOptions& recipe, const GivenSettings& given, const RankCommand& command,
+// A rank's share of the machine. Only rank 0 prints notes about it.
+static void share(DeviceOptions& device, const RankGroup& group) {
+  device.processes = group.local_size(), device.local_rank = group.local_rank();
+  device.notes = group.leads();
+}
+
+int run_in_ranks(RecipeOptions& recipe, DeviceOptions& device, const GivenSettings& given, const RankCommand& command,
                  const std::function<int(RankGroup*)>& work) {
   RankOptions options;
   Settings().add(rank_settings(), &options).add(restart_settings(), &options).apply(given);
   int requested = requested_ranks(recipe);
   auto environment = rank_environment();
   bool several = environment && environment->size > 1, launched = several || is_launched();
-  if (several || requested > 1)
-    if (std::string problem = gloo_problem(); !problem.empty()) fail(problem, "--ranks");
   if (!launched && (requested > 1 || options.restarts > 0)) {
+    if (requested > 1) {
+      device.libraries.use();
+      check_devices_of_ranks(device.device, requested);
+    }
     StopSignal signal;
     LaunchOptions launch = {.ranks = requested,
                             .stop = StopSignal::requested,
@@ -55,16 +63,11 @@ int run_in_ranks(RecipeOptions& recipe, const GivenSettings& given, const RankCo
   recipe.given["ranks"] = {std::to_string(environment->size)};
   return run_rank([&] {
     auto group = RankGroup::join(*environment, options);
+    share(device, *group);
     int code = work(group.get());
     group->done();
     return code;
   });
-}
-
-void share_device(DeviceOptions& options, const RankGroup* group) {
-  if (!group) return;
-  options.processes = group->local_size();
-  options.notes = group->leads();
 }
 
 }  // namespace crest

@@ -25,13 +25,11 @@ struct RankCommand {
   std::function<std::vector<std::string>(const std::string& folder)> continued = {};
 };
 
-// work(null) in a single process; work(group) in a rank, after all ranks have joined. Without a
-// launcher, --ranks of the recipe (and --restarts) starts the ranks: copies of this command. Under
-// one, its number of processes is the recipe's. Returns the exit code.
-int run_in_ranks(RecipeOptions& recipe, const GivenSettings& given, const RankCommand& command,
+// device: gets this rank's place. work(null) in a single process; work(group) in a rank, after all
+// ranks have joined. Without a launcher, --ranks of the recipe (and --restarts) starts the ranks:
+// copies of this command. Under one, its number of processes is the recipe's. Returns the exit
+// code.
+int run_in_ranks(RecipeOptions& recipe, DeviceOptions& device, const GivenSettings& given, const RankCommand& command,
                  const std::function<int(RankGroup*)>& work);
-
-// For a rank: its share of the device. Only rank 0 prints notes about it.
-void share_device(DeviceOptions& options, const RankGroup* group);
 
 }  // namespace crest

@@ -20,6 +20,7 @@
 #include "data/chat.h"
 #include "data/dataset.h"
 #include "data/prepare_text.h"
+#include "device/rank_device.h"
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
 #include "train/run.h"
@@ -234,8 +235,8 @@ int run(const CLI::App& app, Options& o, RankGroup* group) {
     check_changes(app, o);
     keep_global_batch(app, o);
   }
-  share_device(o.device, group);
   t.device = o.device.find();
+  if (group) connect_devices(*group, t.device);
   t.memory_limit = o.device.limit(t.device);
   if (o.wait_for_saves) t.save_mode = SaveMode::waiting;
   if (!o.texts.empty() && !t.data.empty() && o.resume.empty())
@@ -333,7 +334,7 @@ std::function<int()> setup_train(CLI::App& app) {
   add_config_option(app);
   return [o, &app] {
     RankCommand command = {o->resume.empty(), [&](auto& folder) { return continued(*o, folder); }};
-    return run_in_ranks(o->recipe, o->ranks, command, [&](RankGroup* group) { return run(app, *o, group); });
+    return run_in_ranks(o->recipe, o->device, o->ranks, command, [&](RankGroup* group) { return run(app, *o, group); });
   };
 }
 

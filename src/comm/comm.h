@@ -48,10 +48,16 @@ class Communicator {
   virtual void send_receive(const void* out, int to, void* in, int from, int64_t bytes) = 0;
   // Returns after all ranks have called it.
   virtual void barrier() = 0;
-  // Between threads: this rank has failed, so the calls of the others throw PeerLost instead of
-  // waiting for it. The last call; processes find out by Control.
+  // This rank has failed. Between threads: the calls of the others throw PeerLost instead of
+  // waiting for it; processes find out by Control. The last call: work on a device may never end,
+  // and nobody waits for it.
   virtual void leave() {}
   virtual void synchronize() {}
+  // For who waits for work on a device: throws PeerLost if another rank is gone or NCCL reports an
+  // error. Does not wait.
+  virtual void check() {}
+  // Bytes of device memory that the library holds.
+  virtual int64_t device_bytes() const { return 0; }
 };
 
 }  // namespace crest

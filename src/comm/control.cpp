@@ -17,6 +17,9 @@
 
 namespace crest {
 
+// Of an exchange: a rank may wait for another that saves a checkpoint. Lost ranks end it.
+static constexpr double no_limit = 1e6;
+
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where) {
   if (why.empty()) return {rank, fmt::format("rank {} is gone", rank), where, "Look for its own error message."};
   return {rank, why, where, "It was stopped, or its machine or network failed."};
@@ -154,6 +157,13 @@ std::string Control::get(const std::string& key, double seconds) {
   if (wait_for("V", answer, after(seconds))) return answer.value;
   if (lost_) throw_lost("start");
   blame(fmt::format("'{}' did not arrive within {:g} s", printable(key), seconds), "start");
+}
+
+std::string Control::exchange(const std::string& own) {
+  send({'X', "", own});
+  Frame answer;
+  if (!wait_for("V", answer, after(no_limit))) throw_lost("exchange");
+  return answer.value;
 }
 
 void Control::check(const std::string& where) {

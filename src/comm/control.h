@@ -15,6 +15,9 @@ namespace crest {
 
 class ControlServer;
 
+// Of the values of all ranks together in Control::exchange.
+inline constexpr size_t exchange_bytes = size_t(512) << 10;
+
 // For a rank whose connection broke (why: "") or that does not answer (why: the sentence that says
 // it).
 PeerLost lost_rank(int rank, const std::string& why, const std::string& where);
@@ -64,6 +67,9 @@ class Control {
   void set(const std::string& key, const std::string& value);
   // Waits until somebody has set the key. Throws PeerLost if a rank dies meanwhile.
   std::string get(const std::string& key, double seconds);
+  // The values of all ranks, one after the other; all ranks call it together. Throws PeerLost if a
+  // rank ends meanwhile. At most exchange_bytes in all.
+  std::string exchange(const std::string& own);
   // Throws PeerLost if a rank is gone. Does not wait.
   void check(const std::string& where);
   // For a collective that did not finish: finds out which rank is to blame (dead, or silent while

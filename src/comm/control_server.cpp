@@ -158,6 +158,7 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
       else
         peer.wanted = frame.key;
       return;
+    case 'X': return exchange(peer, frame.value);
     case 'F':
       peer.failed = true;
       if (!first_failure_) first_failure_ = Clock::now();
@@ -165,6 +166,19 @@ void ControlServer::handle(Peer& peer, const Frame& frame) {
     case 'E': peer.left = true; return;
     default: return;
   }
+}
+
+// Answers when all ranks have joined: by then each has offered one value.
+void ControlServer::exchange(Peer& peer, const std::string& own) {
+  peer.offered = own;
+  std::vector<Peer*> ranks(size_t(size_), nullptr);
+  for (auto& p : peers_)
+    if (p.rank >= 0 && !p.watchdog && p.offered) ranks[size_t(p.rank)] = &p;
+  if (std::find(ranks.begin(), ranks.end(), nullptr) != ranks.end()) return;
+  Frame all = {'V', "", ""};
+  for (Peer* p : ranks) all.value += *p->offered, p->offered.reset();
+  std::string text = encode(all);
+  for (Peer* p : ranks) send_all(p->socket, text);
 }
 
 void ControlServer::greet(Peer& peer, const Frame& frame) {

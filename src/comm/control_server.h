@@ -13,14 +13,16 @@
 namespace crest {
 
 // First word of a rank's greeting. Changes with the protocol.
-inline constexpr const char* control_magic = "crest-control-3";
+inline constexpr const char* control_magic = "crest-control-4";
 // How long others may still complain before a rank that did not is called silent.
 inline constexpr double blame_seconds = 2;
 
 // Messages from rank to server: H hello (key: rank, number of ranks, kind; value: magic and a
-// random number), J join (value: proof), S set, G get, F failed in a collective, P a watchdog's
+// random number), J join (value: proof), S set, G get, X exchange
+// (value: the rank's own), F failed in a collective, P a watchdog's
 // word (value: what the rank does), E goodbye. From server to rank: C challenge (key: a random
-// number, value: the server's proof), A all have joined, R rejected (value: why), V value, L lost
+// number, value: the server's proof), A all have joined, R rejected (value: why), V value (of an
+// exchange: those of all ranks), L lost
 // (key: rank, value: why; "": its connection broke), B to blame (key: rank, -1: nobody), P to the
 // watchdogs.
 class ControlServer {
@@ -52,7 +54,8 @@ class ControlServer {
     bool greeted() const { return !numbers[0].empty(); }
     Clock::time_point deadline{};  // for a stranger
     bool failed = false, left = false;
-    std::string wanted;  // the key that it waits for; "": none
+    std::string wanted;                  // the key that it waits for; "": none
+    std::optional<std::string> offered;  // its value of an exchange that others have not joined yet
   };
   void serve();
   void step();
@@ -65,6 +68,7 @@ class ControlServer {
   void greet(Peer& peer, const Frame& frame);
   void join(Peer& peer, const Frame& frame);
   void watch();
+  void exchange(Peer& peer, const std::string& own);
   void give_up_joining();
   void lose(Peer& peer);
   void tell_lost(int rank, const std::string& why);

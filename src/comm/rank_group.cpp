@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "comm/control_communicator.h"
 #include "comm/exchange.h"
 #include "comm/gloo.h"
 #include "comm/launch.h"
@@ -84,20 +85,27 @@ void RankGroup::start_after_first() {
 }
 
 Communicator& RankGroup::communicator() {
-  if (!communicator_) communicator_ = make_gloo_communicator(*control_, size(), "run", no_limit);
+  if (communicator_) return *communicator_;
+  communicator_ = connect_ ? connect_(*control_, host()) : make_gloo_communicator(*control_, size(), "run", no_limit);
   return *communicator_;
 }
 
+Communicator& RankGroup::host() {
+  if (!connect_) return communicator();
+  if (!host_) host_ = make_control_communicator(*control_);
+  return *host_;
+}
+
 bool RankGroup::any(bool own) {
-  auto all = gather(communicator(), {own ? 1.0 : 0.0});
+  auto all = gather(host(), {own ? 1.0 : 0.0});
   return std::any_of(all.begin(), all.end(), [](auto& of_rank) { return of_rank[0] != 0; });
 }
 
 double RankGroup::from_first(double own) {
-  communicator().broadcast(&own, DType::f64, 1, 0);
+  host().broadcast(&own, DType::f64, 1, 0);
   return own;
 }
 
-std::string RankGroup::from_first(const std::string& own) { return broadcast_text(communicator(), own, 0); }
+std::string RankGroup::from_first(const std::string& own) { return broadcast_text(host(), own, 0); }
 
 }  // namespace crest

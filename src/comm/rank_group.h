@@ -2,6 +2,7 @@
 // agree on what to do next.
 #pragma once
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@ class RankGroup {
 
   int rank() const { return environment_.rank; }
   int size() const { return environment_.size; }
+  int local_rank() const { return environment_.local_rank; }
   int local_size() const { return environment_.local_size; }
   bool leads() const { return rank() == 0; }
 
@@ -40,8 +42,13 @@ class RankGroup {
   // Rank 0 calls it when it has checked and prepared what all need; the others wait for that,
   // however long it takes. Throws PeerLost if a rank ends meanwhile.
   void start_after_first();
-  // Connects all ranks, in the first call.
+  // How the devices of all ranks are connected, if they are not CPUs. Comes before the calls below.
+  using Connect = std::function<std::unique_ptr<Communicator>(Control& control, Communicator& host)>;
+  void connect_by(Connect connect) { connect_ = std::move(connect); }
+  // Of tensors, on the ranks' devices. Connects all ranks, in the first call.
   Communicator& communicator();
+  // Of values in host memory. The same on CPUs.
+  Communicator& host();
 
   // All ranks call these together.
   bool any(bool own);
@@ -58,7 +65,8 @@ class RankGroup {
   RankEnvironment environment_;
   RankSecret secret_;
   std::unique_ptr<Control> control_;
-  std::unique_ptr<Communicator> communicator_;
+  Connect connect_;
+  std::unique_ptr<Communicator> host_, communicator_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<PeerLost> silent_;

@@ -144,7 +144,7 @@ std::string encode(const Frame& f) {
 }
 
 bool FrameReader::receive(const Socket& socket) {
-  char chunk[4096];
+  char chunk[65536];
   ssize_t n = recv(socket.fd(), chunk, sizeof chunk, MSG_DONTWAIT);
   if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
   if (n == 0) return false;

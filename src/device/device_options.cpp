@@ -11,12 +11,15 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "device/find.h"
+#include "device/rank_device.h"
 
 namespace crest {
 
 Device DeviceOptions::find() const {
   libraries.use();
-  Device d = find_device(device, threads);
+  // Not for a single process: --device auto must say why a GPU is not used.
+  std::string own = processes == 1 ? device : device_of_rank(device, {local_rank, processes}, usable_gpus(device));
+  Device d = find_device(own, threads);
   for (auto& line : split(d.note, '\n'))
     if (notes && !line.empty()) to_stderr("crest: note: {}\n", printable(line, 1000));
   d.threads = std::max(1, d.threads / processes);
@@ -82,7 +85,8 @@ bool LibraryOptions::is_flag(const std::string& flag) {
 }
 
 int64_t DeviceOptions::limit(const Device& d) const {
-  return (memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit")) / processes;
+  int64_t bytes = memory_limit.empty() ? d.memory : parse_bytes(memory_limit, "--memory-limit");
+  return d.kind == "cuda" ? bytes : bytes / processes;  // a rank has a GPU of its own, and a share of the host
 }
 
 const std::vector<Setting>& device_settings() {

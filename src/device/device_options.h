@@ -33,8 +33,9 @@ struct DeviceOptions {
   int threads = 0;
   std::string memory_limit;  // "" = what the device has
   LibraryOptions libraries;
-  int processes = 1;  // of this run on this machine: each gets an equal share of threads and memory
-  bool notes = true;  // print them
+  int processes = 1;   // of this run on this machine: each gets an equal share of threads and memory
+  int local_rank = 0;  // of this process among them
+  bool notes = true;   // print them
   // Finds the device. Notes for the user go to standard error.
   Device find() const;
   int64_t limit(const Device& device) const;  // bytes

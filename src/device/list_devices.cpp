@@ -4,10 +4,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda/nvml.h"
 #include "backend/device_json.h"
 #include "device/find.h"
 
 namespace crest {
+
+std::vector<DeviceLink> links_between(const std::vector<Device>& devices) {
+  std::vector<DeviceLink> links;
+  for (auto& a : devices)
+    for (auto& b : devices)
+      if (a.kind == "cuda" && b.kind == "cuda" && a.index < b.index)
+        if (std::string kind = cuda::link_between(a.index, b.index); !kind.empty())
+          links.push_back({a.index, b.index, kind});
+  return links;
+}
 
 DeviceList list_devices(const Device& cpu, const cuda::Found& found) {
   DeviceList list;
@@ -27,7 +38,12 @@ nlohmann::ordered_json to_json(const DeviceList& list, const Environment& enviro
   Json devices = Json::array(), unavailable = Json::array();
   for (auto& d : list.devices) devices.push_back(device_to_json(d));
   for (auto& u : list.unavailable) unavailable.push_back({{"kind", u.kind}, {"reason", u.reason}});
-  return {{"devices", devices}, {"unavailable", unavailable}, {"environment", Json::parse(to_json(environment))}};
+  Json links = Json::array();
+  for (auto& l : links_between(list.devices)) links.push_back({{"from", l.from}, {"to", l.to}, {"kind", l.kind}});
+  return {{"devices", devices},
+          {"unavailable", unavailable},
+          {"links", links},
+          {"environment", Json::parse(to_json(environment))}};
 }
 
 }  // namespace crest

@@ -17,8 +17,14 @@ struct DeviceList {
   };
   std::vector<Unavailable> unavailable;
 };
+// What connects two GPUs (cuda::Nvml::link).
+struct DeviceLink {
+  int from, to;
+  std::string kind;
+};
+std::vector<DeviceLink> links_between(const std::vector<Device>& devices);
 DeviceList list_devices(const Device& cpu, const cuda::Found& found);
-// {devices, unavailable, environment}: docs/contract.md, devices.
+// {devices, unavailable, links, environment}: docs/contract.md, devices.
 nlohmann::ordered_json to_json(const DeviceList& list, const Environment& environment);
 
 }  // namespace crest

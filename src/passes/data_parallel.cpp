@@ -115,10 +115,11 @@ void data_parallel(Program& program, const PassContext& context) {
   if (!context.last) return;
   std::string how = context.lever("reduce");
   if (context.kind == ProgramKind::train && context.lever("shard") != "none") {
-    if (how != "flat" || context.lever("comm-dtype") != "fp32")
+    bool buckets = how == "bucket";
+    if ((how != "flat" && !buckets) || context.lever("comm-dtype") != "fp32")
       fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
-                 "Use --reduce flat and --comm-dtype fp32, the defaults.");
-    return Reductions(program, Phase::backward, false, false).scattered(ranks);
+                 "Use --reduce flat or bucket, and --comm-dtype fp32.");
+    return Reductions(program, Phase::backward, buckets, false).scattered(ranks);
   }
   Phase phase = context.kind == ProgramKind::train ? Phase::backward : Phase::forward;
   Reductions reductions(program, phase, how == "overlap" || how == "bucket", context.lever("comm-dtype") == "bf16");

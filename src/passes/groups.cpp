@@ -1,11 +1,13 @@
 // Parameters of a group (matrices with weight decay; everything else) are contiguous in memory, and
 // so are their gradients and optimizer states, in the same order: one optimizer launch, one norm,
-// one message for data parallelism.
+// one message for data parallelism. Where shares of the optimizer travel in buckets (--shard,
+// --reduce bucket), each bucket is a group.
 #include <fmt/format.h>
 
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
@@ -14,7 +16,8 @@ namespace crest {
 
 namespace {
 
-constexpr int64_t lines = 64;  // elements: vector loads and 16-byte device accesses stay aligned in every dtype
+constexpr int64_t gradient_bytes = 4;  // of an element, to count by
+constexpr int64_t lines = 64;          // elements: vector loads and 16-byte device accesses stay aligned in every dtype
 
 // A parameter of a group and where its elements start.
 struct Member {
@@ -26,12 +29,14 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 class Groups {
  public:
-  Groups(Program& program, int ranks)
+  // bucket: bytes of gradients after which a group ends.
+  Groups(Program& program, int ranks, int64_t bucket)
       : program_(program),
         builder_(program),
         block_(program.properties.integer(state_block_property, 1)),
         alignment_(round_up(lines, block_)),
-        ranks_(ranks) {}
+        ranks_(ranks),
+        bucket_(bucket) {}
 
   void run() {
     std::vector<ValueId> gradients = parameter_gradients(program_);
@@ -39,21 +44,20 @@ class Groups {
     for (bool decay : {true, false}) {
       std::vector<Member> members;
       int64_t size = 0;
+      int count = 0;
+      auto end = [&] {
+        if (members.empty()) return;
+        std::string group = (decay ? "decay" : "rest") + (count ? std::to_string(count) : std::string());
+        add(group, members, round_up(size, alignment_ * ranks_), gradients);  // every rank may have an equal share
+        members.clear(), size = 0, ++count;
+      };
       for (size_t q = 0; q < program_.params.size(); ++q) {
         if (program_.params[q].decay != decay) continue;
         members.push_back({q, size});
         size += round_up(numel(q), alignment_);
+        if (size >= bucket_ / gradient_bytes) end();
       }
-      if (members.empty()) continue;
-      size = round_up(size, alignment_ * ranks_);  // every rank may have an equal share
-      std::string group = decay ? "decay" : "rest";
-      place("weights." + group, members, size, 1, [&](size_t q) { return program_.params[q].value; });
-      place("gradients." + group, members, size, 1, [&](size_t q) { return gradients[q]; });
-      for (auto& [suffix, of] : states_)
-        if (int64_t share = share_of(members, of)) {
-          auto state = [&of = of](size_t q) { return of.at(q); };
-          place(suffix + "." + group, members, size, share, state);
-        }
+      end();
     }
     for (auto& v : program_.values) {
       auto it = moved_.find(v.layout.storage);
@@ -65,6 +69,17 @@ class Groups {
 
  private:
   using States = std::unordered_map<size_t, ValueId>;  // by parameter
+
+  void add(const std::string& group, const std::vector<Member>& members, int64_t size,
+           const std::vector<ValueId>& gradients) {
+    place("weights." + group, members, size, 1, [&](size_t q) { return program_.params[q].value; });
+    place("gradients." + group, members, size, 1, [&](size_t q) { return gradients[q]; });
+    for (auto& [suffix, of] : states_)
+      if (int64_t share = share_of(members, of)) {
+        auto state = [&of = of](size_t q) { return of.at(q); };
+        place(suffix + "." + group, members, size, share, state);
+      }
+  }
 
   int64_t numel(size_t q) const { return program_.at(program_.params[q].value).numel(); }
 
@@ -121,7 +136,7 @@ class Groups {
 
   Program& program_;
   Builder builder_;
-  const int64_t block_, alignment_, ranks_;
+  const int64_t block_, alignment_, ranks_, bucket_;
   std::vector<std::pair<std::string, States>> states_;              // by suffix
   std::unordered_map<ValueId, std::pair<ValueId, int64_t>> moved_;  // old storage -> group and offset
 };
@@ -129,7 +144,9 @@ class Groups {
 }  // namespace
 
 void group_parameters(Program& program, const PassContext& context) {
-  Groups(program, context.recipe.world_size()).run();
+  int ranks = context.recipe.world_size();
+  bool buckets = ranks > 1 && context.lever("shard") != "none" && context.lever("reduce") == "bucket";
+  Groups(program, ranks, buckets ? parse_bytes(context.lever("bucket"), "--bucket") : INT64_MAX).run();
 }
 
 }  // namespace crest

@@ -21,7 +21,10 @@ namespace {
 
 class ShardedUpdate {
  public:
-  ShardedUpdate(Program& program, int ranks) : w_(program), p_(program), ranks_(ranks) {}
+  // gathering: where weights are gathered. On the communication stream, while the next group is
+  // updated.
+  ShardedUpdate(Program& program, int ranks, Stream gathering)
+      : w_(program), p_(program), ranks_(ranks), gathering_(gathering) {}
 
   void run() {
     for (const Instr& instr : w_.old) {
@@ -87,7 +90,13 @@ class ShardedUpdate {
       ValueId was = instr.out[o];
       auto from = std::find_if(weights.begin(), weights.end(),
                                [&](ValueId g) { return p_.at(g).layout.storage == p_.at(was).layout.storage; });
-      w_.replace(was, from == weights.end() ? updated[o] : b.emit1("all_gather", {updated[o], w_.now(*from)}, ranks()));
+      if (from == weights.end()) {
+        w_.replace(was, updated[o]);
+        continue;
+      }
+      b.stream = gathering_;
+      w_.replace(was, b.emit1("all_gather", {updated[o], w_.now(*from)}, ranks()));
+      b.stream = instr.stream;
     }
   }
 
@@ -103,6 +112,7 @@ class ShardedUpdate {
   Rewriter w_;
   Program& p_;
   int ranks_;
+  Stream gathering_;
   std::map<ValueId, ValueId> gradients_;
   std::set<ValueId> shared_;
 };
@@ -129,7 +139,8 @@ void shard_update(Program& program, const PassContext& context) {
                            "one by one",
                            context.recipe.optimizer, context.recipe.fusion == "on" ? "" : " with --fusion off"),
                "--shard", "Use adamw, adamw-8bit, sgd, lion or one of the adamw-bf16 optimizers, with --fusion on.");
-  if (shards) return ShardedUpdate(program, ranks).run();
+  if (shards)
+    return ShardedUpdate(program, ranks, context.lever("reduce") == "bucket" ? Stream::comm : Stream::compute).run();
   if (!flat) return;
   for (Instr& instr : program.code)  // the norm sums as it would with shares
     if (is(instr, "grad_norm")) instr.attrs.set("parts", ranks);

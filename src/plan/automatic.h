@@ -5,10 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "model/recipe.h"
+
 namespace crest {
 
 std::string auto_recompute(const std::string& fusion);
 std::string auto_loss_chunk(const std::string& precision, int64_t vocab, const std::string& device_kind);
+
+// Whether ranks on GPUs share the optimizer's state where nothing else is requested.
+bool auto_shard(const Recipe& recipe, const std::string& device_kind);
 
 // Keys of a resolved recipe whose value is what `auto` chooses from its other settings: they tell
 // nothing about it that those don't.

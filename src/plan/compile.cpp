@@ -57,6 +57,10 @@ void place_persistent(CompiledSession& s) {
   s.persistent = std::move(blocks);
 }
 
+// NCCL 2.28.3 on each of two H100 that NVLink connects, after its first collective (2026-11-24).
+// Other versions, connections and more ranks differ.
+constexpr int64_t nccl_bytes = int64_t(870) << 20;
+
 std::string breakdown(const CompiledSession& s) {
   std::string text;
   CategoryBytes c = s.by_category();
@@ -93,6 +97,7 @@ const CompiledProgram& CompiledSession::largest() const {
 
 CategoryBytes CompiledSession::by_category() const {
   CategoryBytes c{};
+  c[size_t(Category::library_context)] = library_bytes;
   for (auto& b : persistent) c[size_t(b.category)] += (b.bytes + 255) / 256 * 256;
   if (programs.empty()) return c;
   const MemoryPlan& m = largest().memory;
@@ -147,32 +152,19 @@ std::vector<SegmentCall> training_step(const CompiledSession& s) {
   return calls;
 }
 
-// What has run on GPUs: ranks that share one, with a collective for each gradient.
-static void check_ranks_on_gpu(Recipe& r) {
-  if (r.ranks > 1)
-    fail_usage("several processes on GPUs are not supported yet", "--ranks",
-               "Use --data-parallel, whose ranks share one GPU.");
-  if (r.world_size() == 1) return;
-  r.levers.emplace("reduce", "each");
-  for (auto [name, only] : {std::pair("reduce", "each"), {"comm-dtype", "fp32"}, {"shard", "none"}})
-    if (auto it = r.levers.find(name); it != r.levers.end() && it->second != only)
-      fail_usage(fmt::format("--{} {} is not supported on GPUs yet", name, it->second), fmt::format("--{}", name),
-                 fmt::format("Use --{} {}, or --device cpu.", name, only));
-}
-
 Recipe resolve(Recipe r, const Device& device) {
   settings_of(r).check();
   if (r.precision == "auto") r.precision = device.native_bf16 ? "bf16" : "fp32";
   if (r.recompute == "auto") r.recompute = auto_recompute(r.fusion);
   std::string& chunk = r.levers.emplace("loss-chunk", "auto").first->second;
   if (chunk == "auto") chunk = auto_loss_chunk(r.precision, r.model.vocab, device.kind);
+  if (auto_shard(r, device.kind)) r.levers["shard"] = "optimizer";
   if (device.kind == "cpu" && r.precision == "tf32")
     fail_usage("the CPU does not support tf32", "--precision",
                "tf32 is a mode of NVIDIA tensor cores. Use fp32 or bf16.");
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
-  if (device.kind == "cuda") check_ranks_on_gpu(r);
   validate(r);
   return r;
 }
@@ -192,6 +184,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   // Virtual ranks are threads of this process: each plans and runs with its share of them. A rank
   // that is a process has its share already.
   s.device.threads = std::max(1, device.threads / s.recipe.data_parallel);
+  if (device.kind == "cuda" && s.recipe.ranks > 1) s.library_bytes = nccl_bytes;
   for (auto& spec : programs) {
     CompiledProgram c;
     c.spec = spec;

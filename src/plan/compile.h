@@ -50,10 +50,11 @@ struct CompiledSession {
       gradients;  // in the transient arena (plan/gradient_storage.h); empty: they are persistent
   int64_t persistent_bytes = 0;
   int64_t transient_bytes = 0;  // size of the largest arena: the Programs share one
+  int64_t library_bytes = 0;    // of NCCL, where ranks are processes on GPUs
   double compile_seconds = 0;
 
   int find(const std::string& program_name) const;  // -1 when absent
-  int64_t planned_bytes() const { return persistent_bytes + transient_bytes; }
+  int64_t planned_bytes() const { return persistent_bytes + transient_bytes + library_bytes; }
   // Bytes by category. They add up to planned_bytes (fragmentation is counted as temporary).
   CategoryBytes by_category() const;
   // What forward halves keep for backward halves: the most activations that are alive at once.

@@ -41,6 +41,14 @@ Executor::Executor(const CompiledSession& session, Communicator* communicator, C
 
 Executor::~Executor() = default;
 
+int64_t Executor::held_bytes() const {
+  return persistent_.bytes() + transient_.bytes() + (communicator_ ? communicator_->device_bytes() : 0);
+}
+
+TensorRef Executor::between_steps() const {
+  return {transient_.bytes() ? transient_.at(0) : nullptr, DType::u8, Shape{transient_.bytes()}, runtime_.get()};
+}
+
 void* Executor::address(const CompiledProgram& c, ValueId v) const {
   if (v == no_value) return nullptr;
   Address a = address_of(session_, c, v);

@@ -43,8 +43,10 @@ class Executor {
   Runtime& runtime() const { return *runtime_; }
   // The states that exist only as shares.
   ShardedStates& sharded() const { return *sharded_; }
-  // Bytes of tensors that this executor has allocated.
-  int64_t held_bytes() const { return persistent_.bytes() + transient_.bytes(); }
+  // Bytes of device memory of tensors and of the library that connects the ranks.
+  int64_t held_bytes() const;
+  // Memory of the device that nobody uses between two steps.
+  TensorRef between_steps() const;
 
  private:
   void bind(const CompiledProgram& program);

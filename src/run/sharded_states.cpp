@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/runtime.h"
 #include "comm/comm.h"
 #include "program/shares.h"
 #include "run/executor.h"
 
 namespace crest {
 
-ShardedStates::ShardedStates(const Executor& executor) : runtime_(&executor.runtime()) {
+ShardedStates::ShardedStates(const Executor& executor)
+    : runtime_(&executor.runtime()), host_(make_host_runtime(executor.session().device, nullptr)) {
   const CompiledSession& s = executor.session();
   int program = s.find("update");
   if (program < 0) return;
@@ -40,44 +42,79 @@ TensorRef ShardedStates::whole(size_t tensor) {
   const Tensor& t = tensors_[tensor];
   auto& memory = memory_[tensor];
   memory.resize(size_t(t.count) * size_of(t.dtype));
-  return {memory.data(), t.dtype, t.shape, runtime_};
+  return {memory.data(), t.dtype, t.shape, host_.get()};
 }
 
-void ShardedStates::gather(Communicator& comm) {
-  std::vector<char> passing;
+ShardedStates::Part ShardedStates::part(const Tensor& t, int rank) const {
+  const Share& share = shares_[size_t(t.group)];
+  auto size = int64_t(size_of(t.dtype));
+  int64_t begin = std::max(t.first, share.numel * rank), end = std::min(t.first + t.count, share.numel * (rank + 1));
+  if (begin >= end) return {nullptr, 0, 0};
+  return {static_cast<char*>(share.own.data) + (begin - share.numel * rank) * size, (begin - t.first) * size,
+          (end - begin) * size};
+}
+
+// Of what passes from rank to rank at once.
+static constexpr int64_t most_bytes = 64 << 20;
+
+void ShardedStates::gather(Communicator& comm, const TensorRef& passing) {
+  if (tensors_.empty()) return;
+  runtime_->synchronize();
+  comm.set_stream(nullptr);
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& t = tensors_[i];
-    const Share& share = shares_[size_t(t.group)];
-    size_t size = size_of(t.dtype);
-    char* data = nullptr;
-    if (comm.rank() == 0) {
-      data = static_cast<char*>(whole(i).data);
-    } else {
-      passing.resize(size_t(t.count) * size);
-      data = passing.data();
-    }
+    char* data = comm.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
     for (int r = 0; r < comm.size(); ++r) {
-      int64_t begin = std::max(t.first, share.numel * r), end = std::min(t.first + t.count, share.numel * (r + 1));
-      if (begin >= end) continue;
-      char* part = data + size_t(begin - t.first) * size;
-      if (r == comm.rank())
-        std::memcpy(part, static_cast<char*>(share.own.data) + size_t(begin - share.numel * r) * size,
-                    size_t(end - begin) * size);
-      comm.broadcast(part, DType::u8, (end - begin) * int64_t(size), r);
+      Part p = part(tensors_[i], r);
+      if (r == comm.rank() && r == 0 && p.bytes) runtime_->read(data + p.offset, p.own, p.bytes);
+      if (r == 0) continue;
+      for (int64_t done = 0, n; done < p.bytes; done += n) {
+        n = std::min({passing.bytes(), most_bytes, p.bytes - done});
+        if (r == comm.rank()) copy(passing.data, p.own + done, n);
+        comm.broadcast(passing.data, DType::u8, n, r);
+        comm.synchronize();
+        if (data) runtime_->read(data + p.offset + done, passing.data, n);
+      }
     }
   }
+}
+
+void ShardedStates::scatter(Communicator& comm, const TensorRef& passing) {
+  if (tensors_.empty()) return;
+  comm.set_stream(nullptr);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    char* data = comm.rank() == 0 ? static_cast<char*>(whole(i).data) : nullptr;
+    for (int r = 0; r < comm.size(); ++r) {
+      Part p = part(tensors_[i], r);
+      for (int64_t done = 0, n; done < p.bytes; done += n) {
+        n = std::min({passing.bytes(), most_bytes, p.bytes - done});
+        if (data) runtime_->write(passing.data, data + p.offset + done, n);
+        runtime_->synchronize();
+        comm.broadcast(passing.data, DType::u8, n, 0);
+        comm.synchronize();
+        if (r == comm.rank()) copy(p.own + done, passing.data, n);
+      }
+    }
+  }
+  release();
+}
+
+// Within the device, through the host: rarely used, and then only for the states of one rank.
+void ShardedStates::copy(void* to, const void* from, int64_t bytes) {
+  if (runtime_->host_memory()) {
+    std::memcpy(to, from, size_t(bytes));
+    return;
+  }
+  std::vector<char> between(size_t(bytes), 0);
+  runtime_->read(between.data(), from, bytes);
+  runtime_->write(to, between.data(), bytes);
+  runtime_->synchronize();
 }
 
 void ShardedStates::take(int rank) {
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    const Tensor& t = tensors_[i];
-    const Share& share = shares_[size_t(t.group)];
-    int64_t begin = std::max(t.first, share.numel * rank), end = std::min(t.first + t.count, share.numel * (rank + 1));
-    if (begin >= end || memory_[i].empty()) continue;
-    size_t size = size_of(t.dtype);
-    std::memcpy(static_cast<char*>(share.own.data) + size_t(begin - share.numel * rank) * size,
-                memory_[i].data() + size_t(begin - t.first) * size, size_t(end - begin) * size);
-  }
+  for (size_t i = 0; i < memory_.size(); ++i)
+    if (Part p = part(tensors_[i], rank); p.bytes && !memory_[i].empty())
+      runtime_->write(p.own, memory_[i].data() + p.offset, p.bytes);
+  runtime_->synchronize();
   release();
 }
 

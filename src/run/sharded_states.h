@@ -31,8 +31,12 @@ class ShardedStates {
   // Zeros, until they are written. All tensors, or none.
   TensorRef whole(size_t tensor);
   // Rank 0 gets the values of all ranks; on the others nothing is kept. All ranks call it.
-  void gather(Communicator& comm);
-  // This rank's share becomes what the whole tensors hold; then they are released.
+  // passing: memory of the device for what passes from rank to rank; its content is lost.
+  void gather(Communicator& comm, const TensorRef& passing);
+  // Every rank's share becomes what the whole tensors of rank 0 hold; then they are released. All
+  // ranks call it.
+  void scatter(Communicator& comm, const TensorRef& passing);
+  // The same without other ranks' tensors: all have the same.
   void take(int rank);
   void release() { memory_.clear(); }
 
@@ -41,10 +45,18 @@ class ShardedStates {
     TensorRef own;
     int64_t numel;
   };
+  // The bytes of tensor t that rank r has: in the share, and their place in the whole tensor.
+  struct Part {
+    char* own;  // on rank r
+    int64_t offset, bytes;
+  };
+  Part part(const Tensor& t, int rank) const;
+  void copy(void* to, const void* from, int64_t bytes);
   std::vector<Share> shares_;
   std::vector<Tensor> tensors_;
   std::vector<std::vector<char>> memory_;  // by tensor
-  Runtime* runtime_;
+  Runtime* runtime_;                       // of the shares
+  std::unique_ptr<Runtime> host_;          // of the whole tensors
 };
 
 }  // namespace crest

@@ -16,7 +16,7 @@
 
 namespace crest {
 
-Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator)
+Engine::Engine(CompiledSession session, Choices choices, Communicator* communicator, Communicator* host)
     : session_(std::move(session)), choices_(std::move(choices)), calls_(training_step(session_)) {
   const Recipe& recipe = session_.recipe;
   if (recipe.ranks != (communicator ? communicator->size() : 1))
@@ -29,7 +29,7 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
   }
   for (auto& c : owned_) communicators_.push_back(c.get());
   for (auto& c : owned_by_host_) host_communicators_.push_back(c.get());
-  if (communicators_.empty()) communicators_ = host_communicators_ = {communicator};
+  if (communicators_.empty()) communicators_ = {communicator}, host_communicators_ = {host ? host : communicator};
   for (Communicator* c : communicators_) executors_.push_back(std::make_unique<Executor>(session_, c, &choices_));
   batches_.assign(executors_.size(), std::vector<HostBatch>(1));
   for (auto& e : executors_) {
@@ -119,7 +119,7 @@ Engine::Read Engine::read_step(int64_t step, const SampleSource& source) {
   return sum;
 }
 
-int Engine::steps_ahead() const { return ranks() == 1 && !executors_[0]->runtime().host_memory() ? 1 : 0; }
+int Engine::steps_ahead() const { return local_ranks() == 1 && !executors_[0]->runtime().host_memory() ? 1 : 0; }
 
 StepResult Engine::step(int64_t step, double lr, uint64_t seed, const SampleSource& source,
                         std::vector<StepTrace>* traces) {
@@ -175,7 +175,7 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&queued.loss);
     }
     if (r == 0) e.read_scalars_later(queued.after);
-    if (ranks() > 1) e.runtime().synchronize();
+    if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
   queued.mark = rank(0).runtime().mark();
   queued_.splice(queued_.end(), failed_, std::prev(failed_.end()));
@@ -245,11 +245,12 @@ std::vector<std::vector<double>> Engine::from_all_ranks(const std::function<std:
 }
 
 static void send_tensor(Communicator& comm, const TensorRef& t) {
-  if (t.data) comm.broadcast(t.data, t.dtype, t.shape.numel(), 0);
+  if (t.data) comm.broadcast(t.data, DType::u8, t.bytes(), 0);
 }
 
 void Engine::gather_states() {
-  if (ranks() > 1) on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)]); });
+  if (ranks() > 1)
+    on_ranks([&](int r) { rank(r).sharded().gather(*communicators_[size_t(r)], rank(r).between_steps()); });
 }
 
 void Engine::release_states() {
@@ -261,13 +262,14 @@ void Engine::broadcast() {
     on_ranks([&](int r) {
       Communicator& comm = *communicators_[size_t(r)];
       rank(r).runtime().synchronize();  // writes that are queued on streams of its own
-      for (const ParameterRef& p : parameters(rank(r))) {
+      comm.set_stream(nullptr);
+      for (const ParameterRef& p : replicated_parameters(rank(r))) {
         send_tensor(comm, p.weight);
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
       comm.synchronize();
-      rank(r).sharded().take(first_rank() + r);
+      rank(r).sharded().scatter(comm, rank(r).between_steps());
       Scalars s = rank(r).scalars();
       host_communicators_[size_t(r)]->broadcast(&s, DType::u8, sizeof s, 0);
       rank(r).set_scalars(s);

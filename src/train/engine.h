@@ -36,7 +36,9 @@ class Engine {
   // recipe has several processes, the one rank that `communicator` connects with the others. Ranks
   // exchange data through communicators only. Weights are zero until initialize or a load. choices:
   // those of the session that is continued.
-  explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr);
+  // host: the same ranks for values in host memory; null: `communicator` works there.
+  explicit Engine(CompiledSession session, Choices choices = {}, Communicator* communicator = nullptr,
+                  Communicator* host = nullptr);
 
   const CompiledSession& session() const { return session_; }
   // Of the whole run; those of this process are first_rank() and the local_ranks() - 1 after it.

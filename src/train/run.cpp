@@ -105,6 +105,7 @@ class Training {
   // Of several processes, the first one writes files and records, and prints.
   bool leads() const { return !group_ || group_->leads(); }
   Communicator* communicator() const { return group_ ? &group_->communicator() : nullptr; }
+  Communicator* host() const { return group_ ? &group_->host() : nullptr; }
   // What rank 0 says.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
@@ -118,7 +119,7 @@ class Training {
     std::vector<std::string> rows = program_rows(session);
     rows.insert(rows.begin(), {"Crest " CREST_VERSION, fmt::format("--resume: {}", o_.resume),
                                fmt::format("--init: {}", !o_.init.empty())});
-    check_same_rows(*communicator(), rows);
+    check_same_rows(*host(), rows);
   }
 
   // Before the first step: settings and data of all ranks must be the same.
@@ -130,11 +131,11 @@ class Training {
     for (auto& [name, value] : settings.items())
       if (name != "data" && name != "init") rows.push_back(fmt::format("{} = {}", name, value.dump()));
     rows.push_back(fmt::format("training tokens = {}", dataset().train().total_tokens()));
-    check_same_rows(*communicator(), rows);
+    check_same_rows(*host(), rows);
   }
 
   void start_run(CompiledSession session) {
-    engine_.emplace(std::move(session), Choices(), communicator());
+    start_engine(std::move(session));
     if (o_.init.empty())
       engine_->initialize_weights(o_.seed);
     else if (leads())
@@ -153,6 +154,16 @@ class Training {
     files_->write("model.toml", to_toml(recipe().model));
     files_->write("environment.json", to_json(read_environment(library_versions(o_.device))) + "\n");
     files_->continue_at(0);
+  }
+
+  // Rank 0 chooses kernels for all: an update that multiplies matrices must be the same, bit for
+  // bit, on every rank.
+  void start_engine(CompiledSession session) {
+    Communicator* devices = communicator();  // all ranks connect
+    if (leads()) engine_.emplace(std::move(session), Choices(), devices, host());
+    if (!group_) return;
+    std::string chosen = group_->from_first(leads() ? to_json(engine_->choices().used()) : std::string());
+    if (!leads()) engine_.emplace(std::move(session), Choices(parse_choices(chosen, "rank 0")), devices, host());
   }
 
   void tell_launcher_folder() const {
@@ -194,14 +205,14 @@ class Training {
       Checkpoint checkpoint = newest_checkpoint(files_->checkpoints(), warn);
       Choices::Table choices = kernel_choices(checkpoint, warn);
       if (group_) group_->from_first(to_json(choices));
-      engine_.emplace(std::move(session), Choices(choices), communicator());
+      engine_.emplace(std::move(session), Choices(choices), communicator(), host());
       state_ = restore(*engine_, checkpoint, files_->checkpoints(), warn);
       take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
       files_.emplace(RunFiles::none());
       Choices choices(parse_choices(group_->from_first(std::string()), "rank 0"));
-      engine_.emplace(std::move(session), std::move(choices), communicator());
+      engine_.emplace(std::move(session), std::move(choices), communicator(), host());
       engine_->broadcast();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
@@ -335,7 +346,7 @@ class Training {
 
   // No rank ends before rank 0 has saved: one that is gone ends the others.
   void wait_for_first() const {
-    if (group_) group_->communicator().barrier();
+    if (group_) group_->host().barrier();
   }
 
   // Whether the time is over (by the clock of rank 0) or a rank was signaled.
@@ -343,7 +354,7 @@ class Training {
     bool over = schedule_->over(seconds);
     int signal = StopSignal::signal_number();
     if (group_) {
-      auto all = gather(group_->communicator(), {double(over), double(signal)});
+      auto all = gather(group_->host(), {double(over), double(signal)});
       over = all[0][0] != 0;
       for (auto& rank : all) signal = signal ? signal : int(rank[1]);
     }
@@ -362,12 +373,12 @@ class Training {
     int signal = std::max(signal_number_, StopSignal::signal_number());
     std::exception_ptr error = own.error;
     if (group_) {
-      auto all = gather(group_->communicator(), {double(own.kind), double(signal)});
+      auto all = gather(group_->host(), {double(own.kind), double(signal)});
       for (int r = int(all.size()) - 1; r >= 0; --r) {
         signal = signal ? signal : int(all[size_t(r)][1]);
         if (int(all[size_t(r)][0]) != int(Cut::failed)) continue;
         std::string text = own.error ? to_text(sent_error(own.error)) : "";
-        text = broadcast_text(group_->communicator(), text, r);
+        text = broadcast_text(group_->host(), text, r);
         if (!own.error) error = error_of(text, r);
       }
     }
@@ -524,10 +535,7 @@ class Training {
     report_.sample(state_.step, text);
   }
 
-  // Ranks of a GPU may differ in the last bits: their sums may depend on timing.
-  bool compares_ranks() const {
-    return engine_->ranks() > 1 && o_.check_ranks > 0 && engine_->session().device.kind == "cpu";
-  }
+  bool compares_ranks() const { return engine_->ranks() > 1 && o_.check_ranks > 0; }
   bool compares_at(int64_t step) const { return compares_ranks() && step % o_.check_ranks == 0; }
   void check_weights() {
     if (!compares_ranks() || checked_step_ == state_.step) return;

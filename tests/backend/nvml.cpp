@@ -26,10 +26,15 @@ int nvmlShutdown(void) { return 0; }
 const char* nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : "Not Found"; }
 int nvmlSystemGetDriverVersion(char* text, unsigned n) { strncpy(text, "580.65.06", n); return 0; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** handle) {
-  static int device;
-  *handle = &device;
-  return strcmp(id, "0000:17:00.0") ? 6 : 0;
+  static int device[3];
+  *handle = device + (id[5] == '1' ? 0 : id[5] == '2' ? 1 : 2);
+  return id[5] < '1' || id[5] > '3' || strcmp(id + 6, "7:00.0") ? 6 : 0;
 }
+int nvmlDeviceGetP2PStatus(void* a, void* b, unsigned what, unsigned* v) {
+  *v = what == 2 && (int*)a + 1 == (int*)b ? 0 : 3;
+  return 0;
+}
+int nvmlDeviceGetTopologyCommonAncestor(void* a, void* b, unsigned* v) { *v = 50; return 0; }
 )";
 
 const char* const figures = R"(
@@ -104,6 +109,12 @@ TEST_F(FakeNvml, ReadsEveryFigure) {
   EXPECT_EQ(s.own_bytes, 5000);
   EXPECT_EQ(s.other_processes, 2);
   EXPECT_EQ(s.other_processes_bytes, 7000) << "of one of the two the driver does not tell";
+}
+
+TEST_F(FakeNvml, SaysWhatConnectsTwoGpus) {
+  Nvml nvml(build(std::string(basics) + figures));
+  EXPECT_EQ(nvml.link("0000:17:00.0", "0000:27:00.0"), "NVLink");
+  EXPECT_EQ(nvml.link("0000:17:00.0", "0000:37:00.0"), "PCIe, across NUMA nodes");
 }
 
 TEST_F(FakeNvml, AListLongerThanExpectedIsReadWhole) {

@@ -28,13 +28,14 @@ Device gpu() {
 
 }  // namespace
 
-// In the order of the ranks, in fp32, rounded once; nothing behind the last element changes.
+// In the order of the ranks, in fp32 (f64 in f64), rounded once; nothing behind the last element
+// changes.
 TEST(RankSum, AddsInTheOrderOfRanks) {
   NEEDS_GPU();
   auto device = gpu();
   auto runtime = make_runtime(device, nullptr);
   auto stream = std::move(make_thread_communicators(1, device)[0]);  // whose stream is the default stream
-  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+  for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (int ranks : {1, 2, 3, 7})
       for (int64_t n : {int64_t(1), int64_t(4), int64_t(1023), int64_t(5000)})
         for (int64_t shift : {0, 1})  // elements: not aligned
@@ -43,14 +44,14 @@ TEST(RankSum, AddsInTheOrderOfRanks) {
             int64_t size = int64_t(size_of(dtype)), bytes = (n + shift + 1) * size;
             std::vector<std::vector<char>> host;
             cuda::RankPointers data;
-            std::vector<float> expected(size_t(n), 0);
+            std::vector<double> expected(size_t(n), 0);
             for (int r = 0; r < ranks; ++r) {
               auto& h = host.emplace_back(size_t(bytes));
               for (int64_t i = 0; i < n + shift + 1; ++i)
                 store_element(h.data(), dtype, i, random_bits(3, uint64_t(r), uint64_t(i)) % 1000 * 1e-3 - 0.3);
               for (int64_t i = 0; i < n; ++i) {
-                auto x = float(load_element(h.data(), dtype, i + shift));
-                expected[size_t(i)] = r == 0 ? x : expected[size_t(i)] + x;
+                double x = load_element(h.data(), dtype, i + shift), sum = r == 0 ? x : expected[size_t(i)] + x;
+                expected[size_t(i)] = dtype == DType::f64 ? sum : double(float(sum));
               }
               auto* memory = static_cast<char*>(runtime->allocate(bytes));
               runtime->write(memory, h.data(), bytes);
@@ -65,7 +66,9 @@ TEST(RankSum, AddsInTheOrderOfRanks) {
               want = host[size_t(r)];
               for (int64_t i = 0; i < n; ++i)
                 store_element(want.data(), dtype, i + shift,
-                              mean ? expected[size_t(i)] / float(ranks) : expected[size_t(i)]);
+                              !mean                 ? expected[size_t(i)]
+                              : dtype == DType::f64 ? expected[size_t(i)] / ranks
+                                                    : double(float(expected[size_t(i)]) / float(ranks)));
               runtime->read(got.data(), memory, bytes);
               EXPECT_EQ(got, want) << "rank " << r;
               runtime->release(memory, bytes);

@@ -17,8 +17,8 @@ struct Ended {
   bool operator==(const Ended&) const = default;
 };
 
-Ended run(const Recipe& r, int steps = 2) {
-  Engine e = make_engine(r);
+Ended run(const Recipe& r, int steps = 2, const Device& device = crest::test::test_device(2)) {
+  Engine e = make_engine(r, device);
   SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
   Ended end;
   for (int s = 0; s < steps; ++s) {
@@ -148,4 +148,14 @@ TEST(Reductions, BadSizesAreRefused) {
       EXPECT_EQ(e.code(), Exit::usage) << bucket;
       EXPECT_EQ(e.where(), "--bucket");
     }
+}
+
+// The kernels of a GPU, also those that round what is sent.
+TEST(Reductions, EveryRungGivesTheSameBitsOnAGpu) {
+  Device gpu = crest::test::emulated_gpu(2);
+  gpu.sm = 80;  // without the kernels that take long to emulate
+  Recipe r = ranks(2);
+  r.model.layers = 1, r.model.width = 16, r.model.heads = r.model.kv_heads = 1, r.model.ff = 32, r.seq = 5;
+  r.precision = "bf16", r.deterministic = true, r.levers["comm-dtype"] = "bf16";
+  EXPECT_TRUE(run(with(r, "bucket"), 1, gpu) == run(with(r, "flat"), 1, gpu));
 }

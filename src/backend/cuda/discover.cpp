@@ -112,8 +112,18 @@ int64_t free_memory(int index) {
   if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
   return int64_t(free);
 }
+
+std::string identity(int index) {
+  cudaDeviceProp p;
+  if (cudaGetDeviceProperties(&p, index) != cudaSuccess) return fmt::format("GPU {}", index);
+  std::string text;
+  for (char c : p.uuid.bytes) text += fmt::format("{:02x}", uint8_t(c));
+  return text;
+}
 #else
 int64_t free_memory(int) { return 0; }
+
+std::string identity(int index) { return fmt::format("GPU {}", index); }
 
 std::string reject_device(const Device&) { return ""; }
 

@@ -55,6 +55,9 @@ inline constexpr int64_t reserved_memory = int64_t(768) << 20;
 // context.
 int64_t usable_memory(int index);
 
+// A text that no other GPU has, on any machine.
+std::string identity(int index);
+
 // Free bytes of a GPU now.
 int64_t free_memory(int index);
 

@@ -27,7 +27,8 @@ struct Tensors {
   int64_t first_tile[tensors_a_launch + 1];
 };
 
-// Sum over the block as a fixed tree, in thread 0; the others get 0. Called once a kernel.
+// Sum over the block as a fixed tree, in thread 0; the others get 0. The block meets before the
+// next call.
 __device__ inline double block_sum_double(double x) {
   __shared__ double part[threads];
   part[threadIdx.x] = x;
@@ -72,13 +73,32 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+// The partial sums of each part, in thread 0: by part, so that every rank's part is what that rank
+// would have summed alone.
+__device__ inline double join_parts(const double* partial, int count, int parts) {
+  double all = 0;
+  for (int part = 0; part < parts; ++part) {
+    double sum = 0;
+    for (int i = int(threadIdx.x); i < count; i += threads) sum += partial[part * count + i];
+    sum = block_sum_double(sum);
+    all = part == 0 ? sum : all + sum;
+    __syncthreads();
+  }
+  return all;
+}
+
+// One block.
+__global__ void __launch_bounds__(threads) finish_squares(const double* partial, int count, double* sum) {
+  wait_for_predecessors();
+  double all = join_parts(partial, count, 1);
+  if (threadIdx.x == 0) *sum = all;
+}
+
 // One block. scalars is read and written in place.
 __global__ void __launch_bounds__(threads)
-    finish_norm(const double* partial, int count, double clip, Scalars* scalars) {
+    finish_norm(const double* partial, int count, int parts, double clip, Scalars* scalars) {
   wait_for_predecessors();
-  double sum = 0;
-  for (int i = int(threadIdx.x); i < count; i += threads) sum += partial[i];
-  sum = block_sum_double(sum);
+  double sum = join_parts(partial, count, parts);
   if (threadIdx.x > 0) return;
   double scale = scalars->loss_scale;
   float norm = float(sqrt(sum) / scale);
@@ -89,7 +109,7 @@ __global__ void __launch_bounds__(threads)
   scalars->grad_factor = finite ? float(factor / scale) : 0.f;
 }
 
-// What one launch of sum_squares takes: inputs of one dtype.
+// What one launch of sum_squares takes: inputs of one dtype, or a part of each.
 struct Share {
   DType dtype;
   std::vector<size_t> inputs;
@@ -97,17 +117,19 @@ struct Share {
   int blocks = 0;
 };
 
-std::vector<Share> shares(const Program& p, const Instr& instr, const Device& device) {
+// first: the first gradient among the inputs.
+std::vector<Share> shares(const Program& p, const Instr& instr, size_t first, const Device& device) {
+  int64_t parts = instr.attrs.integer("parts", 1);
   std::vector<Share> all;
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     size_t taken = tensors_a_launch;
-    for (size_t i = in::grad_norm::gradients; i < instr.in.size(); ++i) {
+    for (size_t i = first; i < instr.in.size(); ++i) {
       const Value& g = p.at(instr.in[i]);
       if (g.dtype != t) continue;
       if (taken == tensors_a_launch) all.push_back({t, {}}), taken = 0;
       Share& s = all.back();
       s.inputs.push_back(i), ++taken;
-      s.tiles += (g.numel() + tile_elements(size_of(t)) - 1) / tile_elements(size_of(t));
+      s.tiles += (g.numel() / parts + tile_elements(size_of(t)) - 1) / tile_elements(size_of(t));
     }
   }
   for (Share& s : all)
@@ -115,18 +137,25 @@ std::vector<Share> shares(const Program& p, const Instr& instr, const Device& de
   return all;
 }
 
-size_t workspace(const KernelQuery& q) {
-  size_t blocks = 0;
-  for (const Share& s : shares(q.program, q.instr, q.device)) blocks += size_t(s.blocks);
-  return blocks * sizeof(double);
-}
+bool from_squares(const Instr& instr) { return instr.attrs.integer("squares", 0) != 0; }
 
-void launch_share(const KernelCall& c, const Share& s, double* partial) {
+size_t workspace_of(const KernelQuery& q, size_t first) {
+  size_t blocks = 0;
+  for (const Share& s : shares(q.program, q.instr, first, q.device)) blocks += size_t(s.blocks);
+  return blocks * size_t(q.instr.attrs.integer("parts", 1)) * sizeof(double);
+}
+size_t norm_workspace(const KernelQuery& q) {
+  return from_squares(q.instr) ? 0 : workspace_of(q, in::grad_norm::gradients);
+}
+size_t squares_workspace(const KernelQuery& q) { return workspace_of(q, 0); }
+
+// Part `part` of `parts` equal ones of every input.
+void launch_share(const KernelCall& c, const Share& s, int64_t part, int64_t parts, double* partial) {
   Tensors t = {};
   bool vectors_fit = true;
   for (size_t i = 0; i < s.inputs.size(); ++i) {
-    int64_t n = c.in_value(s.inputs[i]).numel(), tile = tile_elements(size_of(s.dtype));
-    t.data[i] = c.in[s.inputs[i]], t.size[i] = n;
+    int64_t n = c.in_value(s.inputs[i]).numel() / parts, tile = tile_elements(size_of(s.dtype));
+    t.data[i] = c.input<char>(s.inputs[i]) + part * n * int64_t(size_of(s.dtype)), t.size[i] = n;
     t.first_tile[i + 1] = t.first_tile[i] + (n + tile - 1) / tile;
     vectors_fit &= aligned({t.data[i]});
   }
@@ -137,21 +166,53 @@ void launch_share(const KernelCall& c, const Share& s, double* partial) {
   });
 }
 
-void launch_grad_norm(const KernelCall& c) {
-  auto* partial = static_cast<double*>(c.workspace);
+// The partial sums of every part; returns how many a part has.
+int launch_shares(const KernelCall& c, size_t first) {
+  int64_t parts = c.instr.attrs.integer("parts", 1);
+  std::vector<Share> all = shares(c.program, c.instr, first, *c.device);
   int count = 0;
-  for (const Share& s : shares(c.program, c.instr, *c.device)) {
-    launch_share(c, s, partial + count);
-    count += s.blocks;
-  }
-  launch(c, finish_norm, 1, threads, 0, partial, count, c.instr.attrs.number("clip"),
+  for (const Share& s : all) count += s.blocks;
+  auto* partial = static_cast<double*>(c.workspace);
+  for (int64_t part = 0; part < parts; ++part)
+    for (const Share& s : all) {
+      launch_share(c, s, part, parts, partial);
+      partial += s.blocks;
+    }
+  return count;
+}
+
+void launch_grad_norm(const KernelCall& c) {
+  constexpr size_t first = in::grad_norm::gradients;
+  bool squares = from_squares(c.instr);  // summed by square_sum and over the ranks
+  int count = squares ? 1 : launch_shares(c, first);
+  int parts = squares ? 1 : int(c.instr.attrs.integer("parts", 1));
+  auto* partial = squares ? c.input<double>(first) : static_cast<const double*>(c.workspace);
+  launch(c, finish_norm, 1, threads, 0, partial, count, parts, c.instr.attrs.number("clip"),
          c.output<Scalars>(out::grad_norm::scalars));
+}
+
+void launch_square_sum(const KernelCall& c) {
+  int count = launch_shares(c, 0);
+  launch(c, finish_squares, 1, threads, 0, static_cast<const double*>(c.workspace), count,
+         c.output<double>(out::square_sum::sum));
+}
+
+std::string reject_norm(const KernelQuery& q) { return from_squares(q.instr) ? "" : reject_unless_float(q); }
+std::string reject_squares(const KernelQuery& q) {
+  for (size_t i = 0; i < q.instr.in.size(); ++i)
+    if (std::string why = reject_value(q.in(i)); !why.empty()) return why;
+  return "";
 }
 
 }  // namespace
 
 Kernel grad_norm_kernel() {
-  return {"grad_norm", "cuda.grad_norm", reject_unless_float, workspace, nullptr, CREST_DEVICE_CODE(launch_grad_norm)};
+  return {"grad_norm", "cuda.grad_norm", reject_norm, norm_workspace, nullptr, CREST_DEVICE_CODE(launch_grad_norm)};
+}
+
+Kernel square_sum_kernel() {
+  return {"square_sum",      "cuda.square_sum", reject_squares,
+          squares_workspace, nullptr,           CREST_DEVICE_CODE(launch_square_sum)};
 }
 
 }  // namespace crest::cuda

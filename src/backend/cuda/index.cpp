@@ -77,7 +77,11 @@
   KERNEL(sqrt)                     \
   KERNEL(unit_norm)                \
   KERNEL(finish_step)              \
-  KERNEL(all_reduce)
+  KERNEL(all_reduce)               \
+  KERNEL(reduce_scatter)           \
+  KERNEL(all_gather)               \
+  KERNEL(own_share)                \
+  KERNEL(square_sum)
 
 namespace crest {
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "backend/cuda/loader.h"
+#include "backend/cuda/watched_wait.h"
 
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -45,8 +47,9 @@ struct UniqueId {
   char bytes[128];
 };
 using Comm = struct NcclComm*;
-constexpr int sum = 0, average = 4;
+constexpr int sum = 0, average = 4, any_byte = 1;  // ncclUint8
 
+// Of what is added; what is only moved goes as bytes.
 int type_of(DType t) {
   switch (t) {
     case DType::f16: return 6;
@@ -111,12 +114,18 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(Control& control, int ranks, const std::string& group, const Device& device, double seconds)
       : nccl_(Nccl::get()), control_(control), ranks_(ranks), seconds_(seconds) {
     check_cuda(cudaSetDevice(device.index), "selection of the device");
+    int64_t free_before = free_bytes();
     check_cuda(cudaMalloc(&scratch_, sizeof(float)), "memory of the barrier");
     check_cuda(cudaMemset(scratch_, 0, sizeof(float)), "memory of the barrier");
     start(exchange_id(group), device.index);
+    barrier();  // its first collective takes memory, too
+    device_bytes_ = std::max<int64_t>(0, free_before - free_bytes());
   }
+  // After a failure, work may wait forever for a rank that is gone, and a call that waits for the
+  // device would hang. The process is about to end.
   ~NcclCommunicator() override {
-    if (comm_) nccl_.abort(comm_);  // at once, also where other ranks are gone; all work was waited for
+    if (left_) return;
+    if (comm_) nccl_.abort(comm_);  // at once; all work was waited for
     cudaFree(scratch_);
   }
   int rank() const override { return control_.rank(); }
@@ -127,19 +136,18 @@ class NcclCommunicator final : public Communicator {
     check(nccl_.all_reduce(data, data, size_t(n), type_of(dtype), mean ? average : sum, comm_, stream_), "all-reduce");
   }
   void all_gather(const void* in, void* out, DType dtype, int64_t n) override {
-    check(nccl_.all_gather(in, out, size_t(n), type_of(dtype), comm_, stream_), "all-gather");
+    check(nccl_.all_gather(in, out, size_t(n) * size_of(dtype), any_byte, comm_, stream_), "all-gather");
   }
   void reduce_scatter(void* in, void* out, DType dtype, int64_t n) override {
     check(nccl_.reduce_scatter(in, out, size_t(n), type_of(dtype), sum, comm_, stream_), "reduce-scatter");
   }
   void broadcast(void* data, DType dtype, int64_t n, int root) override {
-    check(nccl_.broadcast(data, data, size_t(n), type_of(dtype), root, comm_, stream_), "broadcast");
+    check(nccl_.broadcast(data, data, size_t(n) * size_of(dtype), any_byte, root, comm_, stream_), "broadcast");
   }
   void send_receive(const void* out, int to, void* in, int from, int64_t bytes) override {
-    constexpr int int8 = 0;
     check(nccl_.group_start(), "send and receive");
-    int sent = nccl_.send(out, size_t(bytes), int8, to, comm_, stream_);
-    int received = nccl_.receive(in, size_t(bytes), int8, from, comm_, stream_);
+    int sent = nccl_.send(out, size_t(bytes), any_byte, to, comm_, stream_);
+    int received = nccl_.receive(in, size_t(bytes), any_byte, from, comm_, stream_);
     check(nccl_.group_end(), "send and receive");
     check(sent, "send"), check(received, "receive");
   }
@@ -150,18 +158,34 @@ class NcclCommunicator final : public Communicator {
 
   // A kernel of NCCL waits forever for a rank that is gone: the host looks, and aborts.
   void synchronize() override {
-    auto begin = Clock::now(), looked = begin;
-    for (;;) {
+    auto ended = [&] {
       cudaError_t code = cudaStreamQuery(stream_);
-      if (code == cudaSuccess) return;
       if (code != cudaErrorNotReady) check_cuda(code, "collective");
-      if (Clock::now() < looked + std::chrono::milliseconds(20)) continue;  // spinning is what costs no latency
-      looked = Clock::now();
-      watch(looked > begin + std::chrono::duration<double>(seconds_));
+      return code == cudaSuccess;
+    };
+    try {
+      if (!cuda::watched_wait(
+              ended, [&] { look(); }, seconds_))
+        control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
+    } catch (...) {
+      if (comm_) nccl_.abort(comm_);
+      comm_ = nullptr;
+      throw;
     }
   }
 
+  void check() override { look(); }
+  void leave() override { left_ = true; }
+
+  int64_t device_bytes() const override { return device_bytes_; }
+
  private:
+  static int64_t free_bytes() {
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "memory info");
+    return int64_t(free);
+  }
+
   UniqueId exchange_id(const std::string& group) {
     UniqueId id{};
     std::string key = "nccl/" + group;
@@ -197,18 +221,11 @@ class NcclCommunicator final : public Communicator {
     check(s->code, "start of NCCL");
   }
 
-  void watch(bool late) {
+  void look() {
+    control_.check("collective");
     int error = 0;
-    nccl_.async_error(comm_, &error);
-    try {
-      control_.check("collective");
-      check(error, "collective");
-      if (late) control_.blame(fmt::format("nothing came for {:g} s", seconds_), "collective");
-    } catch (...) {
-      if (comm_) nccl_.abort(comm_);
-      comm_ = nullptr;
-      throw;
-    }
+    if (comm_) nccl_.async_error(comm_, &error);
+    check(error, "collective");
   }
 
   void check(int code, const char* what) {
@@ -224,6 +241,8 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream_ = nullptr;  // of whoever calls
   void* scratch_ = nullptr;
   Comm comm_ = nullptr;
+  int64_t device_bytes_ = 0;
+  bool left_ = false;
 };
 
 }  // namespace

@@ -84,6 +84,8 @@ struct Nvml::Api {
   int (*utilization)(void*, Utilization*) = nullptr;
   int (*memory)(void*, Memory*) = nullptr;
   int (*processes)(void*, unsigned*, Process*) = nullptr;
+  int (*peer)(void*, void*, unsigned, unsigned*) = nullptr;
+  int (*ancestor)(void*, void*, unsigned*) = nullptr;
 
   // The first of the names that the library has: newer versions rename functions.
   template <class F>
@@ -119,6 +121,8 @@ Nvml::Nvml(const std::string& file) : api_(std::make_unique<Api>()) {
   a.find(a.utilization, {"nvmlDeviceGetUtilizationRates"});
   a.find(a.memory, {"nvmlDeviceGetMemoryInfo"});
   a.find(a.processes, {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
+  a.find(a.peer, {"nvmlDeviceGetP2PStatus"});
+  a.find(a.ancestor, {"nvmlDeviceGetTopologyCommonAncestor"});
   if (!a.init || !a.by_bus_id)
     problem_ = fmt::format("{} is not NVIDIA's management library", file);
   else if (int code = a.init(); code != success)
@@ -215,6 +219,20 @@ std::optional<double> Nvml::read_power_watts(const std::string& bus_id) const {
   return ask(api_->power, 1e-3, device(bus_id));
 }
 
+std::string Nvml::link(const std::string& bus_id, const std::string& other) const {
+  constexpr unsigned by_nvlink = 2;
+  constexpr double works = 0;
+  void *a = device(bus_id), *b = device(other);
+  if (ask(api_->peer, 1, a, b, by_nvlink) == works) return "NVLink";
+  auto level = ask(api_->ancestor, 1, a, b);
+  if (!level) return "";
+  return *level <= 10   ? "PCIe, one switch"
+         : *level <= 20 ? "PCIe, several switches"
+         : *level <= 30 ? "PCIe, one host bridge"
+         : *level <= 40 ? "PCIe, one NUMA node"
+                        : "PCIe, across NUMA nodes";
+}
+
 std::optional<int64_t> Nvml::read_memory_used(const std::string& bus_id) const {
   Memory m = {};
   void* d = device(bus_id);
@@ -256,6 +274,17 @@ std::mutex watched_mutex;
 std::map<int, Watched> watched;  // by GPU
 
 }  // namespace
+
+std::string link_between(int a, int b) {
+  const Nvml& nvml = Nvml::instance();
+  std::string first = pci_bus_id(a), second = pci_bus_id(b);
+  if (!nvml.problem().empty() || first.empty() || second.empty()) return "";
+  try {
+    return nvml.link(first, second);
+  } catch (const Error&) {
+    return "";
+  }
+}
 
 void watch_context(int index, const std::function<void()>& make) {
   std::lock_guard lock(watched_mutex);

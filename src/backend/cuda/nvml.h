@@ -50,6 +50,8 @@ class Nvml {
   // well.
   std::optional<double> read_energy_joules(const std::string& bus_id) const;
   std::optional<double> read_power_watts(const std::string& bus_id) const;
+  // What connects two GPUs: "NVLink", or PCIe and what is between them; "" when unknown.
+  std::string link(const std::string& bus_id, const std::string& other) const;
   // GpuState::memory_used_bytes alone.
   std::optional<int64_t> read_memory_used(const std::string& bus_id) const;
 
@@ -63,6 +65,8 @@ class Nvml {
 // "0000:17:00.0" of CUDA's device number `index`; "" in a build without CUDA, or when there is no
 // such device.
 std::string pci_bus_id(int index);
+// What connects CUDA's devices a and b; "" when unknown.
+std::string link_between(int a, int b);
 // Bytes of the GPU's last-level cache; 0 when unknown.
 int64_t l2_cache_bytes(int index);
 

@@ -29,24 +29,43 @@ __global__ void __launch_bounds__(threads)
   for (int r = 0; r < out.count; ++r) store_any(out.of[r], dtype, i, sum);
 }
 
+// Of norms: a few elements.
+__global__ void __launch_bounds__(threads)
+    sum_of_ranks_f64(RankPointers in, RankPointers out, int64_t n, double divisor) {
+  wait_for_predecessors();
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  if (i >= n) return;
+  double sum = static_cast<const double*>(in.of[0])[i];
+  for (int r = 1; r < in.count; ++r) sum += static_cast<const double*>(in.of[r])[i];
+  for (int r = 0; r < out.count; ++r) static_cast<double*>(out.of[r])[i] = sum / divisor;
+}
+
+template <class... P, class... A>
+void start(void* stream, void (*kernel)(P...), dim3 grid, dim3 block, A... args) {
+#if defined(__CUDACC__)
+  check(start_kernel({stream, false}, kernel, grid, block, 0, args...), "sum over ranks");
+#else
+  (void)stream;
+  emulator::run(grid, block, 0, [&] { kernel(args...); });
+#endif
+}
+
 }  // namespace
 
 void sum_ranks(void* stream, const RankPointers& in, const RankPointers& out, DType dtype, int64_t n, bool mean) {
-  if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16)
-    fail_internal("ranks of one GPU sum f32, bf16 and f16 only", std::string(name(dtype)));
+  if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f64)
+    fail_internal("ranks of one GPU sum f64, f32, bf16 and f16 only", std::string(name(dtype)));
   if (n <= 0) return;
+  if (dtype == DType::f64)
+    return start(stream, sum_of_ranks_f64, dim3(blocks_for(n, threads)), dim3(threads), in, out, n,
+                 mean ? double(in.count) : 1.0);
   bool quads = n % quad == 0;
   for (auto* list : {&in, &out})
     for (int r = 0; r < list->count; ++r) quads &= aligned({list->of[r]}, quad * size_of(dtype));
   auto* kernel = quads ? sum_of_ranks<quad> : sum_of_ranks<1>;
   dim3 grid(blocks_for(n, threads * (quads ? quad : 1))), block(threads);
   float divisor = mean ? float(in.count) : 1.0f;
-#if defined(__CUDACC__)
-  check(start_kernel({stream, false}, kernel, grid, block, 0, in, out, dtype, n, divisor), "sum over ranks");
-#else
-  (void)stream;
-  emulator::run(grid, block, 0, [&] { kernel(in, out, dtype, n, divisor); });
-#endif
+  start(stream, kernel, grid, block, in, out, dtype, n, divisor);
 }
 #else
 void sum_ranks(void*, const RankPointers&, const RankPointers&, DType, int64_t, bool) {

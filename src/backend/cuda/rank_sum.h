@@ -14,8 +14,8 @@ struct RankPointers {
 };
 
 // Element i of every `out` becomes the sum (or mean) of element i of every `in`: added in fp32, in
-// the order of the list, and rounded once. f32, bf16, f16. An out may be an in. stream: a
-// cudaStream_t.
+// the order of the list, and rounded once; f64 is added in f64. f32, bf16, f16, f64. An out may be
+// an in. stream: a cudaStream_t.
 void sum_ranks(void* stream, const RankPointers& in, const RankPointers& out, DType dtype, int64_t n, bool mean);
 
 }  // namespace crest::cuda

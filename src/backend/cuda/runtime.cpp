@@ -3,11 +3,16 @@
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <optional>
 
 #include "backend/cuda/cupti.h"
@@ -15,6 +20,8 @@
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/ranges.h"
 #include "backend/cuda/stream_order.h"
+#include "backend/cuda/watched_wait.h"
+#include "comm/comm.h"
 #include "core/text.h"
 #include "program/op.h"
 
@@ -42,7 +49,13 @@ class GpuRuntime : public Runtime {
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
-    for (auto& s : streams_) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
+    // Collectives go first: they need few multiprocessors, and others wait for them.
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
+    for (size_t s = 0; s < streams_.size(); ++s)
+      check(cudaStreamCreateWithPriority(&streams_[s], cudaStreamNonBlocking,
+                                         s == size_t(Stream::comm) ? greatest : least),
+            "stream");
     for (auto& e : slot_events_) e = std::make_unique<Event>();
     for (auto& r : reads_) r.event = std::make_unique<Event>();
     check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + mark_places * later_bytes)),
@@ -50,7 +63,8 @@ class GpuRuntime : public Runtime {
     for (int i = 0; i < mark_places; ++i) reads_[size_t(i)].memory = ring_ + slots * slot_bytes + i * later_bytes;
   }
   ~GpuRuntime() override {
-    for (auto s : streams_) cudaStreamSynchronize(s), cudaStreamDestroy(s);
+    if (!settle()) return;
+    for (auto s : streams_) cudaStreamDestroy(s);
     cudaFreeHost(ring_);
   }
 
@@ -76,8 +90,7 @@ class GpuRuntime : public Runtime {
   void release(void* memory, int64_t bytes) override {
     if (!memory) return;
     allocated_ -= bytes;
-    cudaStreamSynchronize(main());
-    cudaFree(memory);
+    if (settle()) cudaFree(memory);
   }
   bool host_memory() const override { return false; }
 
@@ -101,7 +114,7 @@ class GpuRuntime : public Runtime {
       char* slot = next_slot();
       check(cudaMemcpyAsync(slot, static_cast<const char*>(from) + done, size_t(n), cudaMemcpyDeviceToHost, main()),
             "copy");
-      check(cudaStreamSynchronize(main()), "copy to the host");
+      finish(main(), "copy to the host");
       std::memcpy(static_cast<char*>(to) + done, slot, size_t(n));
       done += n;
     }
@@ -126,7 +139,7 @@ class GpuRuntime : public Runtime {
     if (mark < first_mark_) return;
     activate();
     for (; first_mark_ <= mark; ++first_mark_) {
-      check(cudaEventSynchronize(reads_of(first_mark_).event->event), "work of the GPU");
+      finish(*reads_of(first_mark_).event, "work of the GPU");
       reads_of(first_mark_).arrive();
     }
   }
@@ -143,7 +156,7 @@ class GpuRuntime : public Runtime {
   }
   void synchronize() override {
     activate();
-    check(cudaStreamSynchronize(main()), "work of the GPU");
+    finish(main(), "work of the GPU");
     if (!recorded_.empty()) {
       assign_work(Cupti::get().take(), recorded_);
       recorded_.clear();
@@ -299,7 +312,7 @@ class GpuRuntime : public Runtime {
     launches.order.end();
     check(cudaEventRecord(last->event, main()), "event");
     // The last event of another stream is behind the one that the main stream waits for.
-    for (auto stream : streams_) check(cudaStreamSynchronize(stream), "work of the GPU");
+    for (auto stream : streams_) finish(stream, "work of the GPU");
     double host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     trace.seconds.assign(n, 0);
     trace.starts.assign(n, 0);
@@ -312,6 +325,70 @@ class GpuRuntime : public Runtime {
     ++p.runs;
   }
 
+  // Waits for a stream or an event. With other ranks the host looks whether they are there.
+  void finish(cudaStream_t stream, const char* what) {
+    if (!communicator_) return check(cudaStreamSynchronize(stream), what);
+    watch([&] { return cudaStreamQuery(stream); }, what);
+  }
+  void finish(const Event& event, const char* what) {
+    if (!communicator_) return check(cudaEventSynchronize(event.event), what);
+    watch([&] { return cudaEventQuery(event.event); }, what);
+  }
+  template <class Query>
+  bool watch(const Query& query, const char* what, std::optional<double> seconds = {}) {
+    auto ended = [&] {
+      cudaError_t code = query();
+      if (code != cudaErrorNotReady) check(code, what);
+      return code == cudaSuccess;
+    };
+    try {
+      return watched_wait(
+          ended, [&] { communicator_->check(); }, seconds);
+    } catch (const PeerLost&) {
+      abandon();
+      throw;
+    }
+  }
+
+  // Before memory goes: waits for the work. False if it never ends, because another rank is gone or
+  // this one fails before it has queued its part.
+  bool settle() {
+    if (abandoned_) return false;
+    constexpr double seconds_of_a_failure = 1;
+    std::optional<double> limit;
+    if (std::uncaught_exceptions() > 0) limit = seconds_of_a_failure;
+    for (auto stream : streams_) {
+      if (!communicator_) {
+        cudaStreamSynchronize(stream);
+        continue;
+      }
+      try {
+        if (watch([&] { return cudaStreamQuery(stream); }, "work of the GPU", limit)) continue;
+      } catch (const std::exception&) {
+      }
+      abandon();
+      return false;
+    }
+    return true;
+  }
+
+  // The process ends without waiting for the device: neither here nor in what CUDA's libraries do
+  // when it exits.
+  void abandon() {
+    if (abandoned_) return;
+    abandoned_ = true;
+    communicator_->leave();
+    static std::once_flag once;
+    std::call_once(once, [] {
+      on_exit(
+          [](int code, void*) {
+            std::fflush(nullptr);
+            _exit(code);
+          },
+          nullptr);
+    });
+  }
+
   static double elapsed(const Event& from, const Event& to) {
     float ms = 0;
     check(cudaEventElapsedTime(&ms, from.event, to.event), "event time");
@@ -321,7 +398,7 @@ class GpuRuntime : public Runtime {
   cudaStream_t main() const { return streams_[0]; }
   char* next_slot() {
     slot_ = (slot_ + 1) % slots;
-    check(cudaEventSynchronize(slot_events_[size_t(slot_)]->event), "copy to the GPU");
+    finish(*slot_events_[size_t(slot_)], "copy to the GPU");
     return ring_ + slot_ * slot_bytes;
   }
 
@@ -339,6 +416,7 @@ class GpuRuntime : public Runtime {
   std::array<Reads, mark_places> reads_;
   Mark first_mark_ = 1, next_mark_ = 1;  // the oldest that nobody waited for, and the one that is made next
   bool recording_ = false;
+  bool abandoned_ = false;          // some work never ends
   std::vector<GraphRun> recorded_;  // since the last synchronize()
 };
 

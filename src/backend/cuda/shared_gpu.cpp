@@ -37,7 +37,7 @@ class SharedGpuCommunicator final : public Communicator {
   bool capturable() const override { return false; }
   void barrier() override { shared_->barrier.wait(); }
   void leave() override { shared_->barrier.leave(); }
-  void synchronize() override { check(cudaStreamSynchronize(stream_), "collective"); }
+  void synchronize() override { cuda::check(cudaStreamSynchronize(stream_), "collective"); }
 
   // Each rank sums its slice and writes it everywhere.
   void all_reduce(void* data, DType dtype, int64_t n, bool mean) override {
@@ -76,17 +76,17 @@ class SharedGpuCommunicator final : public Communicator {
   // Queues `work` when every rank's data is ready, and behind it a wait for the work of all ranks.
   template <class Work>
   void together(void* data, const Work& work) {
-    check(cudaSetDevice(device_), "selection of the device");
+    cuda::check(cudaSetDevice(device_), "selection of the device");
     shared_->data[size_t(rank_)] = data;
     meet(shared_->arrived);
     work();
     meet(shared_->done);
   }
   void meet(std::vector<RankEvent>& events) {
-    check(cudaEventRecord(events[size_t(rank_)].event, stream_), "event");
+    cuda::check(cudaEventRecord(events[size_t(rank_)].event, stream_), "event");
     barrier();
     for (int r = 0; r < size(); ++r)
-      if (r != rank_) check(cudaStreamWaitEvent(stream_, events[size_t(r)].event, 0), "event");
+      if (r != rank_) cuda::check(cudaStreamWaitEvent(stream_, events[size_t(r)].event, 0), "event");
   }
   // Every rank's data from an element on.
   RankPointers everywhere(DType dtype, int64_t first) const {
@@ -95,7 +95,7 @@ class SharedGpuCommunicator final : public Communicator {
     return all;
   }
   void copy(void* to, int from, size_t bytes) {
-    check(cudaMemcpyAsync(to, shared_->data[size_t(from)], bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+    cuda::check(cudaMemcpyAsync(to, shared_->data[size_t(from)], bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
   }
 
   std::shared_ptr<SharedRendezvous> shared_;

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +44,6 @@ struct Barrier {
   int result = 0, threads = 0;  // of the barrier that was completed last
 };
 
-// One launch at a time: __shared__ arrays are static.
-std::mutex launch_mutex;
 std::vector<Thread> threads;
 std::vector<Warp> warps;
 Barrier block_barrier;
@@ -218,7 +215,7 @@ void wait(State state, Site site) {
 void set_order(unsigned order) { order_of_launch = order; }
 
 void run(dim3 grid, dim3 block, size_t shared, void (*body)(const void*), const void* context) {
-  std::lock_guard lock(launch_mutex);
+  std::lock_guard lock(one_launch);
   uint64_t in_block = uint64_t(block.x) * block.y * block.z;
   if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 || !in_block ||
       in_block > 1024 || block.z > 64 || shared > 232448)

@@ -2,8 +2,12 @@
 // suspends itself.
 #pragma once
 #include <cstddef>
+#include <mutex>
 
 namespace crest::cuda::emulator {
+
+// Held by a launch: fibers run on one OS thread at a time, and __shared__ arrays are static.
+inline std::mutex one_launch;
 
 class Fiber {
  public:

@@ -7,7 +7,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <utility>
 #include <vector>
@@ -75,7 +74,6 @@ struct Block {
   uint64_t phase = 0;
 };
 
-std::mutex launch_mutex;
 Timing timing = Timing::late;
 std::mt19937_64 random_bits;
 std::vector<std::unique_ptr<Block>> blocks;
@@ -243,7 +241,7 @@ void yield() {
 }
 
 void run(unsigned block_count, unsigned threads, size_t shared, const std::function<void()>& body) {
-  std::lock_guard lock(launch_mutex);
+  std::lock_guard lock(emulator::one_launch);
   thread_body = &body;
   blocks.clear(), copies.clear();
   abandoned = false, error = nullptr;

@@ -1,0 +1,68 @@
+// Shares of tensors: collectives on the stream of their instruction, and copies of a share.
+#include "backend/cuda/device/words.h"
+#include "backend/cuda/kernel.h"
+#include "comm/comm.h"
+#include "ops/index.h"
+
+namespace crest::cuda {
+
+namespace {
+
+constexpr int threads = 256;
+
+// bytes: a multiple of 4.
+__global__ void __launch_bounds__(threads) copy_words(const uint32_t* from, uint32_t* to, int64_t n) {
+  wait_for_predecessors();
+  int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * 4;
+  if (i + 4 <= n) {
+    store_vec(to + i, load_vec<4>(from + i));
+    return;
+  }
+  for (; i < n; ++i) to[i] = from[i];
+}
+
+Communicator& communicator_of(const KernelCall& c) {
+  if (!c.communicator) fail_internal(std::string(c.instr_name()) + " without a communicator");
+  if (c.communicator->size() != int(c.instr.attrs.integer("ranks")))
+    fail_internal(std::string(c.instr_name()) + " for another number of ranks");
+  c.communicator->set_stream(c.stream);
+  return *c.communicator;
+}
+
+void launch_reduce_scatter(const KernelCall& c) {
+  communicator_of(c).reduce_scatter(c.in[in::reduce_scatter::x], c.out[out::reduce_scatter::share],
+                                    c.out_value(0).dtype, c.out_value(0).numel());
+}
+
+void launch_all_gather(const KernelCall& c) {
+  const Value& share = c.in_value(in::all_gather::share);
+  communicator_of(c).all_gather(c.in[in::all_gather::share], c.out[out::all_gather::y], share.dtype, share.numel());
+}
+
+void launch_own_share(const KernelCall& c) {
+  int64_t bytes = c.out_value(out::own_share::share).bytes(), words = bytes / 4;
+  auto* from = c.input<char>(in::own_share::x) + communicator_of(c).rank() * bytes;
+  launch(c, copy_words, blocks_for(words, threads * 4), threads, 0, reinterpret_cast<const uint32_t*>(from),
+         c.output<uint32_t>(out::own_share::share), words);
+}
+
+std::string reject_share(const KernelQuery& q) {
+  return q.out(out::own_share::share).bytes() % 16 ? "takes shares of a multiple of 16 bytes" : "";
+}
+
+}  // namespace
+
+Kernel reduce_scatter_kernel() {
+  return {"reduce_scatter", "cuda.reduce_scatter.communicator",      reject_unless_float, nullptr,
+          nullptr,          CREST_DEVICE_CODE(launch_reduce_scatter)};
+}
+// Weights, or the low halves of their masters.
+Kernel all_gather_kernel() {
+  auto any = [](const KernelQuery&) { return std::string(); };
+  return {"all_gather", "cuda.all_gather.communicator", any, nullptr, nullptr, CREST_DEVICE_CODE(launch_all_gather)};
+}
+Kernel own_share_kernel() {
+  return {"own_share", "cuda.own_share.copy", reject_share, nullptr, nullptr, CREST_DEVICE_CODE(launch_own_share)};
+}
+
+}  // namespace crest::cuda

@@ -1,0 +1,72 @@
+// What ranks on GPUs plan: NCCL's memory, and every way to sum.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "device.h"
+#include "passes/tiny.h"
+#include "plan/compile.h"
+
+using namespace crest;
+using namespace crest::test;
+
+namespace {
+
+CompiledSession session(const Recipe& r, const Device& device) {
+  SessionUse use;
+  use.train = use.update = true;
+  return compile(r, device, session_programs(r, use));
+}
+
+}  // namespace
+
+TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
+  Recipe one = tiny_recipe(false), two = one, threads = one;
+  two.ranks = 2, threads.data_parallel = 2;
+  auto library = [](const CompiledSession& s) { return s.by_category()[size_t(Category::library_context)]; };
+  CompiledSession ranks = session(two, emulated_gpu(1));
+  EXPECT_GT(library(ranks), int64_t(100) << 20);
+  EXPECT_EQ(ranks.planned_bytes(), ranks.persistent_bytes + ranks.transient_bytes + library(ranks));
+  EXPECT_EQ(total(ranks.by_category()), ranks.planned_bytes());
+  EXPECT_EQ(library(session(one, emulated_gpu(1))), 0);
+  EXPECT_EQ(library(session(threads, emulated_gpu(1))), 0) << "virtual ranks need no library";
+  EXPECT_EQ(library(session(two, this_cpu(1))), 0);
+  EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
+}
+
+TEST(RanksOnGpus, EveryReductionHasItsKernels) {
+  for (bool processes : {false, true})
+    for (const char* reduce : {"flat", "each", "overlap", "bucket", "optimizer"}) {
+      SCOPED_TRACE(reduce);
+      Recipe r = tiny_recipe(false);
+      r.fusion = "on";
+      (processes ? r.ranks : r.data_parallel) = 2;
+      if (std::string(reduce) == "optimizer")
+        r.levers["shard"] = reduce;
+      else
+        r.levers["reduce"] = reduce, r.levers["comm-dtype"] = "bf16";
+      EXPECT_NO_THROW(session(r, emulated_gpu(1)));
+    }
+}
+
+// What measured best, unless something else is requested or the optimizer needs whole matrices.
+TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
+  Recipe r = tiny_recipe(false);
+  r.ranks = 2, r.fusion = "on";
+  auto shard = [](const Recipe& recipe, const Device& device) {
+    Recipe resolved = resolve(recipe, device);
+    auto it = resolved.levers.find("shard");
+    return it == resolved.levers.end() ? "none" : it->second;
+  };
+  EXPECT_EQ(shard(r, emulated_gpu(1)), "optimizer");
+  EXPECT_EQ(shard(r, this_cpu(1)), "none");
+  Recipe other = r;
+  other.ranks = 1, other.data_parallel = 2;
+  EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
+  for (auto [name, value] : {std::pair("reduce", "each"), {"comm-dtype", "bf16"}, {"shard", "none"}}) {
+    other = r, other.levers[name] = value;
+    EXPECT_EQ(shard(other, emulated_gpu(1)), "none") << name;
+  }
+  other = r, other.optimizer = "muon";
+  EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
+  EXPECT_NO_THROW(session(other, emulated_gpu(1)));
+}
