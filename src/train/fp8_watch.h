@@ -11,8 +11,8 @@ class Fp8Watch {
  public:
   static constexpr int window = 100;  // steps that are averaged
 
-  // A warning, after a window in which more than twice as many values as before saturated or
-  // vanished. Parts below the least ones are of no concern.
+  // A warning, after a window in which more than twice as many values saturated or vanished as in
+  // the first one, or the last that was warned of. Parts below the least ones are of no concern.
   std::optional<std::string> add(const StepRow& row);
 
  private:

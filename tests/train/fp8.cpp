@@ -253,6 +253,10 @@ TEST(Fp8Watch, WarnsWhenLossesGrow) {
   EXPECT_EQ(windows(1e-4, 0.03), 0) << "as before";
   EXPECT_EQ(windows(1e-4, 0.2), 1) << "vanished";
   EXPECT_EQ(windows(-1, -1), 0) << "not fp8";
+  watch = {};
+  int warnings = 0;
+  for (int i = 0; i < 20; ++i) warnings += windows(0, 0.001 * (i + 1));
+  EXPECT_EQ(warnings, 1) << "slowly";
 }
 
 // Both parts are in the log, of fp8 runs only.

@@ -65,6 +65,7 @@ std::string reject_cublaslt_fp8(const KernelQuery& q) {
   if (std::string why = reject_fp8_product(q); !why.empty()) return why;
   Contraction c = contraction_of(q.program, q.instr);
   if (c.a.dtype == DType::e5m2 && c.b.dtype == DType::e5m2) return "takes at most one operand of e5m2";
+  if (c.bias && c.c.dtype == DType::f32) return "adds bf16 biases only to results of f32";
   if (c.n % fp8_multiple || c.k % fp8_multiple) return "takes features in multiples of 16";
   return plan_blas(q.program, q.instr).problem;
 }
