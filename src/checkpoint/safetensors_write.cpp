@@ -23,6 +23,8 @@ static std::string_view stored_name(DType t) {
     case DType::i32: return "I32";
     case DType::u16: return "U16";
     case DType::u8: return "U8";
+    case DType::e4m3: return "F8_E4M3";
+    case DType::e5m2: return "F8_E5M2";
   }
   fail_internal("a dtype without a safetensors name");
 }

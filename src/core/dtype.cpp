@@ -3,9 +3,12 @@
 #include <array>
 #include <cmath>
 
+#include "core/float8.h"
+
 namespace crest {
 
-static constexpr std::array<std::string_view, 8> names = {"f64", "f32", "bf16", "f16", "i64", "i32", "u16", "u8"};
+static constexpr std::array<std::string_view, 10> names = {"f64", "f32", "bf16", "f16",  "i64",
+                                                           "i32", "u16", "u8",   "e4m3", "e5m2"};
 
 std::string_view name(DType t) { return names[size_t(t)]; }
 
@@ -47,6 +50,8 @@ double load_element(const void* data, DType t, int64_t i) {
     case DType::i32: return static_cast<const int32_t*>(data)[i];
     case DType::u16: return static_cast<const uint16_t*>(data)[i];
     case DType::u8: return static_cast<const uint8_t*>(data)[i];
+    case DType::e4m3: return to_float(static_cast<const float8_e4m3*>(data)[i]);
+    case DType::e5m2: return to_float(static_cast<const float8_e5m2*>(data)[i]);
   }
   return 0;
 }
@@ -61,6 +66,8 @@ void store_element(void* data, DType t, int64_t i, double value) {
     case DType::i32: static_cast<int32_t*>(data)[i] = int32_t(value); break;
     case DType::u16: static_cast<uint16_t*>(data)[i] = uint16_t(value); break;
     case DType::u8: static_cast<uint8_t*>(data)[i] = uint8_t(value); break;
+    case DType::e4m3: static_cast<float8_e4m3*>(data)[i] = to_float8<float8_e4m3>(float(value)); break;
+    case DType::e5m2: static_cast<float8_e5m2*>(data)[i] = to_float8<float8_e5m2>(float(value)); break;
   }
 }
 

@@ -8,7 +8,8 @@
 
 namespace crest {
 
-enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8 };
+// e4m3, e5m2: 8-bit floats (core/float8.h), operands of scaled matmuls only.
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8, e4m3, e5m2 };
 
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -19,11 +20,15 @@ constexpr size_t size_of(DType t) {
     case DType::bf16:
     case DType::f16:
     case DType::u16: return 2;
-    case DType::u8: return 1;
+    case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2: return 1;
   }
   return 0;
 }
+// Floats that any operation may compute with: not the 8-bit ones.
 constexpr bool is_float(DType t) { return t <= DType::f16; }
+constexpr bool is_fp8(DType t) { return t == DType::e4m3 || t == DType::e5m2; }
 constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 
 // "f32", "bf16", ...

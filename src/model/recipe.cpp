@@ -17,6 +17,9 @@ void validate(const Recipe& r) {
                "--seq", "Use a shorter --seq, or give the model a longer --context.");
   if (r.grad_dtype == "bf16" && (r.policy != "pure" || r.precision == "fp32" || r.precision == "tf32"))
     fail_usage("--grad-dtype bf16 needs --policy pure with bf16 or fp16", "--grad-dtype");
+  if (r.precision == "fp8" && r.policy != "pure")
+    fail_usage("--precision fp8 needs --policy pure", "--policy",
+               "The weights of fp8 are bf16 with fp32 master weights. Leave out --policy.");
   if (r.ranks > 1 && r.data_parallel > 1)
     fail_usage(fmt::format("both --ranks {} and --data-parallel {} were given", r.ranks, r.data_parallel), "--ranks",
                "Use --ranks for processes, or --data-parallel for threads of one process.");

@@ -14,9 +14,12 @@
   OP(linear_dx, (dy, w), (dx))                                                                                        \
   OP(linear_dx_gelu_grad, (dy, w, x, acc), (dx, db, a))                                                               \
   OP(linear_dw, (dy, x, acc), (dw))                                                                                   \
+  OP(linear_fp8, (x, w, x_scale, w_scale, b, acc), (y))                                                               \
   OP(matmul, (a, b), (c))                                                                                             \
   OP(bias_grad, (dy, acc), (db))                                                                                      \
   CREST_POINTWISE_OPS(OP)                                                                                             \
+  OP(quantize, (x, amax, record, counts), (q, scale, record, counts, t))                                              \
+  OP(quantize_columns, (x, scale), (t))                                                                               \
   OP(cast, (x), (y))                                                                                                  \
   OP(dropout, (x, scalars), (y))                                                                                      \
   OP(fused, (xs), (ys))                                                                                               \
@@ -52,6 +55,7 @@
   OP(axpby, (scalars, x, y, z), (x))                                                                                  \
   OP(sqrt, (x), (y))                                                                                                  \
   OP(unit_norm, (x), (y))                                                                                             \
+  OP(amax_history, (amax, record, counts, lost), (amax, record, counts, lost))                                        \
   OP(finish_step, (scalars), (scalars))
 
 // Between ranks, and what depends on the rank: no reference computes them alone.

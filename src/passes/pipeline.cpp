@@ -19,6 +19,7 @@ void decompose_pointwise(Program&, const PassContext&);
 void set_precision(Program&, const PassContext&);
 void autograd(Program&, const PassContext&);
 void accumulate(Program&, const PassContext&);
+void quantize_linears(Program&, const PassContext&);
 void chunk_loss(Program&, const PassContext&);
 void clip_gradients(Program&, const PassContext&);
 void optimizer(Program&, const PassContext&);
@@ -39,6 +40,7 @@ const std::vector<Setting>& packing_settings();
 const std::vector<Setting>& attention_settings();
 const std::vector<Setting>& precision_settings();
 const std::vector<Setting>& accumulate_settings();
+const std::vector<Setting>& fp8_settings();
 const std::vector<Setting>& loss_chunk_settings();
 const std::vector<Setting>& clip_settings();
 const std::vector<Setting>& optimizer_settings();
@@ -62,6 +64,8 @@ const std::vector<Pass>& pipeline() {
        "it creates the gradients"},
       {"accumulate", "--grad-accumulation: the first micro step writes gradients, later ones add to them", accumulate,
        accumulate_settings, "it accumulates micro steps"},
+      {"fp8", "--precision fp8: the matmuls of a block's linear layers on 8-bit floats, which are made and scaled here",
+       quantize_linears, fp8_settings},
       {"loss_chunk", "--loss-chunk: projection, loss and gradients of the head for some tokens at a time", chunk_loss,
        loss_chunk_settings},
       {"clip", "--clip: global norm of the gradients, factor for the optimizer, detection of NaN", clip_gradients,

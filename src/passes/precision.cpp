@@ -112,7 +112,7 @@ void set_precision(Program& program, const PassContext& context) {
     return;
   }
   if (r.precision == "auto") fail_internal("precision auto was not resolved for a device");
-  DType half = r.precision == "bf16" ? DType::bf16 : DType::f16;
+  DType half = r.precision == "fp16" ? DType::f16 : DType::bf16;  // fp8 starts from bf16 (passes/fp8.cpp)
   if (half == DType::f16) program.properties.set("loss_scale", r.loss_scale);
   if (r.grad_dtype == "bf16") program.properties.set("grad_dtype", "bf16");
   if (r.policy == "pure")
@@ -127,8 +127,9 @@ const std::vector<Setting>& precision_settings() {
       setting<&Recipe::precision>(
           {.name = "precision",
            .group = group,
-           .help = "arithmetic of matmuls; auto: bf16 if the device supports it, else fp32",
-           .choices = {"auto", "fp32", "tf32", "bf16", "fp16"},
+           .help = "arithmetic of matmuls; auto: bf16 if the device supports it, else fp32; fp8: bf16, with the linear "
+                   "layers of the blocks in 8-bit floats",
+           .choices = {"auto", "fp32", "tf32", "bf16", "fp16", "fp8"},
            .common = true,
            .effects = {{Effect::rate, Effect::types}, {Effect::all, Effect::types, {}, nullptr, true}},
            .smaller = {"bf16"}}),

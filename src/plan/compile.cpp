@@ -165,6 +165,9 @@ Recipe resolve(Recipe r, const Device& device) {
   if (device.kind == "cuda" && device.sm < 80 && (r.precision == "tf32" || r.precision == "bf16"))
     fail_usage(fmt::format("{} does not support {}", device.name, r.precision), "--precision",
                "It needs compute capability 8.0 or newer. Use fp32 or fp16.");
+  if (device.kind == "cuda" && device.sm < 89 && r.precision == "fp8")
+    fail_usage(fmt::format("{} does not support fp8", device.name), "--precision",
+               "It needs compute capability 8.9 or newer (Ada, Hopper). Use bf16.");
   validate(r);
   return r;
 }

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "bandwidth"};
+const std::vector<std::string> rate_names = {"bf16", "fp16", "tf32", "fp32", "fp8", "bandwidth"};
 
 ProfileRate measured_bandwidth(const Device& device) {
   bool gpu = device.kind == "cuda" && !device.emulated;
@@ -24,6 +24,15 @@ ProfileRate measured_bandwidth(const Device& device) {
 }
 
 ProfileRate measured_gemm(const Device& device, const std::string& name) {
+  if (name == "fp8") {  // a CPU multiplies 8-bit floats as fp32
+    if (device.kind == "cpu" || device.emulated)
+      return {name, measured_gemm(device, "fp32").per_second, "rate of fp32: fp8 is emulated"};
+    GemmRate rate = quick_precision_rate(device, name).rate;
+    if (rate.flops_per_second > 0)
+      return {name, rate.flops_per_second,
+              fmt::format("measured fp8 matmul {} x {} x {} of cuBLASLt", rate.m, rate.n, rate.k)};
+    return {name, measured_gemm(device, "bf16").per_second, "rate of bf16: cuBLASLt has no fp8 matmul"};
+  }
   DType type = name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
   GemmRate rate = quick_gemm_rate(device, type, name == "tf32");
   if (rate.flops_per_second > 0)

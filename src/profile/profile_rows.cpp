@@ -19,6 +19,7 @@ std::string arithmetic_of(const Program& p, const Instr& i) {
   if (!matrix || i.in.empty()) return "fp32";
   if (i.attrs.integer("tf32", 0)) return "tf32";
   DType t = p.at(i.in[0]).dtype;
+  if (is_fp8(t)) return "fp8";
   return t == DType::bf16 ? "bf16" : t == DType::f16 ? "fp16" : "fp32";
 }
 

@@ -11,6 +11,7 @@
 #include "comm/local.h"
 #include "core/error.h"
 #include "device/communicators.h"
+#include "passes/fp8.h"
 #include "run/ranks.h"
 #include "run/sharded_states.h"
 
@@ -36,9 +37,11 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     auto& list = ports_.emplace_back();
     for (int p = 0; p < int(session_.programs.size()); ++p) {
       auto find = [&](const char* name) { return e->has(p, name) ? e->tensor(p, name) : TensorRef{}; };
-      list.push_back({find("tokens"), find("targets"), find("positions"), find("loss")});
+      list.push_back({find("tokens"), find("targets"), find("positions"), find("loss"), find(fp8_lost)});
     }
   }
+  for (auto& call : calls_)
+    if (call.micro_step >= 0) fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
   loss_scale_ = rank(0).scalars().loss_scale;
   read_whole_steps(false);
 }
@@ -175,6 +178,8 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       if (r == 0 && c == loss_call) ports_[0][size_t(call.segment)].loss.read_later(&queued.loss);
     }
     if (r == 0) e.read_scalars_later(queued.after);
+    if (const TensorRef& lost = ports_[size_t(r)][size_t(calls_.back().segment)].fp8_lost; r == 0 && lost.data)
+      lost.read_later(queued.fp8_lost);
     if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
   queued.mark = rank(0).runtime().mark();
@@ -192,6 +197,10 @@ StepResult Engine::take_step() {
   result.next_loss_scale = loss_scale_ = s.loss_scale;
   result.skipped_steps = int64_t(s.skipped);
   result.loss = queued.loss;
+  if (fp8_elements_ > 0) {
+    result.saturated = double(queued.fp8_lost[0]) / double(fp8_elements_);
+    result.vanished = double(queued.fp8_lost[1]) / double(fp8_elements_);
+  }
   result.grad_norm = s.grad_norm;
   result.skipped = s.found_inf != 0;
   result.seconds = std::chrono::duration<double>(end - std::max(queued.start, taken_)).count();
@@ -268,6 +277,8 @@ void Engine::broadcast() {
         if (p.master.data != p.weight.data) send_tensor(comm, p.master);
         for (auto& state : p.states) send_tensor(comm, state.tensor);
       }
+      if (int update = session_.find("update"); update >= 0 && rank(r).has(update, fp8_amax))
+        send_tensor(comm, rank(r).tensor(update, fp8_amax));
       comm.synchronize();
       rank(r).sharded().scatter(comm, rank(r).between_steps());
       Scalars s = rank(r).scalars();

@@ -26,8 +26,11 @@ struct StepResult {
   double loss_scale = 1;  // that the step ran with
   double next_loss_scale = 1;
   int64_t skipped_steps = 0;  // up to and with this one
-  double seconds = 0;         // since the step was queued, or since the step before it ended
-  double wait_seconds = 0;    // of them, at most: the device had nothing to do while the source gave rank 0 samples
+  // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that were not
+  // zero and became zero. Negative: nothing is quantized.
+  double saturated = -1, vanished = -1;
+  double seconds = 0;       // since the step was queued, or since the step before it ended
+  double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
 };
 
 class Engine {
@@ -90,7 +93,7 @@ class Engine {
   // Tensors that every step uses, of one Program on one rank. No data if the Program has no such
   // value.
   struct Ports {
-    TensorRef tokens, targets, positions, loss;
+    TensorRef tokens, targets, positions, loss, fp8_lost;
   };
   // A batch on its way to the device.
   struct HostBatch {
@@ -105,6 +108,7 @@ class Engine {
   struct Queued {
     StepResult result;
     float loss = 0;
+    int64_t fp8_lost[2] = {};
     Scalars after = {};
     Runtime::Mark mark = 0;
     std::chrono::steady_clock::time_point start;
@@ -126,6 +130,7 @@ class Engine {
   std::vector<Communicator*> communicators_, host_communicators_;
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<SegmentCall> calls_;
+  int64_t fp8_elements_ = 0;                     // that rank 0 quantizes in a step
   float loss_scale_ = 1;                         // that the next step to be taken runs with
   std::list<Queued> queued_, failed_;            // failed: while they were queued; results may still arrive in them
   std::chrono::steady_clock::time_point taken_;  // when the last one had ended

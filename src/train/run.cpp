@@ -24,6 +24,7 @@
 #include "run/generate.h"
 #include "terminal/table.h"
 #include "train/engine.h"
+#include "train/fp8_watch.h"
 #include "train/run_data.h"
 #include "train/run_files.h"
 #include "train/run_record.h"
@@ -458,11 +459,13 @@ class Training {
 
   void record(const StepResult& r, double lr) {
     double tokens_per_second = double(recipe().tokens_per_step()) / r.seconds;
-    StepRow row{state_.step,         r.loss, lr, r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped,
-                r.wait_seconds * 1e3};
+    StepRow row{
+        state_.step,          r.loss,      lr,        r.grad_norm, r.seconds * 1e3, tokens_per_second, r.skipped,
+        r.wait_seconds * 1e3, r.saturated, r.vanished};
     files_->add(row);
     if (o_.on_step) o_.on_step(row);
     record_.add(row);
+    if (auto grown = fp8_.add(row)) report_.warning(*grown);
     if (!r.skipped) last_loss_ = r.loss, last_loss_step_ = state_.step;
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
@@ -591,6 +594,7 @@ class Training {
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: none
   TextSettings text_settings_;                  // of the model that training began with
   TrainingRecord record_;
+  Fp8Watch fp8_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
   std::optional<RunSchedule> schedule_;

@@ -151,6 +151,7 @@ void RunFiles::continue_at(int64_t step) {
     auto number = [&](const char* key) {
       return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
     };
+    auto part = [&](const char* key) { return row.contains(key) ? number(key) : -1; };
     int64_t at = row["step"].get<int64_t>();
     if (at > step) continue;
     kept += line + "\n";
@@ -159,7 +160,7 @@ void RunFiles::continue_at(int64_t step) {
     else
       steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
                         number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
-                        number("wait_ms")});
+                        number("wait_ms"), part("fp8_saturated"), part("fp8_vanished")});
   }
   write("log.jsonl", kept);
   log_ = File::append(path);
@@ -188,14 +189,20 @@ static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}"
 void RunFiles::add(const StepRow& r) {
   steps_.push_back(r);
   if (!on_disk()) return;
+  const bool fp8 = !(r.saturated < 0);
+  std::string lost;
+  if (fp8) lost = fmt::format(R"(, "fp8_saturated": {}, "fp8_vanished": {})", number(r.saturated), number(r.vanished));
   write_line(fmt::format(
-      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}}})",
+      R"({{"step": {}, "loss": {}, "lr": {}, "grad_norm": {}, "step_ms": {}, "tokens_per_second": {}, "skipped": {}, "wait_ms": {}{}}})",
       r.step, number(r.loss), number(r.lr), number(r.grad_norm), number(std::round(r.step_ms * 1000) / 1000),
-      number(std::round(r.tokens_per_second * 10) / 10), r.skipped, number(std::round(r.wait_ms * 1000) / 1000)));
+      number(std::round(r.tokens_per_second * 10) / 10), r.skipped, number(std::round(r.wait_ms * 1000) / 1000), lost));
   tensorboard_->scalar("train/loss", r.step, r.loss);
   tensorboard_->scalar("lr", r.step, r.lr);
   tensorboard_->scalar("grad_norm", r.step, r.grad_norm);
   tensorboard_->scalar("tokens_per_second", r.step, r.tokens_per_second);
+  if (!fp8) return;
+  tensorboard_->scalar("fp8/saturated", r.step, r.saturated);
+  tensorboard_->scalar("fp8/vanished", r.step, r.vanished);
 }
 
 void RunFiles::add(const ValidationRow& r) {

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/json_number.h"
 #include "core/text.h"
+#include "passes/fp8.h"
 
 namespace crest {
 
@@ -23,6 +24,19 @@ static nlohmann::json json_of(const RunState& state) {
 }
 
 std::string to_text(const RunState& state) { return json_of(state).dump(); }
+
+// The history of the fp8 scales by tensor; an empty object without fp8. Floats are written so that
+// they read back bit for bit.
+static nlohmann::json fp8_amax_of(Engine& engine) {
+  nlohmann::json j = nlohmann::json::object();
+  int update = engine.session().find("update");
+  if (update < 0) return j;
+  std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
+  if (slots.empty()) return j;
+  std::vector<float> amax = engine.rank(0).tensor(update, fp8_amax).floats();
+  for (size_t s = 0; s < slots.size(); ++s) j[slots[s]] = amax[s];
+  return j;
+}
 
 CheckpointContents contents_to_save(Engine& engine, const RunState& state, const std::string& config_toml,
                                     const ModelText& text, bool copied) {
@@ -37,6 +51,7 @@ CheckpointContents contents_to_save(Engine& engine, const RunState& state, const
             {"loss_scale", s.loss_scale},
             {"good_steps", s.good_steps},
             {"skipped", s.skipped}});
+  if (nlohmann::json amax = fp8_amax_of(engine); !amax.empty()) j["fp8_amax"] = amax;
   contents.state = j.dump();
   contents.files = model_files(r.model, text);
   contents.files["config.toml"] = config_toml;
@@ -54,6 +69,7 @@ namespace {
 // state.json of a checkpoint; a missing key is an error.
 struct StateFile {
   explicit StateFile(const Checkpoint& c) : StateFile(c.state(), printable(c.path() + "/state.json")) {}
+  StateFile(nlohmann::json parsed, std::string file) : where(std::move(file)), json(std::move(parsed)) {}
   StateFile(const std::string& text, std::string file)
       : where(std::move(file)), json(parse_json_guarded(text, {}, where)) {}
   float number(const char* key) const {
@@ -126,6 +142,24 @@ static RunState run_state(const StateFile& get) {
 
 RunState parse_run_state(const std::string& text, const std::string& where) { return run_state({text, where}); }
 
+// What the checkpoint does not have (a run that was not fp8) is 0: the first step scales by what it
+// quantizes.
+static void restore_fp8_amax(Engine& engine, const StateFile& get) {
+  int update = engine.session().find("update");
+  if (update < 0) return;
+  std::vector<std::string> slots = fp8_slots(engine.session().programs[size_t(update)].program);
+  if (slots.empty()) return;
+  std::vector<float> amax(slots.size());
+  if (get.json.contains("fp8_amax")) {
+    StateFile history(get.json["fp8_amax"], get.where + ", fp8_amax");
+    for (size_t s = 0; s < slots.size(); ++s) {
+      amax[s] = history.number(slots[s].c_str());
+      if (amax[s] < 0) fail(fmt::format("key '{}' is negative", slots[s]), history.where);
+    }
+  }
+  engine.rank(0).tensor(update, fp8_amax).set_floats(amax.data(), int64_t(amax.size()));
+}
+
 RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string& root, const Report& warn) {
   check_samples(engine, checkpoint);
   load_weights(engine.rank(0), checkpoint);
@@ -137,6 +171,7 @@ RunState restore(Engine& engine, const Checkpoint& checkpoint, const std::string
   s.good_steps = get.whole<int32_t>("good_steps");
   s.skipped = get.whole<int32_t>("skipped");
   engine.rank(0).set_scalars(s);
+  restore_fp8_amax(engine, get);
   engine.broadcast();
   RunState state = run_state(get);
   if (int n = reject_newer(root, state.step))

@@ -51,6 +51,8 @@ std::vector<Golden> cases() {
   auto precision = [](const char* precision, const char* policy) {
     return [=](Recipe& r) { r.precision = precision, r.policy = policy; };
   };
+  // Features in multiples of 16; the llama's ff is none, so its gate, up and mlp.proj stay bf16.
+  auto fp8 = [](Recipe& r) { r.precision = "fp8", r.model.width = 16, r.model.head_dim = 8; };
   auto with = [](const char* optimizer) { return [=](Recipe& r) { r.optimizer = optimizer; }; };
   ProgramKind train = ProgramKind::train, update = ProgramKind::update, decode = ProgramKind::decode;
   return {
@@ -79,6 +81,10 @@ std::vector<Golden> cases() {
       {"autograd.update", "autograd", none, false, update},
       {"accumulate.first", "accumulate", micro_steps, false, train, true, false},
       {"accumulate.next", "accumulate", micro_steps, false, train, false, false},
+      {"fp8", "fp8", fp8},
+      {"fp8.llama.first", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r); }, true, train, true, false},
+      {"fp8.ranks.last", "fp8", [=](Recipe& r) { fp8(r), micro_steps(r), r.data_parallel = 2; }, false, train, false},
+      {"fp8.update", "fp8", fp8, false, update},
       {"loss_chunk", "loss_chunk", chunk},
       {"loss_chunk.accumulate.next", "loss_chunk", [=](Recipe& r) { chunk(r), micro_steps(r); }, true, train, false,
        false},

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/random.h"
 #include "memory_folder.h"
+#include "passes/fp8.h"
 #include "train/harness.h"
 #include "train/run_state.h"
 
@@ -23,13 +24,16 @@ std::vector<Recipe> recipes() {
   for (const char* optimizer :
        {"adamw", "adamw-unfused", "adamw-8bit", "sgd", "lion", "adafactor", "adafactor-momentum", "muon", "adamw-bf16",
         "adamw-bf16-kahan", "adamw-bf16-stochastic"})
-    for (const char* precision : {"fp32", "bf16", "fp16"})
+    for (const char* precision : {"fp32", "bf16", "fp16", "fp8"})
       for (const char* policy : {"pure", "autocast"})
         for (const char* masters : {"split", "fp32"}) {
           bool half_state = std::string(optimizer).find("bf16") != std::string::npos;
           bool pure_half = std::string(policy) == "pure" && std::string(precision) != "fp32";
           if (half_state && !(pure_half && std::string(precision) == "bf16")) continue;
           if (std::string(precision) == "fp32" && std::string(policy) != "pure") continue;
+          // The history of its scales is the same with every optimizer.
+          if (std::string(precision) == "fp8" && (std::string(policy) != "pure" || std::string(optimizer) != "adamw"))
+            continue;
           if (std::string(masters) == "fp32" && (!pure_half || half_state)) continue;
           Recipe r = tiny_recipe();
           r.optimizer = optimizer, r.precision = precision, r.policy = policy;
@@ -89,6 +93,7 @@ std::vector<std::string> bytes_of(Engine& e) {
     if (p.master.data != p.weight.data) add(p.master);
     for (auto& s : p.states) add(s.tensor);
   }
+  if (int update = e.session().find("update"); e.rank(0).has(update, fp8_amax)) add(e.rank(0).tensor(update, fp8_amax));
   return all;
 }
 

@@ -21,6 +21,7 @@
   KERNEL(linear_dw_amx)           \
   KERNEL(linear_dw_packed)        \
   KERNEL(linear_dw)               \
+  KERNEL(linear_fp8)              \
   KERNEL(matmul)                  \
   KERNEL(attention_amx)           \
   KERNEL(attention)               \
@@ -41,6 +42,8 @@
   KERNEL(causal_mask)             \
   KERNEL(fused)                   \
   CREST_POINTWISE_OPS(KERNEL)     \
+  KERNEL(quantize)                \
+  KERNEL(quantize_columns)        \
   KERNEL(cast)                    \
   KERNEL(dropout)                 \
   KERNEL(bias_grad)               \
@@ -61,6 +64,7 @@
   KERNEL(axpby)                   \
   KERNEL(sqrt)                    \
   KERNEL(unit_norm)               \
+  KERNEL(amax_history)            \
   KERNEL(finish_step)             \
   KERNEL(all_reduce)              \
   KERNEL(reduce_scatter)          \

@@ -39,6 +39,20 @@ static Contraction linear_contraction(const Program& program, const Instr& instr
   return c;
 }
 
+// x[rows,K] w[N,K]^T of 8-bit operands.
+static Contraction fp8_contraction(const Program& program, const Instr& instr) {
+  namespace at = in::linear_fp8;
+  const Value &x = program.at(instr.in[at::x]), &w = program.at(instr.in[at::w]), &y = program.at(instr.out[0]);
+  auto has = [&](size_t i) { return i < instr.in.size() && instr.in[i] != no_value; };
+  Contraction c;
+  c.m = x.shape.rows(), c.n = w.shape[0], c.k = w.shape[1];
+  c.a = {x.dtype, c.k, 1}, c.b = {w.dtype, 1, c.k}, c.c = {y.dtype, c.n, 1};
+  c.bias = has(at::b), c.accumulate = has(at::acc);
+  c.scaled = true;
+  c.third = c.accumulate ? size_t(at::acc) : size_t(at::b);
+  return c;
+}
+
 // a[B,H,M,K] b[B,G,K,N] -> c[B,H,M,N], or [B,G',M,N] with `reduce`.
 static Contraction matmul_contraction(const Program& program, const Instr& instr) {
   const Value &a = program.at(instr.in[in::matmul::a]), &b = program.at(instr.in[in::matmul::b]),
@@ -66,6 +80,7 @@ static Contraction matmul_contraction(const Program& program, const Instr& instr
 }
 
 Contraction contraction_of(const Program& program, const Instr& instr) {
+  if (std::string_view(instr.op->name) == "linear_fp8") return fp8_contraction(program, instr);
   bool matmul = std::string_view(instr.op->name) == "matmul";
   return matmul ? matmul_contraction(program, instr) : linear_contraction(program, instr);
 }

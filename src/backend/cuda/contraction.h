@@ -1,4 +1,4 @@
-// linear, linear_gelu, linear_dx, linear_dw and matmul as one thing: a product of strided matrices,
+// linear, linear_gelu, linear_dx, linear_dw, linear_fp8 and matmul as one thing: a product of strided matrices,
 // repeated over batches, with what is done to the result. Both implementations read this: cuBLASLt
 // (cublaslt.h) and the tiled kernel.
 #pragma once
@@ -14,7 +14,8 @@ struct Strided {
 
 // c[m,n] = sum over `sum` of a[m,k] b[k,n] (+ acc) (+ bias[n]), for every index of the batch
 // dimensions.
-// Of the call: a, b are inputs 0 and 1; bias or the accumulator is input 2; c is output 0.
+// Of the call: a, b are inputs 0 and 1; bias or the accumulator is input `third`; c is output 0.
+// scaled: 8-bit operands, whose scales are inputs 2 and 3.
 // gelu: c = gelu(h), h = the above; keep: h, laid out as c, is output 1.
 struct Contraction {
   int64_t m = 0, n = 0, k = 0;
@@ -27,11 +28,13 @@ struct Contraction {
   Dim sum;       // products that are added up: c stays
   bool bias = false, gelu = false, keep = false, accumulate = false;
   bool tf32 = false;  // f32 operands may be rounded to TF32
+  bool scaled = false;
+  size_t third = 2;
 
   int64_t batches() const { return batch[0].size * batch[1].size * batch[2].size; }
 };
 
-// Of linear, linear_gelu, linear_dx, linear_dw or matmul.
+// Of linear, linear_gelu, linear_dx, linear_dw, linear_fp8 or matmul.
 Contraction contraction_of(const Program& program, const Instr& instr);
 
 // The tiled kernel: any strides, any mixture of f32, bf16 and f16. Reads the call as described

@@ -4,7 +4,9 @@
 
 #include "backend/cuda/blas_plan.h"
 #include "backend/cuda/cublaslt_detail.h"
+#include "backend/cuda/fp8.h"
 #include "core/error.h"
+#include "ops/fp8.h"
 
 #if CREST_HAVE_CUDA
 #include <cuda_runtime.h>
@@ -40,17 +42,31 @@ const Library& cublaslt_library() {
   return other.handle ? other : wanted;
 }
 
+static std::string no_library(const Device& device) {
+  if (device.emulated) return "the emulation runs Crest's own kernels only";
+  if (device.cublaslt) return "";
+  const std::string& why = cublaslt_library().problem;
+  return "cuBLASLt was not found: " + (why.empty() ? "the device is described without it" : why);
+}
+
 std::string reject_cublaslt(const KernelQuery& q) {
-  if (q.device.emulated) return "the emulation runs Crest's own kernels only";
-  if (!q.device.cublaslt) {
-    const std::string& why = cublaslt_library().problem;
-    return "cuBLASLt was not found: " + (why.empty() ? "the device is described without it" : why);
-  }
+  if (std::string why = no_library(q.device); !why.empty()) return why;
   if (std::string why = reject_tiled(q); !why.empty()) return why;
   Contraction c = contraction_of(q.program, q.instr);
   if (c.a.dtype != c.b.dtype) return "takes operands of one dtype";
   if (c.c.dtype != c.a.dtype && c.c.dtype != DType::f32)
     return fmt::format("makes f32 or {} of {} operands, not {}", name(c.a.dtype), name(c.a.dtype), name(c.c.dtype));
+  return plan_blas(q.program, q.instr).problem;
+}
+
+std::string reject_cublaslt_fp8(const KernelQuery& q) {
+  if (std::string why = no_library(q.device); !why.empty()) return why;
+  if (q.device.sm < 89) return "8-bit floats need compute capability 8.9";
+  if (std::string why = reject_fp8_product(q); !why.empty()) return why;
+  Contraction c = contraction_of(q.program, q.instr);
+  if (c.a.dtype == DType::e5m2 && c.b.dtype == DType::e5m2) return "takes at most one operand of e5m2";
+  if (c.bias && c.c.dtype == DType::f32) return "adds bf16 biases only to results of f32";
+  if (c.n % fp8_multiple || c.k % fp8_multiple) return "takes features in multiples of 16";
   return plan_blas(q.program, q.instr).problem;
 }
 
@@ -133,7 +149,8 @@ void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const Kernel
   if (!v.product) return launch_gemm_sm90(c);
   const Contraction& w = p.what;
   void* result = v.gelu_after && w.keep ? c.out[out::linear_gelu::h] : c.out[0];
-  v.product->bind(w.bias ? c.in[in::linear::b] : nullptr, w.keep ? c.out[out::linear_gelu::h] : nullptr);
+  v.product->bind(w.bias ? c.in[w.third] : nullptr, w.keep ? c.out[out::linear_gelu::h] : nullptr);
+  if (w.scaled) v.product->bind_scales(c.in[in::linear_fp8::x_scale], c.in[in::linear_fp8::w_scale]);
   const auto &outer = p.plan.loops[0], &inner = p.plan.loops[1], &sum = p.plan.sum;
   for (int64_t i = 0; i < outer.size; ++i)
     for (int64_t j = 0; j < inner.size; ++j)
@@ -141,7 +158,7 @@ void run(const Prepared& p, Variant& v, const Algorithm& algorithm, const Kernel
         const char* a = at(c.in[0], w.a.dtype, i * outer.a + j * inner.a + s * sum.a);
         const char* b = at(c.in[1], w.b.dtype, i * outer.b + j * inner.b + s * sum.b);
         char* to = at(result, w.c.dtype, i * outer.c + j * inner.c);
-        const void* acc = w.accumulate && s == 0 ? c.in[in::linear_dw::acc] : to;
+        const void* acc = w.accumulate && s == 0 ? c.in[w.third] : to;
         v.product->run(p.handle, algorithm, a, b, w.accumulate || s > 0 ? 1.f : 0.f, acc, to, c.workspace,
                        static_cast<cudaStream_t>(c.stream));
       }
@@ -184,7 +201,10 @@ void fill_operands(const KernelCall& c) {
     const Value& v = c.in_value(i);
     int64_t extent = 1;  // of a view: to its last element
     for (int d = 0; d < v.shape.rank(); ++d) extent += (v.shape[d] - 1) * v.layout.strides[d];
-    launch_normal(c, v.dtype, c.in[i], extent, uint32_t(i));
+    if (is_fp8(v.dtype))
+      launch_fp8_numbers(c, c.in[i], extent, uint32_t(i));
+    else
+      launch_normal(c, v.dtype, c.in[i], extent, uint32_t(i));
   }
   check(cudaStreamSynchronize(static_cast<cudaStream_t>(c.stream)), "filling operands");
 }
@@ -257,7 +277,7 @@ std::shared_ptr<void> prepare_cublaslt_or_sm90(const KernelQuery& q) {
 
 void launch_cublaslt(const KernelCall& c) {
   auto& p = *static_cast<Prepared*>(c.prepared);
-  if (p.variants.empty()) return launch_tiled(c, p.what);
+  if (p.variants.empty()) return p.what.scaled ? launch_fp8_tiled(c) : launch_tiled(c, p.what);
   if (!aligned({c.in[0]}, size_t(p.plan.alignment_a)) || !aligned({c.in[1]}, size_t(p.plan.alignment_b)) ||
       !aligned({c.out[0]}, size_t(p.plan.alignment_c)))
     fail_internal("an operand is not as aligned as its layout says", c.instr_name());

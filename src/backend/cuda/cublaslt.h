@@ -16,6 +16,7 @@ inline constexpr size_t cublaslt_workspace = size_t(32) << 20;
 // Parts of a Kernel, for every contraction. Where the library has no algorithm for a product,
 // prepare() chooses our tiled kernel.
 std::string reject_cublaslt(const KernelQuery& query);
+std::string reject_cublaslt_fp8(const KernelQuery& query);  // of linear_fp8
 size_t workspace_cublaslt(const KernelQuery& query);
 std::shared_ptr<void> prepare_cublaslt(const KernelQuery& query);
 // The same with one more alternative that timing may choose: Crest's own GEMM (gemm_sm90_entry.h).

@@ -19,7 +19,11 @@ namespace {
 constexpr size_t most_algorithms = 24, most_algorithms_if_slow = 16;
 constexpr double slow_flops = 1e12;  // milliseconds a run
 
-cudaDataType_t data_type(DType t) { return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F; }
+cudaDataType_t data_type(DType t) {
+  if (t == DType::e4m3) return CUDA_R_8F_E4M3;
+  if (t == DType::e5m2) return CUDA_R_8F_E5M2;
+  return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 // Descriptors look at the alignment of addresses that are bound later: bias and aux start a
 // storage.
@@ -71,6 +75,9 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
   set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
   if (epilogue.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.c.ld);
+  // Without fast accumulation (the default), sums of 8-bit products move to f32 registers on the way,
+  // so that small terms of a long sum are not lost.
+  if (what.scaled) bind_scales(some_storage, some_storage);
   bind(some_storage, some_storage);
   make_layout(first_, what.b.dtype, plan.b, plan.k, plan.n, plan.batch.size, plan.batch.b);
   make_layout(second_, what.a.dtype, plan.a, plan.m, plan.k, plan.batch.size, plan.batch.a);
@@ -163,6 +170,11 @@ void Product::describe(cublasLtHandle_t handle, const Algorithm& algorithm, Prod
 void Product::bind(const void* bias, void* aux) {
   if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   if (epilogue_.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+}
+
+void Product::bind_scales(const void* a, const void* b) {
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);  // its first operand is our b
+  set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
 }
 
 void Product::run(cublasLtHandle_t handle, const Algorithm& algorithm, const void* a, const void* b, float beta,

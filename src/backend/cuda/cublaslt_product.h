@@ -51,6 +51,8 @@ class Product {
   // The addresses of the epilogue, for the runs that follow; those that it does not use are
   // ignored.
   void bind(const void* bias, void* aux);
+  // The addresses of the factors of 8-bit operands, on the device.
+  void bind_scales(const void* a, const void* b);
   // c = epilogue(a b + beta acc).
   void run(cublasLtHandle_t handle, const Algorithm& algorithm, const void* a, const void* b, float beta,
            const void* acc, void* c, void* workspace, cudaStream_t stream) const;

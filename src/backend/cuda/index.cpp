@@ -18,6 +18,8 @@
   KERNEL(linear_dw_sm90)           \
   KERNEL(linear_dw)                \
   KERNEL(linear_dw_tiled)          \
+  KERNEL(linear_fp8)               \
+  KERNEL(linear_fp8_tiled)         \
   KERNEL(matmul)                   \
   KERNEL(matmul_tiled)             \
   KERNEL(attention_sm90_d64)       \
@@ -56,6 +58,8 @@
   KERNEL(fused_nvrtc)              \
   KERNEL(fused_interpreter)        \
   CREST_POINTWISE_OPS(KERNEL)      \
+  KERNEL(quantize)                 \
+  KERNEL(quantize_columns)         \
   KERNEL(cast)                     \
   KERNEL(dropout)                  \
   KERNEL(bias_grad)                \
@@ -76,6 +80,7 @@
   KERNEL(axpby)                    \
   KERNEL(sqrt)                     \
   KERNEL(unit_norm)                \
+  KERNEL(amax_history)             \
   KERNEL(finish_step)              \
   KERNEL(all_reduce)               \
   KERNEL(reduce_scatter)           \

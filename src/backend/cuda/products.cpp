@@ -12,6 +12,11 @@ Kernel linear_kernel() { return cublaslt("linear", "cuda.linear.cublaslt"); }
 Kernel linear_gelu_kernel() { return cublaslt("linear_gelu", "cuda.linear_gelu.cublaslt"); }
 Kernel linear_dx_kernel() { return cublaslt("linear_dx", "cuda.linear_dx.cublaslt"); }
 Kernel linear_dw_kernel() { return cublaslt("linear_dw", "cuda.linear_dw.cublaslt"); }
+Kernel linear_fp8_kernel() {
+  return {"linear_fp8",       "cuda.linear_fp8.cublaslt", reject_cublaslt_fp8,
+          workspace_cublaslt, prepare_cublaslt,           launch_cublaslt,
+          tune_cublaslt};
+}
 Kernel matmul_kernel() { return cublaslt("matmul", "cuda.matmul.cublaslt"); }
 
 }  // namespace crest::cuda

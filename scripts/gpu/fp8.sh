@@ -1,0 +1,84 @@
+#!/bin/sh
+# Checks and measures --precision fp8 on one GPU of compute capability 8.9 or newer.
+#   fp8.sh PART..    ops steps resume speed profile; without PART all of them
+# CREST and TEST_OPS name the programs (build/cuda/crest, build/cuda/tests/test_ops; of a bundle `RUN crest`), OUT the
+# folder for results. Each command has a time limit of its own, so that one that hangs costs no more than that.
+set -u
+here=$(cd "$(dirname "$0")/../.." && pwd)
+CREST=${CREST:-$here/build/cuda/crest} TEST_OPS=${TEST_OPS:-$here/build/cuda/tests/test_ops} OUT=${OUT:-build/fp8}
+mkdir -p "$OUT"
+failed=0
+[ -s "$OUT/text.txt" ] || cat "$here"/docs/*.md "$here"/docs/guides/*.md >"$OUT/text.txt"
+t() {
+  limit=$1
+  shift
+  echo "\$ $*"
+  timeout -s KILL "$limit" "$@" 2>&1 || { echo "FAILED ($?): $*"; failed=1; }
+}
+crest() { limit=$1; shift; t "$limit" $CREST "$@"; }
+
+# Losses of two logs, step by step.
+compare() {
+  python3 - "$1/log.jsonl" "$2/log.jsonl" "$3" <<'EOF' || failed=1
+import json, sys
+a, b = ([json.loads(l) for l in open(f)] for f in sys.argv[1:3])
+a, b = ([r for r in x if "loss" in r] for x in (a, b))
+limit, worst = float(sys.argv[3]), 0
+for x, y in zip(a, b):
+    d = abs(x["loss"] - y["loss"]) / y["loss"]
+    worst = max(worst, d)
+    print(f'step {x["step"]}: {x["loss"]:.6f} {y["loss"]:.6f} ({100 * d:.4f}%), norm {x["grad_norm"]:.5f} {y["grad_norm"]:.5f},'
+          f' vanished {x.get("fp8_vanished")} {y.get("fp8_vanished")}, saturated {x.get("fp8_saturated")} {y.get("fp8_saturated")}')
+ok = len(a) == len(b) > 0 and worst <= limit
+print(f'{"passed" if ok else "FAILED"}: largest difference {100 * worst:.4f}%, allowed {100 * limit}%')
+sys.exit(not ok)
+EOF
+}
+
+part() {
+  echo "== $1"
+  case $1 in
+    ops) t 300 $TEST_OPS --gtest_brief=1 --gtest_filter='*quantize*:*linear_fp8*:*amax_history*' ;;
+    steps) # the GPU against the CPU's emulation, and against bf16
+      for run in "cuda fp8" "cpu fp8" "cuda bf16"; do
+        set -- $run
+        crest 200 train "$OUT/text.txt" --model nano --batch 8 --device "$1" --precision "$2" --steps 10 --lr 1e-3 \
+          --out "$OUT/$1-$2" --overwrite --quiet --no-store
+      done
+      compare "$OUT/cuda-fp8" "$OUT/cpu-fp8" 0.002
+      compare "$OUT/cuda-fp8" "$OUT/cuda-bf16" 0.01 ;;
+    resume) # in one piece and in two: the same bits
+      for cut in 10 4; do
+        crest 100 train "$OUT/text.txt" --model nano --batch 8 --device cuda --precision fp8 --steps 10 --lr 1e-3 \
+          --deterministic --out "$OUT/cut-$cut" --overwrite --quiet --no-store --stop-after $cut
+      done
+      crest 100 train --resume "$OUT/cut-4" --device cuda --quiet --no-store
+      if cmp "$OUT/cut-10/checkpoints/step-000010/model.safetensors" "$OUT/cut-4/checkpoints/step-000010/model.safetensors"; then
+        echo "passed: the weights are bitwise identical"
+      else
+        echo "FAILED: the weights differ"
+        failed=1
+      fi ;;
+    speed) # interleaved; each prints ms, tokens/s, memory and the ratio
+      for size in "gpt2-124M 64" "gpt2-355M 32" "gpt2-774M 16" "gpt2-1558M 16" "llama-1B 4 --seq 4096"; do
+        set -- $size
+        model=$1 batch=$2
+        shift 2
+        crest 170 bench --model "$model" --batch "$batch" "$@" --device cuda --precision bf16 --ab '--precision fp8' \
+          --samples 12 --store "$OUT/crest.db"
+      done ;;
+    profile)
+      for p in fp8 bf16; do
+        crest 120 profile --model gpt2-1558M --batch 16 --device cuda --precision $p --by kernel --top 40 \
+          --store "$OUT/crest.db"
+      done
+      crest 120 profile --model gpt2-1558M --batch 16 --device cuda --precision fp8 --by instruction --top 60 \
+        --store "$OUT/crest.db"
+      crest 170 compare --model gpt2-1558M --batch 16 --device cuda --a '--precision bf16' --b '--precision fp8' \
+        --by class --samples 12 --store "$OUT/crest.db" ;;
+    *) echo "unknown part '$1'" >&2; exit 2 ;;
+  esac
+}
+[ $# -gt 0 ] || set -- ops steps resume speed profile
+for p; do part "$p"; done
+exit $failed

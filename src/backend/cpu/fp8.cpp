@@ -1,0 +1,270 @@
+// quantize, quantize_columns, linear_fp8, amax_history. CPUs have no 8-bit floats: operands are
+// converted by Crest, exactly as a GPU does, and multiplied as f32, which holds them and their
+// scales exactly.
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "backend/cpu/common.h"
+#include "backend/cpu/gemm.h"
+#include "comm/comm.h"
+#include "core/float8.h"
+#include "ops/fp8.h"
+#include "ops/index.h"
+#include "program/op.h"
+
+namespace crest::cpu {
+namespace {
+
+constexpr int64_t grain = 1 << 14;
+constexpr int64_t tile = 32;  // rows and columns that are transposed at once
+
+template <class Body>
+void with_format(DType t, Body body) {
+  if (t == DType::e4m3)
+    body(float8_e4m3());
+  else
+    body(float8_e5m2());
+}
+
+struct Found {
+  float amax = 0;
+  int64_t saturated = 0, vanished = 0;
+};
+
+bool usable(float amax) { return amax > 0 && amax <= FLT_MAX; }
+
+// Calls row(r, floats, thread) for all rows of x, in parallel over blocks of rows.
+template <class Row>
+void each_row(const void* x, const Value& v, int threads, float* scratch, Row row) {
+  int64_t rows = v.shape.rows(), columns = v.shape.back(), blocks = (rows + tile - 1) / tile;
+  threads = threads_for(threads, v.numel(), grain);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int t = 0; t < threads; ++t)
+    for (int64_t r = part_begin(blocks, t, threads) * tile;
+         r < std::min(rows, part_begin(blocks, t + 1, threads) * tile); ++r) {
+      const char* from = static_cast<const char*>(x) + r * columns * int64_t(size_of(v.dtype));
+      row(r, floats_of(from, v.dtype, columns, scratch + t * columns), t);
+    }
+}
+
+size_t scratch_bytes(const KernelQuery& q) { return float_lines(q.in(0).shape.back() * q.device.threads); }
+
+float amax_of(const KernelCall& c, const Value& v) {
+  std::vector<float> most(size_t(std::max(c.threads, 1)));
+  each_row(c.in[0], v, c.threads, static_cast<float*>(c.workspace), [&](int64_t, const float* x, int t) {
+    float m = most[size_t(t)];
+    for (int64_t i = 0; i < v.shape.back(); ++i) {
+      float a = std::fabs(x[i]);
+      m = a > m ? a : m;  // false for NaN
+    }
+    most[size_t(t)] = m;
+  });
+  return *std::max_element(most.begin(), most.end());
+}
+
+// rows: q; columns: its transpose, padded with zeros. Either may be null.
+template <class F>
+Found convert(const KernelCall& c, float scale, F* rows, F* columns) {
+  const Value& v = c.in_value(0);
+  const int64_t width = v.shape.back(), height = v.shape.rows(), pitch = fp8_padded(height);
+  const float inverse = 1 / scale;
+  std::vector<Found> parts(size_t(std::max(c.threads, 1)));
+  each_row(c.in[0], v, c.threads, static_cast<float*>(c.workspace), [&](int64_t r, const float* x, int t) {
+    Found f = parts[size_t(t)];
+    for (int64_t i = 0; i < width; ++i) {
+      float a = std::fabs(x[i]), scaled = x[i] * inverse;
+      f.amax = a > f.amax ? a : f.amax;
+      F code = to_float8<F>(scaled);
+      f.saturated += saturates<F>(scaled);
+      f.vanished += vanishes(x[i], code);
+      if (rows) rows[r * width + i] = code;
+      if (columns) columns[i * pitch + r] = code;
+    }
+    parts[size_t(t)] = f;
+  });
+  if (columns && pitch > height)
+    for (int64_t i = 0; i < width; ++i) std::memset(columns + i * pitch + height, 0, size_t(pitch - height));
+  Found all;
+  for (auto& f : parts) {
+    all.amax = std::max(all.amax, f.amax);
+    all.saturated += f.saturated, all.vanished += f.vanished;
+  }
+  return all;
+}
+
+std::string reject_quantize(const KernelQuery& q) {
+  if (std::string why = check_float(q.in(in::quantize::x)); !why.empty()) return why;
+  for (size_t i : {size_t(in::quantize::amax), size_t(in::quantize::record)})
+    if (q.in(i).dtype != DType::f32) return "takes scales of f32";
+  return q.in(in::quantize::x).numel() == 0 ? "an empty operand" : "";
+}
+
+void launch_quantize(const KernelCall& c) {
+  namespace at = in::quantize;
+  namespace to = out::quantize;
+  const Attrs& attrs = c.instr.attrs;
+  int64_t slot = attrs.integer("slot"), ranks = c.in_value(at::record).shape[1];
+  with_format(c.out_value(to::q).dtype, [&](auto format) {
+    using F = decltype(format);
+    float before = c.input<float>(at::amax)[slot];
+    int e = 0;
+    if (usable(before))
+      e = scale_exponent<F>(before, int(attrs.integer("margin")));
+    else if (float now = amax_of(c, c.in_value(at::x)); usable(now))
+      e = scale_exponent<F>(now, 0);
+    float scale = power_of_two(e);
+    *c.output<float>(to::scale) = scale;
+    Found f = convert(c, scale, c.output<F>(to::q), c.instr.out.size() > to::t ? c.output<F>(to::t) : nullptr);
+    float& record = c.output<float>(to::record)[slot * ranks + (c.communicator ? c.communicator->rank() : 0)];
+    record = std::max(record, f.amax);
+    auto* counts = c.output<int64_t>(to::counts) + 2 * slot;
+    counts[0] += f.saturated, counts[1] += f.vanished;
+  });
+}
+
+std::string reject_columns(const KernelQuery& q) {
+  if (std::string why = check_float(q.in(in::quantize_columns::x)); !why.empty()) return why;
+  if (q.in(in::quantize_columns::scale).dtype != DType::f32) return "takes a scale of f32";
+  return q.in(in::quantize_columns::x).numel() == 0 ? "an empty operand" : "";
+}
+
+void launch_columns(const KernelCall& c) {
+  with_format(c.out_value(0).dtype, [&](auto format) {
+    using F = decltype(format);
+    convert<F>(c, *c.input<float>(in::quantize_columns::scale), nullptr, c.output<F>(out::quantize_columns::t));
+  });
+}
+
+// What launch_product needs, in floats: both operands, and the result where it is not f32.
+struct Product {
+  int64_t m, n, k;
+  bool direct;  // the result is f32 without a bias
+  size_t x_bytes() const { return float_lines(m * k); }
+  size_t w_bytes() const { return float_lines(n * k); }
+  size_t y_bytes() const { return direct ? 0 : float_lines(m * n); }
+};
+
+Product product_of(const Program& p, const Instr& i) {
+  namespace at = in::linear_fp8;
+  const Value &x = p.at(i.in[at::x]), &w = p.at(i.in[at::w]);
+  bool bias = i.in.size() > at::b && i.in[at::b] != no_value;
+  return {x.shape.rows(), w.shape[0], w.shape[1], p.at(i.out[0]).dtype == DType::f32 && !bias};
+}
+
+GemmShape gemm_of(const KernelQuery& q, const Product& p) {
+  GemmShape g;
+  g.m = p.m, g.n = p.n, g.k = p.k;
+  g.b_transposed = true;
+  g.lda = g.ldb = p.k, g.ldc = p.n;
+  g.accumulate = p.direct && q.has(in::linear_fp8::acc);
+  g.threads = q.device.threads;
+  return g;
+}
+
+std::string reject_product(const KernelQuery& q) {
+  namespace at = in::linear_fp8;
+  for (size_t i : {size_t(at::x_scale), size_t(at::w_scale)})
+    if (q.in(i).dtype != DType::f32) return "takes scales of f32";
+  if (std::string why = check_float(q.out(0)); !why.empty()) return why;
+  if (q.has(at::b))
+    if (std::string why = check_float(q.in(at::b)); !why.empty()) return why;
+  if (q.in(at::x).numel() == 0 || q.in(at::w).numel() == 0) return "empty operands";
+  return find_gemm(gemm_of(q, product_of(q.program, q.instr)), q.device).refused;
+}
+
+size_t product_workspace(const KernelQuery& q) {
+  Product p = product_of(q.program, q.instr);
+  return p.x_bytes() + p.w_bytes() + p.y_bytes() + find_gemm(gemm_of(q, p), q.device).gemm->workspace();
+}
+
+std::shared_ptr<void> prepare_product(const KernelQuery& q) {
+  return std::make_shared<std::shared_ptr<const Gemm>>(
+      find_gemm(gemm_of(q, product_of(q.program, q.instr)), q.device).gemm);
+}
+
+void dequantize(float* to, const void* from, DType t, float scale, int64_t n, int threads) {
+  float table[256];
+  for (int i = 0; i < 256; ++i) {
+    auto code = uint8_t(i);
+    table[i] = scale * (t == DType::e4m3 ? to_float(float8_e4m3{code}) : to_float(float8_e5m2{code}));
+  }
+  auto* codes = static_cast<const uint8_t*>(from);
+  threads = threads_for(threads, n, grain);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int64_t i = 0; i < n; ++i) to[i] = table[codes[i]];
+}
+
+void launch_product(const KernelCall& c) {
+  namespace at = in::linear_fp8;
+  Product p = product_of(c.program, c.instr);
+  auto* x = static_cast<char*>(c.workspace);
+  char *w = x + p.x_bytes(), *y = w + p.w_bytes(), *rest = y + p.y_bytes();
+  dequantize(reinterpret_cast<float*>(x), c.in[at::x], c.in_value(at::x).dtype, *c.input<float>(at::x_scale), p.m * p.k,
+             c.threads);
+  dequantize(reinterpret_cast<float*>(w), c.in[at::w], c.in_value(at::w).dtype, *c.input<float>(at::w_scale), p.n * p.k,
+             c.threads);
+  auto& gemm = *static_cast<const std::shared_ptr<const Gemm>*>(c.prepared);
+  const Value& result = c.out_value(0);
+  const void* acc = c.has(at::acc) ? c.in[at::acc] : nullptr;
+  if (p.direct) {
+    if (acc && acc != c.out[0]) std::memcpy(c.out[0], acc, size_t(result.bytes()));
+    return gemm->run(x, w, nullptr, c.out[0], rest);
+  }
+  gemm->run(x, w, nullptr, y, rest);
+  auto* sums = reinterpret_cast<float*>(y);
+  if (c.has(at::b)) {
+    std::vector<float> scratch(size_t(p.n));
+    const float* bias = floats_of(c.in[at::b], c.in_value(at::b).dtype, p.n, scratch.data());
+    int threads = threads_for(c.threads, p.m * p.n, grain);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) sums[i * p.n + j] += bias[j];
+  }
+  int threads = threads_for(c.threads, p.m * p.n, grain);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int t = 0; t < threads; ++t) {
+    int64_t begin = part_begin(p.m, t, threads) * p.n, end = part_begin(p.m, t + 1, threads) * p.n;
+    store_floats(c.out[0], result.dtype, begin, end, sums, acc);
+  }
+}
+
+std::string reject_history(const KernelQuery& q) {
+  return q.in(in::amax_history::amax).dtype == DType::f32 && q.in(in::amax_history::record).dtype == DType::f32
+             ? ""
+             : "takes scales of f32";
+}
+
+void launch_history(const KernelCall& c) {
+  namespace to = out::amax_history;
+  int64_t slots = c.in_value(in::amax_history::amax).numel(), ranks = c.in_value(in::amax_history::record).shape[1];
+  auto *amax = c.output<float>(to::amax), *record = c.output<float>(to::record);
+  auto *counts = c.output<int64_t>(to::counts), *lost = c.output<int64_t>(to::lost);
+  lost[0] = lost[1] = 0;
+  for (int64_t s = 0; s < slots; ++s) {
+    float most = *std::max_element(record + s * ranks, record + (s + 1) * ranks);
+    if (most <= FLT_MAX) amax[s] = most;
+    lost[0] += counts[2 * s], lost[1] += counts[2 * s + 1];
+  }
+  std::memset(record, 0, size_t(slots * ranks) * sizeof(float));
+  std::memset(counts, 0, size_t(slots) * 2 * sizeof(int64_t));
+}
+
+}  // namespace
+
+Kernel quantize_kernel() {
+  return {"quantize", "cpu.quantize.rows", reject_quantize, scratch_bytes, nullptr, launch_quantize};
+}
+Kernel quantize_columns_kernel() {
+  return {"quantize_columns", "cpu.quantize_columns.rows", reject_columns, scratch_bytes, nullptr, launch_columns};
+}
+Kernel linear_fp8_kernel() {
+  return {"linear_fp8",  "cpu.linear_fp8.dequantized", reject_product, product_workspace, prepare_product,
+          launch_product};
+}
+Kernel amax_history_kernel() {
+  return {"amax_history", "cpu.amax_history", reject_history, nullptr, nullptr, launch_history};
+}
+
+}  // namespace crest::cpu

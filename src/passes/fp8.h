@@ -1,0 +1,23 @@
+// The tables of --precision fp8, by name: what checkpoints keep of them and what the host reads.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace crest {
+
+// f32[slots]: the largest magnitude of each quantized tensor in the step before; 0: none is known.
+inline constexpr const char* fp8_amax = "fp8.amax";
+// i64[2]: values of the last step that saturated, and that were not zero and became zero.
+inline constexpr const char* fp8_lost = "fp8.lost";
+
+// What the slots of an update Program hold: "h.0.attn.qkv.weight" (the weight), and with ".x" and
+// ".dy" the input of its linear layer and the gradient of its output. Empty without fp8.
+std::vector<std::string> fp8_slots(const Program& program);
+
+// Elements that a step quantizes in one micro step of a train Program and in the first one only
+// (weights): what fp8_lost are parts of.
+int64_t fp8_elements(const Program& train);
+
+}  // namespace crest

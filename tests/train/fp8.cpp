@@ -1,0 +1,278 @@
+// Training with --precision fp8: how near gradients and losses are to those of more bits, that the
+// scales do not depend on how a batch is divided, and what is refused and reported.
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "checkpoint/checkpoint.h"
+#include "core/error.h"
+#include "core/float8.h"
+#include "passes/fp8.h"
+#include "program/op.h"
+#include "train/fp8_watch.h"
+#include "train/run_fixture.h"
+#include "train/run_state.h"
+
+using namespace crest;
+using namespace crest::testing;
+
+namespace {
+
+Recipe fp8_recipe(bool llama = false) {
+  Recipe r = tiny_recipe(llama);
+  r.precision = "fp8";
+  return r;
+}
+
+SampleSource source_of(const Recipe& r) {
+  return [&r](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
+}
+
+std::vector<float> floats(Engine& e, const char* program, const std::string& value) {
+  return e.rank(0).tensor(e.session().find(program), value).floats();
+}
+
+// An engine without an update: a step ends with its gradients in memory.
+Engine without_update(const Recipe& r) {
+  SessionUse use;
+  use.train = true;
+  Engine e(compile(r, crest::test::test_device(2), session_programs(r, use)));
+  e.initialize_weights(3);
+  return e;
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) ab += double(a[i]) * b[i], aa += double(a[i]) * a[i], bb += double(b[i]) * b[i];
+  return ab / std::sqrt(aa * bb);
+}
+
+int count(const Program& p, const std::string& op) {
+  int n = 0;
+  for (auto& i : p.code) n += op == i.op->name;
+  return n;
+}
+
+std::string problem(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::usage);
+    return e.problem();
+  }
+  return "";
+}
+
+class Fp8 : public ::testing::TestWithParam<bool> {};
+
+}  // namespace
+
+// Once with scales of the tensors themselves, once with those of a step before: this one.
+TEST_P(Fp8, GradientsOfEveryLayerPointWhereThoseOfFp32Do) {
+  Recipe r = fp8_recipe(GetParam()), exact = r;
+  exact.precision = "fp32";
+  Engine e = without_update(r), reference = without_update(exact);
+  reference.step(0, 0, 11, source_of(exact));
+  for (bool delayed : {false, true}) {
+    SCOPED_TRACE(delayed ? "delayed" : "current");
+    double loss = e.step(0, 0, 11, source_of(r)).loss;
+    EXPECT_TRUE(std::isfinite(loss));
+    for (auto& p : e.session().programs[0].program.params) {
+      std::vector<float> x = floats(e, "train", "grad." + p.name), y = floats(reference, "train", "grad." + p.name);
+      EXPECT_GE(cosine(x, y), 0.99) << p.name;
+      EXPECT_NE(x, y) << p.name;
+    }
+    std::vector<float> record = floats(e, "train", "fp8.record");
+    e.rank(0).tensor(0, fp8_amax).set_floats(record.data(), int64_t(record.size()));
+  }
+}
+
+// The four (llama: five) linear layers of a block, three matmuls each, and nothing else.
+TEST_P(Fp8, RunsInTheLinearLayersOfTheBlocksOnly) {
+  Engine e = without_update(fp8_recipe(GetParam()));
+  const Program& p = e.session().programs[0].program;
+  const int layers = 2, linears = GetParam() ? 5 : 4;
+  EXPECT_EQ(count(p, "linear_fp8"), layers * linears * 3);
+  // Gate and up have one input.
+  EXPECT_EQ(count(p, "quantize"), layers * (3 * linears - (GetParam() ? 1 : 0)));
+  for (auto& i : p.code)
+    if (i.op->op_class == OpClass::contraction && std::string(i.op->name) != "linear_fp8") {
+      EXPECT_LT(i.origin.layer(), 0) << i.op->name << " at " << i.origin.text();
+    }
+}
+
+// In one micro batch, in several, on two ranks: the same scales in every step, and the same losses
+// within the rounding of results to bf16.
+TEST_P(Fp8, ScalesDoNotDependOnHowTheBatchIsDivided) {
+  struct Split {
+    int64_t batch, micro_steps;
+    int ranks;
+  };
+  std::vector<std::vector<int>> all;
+  std::vector<double> losses;
+  for (auto [batch, micro_steps, ranks] : {Split{4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {1, 2, 2}}) {
+    Recipe r = fp8_recipe(GetParam());
+    r.batch = batch, r.grad_accumulation = micro_steps, r.data_parallel = ranks;
+    Engine e = make_engine(r);
+    std::vector<int> exponents;
+    for (int s = 0; s < 4; ++s) {
+      double loss = e.step(s, 1e-3, 11, source_of(r)).loss;
+      if (all.empty()) losses.push_back(loss);
+      EXPECT_NEAR(loss, losses[size_t(s)], 1e-3 * loss);
+      for (float a : floats(e, "update", fp8_amax)) {
+        EXPECT_TRUE(std::isfinite(a));
+        exponents.push_back(a > 0 ? scale_exponent<float8_e4m3>(a, 1) : -1000);
+      }
+      for (int other = 1; other < ranks; ++other)
+        EXPECT_EQ(e.rank(other).tensor(e.session().find("update"), fp8_amax).floats(), floats(e, "update", fp8_amax));
+    }
+    all.push_back(exponents);
+    EXPECT_GT(std::set<int>(exponents.begin(), exponents.end()).size(), 4u);
+    EXPECT_EQ(all.back(), all.front()) << batch << " x " << micro_steps << " x " << ranks;
+  }
+}
+
+TEST_P(Fp8, HoldsWhatWasPlanned) {
+  for (int64_t steps : {1, 3})
+    for (const char* recompute : {"none", "pointwise", "selective", "full"})
+      for (const char* fusion : {"on", "off"}) {
+        Recipe r = fp8_recipe(GetParam());
+        r.grad_accumulation = steps, r.recompute = recompute, r.fusion = fusion;
+        SessionUse use;
+        use.train = use.update = use.validation = true;
+        CompiledSession s = compile(r, crest::test::test_device(2), session_programs(r, use));
+        Executor e(s);
+        EXPECT_EQ(e.held_bytes(), s.planned_bytes());
+        int64_t sum = 0;
+        for (int64_t b : s.by_category()) sum += b;
+        EXPECT_EQ(sum, s.planned_bytes());
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Fp8, ::testing::Bool(),
+                         [](auto& info) { return std::string(info.param ? "llama" : "gpt2"); });
+
+TEST(Fp8Loss, FollowsThatOfBf16) {
+  Recipe r = fp8_recipe(), half = r;
+  half.precision = "bf16";
+  const int steps = 200;
+  Trained a = train(r, steps, 3e-3), b = train(half, steps, 3e-3);
+  auto late = [&](const Trained& t) {
+    double sum = 0;
+    for (int s = steps - 50; s < steps; ++s) sum += t.losses[size_t(s)] / 50;
+    return sum;
+  };
+  EXPECT_LT(late(b), 0.6 * b.losses.front());
+  EXPECT_NEAR(late(a), late(b), 0.02 * late(b));
+  EXPECT_NEAR(a.validation, b.validation, 0.03 * b.validation);
+  EXPECT_NE(a.losses, b.losses);
+}
+
+// Recompute repeats what is quantized, with the scale that it had.
+TEST(Fp8Recompute, ChangesNothing) {
+  std::vector<double> losses;
+  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"}) {
+    Recipe r = fp8_recipe();
+    r.recompute = recompute;
+    Trained t = train(r, 6, 1e-3);
+    if (losses.empty()) losses = t.losses;
+    EXPECT_EQ(t.losses, losses) << recompute;
+  }
+}
+
+// 195 rows: no multiple of 16.
+TEST(Fp8Sizes, OddNumbersOfTokensArePadded) {
+  for (bool llama : {false, true}) {
+    Recipe r = fp8_recipe(llama), half = r;
+    r.model.context = 65, r.batch = 3, r.seq = 65;
+    half = r;
+    half.precision = "bf16";
+    Trained a = train(r, 5, 1e-3), b = train(half, 5, 1e-3);
+    for (size_t s = 0; s < a.losses.size(); ++s) EXPECT_NEAR(a.losses[s], b.losses[s], 0.01 * b.losses[s]);
+  }
+}
+
+TEST(Fp8Sizes, LayersWhoseFeaturesDoNotFitStayBf16) {
+  Recipe r = fp8_recipe();
+  r.model.ff = 200;
+  Engine e = without_update(r);
+  const Program& p = e.session().programs[0].program;
+  EXPECT_EQ(count(p, "linear_fp8"), 2 * 2 * 3);
+  EXPECT_TRUE(std::isfinite(e.step(0, 0, 11, source_of(r)).loss));
+  r.model.width = 24, r.model.heads = 3, r.model.kv_heads = 3, r.model.head_dim = 8;
+  EXPECT_EQ(problem([&] { without_update(r); }),
+            "no linear layer of this model can run in fp8: none has features in multiples of 16");
+}
+
+TEST(Fp8Refusals, SayWhatIsMissing) {
+  Recipe r = fp8_recipe();
+  r.policy = "autocast";
+  EXPECT_EQ(problem([&] { resolve(r, crest::test::test_device(1)); }), "--precision fp8 needs --policy pure");
+  r.policy = "pure";
+  Device d = crest::test::test_device(1);
+  d.kind = "cuda", d.name = "NVIDIA A100", d.sm = 80, d.native_bf16 = true;
+  EXPECT_EQ(problem([&] { resolve(r, d); }), "NVIDIA A100 does not support fp8");
+  d.sm = 89;
+  EXPECT_EQ(problem([&] { resolve(r, d); }), "");
+}
+
+// The history of the scales is what makes a continued run the same; without one, a run starts as
+// the first step does.
+TEST(Fp8State, IsReadBackOrStartsAnew) {
+  Recipe r = fp8_recipe(), half = r;
+  half.precision = "bf16";
+  Engine from = make_engine(r), none = make_engine(half), to = make_engine(r);
+  for (int s = 0; s < 2; ++s) from.step(s, 1e-3, 11, source_of(r)), none.step(s, 1e-3, 11, source_of(half));
+  auto warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  auto continue_from = [&](Engine& engine) {
+    TemporaryFolder folder;
+    RunState state;
+    state.step = 2, state.seed = 11, state.threads = 2;
+    save_checkpoint(contents_to_save(engine, state, "", nullptr, false), folder.path(), 0);
+    restore(to, Checkpoint::open(std::string(folder.path()) + "/step-000002"), folder.path(), warn);
+    return floats(to, "update", fp8_amax);
+  };
+  std::vector<float> amax = floats(from, "update", fp8_amax);
+  EXPECT_GT(amax[0], 0);
+  EXPECT_EQ(continue_from(from), amax);
+  EXPECT_EQ(continue_from(none), std::vector<float>(amax.size()));
+}
+
+TEST(Fp8Watch, WarnsWhenLossesGrow) {
+  Fp8Watch watch;
+  auto windows = [&](double saturated, double vanished) {
+    int warnings = 0;
+    StepRow row;
+    row.saturated = saturated, row.vanished = vanished;
+    for (int s = 0; s < Fp8Watch::window; ++s) warnings += watch.add(row).has_value();
+    return warnings;
+  };
+  EXPECT_EQ(windows(1e-5, 0.02), 0);
+  EXPECT_EQ(windows(1.9e-5, 0.03), 0);
+  EXPECT_EQ(windows(1e-4, 0.03), 1) << "saturated";
+  EXPECT_EQ(windows(1e-4, 0.03), 0) << "as before";
+  EXPECT_EQ(windows(1e-4, 0.2), 1) << "vanished";
+  EXPECT_EQ(windows(-1, -1), 0) << "not fp8";
+  watch = {};
+  int warnings = 0;
+  for (int i = 0; i < 20; ++i) warnings += windows(0, 0.001 * (i + 1));
+  EXPECT_EQ(warnings, 1) << "slowly";
+}
+
+// Both parts are in the log, of fp8 runs only.
+TEST_F(RunTest, Fp8PartsAreLogged) {
+  TrainOptions o = options();
+  for (const char* precision : {"fp8", "bf16"}) {
+    o.recipe.precision = precision;
+    o.out = folder / ("run-" + std::string(precision));
+    run_training(o);
+    std::ifstream log(o.out + "/log.jsonl");
+    bool fp8 = std::string(precision) == "fp8";
+    int rows = 0;
+    for (std::string line; std::getline(log, line); ++rows) {
+      EXPECT_EQ(line.find("fp8_saturated") != line.npos, fp8) << line;
+      EXPECT_EQ(line.find("fp8_vanished") != line.npos, fp8) << line;
+    }
+    EXPECT_EQ(rows, 4);
+  }
+}
