@@ -102,7 +102,7 @@ std::string error_of(const RunRecord& a, const RunRecord& b) {
 TEST(ComparePartial, WithoutProfilesWorkAndMemoryAreCompared) {
   Synthetic a = nano(), b = nano();
   a.recipe.attention = "naive";
-  for (Synthetic* s : {&a, &b}) s->recipe.kernels = {{"linear", "*reference"}};
+  for (Synthetic* s : {&a, &b}) s->recipe.kernels = {{"linear", "*tiled"}};
   RunComparison c = compare_runs(bench_run(a), bench_run(b));
   EXPECT_EQ(c.noise.verdict, Verdict::b_faster);
   ASSERT_EQ(c.waterfall.size(), 1u);
@@ -115,7 +115,7 @@ TEST(ComparePartial, WithoutProfilesWorkAndMemoryAreCompared) {
   EXPECT_EQ(c.memory[0].b - c.memory[0].a, c.planned_difference());
   EXPECT_TRUE(any_contains(c.notes, "crest profile --model nano --batch 2 --seq 64")) << c.notes[0];
   EXPECT_TRUE(any_contains(c.notes, "--attention naive"));
-  EXPECT_TRUE(any_contains(c.notes, "--kernel 'linear=*reference'")) << c.notes[0];
+  EXPECT_TRUE(any_contains(c.notes, "--kernel 'linear=*tiled'")) << c.notes[0];
   EXPECT_TRUE(any_contains(c.sentences, "Work of the Programs"));
   EXPECT_FALSE(any_contains(c.sentences, "because"));
   std::string text = compare_text(c);
