@@ -26,8 +26,8 @@ struct StepResult {
   double loss_scale = 1;  // that the step ran with
   double next_loss_scale = 1;
   int64_t skipped_steps = 0;  // up to and with this one
-  // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that were not
-  // zero and became zero. Negative: nothing is quantized.
+  // --precision fp8: the parts of the values that rank 0 quantized that saturated, and that became
+  // zero and were not. Negative: nothing is quantized.
   double saturated = -1, vanished = -1;
   double seconds = 0;       // since the step was queued, or since the step before it ended
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples

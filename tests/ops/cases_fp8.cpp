@@ -31,7 +31,8 @@ void quantize_cases(std::vector<Case>& list, DType t, const std::string& dtype) 
           list.push_back({"quantize", "shrunk_" + name, in, a, nullptr, {}, [](Values& v) { v[1][2] = 40000; }});
         }
         if (s[0] != 7) continue;
-        // NaN has no magnitude, infinity saturates and is recorded; with all zeros no scale is known.
+        // NaN has no magnitude, infinity saturates and is recorded; with all zeros no scale is
+        // known.
         in[0] = tensor(t, s, 0.01);
         list.push_back({"quantize", "infinite_" + name, in, a, nullptr, {}, [](Values& v) {
                           v[0][5] = std::numeric_limits<double>::infinity(), v[1][2] = 0;

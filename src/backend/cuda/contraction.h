@@ -1,6 +1,6 @@
-// linear, linear_gelu, linear_dx, linear_dw, linear_fp8 and matmul as one thing: a product of strided matrices,
-// repeated over batches, with what is done to the result. Both implementations read this: cuBLASLt
-// (cublaslt.h) and the tiled kernel.
+// linear, linear_gelu, linear_dx, linear_dw, linear_fp8 and matmul as one thing: a product of
+// strided matrices, repeated over batches, with what is done to the result. Both implementations
+// read this: cuBLASLt (cublaslt.h) and the tiled kernel.
 #pragma once
 #include "backend/backend.h"
 

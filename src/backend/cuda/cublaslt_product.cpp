@@ -75,8 +75,8 @@ Product::Product(const Contraction& what, const BlasPlan& plan, Epilogue epilogu
   set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(plan.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
   if (epilogue.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.c.ld);
-  // Without fast accumulation (the default), sums of 8-bit products move to f32 registers on the way,
-  // so that small terms of a long sum are not lost.
+  // Without fast accumulation (the default), sums of 8-bit products move to f32 registers on the
+  // way, so that small terms of a long sum are not lost.
   if (what.scaled) bind_scales(some_storage, some_storage);
   bind(some_storage, some_storage);
   make_layout(first_, what.b.dtype, plan.b, plan.k, plan.n, plan.batch.size, plan.batch.b);
