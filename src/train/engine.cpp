@@ -41,7 +41,8 @@ Engine::Engine(CompiledSession session, Choices choices, Communicator* communica
     }
   }
   for (auto& call : calls_)
-    if (call.micro_step >= 0) fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
+    if (call.micro_step >= 0 && call.segment >= 0)  // a session may have no training step
+      fp8_elements_ += fp8_elements(session_.programs[size_t(call.segment)].program);
   loss_scale_ = rank(0).scalars().loss_scale;
   read_whole_steps(false);
 }

@@ -222,7 +222,7 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
 
 // A device that is not here: floors, joules by its file, and a price.
 TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
-  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "h200", "--for", "step", "--price", "3.6"});
+  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "h800", "--for", "step", "--price", "3.6"});
   const auto& t = j["time"];
   EXPECT_EQ(t["source"], "data sheet");
   EXPECT_TRUE(t["calibration"].is_null());
