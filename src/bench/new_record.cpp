@@ -16,12 +16,15 @@ static bool between_ranks(const Setting& s) {
   return std::any_of(s.effects.begin(), s.effects.end(), [](auto& e) { return e.factors == Effect::communication; });
 }
 
+// Settings without an effect in this recipe: keys of before there were such settings stay.
+// data_parallel is older than keys.
+static bool has_no_effect(const Setting& s, const Recipe& recipe) {
+  if (s.key() == "fp8_margin") return recipe.precision != "fp8";
+  return recipe.world_size() == 1 && between_ranks(s) && s.key() != "data_parallel";
+}
+
 std::string run_key(const Recipe& recipe, const Device& device, const std::string& phase, const std::string& variant) {
-  // Alone, a rank has the key that it had before there were such settings; data_parallel is older
-  // than keys.
-  bool alone = recipe.world_size() == 1;
-  Json what = settings_of(recipe).json(
-      [alone](const Setting& s) { return s.identity && !(alone && between_ranks(s) && s.key() != "data_parallel"); });
+  Json what = settings_of(recipe).json([&](const Setting& s) { return s.identity && !has_no_effect(s, recipe); });
   what["sizes"] = model_to_json(recipe.model);  // a model file may change under the same name
   if (!variant.empty()) what["variant"] = variant;
   return measurement_key(what, device_to_json(device), phase);

@@ -80,9 +80,10 @@ int run(const Options& o) {
 
 std::function<int()> setup_calibrate(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("--precision", o->precisions,
-                 "precisions to measure: fp32, tf32, bf16, fp16; auto: fp32 and bf16 on a CPU that has it, bf16 on "
-                 "a GPU (default: auto)")
+  app.add_option(
+         "--precision", o->precisions,
+         "precisions to measure: fp32, tf32, bf16, fp16, fp8; auto: fp32 and bf16 on a CPU that has it, bf16 on "
+         "a GPU (default: auto)")
       ->delimiter(',')
       ->type_name("LIST");
   app.add_option("--max-seconds", o->max_seconds, "time limit per step (at least 6 runs are made)")

@@ -63,7 +63,8 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("--packing", e.packing,
                  "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as "
                  "in training)");
-  option("--precision", e.precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
+  option("--precision", e.precision,
+         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
   app.add_option("--logits", e.logits, "write tokens and logits of the split's first window to this file (safetensors)")
       ->type_name("FILE");
   add_device_options(app, o->device);

@@ -134,7 +134,8 @@ std::function<int()> setup_sample(CLI::App& app) {
       ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
   app.add_flag("--ignore-end", s.ignore_end, "continue after <|endoftext|>");
-  option("--precision", s.precision, "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16");
+  option("--precision", s.precision,
+         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

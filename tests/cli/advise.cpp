@@ -49,13 +49,13 @@ TEST_F(CliAdvise, MeasuresWhatItAdvises) {
 }
 
 TEST_F(CliAdvise, PredictsByTheSheetOfADeviceThatIsNotHere) {
-  auto report = advice({"--device", "h100", "--precision", "fp32", "--batch", "64"});
+  auto report = advice({"--device", "h800", "--precision", "fp32", "--batch", "64"});
   auto half = rule(report, "mixed-precision");
   ASSERT_EQ(half["status"], "advice");
   EXPECT_EQ(half["advice"][0]["basis"], "floors");
   EXPECT_LT(half["advice"][0]["time_ratio"].get<double>(), 0.8);
-  EXPECT_EQ(report["data_sheet"], "h100");
-  RunResult text = run_crest({"advise", "--model", model_, "--device", "h100", "--precision", "fp32"});
+  EXPECT_EQ(report["data_sheet"], "h800");
+  RunResult text = run_crest({"advise", "--model", model_, "--device", "h800", "--precision", "fp32"});
   EXPECT_EQ(text.code, 0) << text.err;
   for (const char* part : {"mixed-precision", "--precision bf16", "data sheet", "does not apply", "Stas Bekman"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;

@@ -49,7 +49,7 @@ TEST(Completions, BashCompletesCommandsFlagsAndValues) {
   EXPECT_EQ(offered(folder, {"train", "--model", "gpt2-1"}), " gpt2-124M gpt2-1558M ");
   EXPECT_EQ(offered(folder, {"plan", "--precision", "b"}), " bf16 ");
   EXPECT_EQ(offered(folder, {"plan", "--precision", "=", "b"}), " bf16 ") << "as bash divides --precision=b";
-  EXPECT_EQ(offered(folder, {"plan", "--precision", "="}), " auto fp32 tf32 bf16 fp16 ");
+  EXPECT_EQ(offered(folder, {"plan", "--precision", "="}), " auto fp32 tf32 bf16 fp16 fp8 ");
   EXPECT_EQ(offered(folder, {"plan", "--precision=b"}), " --precision=bf16 ");
   EXPECT_TRUE(has_word(offered(folder, {"plan", "--device", ""}), "h200"));
   EXPECT_FALSE(has_word(offered(folder, {"train", "--device", ""}), "h200"));

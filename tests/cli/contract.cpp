@@ -203,7 +203,7 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
   expect_keys(trained, documented("train", "\n`--json`:"), "", {});
   std::ifstream log(f_->path() / "json/log.jsonl");
   Shape step = documented("train", "a row for each step ", ", and a row"),
-        validation = documented("train", "each\nvalidation ");
+        validation = documented("train", "a row for each validation ");
   int rows = 0;
   for (std::string line; std::getline(log, line); ++rows) {
     json row = json::parse(line);
