@@ -109,8 +109,6 @@ std::string capability_of(const Reader& reader) {
   return text;
 }
 
-std::string name_of_described(const DataSheet& s) { return s.title + " (described)"; }
-
 bool is_file(const std::string& text) { return text.size() > 5 && text.substr(text.size() - 5) == ".toml"; }
 
 }  // namespace
@@ -175,13 +173,13 @@ DataSheet find_data_sheet(const std::string& name_or_file) {
 const DataSheet* data_sheet_of(const std::string& device_name) {
   const DataSheet* best = nullptr;
   for (auto& s : data_sheets())
-    if (device_name == name_of_described(s)) return &s;
-  for (auto& s : data_sheets())
     if (device_name.find(s.driver_name) != std::string::npos &&
         (!best || s.driver_name.size() > best->driver_name.size()))
       best = &s;
   return best;
 }
+
+std::string described_name(const DataSheet& s) { return s.title + " (described)"; }
 
 Device described_device(const DataSheet& s) {
   if (s.kind != "cuda")
@@ -190,7 +188,7 @@ Device described_device(const DataSheet& s) {
                 "Plan for a CUDA device or the CPU; crest devices --sheets lists them.");
   Device d;
   d.kind = "cuda";
-  d.name = name_of_described(s);
+  d.name = described_name(s);
   d.sm = capability_number(s.capability);
   d.isa = fmt::format("sm_{}", d.sm);
   d.multiprocessors = int(s.multiprocessors);

@@ -44,9 +44,11 @@ const std::vector<DataSheet>& data_sheets();
 DataSheet find_data_sheet(const std::string& name_or_file);
 // Whether find_data_sheet would treat it as one: a known name, or a file name.
 bool is_data_sheet(const std::string& name_or_file);
-// Finds the sheet of a device by its driver's name (of several matches, the longest one), or of a
-// described device. nullptr: unknown.
+// Finds the sheet of a device by its driver's name; of several matches, the longest one. nullptr:
+// unknown.
 const DataSheet* data_sheet_of(const std::string& device_name);
+// Device::name of described_device(sheet).
+std::string described_name(const DataSheet& sheet);
 // A device to plan for. Throws no_device for kinds that Crest has no kernels for.
 Device described_device(const DataSheet& sheet);
 

@@ -6,6 +6,7 @@
 
 #include "bench/bench_cell.h"
 #include "cli/run.h"
+#include "core/io.h"
 #include "device/find.h"
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
@@ -198,6 +199,13 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   EXPECT_EQ(time["measured_share"], 1.0);  // kernels chosen here are those that ran there
   // Measured by crest bench on an H200 (docs/guides/predict.md): 26.9 ms.
   EXPECT_NEAR(time["step_ms"].get<double>() / 26.9, 1, 0.1);
+  // A device of somebody's own is not an H200, whatever its name.
+  TempFolder folder;
+  std::string sheet = read_file(std::string(CREST_TEST_DIR) + "/../devices/h200.toml", 1 << 16);
+  sheet.replace(sheet.find("SXM 141GB"), 9, "of mine");
+  RunResult mine =
+      run_crest({"plan", "--device=" + folder.write("mine.toml", sheet), "--model=gpt2-124M", "--batch=16", "--json"});
+  EXPECT_EQ(mine.json()["time"]["source"], "data sheet") << mine.out << mine.err;
   // None covers this: floors by the data sheet.
   RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16", "--json"});
   EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
