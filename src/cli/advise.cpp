@@ -96,8 +96,10 @@ std::function<int()> setup_advise(CLI::App& app) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", o->advice.seed, "seed for weights and tokens")->capture_default_str()->group(group);
-  app.add_option("--calibration", o->calibration,
-                 "predict with this file (default: what crest calibrate wrote for this device, if it did)")
+  app.add_option(
+         "--calibration", o->calibration,
+         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group(group);
   add_json_option(app, o->json);

@@ -122,8 +122,10 @@ std::function<int()> setup_tune(CLI::App& app) {
       ->group("Search");
   option("--max-seconds", o->tune.max_seconds, "time limit per measured combination (at least 6 runs are made)");
   option("--seed", o->tune.seed, "seed for weights and tokens");
-  app.add_option("--calibration", o->calibration,
-                 "predict with this file (default: what crest calibrate wrote for this device, if it did)")
+  app.add_option(
+         "--calibration", o->calibration,
+         "predict with this file (default: what crest calibrate wrote for this device, or the file that comes with "
+         "Crest for this model of GPU)")
       ->type_name("FILE")
       ->group("Search");
   option("--top", o->top, "rows of the table");

@@ -151,7 +151,8 @@ const std::vector<Setting>& shard_settings() {
       lever({.name = "shard",
              .group = "Model and batch",
              .help = "what exists only as a share on each rank: nothing (none), or the optimizer's state (optimizer; "
-                     "ZeRO 1)",
+                     "ZeRO 1), the default of ranks with a GPU each if the optimizer allows it and none of --shard, "
+                     "--reduce, --bucket and --comm-dtype is given",
              .otherwise = "none",
              .choices = {"none", "optimizer"},
              .resume = OnResume::accepts,
