@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
+#include "plan/plan_report.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 
@@ -58,7 +59,7 @@ int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
   c.recipe = resolve(c.given, c.device);
   if (o.advice.measure && c.recipe.ranks > 1)
     fail_usage("steps of several processes are not measured", "--measure", "Give --ranks 1, or omit --measure.");
-  c.limit = o.device.limit(c.device);
+  c.limit = limit_of_rank(c.recipe, c.device, o.device.limit(c.device));
   std::optional<Calibration> calibration = find_calibration(o.calibration, c.device);
   c.calibration = calibration ? &*calibration : nullptr;
   std::optional<DataSheet> read;
