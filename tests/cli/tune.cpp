@@ -1,5 +1,8 @@
 // crest calibrate, crest tune, and times in crest plan.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -203,6 +206,12 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
   expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2,
                {"--as-profile", "from the data sheet alone", "calibrate"});
+  TempFolder folder;
+  std::string pipe = (folder.path() / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error({"plan", "--device=h200", "--as-profile=" + pipe}, 1, {pipe, "pipe, not a file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  expect_error({"plan", "--device=h200", "--as-profile=" + folder.path().string()}, 1, {"is a folder, not a file"});
   expect_error({"plan", "--device=h200", "--ranks=2", "--as-profile=x.json"}, 2, {"--as-profile", "several ranks"});
   expect_error({"plan", "--device=h200", "--explain=memory", "--as-profile=x.json"}, 2, {"--explain predicts no time"});
 }
