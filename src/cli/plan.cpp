@@ -168,13 +168,9 @@ Prediction predict(const Options& o, const PlanReport& r) {
       p.time.reset();
     }
   }
-  if (device.described) {
-    DataSheet sheet = find_data_sheet(o.device.device);
-    p.power = sheet.power;
-    if (!p.time) p.floors = floor_time(r.session, sheet);
-  } else if (const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr) {
-    p.power = sheet->power;
-  }
+  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  if (sheet) p.power = sheet->power;
+  if (device.described && !p.time) p.floors = floor_time(r.session, *sheet);
   return p;
 }
 

@@ -70,7 +70,7 @@ double measured_floor(const ComparedSide& s) {
   return floor;
 }
 
-// Of two predictions, each may be off by its own range: they differ where the ranges do not overlap.
+// Each of two predictions may be off by its own range: they differ where these do not overlap.
 double floor_between(const ComparedSide& a, const ComparedSide& b) {
   double of_a = measured_floor(a), of_b = measured_floor(b);
   if (a.run.predicted && b.run.predicted && of_a >= 0 && of_b >= 0) return (1 + of_a) * (1 + of_b) - 1;

@@ -90,6 +90,9 @@ std::vector<std::pair<std::string, double>> peaks_of(const Reader& reader) {
   }
   for (auto& name : precisions)
     if (const toml::node* value = table.get(name)) peaks.emplace_back(name, reader.positive(*value, name));
+  // Every device has it, and what it has no units for runs in it.
+  if (!table.contains("fp32"))
+    fail_usage("'fp32' is missing", reader.place("peaks"), "Give its rate without tensor cores.");
   return peaks;
 }
 
@@ -187,6 +190,12 @@ const DataSheet* data_sheet_of(const std::string& device_name) {
   for (auto& s : data_sheets())
     if (device_name == name_of_described(s) || ends_in_words(device_name, s.driver_name)) return &s;
   return nullptr;
+}
+
+std::optional<DataSheet> sheet_of(const Device& device, const std::string& name_or_file) {
+  if (device.described) return find_data_sheet(name_or_file);
+  const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
+  return sheet ? std::optional(*sheet) : std::nullopt;
 }
 
 Device described_device(const DataSheet& s) {

@@ -48,6 +48,8 @@ bool is_data_sheet(const std::string& name_or_file);
 // The sheet that comes with Crest of a device: whose driver reports that name, or described by it.
 // nullptr: unknown, as variants with more words in their names are (GH200, H200 NVL).
 const DataSheet* data_sheet_of(const std::string& device_name);
+// The sheet of a device: of a described one that which --device named, else that of its model.
+std::optional<DataSheet> sheet_of(const Device& device, const std::string& name_or_file);
 // A device to plan for. Throws no_device for kinds that Crest has no kernels for.
 Device described_device(const DataSheet& sheet);
 

@@ -44,8 +44,8 @@ struct PlanReport {
 // ranks of --data-parallel share what their process has.
 int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit);
 
-// Compiles the session and finds the largest micro batch within `limit` bytes, of a GPU or of the host.
-// The recipe must be resolved.
+// Compiles the session and finds the largest micro batch within `limit` bytes, of a GPU or of the
+// host. The recipe must be resolved.
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit);
 // blocks: how many of the largest ones to list.
 nlohmann::ordered_json to_json(const PlanReport& report, int blocks);

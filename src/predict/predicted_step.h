@@ -30,7 +30,7 @@ void set_work(PredictedStep& step, const CompiledSession& session);
 nlohmann::ordered_json time_json(const PredictedStep& step, double measured_share);
 // "time  7.85 ms (7.09 ms to 8.70 ms), ...", without an end of line.
 std::string time_line(const PredictedStep& step);
-// A line about a whole training of so many tokens; "" for 0.
+// A line about a whole training; "" for no tokens.
 std::string training_line(const PredictedStep& step, double total);
 
 }  // namespace crest
