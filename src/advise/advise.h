@@ -31,7 +31,7 @@ struct AdviceCase {
   Recipe given;   // as the user gave it
   Recipe recipe;  // resolved
   Device device;
-  int64_t limit = 0;  // bytes that a step may plan
+  int64_t limit = 0;  // bytes that the step of a rank may plan
   Mesh mesh;
   const Calibration* calibration = nullptr;  // null: none
   const DataSheet* sheet = nullptr;          // of the device; null: none

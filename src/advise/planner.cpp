@@ -52,7 +52,7 @@ std::optional<double> Planner::tiled_ms_per_token(const Recipe& given) {
 std::optional<double> Planner::ms_per_token(const Recipe& given) {
   const CompiledSession& s = session(given);
   if (case_.calibration && s.recipe.world_size() == 1)
-    if (PlannedTime t = planned_time(s, *case_.calibration); t.known()) return t.step.ms / tokens_of(s);
+    if (PlannedTime t = planned_time(s, *case_.calibration); t.known()) return t.ms / tokens_of(s);
   return tiled_ms_per_token(given);
 }
 
@@ -63,7 +63,7 @@ PredictedRatio Planner::ratio(const Recipe& without, const Recipe& with, GainNee
   auto ratio = [&](double x, double y) { return y / tokens_of(b) / (x / tokens_of(a)); };
   if (case_.calibration && needs != GainNeeds::tiles && a.recipe.world_size() == 1 && b.recipe.world_size() == 1) {
     PlannedTime x = planned_time(a, *case_.calibration), y = planned_time(b, *case_.calibration);
-    if (x.known() && y.known()) return {ratio(x.step.ms, y.step.ms), "calibration", ""};
+    if (x.known() && y.known()) return {ratio(x.ms, y.ms), "calibration", ""};
   }
   if (case_.sheet) {
     FloorTime x = floor_time(a, *case_.sheet), y = floor_time(b, *case_.sheet);

@@ -74,7 +74,9 @@ std::string no_tensor_cores(const AdviceCase& c) {
   return "";
 }
 
-static int64_t element_bytes(const AdviceCase& c) { return c.recipe.precision == "tf32" ? 4 : 2; }
+static int64_t element_bytes(const AdviceCase& c) {
+  return c.recipe.precision == "tf32" ? 4 : c.recipe.precision == "fp8" ? 1 : 2;
+}
 static int64_t aligned_bytes(const AdviceCase& c) { return c.device.sm >= 80 ? 128 : 16; }
 
 int64_t aligned_elements(const AdviceCase& c) { return aligned_bytes(c) / element_bytes(c); }

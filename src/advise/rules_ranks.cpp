@@ -86,17 +86,16 @@ Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   auto it = c.recipe.levers.find("shard");
   if (it != c.recipe.levers.end() && it->second != "none") return holds("--shard " + it->second);
   int64_t now = planner.session().planned_bytes();
-  int64_t each = c.limit / c.recipe.world_size();
-  if (now <= each) return holds("the step fits without it");
+  if (now <= c.limit) return holds("the step fits without it");
   Recipe r = with(c.given, "shard", "optimizer");
   try {
     int64_t planned = planner.session(r).planned_bytes();
-    return advise(
-        {{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)), format_bytes(double(each))),
-          .change = fmt::format("--shard optimizer{}", planned > each ? " (does not suffice alone)" : ""),
-          .recipe = r,
-          .for_memory = true}},
-        "");
+    return advise({{.condition = fmt::format("each rank needs {} of {}", format_bytes(double(now)),
+                                             format_bytes(double(c.limit))),
+                    .change = fmt::format("--shard optimizer{}", planned > c.limit ? " (does not suffice alone)" : ""),
+                    .recipe = r,
+                    .for_memory = true}},
+                  "");
   } catch (const Error& e) {
     if (e.code() != Exit::usage) throw;
     return does_not_apply("--shard optimizer is refused: " + e.problem());

@@ -47,11 +47,14 @@ Checked head_size(const AdviceCase& c, Planner&) {
   const ModelConfig& m = c.recipe.model;
   if (c.recipe.attention == "flash")
     return holds(fmt::format("h/a = {}; flash attention reads heads in its own tiles", m.head_dim));
-  int64_t multiple = aligned_elements(c);
+  AdviceCase attention = c;
+  if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // only linear layers are in fp8
+  int64_t multiple = aligned_elements(attention);
   if (m.head_dim % multiple == 0) return holds(fmt::format("h/a = {} is a multiple of {}", m.head_dim, multiple));
-  return advise({{fmt::format("naive attention with h/a = {}, no multiple of {}", m.head_dim, alignment_text(c)),
-                  "--attention flash", with(c.given, "attention", "flash")}},
-                "");
+  return advise(
+      {{fmt::format("naive attention with h/a = {}, no multiple of {}", m.head_dim, alignment_text(attention)),
+        "--attention flash", with(c.given, "attention", "flash")}},
+      "");
 }
 
 Checked head_ratio(const AdviceCase& c, Planner&) {
@@ -209,12 +212,7 @@ Checked fallback_kernels(const AdviceCase& c, Planner& planner) {
       if (!slow) continue;
       const Instr& instr = program.program.code[i];
       auto& [places, why] = found[std::string(kernel)];
-      std::string place = instr.origin.text();
-      if (instr.origin.layer() >= 0) {
-        std::string number = "." + std::to_string(instr.origin.layer()) + ".";
-        for (size_t at; (at = place.find(number)) != std::string::npos;) place.replace(at, number.size(), ".*.");
-      }
-      places.insert(place);
+      places.insert(place_of(instr));
       if (!why.empty()) continue;
       for (auto& k : kernels_of(c.device.kind)) {
         if (std::string_view(k.op) != instr.op->name) continue;

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "host/stop_signal.h"
+#include "plan/plan_report.h"
 #include "terminal/fit_table.h"
 #include "terminal/print_json.h"
 
@@ -38,11 +39,6 @@ void take_settings(const CLI::App& train, const std::string& run, GivenSettings&
     if (auto it = of_run.find(row.name); it != of_run.end() && given[row.name].empty()) given[row.name] = it->second;
 }
 
-const DataSheet* sheet_of(const Options& o, const Device& device, std::optional<DataSheet>& read) {
-  if (device.described) return &read.emplace(find_data_sheet(o.device.device));
-  return device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
-}
-
 int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
   if (!(o.advice.max_seconds > 0 && o.advice.max_seconds <= 3600))
     fail_usage(fmt::format("--max-seconds {}", o.advice.max_seconds), "--max-seconds",
@@ -58,11 +54,11 @@ int run(Options& o, const std::function<void(GivenSettings&)>& from_run) {
   c.recipe = resolve(c.given, c.device);
   if (o.advice.measure && c.recipe.ranks > 1)
     fail_usage("steps of several processes are not measured", "--measure", "Give --ranks 1, or omit --measure.");
-  c.limit = o.device.limit(c.device);
+  c.limit = limit_of_rank(c.recipe, c.device, o.device.limit(c.device));
   std::optional<Calibration> calibration = find_calibration(o.calibration, c.device);
   c.calibration = calibration ? &*calibration : nullptr;
-  std::optional<DataSheet> read;
-  c.sheet = sheet_of(o, c.device, read);
+  std::optional<DataSheet> sheet = sheet_of(c.device, o.device.device);
+  c.sheet = sheet ? &*sheet : nullptr;
   o.advice.check_interrupt = [] {
     if (StopSignal::requested()) throw Error(Exit::interrupted, "interrupted", "crest advise");
   };

@@ -59,6 +59,8 @@ SessionUse use_of(const std::string& text) {
 // --explain: formulas and the Program's figures, instead of the plan.
 int explain_plan(const Options& o) {
   if (o.use != "train") fail_usage("--explain is about everything that crest train compiles", "--for", "Omit --for.");
+  if (!o.as_profile.empty() || !o.calibration.empty() || o.price > 0)
+    fail_usage("--explain predicts no time", "--as-profile, --calibration, --price", "Omit them, or omit --explain.");
   if (o.beams < 1 || o.beams > 100'000)
     fail_usage(fmt::format("'{}' is out of range", o.beams), "--beams", "It must be from 1 to 100000.");
   ExplainOptions options{parse_mesh(o.mesh), o.beams, o.tokens, 0};
@@ -136,7 +138,7 @@ void print_memory(const PlanReport& r, int rows) {
 std::string memory_text(const Device& device, int64_t limit, bool given) {
   std::string bytes = format_bytes(double(limit));
   if (given || !device.described) return fmt::format("in {} ({})", bytes, given ? "given" : "free on this machine");
-  return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described)"))), bytes);
+  return fmt::format("on the {} ({})", printable(device.name.substr(0, device.name.rfind(" (described"))), bytes);
 }
 
 // What the plan's time was predicted from, and the time; why it was not.
@@ -147,8 +149,7 @@ struct Prediction {
   std::string why_not;
   double power = 0;  // watts that the device may draw by its data sheet; 0: unknown
 
-  double step_ms() const { return time ? time->step.ms : floors ? floors->ms : 0; }
-  int64_t tokens() const { return time ? time->tokens : floors ? floors->tokens : 0; }
+  const PredictedStep* step() const { return time ? &*time : floors ? &*floors : static_cast<PredictedStep*>(nullptr); }
 };
 
 Prediction predict(const Options& o, const PlanReport& r) {
@@ -163,31 +164,26 @@ Prediction predict(const Options& o, const PlanReport& r) {
     p.time = planned_time(r.session, *p.calibration);
     if (!p.time->known()) {
       p.why_not = fmt::format("the calibration covers {:.0f}% of it: crest calibrate --precision {}",
-                              100 * p.time->step.known, r.session.recipe.precision);
+                              100 * p.time->measured_share, r.session.recipe.precision);
       p.time.reset();
     }
   }
-  if (device.described) {
-    DataSheet sheet = find_data_sheet(o.device.device);
-    p.power = sheet.power;
-    if (!p.time) p.floors = floor_time(r.session, sheet);
-  } else if (const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr) {
-    p.power = sheet->power;
-  }
+  std::optional<DataSheet> sheet = sheet_of(device, o.device.device);
+  if (sheet) p.power = sheet->power;
+  if (device.described && !p.time) p.floors = floor_time(r.session, *sheet);
   return p;
 }
 
 // Joules at the power limit of the device, and the price of an hour, over the predicted tokens.
-double joules_per_token(const Prediction& p) { return p.power * p.step_ms() / 1e3 / double(p.tokens()); }
-double price_per_token(const Prediction& p, const Options& o) {
-  return o.price * p.step_ms() / 3.6e6 / double(p.tokens());
-}
+double joules_per_token(const Prediction& p) { return p.power / p.step()->tokens_per_second(); }
+double price_per_token(const Prediction& p, const Options& o) { return o.price / 3600 / p.step()->tokens_per_second(); }
 
 std::string cost_text(const Prediction& p, const Options& o) {
+  if (!p.step()) return "";
   std::vector<std::string> parts;
-  if (p.step_ms() > 0 && p.power > 0)
+  if (p.power > 0)
     parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet", joules_per_token(p), p.power));
-  if (p.step_ms() > 0 && o.price > 0) {
+  if (o.price > 0) {
     parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour", 1e6 * price_per_token(p, o), o.price));
     if (o.tokens > 0)
       parts.push_back(fmt::format("{:.4g} for {} tokens", o.tokens * price_per_token(p, o), format_count(o.tokens)));
@@ -196,7 +192,7 @@ std::string cost_text(const Prediction& p, const Options& o) {
 }
 
 nlohmann::ordered_json time_json(const Prediction& p, const Options& o) {
-  if (!p.time && !p.floors) return nullptr;
+  if (!p.step()) return nullptr;
   nlohmann::ordered_json json = p.time ? to_json(*p.time, *p.calibration) : to_json(*p.floors);
   auto known = [](bool is, double value) { return is ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
   json["joules_per_token_at_limit"] = known(p.power > 0, joules_per_token(p));
@@ -257,10 +253,12 @@ int run(const Options& o) {
   PlanReport r = make_report(o);
   Prediction prediction = predict(o, r);
   if (!o.as_profile.empty()) {
+    if (r.ranks > 1) fail_usage("steps of several ranks are not predicted", "--as-profile", "Plan one rank.");
     if (!prediction.time)
-      fail_usage(prediction.floors ? "no calibration covers this step"
-                                   : "the time of this step is not predicted: " + prediction.why_not,
-                 "--as-profile", "It needs a calibration (crest calibrate).");
+      fail_usage("no calibration covers this step" +
+                     (prediction.floors ? ", so its time is from the data sheet alone" : ": " + prediction.why_not),
+                 "--as-profile",
+                 "Give --calibration a file that crest calibrate wrote on such a device in this precision.");
     write_file_atomic(o.as_profile,
                       profile_document(*prediction.time, r.session, *prediction.calibration).dump() + "\n");
   }

@@ -70,6 +70,13 @@ double measured_floor(const ComparedSide& s) {
   return floor;
 }
 
+// Each of two predictions may be off by its own range: they differ where these do not overlap.
+double floor_between(const ComparedSide& a, const ComparedSide& b) {
+  double of_a = measured_floor(a), of_b = measured_floor(b);
+  if (a.run.predicted && b.run.predicted && of_a >= 0 && of_b >= 0) return (1 + of_a) * (1 + of_b) - 1;
+  return std::max(of_a, of_b);
+}
+
 // Samples of the step's time, or of the time per token.
 std::vector<double> times(const ComparedSide& s, bool per_token) {
   std::vector<double> list = s.step_ms;
@@ -146,14 +153,14 @@ void compare_training(RunComparison& c, const RunRecord& a, const RunRecord& b) 
 void note_missing(RunComparison& c, const ComparedSide& a, const ComparedSide& b) {
   for (auto* s : {&a, &b}) {
     const std::string& title = s->run.title;
-    if (s->profile.method == "predicted")
+    if (s->run.predicted)
       c.notes.push_back(
-          fmt::format("The times of {} are predicted, not measured; its noise floor is their range.", title));
+          fmt::format("The times of {} are predicted, not measured; its noise floor is half their range.", title));
     if (!s->profiled && !s->run.out_of_memory)
       c.notes.push_back(
           fmt::format("{} has no profile, so its time is not split. To get one: {}", title,
                       s->recipe.is_object() ? profile_command(*s, phase_of(*s)) : "crest profile RECIPE"));
-    if (s->with_profiler && s->profile.method != "predicted")
+    if (s->with_profiler && !s->run.predicted)
       c.notes.push_back(
           fmt::format("{} was measured only with the profiler on, which may have slowed it down.", title));
     if (!s->run.recipe_known)
@@ -172,7 +179,10 @@ void note_uncertain(RunComparison& c, const ComparedSide& a, const ComparedSide&
         fmt::format("The noise floor of this recipe on this machine was not measured (crest bench --noise "
                     "measures it); {:.0f}% is assumed.",
                     100 * n.floor));
-  if (n.floor_source == "too few samples")
+  if (a.run.predicted && b.run.predicted)
+    c.notes.push_back(
+        fmt::format("Both are predictions with a range: only a difference above {:.0f}% is claimed.", 100 * n.floor));
+  else if (n.floor_source == "too few samples")
     c.notes.push_back(
         fmt::format("{} and {} step samples are too few for a test: only a difference above {:.0f}% is claimed.",
                     a.step_ms.size(), b.step_ms.size(), 100 * n.floor));
@@ -227,7 +237,7 @@ RunComparison compare_runs(const RunRecord& record_a, const RunRecord& record_b,
   c.a = a.run, c.b = b.run;
   c.differences = find_differences(a, b);
   double floor = options.noise_floor;
-  if (floor < 0) floor = std::max(measured_floor(a), measured_floor(b));
+  if (floor < 0) floor = floor_between(a, b);
   bool tokens = a.run.tokens > 0 && b.run.tokens > 0;
   c.per_token = tokens && (options.per_token || a.run.tokens != b.run.tokens);
   bool paired = options.paired || same_rounds(record_a, record_b);

@@ -54,6 +54,7 @@ struct ComparedRun {
   bool has_instructions = true;  // rows are instructions; false: kernel classes (an imported trace)
   bool recipe_known = false;     // complete: Crest recorded the run
   bool out_of_memory = false;    // it did not fit
+  bool predicted = false;        // its times are (crest plan --as-profile)
 };
 
 // Something that differs. Sections in this order: recipe, device, versions, kernels, conditions.

@@ -25,9 +25,10 @@ std::string speed(const RunComparison& c) {
   if (within_scatter(c))
     return fmt::format("No difference in speed{} beyond noise ({}; equal groups differ by up to {:.0f}%)", what, steps,
                        100 * c.row_noise);
+  const char* is = c.a.predicted && c.b.predicted ? "is predicted" : "is";
   switch (c.noise.verdict) {
-    case Verdict::b_faster: return fmt::format("{} is {} faster{} ({})", c.b.title, times(1 / ratio), what, steps);
-    case Verdict::a_faster: return fmt::format("{} is {} slower{} ({})", c.b.title, times(ratio), what, steps);
+    case Verdict::b_faster: return fmt::format("{} {} {} faster{} ({})", c.b.title, is, times(1 / ratio), what, steps);
+    case Verdict::a_faster: return fmt::format("{} {} {} slower{} ({})", c.b.title, is, times(ratio), what, steps);
     case Verdict::cannot_tell: break;
   }
   return fmt::format("No difference in speed{} beyond noise ({}; noise floor {:.1f}%)", what, steps,

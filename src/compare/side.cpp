@@ -131,6 +131,7 @@ void fill_run(ComparedSide& s, const RunRecord& r, const std::string& title) {
   run.phase = s.profiled ? s.profile.phase : r.phase;
   run.device = string_at(s.device, "name");
   run.profiled = s.profiled;
+  run.predicted = s.profiled && s.profile.method == "predicted";
   run.out_of_memory = r.status == "out_of_memory" || string_at(r.result, "error") == "out_of_memory";
   run.samples = int64_t(s.step_ms.size());
   if (!s.step_ms.empty()) {

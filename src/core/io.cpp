@@ -241,7 +241,16 @@ void write_file_synced(const std::string& path, std::string_view bytes) {
   file.close();
 }
 
+// A rename would put a file where a device or a pipe was.
+static void reject_what_is_no_file(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return;
+  fail(S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is a device or a pipe, not a file", printable(path),
+       "Name a file.");
+}
+
 void write_file_atomic(const std::string& path, std::string_view bytes) {
+  reject_what_is_no_file(path);
   std::string temporary = path + ".tmp";
   try {
     File file = File::create_new(temporary);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "backend/cuda/discover.h"
 #include "core/embedded.h"
@@ -89,6 +90,9 @@ std::vector<std::pair<std::string, double>> peaks_of(const Reader& reader) {
   }
   for (auto& name : precisions)
     if (const toml::node* value = table.get(name)) peaks.emplace_back(name, reader.positive(*value, name));
+  // Every device has it, and what it has no units for runs in it.
+  if (!table.contains("fp32"))
+    fail_usage("'fp32' is missing", reader.place("peaks"), "Give its rate without tensor cores.");
   return peaks;
 }
 
@@ -107,6 +111,15 @@ std::string capability_of(const Reader& reader) {
     fail_usage(fmt::format("'{}' is not a compute capability", printable(text)), reader.place("capability"),
                "Give major and minor version, for example 9.0.");
   return text;
+}
+
+// A file may differ from the sheet that it was copied from, so that its device has another name.
+std::string name_of_described(const DataSheet& s) {
+  return s.title + (s.file.empty() ? " (described)" : fmt::format(" (described by {})", s.file));
+}
+
+bool ends_in_words(std::string_view text, std::string_view words) {
+  return text.ends_with(words) && (text.size() == words.size() || text[text.size() - words.size() - 1] == ' ');
 }
 
 bool is_file(const std::string& text) { return text.size() > 5 && text.substr(text.size() - 5) == ".toml"; }
@@ -161,9 +174,12 @@ bool is_data_sheet(const std::string& name_or_file) {
 DataSheet find_data_sheet(const std::string& name_or_file) {
   for (auto& s : data_sheets())
     if (s.name == name_or_file) return s;
-  if (is_file(name_or_file))
-    return parse_data_sheet(read_file(name_or_file, max_file_bytes),
-                            std::filesystem::path(name_or_file).stem().string(), name_or_file);
+  if (is_file(name_or_file)) {
+    std::filesystem::path path = name_or_file;
+    DataSheet s = parse_data_sheet(read_file(name_or_file, max_file_bytes), path.stem().string(), name_or_file);
+    s.file = path.filename().string();
+    return s;
+  }
   std::vector<std::string> names;
   for (auto& s : data_sheets()) names.push_back(s.name);
   fail_usage(fmt::format("'{}' is not a device", printable(name_or_file)), "device file",
@@ -171,15 +187,16 @@ DataSheet find_data_sheet(const std::string& name_or_file) {
 }
 
 const DataSheet* data_sheet_of(const std::string& device_name) {
-  const DataSheet* best = nullptr;
   for (auto& s : data_sheets())
-    if (device_name.find(s.driver_name) != std::string::npos &&
-        (!best || s.driver_name.size() > best->driver_name.size()))
-      best = &s;
-  return best;
+    if (device_name == name_of_described(s) || ends_in_words(device_name, s.driver_name)) return &s;
+  return nullptr;
 }
 
-std::string described_name(const DataSheet& s) { return s.title + " (described)"; }
+std::optional<DataSheet> sheet_of(const Device& device, const std::string& name_or_file) {
+  if (device.described) return find_data_sheet(name_or_file);
+  const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
+  return sheet ? std::optional(*sheet) : std::nullopt;
+}
 
 Device described_device(const DataSheet& s) {
   if (s.kind != "cuda")
@@ -188,7 +205,7 @@ Device described_device(const DataSheet& s) {
                 "Plan for a CUDA device or the CPU; crest devices --sheets lists them.");
   Device d;
   d.kind = "cuda";
-  d.name = described_name(s);
+  d.name = name_of_described(s);
   d.sm = capability_number(s.capability);
   d.isa = fmt::format("sm_{}", d.sm);
   d.multiprocessors = int(s.multiprocessors);

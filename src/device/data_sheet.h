@@ -15,8 +15,9 @@ namespace crest {
 
 struct DataSheet {
   std::string name;         // file name: "h100"
+  std::string file;         // "mine.toml"; "": it comes with Crest
   std::string title;        // "NVIDIA H100 SXM5 80GB"
-  std::string driver_name;  // part of the device name that the driver reports
+  std::string driver_name;  // the last words of the device name that the driver reports
   std::string kind;         // "cuda", "rocm"
   std::string capability;   // CUDA: "9.0"
   int64_t multiprocessors = 0;
@@ -44,11 +45,11 @@ const std::vector<DataSheet>& data_sheets();
 DataSheet find_data_sheet(const std::string& name_or_file);
 // Whether find_data_sheet would treat it as one: a known name, or a file name.
 bool is_data_sheet(const std::string& name_or_file);
-// Finds the sheet of a device by its driver's name; of several matches, the longest one. nullptr:
-// unknown.
+// The sheet that comes with Crest of a device: whose driver reports that name, or described by it.
+// nullptr: unknown, as variants with more words in their names are (GH200, H200 NVL).
 const DataSheet* data_sheet_of(const std::string& device_name);
-// Device::name of described_device(sheet).
-std::string described_name(const DataSheet& sheet);
+// The sheet of a device: of a described one that which --device named, else that of its model.
+std::optional<DataSheet> sheet_of(const Device& device, const std::string& name_or_file);
 // A device to plan for. Throws no_device for kinds that Crest has no kernels for.
 Device described_device(const DataSheet& sheet);
 

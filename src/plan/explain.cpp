@@ -38,7 +38,10 @@ int64_t weight_bytes(const CompiledSession& s) {
   return bytes;
 }
 
-int64_t activation_bytes(const Recipe& r) { return r.precision == "bf16" || r.precision == "fp16" ? 2 : 4; }
+// fp8 is that of operands of linear layers; tensors between instructions are bf16.
+int64_t activation_bytes(const Recipe& r) {
+  return r.precision == "bf16" || r.precision == "fp16" || r.precision == "fp8" ? 2 : 4;
+}
 
 Json to_json(const Explanation& e) {
   Json sections = Json::array();

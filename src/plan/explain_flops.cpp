@@ -26,7 +26,7 @@ double phase_flops(const CompiledSession& s, Phase phase) {
 
 }  // namespace
 
-Explanation explain_flops(const CompiledSession& s, const ExplainOptions& o) {
+Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
   auto tokens = double(r.tokens_per_step()), seq = double(r.seq_length()), h = double(m.width),
@@ -89,7 +89,6 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions& o) {
   ExplainSection inference{"a forward pass over the same tokens",
                            {forward_term, term("2 N", "(2 N + 4 L a d s) tokens", numbers,
                                                (2 * n + 4 * layers * heads * seq) * tokens, "a third of PaLM's")}};
-  (void)o;
   return {"flops", {{"a training step", training}, inference}};
 }
 

@@ -15,7 +15,7 @@ struct PerParameter {
   const char *weights_why, *optimizer_why;
 };
 
-bool half(const Recipe& r) { return r.precision == "bf16" || r.precision == "fp16"; }
+bool half(const Recipe& r) { return activation_bytes(r) == 2; }
 
 // What the document counts for a recipe.
 PerParameter per_parameter(const Recipe& r) {

@@ -13,9 +13,13 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
+int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit) {
+  return limit / (device.kind == "cuda" ? recipe.data_parallel : recipe.world_size());
+}
+
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit) {
   PlanReport r;
-  r.limit = limit;
+  r.limit = limit, r.rank_limit = limit_of_rank(recipe, device, limit);
   r.ranks = recipe.world_size();
   Device share = device;  // of a process
   share.threads = std::max(1, device.threads / recipe.ranks);
@@ -24,7 +28,7 @@ PlanReport plan_report(const Recipe& recipe, const Device& device, const Session
   r.session = compile(recipe, share, session_programs(recipe, use), quick);
   r.executed_flops = executed_flops(r.session) * double(r.ranks);
   auto start = std::chrono::steady_clock::now();
-  r.batch_that_fits = largest_batch(r.session, use, r.limit / r.ranks);
+  r.batch_that_fits = largest_batch(r.session, use, r.rank_limit);
   r.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return r;
 }

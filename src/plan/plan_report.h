@@ -11,14 +11,15 @@ namespace crest {
 struct PlanReport {
   CompiledSession session;
   int64_t ranks = 1;
-  int64_t limit = 0;  // of this machine, which all ranks share
+  int64_t limit = 0;       // bytes of the device, or of the host
+  int64_t rank_limit = 0;  // a rank's part of it
   int64_t batch_that_fits = 0;
   double executed_flops = 0;  // per optimizer step, or per forward pass
   double search_seconds = 0;
 
   const ModelConfig& model() const { return session.recipe.model; }
   int64_t planned() const { return session.planned_bytes(); }
-  bool fits() const { return planned() * ranks <= limit; }
+  bool fits() const { return planned() <= rank_limit; }
   int64_t embeddings() const {
     const ModelConfig& m = model();
     return m.width * (m.vocab + (m.position == PositionKind::learned ? m.context : 0));
@@ -39,8 +40,12 @@ struct PlanReport {
   }
 };
 
-// Compiles the session and finds the largest micro batch within `limit` bytes. The recipe must be
-// resolved.
+// What a rank may use of `limit` bytes: processes have a GPU each and share a host, and the virtual
+// ranks of --data-parallel share what their process has.
+int64_t limit_of_rank(const Recipe& recipe, const Device& device, int64_t limit);
+
+// Compiles the session and finds the largest micro batch within `limit` bytes, of a GPU or of the
+// host. The recipe must be resolved.
 PlanReport plan_report(const Recipe& recipe, const Device& device, const SessionUse& use, int64_t limit);
 // blocks: how many of the largest ones to list.
 nlohmann::ordered_json to_json(const PlanReport& report, int blocks);

@@ -88,21 +88,21 @@ static Calibration parse(const std::string& text, const std::string& file) {
 
 Calibration load_calibration(const std::string& file) { return parse(read_file(file, limits().bytes), file); }
 
-// GPUs of one name share a calibration, and that of a described device is of the GPU on its sheet.
-// A CPU's name says too little for that.
+// Devices of one model share a calibration. A CPU's name says too little for that.
 static bool is_of(const Calibration& c, const Device& device) {
   if (c.kind != device.kind) return false;
-  if (c.device == device.name) return c.kind != "cpu" || c.threads == device.threads;
+  if (c.kind == "cpu") return c.device == device.name && c.threads == device.threads;
   const DataSheet* sheet = data_sheet_of(c.device);
-  return sheet && device.name == described_name(*sheet);
+  return c.device == device.name || (sheet && sheet == data_sheet_of(device.name));
 }
 
 static std::optional<Calibration> built_in(const Device& device) {
+  const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
   for (auto& file : embedded_calibrations()) {
-    if (device.kind != "cuda") break;
+    if (!sheet || sheet->name != file.name) continue;
     Calibration c = parse(std::string(file.text), fmt::format("calibrations/{}.json", file.name));
     c.built_in = true;
-    if (is_of(c, device)) return c;
+    return c;
   }
   return std::nullopt;
 }

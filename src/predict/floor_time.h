@@ -6,28 +6,17 @@
 #include <vector>
 
 #include "device/data_sheet.h"
-#include "plan/compile.h"
-#include "profile/profile.h"
+#include "predict/predicted_step.h"
 
 namespace crest {
 
-struct FloorTime {
-  Profile profile;      // the rows of a step, with their floors as times
-  double floor_ms = 0;  // their sum
-  double tiled_ms = 0;  // the same with whole tiles and whole waves of the matrix products
-  // What a step is predicted to take, and its range: floors and calls, as measured steps were above
-  // theirs.
-  double ms = 0, low_ms = 0, high_ms = 0, factor = 1;
+// By floors and calls, as measured steps were above theirs. The peak is the sheet's.
+struct FloorTime : PredictedStep {
+  double floor_ms = 0;                // the sum of the floors
+  double tiled_ms = 0;                // the same with whole tiles and whole waves of the matrix products
+  double factor = 1;                  // the range is the time over this to the time times this
   bool known = false;                 // whether steps of this generation and precision were measured
-  int64_t tokens = 0;                 // per step, or per forward pass
-  double model_flops = 0;             // the same
-  double executed_flops = 0;          // the same
-  double peak = 0;                    // FLOP/s of the sheet in the recipe's precision; 0: it does not say
-  double power = 0;                   // watts of the board; 0: the sheet does not say
   std::vector<std::string> replaced;  // rates that the sheet lacks, and what stands for them
-  std::string sheet;                  // its title
-
-  double tokens_per_second() const { return 1e3 * double(tokens) / ms; }
 };
 
 // Of steps that were measured (docs/guides/predict.md): an instruction takes so many times its

@@ -22,8 +22,8 @@ namespace {
 int64_t pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 bool is_product(const Instr& instr) {
-  static const std::set<std::string_view> ops = {"linear",    "linear_gelu",         "linear_dx",
-                                                 "linear_dw", "linear_dx_gelu_grad", "matmul"};
+  static const std::set<std::string_view> ops = {"linear",     "linear_gelu",         "linear_dx", "linear_dw",
+                                                 "linear_fp8", "linear_dx_gelu_grad", "matmul"};
   return ops.count(instr.op->name) > 0;
 }
 
@@ -39,15 +39,6 @@ void set_sizes(const Program& p, const Instr& instr, StepProduct& product) {
   bool joined = plan.problem.empty();
   product.m = joined ? plan.m : what.m, product.n = joined ? plan.n : what.n, product.k = joined ? plan.k : what.k;
   product.batches = joined ? plan.batch.size * plan.calls() : what.batches() * what.sum.size;
-}
-
-// "h.3.mlp.fc" -> "h.*.mlp.fc".
-std::string place_of(const Instr& instr) {
-  std::string text = instr.origin.text();
-  if (instr.origin.layer() < 0) return text;
-  std::string number = "." + std::to_string(instr.origin.layer()) + ".";
-  for (size_t at; (at = text.find(number)) != std::string::npos;) text.replace(at, number.size(), ".*.");
-  return text;
 }
 
 // Tiles of the fast kernels of GEMM libraries.
@@ -86,6 +77,14 @@ ProductTile tile_of(const KernelQuery& q, const Kernel& kernel, const StepProduc
 }
 
 }  // namespace
+
+std::string place_of(const Instr& instr) {
+  std::string text = instr.origin.text();
+  if (instr.origin.layer() < 0) return text;
+  std::string number = "." + std::to_string(instr.origin.layer()) + ".";
+  for (size_t at; (at = text.find(number)) != std::string::npos;) text.replace(at, number.size(), ".*.");
+  return text;
+}
 
 int64_t StepProduct::tiles() const { return tile.m > 0 ? pieces(m, tile.m) * pieces(n, tile.n) * batches : 0; }
 

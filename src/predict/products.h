@@ -35,6 +35,9 @@ struct StepProduct {
   double wave_padding(int64_t multiprocessors) const;
 };
 
+// Its origin with the layer's number left out: "h.3.mlp.fc" -> "h.*.mlp.fc".
+std::string place_of(const Instr& instr);
+
 // Of a step of the session, or of the forward pass that it has instead.
 std::vector<StepProduct> products_of(const CompiledSession& session);
 

@@ -139,6 +139,16 @@ TEST(PlanExplain, MemoryIsThatOfTheDocument) {
   EXPECT_NEAR(program(t, "key/value cache of a sequence") / value(t, "key/value cache of a sequence"), 1, 0.01);
   // 16-bit weights, 16 bits of masters and two moments, fp32 gradients: 16 bytes, and the padding.
   EXPECT_NEAR(program(t, "sum") / (16 * n), 1, 0.01);
+  // fp8 has 16-bit weights, and caches of bf16.
+  auto fp8 = terms("memory", {"--model", "gpt2-124M", "--batch", "2", "--device", "h100", "--precision", "fp8"});
+  EXPECT_EQ(value(fp8, "sum"), 18 * n);
+  EXPECT_NEAR(program(fp8, "key/value cache of a sequence") / value(fp8, "key/value cache of a sequence"), 1, 0.01);
+}
+
+// Of a CPU, ranks share the memory.
+TEST_F(CliAdvise, ARankHasItsShareOfAHost) {
+  auto report = advice({"--device", "cpu", "--data-parallel", "2", "--memory-limit", "1GiB"});
+  EXPECT_EQ(report["available_bytes"], int64_t(1) << 29);
 }
 
 TEST(PlanExplain, FlopsByEachConvention) {

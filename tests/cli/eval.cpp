@@ -1,7 +1,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/saved_model_command.h"
-#include "data/prepare.h"
 
 using namespace crest;
 using namespace crest::testing;
@@ -13,14 +12,8 @@ class EvalCommand : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     shared_ = new TemporaryFolder;
-    make_checkpoint(*shared_ / "run", 100, byte_recipe());
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7919) + "\n";
-    write_text(*shared_ / "text.txt", text);
-    PrepareOptions p;
-    p.inputs = {*shared_ / "text.txt"};
-    p.out = *shared_ / "data";
-    prepare(p);
+    make_model_and_text(*shared_);
+    prepare_text(*shared_, "bytes", "data");
   }
   static void TearDownTestSuite() { delete shared_; }
   CommandResult eval(const std::string& arguments, const std::string& run = *shared_ / "run") {

@@ -222,12 +222,12 @@ TEST(CliPlan, TextNamesFactorsAndDevice) {
 
 // A device that is not here: floors, joules by its file, and a price.
 TEST(CliPlan, PredictsForADeviceThatIsNotHere) {
-  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "h800", "--for", "step", "--price", "3.6"});
+  auto j = plan({"--model", "gpt2-124M", "--batch", "4", "--device", "a100", "--for", "step", "--price", "3.6"});
   const auto& t = j["time"];
   EXPECT_EQ(t["source"], "data sheet");
   EXPECT_TRUE(t["calibration"].is_null());
   double ms = t["step_ms"], tokens = 4 * 1024;
-  EXPECT_DOUBLE_EQ(t["joules_per_token_at_limit"].get<double>(), 700 * ms / 1e3 / tokens);
+  EXPECT_DOUBLE_EQ(t["joules_per_token_at_limit"].get<double>(), 400 * ms / 1e3 / tokens);
   EXPECT_DOUBLE_EQ(t["price_per_token"].get<double>(), ms / 1e6 / tokens);
   TempFolder folder;
   std::string file = folder.write(

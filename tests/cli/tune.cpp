@@ -1,5 +1,8 @@
 // crest calibrate, crest tune, and times in crest plan.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -209,7 +212,47 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   // None covers this: floors by the data sheet.
   RunResult other = run_crest({"plan", "--device=v100", "--model=gpt2-124M", "--batch=16", "--json"});
   EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
-  expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2, {"--as-profile", "calibrate"});
+  expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2,
+               {"--as-profile", "from the data sheet alone", "calibrate"});
+  TempFolder folder;
+  std::string pipe = (folder.path() / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error({"plan", "--device=h200", "--as-profile=" + pipe}, 1, {pipe, "pipe, not a file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  expect_error({"plan", "--device=h200", "--as-profile=" + folder.path().string()}, 1, {"is a folder, not a file"});
+  expect_error({"plan", "--device=h200", "--ranks=2", "--as-profile=x.json"}, 2, {"--as-profile", "several ranks"});
+  expect_error({"plan", "--device=h200", "--explain=memory", "--as-profile=x.json"}, 2, {"--explain predicts no time"});
+}
+
+// A claim about two predictions holds for every two times in their ranges.
+TEST(CliCalibrate, TwoPredictionsDifferWhereTheirRangesDoNotOverlap) {
+  TempFolder folder;
+  auto planned = [&](const std::string& name, const std::vector<std::string>& flags) {
+    std::string file = (folder.path() / name).string();
+    RunResult r = run_crest(with(
+        {"plan", "--device=h200", "--model=gpt2-124M", "--for=step", "--seq=1024", "--json", "--as-profile=" + file},
+        flags));
+    EXPECT_EQ(r.code, 0) << r.err;
+    return std::pair(file, r.json()["time"]);
+  };
+  auto [a, time_a] = planned("a.json", {"--batch=4"});
+  for (auto& flags : {std::vector<std::string>{"--batch=4", "--recompute=selective"},
+                      {"--batch=4", "--recompute=full"},
+                      {"--batch=4", "--fusion=off"},
+                      {"--batch=4", "--optimizer=sgd"},
+                      {"--batch=4", "--attention=naive"}}) {
+    auto [b, time_b] = planned("b.json", flags);
+    bool apart = time_a["step_ms_high"] < time_b["step_ms_low"] || time_b["step_ms_high"] < time_a["step_ms_low"];
+    for (auto& pair : {std::vector{a, b}, {b, a}}) {
+      RunResult r = run_crest({"compare", pair[0], pair[1]});
+      EXPECT_EQ(r.code, 0) << r.err;
+      bool claimed = r.out.find(" is predicted ") != std::string::npos;
+      EXPECT_TRUE(apart || !claimed) << flags.back() << r.out;
+      EXPECT_EQ(r.out.find("step samples"), std::string::npos) << r.out;
+    }
+  }
+  auto [b, time_b] = planned("b.json", {"--batch=16"});
+  EXPECT_NE(run_crest({"compare", a, b}).out.find("Both are predictions with a range"), std::string::npos);
 }
 
 TEST(CliCalibrate, PlanPredictsTheStep) {

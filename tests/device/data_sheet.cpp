@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/io.h"
+#include "core/temporary_folder.h"
 #include "device/find.h"
 #include "profile/profile_rates.h"
 
@@ -49,7 +50,20 @@ TEST(DataSheets, AreFoundByTheDriversName) {
   EXPECT_EQ(data_sheet_of("NVIDIA H100 80GB HBM3")->name, "h100");
   EXPECT_EQ(data_sheet_of("NVIDIA H200")->name, "h200");
   EXPECT_EQ(data_sheet_of("Tesla V100-SXM2-32GB")->name, "v100");
-  EXPECT_EQ(data_sheet_of("Intel(R) Xeon(R) Processor (2 threads, avx512)"), nullptr);
+  for (const char* other : {"Intel(R) Xeon(R) Processor (2 threads, avx512)", "NVIDIA GH200 480GB", "NVIDIA H200 NVL",
+                            "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
+    EXPECT_EQ(data_sheet_of(other), nullptr) << other;
+}
+
+// Figures in a file may be others than those of the sheet with the same title.
+TEST(DataSheets, OfAFileAreNotThoseThatComeWithCrest) {
+  EXPECT_EQ(data_sheet_of(described_device(find_data_sheet("h100")).name)->name, "h100");
+  TemporaryFolder folder;
+  std::string file = folder / "mine.toml";
+  write_file_atomic(file, replaced(h100(), "bandwidth = 3.35e12", "bandwidth = 1e12"));
+  Device mine = described_device(find_data_sheet(file));
+  EXPECT_EQ(mine.name, "NVIDIA H100 SXM5 80GB (described by mine.toml)");
+  EXPECT_EQ(data_sheet_of(mine.name), nullptr);
 }
 
 TEST(DataSheets, ArePlannedForButNotRunOn) {
@@ -90,6 +104,8 @@ TEST(DataSheets, DamagedOnesAreToldWithTheirPlace) {
   EXPECT_TRUE(holds(m, "is not a compute capability") && holds(m, "line 4")) << m;
   m = message_of(replaced(h100(), "multiprocessors = 132", "multiprocessors = 1.5"));
   EXPECT_TRUE(holds(m, "whole number")) << m;
+  m = message_of(replaced(h100(), "fp32 = 66.9e12, ", ""));
+  EXPECT_TRUE(holds(m, "'fp32' is missing") && holds(m, "line 11")) << m;
   m = message_of("title = \"x\"\n");
   EXPECT_TRUE(holds(m, "is missing")) << m;
 }

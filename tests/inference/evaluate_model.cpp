@@ -4,7 +4,6 @@
 
 #include "checkpoint/safetensors.h"
 #include "data/dataset.h"
-#include "data/prepare.h"
 #include "data/shards.h"
 #include "inference/saved_model.h"
 
@@ -17,21 +16,10 @@ class EvaluateModel : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     shared_ = new TemporaryFolder;
-    make_checkpoint(*shared_ / "run", 100, byte_recipe());
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7919) + "\n";
-    write_text(*shared_ / "text.txt", text);
-    prepare_data("bytes", "data");
+    make_model_and_text(*shared_);
+    prepare_text(*shared_, "bytes", "data");
   }
   static void TearDownTestSuite() { delete shared_; }
-  static std::string prepare_data(const std::string& tokenizer, const std::string& name) {
-    PrepareOptions p;
-    p.inputs = {*shared_ / "text.txt"};
-    p.tokenizer = tokenizer;
-    p.out = *shared_ / name;
-    prepare(p);
-    return *shared_ / name;
-  }
   static EvaluateOptions options() {
     EvaluateOptions o;
     o.data = *shared_ / "data", o.precision = "fp32";
@@ -75,7 +63,7 @@ TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {
 
 TEST_F(EvaluateModel, DataOfAnotherVocabularyOrTokenizer) {
   EvaluateOptions o = options();
-  o.data = prepare_data("bpe:300", "bpe");
+  o.data = prepare_text(*shared_, "bpe:300", "bpe");
   expect_error([&] { evaluate_it(o); }, {"vocabulary of"});
   Recipe larger = byte_recipe();
   larger.model.vocab = 400;

@@ -2,6 +2,7 @@
 #pragma once
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_io.h"
+#include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "run/small.h"
 
@@ -28,6 +29,24 @@ inline std::string make_checkpoint(const std::string& run, int64_t step, const R
   c.files = model_files(recipe.model, tokenizer ? &bytes : nullptr);
   std::filesystem::create_directories(run);
   return save_checkpoint(c, run + "/checkpoints", 0).path;
+}
+
+// FOLDER/text.txt with 400 lines, and a checkpoint of a byte-level model in FOLDER/run.
+inline void make_model_and_text(const TemporaryFolder& folder) {
+  make_checkpoint(folder / "run", 100, byte_recipe());
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7919) + "\n";
+  write_text(folder / "text.txt", text);
+}
+
+// The same text as a folder of tokens, FOLDER/NAME; returns its path.
+inline std::string prepare_text(const TemporaryFolder& folder, const std::string& tokenizer, const std::string& name) {
+  PrepareOptions p;
+  p.inputs = {folder / "text.txt"};
+  p.tokenizer = tokenizer;
+  p.out = folder / name;
+  prepare(p);
+  return folder / name;
 }
 
 }  // namespace crest::testing

@@ -5,6 +5,7 @@
 #include "device.h"
 #include "passes/tiny.h"
 #include "plan/compile.h"
+#include "plan/plan_report.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -31,6 +32,25 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
   EXPECT_EQ(library(session(threads, emulated_gpu(1))), 0) << "virtual ranks need no library";
   EXPECT_EQ(library(session(two, this_cpu(1))), 0);
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
+}
+
+// A process has a GPU of its own, and shares a host.
+TEST(RanksOnGpus, HaveTheMemoryOfOneEach) {
+  Recipe r = tiny_recipe(false);
+  r.ranks = 2;
+  SessionUse use;
+  use.train = use.update = true;
+  int64_t limit = session(r, emulated_gpu(1)).planned_bytes();
+  EXPECT_TRUE(plan_report(r, emulated_gpu(1), use, limit).fits());
+  EXPECT_GE(plan_report(r, emulated_gpu(1), use, limit).batch_that_fits, r.batch);
+  EXPECT_FALSE(plan_report(r, emulated_gpu(1), use, limit - 1).fits());
+  limit = 2 * session(r, this_cpu(1)).planned_bytes();
+  EXPECT_TRUE(plan_report(r, this_cpu(1), use, limit).fits());
+  EXPECT_FALSE(plan_report(r, this_cpu(1), use, limit - 2).fits());
+  r.ranks = 1, r.data_parallel = 2;
+  limit = 2 * session(r, emulated_gpu(1)).planned_bytes();
+  EXPECT_TRUE(plan_report(r, emulated_gpu(1), use, limit).fits()) << "virtual ranks share a GPU";
+  EXPECT_FALSE(plan_report(r, emulated_gpu(1), use, limit - 2).fits());
 }
 
 TEST(RanksOnGpus, EveryReductionHasItsKernels) {

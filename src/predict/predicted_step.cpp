@@ -1,0 +1,73 @@
+#include "predict/predicted_step.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "profile/profile_rows.h"
+
+namespace crest {
+
+using Json = nlohmann::ordered_json;
+
+Profile step_rows(const CompiledSession& session) {
+  Profile p;
+  std::vector<int> calls;
+  for (auto& call : training_step(session)) calls.push_back(call.segment);
+  describe_session(p, session, calls);
+  return p;
+}
+
+void set_work(PredictedStep& s, const CompiledSession& session) {
+  s.profile = step_rows(session);
+  const Recipe& r = session.recipe;
+  bool forward = session.find("train.forward") >= 0;
+  s.tokens = r.tokens_per_step() / (forward ? r.grad_accumulation : 1);
+  s.model_flops = r.model.flops_per_token(r.seq_length()) * double(s.tokens) / (forward ? 3 : 1);
+  s.executed_flops = 0;
+  for (auto& row : s.profile.instrs) s.executed_flops += row.flops;
+}
+
+Json time_json(const PredictedStep& s, double measured_share) {
+  auto shares = [](const std::vector<ProfileShare>& list) {
+    Json json = Json::object();
+    for (auto& share : list)
+      if (share.instructions) json[share.key] = share.ms;
+    return json;
+  };
+  double seconds = s.ms / 1e3;
+  auto of_peak = [&](double flops) { return s.peak > 0 ? Json(flops / seconds / s.peak) : Json(); };
+  return {{"step_ms", s.ms},
+          {"step_ms_low", s.low_ms},
+          {"step_ms_high", s.high_ms},
+          {"measured_share", measured_share},
+          {"tokens_per_second", s.tokens_per_second()},
+          {"model_flops_per_second", s.model_flops / seconds},
+          {"mfu", of_peak(s.model_flops)},
+          {"hfu", of_peak(s.executed_flops)},
+          {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
+          {"by_phase", shares(by_phase(s.profile))},
+          {"by_class", shares(by_class(s.profile))},
+          {"by_layer", shares(by_layer(s.profile))}};
+}
+
+std::string time_line(const PredictedStep& s) {
+  auto duration = [](double ms) { return format_duration(ms / 1e3); };
+  std::string text = fmt::format("time        {} ({} to {}), {} tokens/s", duration(s.ms), duration(s.low_ms),
+                                 duration(s.high_ms), format_count(s.tokens_per_second()));
+  if (s.peak > 0)
+    text += fmt::format(", MFU {:.1f}% of {}", 100 * s.model_flops / s.ms * 1e3 / s.peak, format_si(s.peak, "FLOP/s"));
+  return text;
+}
+
+std::string training_line(const PredictedStep& s, double total) {
+  if (total <= 0) return "";
+  double steps = total / double(s.tokens), all = steps * s.ms / 1e3;
+  return fmt::format("            {} tokens: {} steps, {} ({} to {})\n", format_count(total),
+                     format_count(std::ceil(steps)), format_duration(all), format_duration(all * s.low_ms / s.ms),
+                     format_duration(all * s.high_ms / s.ms));
+}
+
+}  // namespace crest
