@@ -66,8 +66,8 @@ class QuantizeLinears {
       else
         w_.keep(instr);
     }
-    if (ranks_ > 1 && last_ && !w_.old.empty()) sum_record();
     w_.finish();
+    if (ranks_ > 1 && last_) p_.outputs.push_back(record_);  // pass data_parallel sums it, as it does gradients
   }
 
  private:
@@ -83,18 +83,12 @@ class QuantizeLinears {
     counts_ = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
   }
 
-  void next_version(ValueId& table, ValueId version) {
-    p_.at(version).role = p_.at(table).role, p_.at(version).lifetime = p_.at(table).lifetime;
-    table = version;
-  }
-
   Operand quantize(const Instr& user, ValueId x, int64_t slot, DType format, bool columns) {
     Attrs a;
     a.set("format", name(format)).set("slot", slot).set("margin", margin_);
     if (columns) a.set("columns", 1);
     std::vector<ValueId> out = w_.build(user).emit("quantize", {x, amax_, record_, counts_}, a);
-    next_version(record_, out[out::quantize::record]);
-    next_version(counts_, out[out::quantize::counts]);
+    record_ = out[out::quantize::record], counts_ = out[out::quantize::counts];
     return {out[out::quantize::q], columns ? out[out::quantize::t] : no_value, out[out::quantize::scale]};
   }
 
@@ -169,13 +163,6 @@ class QuantizeLinears {
     product(instr, {dy.t, x.t, dy.scale, x.scale, no_value, acc}, dtype_of(instr));
   }
 
-  void sum_record() {
-    Instr like;
-    like.origin = Origin("fp8");
-    like.phase = Phase::backward;
-    next_version(record_, w_.build(like).emit1("all_reduce", {record_}, Attrs().set("mean", 0)));
-  }
-
   Program& p_;
   Rewriter w_;
   const int64_t margin_, ranks_;
@@ -196,15 +183,11 @@ void end_step(Program& p, const std::vector<size_t>& linears, int64_t ranks) {
   b.origin = Origin("fp8");
   b.phase = Phase::update;
   auto slots = int64_t(linears.size()) * slots_of_linear;
-  std::vector<ValueId> tables = {
-      b.declare(fp8_amax, DType::f32, {slots}, Role::state, Lifetime::persistent),
-      b.declare(fp8_record, DType::f32, {slots, ranks}, Role::output, Lifetime::persistent),
-      b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent),
-      b.declare(fp8_lost, DType::i64, {2}, Role::output, Lifetime::persistent),
-  };
-  std::vector<ValueId> out = b.emit("amax_history", tables);
-  for (size_t i = 0; i < out.size(); ++i)
-    p.at(out[i]).role = p.at(tables[i]).role, p.at(out[i]).lifetime = p.at(tables[i]).lifetime;
+  ValueId amax = b.declare(fp8_amax, DType::f32, {slots}, Role::state, Lifetime::persistent);
+  ValueId record = b.declare(fp8_record, DType::f32, {slots, ranks}, Role::output, Lifetime::persistent);
+  ValueId counts = b.declare(fp8_counts, DType::i64, {slots, 2}, Role::state, Lifetime::persistent);
+  ValueId lost = b.declare(fp8_lost, DType::i64, {2}, Role::output, Lifetime::persistent);
+  b.emit("amax_history", {amax, record, counts, lost});
 }
 
 }  // namespace

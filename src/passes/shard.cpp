@@ -117,10 +117,17 @@ class ShardedUpdate {
   std::set<ValueId> shared_;
 };
 
+// Others end the step of the loss scale or of fp8's scales: every rank does.
+bool updates_parameters(const Program& p, const Instr& instr) {
+  return instr.op->op_class == OpClass::optimizer && std::any_of(instr.in.begin(), instr.in.end(), [&](ValueId v) {
+           return v != no_value && (p.at(v).role == Role::gradient || p.at(v).role == Role::weight);
+         });
+}
+
 // Whether the update goes over whole groups.
 bool over_groups(const Program& p) {
   for (const Instr& instr : p.code) {
-    if (instr.op->op_class != OpClass::optimizer || is(instr, "finish_step")) continue;
+    if (!updates_parameters(p, instr)) continue;
     if (!instr.op->flat && !is(instr, "grad_norm")) return false;
     for (size_t k = 1; k < instr.in.size(); ++k)  // the first are the scalars
       if (ValueId v = instr.in[k]; v != no_value && p.at(v).layout.storage != v) return false;

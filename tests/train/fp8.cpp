@@ -149,6 +149,33 @@ TEST_P(Fp8, HoldsWhatWasPlanned) {
       }
 }
 
+// However ranks sum, and whether they share the update. All collectives of a Program are on one
+// stream: on a CPU another thread runs those of the communication stream, and its order would differ
+// from rank to rank.
+TEST_P(Fp8, RanksAgreeHoweverTheySum) {
+  std::vector<double> losses;
+  std::vector<float> amax;
+  for (const char* reduce : {"flat", "each", "overlap", "bucket"})
+    for (const char* shard : {"none", "optimizer"}) {
+      Recipe r = fp8_recipe(GetParam());
+      r.batch = 2, r.data_parallel = 2;
+      r.levers["reduce"] = reduce, r.levers["bucket"] = "4kB", r.levers["shard"] = shard;
+      bool whole_groups = std::string(reduce) == "flat" || std::string(reduce) == "bucket";
+      if (std::string(shard) != "none" && !whole_groups) continue;  // refused
+      SCOPED_TRACE(std::string(reduce) + ", shard " + shard);
+      Engine e = make_engine(r);
+      std::set<Stream> streams;
+      for (auto& i : e.session().programs[0].program.code)
+        if (i.op->op_class == OpClass::communication) streams.insert(i.stream);
+      ASSERT_EQ(streams.size(), 1u);
+      std::vector<double> own;
+      for (int s = 0; s < 3; ++s) own.push_back(e.step(s, 1e-3, 11, source_of(r)).loss);
+      if (losses.empty()) losses = own, amax = floats(e, "update", fp8_amax);
+      EXPECT_EQ(own, losses);
+      for (int rank : {0, 1}) EXPECT_EQ(e.rank(rank).tensor(e.session().find("update"), fp8_amax).floats(), amax);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Fp8, ::testing::Bool(),
                          [](auto& info) { return std::string(info.param ? "llama" : "gpt2"); });
 
