@@ -16,8 +16,9 @@ struct Cut {
   };
 };
 
-// All ranks call it after the same step. signal: the number of the one that this rank got; 0: none.
-// The error is the rank's own, else that of the lowest rank that failed. host: null for one process.
+// All ranks call it after the same step. signal: the number of the one that this rank got, or 0.
+// The error is the rank's own, else that of the lowest rank that failed. host: null for one
+// process.
 Cut::Agreed agree(Communicator* host, const Cut& own, int signal);
 
 }  // namespace crest

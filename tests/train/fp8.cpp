@@ -150,8 +150,8 @@ TEST_P(Fp8, HoldsWhatWasPlanned) {
 }
 
 // However ranks sum, and whether they share the update. All collectives of a Program are on one
-// stream: on a CPU another thread runs those of the communication stream, and its order would differ
-// from rank to rank.
+// stream: on a CPU another thread runs those of the communication stream, and with two threads the
+// order would differ from rank to rank.
 TEST_P(Fp8, RanksAgreeHoweverTheySum) {
   std::vector<double> losses;
   std::vector<float> amax;
