@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/host_device.h"
 
 namespace crest {
@@ -95,6 +96,15 @@ CREST_BOTH inline bool saturates(float x) {
 template <class F>
 CREST_BOTH inline bool vanishes(float x, F rounded) {
   return (rounded.bits & 0x7f) == 0 && x != 0;
+}
+
+// body(a number of the format), t: e4m3 or e5m2.
+template <class Body>
+void with_float8(DType t, Body body) {
+  if (t == DType::e4m3)
+    body(float8_e4m3());
+  else
+    body(float8_e5m2());
 }
 
 }  // namespace crest

@@ -31,7 +31,7 @@ void check_library(const std::string& problem) {
 
 std::string device_of_rank(const std::string& spec, const RankPlace& place, int gpus) {
   if (!may_be_gpu(spec) || gpus == 0 || place.local_ranks == 1) return spec;
-  if (spec.size() > 4 && spec != "auto")
+  if (spec != "auto" && spec != "cuda")
     fail_usage(fmt::format("--device {} is one GPU, but {} ranks run on this machine", spec, place.local_ranks),
                "--device",
                "Use --device cuda: each rank takes a GPU of its own. CUDA_VISIBLE_DEVICES selects which ones.");

@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "data/dataset.h"
+#include "inference/precision.h"
 #include "plan/compile.h"
 #include "run/generate.h"
 
@@ -99,7 +100,7 @@ ModelEvaluation evaluate_model(EvaluateOptions o, const LoadedModel& model, cons
          fmt::format("Use --split {}.", o.split == "val" ? "train" : "val"));
   recipe.model = model.config;
   recipe.batch = o.batch, recipe.seq = o.seq;
-  recipe.precision = o.precision;
+  recipe.precision = inference_precision(o.precision);
   recipe.levers["packing"] = o.packing;
   recipe = resolve(recipe, o.device);
   SessionUse use;

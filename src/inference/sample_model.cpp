@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
+#include "inference/precision.h"
 #include "plan/compile.h"
 #include "run/text_stream.h"
 
@@ -67,7 +68,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   Recipe recipe;
   recipe.model = model.config;
   recipe.batch = 1;
-  recipe.precision = options.precision;
+  recipe.precision = inference_precision(options.precision);
   recipe = resolve(recipe, options.device);
   SessionUse use;
   use.sampling = true;

@@ -1,4 +1,6 @@
 // Sum or mean over the ranks of the communicator.
+#include <algorithm>
+
 #include "ops/collectives.h"
 #include "ops/index.h"
 #include "ops/rules.h"
@@ -34,6 +36,16 @@ static Cost cost(const Program& p, const Instr& i) {
 int64_t flat_elements(const Program& p, const Instr& i) {
   const Value &first = p.at(i.in.front()), &last = p.at(i.in.back());
   return last.layout.offset + last.numel() - first.layout.offset;
+}
+
+bool is_flat(const Instr& i) { return i.attrs.integer("flat", 0) != 0; }
+
+size_t wire_bytes(const Program& p, const Instr& i) {
+  if (!i.attrs.has("wire")) return 0;
+  int64_t most = 0;
+  for (ValueId v : i.in) most = std::max(most, p.at(v).numel());
+  if (is_flat(i)) most = flat_elements(p, i);
+  return size_t(most) * 2;
 }
 
 const OpDef op_all_reduce = {.name = "all_reduce",

@@ -16,8 +16,8 @@ inline constexpr const char* fp8_lost = "fp8.lost";
 // ".dy" the input of its linear layer and the gradient of its output. Empty without fp8.
 std::vector<std::string> fp8_slots(const Program& program);
 
-// Elements that a step quantizes in one micro step of a train Program and in the first one only
-// (weights): what fp8_lost are parts of.
+// Elements that one run of a train Program quantizes. Summed over the micro steps of a step: what
+// fp8_lost counts a part of.
 int64_t fp8_elements(const Program& train);
 
 }  // namespace crest

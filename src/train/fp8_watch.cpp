@@ -16,12 +16,14 @@ std::optional<std::string> Fp8Watch::add(const StepRow& row) {
     double mean = p.sum / window;
     p.sum = 0;
     if (p.before >= 0 && mean > std::max(2 * p.before, p.least)) {
-      warning = fmt::format("step {}: {:.3g}% of the values in fp8 {}, {:.3g}% before; see docs/guides/fp8.md",
-                            row.step, 100 * mean, p.what, 100 * p.before);
+      std::string grown =
+          fmt::format("{:.3g}% of the values in fp8 {}, {:.3g}% before", 100 * mean, p.what, 100 * p.before);
+      warning = warning ? *warning + "; " + grown : fmt::format("step {}: {}", row.step, grown);
       p.before = mean;
     }
     if (p.before < 0) p.before = mean;  // growth over many windows counts too
   }
+  if (warning) *warning += "; see docs/guides/fp8.md";
   return warning;
 }
 

@@ -12,7 +12,6 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/exchange.h"
 #include "comm/rank_group.h"
-#include "comm/sent_error.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/chat.h"
@@ -23,6 +22,7 @@
 #include "plan/recipe_settings.h"
 #include "run/generate.h"
 #include "terminal/table.h"
+#include "train/cut.h"
 #include "train/engine.h"
 #include "train/fp8_watch.h"
 #include "train/run_data.h"
@@ -364,33 +364,10 @@ class Training {
     return over || signal;
   }
 
-  // Why the steps of this process ended before their time, if they did; it ends all ranks after the
-  // same step.
-  struct Cut {
-    enum Kind { none, stopped, failed } kind = none;
-    std::exception_ptr error;  // why data could not be read
-  };
   void agree_on(const Cut& own) {
-    int signal = std::max(signal_number_, StopSignal::signal_number());
-    std::exception_ptr error = own.error;
-    if (group_) {
-      auto all = gather(group_->host(), {double(own.kind), double(signal)});
-      for (int r = int(all.size()) - 1; r >= 0; --r) {
-        signal = signal ? signal : int(all[size_t(r)][1]);
-        if (int(all[size_t(r)][0]) != int(Cut::failed)) continue;
-        std::string text = own.error ? to_text(sent_error(own.error)) : "";
-        text = broadcast_text(group_->host(), text, r);
-        if (!own.error) error = error_of(text, r);
-      }
-    }
-    signal_number_ = signal;
-    if (error) end_ = RunEnd::data, data_error_ = error;
-  }
-
-  // What another rank reports.
-  static std::exception_ptr error_of(const std::string& text, int rank) {
-    SentError e = parse_sent_error(text).value_or(SentError());
-    return std::make_exception_ptr(Error(e.code, fmt::format("rank {}: {}", rank, e.problem), e.where, e.advice));
+    Cut::Agreed all = agree(host(), own, std::max(signal_number_, StopSignal::signal_number()));
+    signal_number_ = all.signal;
+    if (all.error) end_ = RunEnd::data, data_error_ = all.error;
   }
 
   void save_at_end() {

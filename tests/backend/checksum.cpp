@@ -8,28 +8,15 @@
 
 #include "backend/runtime.h"
 #include "core/random.h"
-#include "device.h"
 #include "device/checksum.h"
+#include "gpu.h"
 
 namespace crest::test {
 
-namespace {
-
-Device gpu() {
-#if CREST_HAVE_CUDA
-  return test_device(1);
-#else
-  return emulated_gpu(1);
-#endif
-}
-
-}  // namespace
-
 // Every byte and its place count, also those that fill no word; alignment and memory do not.
 TEST(Checksum, ChangesWithEveryByte) {
-  Device device = gpu();
-  if (device.kind != "cuda") GTEST_SKIP() << "CREST_TEST_DEVICE is not cuda";
-  auto runtime = make_runtime(device, nullptr);
+  NEEDS_GPU();
+  auto runtime = make_runtime(gpu(), nullptr);
   auto of = [&](const std::vector<char>& bytes, int64_t shift) {
     auto n = int64_t(bytes.size());
     auto* data = static_cast<char*>(runtime->allocate(n + 64));

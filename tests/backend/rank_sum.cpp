@@ -7,26 +7,11 @@
 
 #include "backend/runtime.h"
 #include "core/random.h"
-#include "device.h"
 #include "device/communicators.h"
+#include "gpu.h"
 #include "measure/collectives.h"
 
 namespace crest::test {
-
-namespace {
-
-// The GPU where the build has kernels for one, else the emulation.
-Device gpu() {
-#if CREST_HAVE_CUDA
-  return test_device(1);
-#else
-  return emulated_gpu(1);
-#endif
-}
-#define NEEDS_GPU() \
-  if (gpu().kind != "cuda") GTEST_SKIP() << "CREST_TEST_DEVICE is not cuda"
-
-}  // namespace
 
 // In the order of the ranks, in fp32 (f64 in f64), rounded once; nothing behind the last element
 // changes.

@@ -61,6 +61,17 @@ TEST_F(EvaluateModel, TheLossDoesNotDependOnTheBatch) {
   EXPECT_EQ(evaluate_it(o).evaluation.tokens, 96u);
 }
 
+// The result names what was computed.
+TEST_F(EvaluateModel, Fp8IsBf16) {
+  EvaluateOptions o = options();
+  o.precision = "bf16";
+  ModelEvaluation half = evaluate_it(o);
+  o.precision = "fp8";
+  ModelEvaluation m = evaluate_it(o);
+  EXPECT_EQ(m.recipe.precision, "bf16");
+  EXPECT_EQ(m.evaluation.loss, half.evaluation.loss);
+}
+
 TEST_F(EvaluateModel, DataOfAnotherVocabularyOrTokenizer) {
   EvaluateOptions o = options();
   o.data = prepare_text(*shared_, "bpe:300", "bpe");

@@ -52,6 +52,13 @@ class SampleModel : public ::testing::Test {
 
 }  // namespace
 
+TEST_F(SampleModel, Fp8IsBf16) {
+  SampleOptions o = options();
+  o.precision = "fp8";
+  LoadedModel model = open_model(*shared_ / "run");
+  EXPECT_EQ(ModelSampler(o, model).recipe().precision, "bf16");
+}
+
 TEST_F(SampleModel, SeedAndNumberDecide) {
   SampleOptions o = options("Hello", 20);
   o.samples = 2, o.sampler.top_k = 0;

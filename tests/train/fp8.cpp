@@ -150,8 +150,8 @@ TEST_P(Fp8, HoldsWhatWasPlanned) {
 }
 
 // However ranks sum, and whether they share the update. All collectives of a Program are on one
-// stream: on a CPU another thread runs those of the communication stream, and its order would differ
-// from rank to rank.
+// stream: on a CPU another thread runs those of the communication stream, and with two threads the
+// order would differ from rank to rank.
 TEST_P(Fp8, RanksAgreeHoweverTheySum) {
   std::vector<double> losses;
   std::vector<float> amax;
@@ -280,6 +280,13 @@ TEST(Fp8Watch, WarnsWhenLossesGrow) {
   EXPECT_EQ(windows(1e-4, 0.03), 0) << "as before";
   EXPECT_EQ(windows(1e-4, 0.2), 1) << "vanished";
   EXPECT_EQ(windows(-1, -1), 0) << "not fp8";
+  StepRow row;
+  row.saturated = 1e-3, row.vanished = 0.5;
+  std::optional<std::string> both;
+  for (int s = 0; s < Fp8Watch::window; ++s) both = watch.add(row);
+  ASSERT_TRUE(both.has_value());
+  EXPECT_NE(both->find("0.1% of the values in fp8 are above the largest number"), std::string::npos) << *both;
+  EXPECT_NE(both->find("50% of the values in fp8 became zero"), std::string::npos) << *both;
   watch = {};
   int warnings = 0;
   for (int i = 0; i < 20; ++i) warnings += windows(0, 0.001 * (i + 1));

@@ -1,6 +1,4 @@
 // Collectives on host memory: handed to the communicator.
-#include <algorithm>
-
 #include "backend/backend.h"
 #include "backend/cpu/cast.h"
 #include "comm/comm.h"
@@ -13,16 +11,7 @@ namespace {
 
 std::string reject(const KernelQuery&) { return ""; }
 
-bool is_flat(const Instr& instr) { return instr.attrs.integer("flat", 0) != 0; }
-
-// 16-bit copies of what is sent.
-size_t workspace(const KernelQuery& q) {
-  if (!q.instr.attrs.has("wire")) return 0;
-  int64_t most = 0;
-  for (size_t i = 0; i < q.instr.in.size(); ++i) most = std::max(most, q.in(i).numel());
-  if (is_flat(q.instr)) most = flat_elements(q.program, q.instr);
-  return size_t(most) * 2;
-}
+size_t workspace(const KernelQuery& q) { return wire_bytes(q.program, q.instr); }
 
 void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   bool mean = c.instr.attrs.integer("mean", 0) != 0;

@@ -20,14 +20,6 @@ namespace {
 constexpr int64_t grain = 1 << 14;
 constexpr int64_t tile = 32;  // rows and columns that are transposed at once
 
-template <class Body>
-void with_format(DType t, Body body) {
-  if (t == DType::e4m3)
-    body(float8_e4m3());
-  else
-    body(float8_e5m2());
-}
-
 struct Found {
   float amax = 0;
   int64_t saturated = 0, vanished = 0;
@@ -106,7 +98,7 @@ void launch_quantize(const KernelCall& c) {
   namespace to = out::quantize;
   const Attrs& attrs = c.instr.attrs;
   int64_t slot = attrs.integer("slot"), ranks = c.in_value(at::record).shape[1];
-  with_format(c.out_value(to::q).dtype, [&](auto format) {
+  with_float8(c.out_value(to::q).dtype, [&](auto format) {
     using F = decltype(format);
     float before = c.input<float>(at::amax)[slot];
     int e = 0;
@@ -131,7 +123,7 @@ std::string reject_columns(const KernelQuery& q) {
 }
 
 void launch_columns(const KernelCall& c) {
-  with_format(c.out_value(0).dtype, [&](auto format) {
+  with_float8(c.out_value(0).dtype, [&](auto format) {
     using F = decltype(format);
     convert<F>(c, *c.input<float>(in::quantize_columns::scale), nullptr, c.output<F>(out::quantize_columns::t));
   });

@@ -28,22 +28,13 @@ void convert_all(const KernelCall& c, const void* from, DType from_type, void* t
          from_type, to, to_type, n);
 }
 
-bool is_flat(const Instr& instr) { return instr.attrs.integer("flat", 0) != 0; }
-
 std::string reject(const KernelQuery& q) {
   // Norms are summed in f64.
   if (q.in(0).dtype == DType::f64) return q.instr.in.size() == 1 && q.in(0).contiguous() ? "" : "takes one f64 tensor";
   return reject_unless_float(q);
 }
 
-// 16-bit copies of what is sent.
-size_t workspace(const KernelQuery& q) {
-  if (!q.instr.attrs.has("wire")) return 0;
-  int64_t most = 0;
-  for (size_t i = 0; i < q.instr.in.size(); ++i) most = std::max(most, q.in(i).numel());
-  if (is_flat(q.instr)) most = flat_elements(q.program, q.instr);
-  return size_t(most) * 2;
-}
+size_t workspace(const KernelQuery& q) { return wire_bytes(q.program, q.instr); }
 
 void reduce(const KernelCall& c, void* data, DType dtype, int64_t n) {
   if (n == 0) return;

@@ -227,14 +227,6 @@ __global__ void __launch_bounds__(product_tile* product_tile)
   y[to] = narrow<C>(sum);
 }
 
-template <class Body>
-void with_format(DType t, Body body) {
-  if (t == DType::e4m3)
-    body(float8_e4m3());
-  else
-    body(float8_e5m2());
-}
-
 int amax_blocks(const Device& device, int64_t n) {
   return int(std::clamp<int64_t>(n / (threads * 16), 1, std::min(most_partials, device.multiprocessors * 4)));
 }
@@ -248,7 +240,7 @@ void start_tiles(const KernelCall& c, QuantizeArgs a) {
   auto blocks =
       unsigned(std::clamp<int64_t>(a.tiles, 1, int64_t(c.device->multiprocessors) * blocks_per_multiprocessor));
   with_type(x.dtype, [&](auto t) {
-    with_format(c.out_value(0).dtype, [&](auto f) {
+    with_float8(c.out_value(0).dtype, [&](auto f) {
       using T = decltype(t);
       using F = decltype(f);
       constexpr int V = Vec<T>::size;
@@ -296,7 +288,7 @@ void launch_history(const KernelCall& c) {
          c.output<unsigned long long>(to::counts), c.output<unsigned long long>(to::lost));
 }
 
-// The tables and scales are f32, x a float; every block must be within the launch's limits.
+// The tables and scales are f32.
 std::string reject_scales(const KernelQuery& q, size_t first, size_t last) {
   for (size_t i = first; i <= last; ++i)
     if (q.has(i) && q.in(i).dtype != DType::f32) return "takes scales of f32";
@@ -346,8 +338,8 @@ void launch_fp8_tiled(const KernelCall& c) {
   a.m = c.in_value(at::x).shape.rows(), a.n = c.in_value(at::w).shape[0], a.k = c.in_value(at::w).shape[1];
   a.tiles_n = (a.n + product_tile - 1) / product_tile;
   auto blocks = unsigned((a.m + product_tile - 1) / product_tile * a.tiles_n);
-  with_format(c.in_value(at::x).dtype, [&](auto x) {
-    with_format(c.in_value(at::w).dtype, [&](auto w) {
+  with_float8(c.in_value(at::x).dtype, [&](auto x) {
+    with_float8(c.in_value(at::w).dtype, [&](auto w) {
       with_type(c.out_value(0).dtype, [&](auto y) {
         using C = decltype(y);
         launch(c, product<decltype(x), decltype(w), C>, blocks, product_tile * product_tile, 0, a,
