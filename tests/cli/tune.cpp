@@ -214,7 +214,6 @@ TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
   EXPECT_EQ(other.json()["time"]["source"], "data sheet") << other.out;
   expect_error({"plan", "--device=v100", "--model=gpt2-124M", "--as-profile=x.json"}, 2,
                {"--as-profile", "from the data sheet alone", "calibrate"});
-  TempFolder folder;
   std::string pipe = (folder.path() / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   expect_error({"plan", "--device=h200", "--as-profile=" + pipe}, 1, {pipe, "pipe, not a file"});
