@@ -83,8 +83,7 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   if (c.recipe.world_size() == 1) return does_not_apply("one rank (--ranks)");
-  auto it = c.recipe.levers.find("shard");
-  if (it != c.recipe.levers.end() && it->second != "none") return holds("--shard " + it->second);
+  if (planner.session().shares() > 1) return holds("--shard optimizer");
   int64_t now = planner.session().planned_bytes();
   if (now <= c.limit) return holds("the step fits without it");
   Recipe r = with(c.given, "shard", "optimizer");

@@ -209,10 +209,9 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
   fmt::print("parameters  {} ({} in matmuls, {} in embeddings{})\n", r.model().parameters(),
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
              r.model().tied ? "; head and token embedding are tied" : "");
-  const std::string& chunk = q.levers.at("loss-chunk");
   fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy,
              q.attention, q.fusion, q.recompute, q.optimizer,
-             chunk == "off" ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
+             s.loss_chunk() == 0 ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", s.loss_chunk()),
              packs_documents(q) ? ", documents packed" : "");
   std::string step =
       fmt::format("{} = batch {} x seq {}", format_number_of(r.tokens(), "token"), q.batch, q.seq_length());

@@ -236,7 +236,10 @@ void chunk_loss(Program& program, const PassContext& context) {
     const Head head = FindHead(program, i).head();
     // More chunks would save no memory worth mentioning, but take long to plan.
     tokens = std::max(tokens, (head.tokens + most_chunks - 1) / most_chunks);
-    if (head.place > 0 && head.tokens > tokens) CutHead(program, head, rows(head.tokens, tokens)).run();
+    if (head.place == 0 || head.tokens <= tokens) return;
+    tokens = rows(head.tokens, tokens);
+    CutHead(program, head, tokens).run();
+    program.properties.set(loss_chunk_property, tokens);
     return;  // a model has one loss
   }
 }

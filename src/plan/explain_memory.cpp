@@ -118,10 +118,8 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
               "Crest",
               {},
               ""};
-  auto chunk = r.levers.find("loss-chunk");
-  if (chunk != r.levers.end() && chunk->second != "off")
-    logits.difference =
-        fmt::format("--loss-chunk {0}: the Program has the logits of {0} tokens at a time", chunk->second);
+  if (s.loss_chunk() > 0)
+    logits.difference = fmt::format("chunked loss: the Program has the logits of {} tokens at a time", s.loss_chunk());
   terms.push_back(logits);
   return {"training: activations", terms};
 }
