@@ -54,7 +54,7 @@ const std::vector<Pass>& pipeline();
 // weights do not show it (autocast, TF32).
 inline constexpr const char* product_precision_property = "product_precision";
 
-// A property of Programs whose loss is cut in chunks: the tokens of one.
+// A property of Programs with a chunked loss: the tokens of a chunk.
 inline constexpr const char* loss_chunk_property = "loss_chunk";
 
 struct PassTiming {
