@@ -54,9 +54,9 @@ Text fastest_sentence(const ReportGroup& g) {
   if (clear)
     t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
   else
-    t.add(fmt::format("No clear winner among {} recipes: {}. Lowest median: ", cells.size(),
-                      equal.busy ? "the machine was busy"
-                                 : fmt::format("the top {} are within noise", equal.labels.size() + 1)));
+    t.add(fmt::format(
+        "No clear winner among {} recipes: {}. Lowest median: ", cells.size(),
+        equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1)));
   t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
   const ReportCell& worst = g.cells[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);

@@ -20,8 +20,7 @@ constexpr int64_t enough = int64_t(1) << 32;
 
 // The settings, over those of a model so small that a step takes milliseconds.
 RecipeOptions tiny(Flags flags) {
-  for (auto& [name, value] :
-       Flags{{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"fp32"}}})
+  for (auto& [name, value] : Flags{{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"fp32"}}})
     flags.emplace(name, value);
   return {flags};
 }
@@ -123,8 +122,8 @@ TEST(Tune, FindsTheLongestContext) {
 TEST(Tune, SaysWhatIsClosestWhereNothingFits) {
   TuneOptions o;
   o.recipe = tiny({});
-  for (auto& search : {+[](TuneOptions& t, const Device& d) { tune(t, d, 1'000'000, nullptr, [](auto&) {}); },
-                       +[](TuneOptions& t, const Device& d) {
+  for (auto& search : {+[](TuneOptions&t, const Device&d) { tune(t, d, 1'000'000, nullptr, [](auto&) {}); },
+                       +[](TuneOptions&t, const Device&d) {
                          t.recipe.given.erase("seq");
                          longest_context(t, d, 1'000'000, nullptr, [](auto&) {});
                        }})
