@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
+#include "device/gpu_spec.h"
 #include "host/environment.h"
 #include "host/memory.h"
 

@@ -1,15 +1,11 @@
 // Finds the device to run on or to plan for.
 #pragma once
-#include <optional>
 #include <string>
 
 #include "backend/backend.h"
 #include "host/isa.h"
 
 namespace crest {
-
-// N of "cuda:N", 0 of "cuda"; none for any other spec.
-std::optional<size_t> gpu_of(const std::string& spec);
 
 // spec: "auto", "cpu", "cuda:N", or a device file (device/data_sheet.h, for planning only). threads
 // 0: all that the process may use. Throws no_device with the reason.

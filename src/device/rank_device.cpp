@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "device/find.h"
+#include "device/gpu_spec.h"
 
 namespace crest {
 

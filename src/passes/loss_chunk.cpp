@@ -3,6 +3,8 @@
 // kernel). A chunk of an input is a view. A chunk of an output is written to its place in the
 // whole, so join_rows copies nothing. The weight gradient adds up over the chunks through the
 // accumulator that it has for micro steps.
+#include "passes/loss_chunk.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -54,9 +54,6 @@ const std::vector<Pass>& pipeline();
 // weights do not show it (autocast, TF32).
 inline constexpr const char* product_precision_property = "product_precision";
 
-// A property of Programs with a chunked loss: the tokens of a chunk.
-inline constexpr const char* loss_chunk_property = "loss_chunk";
-
 struct PassTiming {
   std::string name;
   double seconds;  // includes verification

@@ -15,7 +15,6 @@
 #include "plan/recipe_settings.h"
 #include "plan/search.h"
 #include "program/op.h"
-#include "program/shares.h"
 #include "program/verify.h"
 
 namespace crest {
@@ -89,18 +88,6 @@ int64_t CompiledSession::kept_bytes() const {
     for (int64_t bytes : change) most = std::max(most, live += bytes);
   }
   return most;
-}
-
-int64_t CompiledSession::loss_chunk() const {
-  int64_t tokens = 0;
-  for (auto& c : programs) tokens = std::max(tokens, c.program.properties.integer(loss_chunk_property, 0));
-  return tokens;
-}
-
-int64_t CompiledSession::shares() const {
-  int64_t shares = 1;
-  for (auto& c : programs) shares = std::max(shares, c.program.properties.integer(shares_property, 1));
-  return shares;
 }
 
 const CompiledProgram& CompiledSession::largest() const {

@@ -59,10 +59,6 @@ struct CompiledSession {
   CategoryBytes by_category() const;
   // What forward halves keep for backward halves: the most activations that are alive at once.
   int64_t kept_bytes() const;
-  // Tokens whose logits exist at a time, where the loss is chunked; else 0.
-  int64_t loss_chunk() const;
-  // Shares of the optimizer's state, one a rank; 1: every rank has all of it.
-  int64_t shares() const;
   // The Program with the largest transient arena.
   const CompiledProgram& largest() const;
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "plan/explain.h"
+#include "plan/session_properties.h"
 
 namespace crest {
 
@@ -118,8 +119,8 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
               "Crest",
               {},
               ""};
-  if (s.loss_chunk() > 0)
-    logits.difference = fmt::format("chunked loss: the Program has the logits of {} tokens at a time", s.loss_chunk());
+  if (int64_t chunk = loss_chunk(s); chunk > 0)
+    logits.difference = fmt::format("chunked loss: the Program has the logits of {} tokens at a time", chunk);
   terms.push_back(logits);
   return {"training: activations", terms};
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "plan/explain.h"
+#include "plan/session_properties.h"
 #include "program/op.h"
 
 namespace crest {
@@ -49,7 +50,7 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   Term zero1 = term("ZeRO 1 and 2: reduce-scatter of gradients, all-gather of weights", "(n - 1)/n (G + W)", sizes,
                     ring * (g + w) * parameters, zero);
   if (r.world_size() > 1) {
-    Term& ours = s.shares() > 1 ? zero1 : reduce;
+    Term& ours = optimizer_shares(s) > 1 ? zero1 : reduce;
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";

@@ -1,7 +1,7 @@
 #include "backend/cuda/checksum.h"
 
 #include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
+#include "backend/cuda/launch_stream.h"
 
 namespace crest::cuda {
 
@@ -56,7 +56,7 @@ void add_checksum(const Bytes& m, unsigned long long* sum) {
   auto* words = static_cast<const uint32_t*>(m.data);
   auto* rest = static_cast<const unsigned char*>(m.data) + n * 4;
   unsigned grid = std::min(blocks_for(std::max<int64_t>(n, 1), threads * quad), unsigned(blocks));
-  launch(LaunchOn{nullptr, false}, "checksum", kernel, grid, threads, 0, words, n, rest, count, sum);
+  launch_on_stream(nullptr, "checksum", kernel, grid, threads, words, n, rest, count, sum);
 }
 
 }  // namespace

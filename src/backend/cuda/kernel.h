@@ -28,24 +28,17 @@ void check(int code, const char* what);
 inline LaunchOn launch_on(const KernelCall& call) { return {call.stream, call.overlap}; }
 
 #if defined(__CUDACC__) || !CREST_HAVE_CUDA
-// start_kernel(), or the emulation. what: names the kernel in errors.
+// start_kernel() for an instruction.
 template <class... P, class... A>
-void launch([[maybe_unused]] const LaunchOn& on, const char* what, void (*kernel)(P...), dim3 grid, dim3 block,
-            size_t shared, A&&... args) {
+void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
 #if defined(__CUDACC__)
-  check(start_kernel(on, kernel, grid, block, shared, std::forward<A>(args)...), what);
+  check(start_kernel(launch_on(call), kernel, grid, block, shared, std::forward<A>(args)...), call.instr_name());
 #else
   uint64_t waits = emulator::waits(), threads = uint64_t(grid.x) * grid.y * grid.z * block.x * block.y * block.z;
   emulator::run(grid, block, shared, [&] { kernel(static_cast<P>(args)...); });
   if (emulator::waits() - waits != threads)
-    fail_internal("a kernel does not wait for its predecessors, once in every thread", what);
+    fail_internal("a kernel does not wait for its predecessors, once in every thread", call.instr_name());
 #endif
-}
-
-// For an instruction.
-template <class... P, class... A>
-void launch(const KernelCall& call, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-  launch(launch_on(call), call.instr_name(), kernel, grid, block, shared, std::forward<A>(args)...);
 }
 #endif
 

@@ -1,7 +1,7 @@
 #include "backend/cuda/rank_sum.h"
 
 #include "backend/cuda/device/any_float.h"
-#include "backend/cuda/kernel.h"
+#include "backend/cuda/launch_stream.h"
 
 namespace crest::cuda {
 
@@ -46,17 +46,16 @@ void sum_ranks(void* stream, const RankPointers& in, const RankPointers& out, DT
   if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f64)
     fail_internal("ranks of one GPU sum f64, f32, bf16 and f16 only", std::string(name(dtype)));
   if (n <= 0) return;
-  LaunchOn on{stream, false};
   const char* what = "sum over ranks";
   if (dtype == DType::f64)
-    return launch(on, what, sum_of_ranks_f64, blocks_for(n, threads), threads, 0, in, out, n,
-                  mean ? double(in.count) : 1.0);
+    return launch_on_stream(stream, what, sum_of_ranks_f64, blocks_for(n, threads), threads, in, out, n,
+                            mean ? double(in.count) : 1.0);
   bool quads = n % quad == 0;
   for (auto* list : {&in, &out})
     for (int r = 0; r < list->count; ++r) quads &= aligned({list->of[r]}, quad * size_of(dtype));
   auto* kernel = quads ? sum_of_ranks<quad> : sum_of_ranks<1>;
-  launch(on, what, kernel, blocks_for(n, threads * (quads ? quad : 1)), threads, 0, in, out, dtype, n,
-         mean ? float(in.count) : 1.0f);
+  launch_on_stream(stream, what, kernel, blocks_for(n, threads * (quads ? quad : 1)), threads, in, out, dtype, n,
+                   mean ? float(in.count) : 1.0f);
 }
 #else
 void sum_ranks(void*, const RankPointers&, const RankPointers&, DType, int64_t, bool) {
