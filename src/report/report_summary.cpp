@@ -76,7 +76,8 @@ Text memory_sentence(const ReportGroup& g) {
     return t.add("It also needs the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
   t.add("Least memory: ")
       .strong(small.label)
-      .add(", " + say_bytes(small.planned_bytes) + " planned; the fastest needs ");
+      .add(", " + say_bytes(small.planned_bytes) + " planned; " +
+           (as_fast(g).labels.empty() ? "the fastest" : best.label) + " needs ");
   return t.add(say_bytes(best.planned_bytes) + ", " + say_more(best.planned_bytes / small.planned_bytes) + ".");
 }
 
@@ -122,7 +123,7 @@ void add_tiles(Page& page, const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
-  std::string of = several ? "of the fastest recipe" : "median";
+  std::string of = !several ? "median" : as_fast(g).labels.empty() ? "of the fastest recipe" : "of the lowest median";
   tiles.tiles.push_back({"Time per " + say_phase(g.phase), say_ms(best.median), of});
   if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))
