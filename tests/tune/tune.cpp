@@ -32,9 +32,18 @@ Flags few_and(const Flags& more) {
   return flags;
 }
 
-nlohmann::json tuned(const Flags& flags, TuneOptions o) {
+struct Search {
+  int64_t global_batch = 0;
+  std::vector<std::string> vary = {};
+  double within = 0, stop_below = 0.01;
+  int measure = 0;
+};
+
+nlohmann::json tuned(const Flags& flags, const Search& s) {
+  TuneOptions o;
   o.recipe = tiny(flags);
-  o.max_seconds = 0.02;
+  o.global_batch = s.global_batch, o.vary = s.vary, o.within = s.within, o.stop_below = s.stop_below;
+  o.measure = s.measure, o.max_seconds = 0.02;
   return to_json(o, tune(o, find_device("cpu", 1), enough, &tiny_calibration(), [](auto&) {}));
 }
 
