@@ -93,7 +93,8 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--measure=1"}), 2, {"--measure", "at least 2"});
   expect_error(with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
   expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
-  expect_error(with({"tune", "--memory-limit=1MB"}, tiny), 3, {"none of the combinations fits", "closest"});
+  expect_error(with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny), 3,
+               {"none of the combinations fits", "closest"});
 }
 
 TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {

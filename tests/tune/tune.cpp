@@ -130,11 +130,11 @@ TEST(Tune, FindsTheLongestContext) {
 
 TEST(Tune, SaysWhatIsClosestWhereNothingFits) {
   TuneOptions o;
-  o.recipe = tiny({});
-  for (auto& search : {+[](TuneOptions&t, const Device&d) { tune(t, d, 1'000'000, nullptr, [](auto&) {}); },
+  o.recipe = tiny(few_and({{"batch", {"1"}}}));
+  for (auto& search : {+[](TuneOptions&t, const Device&d) { tune(t, d, 1'000'000, &tiny_calibration(), [](auto&) {}); },
                        +[](TuneOptions&t, const Device&d) {
                          t.recipe.given.erase("seq");
-                         longest_context(t, d, 1'000'000, nullptr, [](auto&) {});
+                         longest_context(t, d, 1'000'000, &tiny_calibration(), [](auto&) {});
                        }})
     try {
       search(o, find_device("cpu", 1));
