@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks src/layers.txt: every #include between folders of src/ is allowed there, every allowed one is
-used, and the lines have no cycle. Prints the includes that break it and exits with 1."""
+used, the lines have no cycle, and every folder has tests in tests/FOLDER. Prints what breaks this and
+exits with 1."""
 import pathlib
 import re
 import sys
@@ -59,9 +60,12 @@ def main():
     for folder, allowed in layers.items():
         for other in sorted(allowed - used[folder]) if folder not in free else []:
             wrong.append(f"{folder} -> {other} is allowed and not used")
+    for folder in layers:
+        if "/" not in folder and not list((ROOT / "tests" / folder).glob("*.cpp")):
+            wrong.append(f"src/{folder} has no tests in tests/{folder}")
     if wrong:
         print("\n".join(wrong))
-        sys.exit(f"{len(wrong)} arrows break src/layers.txt")
+        sys.exit(f"{len(wrong)} findings in src/layers.txt")
     print(f"layers: {len(layers)} folders, every include is allowed")
 
 

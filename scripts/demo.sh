@@ -87,11 +87,13 @@ if [ "$status" = 0 ]; then
   run "$crest" report --all -o "$report"
 fi
 
+# As many steps again: those of the run, of which there are fewer after Ctrl-C.
+steps=$(sed -n 's/^{"step": *\([0-9]*\).*/\1/p' runs/demo/log.jsonl | tail -1)
 cat <<END
 
 Done. The model is in runs/demo, its loss curve in runs/demo/loss.svg. To go on:
   $crest sample --run runs/demo --prompt 'And the king said' --seed 2   # another text
-  $crest train --resume runs/demo --steps 2000           # more training; Ctrl-C saves
+  $crest train --resume runs/demo --steps $((2 * steps))           # more training; Ctrl-C saves
   $crest plan --model gpt2-124M --batch 4 --seq 1024     # what GPT-2 would need
 END
 [ -z "$report" ] || echo "The report, for any browser: $PWD/$report"

@@ -6,6 +6,7 @@
 #include "advise/rules.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "plan/session_properties.h"
 
 namespace crest::rule {
 
@@ -83,8 +84,7 @@ Checked pipeline_bubble(const AdviceCase& c, Planner&) {
 
 Checked sharded_optimizer(const AdviceCase& c, Planner& planner) {
   if (c.recipe.world_size() == 1) return does_not_apply("one rank (--ranks)");
-  auto it = c.recipe.levers.find("shard");
-  if (it != c.recipe.levers.end() && it->second != "none") return holds("--shard " + it->second);
+  if (optimizer_shares(planner.session()) > 1) return holds("--shard optimizer");
   int64_t now = planner.session().planned_bytes();
   if (now <= c.limit) return holds("the step fits without it");
   Recipe r = with(c.given, "shard", "optimizer");

@@ -51,7 +51,7 @@ int run(Options& o) {
 
 std::function<int()> setup_export(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("RUN", o->model, "run, checkpoint, or folder with config.json and safetensors");
+  app.add_option("RUN,--run", o->model, "run, checkpoint, or folder with config.json and safetensors");
   app.add_option("--to", o->out.to, "the program that is to load it: llm.c, nanogpt");
   app.add_option("--out", o->out.out, "folder to write (must not exist)")->type_name("DIR");
   app.add_option("--dtype", o->out.dtype, "fp32, or for llm.c bf16 (default: fp32)");

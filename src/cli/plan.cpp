@@ -21,6 +21,7 @@
 #include "plan/plan_json.h"
 #include "plan/plan_report.h"
 #include "plan/recipe_settings.h"
+#include "plan/session_properties.h"
 #include "predict/floor_time.h"
 #include "predict/planned_time.h"
 #include "program/op.h"
@@ -209,10 +210,10 @@ void print_text(const PlanReport& r, const Prediction& prediction, const Options
   fmt::print("parameters  {} ({} in matmuls, {} in embeddings{})\n", r.model().parameters(),
              format_count(double(r.model().matmul_parameters())), format_count(double(r.embeddings())),
              r.model().tied ? "; head and token embedding are tied" : "");
-  const std::string& chunk = q.levers.at("loss-chunk");
+  int64_t chunk = loss_chunk(s);
   fmt::print("recipe      {} ({}), attention {}, fusion {}, recompute {}, {}, {}{}\n", q.precision, q.policy,
              q.attention, q.fusion, q.recompute, q.optimizer,
-             chunk == "off" ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
+             chunk == 0 ? "loss not chunked" : fmt::format("loss chunked ({} tokens)", chunk),
              packs_documents(q) ? ", documents packed" : "");
   std::string step =
       fmt::format("{} = batch {} x seq {}", format_number_of(r.tokens(), "token"), q.batch, q.seq_length());

@@ -82,8 +82,8 @@ SampledText sample(const Options& o, ModelSampler& sampler, Output& out, int64_t
   message("sample   {} tokens, {:.1f} tokens/s; prompt of {} tokens in {}; end: {}", s.tokens, s.tokens_per_second(),
           sampler.prompt_tokens(), format_duration(s.generated.prompt_seconds), name(s.generated.end));
   if (s.slides > 0)
-    message("         the context of {} tokens filled up {} times; each time the last half was kept",
-            sampler.cache_length(), s.slides);
+    message("         the context of {} tokens filled up {} the last half was kept", sampler.cache_length(),
+            s.slides == 1 ? "once:" : fmt::format("{} times; each time", s.slides));
   return s;
 }
 

@@ -30,7 +30,8 @@ class Text {
   Text(const RunComparison& comparison, const CompareTextOptions& options) : c_(comparison), o_(options) {}
 
   std::string run() {
-    for (size_t i = 0; i < c_.sentences.size(); ++i) out_ += lines_of(c_.sentences[i], o_.width) + (i ? "" : "\n");
+    // The first answers the question, the others explain it.
+    for (size_t i = 0; i < c_.sentences.size(); ++i) out_ += (i == 1 ? "\n" : "") + lines_of(c_.sentences[i], o_.width);
     runs();
     differences();
     waterfall();

@@ -134,8 +134,9 @@ std::string because(const RunComparison& c) {
   double of_bar = bar ? of(*bar) : 0, against = 0;
   for (auto& w : c.waterfall) against -= std::min(0.0, of(w));
   // A group is more specific than a factor, but a factor that explains most beats a group that does
-  // not.
-  if (theme.largest && (theme.share >= 0.5 || theme.share >= of_bar))
+  // not. Kernel time explains nothing.
+  bool explains = bar && bar->factor != Factor::unsplit;
+  if (theme.largest && (!explains || theme.share >= 0.5 || theme.share >= of_bar))
     return because(theme.share, reason(c, theme), theme.share > 1.005);
   bool beyond_noise = std::abs(of_bar * difference) > c.explained_noise;
   return bar && of_bar > 0.1 && beyond_noise ? because(of_bar, reason(*bar, difference < 0), against > 0.1) : "";

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "profile/class_label.h"
 
 namespace crest {
 
@@ -251,8 +252,8 @@ Join join_rows(const Rows& a, const Rows& b, GroupBy by) {
             })};
   if (by == GroupBy::scope && has_scopes(a) && has_scopes(b)) return {"scopes", ScopeJoin(a, b).groups()};
   if (has_phases(a) == has_phases(b))
-    return {"classes and phases", join_by(a, b, [](auto& r) { return std::pair{r.op_class, r.phase}; })};
-  return {"classes", join_by(a, b, [](auto& r) { return std::pair{r.op_class, std::string()}; })};
+    return {"classes and phases", join_by(a, b, [](auto& r) { return std::pair{class_label(r.op_class), r.phase}; })};
+  return {"classes", join_by(a, b, [](auto& r) { return std::pair{class_label(r.op_class), std::string()}; })};
 }
 
 }  // namespace crest

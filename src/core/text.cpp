@@ -127,14 +127,18 @@ static size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Near: a typing error in three letters, or one word begins with the other.
+// Near: a typing error in three letters, or one word begins with the other. The dashes of flags do
+// not count.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
+  auto letters = [](std::string_view text) { return text.substr(std::min(text.find_first_not_of('-'), text.size())); };
+  word = letters(word);
   size_t best_distance = std::max<size_t>(1, (word.size() + 1) / 3) + 1;
   if (word.size() > 100) return best;
   for (auto& c : candidates) {
-    size_t d = distance(word, c);
-    std::string_view shorter = std::min(std::string_view(c), word), longer = std::max(std::string_view(c), word);
+    std::string_view candidate = letters(c);
+    size_t d = distance(word, candidate);
+    std::string_view shorter = std::min(candidate, word), longer = std::max(candidate, word);
     if (shorter.size() > (shorter == word ? 0 : 1) && longer.starts_with(shorter)) d = std::min<size_t>(d, 1);
     if (d < best_distance) best = c, best_distance = d;
   }

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/data_sheet.h"
+#include "device/gpu_spec.h"
 #include "host/environment.h"
 #include "host/memory.h"
 
@@ -28,6 +29,16 @@ DataSheet sheet_for(const std::string& spec) {
 
 }  // namespace
 
+std::optional<size_t> gpu_of(const std::string& spec) {
+  if (spec == "cuda") return 0;
+  if (spec.rfind("cuda:", 0) != 0) return {};
+  size_t index = 0;
+  const char* last = spec.data() + spec.size();
+  auto [end, error] = std::from_chars(spec.data() + 5, last, index);
+  if (error != std::errc() || end != last) return {};
+  return index;
+}
+
 Device cpu_device(Isa isa, int threads) {
   Device d;
   d.threads = threads > 0 ? threads : usable_threads();
@@ -47,13 +58,9 @@ Device find_device(const std::string& spec, int threads) {
                "It must be at least 0 (0: all usable threads).");
   if (spec == "cpu") return cpu_device(active_isa(), threads);
   Device d;
-  if (spec == "auto" || spec.rfind("cuda", 0) == 0) {
-    size_t index = 0;
-    if (spec.size() > 4 && spec != "auto") {
-      auto [end, error] = std::from_chars(spec.data() + 5, spec.data() + spec.size(), index);
-      if (spec[4] != ':' || error != std::errc() || end != spec.data() + spec.size())
-        fail_usage(fmt::format("'{}' is not a device", printable(spec)), "--device", "Use auto, cpu or cuda[:N].");
-    }
+  std::optional<size_t> gpu = gpu_of(spec);
+  if (spec == "auto" || gpu) {
+    size_t index = gpu.value_or(0);
     cuda::Found found = cuda::find_devices();
     if (spec == "auto") {
       std::string why = found.outdated ? found.problem : "";

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "device/find.h"
+#include "device/gpu_spec.h"
 
 namespace crest {
 
@@ -19,7 +20,7 @@ namespace {
 // NCCL's own limits never end a run: a rank may wait for another that saves a checkpoint.
 constexpr double no_limit = 1e6;
 
-bool may_be_gpu(const std::string& spec) { return spec == "auto" || spec.rfind("cuda", 0) == 0; }
+bool may_be_gpu(const std::string& spec) { return spec == "auto" || gpu_of(spec); }
 
 std::string gpus_text(int n) { return n == 1 ? "1 GPU is" : fmt::format("{} GPUs are", n); }
 

@@ -3,6 +3,8 @@
 // kernel). A chunk of an input is a view. A chunk of an output is written to its place in the
 // whole, so join_rows copies nothing. The weight gradient adds up over the chunks through the
 // accumulator that it has for micro steps.
+#include "passes/loss_chunk.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -236,7 +238,10 @@ void chunk_loss(Program& program, const PassContext& context) {
     const Head head = FindHead(program, i).head();
     // More chunks would save no memory worth mentioning, but take long to plan.
     tokens = std::max(tokens, (head.tokens + most_chunks - 1) / most_chunks);
-    if (head.place > 0 && head.tokens > tokens) CutHead(program, head, rows(head.tokens, tokens)).run();
+    if (head.place == 0 || head.tokens <= tokens) return;
+    tokens = rows(head.tokens, tokens);
+    CutHead(program, head, tokens).run();
+    program.properties.set(loss_chunk_property, tokens);
     return;  // a model has one loss
   }
 }

@@ -29,8 +29,8 @@ Category persistent_category(const Value& v) {
     case Role::weight: return Category::weights;
     case Role::gradient: return Category::gradients;
     case Role::cache: return Category::kv_cache;
-    case Role::state: return Category::optimizer_state;
-    default: return Category::temporary;
+    // What else stays from step to step, as fp8's record of amax.
+    default: return v.lifetime == Lifetime::persistent ? Category::optimizer_state : Category::temporary;
   }
 }
 

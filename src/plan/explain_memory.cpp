@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "plan/explain.h"
+#include "plan/session_properties.h"
 
 namespace crest {
 
@@ -118,10 +119,8 @@ ExplainSection activations(const CompiledSession& s, const ExplainOptions& o) {
               "Crest",
               {},
               ""};
-  auto chunk = r.levers.find("loss-chunk");
-  if (chunk != r.levers.end() && chunk->second != "off")
-    logits.difference =
-        fmt::format("--loss-chunk {0}: the Program has the logits of {0} tokens at a time", chunk->second);
+  if (int64_t chunk = loss_chunk(s); chunk > 0)
+    logits.difference = fmt::format("chunked loss: the Program has the logits of {} tokens at a time", chunk);
   terms.push_back(logits);
   return {"training: activations", terms};
 }

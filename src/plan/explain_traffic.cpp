@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "plan/explain.h"
+#include "plan/session_properties.h"
 #include "program/op.h"
 
 namespace crest {
@@ -46,12 +47,10 @@ Explanation explain_traffic(const CompiledSession& s, const ExplainOptions& o) {
   };
   Term reduce = term("data parallel: all-reduce of gradients", "2 (n - 1)/n G", sizes, 2 * ring * g * parameters,
                      document, "once a step: accumulation adds nothing");
-  auto shard = r.levers.find("shard");
-  bool shards = shard != r.levers.end() && shard->second != "none";
   Term zero1 = term("ZeRO 1 and 2: reduce-scatter of gradients, all-gather of weights", "(n - 1)/n (G + W)", sizes,
                     ring * (g + w) * parameters, zero);
   if (r.world_size() > 1) {
-    Term& ours = shards ? zero1 : reduce;
+    Term& ours = optimizer_shares(s) > 1 ? zero1 : reduce;
     ours.program = sent_by_program(s);
     ours.difference +=
         std::string(ours.difference.empty() ? "" : "; ") + "the Program's tensors have the padded vocabulary";

@@ -276,6 +276,15 @@ double json_number(const Json& json, const std::string& path) {
   return v && v->is_number() ? v->get<double>() : nan;
 }
 
+double other_load(const RunRecord& r) {
+  double after = json_number(r.environment_after, "/conditions/other_load");
+  return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
+}
+
+bool was_busy(const RunRecord& r) {
+  return other_load(r) >= std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
+}
+
 double tokens_per_step(const Json& recipe) {
   double tokens = json_number(recipe, "/batch") * json_number(recipe, "/seq");
   for (const char* key : {"/grad_accumulation", "/ranks", "/data_parallel"})

@@ -83,6 +83,11 @@ double tokens_per_step(const Json& recipe);
 std::string json_text(const Json& json, const std::string& path);
 std::vector<std::string> json_texts(const Json& json, const std::string& path);  // of an array
 
+// CPUs that other processes kept busy during the run; NaN: unknown.
+double other_load(const RunRecord& run);
+// Enough of that load to affect times; some is always present.
+bool was_busy(const RunRecord& run);
+
 // "flash attention", "batch 8", "fusion on".
 std::string setting_label(const NamedValue& setting);
 // Whether value `a` of a setting comes before `b`: baseline before optimized, small before large.

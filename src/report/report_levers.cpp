@@ -41,7 +41,7 @@ std::string change_of(const LeverChange& c) {
 }
 
 Text sentence_of(const LeverChange& change) {
-  size_t faster = 0, slower = 0, unknown = 0, fits = 0, fails = 0;
+  size_t faster = 0, slower = 0, unknown = 0, busy = 0, fits = 0, fails = 0;
   Range speed, memory;
   const ReportPair *most = nullptr, *least = nullptr;
   for (auto& p : change.pairs) {
@@ -49,7 +49,7 @@ Text sentence_of(const LeverChange& change) {
     if (p.a->out_of_memory != p.b->out_of_memory) (p.a->out_of_memory ? fits : fails) += 1;
     if (!std::isfinite(p.speed)) continue;
     if (p.verdict == Verdict::cannot_tell) {
-      ++unknown;
+      ++(p.busy ? busy : unknown);
       continue;
     }
     (p.verdict == Verdict::b_faster ? faster : slower) += 1;
@@ -59,10 +59,12 @@ Text sentence_of(const LeverChange& change) {
   }
   Text t;
   t.strong(change_of(change)).add(": ");
-  size_t all = faster + slower + unknown;
+  size_t all = faster + slower + unknown + busy;
   std::string of = all == 1 ? "" : fmt::format(" in {} of {} pairs", std::max(faster, slower), all);
   if (all == 0)
     t.add("speeds not comparable");
+  else if (all == busy)
+    t.add("speeds not compared, since the machine was busy");
   else if (faster + slower == 0)
     t.add(all == 1 ? "no difference in speed beyond noise"
                    : fmt::format("no difference in speed beyond noise in any of {} pairs", all));
@@ -72,6 +74,7 @@ Text sentence_of(const LeverChange& change) {
   else
     t.strong(say_faster_range(speed.low, speed.high)).add(of);
   if (unknown && faster + slower) t.add(fmt::format(", {} within noise", unknown));
+  if (busy && busy < all) t.add(fmt::format(", {} on a busy machine", busy));
   if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
   t.add(".");
   if (fits)
@@ -104,7 +107,9 @@ ReportPair judge(const ReportGroup& group, const ReportCell& a, const ReportCell
       check_noise(scaled_samples(a), scaled_samples(b), group.noise > 0 ? std::max(group.noise, 0.01) : -1, paired);
   p.speed = 1 / n.ratio;
   p.interval = {1 / n.ratio_interval.high, 1 / n.ratio_interval.low};
-  p.verdict = n.verdict;
+  // In interleaved rounds other work slows both; apart, its share of each is unknown.
+  p.busy = !paired && (was_busy(*a.timed) || was_busy(*b.timed));
+  p.verdict = p.busy ? Verdict::cannot_tell : n.verdict;
   return p;
 }
 
@@ -152,6 +157,7 @@ void add_levers(Page& page, const ReportGroup& g, const std::vector<LeverChange>
       bool known = std::isfinite(p.speed);
       std::string verdict = p.verdict == Verdict::b_faster   ? "faster"
                             : p.verdict == Verdict::a_faster ? "slower"
+                            : p.busy                         ? "busy machine"
                                                              : "within noise";
       if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
       PageCell cell(verdict);

@@ -18,6 +18,7 @@ struct ReportPair {
   double speed = 0;                        // b over a; NaN when one of them was not measured
   Interval interval;                       // 95%
   Verdict verdict = Verdict::cannot_tell;
+  bool busy = false;  // measured apart on a busy machine: nothing is claimed
   double memory = 0;  // planned bytes of b over a; NaN: unknown
 };
 // One setting from a to b, in all its contexts.

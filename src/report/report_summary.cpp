@@ -28,12 +28,19 @@ std::vector<const ReportCell*> measured_cells(const ReportGroup& g) {
   return cells;
 }
 
-// Cells within noise of the fastest one.
-std::vector<std::string> as_fast(const ReportGroup& g) {
+// Cells that may be as fast as the fastest one.
+struct AsFast {
+  std::vector<std::string> labels;
+  bool busy = false;  // since the machine was busy
+};
+AsFast as_fast(const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
-  std::vector<std::string> equal;
-  for (auto* c : measured_cells(g))
-    if (c != &best && judge(g, *c, best).verdict == Verdict::cannot_tell) equal.push_back(c->label);
+  AsFast equal;
+  for (auto* c : measured_cells(g)) {
+    if (c == &best) continue;
+    ReportPair p = judge(g, *c, best);
+    if (p.verdict == Verdict::cannot_tell) equal.labels.push_back(c->label), equal.busy |= p.busy;
+  }
   return equal;
 }
 
@@ -42,13 +49,15 @@ Text fastest_sentence(const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Text t;
   if (cells.size() == 1) return t.strong(best.label).add(": " + figures(g, best) + " (median).");
-  std::vector<std::string> equal = as_fast(g);
-  if (equal.empty())
+  AsFast equal = as_fast(g);
+  bool clear = equal.labels.empty();
+  if (clear)
     t.add("The fastest of " + plural(cells.size(), "recipe") + " is ");
   else
-    t.add(fmt::format("No clear winner among {} recipes: the top {} are within noise. Lowest median: ", cells.size(),
-                      equal.size() + 1));
-  t.strong(best.label).add((equal.empty() ? ": " : ", ") + figures(g, best) + (equal.empty() ? " (median)." : "."));
+    t.add(fmt::format(
+        "No clear winner among {} recipes: {}. Lowest median: ", cells.size(),
+        equal.busy ? "the machine was busy" : fmt::format("the top {} are within noise", equal.labels.size() + 1)));
+  t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
   const ReportCell& worst = g.cells[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);
   if (p.verdict == Verdict::b_faster)
@@ -67,7 +76,8 @@ Text memory_sentence(const ReportGroup& g) {
     return t.add("It also needs the least memory: ").strong(say_bytes(best.planned_bytes)).add(" planned.");
   t.add("Least memory: ")
       .strong(small.label)
-      .add(", " + say_bytes(small.planned_bytes) + " planned; the fastest needs ");
+      .add(", " + say_bytes(small.planned_bytes) + " planned; " +
+           (as_fast(g).labels.empty() ? "the fastest" : best.label) + " needs ");
   return t.add(say_bytes(best.planned_bytes) + ", " + say_more(best.planned_bytes / small.planned_bytes) + ".");
 }
 
@@ -113,29 +123,17 @@ void add_tiles(Page& page, const ReportGroup& g) {
   const ReportCell& best = g.cells[size_t(g.fastest)];
   Tiles tiles;
   bool several = measured_cells(g).size() > 1;
-  std::string of = several ? "of the fastest recipe" : "median";
+  std::string of = !several ? "median" : as_fast(g).labels.empty() ? "of the fastest recipe" : "of the lowest median";
   tiles.tiles.push_back({"Time per " + say_phase(g.phase), say_ms(best.median), of});
   if (std::isfinite(best.tokens_per_second)) tiles.tiles.push_back({"Tokens/s", say_rate(best.tokens_per_second), of});
   if (std::isfinite(best.planned_bytes))
     tiles.tiles.push_back({"Planned memory", say_bytes(best.planned_bytes), several ? of : ""});
-  if (several) {
+  if (several && judge(g, g.cells[size_t(g.slowest)], best).verdict == Verdict::b_faster) {
     double ratio = best.speed() / g.cells[size_t(g.slowest)].speed();
     tiles.tiles.push_back({"Fastest over slowest", say_times(ratio),
                            fmt::format("{} measured", plural(measured_cells(g).size(), "recipe"))});
   }
   page.blocks.push_back(tiles);
-}
-
-// CPUs that other processes kept busy during the run; NaN: unknown.
-double other_load(const RunRecord& r) {
-  double after = json_number(r.environment_after, "/conditions/other_load");
-  return std::isfinite(after) ? after : json_number(r.environment, "/conditions/other_load");
-}
-
-// Enough load to affect times; some load is always present.
-bool was_busy(const RunRecord& r) {
-  double shows = std::max(0.5, 0.02 * json_number(r.environment, "/cores_online"));
-  return other_load(r) >= shows;
 }
 
 // Planned memory grows by the same bytes per sequence, so two batch sizes predict how many fit.
@@ -246,14 +244,11 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   std::vector<Text> list;
   if (g.fastest < 0) return list;
   const ReportCell& best = g.cells[size_t(g.fastest)];
-  if (measured_cells(g).size() > 1) {
-    bool busy = std::any_of(g.cells.begin(), g.cells.end(), [](auto& c) { return c.timed && was_busy(*c.timed); });
-    if (busy)
-      return {
-          Text("No recipe is recommended: the machine was busy during these measurements. Measure again when it is "
-               "idle.")};
-  }
-  std::vector<std::string> equal = as_fast(g);
+  AsFast as_best = as_fast(g);
+  if (as_best.busy)
+    return {Text(
+        "No recipe is recommended: the machine was busy during these measurements. Measure again when it is idle.")};
+  const std::vector<std::string>& equal = as_best.labels;
   if (!equal.empty())
     list.push_back(Text(fmt::format(
         "No recipe is recommended: the top {} are within noise ({}{}). Choose by memory, or compare them in "
@@ -288,7 +283,7 @@ std::vector<Text> recommendations(const ReportGroup& g, const std::vector<LeverC
   std::vector<std::string> unknown;
   for (auto& c : changes)
     if (std::all_of(c.pairs.begin(), c.pairs.end(),
-                    [](auto& p) { return std::isfinite(p.speed) && p.verdict == Verdict::cannot_tell; }))
+                    [](auto& p) { return std::isfinite(p.speed) && !p.busy && p.verdict == Verdict::cannot_tell; }))
       unknown.push_back(spaced(c.setting) + " " + c.from + " or " + c.to);
   if (!unknown.empty()) list.push_back(Text("Within noise, so choose by memory: " + say_list(unknown) + "."));
   if (best.spread() > 0.05 && best.spread() < 1e9)

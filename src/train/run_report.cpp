@@ -66,7 +66,7 @@ void RunReport::describe(Engine& engine, const Dataset& data) {
   const CompiledSession& s = engine.session();
   const Recipe& r = s.recipe;
   const ModelConfig& m = r.model;
-  bool half = r.precision == "bf16" || r.precision == "fp16";
+  bool half = r.precision == "bf16" || r.precision == "fp16" || r.precision == "fp8";
   int ranks = engine.ranks();
   message(fmt::format("device   {}", options_.device.name));
   message(fmt::format("model    {}: {} parameters, {} layers, width {}, vocabulary {}, {} {}", printable(m.name),
@@ -101,6 +101,8 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
       c.kind == ScheduleKind::constant ? " constant" : fmt::format(" {} to {:.3g}", name(c.kind), c.min_lr);
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
+  if (!options_.init.empty() && options_.lr == 0 && !options_.resume)
+    message("note     this learning rate is that of a new model: a lower --lr keeps more of what --init knows");
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
   };

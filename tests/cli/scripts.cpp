@@ -219,6 +219,7 @@ const char* const prepares = "case $1 in data) for d; do :; done; mkdir -p $d; t
 
 TEST(Demo, BuildsPreparesTrainsSamplesCompares) {
   DemoFolder d(prepares);
+  d.put("repo/runs/demo/log.jsonl", "{\"step\": 3624, \"loss\": 2.9}\n{\"step\": 3624, \"val_loss\": 3.9}\n");
   CommandOutput r = d.demo("SECONDS_TO_TRAIN=7");
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(
@@ -230,6 +231,7 @@ TEST(Demo, BuildsPreparesTrainsSamplesCompares) {
       "compare --model nano --vocab 2048 --max-seconds 30 --a --precision fp32 --attention naive --fusion off --b \n"
       "report --all -o runs/demo/report.html\n");
   EXPECT_NE(r.out.find("repo/runs/demo/report.html\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("train --resume runs/demo --steps 7248 "), std::string::npos) << "more than it has\n" << r.out;
   EXPECT_EQ(r.out.rfind("From a text to a model that writes, in six stages:\n", 0), 0u) << r.out;
   for (const char* stage : {"1 build", "2 prepare", "3 train", "4 sample", "5 compare", "6 report"}) {
     EXPECT_NE(r.out.find(std::string("\n  ") + stage), std::string::npos) << r.out;

@@ -1,9 +1,7 @@
 // crest calibrate, crest tune, and times in crest plan.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <sstream>
 
@@ -14,7 +12,7 @@
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
 #include "predict/planned_time.h"
-#include "tune/calibrate.h"
+#include "tune/tiny_calibration.h"
 
 namespace crest::test {
 
@@ -27,24 +25,11 @@ std::vector<std::string> with(std::vector<std::string> words, const std::vector<
   return words;
 }
 
-// A calibration of one thread of this machine, made once. The steps of crest calibrate take
-// minutes; these are tiny, and the limits of the device are not those of any machine.
 const std::string& calibration() {
   static TempFolder folder;
   static const std::string file = [] {
     std::string path = (folder.path() / "calibration" / "here.json").string();
-    Device device = find_device("cpu", 1);
-    std::vector<CalibrationStep> steps;
-    for (auto [batch, seq] : {std::pair{"1", "16"}, {"4", "16"}, {"2", "96"}, {"8", "64"}}) {
-      Recipe r;
-      settings_of(r).apply(
-          {{"model", {"nano"}}, {"vocab", {"256"}}, {"batch", {batch}}, {"seq", {seq}}, {"precision", {"fp32"}}});
-      steps.push_back({"tiny", resolve(r, device)});
-    }
-    StepMeasure how{.max_seconds = 0.05, .rates = {{"fp32", 5e10, "given"}, {"bandwidth", 1e10, "given"}}};
-    Calibration made = calibrate(device, int64_t(1) << 30, steps, how, [](size_t, auto&) {});
-    EXPECT_EQ(made.times.errors().size(), steps.size());
-    save(made, path);
+    save(tiny_calibration(), path);
     return path;
   }();
   return file;
@@ -76,91 +61,6 @@ TEST(CliTune, MeasuresAFewOfManyAndPrintsACommandThatRuns) {
   EXPECT_EQ(plan.json()["memory"]["planned_bytes"], json["best"]["planned_bytes"]);
 }
 
-TEST(CliTune, AGlobalBatchStays) {
-  auto json = tuned({"--global-batch=12", "--attention=flash", "--recompute=none", "--loss-chunk=auto", "--measure=2"});
-  EXPECT_EQ(json["combinations"], 6);  // 1, 2, 3, 4, 6, 12
-  for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 12 * 16);
-}
-
-TEST(CliTune, VariesWhatIsAskedForAndNothingThatIsGiven) {
-  auto json = tuned({"--batch=2", "--attention=flash", "--recompute=none", "--loss-chunk=auto",
-                     "--vary=optimizer=adamw,sgd", "--measure=2"});
-  ASSERT_EQ(json["combinations"], 2);
-  std::vector<std::string> optimizers;
-  for (auto& c : json["candidates"]) optimizers.push_back(c["changes"].value("optimizer", "adamw"));
-  std::sort(optimizers.begin(), optimizers.end());
-  EXPECT_EQ(optimizers, (std::vector<std::string>{"adamw", "sgd"}));
-}
-
-TEST(CliTune, WhatIsGivenStays) {
-  auto json =
-      tuned({"--grad-accumulation=2", "--attention=flash", "--recompute=none", "--loss-chunk=auto", "--measure=2"});
-  for (auto& c : json["candidates"]) {
-    EXPECT_FALSE(c["changes"].contains("grad-accumulation")) << c;
-    EXPECT_EQ(c["tokens_per_step"].get<int64_t>() % 32, 0) << c;
-  }
-}
-
-// A list that lacks the value of the start is compared with it all the same.
-TEST(CliTune, TheStartIsOneOfThem) {
-  auto json = tuned({"--batch=2", "--attention=flash", "--recompute=none", "--loss-chunk=auto", "--vary=dropout=0.1",
-                     "--vary=dropout=0.2", "--measure=3"});
-  EXPECT_EQ(json["combinations"], 3);
-  EXPECT_TRUE(json["start"].is_object());
-  EXPECT_TRUE(json["start"]["changes"].empty());
-}
-
-TEST(CliTune, SettlesForLessMemoryWithinGivenSpeed) {
-  auto json = tuned({"--within=20", "--measure=3", "--attention=flash", "--loss-chunk=auto"});
-  ASSERT_TRUE(json["finals"].is_object());
-  double fastest = 0;
-  int64_t smallest = std::numeric_limits<int64_t>::max();
-  auto& contenders = json["finals"]["contenders"];
-  for (auto& c : contenders) fastest = std::max(fastest, c["tokens_per_second"].get<double>());
-  for (auto& c : contenders)
-    if (c["tokens_per_second"].get<double>() * (1 + json["tolerance"].get<double>()) >= fastest)
-      smallest = std::min(smallest, c["planned_bytes"].get<int64_t>());
-  EXPECT_EQ(json["best"]["planned_bytes"], smallest);
-}
-
-// The longest context fits, and a longer one does not, with any of the settings.
-TEST(CliTune, FindsTheLongestContext) {
-  const std::vector<std::string> model = {"--model=nano", "--vocab=256", "--precision=fp32", "--threads=1"};
-  RunResult r = run_crest(with({"tune", "--longest-context", "--memory-limit=24MB", "--json"}, model));
-  ASSERT_EQ(r.code, 0) << r.err;
-  auto json = r.json();
-  int64_t context = json["context"];
-  EXPECT_GT(context, json["start"]["changes"]["context"].is_string()
-                         ? std::stoll(json["start"]["changes"]["context"].get<std::string>()) - 1
-                         : 0);
-  EXPECT_LE(json["best"]["planned_bytes"], 24'000'000);
-  auto planned = [&](int64_t length, const std::string& recompute, const std::string& chunk) {
-    std::string n = std::to_string(length);
-    return run_crest(with({"plan", "--json", "--for=step", "--batch=1", "--context=" + n, "--seq=" + n,
-                           "--recompute=" + recompute, "--loss-chunk=" + chunk},
-                          model))
-        .json()["memory"]["planned_bytes"]
-        .get<int64_t>();
-  };
-  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
-    for (const char* chunk : {"auto", "off"})
-      EXPECT_GT(planned(context + 64, recompute, chunk), 24'000'000) << recompute << " " << chunk;
-  std::string command = json["command"];
-  EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
-  expect_error({"tune", "--longest-context", "--seq=16"}, 2, {"--seq"});
-  expect_error({"tune", "--longest-context", "--within=5"}, 2, {"--within"});
-  expect_error(with({"tune", "--longest-context", "--memory-limit=1MB"}, model), 3, {"none of the combinations fits"});
-}
-
-// Whatever a doubling of the batch brings, it is less than 100%.
-TEST(CliTune, StopsWhereALargerBatchBringsLittle) {
-  auto json = tuned({"--stop-below=100", "--measure=4", "--attention=flash", "--recompute=none", "--loss-chunk=auto"});
-  int64_t best = json["best"]["tokens_per_step"];
-  for (auto& c : json["finals"]["contenders"]) EXPECT_LE(best, c["tokens_per_step"].get<int64_t>());
-  for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
-  expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
-}
-
 // Where a calibration covers both steps, crest advise predicts with it.
 TEST(CliAdviseCalibrated, PredictsWithIt) {
   RunResult r =
@@ -187,10 +87,14 @@ TEST(CliTune, RefusesWhatItCannotSearch) {
   expect_error(with({"tune"}, {"--vary=precision=fp31"}), 2, {"fp31", "--vary"});
   expect_error(with({"tune"}, {"--global-batch=4", "--batch=2"}), 2, {"--global-batch"});
   expect_error(with({"tune"}, {"--within=-1"}), 2, {"--within"});
+  expect_error({"tune", "--stop-below=-1"}, 2, {"--stop-below"});
+  expect_error({"tune", "--longest-context", "--seq=16"}, 2, {"--seq"});
+  expect_error({"tune", "--longest-context", "--within=5"}, 2, {"--within"});
   expect_error(with({"tune"}, {"--measure=1"}), 2, {"--measure", "at least 2"});
   expect_error(with({"tune"}, {"--headroom=500TB"}), 3, {"--headroom", "leaves nothing"});
   expect_error(with({"tune"}, {"--device=h200"}), 2, {"--device", "crest plan"});
-  expect_error(with({"tune", "--memory-limit=1MB"}, tiny), 3, {"none of the combinations fits", "closest"});
+  expect_error(with({"tune", "--memory-limit=1MB", "--calibration=" + calibration()}, tiny), 3,
+               {"none of the combinations fits", "closest"});
 }
 
 TEST(CliCalibrate, OneOfAnH200ComesWithCrest) {
@@ -310,16 +214,6 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
                {"absent.json"});
   expect_error({"plan", "--model=nano", "--ranks=2", "--calibration=" + file}, 2, {"--calibration"});
   expect_error({"plan", "--model=nano", "--tokens=-1"}, 2, {"--tokens"});
-}
-
-TEST(CliCalibrate, MeasuresEachPrecisionOnce) {
-  Device device = find_device("cpu", 1);
-  auto count = [&](const std::vector<std::string>& precisions) {
-    return calibration_steps(device, int64_t(1) << 40, precisions).size();
-  };
-  EXPECT_EQ(count({"fp32", "fp32"}), count({"fp32"}));
-  EXPECT_EQ(count({"auto", "fp32"}), count({}));
-  EXPECT_EQ(count({"fp32", "fp16"}), 2 * count({"fp32"}));
 }
 
 TEST(CliCalibrate, RefusesWhatItCannotMeasure) {

@@ -140,6 +140,7 @@ TEST(CompareJoin, WithoutScopesByClass) {
   Join by_class = join_rows(traced, own, GroupBy::scope);
   EXPECT_EQ(by_class.how, "classes");
   EXPECT_EQ(by_class.groups.size(), 2u);
+  EXPECT_EQ(by_class.groups[0].label, "matmul");
   expect_complete(by_class, 3, 3);
   own[0].layer = 0;
   Join by_layer = join_rows(own, own, GroupBy::layer);

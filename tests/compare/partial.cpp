@@ -145,6 +145,10 @@ TEST(ComparePartial, AForeignTraceIsJoinedByClass) {
   EXPECT_TRUE(any_contains(c.notes, "is missing or incomplete, so what changed is unknown"));
   EXPECT_TRUE(any_contains(c.notes, "Rows are matched by operation class"));
   for (auto& d : c.differences) EXPECT_EQ(d.section, "device");
+  // Kernel time that nothing explains is no reason: the class with the largest part is named.
+  EXPECT_TRUE(contains(c.sentences[0], "because of " + c.causes[0].label)) << c.sentences[0];
+  EXPECT_FALSE(contains(compare_text(c), "\n\n\n"));
+  for (auto& cause : c.causes) EXPECT_NE(cause.label, "contraction");
 }
 
 TEST(ComparePartial, TrainingRunsHaveTheirLosses) {

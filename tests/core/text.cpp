@@ -50,4 +50,8 @@ TEST(Text, OnlyANearNameIsSuggested) {
                                                                              {"paln", "plan"}})
     EXPECT_EQ(nearest(word, commands), name);
   for (auto& word : {"tune", "exec", "foo", "", "x", "help"}) EXPECT_EQ(nearest(word, commands), "") << word;
+  std::vector<std::string> flags = {"--to", "--out", "--dtype"};
+  EXPECT_EQ(nearest("--run", flags), "") << "two of three letters";
+  EXPECT_EQ(nearest("--uot", flags), "--out");
+  EXPECT_EQ(nearest("--", flags), "");
 }

@@ -7,6 +7,7 @@
 
 #include "comm/local.h"
 #include "core/error.h"
+#include "device/find.h"
 
 namespace crest::test {
 
@@ -37,6 +38,16 @@ TEST(RankDevice, WhatIsGivenStays) {
   EXPECT_EQ(chosen("auto", {1, 2}, 0), "auto");
   EXPECT_EQ(chosen("cuda", {1, 2}, 0), "cuda") << "find_device() says why there is none";
   EXPECT_EQ(chosen("cuda:1", {0, 1}, 2), "cuda:1") << "one rank on each machine";
+  for (const char* wrong : {"cudax", "cuda:", "cuda:x", "cuda:1x", "cuda1", "cuda:99999999999999999999"}) {
+    EXPECT_EQ(chosen(wrong, {1, 2}, 2), wrong) << "find_device() says that it is none";
+    try {
+      find_device(wrong, 1);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::usage);
+      EXPECT_EQ(e.problem(), "'" + std::string(wrong) + "' is not a device");
+    }
+  }
 }
 
 TEST(RankDevice, OneGpuForSeveralRanksIsRefused) {

@@ -12,6 +12,7 @@
 #include "passes/tiny.h"
 #include "plan/compile.h"
 #include "plan/search.h"
+#include "plan/session_properties.h"
 #include "run/executor.h"
 #include "slowness.h"
 
@@ -91,6 +92,30 @@ TEST(Session, LossInPiecesKeepsTheLogitsOfOne) {
           EXPECT_LE(b, a - gone * 9 / 10) << program;
         }
       }
+}
+
+// Text about a session says what its Programs have, not what was requested.
+TEST(Session, TextReadsTheProperties) {
+  Recipe r = small("gpt2");  // its batch has fewer tokens than the default chunk
+  auto session = [&] { return compile(resolve(r, cpu()), cpu(), session_programs(r, everything())); };
+  EXPECT_EQ(loss_chunk(session()), 0);
+  EXPECT_EQ(optimizer_shares(session()), 1);
+  r.levers["loss-chunk"] = "3", r.data_parallel = 2, r.levers["shard"] = "optimizer", r.levers["reduce"] = "flat";
+  EXPECT_EQ(loss_chunk(session()), 3);
+  EXPECT_EQ(optimizer_shares(session()), 2);
+}
+
+// What stays from step to step is not temporary: fp8's record besides its states.
+TEST(Session, WhatStaysIsNotTemporary) {
+  Recipe r = small("gpt2");
+  r.precision = "fp8", r.model.width = 32, r.model.head_dim = 16;
+  CompiledSession s = compile(resolve(r, cpu()), cpu(), session_programs(r, everything()));
+  int records = 0;
+  for (auto& b : s.persistent) {
+    EXPECT_NE(b.category, Category::temporary) << b.name;
+    records += b.name == "fp8.record" || b.name == "fp8.lost";
+  }
+  EXPECT_EQ(records, 2);
 }
 
 // A CPU cuts where 32 MiB of logits are fewer than the tokens, a GPU where it is told to.

@@ -244,6 +244,10 @@ TEST(Report, SaysWhenItCannotTell) {
   auto busy = two(100, 50);
   busy[0].environment_after["conditions"]["other_load"] = 1.7;
   says(advice(busy), "No recipe is recommended: the machine was busy");
+  says(summary(busy), "No clear winner among 2 recipes: the machine was busy. Lowest median: ");
+  EXPECT_TRUE(silent(summary(busy), "times as fast") && silent(html_of(busy), "Fastest over slowest"));
+  says(make_report(busy).json["groups"][0]["changes"][0]["sentence"], "since the machine was busy");
+  says(html_of(two(100, 50)), "Fastest over slowest");
   EXPECT_TRUE(silent(advice(busy), "Use --"));
   Report r = make_report(two(100, 100.2));
   says(r.json["groups"][0]["changes"][0]["sentence"], "no difference in speed beyond noise");

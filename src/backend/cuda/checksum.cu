@@ -1,7 +1,7 @@
 #include "backend/cuda/checksum.h"
 
 #include "backend/cuda/device/numeric.h"
-#include "backend/cuda/kernel.h"
+#include "backend/cuda/launch_stream.h"
 
 namespace crest::cuda {
 
@@ -55,12 +55,8 @@ void add_checksum(const Bytes& m, unsigned long long* sum) {
   auto* kernel = aligned({m.data}) ? checksum<quad> : checksum<1>;
   auto* words = static_cast<const uint32_t*>(m.data);
   auto* rest = static_cast<const unsigned char*>(m.data) + n * 4;
-  dim3 grid(std::min(blocks_for(std::max<int64_t>(n, 1), threads * quad), unsigned(blocks))), block(threads);
-#if defined(__CUDACC__)
-  check(start_kernel({nullptr, false}, kernel, grid, block, 0, words, n, rest, count, sum), "checksum");
-#else
-  emulator::run(grid, block, 0, [&] { kernel(words, n, rest, count, sum); });
-#endif
+  unsigned grid = std::min(blocks_for(std::max<int64_t>(n, 1), threads * quad), unsigned(blocks));
+  launch_on_stream(nullptr, "checksum", kernel, grid, threads, words, n, rest, count, sum);
 }
 
 }  // namespace

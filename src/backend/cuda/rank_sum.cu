@@ -1,7 +1,7 @@
 #include "backend/cuda/rank_sum.h"
 
 #include "backend/cuda/device/any_float.h"
-#include "backend/cuda/kernel.h"
+#include "backend/cuda/launch_stream.h"
 
 namespace crest::cuda {
 
@@ -40,32 +40,22 @@ __global__ void __launch_bounds__(threads)
   for (int r = 0; r < out.count; ++r) static_cast<double*>(out.of[r])[i] = sum / divisor;
 }
 
-template <class... P, class... A>
-void start(void* stream, void (*kernel)(P...), dim3 grid, dim3 block, A... args) {
-#if defined(__CUDACC__)
-  check(start_kernel({stream, false}, kernel, grid, block, 0, args...), "sum over ranks");
-#else
-  (void)stream;
-  emulator::run(grid, block, 0, [&] { kernel(args...); });
-#endif
-}
-
 }  // namespace
 
 void sum_ranks(void* stream, const RankPointers& in, const RankPointers& out, DType dtype, int64_t n, bool mean) {
   if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f64)
     fail_internal("ranks of one GPU sum f64, f32, bf16 and f16 only", std::string(name(dtype)));
   if (n <= 0) return;
+  const char* what = "sum over ranks";
   if (dtype == DType::f64)
-    return start(stream, sum_of_ranks_f64, dim3(blocks_for(n, threads)), dim3(threads), in, out, n,
-                 mean ? double(in.count) : 1.0);
+    return launch_on_stream(stream, what, sum_of_ranks_f64, blocks_for(n, threads), threads, in, out, n,
+                            mean ? double(in.count) : 1.0);
   bool quads = n % quad == 0;
   for (auto* list : {&in, &out})
     for (int r = 0; r < list->count; ++r) quads &= aligned({list->of[r]}, quad * size_of(dtype));
   auto* kernel = quads ? sum_of_ranks<quad> : sum_of_ranks<1>;
-  dim3 grid(blocks_for(n, threads * (quads ? quad : 1))), block(threads);
-  float divisor = mean ? float(in.count) : 1.0f;
-  start(stream, kernel, grid, block, in, out, dtype, n, divisor);
+  launch_on_stream(stream, what, kernel, blocks_for(n, threads * (quads ? quad : 1)), threads, in, out, dtype, n,
+                   mean ? float(in.count) : 1.0f);
 }
 #else
 void sum_ranks(void*, const RankPointers&, const RankPointers&, DType, int64_t, bool) {

@@ -1,0 +1,148 @@
+// The search for the fastest settings of a step, and for the longest context. Its command line:
+// tests/cli/tune.cpp.
+#include "tune/tune.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "bench/bench_cell.h"
+#include "core/error.h"
+#include "tune/tiny_calibration.h"
+
+namespace crest::test {
+
+namespace {
+
+using Flags = GivenSettings;  // setting -> values, as the command line gives them
+
+constexpr int64_t enough = int64_t(1) << 32;
+
+// The settings, over those of a model so small that a step takes milliseconds.
+RecipeOptions tiny(Flags flags) {
+  for (auto& [name, value] : Flags{{"model", {"nano"}}, {"vocab", {"256"}}, {"seq", {"16"}}, {"precision", {"fp32"}}})
+    flags.emplace(name, value);
+  return {flags};
+}
+
+const Flags few = {{"attention", {"flash"}}, {"recompute", {"none"}}, {"loss-chunk", {"auto"}}};
+Flags few_and(const Flags& more) {
+  Flags flags = few;
+  flags.insert(more.begin(), more.end());
+  return flags;
+}
+
+struct Search {
+  int64_t global_batch = 0;
+  std::vector<std::string> vary = {};
+  double within = 0, stop_below = 0.01;
+  int measure = 0;
+};
+
+nlohmann::json tuned(const Flags& flags, const Search& s) {
+  TuneOptions o;
+  o.recipe = tiny(flags);
+  o.global_batch = s.global_batch, o.vary = s.vary, o.within = s.within, o.stop_below = s.stop_below;
+  o.measure = s.measure, o.max_seconds = 0.02;
+  return to_json(o, tune(o, find_device("cpu", 1), enough, &tiny_calibration(), [](auto&) {}));
+}
+
+}  // namespace
+
+TEST(Tune, AGlobalBatchStays) {
+  auto json = tuned(few, {.global_batch = 12, .measure = 2});
+  EXPECT_EQ(json["combinations"], 6);  // 1, 2, 3, 4, 6, 12
+  for (auto& c : json["candidates"]) EXPECT_EQ(c["tokens_per_step"], 12 * 16);
+}
+
+TEST(Tune, VariesWhatIsAskedForAndNothingThatIsGiven) {
+  auto json = tuned(few_and({{"batch", {"2"}}}), {.vary = {"optimizer=adamw,sgd"}, .measure = 2});
+  ASSERT_EQ(json["combinations"], 2);
+  std::vector<std::string> optimizers;
+  for (auto& c : json["candidates"]) optimizers.push_back(c["changes"].value("optimizer", "adamw"));
+  std::sort(optimizers.begin(), optimizers.end());
+  EXPECT_EQ(optimizers, (std::vector<std::string>{"adamw", "sgd"}));
+}
+
+TEST(Tune, WhatIsGivenStays) {
+  auto json = tuned(few_and({{"grad-accumulation", {"2"}}}), {.measure = 2});
+  for (auto& c : json["candidates"]) {
+    EXPECT_FALSE(c["changes"].contains("grad-accumulation")) << c;
+    EXPECT_EQ(c["tokens_per_step"].get<int64_t>() % 32, 0) << c;
+  }
+}
+
+// A list that lacks the value of the start is compared with it all the same.
+TEST(Tune, TheStartIsOneOfThem) {
+  auto json = tuned(few_and({{"batch", {"2"}}}), {.vary = {"dropout=0.1", "dropout=0.2"}, .measure = 3});
+  EXPECT_EQ(json["combinations"], 3);
+  EXPECT_TRUE(json["start"].is_object());
+  EXPECT_TRUE(json["start"]["changes"].empty());
+}
+
+TEST(Tune, SettlesForLessMemoryWithinGivenSpeed) {
+  auto json = tuned({{"attention", {"flash"}}, {"loss-chunk", {"auto"}}}, {.within = 0.2, .measure = 3});
+  ASSERT_TRUE(json["finals"].is_object());
+  double fastest = 0;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  auto& contenders = json["finals"]["contenders"];
+  for (auto& c : contenders) fastest = std::max(fastest, c["tokens_per_second"].get<double>());
+  for (auto& c : contenders)
+    if (c["tokens_per_second"].get<double>() * (1 + json["tolerance"].get<double>()) >= fastest)
+      smallest = std::min(smallest, c["planned_bytes"].get<int64_t>());
+  EXPECT_EQ(json["best"]["planned_bytes"], smallest);
+}
+
+// Whatever a doubling of the batch brings, it is less than 100%.
+TEST(Tune, StopsWhereALargerBatchBringsLittle) {
+  auto json = tuned(few, {.stop_below = 1, .measure = 4});
+  int64_t best = json["best"]["tokens_per_step"];
+  for (auto& c : json["finals"]["contenders"]) EXPECT_LE(best, c["tokens_per_step"].get<int64_t>());
+  for (auto& c : json["candidates"]) EXPECT_LE(c["tokens_per_step"], 8 * 16) << "the batch grew on";
+}
+
+// The longest context fits, and a longer one does not, with any of the settings.
+TEST(Tune, FindsTheLongestContext) {
+  constexpr int64_t limit = 24'000'000;
+  Device device = find_device("cpu", 1);
+  Flags model = {{"model", {"nano"}}, {"vocab", {"256"}}, {"precision", {"fp32"}}};
+  TuneOptions o;
+  o.recipe.given = model;
+  LongestContext r = longest_context(o, device, limit, nullptr, [](auto&) {});
+  int64_t context = r.best.recipe.model.context;
+  ASSERT_TRUE(r.start);
+  EXPECT_GE(context, r.start->recipe.model.context);
+  EXPECT_LE(r.best.planned_bytes, limit);
+  for (const char* recompute : {"none", "activation", "pointwise", "selective", "full"})
+    for (const char* chunk : {"auto", "off"}) {
+      Recipe longer;
+      Flags flags = model;
+      std::string n = std::to_string(context + context_step);
+      flags.insert({{"batch", {"1"}}, {"context", {n}}, {"seq", {n}}, {"recompute", {recompute}}});
+      flags["loss-chunk"] = {chunk};
+      settings_of(longer).apply(flags);
+      EXPECT_GT(compile_phase(resolve(longer, device), device, BenchPhase::step).planned_bytes(), limit)
+          << recompute << " " << chunk;
+    }
+  std::string command = to_json(o, r)["command"];
+  EXPECT_NE(command.find("--context=" + std::to_string(context) + " "), std::string::npos) << command;
+}
+
+TEST(Tune, SaysWhatIsClosestWhereNothingFits) {
+  TuneOptions o;
+  o.recipe = tiny(few_and({{"batch", {"1"}}}));
+  for (auto& search : {+[](TuneOptions&t, const Device&d) { tune(t, d, 1'000'000, &tiny_calibration(), [](auto&) {}); },
+                       +[](TuneOptions&t, const Device&d) {
+                         t.recipe.given.erase("seq");
+                         longest_context(t, d, 1'000'000, &tiny_calibration(), [](auto&) {});
+                       }})
+    try {
+      search(o, find_device("cpu", 1));
+      ADD_FAILURE() << "1 MB is enough";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::does_not_fit);
+      EXPECT_NE(std::string(e.what()).find("none of the combinations fits"), std::string::npos) << e.what();
+    }
+}
+
+}  // namespace crest::test
