@@ -21,17 +21,22 @@ void validate(const SamplerOptions& o) {
                "It must be above 0 and at most 1 (1: all tokens).");
 }
 
-// The largest logit. Checks all of them.
-static double checked_maximum(std::span<const float> logits) {
+// The token of the largest logit, the first one if several are equal. Checks all of them.
+static size_t checked_maximum(std::span<const float> logits) {
   float top = -INFINITY;
+  size_t best = 0;
+  bool valid = true;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == INFINITY)
-      fail(fmt::format("the model's output is {} for token {}", logits[i], i), "",
-           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
-    top = std::max(top, logits[i]);
+    valid &= logits[i] < INFINITY;  // false for NaN, too
+    if (logits[i] > top) top = logits[i], best = i;
+  }
+  if (!valid) {
+    auto bad = std::find_if_not(logits.begin(), logits.end(), [](float x) { return x < INFINITY; });
+    fail(fmt::format("the model's output is {} for token {}", *bad, bad - logits.begin()), "",
+         "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
   }
   if (top == -INFINITY) fail("the model gives every token probability 0", "", "The weights are damaged.");
-  return top;
+  return best;
 }
 
 static void normalize(std::vector<Candidate>& list) {
@@ -41,12 +46,10 @@ static void normalize(std::vector<Candidate>& list) {
 }
 
 std::vector<Candidate> distribution(std::span<const float> logits, const SamplerOptions& o) {
-  double top = checked_maximum(logits);
+  size_t best = checked_maximum(logits);
+  if (o.temperature == 0) return {{int32_t(best), 1.0}};
+  double top = logits[best];
   std::vector<Candidate> list;
-  if (o.temperature == 0) {
-    auto best = std::max_element(logits.begin(), logits.end());  // the first one if several are equal
-    return {{int32_t(best - logits.begin()), 1.0}};
-  }
   list.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i)
     if (logits[i] != -INFINITY) list.push_back({int32_t(i), 0});
