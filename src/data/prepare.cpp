@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
-#include "data/batches.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/fnv.h"
@@ -233,8 +232,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   uint64_t documents = 0;
   bool ended = true;    // the last document has its end-of-text token, or there was no document
   bool trained = true;  // so was its last piece
-  Batch batch;
-  BatchReader reader(sources, corpus, o.block_bytes);
+  TextBatch batch;
+  TextBatchReader reader(sources, corpus, o.block_bytes);
   while (reader.next(batch)) {
     const std::vector<Encoder::Tokens>& parts = encoder.encode(batch.texts(), batch.continues());
     size_t part = 0;

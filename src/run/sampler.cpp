@@ -50,17 +50,27 @@ std::vector<Candidate> distribution(std::span<const float> logits, const Sampler
   if (o.temperature == 0) return {{int32_t(best), 1.0}};
   double top = logits[best];
   std::vector<Candidate> list;
-  list.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] != -INFINITY) list.push_back({int32_t(i), 0});
   auto before = [&](const Candidate& a, const Candidate& b) {
     float x = logits[size_t(a.token)], y = logits[size_t(b.token)];
     return x != y ? x > y : a.token < b.token;
   };
-  if (o.top_k > 0 && size_t(o.top_k) < list.size()) {
-    std::nth_element(list.begin(), list.begin() + (o.top_k - 1), list.end(), before);
-    list.resize(size_t(o.top_k));
-  }
+  // The k best of a few times as many: a token that is no better than the last of k earlier ones,
+  // which have lower ids, is none of them.
+  const size_t n = logits.size(), k = o.top_k > 0 ? std::min(size_t(o.top_k), n) : n, room = std::min(n, 4 * k);
+  float bound = -INFINITY;
+  auto keep_best = [&] {
+    if (list.size() <= k) return;
+    std::nth_element(list.begin(), list.begin() + ptrdiff_t(k - 1), list.end(), before);
+    list.resize(k);
+    bound = logits[size_t(list.back().token)];
+  };
+  list.reserve(room);
+  for (size_t i = 0; i < n; ++i)
+    if (logits[i] > bound) {
+      if (list.size() == room) keep_best();
+      if (logits[i] > bound) list.push_back({int32_t(i), 0});
+    }
+  keep_best();
   if (o.top_k > 0 || o.top_p < 1) std::sort(list.begin(), list.end(), before);
   for (auto& c : list) c.probability = std::exp((double(logits[size_t(c.token)]) - top) / o.temperature);
   normalize(list);
