@@ -1,5 +1,5 @@
-// A corpus in batches, read by a thread: the same pieces as in one reading, errors after the batches
-// before them, and an end in the middle.
+// A corpus in batches, read by a thread: the same pieces as in one reading, errors after the
+// batches before them, and an end in the middle.
 #include "data/corpus.h"
 
 #include "core/error.h"
@@ -34,9 +34,8 @@ class TextBatches : public ::testing::Test {
 TEST_F(TextBatches, HoldThePiecesOfOneReading) {
   std::vector<std::string> expected, found;
   std::vector<uint8_t> continues, found_continues;
-  read_corpus(sources_, options_, [&](const CorpusPiece& p) {
-    expected.emplace_back(p.text), continues.push_back(!p.starts_document);
-  });
+  read_corpus(sources_, options_,
+              [&](const CorpusPiece& p) { expected.emplace_back(p.text), continues.push_back(!p.starts_document); });
   for (size_t bytes : {size_t(1), size_t(5000), size_t(1) << 20}) {
     found.clear(), found_continues.clear();
     TextBatchReader reader(sources_, options_, bytes);

@@ -19,9 +19,9 @@ std::string check_same_rows(const Value& v, const Value& like);
 // Every present input and output is a contiguous f32, bf16 or f16 value.
 std::string check_all_float(const KernelQuery& q);
 
-// One thread for less than two `grain` units of work, which does not pay for waking others; else all
-// of them. Teams have one size, since libgomp ends threads and starts new ones where a team is
-// smaller than the one before: up to a millisecond (docs/results/cpu/cores.md).
+// One thread for less than two `grain` units of work, which does not pay for waking others; else
+// all of them. Teams have one size, since libgomp ends threads where a team is smaller than the one
+// before and then starts new ones: up to a millisecond (docs/results/cpu/cores.md).
 inline int threads_for(int threads, int64_t work, int64_t grain) {
   return work / grain >= 2 ? std::max(threads, 1) : 1;
 }

@@ -48,7 +48,8 @@ struct Grid {
     for (int rows = 1; rows <= threads; ++rows) {
       if (threads % rows) continue;
       int columns = threads / rows;
-      auto of_rows = double(up((m + rows - 1) / rows, width)), of_columns = double(up((n + columns - 1) / columns, width));
+      auto of_rows = double(up((m + rows - 1) / rows, width)),
+           of_columns = double(up((n + columns - 1) / columns, width));
       // Seconds by a thread's usual rates: 1.5 TFLOP/s, 15 GB/s from other caches.
       double seconds = double(depth) * (of_rows * of_columns * 2 / 1.5e12 + (of_rows + of_columns) * 2 / 15e9);
       if (seconds < best) best = seconds, down = rows, across = columns;
@@ -84,7 +85,8 @@ class Product {
     int64_t m = std::min(cut_.panel_m, s_.m - i0), n = std::min(cut_.panel_n, s_.n - j0);
     int64_t depth = std::min(cut_.depth, s_.k - p0);
     bool whole = cut_.depth >= s_.k;  // then a panel of a serves all panels of b, and b's only one all of a
-    if (grid_) return panel_by_grid(i0, j0, p0, m, n, depth, !whole || j0 == 0, !whole || i0 == 0 || cut_.panel_n < s_.n);
+    if (grid_)
+      return panel_by_grid(i0, j0, p0, m, n, depth, !whole || j0 == 0, !whole || i0 == 0 || cut_.panel_n < s_.n);
     if (!whole || j0 == 0)
       pack(a_, f_.pack_rows, o_.a, !s_.a_transposed, s_.a_transposed ? s_.m : s_.k, i0, p0, m, depth);
     if (!whole || i0 == 0 || cut_.panel_n < s_.n)

@@ -10,7 +10,7 @@ struct FewRowsArgs {
   const void* w;
   const void* bias;  // may be null
   void* y;
-  void* h;      // gelu: the product itself; null: not wanted
+  void* h;                  // gelu: the product itself; null: not wanted
   DType dtype, bias_dtype;  // dtype: of w, y and h
   bool gelu;
   int64_t rows, n, k;
