@@ -27,33 +27,13 @@ struct Cut {
     panel_n = std::min(up(s.n, width), std::max(block_n, blocking.panel_elements / depth / block_n * block_n));
     // Small products: blocks for all threads.
     auto blocks = [&] { return (panel_m + block_m - 1) / block_m * ((panel_n + block_n - 1) / block_n); };
-    while (!blocking.grid && blocks() < 3 * threads && std::max(block_m, block_n) > 2 * width)
+    while (blocks() < 3 * threads && std::max(block_m, block_n) > 2 * width)
       (block_m > block_n ? block_m : block_n) = up(std::max(block_m, block_n) / 2, width);
     int64_t all = depth / width, sums = (all + blocking.steps - 1) / blocking.steps;
     steps = (all + sums - 1) / sums;
     a_elements = panel_m * depth, b_elements = panel_n * depth;
     block_floats = block_m * block_n;
     if (s.c != DType::f32 && parts > 1) sum_floats = panel_m * panel_n;
-  }
-};
-
-// Threads as a grid over a panel of c: each packs of both operands what it needs, with the others
-// of its row or column of the grid, and computes a part of its own. So operands move between the
-// caches of few threads.
-struct Grid {
-  int down = 1, across = 1;  // threads
-
-  Grid(int threads, int64_t m, int64_t n, int64_t depth) {
-    double best = 1e30;
-    for (int rows = 1; rows <= threads; ++rows) {
-      if (threads % rows) continue;
-      int columns = threads / rows;
-      auto of_rows = double(up((m + rows - 1) / rows, width)),
-           of_columns = double(up((n + columns - 1) / columns, width));
-      // Seconds by a thread's usual rates: 1.5 TFLOP/s, 15 GB/s from other caches.
-      double seconds = double(depth) * (of_rows * of_columns * 2 / 1.5e12 + (of_rows + of_columns) * 2 / 15e9);
-      if (seconds < best) best = seconds, down = rows, across = columns;
-    }
   }
 };
 
@@ -64,7 +44,6 @@ class Product {
         s_(s),
         o_(o),
         cut_(s, threads, blocking),
-        grid_(blocking.grid),
         emulated_(blocking.emulated),
         sum_(static_cast<float*>(workspace)),
         blocks_(sum_ + cut_.sum_floats),
@@ -85,67 +64,26 @@ class Product {
     int64_t m = std::min(cut_.panel_m, s_.m - i0), n = std::min(cut_.panel_n, s_.n - j0);
     int64_t depth = std::min(cut_.depth, s_.k - p0);
     bool whole = cut_.depth >= s_.k;  // then a panel of a serves all panels of b, and b's only one all of a
-    if (grid_)
-      return panel_by_grid(i0, j0, p0, m, n, depth, !whole || j0 == 0, !whole || i0 == 0 || cut_.panel_n < s_.n);
     if (!whole || j0 == 0)
       pack(a_, f_.pack_rows, o_.a, !s_.a_transposed, s_.a_transposed ? s_.m : s_.k, i0, p0, m, depth);
     if (!whole || i0 == 0 || cut_.panel_n < s_.n)
       pack(b_, f_.pack_columns, o_.b, s_.b_transposed, s_.b_transposed ? s_.k : s_.n, j0, p0, n, depth);
     int64_t across = (n + cut_.block_n - 1) / cut_.block_n, down = (m + cut_.block_m - 1) / cut_.block_m;
+    int64_t stride = up(depth, width) * width;  // elements of a sliver
 #pragma omp barrier
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < across * down; ++item) {
       int64_t i = item / across * cut_.block_m, j = item % across * cut_.block_n;
-      block(i0, j0, p0, i, j, std::min(cut_.block_m, m - i), std::min(cut_.block_n, n - j), depth);
+      int64_t rows = std::min(cut_.block_m, m - i), columns = std::min(cut_.block_n, n - j);
+      float* sums = blocks_ + omp_get_thread_num() * cut_.block_floats;
+      TileOutput out = output(i0, j0, p0, i, j);
+      int64_t all = (depth + width - 1) / width;
+      for (int64_t k = 0; k < all; k += cut_.steps) {
+        int64_t at = k * width * width;
+        f_.block(rows, columns, std::min(cut_.steps, all - k), a_ + i / width * stride + at, stride,
+                 b_ + j / width * stride + at, stride, sums, k == 0, k + cut_.steps < all ? nullptr : &out, emulated_);
+      }
     }
-  }
-
-  void panel_by_grid(int64_t i0, int64_t j0, int64_t p0, int64_t m, int64_t n, int64_t depth, bool pack_a,
-                     bool pack_b) {
-    Grid grid(omp_get_num_threads(), m, n, depth);
-    int row = omp_get_thread_num() / grid.across, column = omp_get_thread_num() % grid.across;
-    Range rows{0, (m + width - 1) / width}, columns{0, (n + width - 1) / width};
-    rows = rows.part(row, grid.down), columns = columns.part(column, grid.across);
-    if (pack_a) {
-      Range mine = rows.part(column, grid.across);
-      pack_range(mine, a_, f_.pack_rows, o_.a, !s_.a_transposed, s_.a_transposed ? s_.m : s_.k, i0, p0, m, depth);
-    }
-    if (pack_b) {
-      Range mine = columns.part(row, grid.down);
-      pack_range(mine, b_, f_.pack_columns, o_.b, s_.b_transposed, s_.b_transposed ? s_.k : s_.n, j0, p0, n, depth);
-    }
-#pragma omp barrier
-    int64_t end_i = std::min(m, rows.end * width), end_j = std::min(n, columns.end * width);
-    for (int64_t i = rows.begin * width; i < end_i; i += cut_.block_m)
-      for (int64_t j = columns.begin * width; j < end_j; j += cut_.block_n)
-        block(i0, j0, p0, i, j, std::min(cut_.block_m, end_i - i), std::min(cut_.block_n, end_j - j), depth);
-#pragma omp barrier
-  }
-
-  struct Range {
-    int64_t begin, end;
-    Range part(int64_t i, int64_t n) const {
-      return {begin + part_begin(end - begin, i, n), begin + part_begin(end - begin, i + 1, n)};
-    }
-  };
-
-  void block(int64_t i0, int64_t j0, int64_t p0, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t depth) {
-    int64_t all = (depth + width - 1) / width, stride = all * width * width;  // of a sliver: steps, elements
-    float* sums = blocks_ + omp_get_thread_num() * cut_.block_floats;
-    TileOutput out = output(i0, j0, p0, i, j);
-    for (int64_t k = 0; k < all; k += cut_.steps) {
-      int64_t at = k * width * width;
-      f_.block(rows, columns, std::min(cut_.steps, all - k), a_ + i / width * stride + at, stride,
-               b_ + j / width * stride + at, stride, sums, k == 0, k + cut_.steps < all ? nullptr : &out, emulated_);
-    }
-  }
-
-  void pack_range(Range of, uint16_t* to, void (*slivers)(uint16_t*, const uint16_t*, int64_t, bool, int64_t, int64_t),
-                  const void* from, bool crosswise, int64_t ld, int64_t i0, int64_t p0, int64_t count, int64_t depth) {
-    auto* first = static_cast<const uint16_t*>(from) + (crosswise ? i0 * ld + p0 : p0 * ld + i0);
-    int64_t stride = up(depth, width);
-    for (int64_t i = of.begin * width; i < of.end * width; i += width)
-      slivers(to + i * stride, first + (crosswise ? i * ld : i), ld, crosswise, std::min(width, count - i), depth);
   }
 
   void pack(uint16_t* to, void (*slivers)(uint16_t*, const uint16_t*, int64_t, bool, int64_t, int64_t),
@@ -165,7 +103,7 @@ class Product {
   const PackedShape& s_;
   const PackedOperands& o_;
   Cut cut_;
-  bool grid_, emulated_;
+  bool emulated_;
   float *sum_, *blocks_;
   uint16_t *a_, *b_;
 };

@@ -12,7 +12,6 @@ struct AmxBlocking {
   int64_t rows = 256, columns = 256;  // of a block of c: its sums, and what it reads of both operands, lie in the cache
   int64_t steps = 24;                 // of 32 terms between loading and storing sums
   int64_t panel_elements = 4 << 20;   // of an operand packed at a time by all threads
-  bool grid = true;                   // a part of c for each thread, else blocks of c as threads become free
   bool emulated = false;              // without the instructions: tests on other machines
 };
 
