@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backend/cpu/cast.h"
 #include "backend/cpu/runtime.h"
 #include "comm/local.h"
 #include "core/error.h"
@@ -50,6 +51,10 @@ std::vector<float> TensorRef::floats(int64_t count) const {
   }
   std::vector<char> raw(size_t(n) * size_of(dtype));
   read(raw.data(), int64_t(raw.size()));
+  if (is_half(dtype)) {
+    cpu::convert_rows(out.data(), DType::f32, n, raw.data(), dtype, n, 1, n, 1);
+    return out;
+  }
 #pragma omp parallel for
   for (int64_t i = 0; i < n; ++i) out[size_t(i)] = float(load_element(raw.data(), dtype, i));
   return out;

@@ -21,17 +21,22 @@ void validate(const SamplerOptions& o) {
                "It must be above 0 and at most 1 (1: all tokens).");
 }
 
-// The largest logit. Checks all of them.
-static double checked_maximum(std::span<const float> logits) {
+// The token of the largest logit, the first one if several are equal. Checks all of them.
+static size_t checked_maximum(std::span<const float> logits) {
   float top = -INFINITY;
+  size_t best = 0;
+  bool valid = true;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == INFINITY)
-      fail(fmt::format("the model's output is {} for token {}", logits[i], i), "",
-           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
-    top = std::max(top, logits[i]);
+    valid &= logits[i] < INFINITY;  // false for NaN, too
+    if (logits[i] > top) top = logits[i], best = i;
+  }
+  if (!valid) {
+    auto bad = std::find_if_not(logits.begin(), logits.end(), [](float x) { return x < INFINITY; });
+    fail(fmt::format("the model's output is {} for token {}", *bad, bad - logits.begin()), "",
+         "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
   }
   if (top == -INFINITY) fail("the model gives every token probability 0", "", "The weights are damaged.");
-  return top;
+  return best;
 }
 
 static void normalize(std::vector<Candidate>& list) {
@@ -41,23 +46,31 @@ static void normalize(std::vector<Candidate>& list) {
 }
 
 std::vector<Candidate> distribution(std::span<const float> logits, const SamplerOptions& o) {
-  double top = checked_maximum(logits);
+  size_t best = checked_maximum(logits);
+  if (o.temperature == 0) return {{int32_t(best), 1.0}};
+  double top = logits[best];
   std::vector<Candidate> list;
-  if (o.temperature == 0) {
-    auto best = std::max_element(logits.begin(), logits.end());  // the first one if several are equal
-    return {{int32_t(best - logits.begin()), 1.0}};
-  }
-  list.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] != -INFINITY) list.push_back({int32_t(i), 0});
   auto before = [&](const Candidate& a, const Candidate& b) {
     float x = logits[size_t(a.token)], y = logits[size_t(b.token)];
     return x != y ? x > y : a.token < b.token;
   };
-  if (o.top_k > 0 && size_t(o.top_k) < list.size()) {
-    std::nth_element(list.begin(), list.begin() + (o.top_k - 1), list.end(), before);
-    list.resize(size_t(o.top_k));
-  }
+  // The k best of a few times as many: a token that is no better than the last of k earlier ones,
+  // which have lower ids, is none of them.
+  const size_t n = logits.size(), k = o.top_k > 0 ? std::min(size_t(o.top_k), n) : n, room = std::min(n, 4 * k);
+  float bound = -INFINITY;
+  auto keep_best = [&] {
+    if (list.size() <= k) return;
+    std::nth_element(list.begin(), list.begin() + ptrdiff_t(k - 1), list.end(), before);
+    list.resize(k);
+    bound = logits[size_t(list.back().token)];
+  };
+  list.reserve(room);
+  for (size_t i = 0; i < n; ++i)
+    if (logits[i] > bound) {
+      if (list.size() == room) keep_best();
+      if (logits[i] > bound) list.push_back({int32_t(i), 0});
+    }
+  keep_best();
   if (o.top_k > 0 || o.top_p < 1) std::sort(list.begin(), list.end(), before);
   for (auto& c : list) c.probability = std::exp((double(logits[size_t(c.token)]) - top) / o.temperature);
   normalize(list);

@@ -12,8 +12,8 @@ import argparse, json, os, shlex, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-def row(name, model, batch, torch, crest="", precision="bf16", attention="flash", vocab=50304, seq=1024, device="cuda"):
-    return dict(name=name, model=model, batch=batch, torch=torch, crest=crest, precision=precision,
+def row(name, model, batch, torch, crest="", precision="bf16", attention="flash", vocab=50304, seq=1024, device="cuda", isa=""):
+    return dict(isa=isa, name=name, model=model, batch=batch, torch=torch, crest=crest, precision=precision,
                 attention=attention, vocab=vocab, seq=seq, device=device)
 
 COMPILE, GRAPHS = ["--compile"], ["--compile", "--mode", "reduce-overhead"]
@@ -33,14 +33,17 @@ LADDER = [rung(n, f, p, a, v) for n, p, a, v in [
     ("C-bf16-naive", "bf16", "naive", 50257), ("D-bf16-flash", "bf16", "flash", 50257),
     ("E-bf16-flash-padded", "bf16", "flash", 50304)] for f in ("off", "on")]
 
-CPU = [row(f"cpu-{name}-{p}", model, batch, [COMPILE, []], precision=p, seq=seq, device="cpu")
+# A class of processors is what both may use of a larger one (CLASSES).
+CPU = [row(f"cpu-{name}-{p}" + (f"-{isa}" if isa else ""), model, batch, [COMPILE, []], precision=p, seq=seq, device="cpu", isa=isa)
        for name, model, batch, seq in [("124M-B4", "124M", 4, 256), ("micro-B32", "micro", 32, 256), ("124M-B1", "124M", 1, 1024),
-                                       ("cs336-small-B4", "cs336-small", 4, 256)]
-       for p in ("fp32", "bf16")]
+                                       ("cs336-small-B4", "cs336-small", 4, 256), ("llama-nano-B8", "llama-nano", 8, 256)]
+       for p in ("fp32", "bf16") for isa in ("", "avx2", "avx512_bf16")]
+CLASSES = {"": {}, "avx2": dict(CREST_ISA="avx2", ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2", MKL_ENABLE_INSTRUCTIONS="AVX2"),
+           "avx512_bf16": dict(CREST_ISA="avx512_bf16", ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16")}
 
-def run(command, timeout):
+def run(command, timeout, isa):
     start = time.time()
-    p = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    p = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=dict(os.environ, **CLASSES[isa]))
     return p, time.time() - start
 
 def ours_ms(d, r):
@@ -51,7 +54,7 @@ def crest(a, r):
         f"gpt2-{r['model']}" if r["model"].endswith("M") else r["model"], "--batch", str(r["batch"]), "--seq", str(r["seq"]),
         "--precision", r["precision"], "--attention", r["attention"], "--samples", str(a.samples), "--warmup",
         str(a.warmup), "--no-mfu", "--no-store", "--json"] + shlex.split(r["crest"])
-    p, wall = run(command, a.timeout)
+    p, wall = run(command, a.timeout, r['isa'])
     if p.returncode:
         return dict(program="crest", error=(p.stderr.strip().splitlines() or ["?"])[-1][:200], command=shlex.join(command))
     d = json.loads(p.stdout)[0]
@@ -67,7 +70,7 @@ def torch(a, r, extra):
                "--precision", precision, "--attention", r["attention"] if r["attention"] == "naive" or r["device"] == "cpu" else a.torch_attention,
                "--vocab", str(r["vocab"]), "--steps", str(a.samples), "--warmup", str(a.warmup), "--seq", str(r["seq"]),
                "--device", r["device"]] + extra
-    p, wall = run(command, a.timeout)
+    p, wall = run(command, a.timeout, r['isa'])
     line = next((l for l in reversed(p.stdout.splitlines()) if l.startswith("{")), "{}")
     d = json.loads(line)
     name = torch_name(extra)

@@ -115,6 +115,30 @@ TEST(Sampler, TopK) {
   EXPECT_EQ(tokens_of(distribution(two, o)), (std::vector<int32_t>{1, 3}));
 }
 
+// Candidates are thinned out on the way: the same tokens as by sorting all of them.
+TEST(Sampler, TopKOfManyTokensIsThatOfAllSorted) {
+  SamplerOptions o = everything();
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    std::vector<float> logits(3000);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      uint32_t r = random_bits(seed, 1, i);
+      // Many ties; rising, falling and random orders; impossible tokens.
+      float x = seed % 4 == 0 ? float(i) : seed % 4 == 1 ? -float(i) : float(r % 64);
+      logits[i] = seed > 3 && r % 5 == 0 ? -INFINITY : x;
+    }
+    std::vector<int32_t> sorted;
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (logits[i] != -INFINITY) sorted.push_back(int32_t(i));
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](int32_t a, int32_t b) { return logits[size_t(a)] > logits[size_t(b)]; });
+    for (size_t k : {size_t(1), size_t(7), size_t(200), size_t(749), size_t(750), size_t(2999), size_t(5000)}) {
+      o.top_k = int64_t(k);
+      std::vector<int32_t> expected(sorted.begin(), sorted.begin() + ptrdiff_t(std::min(k, sorted.size())));
+      EXPECT_EQ(tokens_of(distribution(logits, o)), expected) << seed << " " << k;
+    }
+  }
+}
+
 TEST(Sampler, TopP) {
   // 0.1, 0.4, 0.2, 0.3
   std::vector<float> logits = {std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "backend/cpu/simd/cast.h"
+
 namespace crest::cpu {
 
 Isa isa_of(const Device& d) { return isa_named(d.isa).value_or(active_isa()); }
@@ -41,9 +43,7 @@ std::string check_all_float(const KernelQuery& q) {
 
 const float* floats_of(const void* p, DType t, int64_t n, float* scratch) {
   if (t == DType::f32) return static_cast<const float*>(p);
-  for (int64_t i = 0; i < n; ++i)
-    scratch[i] =
-        t == DType::bf16 ? to_float(static_cast<const bfloat16*>(p)[i]) : to_float(static_cast<const float16*>(p)[i]);
+  CREST_SIMD_PICK(cast_functions).convert(scratch, DType::f32, p, t, n);
   return scratch;
 }
 

@@ -19,9 +19,11 @@ std::string check_same_rows(const Value& v, const Value& like);
 // Every present input and output is a contiguous f32, bf16 or f16 value.
 std::string check_all_float(const KernelQuery& q);
 
-// At most `threads`, and one per `grain` units of work: small work does not pay for waking threads.
+// One thread for less than two `grain` units of work, which does not pay for waking others; else
+// all of them. Teams have one size, since libgomp ends threads where a team is smaller than the one
+// before and then starts new ones: up to a millisecond (docs/results/cpu/cores.md).
 inline int threads_for(int threads, int64_t work, int64_t grain) {
-  return int(std::clamp<int64_t>(work / grain, 1, std::max(threads, 1)));
+  return work / grain >= 2 ? std::max(threads, 1) : 1;
 }
 // Bounds of part i of n of [0, size).
 inline int64_t part_begin(int64_t size, int64_t i, int64_t n) { return size / n * i + std::min(i, size % n); }

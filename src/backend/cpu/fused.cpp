@@ -92,7 +92,7 @@ void launch(const KernelCall& c) {
   int64_t count = int64_t(p.sums.size());
   float* parts = reinterpret_cast<float*>(sums);
   float* totals = parts + chunks * count * stride;
-  int threads = threads_for(std::min<int64_t>(c.threads, chunks), p.numel * int64_t(p.steps.size() + 1), 16384);
+  int threads = threads_for(c.threads, p.numel * int64_t(p.steps.size() + 1), 16384);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int t = 0; t < threads; ++t)
     for (int64_t k = part_begin(chunks, t, threads); k < part_begin(chunks, t + 1, threads); ++k) {
@@ -102,13 +102,18 @@ void launch(const KernelCall& c) {
                 slots + size_t(t) * slots_bytes(p), mine);
     }
   const PointwiseFunctions& f = CREST_SIMD_PICK(pointwise_functions);
-  for (int64_t i = 0; i < count; ++i) {
+  constexpr int64_t piece = 64;  // columns
+  int64_t pieces = (p.columns + piece - 1) / piece;
+  threads = threads_for(c.threads, chunks * count * p.columns, 1 << 15);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t item = 0; item < count * pieces; ++item) {
+    int64_t i = item / pieces, begin = item % pieces * piece, n = std::min(piece, p.columns - begin);
     const FusedPlan::ColumnSum& s = p.sums[size_t(i)];
     float* total = totals + i * stride;
-    std::memcpy(total, parts + i * stride, size_t(p.columns) * 4);
+    std::memcpy(total + begin, parts + i * stride + begin, size_t(n) * 4);
     for (int64_t k = 1; k < chunks; ++k)
-      f.column_sums(total, parts + (k * count + i) * stride, 0, p.columns, p.columns);
-    store_floats(c.out[s.output], p.output_dtypes[size_t(s.output)], 0, p.columns, total,
+      f.column_sums(total + begin, parts + (k * count + i) * stride + begin, 0, n, n);
+    store_floats(c.out[s.output], p.output_dtypes[size_t(s.output)], begin, begin + n, total,
                  s.acc >= 0 ? c.in[s.acc] : nullptr);
   }
 }

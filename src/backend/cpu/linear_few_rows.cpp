@@ -16,30 +16,30 @@ std::string reject(const KernelQuery& q) {
   return {};
 }
 
-// x and the bias as floats.
-size_t x_bytes(const LinearShape& s) { return float_lines(s.rows * s.k); }
+// x as floats.
 size_t workspace(const KernelQuery& q) {
   LinearShape s = linear_shape(q);
-  return x_bytes(s) + (s.has_bias ? float_lines(s.n) : 0);
+  return s.dtype == DType::f32 ? 0 : float_lines(s.rows * s.k);
 }
 
 std::shared_ptr<void> prepare(const KernelQuery& q) { return std::make_shared<LinearShape>(linear_shape(q)); }
 
 void run(const KernelCall& c, bool gelu) {
   const LinearShape& s = *static_cast<const LinearShape*>(c.prepared);
-  auto* floats = static_cast<float*>(c.workspace);
   FewRowsArgs a{};
   a.rows = s.rows, a.n = s.n, a.k = s.k, a.dtype = s.dtype, a.gelu = gelu;
-  a.x = floats_of(c.in[in::linear::x], s.dtype, s.rows * s.k, floats);
-  if (s.has_bias) a.bias = floats_of(c.in[in::linear::b], s.bias, s.n, floats + x_bytes(s) / 4);
+  a.x = floats_of(c.in[in::linear::x], s.dtype, s.rows * s.k, static_cast<float*>(c.workspace));
+  if (s.has_bias) a.bias = c.in[in::linear::b], a.bias_dtype = s.bias;
   a.w = c.in[in::linear::w], a.y = c.out[out::linear::y];
   if (gelu && c.instr.out.size() > 1) a.h = c.out[out::linear_gelu::h];
   const FewRowsFunctions& f = CREST_SIMD_PICK(few_rows_functions);
-  constexpr int64_t grain = 64;  // outputs; every one is summed by one thread
+  // Every output is summed by one thread, which reads rows of w that follow each other.
+  constexpr int64_t grain = 16;
   int64_t items = (s.n + grain - 1) / grain;
   int threads = threads_for(c.threads, s.n * s.k, 16384);
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < items; ++i) f.outputs(a, i * grain, std::min(s.n, (i + 1) * grain));
+  for (int t = 0; t < threads; ++t)
+    f.outputs(a, part_begin(items, t, threads) * grain, std::min(s.n, part_begin(items, t + 1, threads) * grain));
 }
 
 void launch(const KernelCall& c) { run(c, false); }

@@ -101,7 +101,7 @@ void launch_grad(const KernelCall& c) {
   a.cols = cols;
   a.dtype = dy.dtype;
   const NormFunctions& f = functions();
-  int threads = threads_for(std::min<int64_t>(c.threads, chunks), rows * cols, 8192);
+  int threads = threads_for(c.threads, rows * cols, 8192);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int t = 0; t < threads; ++t)
     for (int64_t k = part_begin(chunks, t, threads); k < part_begin(chunks, t + 1, threads); ++k) {

@@ -1,5 +1,6 @@
 #include "backend/cpu/runtime.h"
 
+#include <omp.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -57,6 +58,7 @@ class HostRuntime : public Runtime {
 
   // The compute stream is the calling thread; others have a thread of their own.
   void run(BoundProgram& p, StepTrace* trace) override {
+    omp_set_num_threads(device_.threads);  // also between steps: teams have one size (threads_for)
     size_t n = p.code.size();
     if (trace) {
       trace->seconds.assign(n, 0);

@@ -5,11 +5,32 @@
 namespace crest::cpu::CREST_ISA {
 namespace {
 
-constexpr int64_t chunk = 64;  // outputs that are finished together
-constexpr int streams = 4;     // rows of w that are read side by side
+constexpr int64_t chunk = 64;    // outputs that are finished together
+constexpr int64_t ahead = 2048;  // bytes: how far before its use a line of w is asked for
+constexpr int streams = 4;       // rows of w that are read side by side for several rows of x
 
-// to[r * chunk + j] = x[r] w[j] for `streams` rows of w. Rows are short: the hardware's prefetcher
-// has hardly found one when it ends, so the next rows are asked for here.
+// x w for one row of each. Rows of w follow each other in memory, so all of w is one stream, which
+// memory serves fastest (docs/results/cpu/cores.md). The hardware fetches it ahead only within a
+// page. Two sums hide the latency of additions.
+template <class T>
+CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
+  constexpr int64_t line = 64 / sizeof(T), step = line > 2 * lanes ? line : 2 * lanes;
+  Vf even{}, odd{};
+  int64_t i = 0;
+  for (; i + step <= k; i += step) {
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < step; p += line) __builtin_prefetch((const char*)(w + i + p) + ahead);
+#pragma GCC unroll 8
+    for (int64_t p = i; p < i + step; p += 2 * lanes) {
+      even += load(w + p) * load(x + p);
+      odd += load(w + p + lanes) * load(x + p + lanes);
+    }
+  }
+  for_vectors(k - i, [&](int64_t at, int64_t n) { even += load_some(w + i + at, n) * load_some(x + i + at, n); });
+  return sum(even + odd);
+}
+
+// to[r * chunk + j] = x[r] w[j] for `streams` rows of w: a vector of x serves all of them.
 template <int rows, class T>
 CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
   Vf acc[streams][rows] = {};
@@ -29,25 +50,28 @@ CREST_INLINE void dots(float* to, const float* x, const T* w, int64_t k) {
     for (int r = 0; r < rows; ++r) to[r * chunk + j] = sum(acc[j][r]);
 }
 
-// One row of w at a time, in the same order of additions.
-template <class T>
-CREST_INLINE float dot(const float* x, const T* w, int64_t k) {
-  Vf acc{};
-  for_vectors(k, [&](int64_t i, int64_t n) { acc += load_some(w + i, n) * load_some(x + i, n); });
-  return sum(acc);
-}
-
 template <class T>
 CREST_INLINE void group(float* to, const float* x, const T* w, int64_t k, int64_t rows) {
   if (rows >= 4) return dots<4>(to, x, w, k);
   if (rows == 3) return dots<3>(to, x, w, k);
-  if (rows == 2) return dots<2>(to, x, w, k);
-  dots<1>(to, x, w, k);
+  dots<2>(to, x, w, k);
+}
+
+template <class T>
+CREST_INLINE void add_bias(float* v, const T* bias, int64_t n) {
+  for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) + load_some(bias + i, m), m); });
 }
 
 void finish(const FewRowsArgs& a, float* v, int64_t r, int64_t j, int64_t n) {
-  if (a.bias)
-    for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, load(v + i) + load_some(a.bias + j + i, m), m); });
+  if (a.bias) {
+    const void* bias = row_of(a.bias, a.bias_dtype, j);
+    if (a.bias_dtype == DType::f32)
+      add_bias(v, (const float*)bias, n);
+    else if (a.bias_dtype == DType::bf16)
+      add_bias(v, (const bfloat16*)bias, n);
+    else
+      add_bias(v, (const float16*)bias, n);
+  }
   if (a.h) from_floats(row_of(a.h, a.dtype, r * a.n + j), a.dtype, n, v);
   if (a.gelu) for_vectors(n, [&](int64_t i, int64_t m) { store_some(v + i, gelu_of(load(v + i)), m); });
   from_floats(row_of(a.y, a.dtype, r * a.n + j), a.dtype, n, v);
@@ -60,10 +84,12 @@ void run(const FewRowsArgs& a, int64_t begin, int64_t end) {
     int64_t n = end - j0 < chunk ? end - j0 : chunk;
     for (int64_t r0 = 0; r0 < a.rows; r0 += most) {
       alignas(64) float v[most * chunk] = {};
-      int64_t rows = a.rows - r0 < most ? a.rows - r0 : most, j = 0;
+      int64_t rows = a.rows - r0 < most ? a.rows - r0 : most;
       const T* w = (const T*)a.w + j0 * a.k;
       const float* x = a.x + r0 * a.k;
-      for (; j + streams <= n; j += streams) group(v + j, x, w + j * a.k, a.k, rows);
+      int64_t j = 0;
+      if (rows > 1)
+        for (; j + streams <= n; j += streams) group(v + j, x, w + j * a.k, a.k, rows);
       for (; j < n; ++j)
         for (int64_t r = 0; r < rows; ++r) v[r * chunk + j] = dot(x + r * a.k, w + j * a.k, a.k);
       for (int64_t r = 0; r < rows; ++r) finish(a, v + r * chunk, r0 + r, j0, n);

@@ -8,10 +8,10 @@ namespace crest::cpu {
 struct FewRowsArgs {
   const float* x;
   const void* w;
-  const float* bias;  // may be null
+  const void* bias;  // may be null
   void* y;
-  void* h;      // gelu: the product itself; null: not wanted
-  DType dtype;  // of w, y and h
+  void* h;                  // gelu: the product itself; null: not wanted
+  DType dtype, bias_dtype;  // dtype: of w, y and h
   bool gelu;
   int64_t rows, n, k;
 };
