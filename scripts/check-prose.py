@@ -18,7 +18,6 @@ import sys
 # Files and folders whose prose is not yet written this way. Shrink it: a line goes when
 # `scripts/check-prose.py LINE` finds nothing.
 NOT_YET = """
-docs/results
 """.split()
 
 COLUMNS = 100

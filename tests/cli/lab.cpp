@@ -123,6 +123,30 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
 
+// Another claim, the same cells: nothing is measured, the record keeps its rows and its date.
+TEST(Lab, JudgesRecordedCellsAgain) {
+  Folder folder;
+  folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
+  auto first = folder.run({"lab", "run", "mine.toml", "--json"}).json()[0];
+  auto records = [&] { return folder.run({"runs", "list", "--json"}).json(); };
+  auto before = records();
+  std::string text = grid;
+  text.replace(text.find("fusion=on) == 0"), 15, "fusion=on) > 0");
+  folder.write("mine.toml", text);
+  RunResult r = folder.run({"lab", "judge", "mine.toml", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto again = r.json()[0];
+  EXPECT_EQ(verdicts(first)[1], "refuted");
+  EXPECT_EQ(verdicts(again)[1], "upheld");
+  EXPECT_EQ(again["rows"], first["rows"]) << "within the same noise floor";
+  EXPECT_EQ(records().size(), before.size());
+  auto shown = folder.run({"runs", "show", before[0]["uid"], "--json"}).json();
+  EXPECT_EQ(shown["kind"], "experiment");
+  EXPECT_EQ(shown["started"], before[0]["started"]);
+  EXPECT_EQ(shown["result"]["claims"][1]["verdict"], "upheld");
+  folder.error({"lab", "judge", "mine.toml", "--scale", "full"}, 1, {"no record at scale full"});
+}
+
 // The second round is missing, not the cell: it counts as measured, and --resume adds the round.
 TEST(Lab, ACellWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
   for (int samples = 400;; samples *= 4) {
@@ -247,6 +271,8 @@ TEST(Lab, APeerIsACell) {
   result = folder.run({"lab", "run", "peer.toml", "--json"}, options).json()[0];
   EXPECT_EQ(result["claims"][3]["verdict"], "upheld") << result["claims"][3];
   EXPECT_EQ(result["rows"][2]["columns"]["ms"]["value"], 12.0) << result["rows"][2];
+  EXPECT_EQ(result["rows"][2]["again"], "") << "a script runs once";
+  EXPECT_NE(result["rows"][0]["again"], "");
   EXPECT_FALSE(result["rows"][2]["keys"].contains("peer"));
   EXPECT_EQ(folder.run({"runs", "show", result["rows"][2]["run"], "--json"}).json()["kind"], "peer");
   text.replace(text.find("{batch}"), 7, "{bacth}");
