@@ -6,19 +6,14 @@
 (b) lines over 100 columns in Markdown (not tables, code blocks, HTML, link definitions, URLs) and
     comment lines of src/ and tests/ (not those indented by three columns: tables, code).
 
-Paths (files or folders) limit the check to them, and check what NOT_YET lists, too. Exits with 1
-when something was found, with 2 when it could not check."""
+Paths (files or folders) limit the check to them. Exits with 1 when something was
+found, with 2 when it could not check."""
 import argparse
 import bisect
 import os
 import pathlib
 import re
 import sys
-
-# Files and folders whose prose is not yet written this way. Shrink it: a line goes when
-# `scripts/check-prose.py LINE` finds nothing.
-NOT_YET = """
-""".split()
 
 COLUMNS = 100
 HISTORY = ("CHANGELOG.md", "docs/results/")  # the places for history
@@ -231,25 +226,18 @@ def main():
     arguments = parser.parse_args()
     root = arguments.root.resolve()
     phrases = Phrases(root / "scripts/banned-phrases.txt")
-    excluded = () if arguments.paths or root != pathlib.Path(__file__).resolve().parent.parent else tuple(NOT_YET)
-    for path in excluded:
-        if not (root / path).exists():
-            stop(f"NOT_YET lists {path}, which does not exist")
     found, checked = [], 0
     for start in arguments.paths or ["."]:
         if not (root / start).exists():
             stop(f"no file or folder {start}")
         for path in files_below(root / start):
             name = path.relative_to(root).as_posix()
-            if any(name == e or name.startswith(e.rstrip("/") + "/") for e in excluded):
-                continue
             checked += check(path, name, phrases, lambda *finding: found.append(finding))
     for name, line, what in sorted(set(found)):
         print(f"{name}:{line}: {what}")
     if found:
         sys.exit(f"prose: {len(set(found))} findings in {checked} files; phrases: scripts/banned-phrases.txt")
-    left = f"; not yet checked: {' '.join(excluded)}" if excluded else ""
-    print(f"prose: {checked} files, nothing found{left}")
+    print(f"prose: {checked} files, nothing found")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ namespace crest {
 
 namespace {
 
-constexpr double bench_lr = 1e-4;  // the rate does not affect time; this one keeps the weights finite
+constexpr double bench_lr = 1e-4;                    // the rate does not affect time; this one keeps the weights finite
 constexpr int64_t weight_period = int64_t(1) << 22;  // normal numbers that are drawn
 
 // tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.

@@ -133,9 +133,9 @@ int act(const Options& o) {
   if (action == "show") fail_usage("give one experiment", "crest lab show", "crest lab list shows them.");
   if (action == "run") return run(o);
   if (action == "judge") return judge(o);
-  fail_usage(fmt::format("unknown action '{}'", printable(action)), "crest lab",
-             did_you_mean(action, {"list", "show", "run", "judge"}) +
-                 " Actions: list, show NAME, run NAME..., judge NAME...");
+  fail_usage(
+      fmt::format("unknown action '{}'", printable(action)), "crest lab",
+      did_you_mean(action, {"list", "show", "run", "judge"}) + " Actions: list, show NAME, run NAME..., judge NAME...");
 }
 
 }  // namespace
@@ -143,7 +143,8 @@ int act(const Options& o) {
 std::function<int()> setup_lab(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->bench.no_mfu = true;
-  app.add_option("ACTION", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml..., judge NAME...|FILE.toml...");
+  app.add_option("ACTION", o->arguments,
+                 "list, show NAME|FILE.toml, run NAME...|FILE.toml..., judge NAME...|FILE.toml...");
   app.add_flag("--all", o->all, "run, judge: all available experiments")->group("Experiments");
   app.add_option("--scale", o->lab.scale, "tiny (seconds to minutes, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
