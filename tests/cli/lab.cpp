@@ -201,6 +201,23 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
   folder.error({"report", "--all", "-o", "all.html"}, 1, {"nothing to report"});
 }
 
+TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
+  Folder folder;
+  std::string text =
+      "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nn = 32\n"
+      "samples = 6\nprecision = [\"fp32\", \"bf16\"]\nlibrary = true\n";
+  folder.write("library.toml", text);
+  size_t ran = 0;
+  for (auto& row : folder.run({"lab", "run", "library.toml", "--json"}).json()[0]["rows"]) {
+    if (!row["columns"].contains("kernel")) continue;  // not in this library on this CPU
+    EXPECT_EQ(row["columns"]["kernel"], "cpu.linear.onednn") << row;
+    ++ran;
+  }
+  EXPECT_GE(ran, 1u) << "fp32 at the least";
+  folder.write("library.toml", text.replace(text.find("library = true"), 14, "library = \"all\""));
+  folder.error({"lab", "run", "library.toml"}, 2, {"library.toml", "'all' is not true or false"});
+}
+
 // The memory of choosing kernels and of the first runs; the peak of the cell is not below it.
 TEST(Lab, PeaksOfTuningAndCapture) {
   Folder folder;
