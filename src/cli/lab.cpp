@@ -152,6 +152,10 @@ std::function<int()> setup_lab(CLI::App& app) {
   app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")
       ->type_name("TIME")
       ->group("Experiments");
+  app.add_option("--rounds", o->lab.rounds, "1: one round, for kinds that have two; half the time, noise from one cell")
+      ->check(CLI::Range(1, 2))
+      ->capture_default_str()
+      ->group("Experiments");
   app.add_flag("--resume", o->lab.resume, "reuse the cells in the newest record of the same experiment")
       ->group("Experiments");
   app.add_option("--data", o->lab.data, "text file or prepared data to train on (default: generated text)")

@@ -132,7 +132,7 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
 // Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of
 // every cell are centered on the middle of the run, so a steady drift of the machine cancels.
 void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
-  context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
+  context_.rounds = lab::info(e.kind).rounds ? o_.rounds : 1;
   for (auto& cell : cells) {
     auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, *cell); });
     p.rows.push_back(known != p.earlier.end() ? std::optional(*known) : std::nullopt);
@@ -165,7 +165,7 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Prog
       if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
           floor && floor->relative > r.noise_floor)
         take(floor->relative, fmt::format("measured by run {}", floor->run));
-  if (!lab::info(e.kind).rounds) repeat_first(cells, p, take);
+  if (context_.rounds == 1) repeat_first(cells, p, take);
 }
 
 // For a kind without rounds: measures the first timed cell again after the last.
