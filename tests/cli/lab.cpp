@@ -127,7 +127,12 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
 TEST(Lab, JudgesRecordedCellsAgain) {
   Folder folder;
   folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
-  auto first = folder.run({"lab", "run", "mine.toml", "--json"}).json()[0];
+  auto first = folder.run({"lab", "run", "mine.toml", "--rounds", "1", "--json"}).json()[0];
+  for (auto& row : first["rows"]) {
+    EXPECT_EQ(row["again"], "") << "one round";
+    EXPECT_EQ(row["columns"]["samples"], 6);
+  }
+  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first cell"), std::string::npos);
   auto records = [&] { return folder.run({"runs", "list", "--kind", "experiment", "--json"}).json(); };
   auto before = records();
   std::string text = grid;
