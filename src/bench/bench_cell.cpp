@@ -15,7 +15,8 @@ namespace crest {
 
 namespace {
 
-constexpr double bench_lr = 1e-4;  // the rate does not affect time; this one keeps the weights finite
+constexpr double bench_lr = 1e-4;                    // the rate does not affect time; this one keeps the weights finite
+constexpr int64_t weight_period = int64_t(1) << 22;  // normal numbers that are drawn
 
 // tokens[0 .. seq] uniform over the vocabulary; targets are the next tokens; a row is one document.
 SampleSource random_tokens(uint64_t seed, int64_t seq, int64_t vocab) {
@@ -120,7 +121,7 @@ BenchCell::BenchCell(CompiledSession session, BenchPhase phase, uint64_t seed, b
       seed_(seed) {
   const Recipe& r = engine_.session().recipe;
   source_ = random_tokens(seed, r.seq_length(), r.model.vocab);
-  engine_.initialize_weights(seed);
+  engine_.initialize_weights(seed, weight_period);
   if (flush) flush_.emplace(engine_.session().device, engine_.rank(0).runtime());
 }
 

@@ -117,7 +117,7 @@ const std::vector<Command>& commands() {
        setup_compare},
       {"lab",
        "Explain",
-       "experiments that test published claims: list, show, run",
+       "experiments that test published claims: list, show, run, judge",
        {"crest lab list", "crest lab run precision-ladder", "crest lab run --all --scale tiny"},
        setup_lab},
       {"runs",

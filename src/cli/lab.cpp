@@ -1,5 +1,5 @@
 // crest lab: runs experiments that test claims of documents about training speed, and gives each
-// claim a verdict.
+// claim a verdict; or judges recorded cells again.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
+#include "lab/judged.h"
 #include "lab/result_json.h"
 #include "lab/result_text.h"
 #include "lab/run.h"
@@ -63,7 +64,8 @@ std::vector<lab::Experiment> chosen(const Options& o) {
   std::vector<lab::Experiment> list;
   for (size_t i = 1; i < o.arguments.size(); ++i) list.push_back(lab::find_experiment(o.arguments[i]));
   if (o.all == !list.empty())
-    fail_usage("no experiment given", "crest lab run", "Name experiments, or give --all. crest lab list shows them.");
+    fail_usage("no experiment given", "crest lab " + o.arguments[0],
+               "Name experiments, or give --all. crest lab list shows them.");
   if (o.all) list = lab::all_experiments();
   for (auto& e : list)
     if (!e.unavailable.empty() && !o.all)
@@ -104,14 +106,36 @@ int run(const Options& o) {
   return 0;
 }
 
+int judge(const Options& o) {
+  Recorder recorder = o.bench.store.open();
+  if (!recorder.on()) fail_usage("there are no records to judge without a run database", "--no-store", "Leave it out.");
+  Store& store = *recorder.store();
+  Device here = o.device.find();
+  std::vector<lab::Experiment> list = chosen(o);
+  std::vector<lab::Result> results;
+  for (auto& e : list) {
+    int64_t id = lab::find_recorded(store, e, o.lab.scale);
+    if (id == 0 && o.all) continue;
+    if (id == 0)
+      fail(fmt::format("{} has no record at scale {} in {}", printable(e.name), o.lab.scale, printable(store.file())),
+           "crest lab judge", "crest lab run measures it.");
+    results.push_back(lab::judge_again(store, id, e, here));
+    if (!o.lab.json) fmt::print("{}\n", lab::result_text(results.back(), use_color(STDOUT_FILENO)));
+  }
+  print(results, o.lab.json);
+  return 0;
+}
+
 int act(const Options& o) {
   std::string action = o.arguments.empty() ? "list" : o.arguments[0];
   if (action == "list" && o.arguments.size() <= 1) return list(o);
   if (action == "show" && o.arguments.size() == 2) return show(o, o.arguments[1]);
   if (action == "show") fail_usage("give one experiment", "crest lab show", "crest lab list shows them.");
   if (action == "run") return run(o);
-  fail_usage(fmt::format("unknown action '{}'", printable(action)), "crest lab",
-             did_you_mean(action, {"list", "show", "run"}) + " Actions: list, show NAME, run NAME...");
+  if (action == "judge") return judge(o);
+  fail_usage(
+      fmt::format("unknown action '{}'", printable(action)), "crest lab",
+      did_you_mean(action, {"list", "show", "run", "judge"}) + " Actions: list, show NAME, run NAME..., judge NAME...");
 }
 
 }  // namespace
@@ -119,13 +143,18 @@ int act(const Options& o) {
 std::function<int()> setup_lab(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->bench.no_mfu = true;
-  app.add_option("ACTION", o->arguments, "list, show NAME|FILE.toml, run NAME...|FILE.toml...");
-  app.add_flag("--all", o->all, "run: all available experiments")->group("Experiments");
+  app.add_option("ACTION", o->arguments,
+                 "list, show NAME|FILE.toml, run NAME...|FILE.toml..., judge NAME...|FILE.toml...");
+  app.add_flag("--all", o->all, "run, judge: all available experiments")->group("Experiments");
   app.add_option("--scale", o->lab.scale, "tiny (seconds to minutes, also on a CPU), small (minutes on a GPU), full")
       ->capture_default_str()
       ->group("Experiments");
   app.add_option("--budget", o->budget, "time limit: no cell starts after it, e.g. 90s, 10m, 1h")
       ->type_name("TIME")
+      ->group("Experiments");
+  app.add_option("--rounds", o->lab.rounds, "1: one round, for kinds that have two; half the time, noise from one cell")
+      ->check(CLI::Range(1, 2))
+      ->capture_default_str()
       ->group("Experiments");
   app.add_flag("--resume", o->lab.resume, "reuse the cells in the newest record of the same experiment")
       ->group("Experiments");

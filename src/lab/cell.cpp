@@ -98,11 +98,15 @@ lab::Value median_of(const Samples& s) {
   return lab::Value::range(s.median(), i.low, i.high);
 }
 
+lab::Value mean_of(const Samples& s) {
+  Interval i = s.count() >= 2 ? s.mean_interval() : Interval{s.mean(), s.mean()};
+  return lab::Value::range(s.mean(), i.low, i.high);
+}
+
 void time_columns(lab::Row& row, const Samples& seconds) {
   Samples ms = seconds.scaled(1e3);
   row.columns["ms"] = median_of(ms);
-  Interval mean = ms.count() >= 2 ? ms.mean_interval() : Interval{ms.mean(), ms.mean()};
-  row.columns["ms_mean"] = lab::Value::range(ms.mean(), mean.low, mean.high);
+  row.columns["ms_mean"] = mean_of(ms);
   row.columns["ms_std"] = lab::Value::number(ms.std_dev());
   row.columns["ms_min"] = lab::Value::number(ms.min());
   row.columns["ms_max"] = lab::Value::number(ms.max());

@@ -38,6 +38,8 @@ class LabCell {
   const Device& device() const { return device_; }
   // RunRecord::key; "" when no recipe runs.
   virtual std::string key() const { return ""; }
+  // Whether a kind with two rounds measures this cell in both.
+  virtual bool in_both_rounds() const { return true; }
   // What affects the result besides the grid keys: a row is reused only if this is equal.
   virtual std::string identity() const;
   // Measures the row of the cell; its record is part of the grid. Throws `interrupted`.
@@ -86,5 +88,6 @@ void time_columns(lab::Row& row, const Samples& seconds);
 lab::Value rate(double figure, const lab::Value& ms);
 // With fewer than six samples the median has no interval; the extremes are used instead.
 lab::Value median_of(const Samples& samples);
+lab::Value mean_of(const Samples& samples);
 
 }  // namespace crest

@@ -18,7 +18,10 @@ class GemmCell : public LabCell {
 
  protected:
   bool set(const std::string& key, const std::string& value) override;
-  std::string keys() const override { return "m, n, k, precision, " + LabCell::keys(); }
+  std::string keys() const override { return "m, n, k, precision, library, " + LabCell::keys(); }
+  std::string identity() const override {
+    return LabCell::identity() + (which_ == LinearKernel::library ? " library" : "");
+  }
   void finish() override;
   void measure(LabContext& context, const std::string& grid, lab::Row& row) const override;
 
@@ -27,6 +30,7 @@ class GemmCell : public LabCell {
 
   int64_t m_ = 0, n_ = 0, k_ = 0;
   std::string precision_;
+  LinearKernel which_ = LinearKernel::trained;
 };
 
 bool GemmCell::set(const std::string& key, const std::string& value) {
@@ -35,6 +39,10 @@ bool GemmCell::set(const std::string& key, const std::string& value) {
     *size = int64_t(number(key, value, 1, 1 << 20));
   else if (key == "precision")
     precision_ = value;
+  else if (key == "library" && (value == "true" || value == "false"))
+    which_ = value == "true" ? LinearKernel::library : LinearKernel::trained;
+  else if (key == "library")
+    fail_usage(fmt::format("'{}' is not true or false", printable(value)));
   else
     return LabCell::set(key, value);
   return true;
@@ -53,7 +61,7 @@ void GemmCell::measure(LabContext& context, const std::string& grid, lab::Row& r
   row.run = record.uid;
   PrecisionRate measured;
   try {
-    measured = measure_precision(device_, precision_, {{m_, n_, k_}}, rule(context.rounds));
+    measured = measure_precision(device_, precision_, {{m_, n_, k_}}, rule(context.rounds), which_);
   } catch (const Error& error) {
     context.bench.finish(record, "failed", nullptr, error.what());
     throw;

@@ -12,6 +12,7 @@
 #include "core/sha256.h"
 #include "core/text.h"
 #include "host/stop_signal.h"
+#include "lab/judged.h"
 #include "lab/result_json.h"
 #include "lab/rounds.h"
 
@@ -131,7 +132,7 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabCells& cells, si
 // Measures every cell once and, where the kind allows it, again in reverse order. The two rounds of
 // every cell are centered on the middle of the run, so a steady drift of the machine cancels.
 void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, Progress& p) {
-  context_.rounds = lab::info(e.kind).rounds ? 2 : 1;
+  context_.rounds = lab::info(e.kind).rounds ? o_.rounds : 1;
   for (auto& cell : cells) {
     auto known = std::find_if(p.earlier.begin(), p.earlier.end(), [&](auto& row) { return of_cell(row, *cell); });
     p.rows.push_back(known != p.earlier.end() ? std::optional(*known) : std::nullopt);
@@ -139,8 +140,10 @@ void LabRunner::measure_cells(const lab::Experiment& e, const LabCells& cells, P
   keep(p);
   for (size_t i = 0; i < cells.size(); ++i)
     if (!p.rows[i] && !measure_next(e, cells, i, 1, p)) return;
-  for (size_t i = cells.size(); context_.rounds == 2 && i-- > 0;)
-    if (p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty() && !measure_next(e, cells, i, 2, p)) return;
+  for (size_t i = cells.size(); context_.rounds == 2 && i-- > 0;) {
+    bool once = p.rows[i]->columns.count("ms") && p.rows[i]->round_ms.empty();
+    if (once && cells[i]->in_both_rounds() && !measure_next(e, cells, i, 2, p)) return;
+  }
 }
 
 // The noise floor between cells: from this experiment, else from an earlier run of one of its
@@ -162,7 +165,7 @@ void LabRunner::find_floor(const lab::Experiment& e, const LabCells& cells, Prog
       if (auto floor = cell->key().empty() ? std::nullopt : noise_floor_of(*store, cell->key(), cell->device().name);
           floor && floor->relative > r.noise_floor)
         take(floor->relative, fmt::format("measured by run {}", floor->run));
-  if (!lab::info(e.kind).rounds) repeat_first(cells, p, take);
+  if (context_.rounds == 1) repeat_first(cells, p, take);
 }
 
 // For a kind without rounds: measures the first timed cell again after the last.
@@ -200,16 +203,9 @@ lab::Result LabRunner::run(const lab::Experiment& e, const LabCells& cells) {
   try {
     measure_cells(e, cells, p);
     find_floor(e, cells, p);
-    lab::Result measured = p.result;  // stored rows exclude the floor: a later run may find another
-    lab::widen_times(p.result.table, p.result.noise_floor);
-    judge(p.result, device_);
-    Json document = lab::to_json(p.result);
-    Json rows = Json::array();
-    for (auto& row : measured.table.rows) rows.push_back(lab::to_json(row));
-    document["rows"] = rows;
+    Json document = lab::judged_document(p.result, device_);
     if (p.record.id != 0) bench_.recorder().set_document(p.record, "lab", document);
-    p.record.result = {
-        {"name", e.name}, {"scale", o_.scale}, {"claims", document["claims"]}, {"cells_left", p.result.cells_left}};
+    p.record.result = lab::judged_result(p.result, document);
     finish(interrupted_ ? "interrupted" : "done", interrupted_ ? "interrupted" : "");
   } catch (const Error& error) {
     finish("failed", error.what());

@@ -15,6 +15,7 @@ namespace crest {
 struct LabOptions {
   std::string scale = "tiny";
   double budget_seconds = 0;  // 0: none
+  int rounds = 2;             // of kinds that have two
   bool resume = false;
   bool json = false;
   std::string data;  // training text; "": generated

@@ -137,7 +137,8 @@ void TrainCell::columns(const Trained& t, lab::Row& row) const {
     wait.add(t.steps[i].wait_ms);
   }
   time_columns(row, seconds);
-  row.columns["wait_ms"] = median_of(wait);
+  row.columns["ms"] = row.columns["ms_mean"];
+  row.columns["wait_ms"] = mean_of(wait);
   row.columns["tokens_per_second"] = rate(double(recipe_.tokens_per_step()), row.columns["ms"]);
   row.columns["tflops"] = rate(palm_flops(recipe_, phase_) / 1e12, row.columns["ms"]);
   set("held_bytes", double(t.outcome.held_bytes));

@@ -19,14 +19,14 @@ namespace {
 // One linear instruction with its own memory.
 class Problem {
  public:
-  Problem(const Device& device, const GemmProblem& g, bool tf32) : device_(device) {
+  Problem(const Device& device, const GemmProblem& g, bool tf32, LinearKernel which) : device_(device) {
     Builder builder(program_);
     ValueId x = builder.declare("x", g.type, Shape{g.m, g.k}, Role::input, Lifetime::micro_step);
     ValueId w = builder.declare("w", g.type, Shape{g.n, g.k}, Role::weight, Lifetime::persistent);
     ValueId y = builder.emit1("linear", {x, w});
     if (tf32) program_.code[0].attrs.set("tf32", int64_t(1));
     KernelQuery query{program_, program_.code[0], device_};
-    kernel_ = chosen(query);
+    kernel_ = chosen(query, which);
     if (!kernel_) return;
     runtime_ = make_runtime(device_, nullptr);
     bound_.program = &program_;
@@ -60,9 +60,13 @@ class Problem {
   }
 
  private:
-  static const Kernel* chosen(const KernelQuery& query) {
-    for (auto& kernel : kernels_of(query.device.kind))
-      if (std::string_view(kernel.op) == "linear" && (!kernel.reject || kernel.reject(query).empty())) return &kernel;
+  static const Kernel* chosen(const KernelQuery& query, LinearKernel which) {
+    for (auto& kernel : kernels_of(query.device.kind)) {
+      std::string_view name = kernel.name;
+      bool wanted = which == LinearKernel::trained || name.ends_with(".cublaslt") || name.ends_with(".onednn");
+      if (std::string_view(kernel.op) == "linear" && wanted && (!kernel.reject || kernel.reject(query).empty()))
+        return &kernel;
+    }
     return nullptr;
   }
   static void transpose(const void* from, void* to, int64_t rows, int64_t columns, size_t element) {
@@ -90,9 +94,10 @@ class Problem {
 
 }  // namespace
 
-GemmFactory linear_kernel_factory(const Device& device, bool tf32, std::shared_ptr<ProductDetail> detail) {
-  GemmFactory factory = [device, tf32, detail](const GemmProblem& g) -> std::function<void()> {
-    auto p = std::make_shared<Problem>(device, g, tf32);
+GemmFactory linear_kernel_factory(const Device& device, bool tf32, std::shared_ptr<ProductDetail> detail,
+                                  LinearKernel which) {
+  GemmFactory factory = [device, tf32, detail, which](const GemmProblem& g) -> std::function<void()> {
+    auto p = std::make_shared<Problem>(device, g, tf32, which);
     if (!p->supported()) return {};
     if (detail) *detail = p->detail();
     return [p] { p->run(); };
@@ -134,7 +139,7 @@ void measure_library(PrecisionRate& result, const Device& device, const std::vec
 }  // namespace
 
 PrecisionRate measure_precision(const Device& device, const std::string& precision, const std::vector<GemmSize>& sizes,
-                                const StoppingRule& rule) {
+                                const StoppingRule& rule, LinearKernel which) {
   PrecisionRate result{precision, "linear kernel", "", {}, {}};
   if (only_in_library(precision) || (precision == "tf32" && device.kind == "cpu")) {
     if (device.kind == "cpu")
@@ -145,7 +150,7 @@ PrecisionRate measure_precision(const Device& device, const std::string& precisi
   }
   DType type = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
   auto detail = std::make_shared<ProductDetail>();
-  result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32", detail), sizes, rule);
+  result.rate = measure_gemm_rate(type, linear_kernel_factory(device, precision == "tf32", detail, which), sizes, rule);
   result.detail = *detail;
   if (result.rate.seconds.empty()) result.problem = "no fast kernel for " + precision + " matmuls on this device";
   return result;

@@ -10,11 +10,16 @@
 
 namespace crest {
 
-// Multiplies with the kernel that training would choose for `linear` (x w^T, so preparing a problem
-// transposes b, outside the measured time). An empty function where only the reference kernel
-// supports the type. detail: receives what computes the problem that was made last.
+// trained: the kernel that training would choose, Crest's or a library's. library: cuBLASLt or
+// oneDNN, whatever training would choose.
+enum class LinearKernel { trained, library };
+
+// Multiplies with a kernel of `linear` (x w^T, so preparing a problem transposes b, outside the
+// measured time). An empty function where no kernel, or only the reference kernel, supports the
+// type. detail: receives what computes the problem that was made last.
 GemmFactory linear_kernel_factory(const Device& device, bool tf32 = false,
-                                  std::shared_ptr<ProductDetail> detail = nullptr);
+                                  std::shared_ptr<ProductDetail> detail = nullptr,
+                                  LinearKernel which = LinearKernel::trained);
 
 // A matmul in any precision of a data sheet: with the linear layers' kernel; fp64, fp8 and int8,
 // which it does not support, with the GPU's library.
@@ -26,7 +31,7 @@ struct PrecisionRate {
   ProductDetail detail = {};  // of the last of the sizes
 };
 PrecisionRate measure_precision(const Device& device, const std::string& precision, const std::vector<GemmSize>& sizes,
-                                const StoppingRule& rule);
+                                const StoppingRule& rule, LinearKernel which = LinearKernel::trained);
 // Takes about a second, with sizes that suit the device.
 PrecisionRate quick_precision_rate(const Device& device, const std::string& precision);
 

@@ -82,6 +82,8 @@ std::string markdown_lines(const std::string& markdown, const std::string& inden
   return wrapped(markdown, {.indent = indent, .may_begin_line = may_begin_markdown_line}) + "\n";
 }
 
+std::string html_lines(const std::string& html) { return wrapped(html, {}) + "\n"; }
+
 const char* class_of(Look look) {
   static const char* const names[] = {"", "best", "missing", "good", "bad", "open", "soft"};
   return names[size_t(look)];
@@ -266,7 +268,8 @@ struct Markdown {
     std::string out;
     for (auto& block : f.blocks) out += std::visit(*this, block);
     if (f.kind == Fold::entry) return out;
-    return fmt::format("<details><summary>{}</summary>\n\n{}</details>\n\n", f.summary.html(), out);
+    return fmt::format("<details>\n{}\n{}</details>\n\n",
+                       html_lines(fmt::format("<summary>{}</summary>", f.summary.html())), out);
   }
 };
 
@@ -333,10 +336,10 @@ std::string to_html(const Page& page) {
 MarkdownFiles to_markdown(const Page& page, const std::string& folder) {
   MarkdownFiles files;
   Markdown form{folder, files.figures};
-  files.text =
-      fmt::format("<!-- {} -->\n# {}\n\n{}\n\n", page_marker, markdown_of(page.title), markdown_of(page.subtitle));
+  files.text = fmt::format("<!-- {} -->\n# {}\n\n{}\n", page_marker, markdown_of(page.title),
+                           markdown_lines(markdown_of(page.subtitle)));
   for (auto& block : page.blocks) files.text += std::visit(form, block);
-  files.text += "---\n\n" + markdown_of(page.footer) + "\n";
+  files.text += "---\n\n" + markdown_lines(markdown_of(page.footer));
   return files;
 }
 

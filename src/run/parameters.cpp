@@ -169,16 +169,27 @@ ParameterCopy::ParameterCopy(const Executor& executor)
   }
 }
 
-void initialize(const Executor& executor, uint64_t seed) {
+void initialize(const Executor& executor, uint64_t seed, int64_t period) {
+  std::vector<ParameterRef> list = parameters(executor);
+  int64_t elements = 0;
+  for (auto& p : list) elements += p.numel();
+  if (elements <= period) period = 0;
+  std::vector<double> normals(static_cast<size_t>(period));
+#pragma omp parallel for
+  for (int64_t i = 0; i < period; ++i) normals[size_t(i)] = normal(seed, 0, uint64_t(i));
   uint64_t stream = 0;
   std::vector<float> buffer;
-  for (auto& p : parameters(executor)) {
+  for (auto& p : list) {
     buffer.resize(size_t(p.numel()));
     double mean = p.info->init_mean, std = p.info->init_std;
     uint64_t s = ++stream;
+    uint64_t first = random_bits(seed, s, 0), mask = uint64_t(period) - 1;
 #pragma omp parallel for
-    for (int64_t i = 0; i < p.numel(); ++i)
-      buffer[size_t(i)] = float(std == 0 ? mean : mean + std * normal(seed, s, uint64_t(i)));
+    for (int64_t i = 0; i < p.numel(); ++i) {
+      uint64_t n = uint64_t(i);
+      double x = std == 0 ? 0 : period > 0 ? normals[(first + n) & mask] : normal(seed, s, n);
+      buffer[n] = float(mean + std * x);
+    }
     p.set(buffer.data());
   }
 }

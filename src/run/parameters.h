@@ -61,7 +61,9 @@ class ParameterCopy {
 };
 
 // GPT-2's initialization from counter-based random numbers: the same weights for any precision,
-// batch or thread count.
-void initialize(const Executor& executor, uint64_t seed);
+// batch or thread count. period (a power of two; 0: never): the random numbers of a model with more
+// elements repeat after so many, and every tensor begins at another one. Measurements need the
+// distribution of the weights only; drawing 3.4 billion numbers takes longer than measuring a step.
+void initialize(const Executor& executor, uint64_t seed, int64_t period = 0);
 
 }  // namespace crest

@@ -71,13 +71,21 @@ std::string fit_width(std::string_view text, size_t width) {
 }
 
 std::string wrapped(std::string_view text, const Wrapping& w) {
+  // A word that may not begin a line stays with the one before it.
+  std::vector<std::string> words;
+  for (auto& word : split(text, ' ')) {
+    if (word.empty()) continue;
+    if (words.empty() || !w.may_begin_line || w.may_begin_line(word))
+      words.push_back(word);
+    else
+      words.back() += " " + word;
+  }
   std::string out;
   size_t column = w.taken;
   bool line_begins = true;
-  for (auto& word : split(text, ' ')) {
-    if (word.empty()) continue;
+  for (auto& word : words) {
     size_t columns = display_width(word);
-    if (!line_begins && column + 1 + columns > w.width && (!w.may_begin_line || w.may_begin_line(word))) {
+    if (!line_begins && column + 1 + columns > w.width) {
       out += "\n" + w.indent;
       column = display_width(w.indent);
     } else if (!line_begins) {

@@ -60,9 +60,9 @@ void Engine::on_ranks(const std::function<void(int)>& work) {
   });
 }
 
-void Engine::initialize_weights(uint64_t seed) {
+void Engine::initialize_weights(uint64_t seed, int64_t period) {
   on_ranks([&](int r) {
-    initialize(rank(r), seed);
+    initialize(rank(r), seed, period);
     rank(r).sharded().take(first_rank() + r);
   });
 }

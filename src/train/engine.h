@@ -52,7 +52,8 @@ class Engine {
   Executor& rank(int r) { return *executors_[size_t(r)]; }
   const Choices& choices() const { return choices_; }
 
-  void initialize_weights(uint64_t seed);
+  // period: run/parameters.h.
+  void initialize_weights(uint64_t seed, int64_t period = 0);
   // Whether the samples of all micro steps are read before the first one runs. Needed if targets
   // may be negative, because the count of the whole step weights each micro step. Several ranks
   // always do it: they agree that all could read before one of them waits for another.

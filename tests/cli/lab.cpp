@@ -123,6 +123,34 @@ TEST(Lab, ResumeTakesOverWhatWasMeasured) {
   EXPECT_EQ(again.json()[0]["rows"].size(), 2u);
 }
 
+// Another claim, the same cells: nothing is measured, the record keeps its rows and its date.
+TEST(Lab, JudgesRecordedCellsAgain) {
+  Folder folder;
+  folder.error({"lab", "judge", "mine.toml"}, 1, {"no record", "lab run"});
+  auto first = folder.run({"lab", "run", "mine.toml", "--rounds", "1", "--json"}).json()[0];
+  for (auto& row : first["rows"]) {
+    EXPECT_EQ(row["again"], "") << "one round";
+    EXPECT_EQ(row["columns"]["samples"], 6);
+  }
+  EXPECT_NE(first["noise_floor_source"].get<std::string>().find("first cell"), std::string::npos);
+  auto records = [&] { return folder.run({"runs", "list", "--kind", "experiment", "--json"}).json(); };
+  auto before = records();
+  std::string text = grid;
+  text.replace(text.find("fusion=on) == 0"), 15, "fusion=on) > 0");
+  folder.write("mine.toml", text);
+  RunResult r = folder.run({"lab", "judge", "mine.toml", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto again = r.json()[0];
+  EXPECT_EQ(verdicts(first)[1], "refuted");
+  EXPECT_EQ(verdicts(again)[1], "upheld");
+  EXPECT_EQ(again["rows"], first["rows"]) << "within the same noise floor";
+  EXPECT_EQ(records().size(), 1u);
+  auto shown = folder.run({"runs", "show", before[0]["uid"], "--json"}).json();
+  EXPECT_EQ(shown["started"], before[0]["started"]);
+  EXPECT_EQ(shown["result"]["claims"][1]["verdict"], "upheld");
+  folder.error({"lab", "judge", "mine.toml", "--scale", "full"}, 1, {"no record at scale full"});
+}
+
 // The second round is missing, not the cell: it counts as measured, and --resume adds the round.
 TEST(Lab, ACellWithOneRoundIsEnoughAndGetsItsSecondWithResume) {
   for (int samples = 400;; samples *= 4) {
@@ -175,6 +203,24 @@ TEST(Lab, ProductsAreRecordedLikeRecipes) {
     EXPECT_EQ(shown["result"]["n"].dump(), row["keys"]["n"].get<std::string>());
   }
   folder.error({"report", "--all", "-o", "all.html"}, 1, {"nothing to report"});
+}
+
+TEST(Lab, ProductsOfTheLibraryRunNoKernelOfCrest) {
+  Folder folder;
+  std::string text =
+      "name = \"products\"\ntitle = \"p\"\nkind = \"gemm\"\nshow = [\"ms\"]\n[recipe]\nm = 64\nk = 64\nn = 32\n"
+      "samples = 6\nprecision = [\"fp32\", \"bf16\"]\nlibrary = true\n";
+  folder.write("library.toml", text);
+  size_t ran = 0;
+  auto rows = folder.run({"lab", "run", "library.toml", "--json"}).json()[0]["rows"];
+  for (auto& row : rows) {
+    if (!row["columns"].contains("kernel")) continue;  // not in this library on this CPU
+    EXPECT_EQ(row["columns"]["kernel"], "cpu.linear.onednn") << row;
+    ++ran;
+  }
+  EXPECT_GE(ran, 1u) << "fp32 at the least";
+  folder.write("library.toml", text.replace(text.find("library = true"), 14, "library = \"all\""));
+  folder.error({"lab", "run", "library.toml"}, 2, {"library.toml", "'all' is not true or false"});
 }
 
 // The memory of choosing kernels and of the first runs; the peak of the cell is not below it.
@@ -247,6 +293,8 @@ TEST(Lab, APeerIsACell) {
   result = folder.run({"lab", "run", "peer.toml", "--json"}, options).json()[0];
   EXPECT_EQ(result["claims"][3]["verdict"], "upheld") << result["claims"][3];
   EXPECT_EQ(result["rows"][2]["columns"]["ms"]["value"], 12.0) << result["rows"][2];
+  EXPECT_EQ(result["rows"][2]["again"], "") << "a script runs once";
+  EXPECT_NE(result["rows"][0]["again"], "");
   EXPECT_FALSE(result["rows"][2]["keys"].contains("peer"));
   EXPECT_EQ(folder.run({"runs", "show", result["rows"][2]["run"], "--json"}).json()["kind"], "peer");
   text.replace(text.find("{batch}"), 7, "{bacth}");

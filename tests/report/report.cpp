@@ -198,7 +198,7 @@ TEST(Page, FoldsLinksAndSquares) {
   std::string md = to_markdown(page, "").text;
   says(md, "| [one](#part-one): the first | 2 upheld, 1 refuted |");
   says(md, "<a id=\"part-one\"></a>");
-  says(md, "<details><summary>");
+  says(md, "<details>\n<summary>");
 }
 
 TEST(Words, ReadAsTheyShould) {

@@ -19,6 +19,7 @@ TEST(Table, TextInLines) {
   EXPECT_EQ(wrapped("incomprehensible it", {.width = 4}), "incomprehensible\nit");
   auto no_minus = [](std::string_view word) { return word != "-"; };
   EXPECT_EQ(wrapped("a - b", {.width = 1, .may_begin_line = no_minus}), "a -\nb");
+  EXPECT_EQ(wrapped("one two - b", {.width = 8, .may_begin_line = no_minus}), "one\ntwo - b");
   EXPECT_EQ(wrapped("", {}), "");
 }
 
