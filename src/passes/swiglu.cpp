@@ -2,6 +2,7 @@
 // up are one matmul whose end is silu(g) u; the gradient of the projection's input ends with the
 // gradients of both; the two gradients of the layer's input are one sum.
 #include <optional>
+#include <set>
 
 #include "ops/index.h"
 #include "passes/joins.h"
@@ -94,6 +95,7 @@ class Swiglu : Joins {
     if (keep) joined.out.push_back(p_.code[size_t(a)].out[out::mul::y]);
     if (!has_kernel(joined)) return;
     gone_[i] = gone_[found->ds] = gone_[found->du] = gone_[found->dg] = true;
+    saved_.insert({found->g, found->u});
     std::vector<ValueId> gates = {found->s};
     if (keep) {
       gone_[size_t(a)] = true;
@@ -125,7 +127,8 @@ class Swiglu : Joins {
     const auto first = size_t(std::min(producer_[size_t(g)], producer_[size_t(u)]));
     const auto place = size_t(std::max(producer_[size_t(g)], producer_[size_t(u)]));
     if (read_before(g, place) || read_before(u, place)) return;
-    const bool keep = readers(g).size() > 1 || readers(u).size() > 1 || is_output_[size_t(g)] || is_output_[size_t(u)];
+    auto kept = [&](ValueId v) { return saved_.count(v) || readers(v).size() > 1 || is_output_[size_t(v)]; };
+    const bool keep = kept(g) || kept(u);
 
     Instr joined = *gate;
     joined.op = &op("linear_swiglu");
@@ -162,6 +165,8 @@ class Swiglu : Joins {
     gone_[i] = gone_[place] = gone_[size_t(producer_[size_t(first->out[0])])] = true;
     instead_[place].push_back(std::move(joined));
   }
+
+  std::set<ValueId> saved_;  // what joined gradients read
 };
 
 }  // namespace
