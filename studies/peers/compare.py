@@ -201,4 +201,5 @@ def main():
     open(os.path.join(a.out, "compare.md"), "w").write(text + "\n")
     print(text)
 
-main()
+if __name__ == "__main__":
+    main()
